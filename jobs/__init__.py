@@ -1,0 +1,1 @@
+"""Jobs for spark-submit (`ingest`, `replay`), the demo, and the session they share."""
