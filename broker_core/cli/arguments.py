@@ -1,0 +1,175 @@
+"""Every command, flag and help text."""
+
+from __future__ import annotations
+
+import argparse
+import os
+from collections.abc import Callable
+from importlib import metadata
+from pathlib import Path
+
+from broker_core import config
+
+_EXIT_CODES = """\
+exit codes: 0 done, 1 refused, 2 usage, 3 the broker cannot be reached, 4 its storage failed, 130 interrupted"""
+
+Run = Callable[[argparse.Namespace], int]
+Commands = argparse._SubParsersAction  # its only name
+
+
+def parser() -> argparse.ArgumentParser:
+    top = argparse.ArgumentParser(
+        prog="penstock",
+        description="Message queues into Spark tables and back, exactly once.",
+        epilog=_EXIT_CODES,
+        allow_abbrev=False,
+    )
+    top.add_argument("--version", action="version", version=f"penstock {_version()}")
+    commands = top.add_subparsers(title="commands", metavar="COMMAND", required=True)
+    _serve(commands)
+    _queue(commands)
+    _lease(commands)
+    return top
+
+
+def _version() -> str:
+    try:
+        return metadata.version("penstock")
+    except metadata.PackageNotFoundError:
+        return "(not installed)"
+
+
+def _serve(commands: Commands[argparse.ArgumentParser]) -> None:
+    serve = _command(
+        commands,
+        "serve",
+        "run a broker until SIGTERM or Ctrl-C",
+        "Runs a broker. When it accepts connections it prints one line of JSON to stdout; everything else goes to stderr.",
+        _lazily("serve", "run"),
+    )
+    serve.add_argument("--config", type=Path, metavar="FILE", help="a TOML file; see conf/penstock.toml. Flags win over it")
+    serve.add_argument("--log-level", default="info", choices=["debug", "info", "warning", "error"], help="default: info")
+    serve.add_argument("--stop-with-stdin", action="store_true", help="also stop when stdin is closed (for a parent process)")
+    for name, kind in config.KEYS.items():
+        serve.add_argument(
+            "--" + name.replace("_", "-"),
+            metavar=_METAVARS.get(name) or ("BYTES" if name.endswith("bytes") else "SECONDS" if name.endswith("_s") else "N"),
+            help=f"{kind.allowed}. {config.REASONS[name]}".replace("%", "%%"),
+        )
+
+
+_METAVARS = {"data": "DIR", "host": "HOST", "fsync": "WHEN"}
+
+
+def _queue(commands: Commands[argparse.ArgumentParser]) -> None:
+    queue = _group(commands, "queue", "declare, look into and remove queues")
+
+    declare = _client_command(queue, "declare", "make a queue; nothing happens when it is there already, declared alike", "queue")
+    _name(declare)
+    declare.add_argument("--type", default="fifo", help="default: fifo, the one type of this version")
+    declare.add_argument("--option", action="append", default=[], metavar="K=V", help="an option of the queue; may be repeated")
+
+    _client_command(queue, "list", "all queues with their counts", "queue", run="list_all")
+
+    _name(_client_command(queue, "stat", "one queue in numbers", "queue"))
+
+    peek = _client_command(queue, "peek", "look at messages without taking them", "queue")
+    _name(peek)
+    peek.add_argument("--count", type=_positive, default=10, metavar="N", help="how many at most; default: 10")
+    peek.add_argument("--from", type=_natural, dest="first", metavar="N", help="the first sequence number to look at")
+    peek.add_argument(
+        "--states",
+        default="available",
+        metavar="LIST",
+        help="of available, acquired, archived, comma-separated; default: available",
+    )
+
+    _name(_client_command(queue, "purge", "archive every waiting message as purged; what somebody holds is left alone", "queue"))
+
+    delete = _client_command(queue, "delete", "remove a queue and its messages", "queue")
+    _name(delete)
+    delete.add_argument("--force", action="store_true", help="also when a lease still holds messages of it: they are gone then")
+
+
+def _lease(commands: Commands[argparse.ArgumentParser]) -> None:
+    lease = _group(commands, "lease", "what Spark queries hold, and how to free it")
+
+    _client_command(lease, "list", "all leases: who holds how much, since when", "lease", run="list_all")
+
+    release = _client_command(lease, "release", "end the batch that a lease holds", "lease")
+    _name(release)
+    how = release.add_mutually_exclusive_group(required=True)
+    how.add_argument(
+        "--settle", dest="how", action="store_const", const="settle", help="its messages are done: the table has them already"
+    )
+    how.add_argument(
+        "--return",
+        dest="how",
+        action="store_const",
+        const="return",
+        help="its messages go back to their places and are read again",
+    )
+
+    settle = _client_command(lease, "settle", "give one message of the held batch an outcome (a poisonous row)", "lease")
+    _name(settle)
+    settle.add_argument("--sequence", type=_natural, required=True, metavar="N", help="the message's sequence number")
+    settle.add_argument("--outcome", required=True, choices=["accepted", "rejected", "released", "modified"])
+    settle.add_argument("--error", metavar="TEXT", help="why, kept with the archived message")
+
+    _name(_client_command(lease, "delete", "forget a lease whose query will never come back", "lease"))
+
+
+def _group(commands: Commands[argparse.ArgumentParser], name: str, text: str) -> Commands[argparse.ArgumentParser]:
+    group = commands.add_parser(name, help=text, description=text.capitalize() + ".", allow_abbrev=False)
+    return group.add_subparsers(title="commands", metavar="COMMAND", required=True)
+
+
+def _client_command(
+    commands: Commands[argparse.ArgumentParser], name: str, text: str, module: str, run: str | None = None
+) -> argparse.ArgumentParser:
+    command = _command(commands, name, text, text.capitalize() + ".", _lazily(module, run or name))
+    url = os.environ.get("PENSTOCK_URL", config.DEFAULT_URL)
+    command.add_argument("--url", default=url, help=f"the broker; default: $PENSTOCK_URL, else {config.DEFAULT_URL}")
+    command.add_argument("--json", action="store_true", help="print JSON to stdout, errors as JSON to stderr")
+    return command
+
+
+def _command(
+    commands: Commands[argparse.ArgumentParser], name: str, text: str, description: str, run: Run
+) -> argparse.ArgumentParser:
+    command = commands.add_parser(name, help=text, description=description, epilog=_EXIT_CODES, allow_abbrev=False)
+    command.set_defaults(run=run)
+    return command
+
+
+def _name(command: argparse.ArgumentParser) -> None:
+    command.add_argument("name", metavar="NAME")
+
+
+def _lazily(module: str, function: str) -> Run:
+    """`--help` needs neither Arrow nor numpy: import what runs when it runs."""
+
+    def run(given: argparse.Namespace) -> int:
+        import importlib
+
+        code: int = getattr(importlib.import_module(f"broker_core.cli.{module}"), function)(given)
+        return code
+
+    return run
+
+
+def _natural(text: str) -> int:
+    number = int(text)
+    if number < 0:
+        raise argparse.ArgumentTypeError(f"{text} is less than 0")
+    return number
+
+
+def _positive(text: str) -> int:
+    number = _natural(text)
+    if number == 0:
+        raise argparse.ArgumentTypeError("0 is too few")
+    return number
+
+
+_natural.__name__ = _positive.__name__ = "whole number"  # argparse puts it into its message

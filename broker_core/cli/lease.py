@@ -1,0 +1,61 @@
+"""`penstock lease …`"""
+
+from __future__ import annotations
+
+import argparse
+
+from broker_core.cli import calls, show
+
+_LIST = {
+    "lease": "lease",
+    "queue": "queue",
+    "stage": "stage",
+    "batch": "batch",
+    "messages": "messages",
+    "finished": "finished",
+    "epoch": "epoch",
+    "renewed": "renewed, s ago",
+}
+
+
+def list_all(given: argparse.Namespace) -> int:
+    with calls.broker(given) as broker:
+        leases = broker.call("lease.list")["leases"]
+    if given.json:
+        show.print_json(leases)
+    else:
+        show.print_table(leases, _LIST, empty="no leases: no Spark query has taken from a queue yet")
+    return 0
+
+
+def release(given: argparse.Namespace) -> int:
+    with calls.broker(given) as broker, show.waiting(f"releasing {given.name}", quiet=given.json):
+        answer = broker.call("lease.release", lease=given.name, how=given.how, timeout_s=calls.LONG_S)
+    if given.json:
+        show.print_json(answer)
+    else:
+        done = "settled" if given.how == "settle" else "given back"
+        show.say(f"{answer['messages']:,} messages of lease {given.name} {done}")
+    return 0
+
+
+def settle(given: argparse.Namespace) -> int:
+    with calls.broker(given) as broker:
+        answer = broker.call(
+            "lease.settleRow", lease=given.name, sequence=given.sequence, outcome=given.outcome, error=given.error
+        )
+    if given.json:
+        show.print_json(answer)
+    else:
+        show.say(f"message {answer['sequence']:,} is {given.outcome} when the batch of lease {given.name} settles")
+    return 0
+
+
+def delete(given: argparse.Namespace) -> int:
+    with calls.broker(given) as broker:
+        answer = broker.call("lease.delete", lease=given.name)
+    if given.json:
+        show.print_json(answer)
+    else:
+        show.say(f"lease {given.name} is deleted")
+    return 0

@@ -1,0 +1,54 @@
+"""From the command line to a function, and from an error to one sentence and an exit code."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from collections.abc import Sequence
+
+from broker_core import errors
+from broker_core.cli import arguments
+
+REFUSED, USAGE, UNREACHABLE, STORAGE, INTERRUPTED = 1, 2, 3, 4, 130
+
+_BY_FAULT = {
+    "caller": (REFUSED, "the broker refused this request"),
+    "peer": (UNREACHABLE, "the broker cannot be used"),
+    "storage": (STORAGE, "the broker's storage failed"),
+}
+
+
+class UsageError(errors.InvalidRequest):
+    """The command line is wrong, which shows before anything is asked of a broker."""
+
+    code = "usage"
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run one command; its exit code is the process's."""
+    given = arguments.parser().parse_args(argv)
+    try:
+        code: int = given.run(given)
+        sys.stdout.flush()
+        return code
+    except errors.PenstockError as error:
+        return report(error, as_json=getattr(given, "json", False))
+    except BrokenPipeError:  # penstock queue list | head
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 0
+    except KeyboardInterrupt:
+        return INTERRUPTED
+
+
+def report(error: errors.PenstockError, *, as_json: bool) -> int:
+    if as_json:
+        print(json.dumps({"error": json.loads(error.to_json())}), file=sys.stderr)
+        return exit_code(error)
+    who = "the command line is wrong" if isinstance(error, UsageError) else _BY_FAULT[error.fault][1]
+    print(f"penstock: {who}: {error}", file=sys.stderr)
+    return exit_code(error)
+
+
+def exit_code(error: errors.PenstockError) -> int:
+    return USAGE if isinstance(error, UsageError) else _BY_FAULT[error.fault][0]

@@ -1,0 +1,117 @@
+"""`penstock queue …`"""
+
+from __future__ import annotations
+
+import argparse
+import json
+from collections.abc import Iterator
+from itertools import islice
+from typing import Any
+
+from broker_core.cli import calls, show
+from broker_core.cli.main import UsageError
+from broker_core.client import Client
+
+STATES = ("available", "acquired", "archived")
+
+_LIST = {
+    "queue": "queue",
+    "type": "type",
+    "available": "available",
+    "acquired": "acquired",
+    "held": "held",
+    "archived": "archived",
+    "bytes": "bytes",
+    "leases": "leases",
+}
+_PEEK = ["sequenceNumber", "enqueuedTime", "deliveryCount", "subject", "messageId", "body"]
+_SETTLED = ["state", "outcome", "settledTime"]
+
+
+def declare(given: argparse.Namespace) -> int:
+    options = dict(_option(text) for text in given.option)
+    with calls.broker(given) as broker:
+        answer = broker.call("queue.declare", queue=given.name, type=given.type, options=options)
+    if given.json:
+        show.print_json(answer)
+    else:
+        show.say(
+            f"queue {given.name} is declared" if answer["created"] else f"queue {given.name} was there already, declared alike"
+        )
+    return 0
+
+
+def _option(text: str) -> tuple[str, Any]:
+    name, equals, value = text.partition("=")
+    if not name or not equals:
+        raise UsageError(f"--option cannot be {text!r}; it must be NAME=VALUE")
+    try:
+        return name, json.loads(value)
+    except ValueError:
+        return name, value
+
+
+def list_all(given: argparse.Namespace) -> int:
+    with calls.broker(given) as broker:
+        queues = broker.call("queue.list")["queues"]
+    if given.json:
+        show.print_json(queues)
+    else:
+        show.print_table(queues, _LIST, empty="no queues yet; make one with `penstock queue declare NAME`")
+    return 0
+
+
+def stat(given: argparse.Namespace) -> int:
+    with calls.broker(given) as broker:
+        answer = broker.call("queue.stat", queue=given.name)
+    (show.print_json if given.json else show.print_facts)(answer)
+    return 0
+
+
+def peek(given: argparse.Namespace) -> int:
+    states = [state.strip() for state in given.states.split(",")]
+    if not set(states) <= set(STATES):
+        raise UsageError(f"--states cannot be {given.states!r}; allowed are {', '.join(STATES)}, comma-separated")
+    with calls.broker(given) as broker:
+        rows = list(islice(_messages(broker, given, states), given.count))
+    if given.json:
+        show.print_json(rows)
+        return 0
+    for row in rows:
+        row["body"] = show.preview(row["body"])
+    columns = _PEEK if states == ["available"] else [*_PEEK[:2], *_SETTLED[:2], *_PEEK[2:]]
+    empty = f"no {' or '.join(states)} message in {given.name}" + (f" from {given.first:,} on" if given.first else "")
+    show.print_table(rows, {name: name for name in columns}, empty=empty)
+    return 0
+
+
+def _messages(broker: Client, given: argparse.Namespace, states: list[str]) -> Iterator[dict[str, Any]]:
+    ticket: dict[str, Any] = {"op": "browse", "queue": given.name, "states": states, "columns": [*_PEEK, *_SETTLED, "properties"]}
+    if given.first is not None:
+        ticket["first"] = given.first
+    for batch in broker.get(**ticket):
+        # Row by row: a batch may hold far more than what is asked for.
+        for row in range(batch.num_rows):
+            message = batch.slice(row, 1).to_pylist()[0]
+            message["properties"] = dict(message["properties"]) if message["properties"] is not None else None
+            yield message
+
+
+def purge(given: argparse.Namespace) -> int:
+    with calls.broker(given) as broker, show.waiting(f"purging {given.name}", quiet=given.json):
+        answer = broker.call("queue.purge", queue=given.name, timeout_s=calls.LONG_S)
+    if given.json:
+        show.print_json(answer)
+    else:
+        show.say(f"{answer['purged']:,} messages of {given.name} purged")
+    return 0
+
+
+def delete(given: argparse.Namespace) -> int:
+    with calls.broker(given) as broker, show.waiting(f"deleting {given.name}", quiet=given.json):
+        answer = broker.call("queue.delete", queue=given.name, force=given.force, timeout_s=calls.LONG_S)
+    if given.json:
+        show.print_json(answer)
+    else:
+        show.say(f"queue {given.name} is deleted")
+    return 0

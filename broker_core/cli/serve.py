@@ -1,0 +1,86 @@
+"""`penstock serve`: settings in, one line of JSON when ready, a clean stop on SIGTERM and Ctrl-C."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import logging
+import os
+import signal
+import socket
+import sys
+import threading
+from typing import Any
+
+from broker_core import config, errors
+from broker_core.cli.main import UsageError, exit_code, report
+from broker_core.config import Settings
+
+log = logging.getLogger("penstock")
+
+
+def run(given: argparse.Namespace) -> int:
+    logging.basicConfig(
+        stream=sys.stderr,
+        level=given.log_level.upper(),
+        format="%(asctime)s %(levelname)s %(name)s: %(message)s",
+    )
+    try:
+        return _serve(_settings(given), given.stop_with_stdin)
+    except errors.PenstockError as error:
+        if given.stop_with_stdin:  # a parent process reads stdout; people read stderr
+            _say({"ready": False, "error": json.loads(error.to_json())})
+        report(error, as_json=False)
+        return exit_code(error)
+
+
+def _settings(given: argparse.Namespace) -> Settings:
+    try:
+        return config.load(given.config, {name: getattr(given, name) for name in config.KEYS})
+    except errors.InvalidRequest as error:
+        raise UsageError(str(error)) from error
+
+
+def _serve(settings: Settings, stop_with_stdin: bool) -> int:
+    _refuse_taken_port(settings.host, settings.flight_port)
+    from broker_core.service import serve
+
+    stop = threading.Event()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, lambda *_: stop.set())
+    if stop_with_stdin:
+        threading.Thread(target=_stop_with_stdin, args=(stop,), name="stdin", daemon=True).start()
+    return serve(settings, _ready, stop)
+
+
+def _ready(addresses: dict[str, Any]) -> None:
+    answer = {"ready": True, **{plane: addresses.get(plane) for plane in ("amqp", "flight", "http")}}
+    _say(answer)
+    log.info("ready at %s", answer["flight"])
+
+
+def _say(answer: dict[str, Any]) -> None:
+    print(json.dumps(answer), flush=True)
+
+
+def _stop_with_stdin(stop: threading.Event) -> None:
+    while os.read(0, 65536):
+        pass
+    stop.set()
+
+
+def _refuse_taken_port(host: str, port: int) -> None:
+    """gRPC shares a port with whoever has it already (SO_REUSEPORT), so that half of the calls would go to another broker."""
+    if port == 0:
+        return
+    try:
+        family, kind, protocol, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
+        with socket.socket(family, kind, protocol) as probe:
+            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            probe.bind(address)
+            probe.listen(1)
+    except OSError as error:
+        raise UsageError(
+            f"cannot listen on {host}:{port}: {error.strerror or error}; choose another with --flight-port or --host,"
+            " or --flight-port 0 for any free port"
+        ) from error
