@@ -111,7 +111,6 @@ BARE_COLUMNS = frozenset(
         "groupSequence",
     }
 )
-)
 
 #: AMQP's own ranges: priority is a ubyte, ttl a uint of milliseconds.
 RANGES = {"priority": (0, 255), "ttl": (0, 2**32 - 1)}
@@ -255,9 +254,7 @@ def check_content(names: Sequence[str]) -> None:
     if "message" in names:
         for name in names:
             if name in BARE_COLUMNS:
-                raise InvalidRequest(
-                    f"column {name!r} stands beside 'message', which is sent exactly as it is: drop one"
-                )
+                raise InvalidRequest(f"column {name!r} stands beside 'message', which is sent exactly as it is: drop one")
     elif "body" not in names:
         raise InvalidRequest("there is no content: name a column 'body' (binary or string) or 'message' (a bare AMQP message)")
 
