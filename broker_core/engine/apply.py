@@ -1,0 +1,270 @@
+"""`apply(state, event, position)`: the only code that changes the broker's state, live and at recovery.
+
+It trusts its event: everything was decided, checked and journaled before.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+from broker_core.engine import events as e
+from broker_core.engine.leases import Batch, Lease, Stage
+from broker_core.engine.limits import MAX_ERROR_TEXT
+from broker_core.engine.queues import ArchivedBlock, Queue, Subscription
+from broker_core.engine.rowset import RowSet, row_count
+from broker_core.engine.state import BrokerState, StagedPart, StageParts
+from broker_core.engine.states import RETURN_COUNTS_ATTEMPT, Cause, Outcome, State
+
+_E = TypeVar("_E", bound=e.Event)
+_Applier = Callable[[BrokerState, Any, int], None]
+_APPLIERS: dict[type[e.Event], _Applier] = {}
+
+
+def _on(kind: type[_E]) -> Callable[[Callable[[BrokerState, _E, int], None]], Callable[[BrokerState, _E, int], None]]:
+    def register(function: Callable[[BrokerState, _E, int], None]) -> Callable[[BrokerState, _E, int], None]:
+        _APPLIERS[kind] = function
+        return function
+
+    return register
+
+
+def apply(state: BrokerState, event: e.Event, position: int) -> None:
+    """Change `state` as `event` says. `position` is the event's place in the log, where its payload can be found."""
+    time = getattr(event, "time", 0)
+    if time > state.time:
+        state.time = time
+    _APPLIERS[type(event)](state, event, position)
+
+
+# Rows change state in these three functions and nowhere else.
+def _acquire(queue: Queue, rows: RowSet, holder: int) -> None:
+    subscription = queue.subscriptions.get(holder)
+    for number, part in rows.items():
+        block = queue.blocks[number]
+        queue.move(block, part, State.AVAILABLE, State.ACQUIRED)
+        block.holder.set(part, holder, len(block.state))
+        if subscription is not None:
+            subscription.held[number] = subscription.held.get(number, 0) + row_count(part)
+
+
+def _archive(state: BrokerState, queue: Queue, rows: RowSet, source: State, outcome: int, time: int, error: str | None = None) -> None:
+    for number, part in rows.items():
+        block = queue.blocks[number]
+        queue.move(block, part, source, State.ARCHIVED)
+        block.archive(part, outcome, time)
+        if error:
+            for row in range(part.start, part.stop) if isinstance(part, slice) else part.tolist():
+                block.errors[row] = error[:MAX_ERROR_TEXT]
+        state.note_finished(queue, block)
+
+
+def _give_back(queue: Queue, rows: RowSet, cause: int) -> None:
+    if not rows:
+        return
+    for number, part in rows.items():
+        block = queue.blocks[number]
+        queue.move(block, part, State.ACQUIRED, State.AVAILABLE)
+        block.returned.set(part, 1, len(block.state))
+        if RETURN_COUNTS_ATTEMPT[Cause(cause)]:
+            block.attempts.increment(part, len(block.state))
+    queue.returns.add(rows.first)
+
+
+def _let_go(queue: Queue, holder: int, rows: RowSet) -> None:
+    """A link holds fewer rows."""
+    subscription = queue.subscriptions.get(holder)
+    if subscription is None:
+        return
+    for number, part in rows.items():
+        subscription.held[number] -= row_count(part)
+        if not subscription.held[number]:
+            del subscription.held[number]
+
+
+@_on(e.QueueDeclared)
+def _(state: BrokerState, event: e.QueueDeclared, position: int) -> None:
+    state.queues[event.queue] = Queue(event.queue, event.type, event.options)
+
+
+@_on(e.QueueDeleted)
+def _(state: BrokerState, event: e.QueueDeleted, position: int) -> None:
+    del state.queues[event.queue]
+    state.leases = {name: lease for name, lease in state.leases.items() if lease.queue != event.queue}
+    state.finished_blocks = [entry for entry in state.finished_blocks if entry[0] != event.queue]
+
+
+@_on(e.Enqueued)
+def _(state: BrokerState, event: e.Enqueued, position: int) -> None:
+    state.queues[event.queue].append(event.count, State.AVAILABLE, event.sizes, position, event.time)
+
+
+@_on(e.Staged)
+def _(state: BrokerState, event: e.Staged, position: int) -> None:
+    stage = state.stages.setdefault(event.stage, StageParts())
+    part = StagedPart(event.queue, position, event.count, event.sizes)
+    stage.parts.append(part)
+    stage.up = event.up
+    state.staged_bytes += part.bytes
+
+
+@_on(e.Published)
+def _(state: BrokerState, event: e.Published, position: int) -> None:
+    for name in event.stages:
+        for part in state.stages[name].parts:
+            state.queues[part.queue].append(part.count, State.AVAILABLE, part.sizes, part.position, event.time)
+    _forget_stages(state, event.stages)
+    if event.key is not None:
+        state.publish_keys[event.key.kind, event.key.id] = event.key.number
+
+
+@_on(e.Discarded)
+def _(state: BrokerState, event: e.Discarded, position: int) -> None:
+    _forget_stages(state, event.stages)
+
+
+def _forget_stages(state: BrokerState, stages: list[str]) -> None:
+    for name in stages:
+        state.staged_bytes -= sum(part.bytes for part in state.stages.pop(name).parts)
+
+
+@_on(e.Acquired)
+def _(state: BrokerState, event: e.Acquired, position: int) -> None:
+    _acquire(state.queues[event.queue], event.rows, event.holder)
+    state.next_holder = max(state.next_holder, event.holder + 1)
+    if event.lease is not None and event.batch is not None:
+        state.leases[event.lease].remember(Batch(event.batch, event.holder, event.rows))
+
+
+@_on(e.Settled)
+def _(state: BrokerState, event: e.Settled, position: int) -> None:
+    queue = state.queues[event.queue]
+    _archive(state, queue, event.rows, State.ACQUIRED, event.outcome, event.time, event.error)
+    _let_go(queue, event.holder, event.rows)
+    _take_out(state, event.lease, event.rows)
+
+
+@_on(e.Returned)
+def _(state: BrokerState, event: e.Returned, position: int) -> None:
+    queue = state.queues[event.queue]
+    _give_back(queue, event.rows, event.cause)
+    _let_go(queue, event.holder, event.rows)
+    _take_out(state, event.lease, event.rows)
+
+
+def _take_out(state: BrokerState, lease: str | None, rows: RowSet) -> None:
+    """An operator ended single rows of a lease's batch."""
+    if lease is not None:
+        batch = state.leases[lease].current
+        assert batch is not None
+        batch.rows = batch.rows.minus(rows)
+
+
+@_on(e.HoldersLost)
+def _(state: BrokerState, event: e.HoldersLost, position: int) -> None:
+    for name, rows in event.rows.items():
+        _give_back(state.queues[name], rows, event.cause)
+
+
+@_on(e.Purged)
+def _(state: BrokerState, event: e.Purged, position: int) -> None:
+    _archive(state, state.queues[event.queue], event.rows, State.AVAILABLE, Outcome.PURGED, event.time)
+
+
+@_on(e.LeaseBegun)
+def _(state: BrokerState, event: e.LeaseBegun, position: int) -> None:
+    lease = Lease(event.lease, event.queue, event.run, event.epoch, timeout=event.timeout)
+    lease.renewed = event.up
+    state.leases[event.lease] = lease
+
+
+@_on(e.LeaseTaken)
+def _(state: BrokerState, event: e.LeaseTaken, position: int) -> None:
+    lease = state.leases[event.lease]
+    lease.epoch, lease.timeout, lease.renewed = event.epoch, event.timeout, event.up
+    lease.excluded = RowSet()
+
+
+@_on(e.BatchRead)
+def _(state: BrokerState, event: e.BatchRead, position: int) -> None:
+    state.leases[event.lease].batches[event.batch].stage = Stage.READ
+
+
+@_on(e.BatchEnded)
+def _(state: BrokerState, event: e.BatchEnded, position: int) -> None:
+    lease = state.leases[event.lease]
+    batch = lease.batches[event.batch]
+    queue = state.queues[lease.queue]
+    stage = Stage(event.stage)
+    if stage is Stage.SETTLED:
+        _archive(state, queue, batch.rows, State.ACQUIRED, Outcome.ACCEPTED, event.time)
+    else:
+        _give_back(queue, batch.rows, Cause.LEASE_UNREAD if stage is Stage.VOID else Cause.LEASE_READ)
+    if stage is Stage.VOID:
+        queue.unread += batch.rows.count
+        if event.exclude:
+            lease.excluded = lease.excluded.plus(batch.rows)
+    batch.stage = stage
+
+
+@_on(e.LeaseFinished)
+def _(state: BrokerState, event: e.LeaseFinished, position: int) -> None:
+    state.leases[event.lease].finished = event.finished
+
+
+@_on(e.LeaseFenced)
+def _(state: BrokerState, event: e.LeaseFenced, position: int) -> None:
+    state.leases[event.lease].epoch = event.epoch
+
+
+@_on(e.LeaseDeleted)
+def _(state: BrokerState, event: e.LeaseDeleted, position: int) -> None:
+    del state.leases[event.lease]
+
+
+@_on(e.BlockArchived)
+def _(state: BrokerState, event: e.BlockArchived, position: int) -> None:
+    queue = state.queues[event.queue]
+    queue.archive[event.number] = ArchivedBlock(
+        event.number, position, event.highest_payload, event.first_time, event.last_time, event.outcomes
+    )
+    queue.drop(queue.blocks[event.number])
+    state.finished_blocks = [entry for entry in state.finished_blocks if entry != (event.queue, event.number)]
+
+
+@_on(e.Retained)
+def _(state: BrokerState, event: e.Retained, position: int) -> None:
+    state.retained_from = event.position
+    for queue in state.queues.values():
+        queue.archive = {n: a for n, a in queue.archive.items() if a.highest_payload >= event.position}
+
+
+@_on(e.ClockStarted)
+def _(state: BrokerState, event: e.ClockStarted, position: int) -> None:
+    for lease in state.leases.values():
+        lease.renewed = event.up
+    for stage in state.stages.values():
+        stage.up = event.up
+
+
+@_on(e.Renewed)
+def _(state: BrokerState, event: e.Renewed, position: int) -> None:
+    state.leases[event.lease].renewed = event.up
+
+
+@_on(e.Subscribed)
+def _(state: BrokerState, event: e.Subscribed, position: int) -> None:
+    queue = state.queues[event.queue]
+    queue.subscriptions[event.holder] = Subscription(event.holder, epoch=queue.returns.epoch)
+    state.next_holder = max(state.next_holder, event.holder + 1)
+
+
+@_on(e.Looked)
+def _(state: BrokerState, event: e.Looked, position: int) -> None:
+    subscription = state.queues[event.queue].subscriptions[event.holder]
+    subscription.place, subscription.epoch = event.place, event.epoch
+
+
+@_on(e.Unsubscribed)
+def _(state: BrokerState, event: e.Unsubscribed, position: int) -> None:
+    del state.queues[event.queue].subscriptions[event.holder]

@@ -1,0 +1,237 @@
+"""What can be asked of the engine. A single message is a batch of one; a link takes three as a lease takes a million."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+from broker_core.engine.rowset import RowSet
+from broker_core.engine.series import Ints
+from broker_core.engine.states import Cause, Outcome
+
+
+class Now(NamedTuple):
+    """Time is an argument. `wall` is microseconds since 1970; `up` is monotonic, in microseconds, anew after each start."""
+
+    wall: int
+    up: int
+
+
+class PublishKey(NamedTuple):
+    """Makes a publish idempotent: a number that is not higher than the last one of (kind, id) is a no-op."""
+
+    kind: str  # "stream" (query id, batch id) or "txn" (txnAppId, txnVersion)
+    id: str
+    number: int
+
+
+@dataclass(frozen=True)
+class Command:
+    pass
+
+
+@dataclass(frozen=True)
+class DeclareQueue(Command):
+    queue: str
+    type: str = "fifo"
+    options: dict[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class DeleteQueue(Command):
+    queue: str
+    force: bool = False
+
+
+@dataclass(frozen=True)
+class Enqueue(Command):
+    """One block of messages; its payload is stored with the event."""
+
+    queue: str
+    count: int
+    sizes: int | Ints  # stored bytes of each message, or of all alike
+    payload: Any = None  # a buffer, or several
+
+
+@dataclass(frozen=True)
+class StageMessages(Command):
+    stage: str
+    queue: str
+    count: int
+    sizes: int | Ints
+    payload: Any = None
+
+
+@dataclass(frozen=True)
+class Publish(Command):
+    stages: list[str]
+    key: PublishKey | None = None
+
+
+@dataclass(frozen=True)
+class Discard(Command):
+    stages: list[str]
+
+
+@dataclass(frozen=True)
+class Purge(Command):
+    queue: str
+
+
+@dataclass(frozen=True)
+class Stat(Command):
+    queue: str | None = None  # None: all queues
+
+
+@dataclass(frozen=True)
+class Subscribe(Command):
+    """Open a holder that ends with its link, or with the broker."""
+
+    queue: str
+
+
+@dataclass(frozen=True)
+class Unsubscribe(Command):
+    queue: str
+    holder: int
+    cause: Cause = Cause.LINK_LOST
+
+
+@dataclass(frozen=True)
+class Acquire(Command):
+    queue: str
+    holder: int
+    messages: int  # the link's credit
+    max_bytes: int | None = None
+
+
+@dataclass(frozen=True)
+class Settle(Command):
+    queue: str
+    holder: int
+    rows: RowSet
+    outcome: Outcome = Outcome.ACCEPTED
+    error: str | None = None
+
+
+@dataclass(frozen=True)
+class Release(Command):
+    queue: str
+    holder: int
+    rows: RowSet
+    cause: Cause = Cause.RELEASED
+
+
+@dataclass(frozen=True)
+class EnterLease(Command):
+    """First part of every planner's request: may this planner speak for the lease? See docs/flight-protocol.md."""
+
+    queue: str
+    lease: str
+    run: str
+    epoch: int | None
+    fresh: bool = False
+    timeout: int | None = None  # microseconds
+
+
+@dataclass(frozen=True)
+class FinishBatches(Command):
+    """Spark has finished every batch up to `finished`: settle what was read, give back what was not."""
+
+    lease: str
+    finished: int
+    strict: bool = True  # refuse a number lower than what the lease has finished
+    exclude: bool = False
+    fail_on_data_loss: bool = True
+
+
+@dataclass(frozen=True)
+class AcquireBatch(Command):
+    queue: str
+    lease: str
+    run: str
+    finished: int
+    messages: int | None = None
+    max_bytes: int | None = None
+    until: int | None = None
+    exclude: bool = False
+    timeout: int | None = None
+    fail_on_data_loss: bool = True
+
+
+@dataclass(frozen=True)
+class PlanBatches(Command):
+    lease: str
+    after: int
+    batch: int
+    min_partitions: int = 1
+    max_messages: int | None = None
+    fail_on_data_loss: bool = True
+
+
+@dataclass(frozen=True)
+class ReadBatch(Command):
+    lease: str
+    run: str
+    epoch: int
+    batch: int
+    first: int
+    last: int
+    fail_on_data_loss: bool = True
+
+
+@dataclass(frozen=True)
+class RenewLease(Command):
+    lease: str
+    epoch: int
+
+
+@dataclass(frozen=True)
+class ListLeases(Command):
+    pass
+
+
+@dataclass(frozen=True)
+class ReleaseLease(Command):
+    """An operator ends the batch that a lease holds."""
+
+    lease: str
+    settle: bool
+
+
+@dataclass(frozen=True)
+class SettleRow(Command):
+    """An operator ends one poisonous message of a lease; the running query is fenced and plans again without it."""
+
+    lease: str
+    sequence: int
+    outcome: str
+    error: str | None = None
+
+
+@dataclass(frozen=True)
+class DeleteLease(Command):
+    lease: str
+
+
+@dataclass(frozen=True)
+class Tick(Command):
+    """Time has passed."""
+
+
+@dataclass(frozen=True)
+class Recovered(Command):
+    """The broker has started: links of the last life have ended, leases count time anew."""
+
+
+@dataclass(frozen=True)
+class ArchiveBlock(Command):
+    queue: str
+    number: int
+
+
+@dataclass(frozen=True)
+class Retain(Command):
+    """Nothing below this log position is kept any longer."""
+
+    position: int

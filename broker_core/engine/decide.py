@@ -1,0 +1,317 @@
+"""`decide(state, command, now)`: reads the state, changes nothing, and returns events and a reply, or raises.
+
+What is decided about queues stands here; leases have `decide_leases`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any, TypeVar
+
+import numpy as np
+
+from broker_core import errors
+from broker_core.engine import commands as c
+from broker_core.engine import events as e
+from broker_core.engine.blocks import Block
+from broker_core.engine.limits import (
+    MAX_ACQUIRE,
+    MAX_NAME,
+    MAX_PUBLISH_KEYS,
+    MAX_QUEUES,
+    MAX_STAGED_BYTES,
+    MAX_STAGES,
+    MAX_SUBSCRIPTIONS,
+    STAGE_AGE,
+)
+from broker_core.engine.packing import pack
+from broker_core.engine.queues import Queue, Subscription
+from broker_core.engine.rowset import RowSet
+from broker_core.engine.state import BrokerState
+from broker_core.engine.states import ILLEGAL, NEXT_STATE, Cause, State, Verb
+
+
+@dataclass
+class Decision:
+    """Events with their payloads (a buffer, several, or None), in order, and what to answer when they are durable."""
+
+    events: list[tuple[e.Event, Any]] = field(default_factory=list)
+    reply: Any = None
+
+    def add(self, event: e.Event, payload: Any = None) -> None:
+        self.events.append((event, payload))
+
+
+_C = TypeVar("_C", bound=c.Command)
+_HANDLERS: dict[type[c.Command], Callable[[BrokerState, Any, c.Now], Decision]] = {}
+
+
+def on(kind: type[_C]) -> Callable[[Callable[[BrokerState, _C, c.Now], Decision]], Callable[[BrokerState, _C, c.Now], Decision]]:
+    """Register the function that decides one kind of command."""
+
+    def register(function: Callable[[BrokerState, _C, c.Now], Decision]) -> Callable[[BrokerState, _C, c.Now], Decision]:
+        _HANDLERS[kind] = function
+        return function
+
+    return register
+
+
+def decide(state: BrokerState, command: c.Command, now: c.Now) -> Decision:
+    return _HANDLERS[type(command)](state, command, c.Now(max(now.wall, state.time), now.up))
+
+
+def need_queue(state: BrokerState, name: str) -> Queue:
+    queue = state.queues.get(name)
+    if queue is None:
+        raise errors.NotFound(f"there is no queue {name!r}: declare it with `penstock queue declare {name}`")
+    return queue
+
+
+def check_name(what: str, name: str) -> None:
+    if not isinstance(name, str) or not 0 < len(name) <= MAX_NAME or any(ord(ch) < 32 for ch in name):
+        raise errors.InvalidRequest(f"{what}: a name has 1 to {MAX_NAME} printable characters, not {name!r:.80}")
+
+
+def check_rows(queue: Queue, rows: RowSet, verb: Verb, holder: int | None = None) -> None:
+    """Raise unless the table allows `verb` for every row, and `holder`, if given, holds them all."""
+    for number, part in rows.items():
+        block = queue.blocks.get(number)
+        states = block.state[: block.filled][part] if block is not None else np.array([State.ARCHIVED])
+        if block is None or len(states) == 0 or (NEXT_STATE[verb][states] == ILLEGAL).any():
+            found = ", ".join(State(s).name for s in np.unique(states)) or "nothing"
+            raise errors.IllegalTransition(f"cannot {verb.name.lower()} messages of {queue.name!r}: among them are some that are {found}")
+        if holder is not None and not np.all(block.holder.get(part) == holder):
+            raise errors.IllegalTransition(f"the messages of {queue.name!r} are held by somebody else by now; nothing was changed")
+
+
+@on(c.DeclareQueue)
+def _(state: BrokerState, command: c.DeclareQueue, now: c.Now) -> Decision:
+    check_name("queue", command.queue)
+    if "/" in command.queue:
+        raise errors.InvalidRequest(f"queue {command.queue!r}: '/' separates an exchange from its routing key and cannot be in a name")
+    if command.type != "fifo":
+        raise errors.InvalidRequest(f"type {command.type!r}: this version knows 'fifo'")
+    if command.options:
+        raise errors.InvalidRequest(f"option {next(iter(command.options))!r} is not known; type 'fifo' has none yet")
+    queue = state.queues.get(command.queue)
+    if queue is not None:
+        if (queue.kind, queue.options) != (command.type, command.options):
+            raise errors.AlreadyExists(f"queue {queue.name!r} exists with type {queue.kind!r} and options {queue.options}")
+        return Decision(reply=False)
+    if len(state.queues) >= MAX_QUEUES:
+        raise errors.ResourceLimit(f"the broker has {MAX_QUEUES} queues, which is its limit: delete one first")
+    return Decision([(e.QueueDeclared(command.queue, command.type, command.options), None)], True)
+
+
+@on(c.DeleteQueue)
+def _(state: BrokerState, command: c.DeleteQueue, now: c.Now) -> Decision:
+    queue = need_queue(state, command.queue)
+    if queue.counts[State.ACQUIRED] and not command.force:
+        raise errors.InUse(
+            f"queue {queue.name!r}: {queue.counts[State.ACQUIRED]} messages are held by consumers; end them "
+            "(`penstock lease release`), or delete with --force, which forgets them"
+        )
+    return Decision([(e.QueueDeleted(queue.name), None)])
+
+
+@on(c.Enqueue)
+def _(state: BrokerState, command: c.Enqueue, now: c.Now) -> Decision:
+    queue = need_queue(state, command.queue)
+    if command.count <= 0:
+        return Decision(reply=queue.next_sequence)
+    event = e.Enqueued(queue.name, queue.next_sequence, command.count, command.sizes, now.wall)
+    return Decision([(event, command.payload)], queue.next_sequence + command.count)
+
+
+@on(c.StageMessages)
+def _(state: BrokerState, command: c.StageMessages, now: c.Now) -> Decision:
+    check_name("stage", command.stage)
+    need_queue(state, command.queue)
+    if command.stage not in state.stages and len(state.stages) >= MAX_STAGES:
+        raise errors.ResourceLimit(f"{MAX_STAGES} stages wait for a publish, which is the limit: end the jobs that left them")
+    if state.staged_bytes >= MAX_STAGED_BYTES:
+        raise errors.ResourceLimit(f"{MAX_STAGED_BYTES} bytes wait in stages for a publish, which is the limit")
+    if command.count <= 0:
+        return Decision()
+    return Decision([(e.Staged(command.stage, command.queue, command.count, command.sizes, now.up), command.payload)])
+
+
+@on(c.Publish)
+def _(state: BrokerState, command: c.Publish, now: c.Now) -> Decision:
+    key = command.key
+    if key is not None:
+        known = state.publish_keys.get((key.kind, key.id))
+        if known is not None and key.number <= known:
+            again = [stage for stage in command.stages if stage in state.stages]
+            return Decision([(e.Discarded(again), None)] if again else [], (0, True))
+        if known is None and len(state.publish_keys) >= MAX_PUBLISH_KEYS:
+            raise errors.ResourceLimit(f"{MAX_PUBLISH_KEYS} publish keys are kept, which is the limit")
+    missing = [stage for stage in command.stages if stage not in state.stages]
+    if missing or len(set(command.stages)) != len(command.stages):
+        raise errors.NotFound(
+            f"stage {(missing or command.stages)[0]!r} is not there (any more): it was discarded or published before, "
+            "so nothing of this publish was done; write the data again"
+        )
+    parts = [part for stage in command.stages for part in state.stages[stage].parts]
+    for part in parts:
+        need_queue(state, part.queue)
+    return Decision([(e.Published(command.stages, key, now.wall), None)], (sum(part.count for part in parts), False))
+
+
+@on(c.Discard)
+def _(state: BrokerState, command: c.Discard, now: c.Now) -> Decision:
+    known = [stage for stage in dict.fromkeys(command.stages) if stage in state.stages]
+    return Decision([(e.Discarded(known), None)] if known else [], len(known))
+
+
+@on(c.Purge)
+def _(state: BrokerState, command: c.Purge, now: c.Now) -> Decision:
+    queue = need_queue(state, command.queue)
+    rows = queue.find(0, messages=MAX_ACQUIRE, max_bytes=None)
+    return Decision([(e.Purged(queue.name, rows, now.wall), None)] if rows else [], rows.count)
+
+
+@on(c.Stat)
+def _(state: BrokerState, command: c.Stat, now: c.Now) -> Decision:
+    queues = state.queues.values() if command.queue is None else [need_queue(state, command.queue)]
+    leases: dict[str, list[str]] = {}
+    for lease in state.leases.values():
+        leases.setdefault(lease.queue, []).append(lease.name)
+    return Decision(reply=[_stat(queue, leases.get(queue.name, [])) for queue in queues])
+
+
+def _stat(queue: Queue, leases: list[str]) -> dict[str, Any]:
+    return {
+        "queue": queue.name,
+        "type": queue.kind,
+        "options": queue.options,
+        "nextSequence": queue.next_sequence,
+        "enqueued": queue.next_sequence,
+        "available": queue.counts[State.AVAILABLE],
+        "acquired": queue.counts[State.ACQUIRED],
+        "held": queue.counts[State.HELD],
+        "archived": queue.archived,
+        "bytes": queue.bytes,
+        "unread": queue.unread,
+        "leases": leases,
+    }
+
+
+# Links: holders that end with their connection.
+@on(c.Subscribe)
+def _(state: BrokerState, command: c.Subscribe, now: c.Now) -> Decision:
+    queue = need_queue(state, command.queue)
+    if len(queue.subscriptions) >= MAX_SUBSCRIPTIONS:
+        raise errors.ResourceLimit(f"queue {queue.name!r} has {MAX_SUBSCRIPTIONS} subscriptions, which is the limit")
+    return Decision([(e.Subscribed(queue.name, state.next_holder), None)], state.next_holder)
+
+
+def need_subscription(queue: Queue, holder: int) -> Subscription:
+    subscription = queue.subscriptions.get(holder)
+    if subscription is None:
+        raise errors.NotFound(f"holder {holder} has no subscription to {queue.name!r}: its link has ended")
+    return subscription
+
+
+@on(c.Acquire)
+def _(state: BrokerState, command: c.Acquire, now: c.Now) -> Decision:
+    queue = need_queue(state, command.queue)
+    subscription = need_subscription(queue, command.holder)
+    place = queue.place_of(subscription)
+    rows = queue.find(place, messages=min(command.messages, MAX_ACQUIRE), max_bytes=command.max_bytes)
+    decision = Decision(reply=rows)
+    if rows:
+        decision.add(e.Acquired(queue.name, command.holder, rows))
+        place = rows.last + 1
+    decision.add(e.Looked(queue.name, command.holder, place, queue.returns.epoch))
+    return decision
+
+
+@on(c.Settle)
+def _(state: BrokerState, command: c.Settle, now: c.Now) -> Decision:
+    queue = need_queue(state, command.queue)
+    check_rows(queue, command.rows, Verb.SETTLE, command.holder)
+    event = e.Settled(queue.name, command.holder, command.rows, int(command.outcome), now.wall, command.error)
+    return Decision([(event, None)] if command.rows else [])
+
+
+@on(c.Release)
+def _(state: BrokerState, command: c.Release, now: c.Now) -> Decision:
+    queue = need_queue(state, command.queue)
+    check_rows(queue, command.rows, Verb.RETURN, command.holder)
+    event = e.Returned(queue.name, command.holder, command.rows, int(command.cause))
+    return Decision([(event, None)] if command.rows else [])
+
+
+@on(c.Unsubscribe)
+def _(state: BrokerState, command: c.Unsubscribe, now: c.Now) -> Decision:
+    queue = need_queue(state, command.queue)
+    subscription = need_subscription(queue, command.holder)
+    rows = RowSet.of((number, _held(queue.blocks[number], {command.holder})) for number in sorted(subscription.held))
+    decision = Decision(reply=rows)
+    if rows:
+        decision.add(e.Returned(queue.name, command.holder, rows, int(command.cause)))
+    decision.add(e.Unsubscribed(queue.name, command.holder))
+    return decision
+
+
+def _held(block: Block, holders: set[int]) -> Any:
+    mine = np.isin(block.holder.get(slice(0, block.filled)), list(holders))
+    return np.flatnonzero((block.state[: block.filled] == State.ACQUIRED) & mine)
+
+
+@on(c.Recovered)
+def _(state: BrokerState, command: c.Recovered, now: c.Now) -> Decision:
+    decision = Decision()
+    durable = [batch.holder for lease in state.leases.values() if (batch := lease.current) is not None]
+    lost: dict[str, RowSet] = {}
+    for queue in state.queues.values():
+        if not queue.counts[State.ACQUIRED]:
+            continue
+        blocks = (block for _, block in sorted(queue.blocks.items()) if block.counts[State.ACQUIRED])
+        rows = RowSet.of((block.number, _orphans(block, durable)) for block in blocks)
+        if rows:
+            lost[queue.name] = rows
+    if lost:
+        decision.add(e.HoldersLost(lost, int(Cause.BROKER_LOST)))
+    decision.add(e.ClockStarted(now.up))
+    decision.reply = {name: rows.count for name, rows in lost.items()}
+    return decision
+
+
+def _orphans(block: Block, durable: list[int]) -> Any:
+    held = block.holder.get(slice(0, block.filled))
+    return np.flatnonzero((block.state[: block.filled] == State.ACQUIRED) & ~np.isin(held, durable))
+
+
+# Housekeeping.
+@on(c.ArchiveBlock)
+def _(state: BrokerState, command: c.ArchiveBlock, now: c.Now) -> Decision:
+    queue = state.queues.get(command.queue)
+    block = queue.blocks.get(command.number) if queue is not None else None
+    if block is None or not block.full or block.live:
+        return Decision()
+    times, positions = block.runs.time.array(), block.runs.position.array()
+    outcomes = block.outcome.get(slice(0, block.filled))
+    event = e.BlockArchived(
+        command.queue,
+        command.number,
+        int(positions.max()) << 3,
+        int(times.min()),
+        int(times.max()),
+        [outcomes] if isinstance(outcomes, int) else np.unique(outcomes).tolist(),
+    )
+    return Decision([(event, pack(block.persisted()))])
+
+
+@on(c.Retain)
+def _(state: BrokerState, command: c.Retain, now: c.Now) -> Decision:
+    live = state.lowest_live_position()
+    if command.position <= state.retained_from or (live is not None and live < command.position):
+        return Decision()
+    return Decision([(e.Retained(command.position), None)])
+
+
+def stale_stages(state: BrokerState, now: c.Now) -> list[str]:
+    return [name for name, stage in state.stages.items() if now.up - stage.up > STAGE_AGE]

@@ -1,0 +1,301 @@
+"""What is decided about leases: the protocol of docs/flight-protocol.md and ARCHITECTURE.md, a planner's request in parts.
+
+A request of a planner is EnterLease, then FinishBatches and AcquireBatch, or PlanBatches; each checks against the state that the one before left.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from broker_core import errors
+from broker_core.engine import commands as c
+from broker_core.engine import events as e
+from broker_core.engine.decide import Decision, check_name, check_rows, need_queue, on, stale_stages
+from broker_core.engine.leases import HOLDING, Batch, Lease, Stage
+from broker_core.engine.limits import MAX_ACQUIRE, MAX_LEASES, SECOND, UNREAD_TIMEOUT
+from broker_core.engine.rowset import RowSet
+from broker_core.engine.state import BrokerState
+from broker_core.engine.states import Cause, Outcome, Verb
+
+ROW_OUTCOMES = ("accepted", "rejected", "released", "modified")
+
+
+def need_lease(state: BrokerState, name: str) -> Lease:
+    lease = state.leases.get(name)
+    if lease is None:
+        raise errors.NotFound(f"there is no lease {name!r}: see `penstock lease list`")
+    return lease
+
+
+def check_epoch(lease: Lease, epoch: int) -> None:
+    if epoch != lease.epoch:
+        raise errors.Fenced(
+            f"lease {lease.name!r} was taken up by another reader (epoch {lease.epoch}, this one has {epoch}): a newer run of the query, a second "
+            "driver on the same checkpoint, or the other side of a self-join. Two load() calls are two consumers: give each its own "
+            "`consumer`, look with mode=browse, or fan out inside foreachBatch"
+        )
+
+
+def _data_loss(lease: Lease, number: int, why: str) -> errors.DataLoss:
+    return errors.DataLoss(
+        f"batch {number} of lease {lease.name!r} {why}. The query cannot go on exactly once; with failOnDataLoss=false "
+        "the batch reads as empty, the query goes on, and delivery is at least once"
+    )
+
+
+_GIVEN_BACK = "was given back after a task had read it (leaseTimeout, or `penstock lease release --return`), so its messages may be delivered again"
+
+
+def _end(lease: Lease, batch: Batch, stage: Stage, now: c.Now, *, exclude: bool = False) -> e.BatchEnded:
+    return e.BatchEnded(lease.name, batch.number, stage.value, now.wall, exclude)
+
+
+@on(c.EnterLease)
+def _(state: BrokerState, command: c.EnterLease, now: c.Now) -> Decision:
+    check_name("lease", command.lease)
+    need_queue(state, command.queue)
+    lease = state.leases.get(command.lease)
+    if lease is None:
+        if command.fresh and command.epoch is None:
+            return Decision(reply=None)  # made by the first acquisition: an idle query leaves nothing behind
+        raise errors.WrongOffset(
+            f"the broker has no lease {command.lease!r}, which the query's checkpoint names: it was deleted, or the data directory is another or was "
+            "restored. Start the query with a new checkpoint"
+        )
+    if lease.queue != command.queue:
+        raise errors.WrongOffset(
+            f"lease {lease.name!r} belongs to queue {lease.queue!r}, not {command.queue!r}: put `queue` (or `consumer`) back as it was, or "
+            "start with a new checkpoint and another `consumer`"
+        )
+    if command.epoch is not None:
+        check_epoch(lease, command.epoch)
+    if lease.run != command.run:
+        if not command.fresh:
+            raise errors.WrongOffset(
+                f"the checkpoint belongs to an earlier run of lease {lease.name!r}: a query without a checkpoint has begun it again since. "
+                "Start with a new checkpoint"
+            )
+        return _begin_again(lease, command, now)
+    if command.epoch is not None:
+        return Decision(reply=lease.epoch)
+    return Decision([(e.LeaseTaken(lease.name, lease.epoch + 1, command.timeout, now.up), None)], lease.epoch + 1)
+
+
+def _begin_again(lease: Lease, command: c.EnterLease, now: c.Now) -> Decision:
+    """A fresh checkpoint on a name that an earlier run used."""
+    batch = lease.current
+    if batch is not None and batch.stage is Stage.READ:
+        raise errors.InUse(
+            f"lease {lease.name!r} holds batch {batch.number} ({batch.rows.count} messages), which an earlier run has read and not finished: go on with "
+            f"that run's checkpoint, or end it with `penstock lease release {lease.name} --settle` (its sink has the rows) or `--return` (it has not)"
+        )
+    decision = Decision(reply=lease.epoch + 1)
+    if batch is not None:
+        decision.add(_end(lease, batch, Stage.VOID, now))
+    decision.add(e.LeaseBegun(lease.name, lease.queue, command.run, lease.epoch + 1, command.timeout, now.up))
+    return decision
+
+
+@on(c.FinishBatches)
+def _(state: BrokerState, command: c.FinishBatches, now: c.Now) -> Decision:
+    lease = state.leases.get(command.lease)
+    if lease is None:
+        return Decision(reply=(0, 0))
+    if command.finished < lease.finished and command.strict and command.fail_on_data_loss:
+        raise errors.DataLoss(
+            f"the checkpoint is older than lease {lease.name!r}: it stands at batch {command.finished}, while batch {lease.finished} is finished. A backup was put "
+            "back? With failOnDataLoss=false the query goes on; what is still remembered is read again, and delivery is at least once"
+        )
+    if command.finished > lease.last_number:
+        raise errors.WrongOffset(
+            f"the checkpoint names batch {command.finished} of lease {lease.name!r}, whose last batch is {lease.last_number}: the broker's data directory "
+            "was restored from an older state. Start with a new checkpoint"
+        )
+    decision = Decision()
+    settled = unread = 0
+    for batch in lease.batches.values():
+        if not lease.finished < batch.number <= command.finished:
+            continue
+        if batch.stage is Stage.READ:
+            check_rows(need_queue(state, lease.queue), batch.rows, Verb.SETTLE, batch.holder)
+            decision.add(_end(lease, batch, Stage.SETTLED, now))
+            settled += batch.rows.count
+        elif batch.stage is Stage.ACQUIRED:
+            decision.add(_end(lease, batch, Stage.VOID, now, exclude=command.exclude))
+            unread += batch.rows.count
+        elif batch.stage is Stage.LOST and command.fail_on_data_loss:
+            raise _data_loss(lease, batch.number, _GIVEN_BACK)
+    if command.finished > lease.finished:
+        decision.add(e.LeaseFinished(lease.name, command.finished))
+    decision.reply = (settled, unread)
+    return decision
+
+
+@on(c.AcquireBatch)
+def _(state: BrokerState, command: c.AcquireBatch, now: c.Now) -> Decision:
+    queue = need_queue(state, command.queue)
+    lease = state.leases.get(command.lease)
+    if lease is not None:
+        if lease.current is not None:
+            return Decision(reply=(lease.epoch, lease.current.number))
+        last = next(reversed(lease.batches.values()), None)
+        if last is not None and last.number > lease.finished and last.stage is Stage.LOST and command.fail_on_data_loss:
+            raise _data_loss(lease, last.number, _GIVEN_BACK)
+    rows = queue.find(
+        0,
+        messages=min(command.messages or MAX_ACQUIRE, MAX_ACQUIRE),
+        max_bytes=command.max_bytes,
+        until=command.until,
+        without=lease.excluded if lease is not None and command.exclude else None,
+    )
+    if not rows:
+        return Decision(reply=(None, command.finished) if lease is None else (lease.epoch, max(command.finished, lease.finished)))
+    decision = Decision()
+    epoch, number = 1, 1
+    if lease is None:
+        if len(state.leases) >= MAX_LEASES:
+            raise errors.ResourceLimit(f"the broker keeps {MAX_LEASES} leases, which is its limit: delete old ones with `penstock lease delete`")
+        decision.add(e.LeaseBegun(command.lease, command.queue, command.run, 1, command.timeout, now.up))
+    else:
+        epoch, number = lease.epoch, lease.last_number + 1
+    decision.add(e.Acquired(queue.name, state.next_holder, rows, command.lease, number))
+    decision.reply = (epoch, number)
+    return decision
+
+
+@on(c.PlanBatches)
+def _(state: BrokerState, command: c.PlanBatches, now: c.Now) -> Decision:
+    lease = need_lease(state, command.lease)
+    if command.batch > lease.last_number:
+        raise errors.WrongOffset(
+            f"the checkpoint names batch {command.batch} of lease {lease.name!r}, whose last batch is {lease.last_number}: the broker's data directory "
+            "was restored from an older state. Start with a new checkpoint"
+        )
+    parts = []
+    for number in range(command.after + 1, command.batch + 1):
+        batch = _readable(lease, number, command.fail_on_data_loss)
+        if batch is not None:
+            wanted = -(-batch.rows.count // command.max_messages) if command.max_messages else 1
+            parts += [[number, *part] for part in batch.rows.split(max(wanted, command.min_partitions))]
+    return Decision(reply=parts)
+
+
+def _readable(lease: Lease, number: int, fail_on_data_loss: bool) -> Batch | None:
+    """The batch, or None where it reads as empty."""
+    batch = lease.batches.get(number)
+    if batch is not None and batch.stage is Stage.VOID:
+        return None
+    if batch is None or batch.stage is Stage.LOST:
+        if fail_on_data_loss:
+            raise _data_loss(lease, number, "is not remembered any longer" if batch is None else _GIVEN_BACK)
+        return None
+    return batch
+
+
+@on(c.ReadBatch)
+def _(state: BrokerState, command: c.ReadBatch, now: c.Now) -> Decision:
+    lease = need_lease(state, command.lease)
+    if lease.run != command.run:
+        raise errors.Fenced(f"lease {lease.name!r} was begun again by another query since this task was planned")
+    check_epoch(lease, command.epoch)
+    batch = _readable(lease, command.batch, command.fail_on_data_loss)
+    if batch is None:
+        return Decision(reply=(lease.queue, RowSet()))
+    decision = Decision(reply=(lease.queue, batch.rows.between(command.first, command.last)))
+    if batch.stage is Stage.ACQUIRED:
+        decision.add(e.BatchRead(lease.name, batch.number))
+    return decision
+
+
+@on(c.RenewLease)
+def _(state: BrokerState, command: c.RenewLease, now: c.Now) -> Decision:
+    lease = need_lease(state, command.lease)
+    check_epoch(lease, command.epoch)
+    return Decision([(e.Renewed(lease.name, now.up), None)])
+
+
+@on(c.ListLeases)
+def _(state: BrokerState, command: c.ListLeases, now: c.Now) -> Decision:
+    return Decision(reply=[_describe(lease, now) for lease in state.leases.values()])
+
+
+def _describe(lease: Lease, now: c.Now) -> dict[str, Any]:
+    batch = lease.current
+    return {
+        "lease": lease.name,
+        "queue": lease.queue,
+        "run": lease.run,
+        "epoch": lease.epoch,
+        "finished": lease.finished,
+        "stage": batch.stage.value if batch else "idle",
+        "batch": batch.number if batch else None,
+        "messages": batch.rows.count if batch else 0,
+        "renewed": None if lease.renewed is None else (now.up - lease.renewed) / SECOND,
+    }
+
+
+def _need_batch(lease: Lease) -> Batch:
+    batch = lease.current
+    if batch is None:
+        raise errors.InvalidRequest(f"lease {lease.name!r} holds nothing")
+    return batch
+
+
+@on(c.ReleaseLease)
+def _(state: BrokerState, command: c.ReleaseLease, now: c.Now) -> Decision:
+    lease = need_lease(state, command.lease)
+    batch = _need_batch(lease)
+    decision = Decision(reply=batch.rows.count)
+    if command.settle:
+        decision.add(_end(lease, batch, Stage.SETTLED, now))
+        decision.add(e.LeaseFinished(lease.name, batch.number))
+    else:
+        decision.add(_end(lease, batch, Stage.LOST if batch.stage is Stage.READ else Stage.VOID, now))
+        decision.add(e.LeaseFenced(lease.name, lease.epoch + 1))
+    return decision
+
+
+@on(c.SettleRow)
+def _(state: BrokerState, command: c.SettleRow, now: c.Now) -> Decision:
+    lease = need_lease(state, command.lease)
+    batch = _need_batch(lease)
+    if command.outcome not in ROW_OUTCOMES:
+        raise errors.InvalidRequest(f"outcome {command.outcome!r}: allowed are {', '.join(ROW_OUTCOMES)}")
+    if command.sequence not in batch.rows:
+        raise errors.NotFound(f"message {command.sequence} is not in batch {batch.number}, which lease {lease.name!r} holds")
+    rows = RowSet.single(command.sequence)
+    if command.outcome in ("accepted", "rejected"):
+        outcome = Outcome[command.outcome.upper()]
+        event: e.Event = e.Settled(lease.queue, batch.holder, rows, int(outcome), now.wall, command.error, lease.name)
+    else:
+        event = e.Returned(lease.queue, batch.holder, rows, int(Cause[command.outcome.upper()]), lease.name)
+    return Decision([(event, None), (e.LeaseFenced(lease.name, lease.epoch + 1), None)])
+
+
+@on(c.DeleteLease)
+def _(state: BrokerState, command: c.DeleteLease, now: c.Now) -> Decision:
+    lease = need_lease(state, command.lease)
+    if lease.current is not None:
+        raise errors.InUse(
+            f"lease {lease.name!r} holds batch {lease.current.number}: end it first with `penstock lease release {lease.name} --settle|--return`"
+        )
+    return Decision([(e.LeaseDeleted(lease.name), None)])
+
+
+@on(c.Tick)
+def _(state: BrokerState, command: c.Tick, now: c.Now) -> Decision:
+    """Give back what nobody renews, and discard stages that nobody will publish."""
+    decision = Decision()
+    for lease in state.leases.values():
+        batch = lease.current
+        if batch is None or lease.renewed is None or batch.stage not in HOLDING:
+            continue
+        silent = now.up - lease.renewed
+        if batch.stage is Stage.ACQUIRED and silent > UNREAD_TIMEOUT:
+            decision.add(_end(lease, batch, Stage.VOID, now))
+        elif batch.stage is Stage.READ and lease.timeout is not None and silent > lease.timeout:
+            decision.add(_end(lease, batch, Stage.LOST, now))
+    stale = stale_stages(state, now)
+    if stale:
+        decision.add(e.Discarded(stale))
+    return decision

@@ -1,0 +1,309 @@
+"""Events are decisions: which rows, which outcome, at what time. They are what the journal holds and `apply` replays.
+
+The record's meta is one JSON object: `k` is the kind, the rest the fields; row sets and arrays have the forms of `_encode`. Payloads
+are not part of it. To change an event: add a field with a default (old journals lack it), or a new kind; never give a field
+a new meaning.
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+from dataclasses import dataclass, fields
+from typing import Any, ClassVar
+
+import numpy as np
+
+from broker_core.engine.commands import PublishKey
+from broker_core.engine.rowset import RowSet
+from broker_core.engine.series import Ints
+from broker_core.errors import DamagedJournal
+
+
+@dataclass(frozen=True)
+class Event:
+    kind: ClassVar[str]
+    journaled: ClassVar[bool] = True
+
+
+@dataclass(frozen=True)
+class QueueDeclared(Event):
+    kind = "queue.declared"
+    queue: str
+    type: str
+    options: dict[str, Any]
+
+
+@dataclass(frozen=True)
+class QueueDeleted(Event):
+    kind = "queue.deleted"
+    queue: str
+
+
+@dataclass(frozen=True)
+class Enqueued(Event):
+    """With a payload: messages take the places from `first` on."""
+
+    kind = "enqueued"
+    queue: str
+    first: int
+    count: int
+    sizes: int | Ints
+    time: int
+
+
+@dataclass(frozen=True)
+class Staged(Event):
+    """With a payload: messages that wait, unseen, for a publish."""
+
+    kind = "staged"
+    stage: str
+    queue: str
+    count: int
+    sizes: int | Ints
+    up: int
+
+
+@dataclass(frozen=True)
+class Published(Event):
+    """All messages of the stages, in this order, take their places in their queues: all at once or never."""
+
+    kind = "published"
+    stages: list[str]
+    key: PublishKey | None
+    time: int
+
+
+@dataclass(frozen=True)
+class Discarded(Event):
+    kind = "discarded"
+    stages: list[str]
+
+
+@dataclass(frozen=True)
+class Acquired(Event):
+    kind = "acquired"
+    queue: str
+    holder: int
+    rows: RowSet
+    lease: str | None = None
+    batch: int | None = None
+
+
+@dataclass(frozen=True)
+class Settled(Event):
+    """ACQUIRED → ARCHIVED. With a lease: an operator ended these rows of its batch."""
+
+    kind = "settled"
+    queue: str
+    holder: int
+    rows: RowSet
+    outcome: int
+    time: int
+    error: str | None = None
+    lease: str | None = None
+
+
+@dataclass(frozen=True)
+class Returned(Event):
+    """ACQUIRED → AVAILABLE, to the original place."""
+
+    kind = "returned"
+    queue: str
+    holder: int
+    rows: RowSet
+    cause: int
+    lease: str | None = None
+
+
+@dataclass(frozen=True)
+class HoldersLost(Event):
+    """After a restart: what the links of the last life held comes back."""
+
+    kind = "holders.lost"
+    rows: dict[str, RowSet]
+    cause: int
+
+
+@dataclass(frozen=True)
+class Purged(Event):
+    kind = "purged"
+    queue: str
+    rows: RowSet
+    time: int
+
+
+@dataclass(frozen=True)
+class LeaseBegun(Event):
+    """A query without a checkpoint begins: a new lease, or an old name under a new run."""
+
+    kind = "lease.begun"
+    lease: str
+    queue: str
+    run: str
+    epoch: int
+    timeout: int | None
+    up: int
+
+
+@dataclass(frozen=True)
+class LeaseTaken(Event):
+    kind = "lease.taken"
+    lease: str
+    epoch: int
+    timeout: int | None
+    up: int
+
+
+@dataclass(frozen=True)
+class BatchRead(Event):
+    """A task is about to read: from here on a sink may hold the batch."""
+
+    kind = "batch.read"
+    lease: str
+    batch: int
+
+
+@dataclass(frozen=True)
+class BatchEnded(Event):
+    """The batch's rows are settled (stage SETTLED) or given back (VOID, LOST)."""
+
+    kind = "batch.ended"
+    lease: str
+    batch: int
+    stage: str
+    time: int
+    exclude: bool = False
+
+
+@dataclass(frozen=True)
+class LeaseFinished(Event):
+    kind = "lease.finished"
+    lease: str
+    finished: int
+
+
+@dataclass(frozen=True)
+class LeaseFenced(Event):
+    """An operator changed what the lease holds: whoever planned before must plan again."""
+
+    kind = "lease.fenced"
+    lease: str
+    epoch: int
+
+
+@dataclass(frozen=True)
+class LeaseDeleted(Event):
+    kind = "lease.deleted"
+    lease: str
+
+
+@dataclass(frozen=True)
+class BlockArchived(Event):
+    """With a payload, the packed block: it leaves memory."""
+
+    kind = "block.archived"
+    queue: str
+    number: int
+    highest_payload: int
+    first_time: int
+    last_time: int
+    outcomes: list[int]
+
+
+@dataclass(frozen=True)
+class Retained(Event):
+    kind = "retained"
+    position: int
+
+
+# Ephemeral events change derived state only and are never journaled.
+@dataclass(frozen=True)
+class ClockStarted(Event):
+    """A new life of the broker: leases and stages count its uptime from here."""
+
+    kind = "clock.started"
+    journaled = False
+    up: int
+
+
+@dataclass(frozen=True)
+class Renewed(Event):
+    kind = "renewed"
+    journaled = False
+    lease: str
+    up: int
+
+
+@dataclass(frozen=True)
+class Subscribed(Event):
+    kind = "subscribed"
+    journaled = False
+    queue: str
+    holder: int
+
+
+@dataclass(frozen=True)
+class Looked(Event):
+    """A subscription went as far as `place` and has seen the return log up to `epoch`."""
+
+    kind = "looked"
+    journaled = False
+    queue: str
+    holder: int
+    place: int
+    epoch: int
+
+
+@dataclass(frozen=True)
+class Unsubscribed(Event):
+    kind = "unsubscribed"
+    journaled = False
+    queue: str
+    holder: int
+
+
+_KINDS: dict[str, type[Event]] = {cls.kind: cls for cls in Event.__subclasses__() if cls.journaled}
+_FIELDS = {cls: tuple(f.name for f in fields(cls)) for cls in _KINDS.values()}
+
+
+def _encode(value: Any) -> Any:
+    if isinstance(value, RowSet):
+        return {"rows": value.to_json()}
+    if isinstance(value, np.ndarray):
+        return {"array": [value.dtype.str, base64.b64encode(value.tobytes()).decode()]}
+    if isinstance(value, dict):
+        return {"map": {key: _encode(item) for key, item in value.items()}}
+    return value
+
+
+def _decode(value: Any) -> Any:
+    if not isinstance(value, dict):
+        return value
+    if "rows" in value:
+        return RowSet.from_json(value["rows"])
+    if "array" in value:
+        dtype, data = value["array"]
+        return np.frombuffer(base64.b64decode(data), dtype)
+    return {key: _decode(item) for key, item in value["map"].items()}
+
+
+def encode(event: Event) -> bytes:
+    """The record's meta."""
+    body = {name: _encode(getattr(event, name)) for name in _FIELDS[type(event)]}
+    return json.dumps({"k": event.kind, **body}, separators=(",", ":")).encode()
+
+
+def decode(meta: bytes) -> Event:
+    body = json.loads(meta)
+    kind = body.pop("k")
+    try:
+        cls = _KINDS[kind]
+    except KeyError:
+        raise DamagedJournal(
+            f"the journal holds an event {kind!r} that this Penstock does not know: it was written by a newer version; use that one"
+        ) from None
+    values = {name: _decode(value) for name, value in body.items()}
+    if values.get("key") is not None:
+        values["key"] = PublishKey(*values["key"])
+    return cls(**values)

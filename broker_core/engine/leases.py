@@ -1,0 +1,86 @@
+"""Leases: durable, fenced consumers. A lease holds numbered batches; an offset of a Spark checkpoint names one of them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from enum import Enum
+from typing import Any
+
+from broker_core.engine.rowset import RowSet
+
+REMEMBERED_BATCHES = 100  # a settled batch of these can still be read again (a lost commit file, a kept DataFrame)
+
+
+class Stage(str, Enum):
+    """The life of a batch. ACQUIRED and READ hold messages; the others have ended."""
+
+    ACQUIRED = "acquired"  # no task has read it: given back when nobody renews for `UNREAD_TIMEOUT`
+    READ = "read"  # a sink may hold it: waits for its query however long that is down
+    SETTLED = "settled"
+    VOID = "void"  # given back unread: reads as empty for ever, and nobody ever saw its rows
+    LOST = "lost"  # given back after a read (leaseTimeout, operator): what was read may be delivered again
+
+
+HOLDING = (Stage.ACQUIRED, Stage.READ)
+
+
+@dataclass
+class Batch:
+    number: int
+    holder: int
+    rows: RowSet
+    stage: Stage = Stage.ACQUIRED
+
+    def to_json(self) -> dict[str, Any]:
+        return {"number": self.number, "holder": self.holder, "rows": self.rows.to_json(), "stage": self.stage.value}
+
+    @classmethod
+    def from_json(cls, data: dict[str, Any]) -> Batch:
+        return cls(data["number"], data["holder"], RowSet.from_json(data["rows"]), Stage(data["stage"]))
+
+
+@dataclass
+class Lease:
+    # persisted
+    name: str
+    queue: str
+    run: str  # given when a query without a checkpoint first acquires
+    epoch: int = 1  # raised by every planner that takes the lease up; what an older one asks is refused
+    finished: int = 0  # Spark has finished every batch up to this number
+    timeout: int | None = None  # microseconds after which a READ batch nobody renews is given back too
+    batches: dict[int, Batch] = field(default_factory=dict)  # the last REMEMBERED_BATCHES, in ascending order
+    # derived
+    renewed: int | None = None  # broker uptime in microseconds
+    excluded: RowSet = field(default_factory=RowSet)  # given back unread by this epoch under `exclude`
+
+    @property
+    def current(self) -> Batch | None:
+        """The batch that holds messages. There is at most one."""
+        batch = next(reversed(self.batches.values()), None)
+        return batch if batch is not None and batch.stage in HOLDING else None
+
+    @property
+    def last_number(self) -> int:
+        return max(self.finished, next(reversed(self.batches), 0))
+
+    def remember(self, batch: Batch) -> None:
+        self.batches[batch.number] = batch
+        while len(self.batches) > REMEMBERED_BATCHES:
+            del self.batches[next(iter(self.batches))]
+
+    def to_json(self) -> dict[str, Any]:
+        return {
+            "name": self.name,
+            "queue": self.queue,
+            "run": self.run,
+            "epoch": self.epoch,
+            "finished": self.finished,
+            "timeout": self.timeout,
+            "batches": [batch.to_json() for batch in self.batches.values()],
+        }
+
+    @classmethod
+    def from_json(cls, data: dict[str, Any]) -> Lease:
+        batches = [Batch.from_json(batch) for batch in data["batches"]]
+        fields = {key: data[key] for key in ("name", "queue", "run", "epoch", "finished", "timeout")}
+        return cls(**fields, batches={batch.number: batch for batch in batches})

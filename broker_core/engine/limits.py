@@ -1,0 +1,17 @@
+"""Every limit of the engine, with its unit and reason. Limits of sockets and files stand with their planes."""
+
+from __future__ import annotations
+
+SECOND = 1_000_000  # the engine's times are microseconds
+
+UNREAD_TIMEOUT = 60 * SECOND  # a batch that no task has read is given back when its planner is silent this long
+STAGE_AGE = 24 * 3600 * SECOND  # a stage that nobody published: longer than any sane Spark job, in broker uptime
+MAX_NAME = 255  # characters of the name of a queue, lease or stage
+MAX_QUEUES = 10_000
+MAX_LEASES = 100_000
+MAX_STAGES = 100_000
+MAX_STAGED_BYTES = 64 << 30  # stored bytes of all stages together
+MAX_PUBLISH_KEYS = 1_000_000  # kept without expiry: a lower number after a rollback must stay a no-op
+MAX_SUBSCRIPTIONS = 100_000  # of one queue
+MAX_ERROR_TEXT = 1024  # characters kept of what the one who rejected a message said
+MAX_ACQUIRE = 1 << 30  # messages of one acquisition

@@ -1,0 +1,46 @@
+"""Named integers and integer arrays as one byte string: the persisted form of a block's columns.
+
+Layout, version 1: `<u32 length of the header>`, the header as JSON (`{"v": 1, "n": {name: int}, "a": [[name, dtype, count], …]}`)
+padded with spaces to a multiple of 8 bytes, then the arrays, each padded to 8 bytes. To change it: a new version number, and the old one still
+read here.
+"""
+
+from __future__ import annotations
+
+import json
+import struct
+from typing import Any
+
+import numpy as np
+
+from broker_core.errors import DamagedJournal
+
+VERSION = 1
+_LENGTH = struct.Struct("<I")
+
+
+def pack(values: dict[str, Any]) -> bytes:
+    numbers = {k: v for k, v in values.items() if not isinstance(v, np.ndarray)}
+    arrays = {k: v for k, v in values.items() if isinstance(v, np.ndarray)}
+    header = json.dumps({"v": VERSION, "n": numbers, "a": [[k, a.dtype.str, len(a)] for k, a in arrays.items()]}).encode()
+    header += b" " * (-(len(header) + _LENGTH.size) % 8)
+    parts = [_LENGTH.pack(len(header)), header]
+    for array in arrays.values():
+        data = array.tobytes()
+        parts += [data, b"\0" * (-len(data) % 8)]
+    return b"".join(parts)
+
+
+def unpack(data: Any) -> dict[str, Any]:
+    """The inverse of `pack`, zero-copy: arrays are views of `data`."""
+    view = memoryview(data)
+    (length,) = _LENGTH.unpack_from(view)
+    header = json.loads(bytes(view[_LENGTH.size : _LENGTH.size + length]))
+    if header["v"] != VERSION:
+        raise DamagedJournal(f"columns of format {header['v']}: this Penstock reads {VERSION}; open them with the version that wrote them")
+    values: dict[str, Any] = dict(header["n"])
+    at = _LENGTH.size + length
+    for name, dtype, count in header["a"]:
+        values[name] = np.frombuffer(view, dtype, count, at)
+        at += -(-values[name].nbytes // 8) * 8
+    return values

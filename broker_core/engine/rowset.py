@@ -1,0 +1,205 @@
+"""Row sets: which messages of one queue an event, a reply or a lease batch speaks of.
+
+Per block of 64 Ki sequence numbers either ranges or a bitmap, whichever is smaller: holes, selectors and priorities make
+ranges explode, and whole blocks make bitmaps a waste.
+"""
+
+from __future__ import annotations
+
+import base64
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from broker_core.engine.series import Rows
+
+BLOCK_BITS = 16
+BLOCK_ROWS = 1 << BLOCK_BITS  # rows a block; a persisted constant: sequence → (block, row) depends on it
+_RANGE_BYTES = 4  # a range costs two 16-bit numbers, a bitmap one bit a row up to the last
+
+Ranges = npt.NDArray[np.int32]  # [[start, stop), …] of rows
+Bitmap = npt.NDArray[np.uint8]  # packed, one bit a row
+Ints = npt.NDArray[Any]
+
+
+def _compress(rows: Rows) -> Ranges | Bitmap:
+    if isinstance(rows, slice):
+        return np.array([[rows.start, rows.stop]], np.int32)
+    breaks = np.flatnonzero(np.diff(rows) != 1)
+    starts = rows[np.concatenate([[0], breaks + 1])]
+    stops = rows[np.concatenate([breaks, [len(rows) - 1]])] + 1
+    if len(starts) * _RANGE_BYTES <= (int(rows[-1]) >> 3) + 1:
+        return np.stack([starts, stops], axis=1).astype(np.int32)
+    mask = np.zeros(int(rows[-1]) + 1, np.uint8)
+    mask[rows] = 1
+    return np.packbits(mask, bitorder="little")
+
+
+def _expand(part: Ranges | Bitmap) -> Rows:
+    if part.ndim == 1:
+        return np.flatnonzero(np.unpackbits(part, bitorder="little"))
+    if len(part) == 1:
+        return slice(int(part[0, 0]), int(part[0, 1]))
+    lengths = part[:, 1] - part[:, 0]
+    offsets = np.repeat(part[:, 0] - np.concatenate([[0], np.cumsum(lengths)[:-1]]), lengths)
+    return np.arange(int(lengths.sum())) + offsets
+
+
+def _count(part: Ranges | Bitmap) -> int:
+    if part.ndim == 1:
+        return int(np.bitwise_count(part).sum(dtype=np.int64))
+    return int((part[:, 1] - part[:, 0]).sum(dtype=np.int64))
+
+
+class RowSet:
+    """An immutable set of sequence numbers of one queue, in order."""
+
+    __slots__ = ("_parts", "count")
+
+    def __init__(self, parts: dict[int, Ranges | Bitmap] | None = None) -> None:
+        self._parts = parts or {}
+        self.count = sum(_count(part) for part in self._parts.values())
+
+    @classmethod
+    def of(cls, parts: Iterable[tuple[int, Rows]]) -> RowSet:
+        """From (block, rows) pairs in ascending order; empty ones are left out."""
+        return cls({b: _compress(rows) for b, rows in parts if row_count(rows)})
+
+    @classmethod
+    def range(cls, first: int, stop: int) -> RowSet:
+        """All sequence numbers from `first` up to, not including, `stop`."""
+        parts: list[tuple[int, Rows]] = []
+        while first < stop:
+            block, row = first >> BLOCK_BITS, first & (BLOCK_ROWS - 1)
+            end = min(BLOCK_ROWS, row + stop - first)
+            parts.append((block, slice(row, end)))
+            first += end - row
+        return cls.of(parts)
+
+    @classmethod
+    def single(cls, sequence: int) -> RowSet:
+        return cls.range(sequence, sequence + 1)
+
+    def __len__(self) -> int:
+        return self.count
+
+    def __bool__(self) -> bool:
+        return self.count > 0
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, RowSet) and np.array_equal(self.sequences(), other.sequences())
+
+    __hash__ = None  # type: ignore[assignment]  # row sets are compared, never used as keys
+
+    def __contains__(self, sequence: int) -> bool:
+        rows = self.rows(sequence >> BLOCK_BITS)
+        row = sequence & (BLOCK_ROWS - 1)
+        return rows is not None and (row in range(rows.start, rows.stop) if isinstance(rows, slice) else row in rows)
+
+    def __repr__(self) -> str:
+        return f"RowSet({self.count} rows in blocks {sorted(self._parts)})"
+
+    def items(self) -> Iterator[tuple[int, Rows]]:
+        for block in sorted(self._parts):
+            yield block, _expand(self._parts[block])
+
+    def rows(self, block: int) -> Rows | None:
+        part = self._parts.get(block)
+        return None if part is None else _expand(part)
+
+    def sequences(self) -> npt.NDArray[np.int64]:
+        """Every member, as int64: for tests and small sets."""
+        parts = [_as_array(rows) + (block << BLOCK_BITS) for block, rows in self.items()]
+        return np.concatenate(parts).astype(np.int64) if parts else np.zeros(0, np.int64)
+
+    @property
+    def first(self) -> int:
+        block, rows = next(self.items())
+        return (block << BLOCK_BITS) + (rows.start if isinstance(rows, slice) else int(rows[0]))
+
+    @property
+    def last(self) -> int:
+        block = max(self._parts)
+        rows = _expand(self._parts[block])
+        return (block << BLOCK_BITS) + (rows.stop - 1 if isinstance(rows, slice) else int(rows[-1]))
+
+    def between(self, first: int, last: int) -> RowSet:
+        """The members from `first` to `last`, both included."""
+        parts: list[tuple[int, Rows]] = []
+        for block, rows in self.items():
+            base = block << BLOCK_BITS
+            parts.append((block, clip(rows, first - base, last - base + 1)))
+        return RowSet.of(parts)
+
+    def minus(self, other: RowSet) -> RowSet:
+        parts: list[tuple[int, Rows]] = []
+        for block, rows in self.items():
+            gone = other.rows(block)
+            parts.append((block, rows if gone is None else exclude(rows, gone)))
+        return RowSet.of(parts)
+
+    def plus(self, other: RowSet) -> RowSet:
+        parts = dict(self._parts)
+        for block, rows in other.items():
+            mine = self.rows(block)
+            parts[block] = _compress(rows if mine is None else np.union1d(_as_array(mine), _as_array(rows)))
+        return RowSet(parts)
+
+    def split(self, parts: int) -> list[tuple[int, int, int]]:
+        """Cut into at most `parts` pieces of equal count, in order: (first, last, count) each.
+
+        Pure: the same set and number always give the same pieces, so that a batch planned twice has the same tasks.
+        """
+        parts = max(1, min(parts, self.count))
+        marks = [self.count * i // parts for i in range(parts + 1)]
+        blocks = list(self.items())
+        ends = np.cumsum([row_count(rows) for _, rows in blocks])
+        edges = []
+        for mark in marks[:-1]:
+            at = int(np.searchsorted(ends, mark, side="right"))
+            block, rows = blocks[at]
+            index = mark - (int(ends[at - 1]) if at else 0)
+            row = rows.start + index if isinstance(rows, slice) else int(rows[index])
+            edges.append((block << BLOCK_BITS) + row)
+        lasts = [edge - 1 for edge in edges[1:]] + [self.last]
+        return [(edges[i], lasts[i], marks[i + 1] - marks[i]) for i in range(parts)] if self.count else []
+
+    def to_json(self) -> dict[str, Any]:
+        """Ranges as a flat list of row numbers, a bitmap as base64: a journal that a person can read."""
+        return {
+            str(block): base64.b64encode(part.tobytes()).decode() if part.ndim == 1 else part.reshape(-1).tolist()
+            for block, part in self._parts.items()
+        }
+
+    @classmethod
+    def from_json(cls, data: dict[str, Any]) -> RowSet:
+        parts: dict[int, Ranges | Bitmap] = {}
+        for block, part in data.items():
+            if isinstance(part, str):
+                parts[int(block)] = np.frombuffer(base64.b64decode(part), np.uint8)
+            else:
+                parts[int(block)] = np.array(part, np.int32).reshape(-1, 2)
+        return cls(parts)
+
+
+def _as_array(rows: Rows) -> Ints:
+    return np.arange(rows.start, rows.stop) if isinstance(rows, slice) else rows
+
+
+def row_count(rows: Rows) -> int:
+    return max(0, rows.stop - rows.start) if isinstance(rows, slice) else len(rows)
+
+
+def clip(rows: Rows, start: int, stop: int) -> Rows:
+    """The rows from `start` up to, not including, `stop`."""
+    if isinstance(rows, slice):
+        return slice(max(rows.start, start), max(max(rows.start, start), min(rows.stop, stop)))
+    low, high = np.searchsorted(rows, [start, stop])
+    return rows[low:high]
+
+
+def exclude(rows: Rows, gone: Rows) -> Rows:
+    mine = _as_array(rows)
+    return mine[np.isin(mine, _as_array(gone), assume_unique=True, invert=True)]

@@ -1,0 +1,129 @@
+"""Columns that cost what they hold: integers that widen when they must, and vanish while they are all alike."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+Ints = npt.NDArray[Any]
+Rows = slice | Ints  # rows of one block: a contiguous slice, or sorted row numbers
+
+_SIGNED = (np.int8, np.int16, np.int32, np.int64)
+_UNSIGNED = (np.uint8, np.uint16, np.uint32, np.uint64)
+
+
+def _dtype_for(low: int, high: int) -> type[np.signedinteger[Any]]:
+    for dtype in _SIGNED:
+        info = np.iinfo(dtype)
+        if info.min <= low and high <= info.max:
+            return dtype
+    raise OverflowError(f"{low}..{high} does not fit 64 bits")
+
+
+class Series:
+    """An append-only list of integers, stored as differences from the first in the narrowest type that holds them."""
+
+    __slots__ = ("_base", "_length", "_values")
+
+    def __init__(self, base: int = 0, values: Ints | None = None) -> None:
+        self._base = base
+        self._values: Ints = np.zeros(0, np.int8) if values is None else values
+        self._length = len(self._values)
+
+    def __len__(self) -> int:
+        return self._length
+
+    def append(self, value: int) -> None:
+        if self._length == 0:
+            self._base = value
+        delta = value - self._base
+        values = self._values
+        info = np.iinfo(values.dtype)
+        if not info.min <= delta <= info.max:
+            values = values.astype(_dtype_for(delta, delta))
+        if self._length == len(values):
+            values = np.concatenate([values, np.zeros(max(4, len(values) // 2), values.dtype)])
+        values[self._length] = delta
+        self._values = values
+        self._length += 1
+
+    def array(self) -> npt.NDArray[np.int64]:
+        return self._values[: self._length].astype(np.int64) + self._base
+
+    def __getitem__(self, index: int) -> int:
+        return int(self._values[: self._length][index]) + self._base
+
+    def trim(self) -> None:
+        """Give back what was allocated ahead: the series has reached its end."""
+        self._values = self._values[: self._length].copy()
+
+    def persisted(self) -> tuple[int, Ints]:
+        return self._base, self._values[: self._length].copy()
+
+
+class Column:
+    """Unsigned integers by row, zero where never set: nothing is allocated before the first that is not zero."""
+
+    __slots__ = ("values",)
+
+    def __init__(self, values: Ints | None = None) -> None:
+        self.values = values
+
+    def set(self, rows: Rows, value: int, capacity: int) -> None:
+        if self.values is None and value == 0:
+            return
+        self._room(value, capacity)[rows] = value
+
+    def increment(self, rows: Rows, capacity: int) -> None:
+        values = self._room(1, capacity)
+        top = int(values[rows].max(initial=0))
+        self._room(top + 1, capacity)[rows] += 1
+
+    def get(self, rows: Rows) -> Ints | int:
+        """The values of the rows, or the plain number 0 when no row ever had another."""
+        return 0 if self.values is None else self.values[rows]
+
+    def _room(self, value: int, capacity: int) -> Ints:
+        values = self.values
+        if values is None:
+            values = np.zeros(capacity, np.uint8)
+        if len(values) < capacity:
+            values = np.concatenate([values, np.zeros(capacity - len(values), values.dtype)])
+        if value > np.iinfo(values.dtype).max:
+            values = values.astype(next(d for d in _UNSIGNED if value <= np.iinfo(d).max))
+        self.values = values
+        return values
+
+
+class Sizes:
+    """Stored bytes by row: one number while all rows are alike, which they often are."""
+
+    __slots__ = ("_column", "uniform")
+
+    def __init__(self, uniform: int | None = None, values: Ints | None = None) -> None:
+        self.uniform = uniform  # None as soon as two rows differ
+        self._column = Column(values)
+
+    def fill(self, start: int, sizes: int | Ints, stop: int, capacity: int) -> None:
+        if isinstance(sizes, int) and (start == 0 or sizes == self.uniform):
+            self.uniform = sizes
+            return
+        if start > 0 and self.uniform is not None:
+            self._column.set(slice(0, start), self.uniform, capacity)
+        self.uniform = None
+        self._column.set(slice(start, stop), int(np.max(sizes)), capacity)  # makes room for the widest
+        if self._column.values is not None:
+            self._column.values[start:stop] = sizes
+
+    def get(self, rows: Rows) -> Ints | int:
+        return self.uniform if self.uniform is not None else self._column.get(rows)
+
+    def total(self, rows: Rows, count: int) -> int:
+        sizes = self.get(rows)
+        return sizes * count if isinstance(sizes, int) else int(sizes.sum(dtype=np.int64))
+
+    def persisted(self, filled: int) -> Ints | None:
+        values = self._column.values
+        return None if self.uniform is not None or values is None else values[:filled].copy()

@@ -1,0 +1,142 @@
+"""The broker's whole state: what is persisted, what is derived from it, and its snapshot."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Sequence
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+from broker_core.engine.blocks import Block
+from broker_core.engine.leases import Lease
+from broker_core.engine.packing import pack, unpack
+from broker_core.engine.queues import ArchivedBlock, Queue
+from broker_core.engine.rowset import row_count
+from broker_core.engine.series import Ints
+from broker_core.engine.states import State
+from broker_core.errors import DamagedJournal
+
+SNAPSHOT_VERSION = 1  # to change the snapshot: raise this, and keep reading the older ones in `restore`
+
+
+@dataclass
+class StagedPart:
+    """One journaled batch of a stage."""
+
+    queue: str
+    position: int
+    count: int
+    sizes: int | Ints
+
+    @property
+    def bytes(self) -> int:
+        return self.sizes * self.count if isinstance(self.sizes, int) else int(self.sizes.sum(dtype="int64"))
+
+
+@dataclass
+class StageParts:
+    parts: list[StagedPart] = field(default_factory=list)
+    up: int = 0  # derived: broker uptime of the last addition, anew after a restart
+
+
+class BrokerState:
+    def __init__(self) -> None:
+        # persisted
+        self.time = 0  # microseconds since 1970: the latest that an event carried; it never runs backwards
+        self.next_holder = 1
+        self.retained_from = 0  # log position below which payloads are gone
+        self.queues: dict[str, Queue] = {}
+        self.leases: dict[str, Lease] = {}
+        self.stages: dict[str, StageParts] = {}
+        self.publish_keys: dict[tuple[str, str], int] = {}
+        # derived
+        self.staged_bytes = 0
+        self.finished_blocks: list[tuple[str, int]] = []  # full, nothing live: to be archived
+
+    def lowest_live_position(self) -> int | None:
+        """The log position of the oldest payload that somebody may still get; None when there is none."""
+        positions = [p.position for stage in self.stages.values() for p in stage.parts]
+        for queue in self.queues.values():
+            for block in queue.blocks.values():
+                lowest = block.lowest_live_position()
+                if lowest is not None:
+                    positions.append(lowest)
+        return min(positions, default=None)
+
+    def note_finished(self, queue: Queue, block: Block) -> None:
+        if block.full and not block.live:
+            self.finished_blocks.append((queue.name, block.number))
+
+    def snapshot(self) -> tuple[dict[str, Any], list[dict[str, Any]]]:
+        """One cut of everything persisted: a JSON-able description, and the columns of each resident block, copied."""
+        blocks = [block.persisted() for queue in self.queues.values() for block in queue.blocks.values()]
+        queues = [
+            {
+                "name": queue.name,
+                "type": queue.kind,
+                "options": queue.options,
+                "next": queue.next_sequence,
+                "away": queue.archived_away,
+                "unread": queue.unread,
+                "archive": [asdict(entry) for entry in queue.archive.values()],
+                "blocks": len(queue.blocks),
+            }
+            for queue in self.queues.values()
+        ]
+        stages = {
+            name: [[p.queue, p.position, p.count, p.sizes if isinstance(p.sizes, int) else p.sizes.tolist()] for p in stage.parts]
+            for name, stage in self.stages.items()
+        }
+        return {
+            "v": SNAPSHOT_VERSION,
+            "time": self.time,
+            "holder": self.next_holder,
+            "retained": self.retained_from,
+            "queues": queues,
+            "leases": [lease.to_json() for lease in self.leases.values()],
+            "stages": stages,
+            "keys": [[kind, name, number] for (kind, name), number in self.publish_keys.items()],
+        }, blocks
+
+    @classmethod
+    def restore(cls, meta: bytes, arrays: Sequence[Any]) -> BrokerState:
+        """The state that `snapshot` described, `arrays` being the packed blocks in its order."""
+        from numpy import array  # the one place that rebuilds lists into arrays
+
+        data = json.loads(meta)
+        if data["v"] != SNAPSHOT_VERSION:
+            raise DamagedJournal(f"a snapshot of format {data['v']}: this Penstock reads {SNAPSHOT_VERSION}; use the version that wrote it")
+        state = cls()
+        state.time, state.next_holder, state.retained_from = data["time"], data["holder"], data["retained"]
+        packed = iter(arrays)
+        for fields in data["queues"]:
+            queue = Queue(fields["name"], fields["type"], fields["options"])
+            queue.next_sequence, queue.archived_away, queue.unread = fields["next"], fields["away"], fields["unread"]
+            queue.archive = {entry["number"]: ArchivedBlock(**entry) for entry in fields["archive"]}
+            state.queues[queue.name] = queue
+            for _ in range(fields["blocks"]):
+                block = Block.restored(unpack(next(packed)))
+                queue.adopt(block)
+                state.note_finished(queue, block)
+        state.leases = {lease["name"]: Lease.from_json(lease) for lease in data["leases"]}
+        for name, parts in data["stages"].items():
+            stage = state.stages[name] = StageParts()
+            for queue_name, position, count, sizes in parts:
+                part = StagedPart(queue_name, position, count, sizes if isinstance(sizes, int) else array(sizes))
+                stage.parts.append(part)
+                state.staged_bytes += part.bytes
+        state.publish_keys = {(kind, name): number for kind, name, number in data["keys"]}
+        return state
+
+
+def pack_blocks(blocks: Iterable[dict[str, Any]]) -> list[bytes]:
+    return [pack(columns) for columns in blocks]
+
+
+def conserved(queue: Queue) -> bool:
+    """The conservation law: held + available + acquired + archived = enqueued, in the counts and in the columns."""
+    for block in queue.blocks.values():
+        for state in State:
+            if block.counts[state] != row_count((block.state[: block.filled] == state).nonzero()[0]):
+                return False
+    return sum(queue.counts) + queue.archived_away == queue.next_sequence

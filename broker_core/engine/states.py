@@ -1,0 +1,100 @@
+"""The states of a message and every transition between them: one table, and a missing entry is an error.
+
+    HELD ──due──▶ AVAILABLE ──acquire──▶ ACQUIRED ──settle──▶ ARCHIVED
+                     ▲ ▲  └──purge, expire, replace──────────▶ │
+                     │ └────────return──────┘                   │
+                     └─────────────────redrive──────────────────┘
+"""
+
+from __future__ import annotations
+
+from enum import IntEnum
+
+import numpy as np
+import numpy.typing as npt
+
+
+class State(IntEnum):
+    """Persisted as one byte a message; never renumber."""
+
+    HELD = 0
+    AVAILABLE = 1
+    ACQUIRED = 2
+    ARCHIVED = 3
+
+
+class Verb(IntEnum):
+    """What can happen to a message after it arrived."""
+
+    DUE = 0  # a delay ends, a transaction commits
+    ACQUIRE = 1
+    SETTLE = 2  # accepted, rejected
+    RETURN = 3  # released, modified, timed out, holder lost
+    PURGE = 4
+    EXPIRE = 5
+    REPLACE = 6  # last-value queue: a newer value came
+    REDRIVE = 7
+
+
+class Outcome(IntEnum):
+    """Why a message is ARCHIVED. Persisted as one byte; never renumber, append only."""
+
+    NONE = 0
+    ACCEPTED = 1
+    REJECTED = 2
+    PURGED = 3
+    EXPIRED = 4
+    REPLACED = 5
+    DEAD_LETTERED = 6
+
+
+class Cause(IntEnum):
+    """Why a message comes back. Persisted in events; append only."""
+
+    RELEASED = 0
+    MODIFIED = 1
+    LOCK_TIMED_OUT = 2
+    LINK_LOST = 3
+    BROKER_LOST = 4
+    ROLLBACK = 5
+    LEASE_UNREAD = 6
+    LEASE_READ = 7
+
+
+TRANSITIONS: dict[tuple[State, Verb], State] = {
+    (State.HELD, Verb.DUE): State.AVAILABLE,
+    (State.HELD, Verb.EXPIRE): State.ARCHIVED,
+    (State.HELD, Verb.PURGE): State.ARCHIVED,
+    (State.AVAILABLE, Verb.ACQUIRE): State.ACQUIRED,
+    (State.AVAILABLE, Verb.PURGE): State.ARCHIVED,
+    (State.AVAILABLE, Verb.EXPIRE): State.ARCHIVED,
+    (State.AVAILABLE, Verb.REPLACE): State.ARCHIVED,
+    (State.ACQUIRED, Verb.SETTLE): State.ARCHIVED,
+    (State.ACQUIRED, Verb.RETURN): State.AVAILABLE,
+    (State.ARCHIVED, Verb.REDRIVE): State.AVAILABLE,
+}
+
+# How a message comes back: does the attempt count as unsuccessful? Queue policies refine these rows, they add none.
+# An attempt counts when somebody may have begun to work on the message and did not say that he had not.
+RETURN_COUNTS_ATTEMPT: dict[Cause, bool] = {
+    Cause.RELEASED: False,
+    Cause.MODIFIED: True,
+    Cause.LOCK_TIMED_OUT: True,
+    Cause.LINK_LOST: True,
+    Cause.BROKER_LOST: True,
+    Cause.ROLLBACK: True,
+    Cause.LEASE_UNREAD: False,
+    Cause.LEASE_READ: True,
+}
+
+ILLEGAL = 255
+
+
+def _lookup() -> npt.NDArray[np.uint8]:
+    table = np.full((len(Verb), len(State)), ILLEGAL, np.uint8)
+    for (state, verb), target in TRANSITIONS.items():
+        table[verb, state] = target
+    return table
+
+
+NEXT_STATE = _lookup()  # [verb, state] → state, or ILLEGAL: the same table for whole columns

@@ -1,0 +1,118 @@
+"""Every error of Penstock: who is at fault, what happened, what to do.
+
+`fault` is one of *caller* (the request is wrong, or no longer allowed), *peer* (the other side broke the protocol or went
+away) and *storage* (the disk, or what is on it). `code` is stable and travels over the wire; the text is for people.
+"""
+
+from __future__ import annotations
+
+import json
+from typing import ClassVar
+
+
+class PenstockError(Exception):
+    """The base: catch this for everything that Penstock itself reports."""
+
+    code: ClassVar[str] = "error"
+    fault: ClassVar[str] = "caller"
+
+    def to_json(self) -> bytes:
+        return json.dumps({"code": self.code, "fault": self.fault, "message": str(self)}).encode()
+
+
+class InvalidRequest(PenstockError):
+    """A field is missing, unknown, or has a value that is not allowed."""
+
+    code = "invalid"
+
+
+class NotFound(PenstockError):
+    """A queue, lease or stage of that name does not exist."""
+
+    code = "not-found"
+
+
+class AlreadyExists(PenstockError):
+    """The name is taken by something declared differently."""
+
+    code = "exists"
+
+
+class InUse(PenstockError):
+    """What is to be deleted or begun again still holds messages for somebody."""
+
+    code = "in-use"
+
+
+class Fenced(PenstockError):
+    """An older epoch of a lease asks for something: another reader has taken the lease up since."""
+
+    code = "fenced"
+
+
+class DataLoss(PenstockError):
+    """Messages that the offset names are no longer there, or no longer its own (see `failOnDataLoss`)."""
+
+    code = "data-loss"
+
+
+class WrongOffset(PenstockError):
+    """An offset of another broker, run, queue or lease."""
+
+    code = "wrong-offset"
+
+
+class IllegalTransition(PenstockError):
+    """A message is not in a state from which the table allows this; nothing was changed."""
+
+    code = "illegal-transition"
+
+
+class ResourceLimit(PenstockError):
+    """A named limit is reached: the disk's free-space mark, a size, a count."""
+
+    code = "resource-limit"
+
+
+class NotMappable(PenstockError):
+    """The rows lie too scattered to be read from the segments in place; ask for the messages instead."""
+
+    code = "not-mappable"
+
+
+class PeerError(PenstockError):
+    """The other side broke the protocol, or cannot be reached."""
+
+    code = "unreachable"
+    fault = "peer"
+
+
+class StorageError(PenstockError):
+    """A write or fsync failed; the broker stops, since nobody can know what is on the disk."""
+
+    code = "storage"
+    fault = "storage"
+
+
+class DamagedJournal(StorageError):
+    """Bytes that were confirmed read back wrong: names the file and the offset."""
+
+    code = "damaged"
+
+
+class DirectoryLocked(StorageError):
+    """Another broker holds the data directory; the text says which process."""
+
+    code = "locked"
+
+
+_BY_CODE = {cls.code: cls for cls in PenstockError.__subclasses__() + StorageError.__subclasses__()}
+
+
+def from_json(data: bytes) -> PenstockError:
+    """The error that `to_json` wrote; an unknown code becomes a plain `PenstockError`."""
+    try:
+        fields = json.loads(data)
+        return _BY_CODE.get(fields["code"], PenstockError)(fields["message"])
+    except (ValueError, KeyError, TypeError):
+        return PeerError(f"the broker answered with an error that cannot be read: {data[:200]!r}")

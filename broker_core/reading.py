@@ -1,0 +1,262 @@
+"""From rows of a queue to record batches: the one way messages are read, whether live, acquired or archived.
+
+A *cut* is a copy of what the columns say of some rows of one block, taken under the broker's lock; building batches from it needs no
+lock, since payloads never change. Archived blocks are opened through `open_block` alone, because a later step
+moves them from the journal into Parquet.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from broker_core import errors, message
+from broker_core.engine.blocks import Block, Pieces
+from broker_core.engine.packing import unpack
+from broker_core.engine.queues import ArchivedBlock
+from broker_core.engine.rowset import row_count
+from broker_core.engine.series import Ints, Rows
+from broker_core.engine.states import Outcome, State
+from broker_core.journal import Journal
+
+BATCH_ROWS = 65_536  # rows of a record batch at most
+SMALL_ROWS = 4_096  # a stretch of fewer rows is put together with its neighbours, up to
+BATCH_BYTES = 8 << 20  # bytes of payload, roughly
+MAPPABLE_ROWS = 16  # a reader on this host maps the segments itself if stretches are at least this long on average
+_MASK = 8  # a payload starts with its columns mask, little-endian
+
+
+def store(batch: pa.RecordBatch) -> list[Any]:
+    """A validated batch as the buffers of a journal payload."""
+    mask, buffer = message.pack(batch)
+    return [mask.to_bytes(_MASK, "little"), buffer]
+
+
+def load(journal: Journal, position: int) -> pa.RecordBatch:
+    """The batch whose record is at `position`, a view of the mapped segment."""
+    payload = journal.payload(position)
+    return message.unpack(int.from_bytes(payload.slice(0, _MASK).to_pybytes(), "little"), payload.slice(_MASK))
+
+
+def open_block(journal: Journal, entry: ArchivedBlock) -> Block:
+    """An archived block, read back from where it went."""
+    return Block.restored(unpack(journal.payload(entry.position)))
+
+
+class Cut(NamedTuple):
+    """Rows of one block and where they lie. `rows` and the per-row columns are parallel; a plain number stands for all."""
+
+    base: int
+    rows: Rows
+    pieces: Pieces
+    attempts: Ints | int
+    state: npt.NDArray[np.uint8]
+    outcome: Ints | int
+    settled: npt.NDArray[np.int64] | None
+
+
+def cut(block: Block, rows: Rows) -> Cut:
+    def copied(values: Ints | int) -> Ints | int:
+        return values if isinstance(values, int) else values.copy()
+
+    return Cut(
+        block.base,
+        rows,
+        block.pieces(rows),
+        copied(block.attempts.get(rows)),
+        block.state[: block.filled][rows].copy(),
+        copied(block.outcome.get(rows)),
+        block.settled_times(rows),
+    )
+
+
+def within_retention(block: Block, rows: Rows, retained_from: int) -> Rows:
+    """The rows whose payloads are still kept: runs below the mark are the oldest of the block or its staged ones."""
+    positions = block.runs.position.array() << 3
+    if not len(positions) or positions.min() >= retained_from:
+        return rows
+    numbers = np.arange(rows.start, rows.stop) if isinstance(rows, slice) else rows
+    of = np.searchsorted(block.runs.row.array(), numbers, side="right") - 1
+    return numbers[positions[of] >= retained_from]
+
+
+class _Stretch(NamedTuple):
+    """Rows of one record, in order, with what the broker says of them."""
+
+    payload: pa.RecordBatch
+    sequence: npt.NDArray[np.int64] | int
+    time: int
+    part: slice  # of the cut's per-row columns
+    cut: Cut
+
+
+def _stretches(journal: Journal, part: Cut) -> Iterator[_Stretch]:
+    pieces = part.pieces
+    changes = np.flatnonzero(np.diff(pieces.position)) + 1
+    begins, ends = np.concatenate([[0], changes]), np.append(changes, len(pieces.position))
+    done = 0
+    for begin, end in zip(begins.tolist(), ends.tolist(), strict=True):
+        record = load(journal, int(pieces.position[begin]))
+        time = int(pieces.time[begin])
+        if end - begin == 1:
+            first, count = int(pieces.payload_row[begin]), int(pieces.count[begin])
+            for offset in range(0, count, BATCH_ROWS):
+                width = min(BATCH_ROWS, count - offset)
+                sequence = part.base + int(pieces.row[begin]) + offset
+                yield _Stretch(record.slice(first + offset, width), sequence, time, slice(done, done + width), part)
+                done += width
+        else:
+            counts = pieces.count[begin:end]
+            steps = np.arange(int(counts.sum())) - np.repeat(np.cumsum(counts) - counts, counts)
+            taken = record.take(pa.array(np.repeat(pieces.payload_row[begin:end], counts) + steps))
+            sequences = np.repeat(pieces.row[begin:end], counts) + steps + part.base
+            yield _Stretch(taken, sequences, time, slice(done, done + len(steps)), part)
+            done += len(steps)
+
+
+def batches(journal: Journal, cuts: Iterable[Cut], columns: Sequence[str], queue: str, delivery: bytes = b"") -> Iterator[pa.RecordBatch]:
+    """Record batches of exactly `message.arrow_schema(columns)`, in the order of the cuts."""
+    waiting: list[_Stretch] = []
+    rows = size = 0
+    for part in cuts:
+        if not row_count(part.rows):
+            continue
+        for stretch in _stretches(journal, part):
+            alike = not waiting or stretch.payload.schema == waiting[0].payload.schema
+            large = stretch.payload.num_rows >= SMALL_ROWS
+            if waiting and (large or not alike or rows >= BATCH_ROWS or size >= BATCH_BYTES):
+                yield _batch(waiting, columns, queue, delivery)
+                waiting, rows, size = [], 0, 0
+            if large:
+                yield _batch([stretch], columns, queue, delivery)
+                continue
+            waiting.append(stretch)
+            rows += stretch.payload.num_rows
+            size += stretch.payload.get_total_buffer_size() if stretch.payload.num_rows > 64 else 0
+    if waiting:
+        yield _batch(waiting, columns, queue, delivery)
+
+
+def _batch(stretches: list[_Stretch], columns: Sequence[str], queue: str, delivery: bytes) -> pa.RecordBatch:
+    if len(stretches) == 1:
+        one = stretches[0]
+        payload, sequence, time = one.payload, one.sequence, one.time
+    else:
+        payload = pa.concat_batches([s.payload for s in stretches])
+        counts = [s.payload.num_rows for s in stretches]
+        sequence = np.concatenate([_sequences(s) for s in stretches])
+        time = np.repeat([s.time for s in stretches], counts)
+    wanted = set(columns)
+    return message.assemble(
+        columns,
+        payload,
+        queue=queue,
+        sequence=sequence,
+        time=time,
+        delivery_count=_join(stretches, "attempts") if "deliveryCount" in wanted else None,
+        state=_names(_join(stretches, "state"), _STATE_NAMES) if "state" in wanted else None,
+        outcome=_names(_join(stretches, "outcome"), _OUTCOME_NAMES) if "outcome" in wanted else None,
+        settled=_settled(stretches) if "settledTime" in wanted else None,
+        delivery=_deliveries(delivery, stretches) if "delivery" in wanted and delivery else None,
+    )
+
+
+def _sequences(stretch: _Stretch) -> npt.NDArray[np.int64]:
+    if isinstance(stretch.sequence, int):
+        return np.arange(stretch.sequence, stretch.sequence + stretch.payload.num_rows)
+    return stretch.sequence
+
+
+def _join(stretches: list[_Stretch], name: str) -> Any:
+    values = [getattr(s.cut, name) for s in stretches]
+    if all(isinstance(value, int) and value == values[0] for value in values):
+        return values[0]
+    return np.concatenate(
+        [
+            np.full(s.payload.num_rows, value) if isinstance(value, int) else value[s.part]
+            for s, value in zip(stretches, values, strict=True)
+        ]
+    )
+
+
+_STATE_NAMES = pa.array([state.name.lower() for state in State])
+_OUTCOME_NAMES = pa.array([None if o is Outcome.NONE else o.name.lower().replace("_", "-") for o in Outcome])
+
+
+def _names(codes: Any, names: pa.Array) -> Any:
+    return names[codes].as_py() if isinstance(codes, int) else names.take(pa.array(codes))
+
+
+def _settled(stretches: list[_Stretch]) -> pa.Array:
+    parts = []
+    for s in stretches:
+        archived = s.cut.state[s.part] == State.ARCHIVED
+        times = np.zeros(len(archived), np.int64) if s.cut.settled is None else s.cut.settled[s.part]
+        parts.append(pa.array(times, mask=~archived))
+    return pa.concat_arrays(parts)
+
+
+def _deliveries(prefix: bytes, stretches: list[_Stretch]) -> pa.Array:
+    """`prefix` (lease, batch, epoch) and the sequence number, eight bytes big-endian: what a later settlement names."""
+    sequences = np.concatenate([_sequences(s) for s in stretches]).astype(">u8")
+    width = len(prefix) + 8
+    data = np.empty((len(sequences), width), np.uint8)
+    data[:, : len(prefix)] = np.frombuffer(prefix, np.uint8)
+    data[:, len(prefix) :] = sequences.view(np.uint8).reshape(-1, 8)
+    offsets = np.arange(len(sequences) + 1, dtype=np.int32) * width
+    return pa.Array.from_buffers(pa.binary(), len(sequences), [None, pa.py_buffer(offsets), pa.py_buffer(data)])
+
+
+PIECE_SCHEMA = pa.schema(
+    [
+        ("file", pa.string()),
+        ("offset", pa.int64()),
+        ("length", pa.int64()),
+        ("columns", pa.int64()),
+        ("row", pa.int32()),
+        ("count", pa.int32()),
+        ("sequence", pa.int64()),
+        ("time", pa.int64()),
+        ("deliveryCount", pa.int32()),
+    ]
+)
+
+
+def mappable(cuts: Sequence[Cut]) -> bool:
+    """Do the rows lie in stretches long enough that a reader does well to map the segments itself?"""
+    rows = sum(row_count(part.rows) for part in cuts)
+    return sum(len(part.pieces.count) for part in cuts) * MAPPABLE_ROWS <= rows
+
+
+def piece_batch(journal: Journal, part: Cut) -> pa.RecordBatch:
+    """Where the rows of a cut lie, for a reader on this host: `PIECE_SCHEMA`, the payloads verified."""
+    if not isinstance(part.attempts, int):
+        if len(np.unique(part.attempts)) > 1:
+            raise errors.NotMappable("the messages differ in their delivery counts; ask for op=batch")
+        attempts = int(part.attempts[0])
+    else:
+        attempts = part.attempts
+    where = {position: _located(journal, position) for position in np.unique(part.pieces.position).tolist()}
+    located = [where[position] for position in part.pieces.position.tolist()]
+    count = len(located)
+    columns: list[Any] = [
+        pa.array([place[i] for place in located], PIECE_SCHEMA.field(i).type) for i in range(4)
+    ]
+    columns += [
+        pa.array(part.pieces.payload_row, pa.int32()),
+        pa.array(part.pieces.count, pa.int32()),
+        pa.array(part.pieces.row + part.base),
+        pa.array(part.pieces.time),
+        pa.array(np.full(count, attempts, np.int32)),
+    ]
+    return pa.RecordBatch.from_arrays(columns, schema=PIECE_SCHEMA)
+
+
+def _located(journal: Journal, position: int) -> tuple[str, int, int, int]:
+    path, offset, length = journal.locate(position)
+    mask = int.from_bytes(journal.payload(position).slice(0, _MASK).to_pybytes(), "little")
+    return path, offset + _MASK, length - _MASK, mask
