@@ -1,0 +1,293 @@
+"""`./dev demo`: 336,776 flights go through a durable queue into Delta, exactly once, while Spark and the broker are killed.
+
+What is killed is killed with SIGKILL, in the middle of a batch: the Spark driver with its JVM, then the broker.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+
+import pyarrow as pa
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
+from rich.console import Console
+
+import connector
+from broker_core.process import Broker
+from jobs import flights
+from jobs.session import session
+
+QUEUE = "flights"
+#: Batches, so that there is a middle to be killed in.
+BATCHES = 9
+#: Seconds into a batch at which the knife falls.
+INTO_A_BATCH_S = 0.3
+#: The mark of a folder that this demo made, and may remove.
+MARK = "made-by-penstock-demo"
+
+
+class Told:
+    """The demo's voice: steps, facts and what other processes say."""
+
+    def __init__(self) -> None:
+        # A copy of stdout, made before Spark's noise is sent elsewhere.
+        self._console = Console(file=os.fdopen(os.dup(1), "w", buffering=1), highlight=False)
+        self._started = time.monotonic()
+        self._step = 0
+
+    def step(self, text: str) -> None:
+        self._step += 1
+        self._console.print(f"\n[bold cyan]{self._step}[/]  [bold]{text}[/]  [dim]({self.seconds():.0f} s)[/]")
+
+    def fact(self, text: str) -> None:
+        self._console.print(f"   {text}")
+
+    def other(self, text: str) -> None:
+        self._console.print(f"   │ {text}", style="dim", markup=False)
+
+    def kill(self, text: str) -> None:
+        self._console.print(f"   [bold red]kill -9[/] {text}")
+
+    def good(self, text: str) -> None:
+        self._console.print(f"   [bold green]✓[/] {text}")
+
+    def bad(self, text: str) -> None:
+        self._console.print(f"   [bold red]✗[/] {text}")
+
+    def plain(self, text: str) -> None:
+        self._console.print(text, markup=False)
+
+    def seconds(self) -> float:
+        return time.monotonic() - self._started
+
+
+class Ingest:
+    """`jobs/ingest.py` in a process group of its own, so that the driver, its JVM and its workers can be killed together."""
+
+    def __init__(self, broker: Broker, work: Path, batch: int, told: Told) -> None:
+        self.batches = 0
+        self._told = told
+        self._changed = threading.Condition()
+        self.table, self._log = work / "delta", work / "ingest.log"
+        command = [sys.executable, "-m", "jobs.ingest", "--available-now", "--consumer", "demo"]
+        command += ["--url", broker.url, "--queue", QUEUE, "--table", str(self.table), "--checkpoint", str(work / "checkpoint")]
+        command += ["--option", f"maxMessagesPerTrigger={batch}"]
+        with open(self._log, "ab") as log:
+            self.process = subprocess.Popen(
+                command, stdout=subprocess.PIPE, stderr=log, stdin=subprocess.DEVNULL, text=True, start_new_session=True
+            )
+        self._reader = threading.Thread(target=self._read, daemon=True)
+        self._reader.start()
+
+    def _read(self) -> None:
+        for line in self.process.stdout or ():
+            self._told.other(line.rstrip())
+            with self._changed:
+                self.batches += "batch " in line
+                self._changed.notify_all()
+        with self._changed:
+            self._changed.notify_all()
+
+    def wait_for(self, batches: int, limit_s: float = 120) -> bool:
+        """True once that many batches are through; False when the job ended before."""
+        with self._changed:
+            return self._changed.wait_for(lambda: self.batches >= batches or not self._reader.is_alive(), limit_s) and (
+                self.batches >= batches
+            )
+
+    def kill(self) -> None:
+        if self.process.poll() is None:
+            os.killpg(self.process.pid, signal.SIGKILL)
+        self.process.wait()
+        self._reader.join(10)
+
+    def wait(self, limit_s: float = 240) -> int:
+        code = self.process.wait(limit_s)
+        self._reader.join(10)
+        return code
+
+    def last_words(self) -> str:
+        return "\n".join(self._log.read_text(errors="replace").strip().splitlines()[-3:])
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    given = _parser().parse_args(argv)
+    work = given.work.absolute()
+    told = Told()
+    _clear(work)
+    with _noise_into(work / "spark.log"):
+        ok = run(work, given.day, given.flights, told)
+    if ok:
+        _farewell(work, told)
+    else:
+        told.plain(f"\nThis is a bug. What Spark said: {work}/spark.log, {work}/ingest.log\n")
+    return 0 if ok else 1
+
+
+def run(work: Path, day: str, limit: int | None, told: Told) -> bool:
+    told.step("A broker, and a Spark")
+    with Broker(work / "broker") as broker:
+        told.fact(f"broker: process {broker.pid}, {broker.url}, journal in {_short(broker.data_dir)}, fsync always")
+        spark = session("penstock demo", {"spark.sql.execution.arrow.pyspark.enabled": "true"})
+        connector.register(spark)
+        try:
+            source = flights.table(limit)
+            told.step(f"A DataFrame of {source.num_rows:,} flights becomes a durable queue")
+            sent = send(spark, broker, source, told)
+            told.step("The queue becomes a Delta table, while Spark and the broker are killed")
+            ingest(broker, work, source.num_rows, told)
+            told.step("Is every flight in the table, once?")
+            got = spark.read.format("delta").load(str(work / "delta"))
+            return compare(sent, got, told) and replay(spark, broker, source, got, day, told)
+        finally:
+            spark.stop()
+
+
+def send(spark: SparkSession, broker: Broker, source: pa.Table, told: Told) -> DataFrame:
+    sent = flights.messages(spark, source).cache()
+    sent.count()
+    started = time.monotonic()
+    sent.write.format("amqp").mode("append").option("url", broker.url).option("queue", QUEUE).save()
+    seconds = time.monotonic() - started
+    told.good(f"sent and on the disk in {seconds:.1f} s ({source.num_rows / seconds:,.0f} messages/s); visible all at once")
+    return sent
+
+
+def ingest(broker: Broker, work: Path, total: int, told: Told) -> None:
+    batch = -(-total // BATCHES)
+    told.fact(f"jobs/ingest.py in a process of its own, at most {batch:,} messages a batch")
+    job = Ingest(broker, work, batch, told)
+    try:
+        if job.wait_for(2):
+            time.sleep(INTO_A_BATCH_S)
+            told.kill(f"the Spark driver and its JVM (process group {job.process.pid}), in the middle of a batch")
+        job.kill()
+        told.fact("the same command again; it goes on from its checkpoint")
+        job = Ingest(broker, work, batch, told)
+        if job.wait_for(2):
+            time.sleep(INTO_A_BATCH_S)
+            told.kill(f"the broker (process {broker.pid}), in the middle of a batch")
+            broker.kill()
+            started = time.monotonic()
+            broker.start()
+            told.fact(f"the broker is back at {broker.url} after {time.monotonic() - started:.1f} s: process {broker.pid}")
+        while (code := job.wait()) != 0:
+            told.fact(f"the job ended with exit code {code} ({job.last_words()}); the same command again")
+            if told.seconds() > 280:
+                raise SystemExit("the job does not come to an end")
+            job = Ingest(broker, work, batch, told)
+    finally:
+        job.kill()
+
+
+def compare(sent: DataFrame, got: DataFrame, told: Told) -> bool:
+    columns = ["messageId", "subject", F.col("body").cast("string").alias("body")]
+    there, here = sent.select(*columns), got.select(*columns)
+    number, distinct = got.select(F.count(F.lit(1)), F.count_distinct("sequenceNumber")).first() or (0, 0)
+    missing, extra = there.exceptAll(here).count(), here.exceptAll(there).count()
+    if missing or extra or number != distinct:
+        told.bad(f"{missing:,} flights are missing, {extra:,} are too many, of {number:,}")
+        return False
+    told.good(f"{number:,} rows, {distinct:,} different messages, none missing, none twice, every byte as it was sent")
+    return True
+
+
+def replay(spark: SparkSession, broker: Broker, source: pa.Table, got: DataFrame, day: str, told: Told) -> bool:
+    told.step(f"Settled is not gone: {day}, out of the queue's archive")
+    first, last, expected = got.where(F.col("subject") == day).select(
+        F.min("sequenceNumber"), F.max("sequenceNumber"), F.count(F.lit(1))
+    ).first() or (None, None, 0)
+    if first is None:
+        told.bad(f"no flight left on {day}; choose another day with --day")
+        return False
+    archived = (
+        spark.read.format("amqp")
+        .option("url", broker.url)
+        .option("queue", QUEUE)
+        .option("states", "archived")
+        .option("startingSequence", first)
+        .option("endingSequence", last)
+        .load()
+    )
+    flown = archived.select(F.from_json(F.col("body").cast("string"), flights.RECORD).alias("flight")).select("flight.*").cache()
+    number = flown.count()
+    if number != expected:
+        told.bad(f"{number:,} messages came back, {expected:,} were expected")
+        return False
+    told.good(f"{number:,} messages, sequence numbers {first:,} to {last:,}; no other was read")
+    busiest = (
+        flown.groupBy("origin").agg(F.count(F.lit(1)).alias("n"), F.avg("dep_delay").alias("late")).orderBy("origin").collect()
+    )
+    for row in busiest:
+        told.fact(f"{row.origin}: {row.n:>4,} departures, {row.late:5.1f} minutes late on average")
+    return True
+
+
+def _farewell(work: Path, told: Told) -> None:
+    told.plain(
+        f"""
+Done in {told.seconds():.0f} s. Everything is still there:
+
+   .venv/bin/penstock serve --data {_short(work / "broker")} &     # the broker of this demo, at grpc://127.0.0.1:8815
+   .venv/bin/penstock queue stat {QUEUE}                           # all archived
+   .venv/bin/penstock queue peek {QUEUE} --states archived         # still readable
+   .venv/bin/penstock lease list
+
+Next: a queue of your own (README.md, "Five minutes"), or notebooks/flights.ipynb for a look with a plot.
+"""
+    )
+
+
+def _short(path: Path) -> Path:
+    return path.relative_to(Path.cwd()) if path.is_relative_to(Path.cwd()) else path
+
+
+def _clear(work: Path) -> None:
+    if work.exists() and any(work.iterdir()):
+        if not (work / MARK).exists():
+            raise SystemExit(f"{work} is not empty and not from an earlier demo; name another folder with --work")
+        shutil.rmtree(work)
+    work.mkdir(parents=True, exist_ok=True)
+    (work / MARK).touch()
+
+
+@contextmanager
+def _noise_into(path: Path) -> Iterator[None]:
+    """What Spark's JVM and Ivy write to stdout and stderr goes to a file; errors of ours come back out by themselves."""
+    saved = os.dup(1), os.dup(2)
+    with open(path, "ab") as log:
+        os.dup2(log.fileno(), 1)
+        os.dup2(log.fileno(), 2)
+    try:
+        yield
+    finally:
+        sys.stdout.flush()
+        sys.stderr.flush()
+        os.dup2(saved[0], 1)
+        os.dup2(saved[1], 2)
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="./dev demo", description="Flights through a queue into Delta, exactly once, under fire."
+    )
+    parser.add_argument(
+        "--work", type=Path, default=Path("build/demo"), metavar="DIR", help="where everything goes; default: build/demo"
+    )
+    parser.add_argument("--day", default="2013-07-04", metavar="YYYY-MM-DD", help="the day to replay; default: 2013-07-04")
+    parser.add_argument("--flights", type=int, metavar="N", help="only the first N flights; default: all")
+    return parser
+
+
+if __name__ == "__main__":
+    sys.exit(main())

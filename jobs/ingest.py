@@ -1,0 +1,101 @@
+"""A queue into a Delta table, each message exactly once.
+
+    spark-submit --properties-file conf/spark.conf jobs/ingest.py \\
+        --url grpc://127.0.0.1:8815 --queue orders --table /data/orders --checkpoint /data/orders.checkpoint
+
+Runs until SIGTERM or Ctrl-C, or with --available-now until the queue is empty. Start it again with the same checkpoint and
+it goes on where it was, whatever ended it. `python -m jobs.ingest …` does the same with a Spark of its own.
+"""
+
+from __future__ import annotations
+
+import argparse
+import signal
+import sys
+import threading
+from collections.abc import Sequence
+
+from pyspark.errors import PySparkException
+from pyspark.sql import SparkSession
+from pyspark.sql.streaming import StreamingQuery
+
+import connector
+from jobs import progress
+from jobs.session import explain, session
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    given = _parser().parse_args(argv)
+    spark = session(f"penstock ingest {given.queue}")
+    connector.register(spark)
+    try:
+        query = start(spark, given)
+        _stop_on_signal(query)
+        total = progress.follow(query)
+    except PySparkException as error:
+        return progress.fail(explain(error))
+    progress.say(f"done: {total:,} messages of {given.queue} into {given.table}")
+    return 0
+
+
+def start(spark: SparkSession, given: argparse.Namespace) -> StreamingQuery:
+    reader = spark.readStream.format("amqp").option("url", given.url).option("queue", given.queue)
+    if given.consumer:
+        reader = reader.option("consumer", given.consumer)
+    if given.schema:
+        reader = reader.schema(given.schema)
+    for text in given.option:
+        name, _, value = text.partition("=")
+        reader = reader.option(name, value)
+    writer = (
+        reader.load()
+        .writeStream.format("delta")
+        .queryName(f"ingest-{given.queue}")
+        .option("checkpointLocation", given.checkpoint)
+        .outputMode("append")
+    )
+    if given.available_now:
+        return writer.trigger(availableNow=True).start(given.table)
+    return writer.trigger(processingTime=f"{given.interval:g} seconds").start(given.table)
+
+
+def _stop_on_signal(query: StreamingQuery) -> None:
+    """Not query.stop() in the handler itself: it may run in the middle of a call over the same connection to the JVM."""
+    asked = threading.Event()
+
+    def stop() -> None:
+        asked.wait()
+        query.stop()
+
+    threading.Thread(target=stop, daemon=True).start()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, lambda *_: asked.set())
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog="ingest", description="A queue into a Delta table, each message exactly once.")
+    parser.add_argument("--url", required=True, help="the broker: grpc://HOST:PORT")
+    parser.add_argument("--queue", required=True, help="the queue to read")
+    parser.add_argument("--table", required=True, metavar="PATH", help="the Delta table; made when it is not there")
+    parser.add_argument("--checkpoint", required=True, metavar="PATH", help="where Spark keeps its place; one for each job")
+    when = parser.add_mutually_exclusive_group()
+    when.add_argument("--available-now", action="store_true", help="take what waits now, then end")
+    when.add_argument("--interval", type=float, default=1.0, metavar="S", help="seconds between two batches; default: 1")
+    parser.add_argument(
+        "--consumer", metavar="NAME", help="a name for the lease, as `penstock lease list` shows it; default: random"
+    )
+    parser.add_argument(
+        "--schema", metavar="DDL", help='only these columns, such as "sequenceNumber long, body binary"; default: all'
+    )
+    parser.add_argument(
+        "--option",
+        action="append",
+        default=[],
+        metavar="NAME=VALUE",
+        help="another option of the source, such as maxMessagesPerTrigger=50000",
+    )
+    return parser
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,116 @@
+"""What passed through a queue, again: from its archive into a table, or into a queue.
+
+    spark-submit --properties-file conf/spark.conf jobs/replay.py --url grpc://127.0.0.1:8815 --queue orders \\
+        --since 2026-03-01T00:00:00Z --until 2026-03-02T00:00:00Z --outcome rejected --to-queue orders
+
+Choose by time of arrival, by sequence number, by outcome, or by any condition in SQL; what stays in the queue stays
+untouched. `python -m jobs.replay …` does the same with a Spark of its own.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import time
+from collections.abc import Sequence
+
+from pyspark.errors import PySparkException
+from pyspark.sql import DataFrame, Observation, SparkSession
+from pyspark.sql import functions as F
+from pyspark.sql.types import StringType
+
+import connector
+from jobs import progress
+from jobs.session import explain, session
+
+#: What the archive knows of a message beyond the message itself.
+SETTLED = ("state", "outcome")
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    given = _parser().parse_args(argv)
+    spark = session(f"penstock replay {given.queue}")
+    connector.register(spark)
+    started = time.monotonic()
+    try:
+        count = send(archive(spark, given), given)
+    except PySparkException as error:
+        return progress.fail(explain(error))
+    done = progress.in_seconds(count, time.monotonic() - started)
+    progress.say(f"done: {done} from {given.queue} into {given.to_queue or given.to}")
+    return 0
+
+
+def archive(spark: SparkSession, given: argparse.Namespace) -> DataFrame:
+    """The chosen messages, with their `outcome`. Options narrow what is moved; `where` what is kept of that."""
+    options = {
+        "states": given.states,
+        "startingSequence": given.from_sequence,
+        "endingSequence": given.to_sequence,
+        "startingTimestamp": given.since,
+        "endingTimestamp": given.until,
+    }
+    reader = spark.read.format("amqp").option("url", given.url).option("queue", given.queue)
+    for name, value in options.items():
+        if value is not None:
+            reader = reader.option(name, value)
+    schema = reader.load().schema
+    for name in SETTLED:
+        if name not in schema.names:
+            schema = schema.add(name, StringType())
+    messages = reader.schema(schema).load()
+    if given.outcome:
+        messages = messages.where(F.col("outcome") == given.outcome)
+    if given.where:
+        messages = messages.where(given.where)
+    return messages
+
+
+def send(messages: DataFrame, given: argparse.Namespace) -> int:
+    """Write them; return how many. They are counted on their way, not by a second read."""
+    seen = Observation("replay")
+    counted = messages.observe(seen, F.count(F.lit(1)).alias("messages"))
+    if given.to_queue:
+        # Without the column `queue`, which would send each message to where it came from.
+        writer = (
+            counted.drop("queue", *SETTLED)
+            .write.format("amqp")
+            .mode("append")
+            .option("url", given.to_url or given.url)
+            .option("queue", given.to_queue)
+        )
+        if given.once_as:
+            writer = writer.option("txnAppId", given.once_as).option("txnVersion", 1)
+        writer.save()
+    else:
+        counted.write.format(given.format).mode(given.mode).save(given.to)
+    return int(seen.get["messages"])
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog="replay", description="The archive of a queue into a table or a queue.")
+    parser.add_argument("--url", required=True, help="the broker: grpc://HOST:PORT")
+    parser.add_argument("--queue", required=True, help="the queue whose archive is read")
+    parser.add_argument(
+        "--states", default="archived", metavar="LIST", help="of available, acquired, archived; default: archived"
+    )
+    parser.add_argument("--since", metavar="TIME", help="first time of arrival, such as 2026-03-01T00:00:00Z")
+    parser.add_argument("--until", metavar="TIME", help="time of arrival to stop before")
+    parser.add_argument("--from-sequence", type=int, metavar="N", help="first sequence number")
+    parser.add_argument("--to-sequence", type=int, metavar="N", help="last sequence number")
+    parser.add_argument("--outcome", metavar="NAME", help="only messages with this outcome, such as accepted or rejected")
+    parser.add_argument("--where", metavar="SQL", help="""a condition on the columns, such as "subject = 'eu'" """)
+    target = parser.add_mutually_exclusive_group(required=True)
+    target.add_argument("--to", metavar="PATH", help="a table to write")
+    target.add_argument("--to-queue", metavar="NAME", help="a queue to send to")
+    parser.add_argument("--format", default="delta", choices=["delta", "parquet"], help="of the table; default: delta")
+    parser.add_argument(
+        "--mode", default="append", choices=["append", "overwrite", "errorifexists"], help="of the table; default: append"
+    )
+    parser.add_argument("--to-url", metavar="URL", help="another broker for --to-queue; default: the same")
+    parser.add_argument("--once-as", metavar="NAME", help="with --to-queue: a second run under the same name sends nothing")
+    return parser
+
+
+if __name__ == "__main__":
+    sys.exit(main())
