@@ -1,0 +1,227 @@
+"""The only I/O of the journal: what it asks of a disk (`Disk`), and the local directory that answers (`LocalDisk`).
+
+Everything else in this package reaches files through `Disk`, so that tests can put a disk below it that lies: one that loses
+what was not synced, is full, or fails to sync. What a disk may do on a power cut, and the journal reckons with:
+
+- bytes appended and not synced: any of their pages may be missing, read back as zeros, or the file may end before them;
+- a file created, renamed or unlinked: may be undone until `sync_directory`, each name on its own;
+- bytes synced and names synced stay.
+"""
+
+from __future__ import annotations
+
+import errno
+import fcntl
+import os
+import socket
+import time
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import Protocol, TypeAlias
+
+import pyarrow as pa
+
+from broker_core.errors import DirectoryLocked, StorageError
+
+Buffer: TypeAlias = bytes | bytearray | memoryview | pa.Buffer
+
+COPY_BYTES = 1 << 20  # piece in which files are copied and checked: large enough for the disk, small enough for the cache
+TEMPORARY = ".tmp"  # a name that counts for nothing: whatever bears it after a crash is removed
+_IOV_MAX = 512  # buffers of one writev; POSIX systems allow 1,024
+
+
+class AppendFile(Protocol):
+    """A file being written, from its beginning, by one thread."""
+
+    def append(self, buffers: Sequence[Buffer]) -> None:
+        """Write all of `buffers` after what is there; OSError when that fails, and then nobody knows how much is."""
+
+    def sync(self) -> None:
+        """Return when everything appended is on the disk; OSError when nobody can know."""
+
+    def close(self) -> None: ...
+
+
+class ReadFile(Protocol):
+    """A file being read; stays readable after its name is gone. Safe for several threads."""
+
+    def read(self, offset: int, length: int) -> bytes:
+        """Up to `length` bytes at `offset`; fewer only at the file's end. A page that fails is an OSError, not a signal."""
+
+    def size(self) -> int: ...
+
+    def map(self) -> pa.Buffer:
+        """The file as it is now, mapped, not copied; the buffer holds the mapping for as long as it lives."""
+
+
+class Disk(Protocol):
+    """One data directory, held by one process. Names are plain file names in it."""
+
+    def names(self) -> list[str]: ...
+
+    def create(self, name: str) -> AppendFile:
+        """A new, empty file; a file of that name is replaced."""
+
+    def open(self, name: str) -> ReadFile: ...
+
+    def rename(self, old: str, new: str) -> None: ...
+
+    def unlink(self, name: str) -> None: ...
+
+    def sync_directory(self) -> None:
+        """Return when all names are on the disk."""
+
+    def free_bytes(self) -> int: ...
+
+    def path(self, name: str) -> str:
+        """The absolute path under which another process on this host opens the file."""
+
+    def now_ns(self) -> int:
+        """The wall clock, in nanoseconds since 1970: stamps files, decides nothing."""
+
+    def close(self) -> None: ...
+
+
+def write_file(disk: Disk, name: str, pieces: Iterable[Buffer]) -> None:
+    """Write a whole file that, under its name, is there with all its bytes or not at all, also after a power cut."""
+    file = disk.create(name + TEMPORARY)
+    try:
+        for piece in pieces:
+            file.append([piece])
+        file.sync()
+    finally:
+        file.close()
+    disk.rename(name + TEMPORARY, name)
+    disk.sync_directory()
+
+
+def pieces_of(file: ReadFile, start: int, stop: int) -> Iterable[bytes]:
+    """The bytes [start, stop) of a file, in pieces of at most `COPY_BYTES`; ends early where the file does."""
+    while start < stop:
+        piece = file.read(start, min(COPY_BYTES, stop - start))
+        if not piece:
+            return
+        yield piece
+        start += len(piece)
+
+
+class _LocalAppend:
+    def __init__(self, path: str) -> None:
+        self._fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_APPEND | os.O_CLOEXEC, 0o600)
+
+    def append(self, buffers: Sequence[Buffer]) -> None:
+        views = [view for view in (memoryview(b).cast("B") for b in buffers) if view.nbytes]
+        first = 0
+        while first < len(views):
+            done = os.writev(self._fd, views[first : first + _IOV_MAX])
+            if done == 0:
+                raise OSError(errno.EIO, "a write wrote nothing")
+            while first < len(views) and done >= views[first].nbytes:
+                done -= views[first].nbytes
+                first += 1
+            if done:
+                views[first] = views[first][done:]
+
+    def sync(self) -> None:
+        _fdatasync(self._fd)
+
+    def close(self) -> None:
+        if self._fd >= 0:
+            os.close(self._fd)
+            self._fd = -1
+
+
+_fdatasync = getattr(os, "fdatasync", os.fsync)
+
+
+class _LocalRead:
+    def __init__(self, path: str) -> None:
+        self._path = path
+        self._fd = -1
+        self._fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+
+    def read(self, offset: int, length: int) -> bytes:
+        data = os.pread(self._fd, length, offset)
+        if len(data) == length or not data:
+            return data
+        return data + self.read(offset + len(data), length - len(data))
+
+    def size(self) -> int:
+        return os.fstat(self._fd).st_size
+
+    def map(self) -> pa.Buffer:
+        with pa.memory_map(self._path) as file:  # the buffer keeps the mapping, not the file
+            return file.read_buffer()
+
+    def __del__(self) -> None:
+        if self._fd >= 0:
+            os.close(self._fd)
+
+
+class LocalDisk:
+    """A directory of this host, created with mode 0700 and locked against a second broker (see `Disk` for the methods).
+
+    Raises `DirectoryLocked`, which names the holder's process, when another `LocalDisk` has it.
+    """
+
+    def __init__(self, path: Path | str) -> None:
+        self._root = Path(path).absolute()
+        self._root.mkdir(mode=0o700, parents=True, exist_ok=True)
+        self._directory = os.open(self._root, os.O_RDONLY | os.O_CLOEXEC)
+        self._lock = -1
+        try:
+            self._lock = _lock(self._root / "lock")
+        except BaseException:
+            self.close()
+            raise
+
+    def names(self) -> list[str]:
+        return sorted(os.listdir(self._root))
+
+    def create(self, name: str) -> AppendFile:
+        return _LocalAppend(self.path(name))
+
+    def open(self, name: str) -> ReadFile:
+        return _LocalRead(self.path(name))
+
+    def rename(self, old: str, new: str) -> None:
+        os.rename(self.path(old), self.path(new))
+
+    def unlink(self, name: str) -> None:
+        os.unlink(self.path(name))
+
+    def sync_directory(self) -> None:
+        os.fsync(self._directory)
+
+    def free_bytes(self) -> int:
+        stat = os.statvfs(self._root)
+        return stat.f_bavail * stat.f_frsize
+
+    def path(self, name: str) -> str:
+        return str(self._root / name)
+
+    def now_ns(self) -> int:
+        return time.time_ns()
+
+    def close(self) -> None:
+        for fd in (self._lock, self._directory):
+            if fd >= 0:
+                os.close(fd)
+        self._lock = self._directory = -1
+
+
+def _lock(path: Path) -> int:
+    """Take the lock file and write in it who holds it. The file stays: unlinking it would let two hold two files."""
+    fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    try:
+        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError as error:
+        holder = os.pread(fd, 400, 0).decode(errors="replace").split()
+        os.close(fd)
+        if error.errno not in (errno.EWOULDBLOCK, errno.EACCES):
+            raise StorageError(f"{path} cannot be locked: {error}") from error
+        who = f"process {holder[0]} on {holder[1]}" if len(holder) == 2 else "another process"
+        raise DirectoryLocked(f"{path.parent} is in use by {who}; stop that broker, or give this one another directory") from None
+    os.ftruncate(fd, 0)
+    os.pwrite(fd, f"{os.getpid()} {socket.gethostname()}\n".encode(), 0)
+    return fd

@@ -1,0 +1,238 @@
+"""The journal: an append-only log of records, group commit, snapshots, recovery. This file only puts the parts together.
+
+records.py, segments.py, snapshots.py   what stands on the disk       recovery.py, tail.py   what counts after a crash
+groups.py, writer.py                    how it gets there             replay.py              how it is read again
+disk.py                                 the only I/O
+"""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Callable, Iterator, Sequence
+from typing import NamedTuple
+
+import pyarrow as pa
+
+from broker_core.errors import DamagedJournal, InvalidRequest, StorageError
+from broker_core.journal import snapshots
+from broker_core.journal.disk import Buffer, Disk, write_file
+from broker_core.journal.payloads import Payloads
+from broker_core.journal.records import Record, group_seed
+from broker_core.journal.recovery import Repair, recover
+from broker_core.journal.replay import replay_segment
+from broker_core.journal.segments import ID_BYTES, SUFFIX, SegmentChain, SegmentInfo
+from broker_core.journal.snapshots import Snapshot
+from broker_core.journal.writer import Fsync, Writer
+
+ID_FILE = "id"
+
+
+class Appended(NamedTuple):
+    """Where a record stands. Both are LSNs, bytes."""
+
+    position: int
+    end: int
+
+
+def _new_id() -> str:
+    return uuid.uuid4().hex
+
+
+class Journal:
+    """A log in one data directory; see `open`. Methods may be called from any thread, except where they say otherwise."""
+
+    def __init__(self, disk: Disk, broker_id: str, chain: SegmentChain, writer: Writer) -> None:
+        """For `open` only."""
+        self.broker_id = broker_id
+        self.snapshot: Snapshot | None = None
+        self.repaired: Repair | None = None
+        self._disk, self._chain, self._writer = disk, chain, writer
+        self._payloads = Payloads(disk, chain)
+        self._snapshot_position = 0  # of the last durable one
+        self._closed = False
+
+    @classmethod
+    def open(
+        cls,
+        disk: Disk,
+        *,
+        fsync: Fsync = "always",
+        interval_s: float = 0.1,
+        segment_bytes: int = 256 << 20,
+        buffer_bytes: int = 64 << 20,
+        new_id: Callable[[], str] = _new_id,
+        on_failure: Callable[[Exception], None] | None = None,
+    ) -> Journal:
+        """Open, and where a crash made it necessary repair, the journal on `disk`, which the journal then owns.
+
+        fsync: "always" (durable means synced), "interval" (written; synced at least every `interval_s` seconds), "never"
+        (written; synced when a segment is full). `segment_bytes`: a group that would begin past it goes into a new segment.
+        `buffer_bytes`: how much `reserve` lets be appended and not yet durable. `on_failure` is called once, by the writer's
+        thread, when a write or sync failed. The latest snapshot is then in `snapshot`, what had to be cut in `repaired`.
+
+        DamagedJournal, with file and offset, when something confirmed is damaged; StorageError when the disk fails.
+        """
+        if fsync not in ("always", "interval", "never"):
+            raise InvalidRequest(f"fsync is always, interval or never, not {fsync!r}")
+        try:
+            broker_id = _broker_id(disk, new_id)
+            found = recover(disk, broker_id)
+        except OSError as error:
+            raise StorageError(f"the journal cannot be opened: {error}") from error
+        chain = SegmentChain(disk, found.segments)
+        writer = Writer(
+            disk,
+            chain,
+            broker_id,
+            found.end,
+            found.generation,
+            fsync=fsync,
+            interval_s=interval_s,
+            segment_bytes=segment_bytes,
+            buffer_bytes=buffer_bytes,
+            on_failure=on_failure,
+        )
+        journal = cls(disk, broker_id, chain, writer)
+        journal.snapshot, journal.repaired = found.snapshot, found.repaired
+        journal._snapshot_position = found.snapshot.position if found.snapshot else 0
+        return journal
+
+    # ---- writing
+
+    @property
+    def end(self) -> int:
+        """LSN after the last appended record."""
+        return self._writer.end
+
+    @property
+    def durable(self) -> int:
+        """LSN below which everything is synced (fsync=always) or written (interval, never)."""
+        return self._writer.durable
+
+    def start(self) -> None:
+        """Start the writer's thread. Before, appends stay in memory."""
+        self._writer.start()
+
+    def reserve(self, nbytes: int, timeout_s: float) -> None:
+        """Wait until `nbytes` more fit in the buffer of what is not yet durable. They are not set aside: several callers
+        may overshoot it, each once. More than the buffer holds goes when it is empty.
+
+        ResourceLimit after `timeout_s` seconds; StorageError when the journal failed.
+        """
+        self._writer.reserve(nbytes, timeout_s)
+
+    def append(self, meta: bytes, payload: Sequence[Buffer] = ()) -> Appended:
+        """Append a record, by one thread at a time; never waits for the disk. `payload` is one after the other the bytes of
+        the record's payload; large ones are not copied, and must not change any more. StorageError when the journal failed.
+        """
+        return Appended(*self._writer.append(meta, payload))
+
+    def wait(self, end: int, timeout_s: float | None = None) -> None:
+        """Wait until `durable` >= `end`. StorageError when the journal failed, TimeoutError after `timeout_s` seconds."""
+        self._writer.wait(end, timeout_s)
+
+    def add_listener(self, callback: Callable[[int], None]) -> None:
+        """Let the writer's thread call `callback(durable)` whenever that has grown. One that raises is not called again."""
+        self._writer.add_listener(callback)
+
+    # ---- reading
+
+    def replay(self, position: int) -> Iterator[Record]:
+        """The records that are written, from `position` on, which need not be the beginning of one. Payloads are not read.
+
+        DamagedJournal, with file and offset, at the first one that is not what was written.
+        """
+        stop, seed = self._writer.written, group_seed(self.broker_id)
+        for segment in self._chain.all:
+            until = min(stop, segment.end)
+            if until > position and until > segment.base:
+                path = self._disk.path(segment.name)
+                yield from replay_segment(self._chain.file(segment), path, segment, seed, position, until)
+
+    def payload(self, position: int) -> pa.Buffer:
+        """The payload of the record at `position`, mapped, 8-byte aligned; waits until it is written. Stays valid for ever.
+
+        DamagedJournal, with file and offset, when it is not what was written (checked at the first read); DataLoss when the
+        segment was dropped; InvalidRequest when `position` is past the end.
+        """
+        if position >= self._writer.written:
+            self._check_position(position)
+            self._writer.wait_written(position)
+        return self._payloads.get(position)
+
+    def locate(self, position: int) -> tuple[str, int, int]:
+        """File (absolute path), offset and length in bytes of that payload, for a process on this host that maps it itself.
+        Waits until it is durable; else as `payload`."""
+        if position >= self._writer.durable:
+            self._check_position(position)
+            self._writer.wait(position + 1, None)
+        return self._payloads.locate(position)
+
+    def _check_position(self, position: int) -> None:
+        if position >= self._writer.end:
+            raise InvalidRequest(f"position {position} is past the end of the journal, {self._writer.end}")
+
+    # ---- snapshots and segments
+
+    def write_snapshot(self, position: int, meta: bytes, arrays: Sequence[Buffer]) -> None:
+        """Write the state at `position`, by one thread at a time. First waits until the log is synced up to there, in every
+        fsync mode. When this returns the snapshot counts. The two latest are kept. StorageError when the disk fails; the journal
+        goes on then, and the snapshots before still count.
+        """
+        if position > self._writer.end:
+            raise InvalidRequest(f"position {position} is past the end of the journal, {self._writer.end}")
+        self._writer.sync_to(position)
+        try:
+            snapshots.write(self._disk, self.broker_id, position, meta, arrays)
+        except OSError as error:
+            raise StorageError(f"the snapshot at {position} could not be written: {error}") from error
+        self._snapshot_position = max(self._snapshot_position, position)
+
+    def segments(self) -> list[SegmentInfo]:
+        """All segments, oldest first."""
+        return [self._chain.info(segment) for segment in self._chain.all]
+
+    def drop_before(self, position: int) -> list[SegmentInfo]:
+        """Unlink the oldest segments that lie below `position` and below the last durable snapshot; those dropped. The last
+        segment always stays. By one thread at a time. Buffers handed out stay valid.
+        """
+        limit, dropped = min(position, self._snapshot_position), []
+        while len(self._chain.all) > 1 and self._chain.all[0].end <= limit and self._chain.all[1].base <= limit:
+            info = self._chain.info(self._chain.all[0])
+            segment = self._chain.remove_first()
+            self._disk.unlink(segment.name)
+            self._disk.sync_directory()  # one by one: after a power cut no segment is missing between two others
+            dropped.append(info)
+        return dropped
+
+    def free_bytes(self) -> int:
+        """Free space of the disk, bytes."""
+        return self._disk.free_bytes()
+
+    def close(self) -> None:
+        """Write and sync what is appended (nothing, if never started), stop the thread, release the lock of the directory.
+        StorageError when the journal failed, now or before; the lock is released all the same. Closing twice does nothing."""
+        if self._closed:
+            return
+        self._closed = True
+        try:
+            self._writer.stop()
+        finally:
+            self._disk.close()
+
+
+def _broker_id(disk: Disk, new_id: Callable[[], str]) -> str:
+    """The id of the data directory, made at its first opening."""
+    names = disk.names()
+    if ID_FILE in names:
+        text = disk.open(ID_FILE).read(0, ID_BYTES + 2).decode(errors="replace").strip()
+        if not text or len(text.encode()) > ID_BYTES:
+            raise DamagedJournal(f"{disk.path(ID_FILE)}, offset 0: not the id of a broker; restore the file from a backup")
+        return text
+    if any(name.endswith((SUFFIX, snapshots.SUFFIX)) for name in names):
+        raise DamagedJournal(f"{disk.path(ID_FILE)}, offset 0: the file is missing, but the directory holds a journal")
+    broker_id = new_id()
+    if not broker_id.strip() or len(broker_id.encode()) > ID_BYTES:
+        raise InvalidRequest(f"the id of a broker has 1 to {ID_BYTES} bytes, not {broker_id!r}")
+    write_file(disk, ID_FILE, [broker_id.encode()])
+    return broker_id

@@ -1,0 +1,75 @@
+"""Payloads: the bytes of a record, mapped from its segment, checked when they are read for the first time.
+
+The check reads the file instead of touching the mapping: where a disk fails a page, a read is an error and a mapping a signal
+that ends the process. What was checked is remembered for the last `REMEMBERED` positions at least, then checked again.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import pyarrow as pa
+
+from broker_core.errors import DamagedJournal, DataLoss
+from broker_core.journal.disk import Disk
+from broker_core.journal.records import RECORD_BYTES, checksum_of, record_is_good, unpack_record
+from broker_core.journal.replay import damaged
+from broker_core.journal.segments import Segment, SegmentChain
+
+REMEMBERED = 1 << 15  # positions; two sets of them are some 10 MB
+
+
+class _Place(NamedTuple):
+    offset: int
+    length: int
+
+
+class Payloads:
+    """Finds and checks payloads; for any thread."""
+
+    def __init__(self, disk: Disk, chain: SegmentChain) -> None:
+        self._disk, self._chain = disk, chain
+        self._young: dict[int, _Place] = {}  # derived: checked since the last turn
+        self._old: dict[int, _Place] = {}  # and in the turn before
+
+    def get(self, position: int) -> pa.Buffer:
+        """The payload of the written record at `position`. Errors: `Journal.payload`."""
+        segment, place = self._find(position)
+        return self._chain.mapped(segment, place.offset, place.length)
+
+    def locate(self, position: int) -> tuple[str, int, int]:
+        """Its absolute path, offset and length."""
+        segment, place = self._find(position)
+        return self._disk.path(segment.name), place.offset, place.length
+
+    def _find(self, position: int) -> tuple[Segment, _Place]:
+        segment = self._chain.find(position)
+        place = self._young.get(position) or self._old.get(position)
+        if place is None:
+            place = self._check(segment, position)
+            self._remember(position, place)
+        return segment, place
+
+    def _remember(self, position: int, place: _Place) -> None:
+        if len(self._young) >= REMEMBERED:
+            self._old, self._young = self._young, {}
+        self._young[position] = place
+
+    def _check(self, segment: Segment, position: int) -> _Place:
+        path, offset = self._disk.path(segment.name), segment.offset(position)
+        try:
+            file = self._chain.file(segment)
+            data = file.read(offset, RECORD_BYTES + 1024)
+            header = unpack_record(data, 0)
+            if header is not None and RECORD_BYTES + header.meta_bytes > len(data):
+                data = file.read(offset, RECORD_BYTES + min(header.meta_bytes, segment.end - position))
+            if header is None or not record_is_good(data, 0, position, header.meta_bytes):
+                raise damaged(path, offset, "a record's header or meta")
+            place = _Place(offset + header.payload_at, header.payload_bytes)
+            if checksum_of(file, *place) != header.payload_crc:
+                raise damaged(path, place.offset, "a payload")
+        except FileNotFoundError:
+            raise DataLoss(f"position {position} is no longer in the journal: retention has dropped its segment") from None
+        except OSError as error:
+            raise DamagedJournal(f"{path}, offset {offset}: the disk does not read it: {error}") from error
+        return place

@@ -1,0 +1,181 @@
+"""Recovery: what of the log counts when a journal is opened. Read this before changing what is written, or when.
+
+What a crash can leave
+----------------------
+The log is a chain of segments, each a chain of groups. Before a new segment gets its name, everything before it is synced,
+so only the *last* segment can end badly. In it there is a position S, *known synced*: the highest of
+
+- what its groups state: each carries the position below which the log was synced when the group was written,
+- the position it was born with (a recovered tail is synced before the file gets its name),
+- the position of the latest good snapshot, which is written only when the log is synced up to there.
+
+S is a lower bound: the last confirmed group cannot know of its own sync. So of what stands at S and after, some may have been
+confirmed, and some may be missing: pages that a power cut lost read as zeros, or the file ends before them. After a kill -9, on
+the other hand, or a failed fsync, everything reads back well, and may still be only in memory.
+
+What follows
+------------
+1. Below S bad bytes are damage: `DamagedJournal`, with file and offset. Nothing is cut, nothing skipped.
+2. From S on groups are read one by one, payloads too, up to the first bad one, at P. The log is [0, P), if at P there is
+   a *torn write*, and then the rest, [P, end of file), is cut. Groups after a torn one were not confirmed before it was
+   (a sync covers the whole file), so good groups after P are cut, too; one that states P as synced proves damage (rule 1).
+3. A bad group is torn when bytes are missing where it is bad: the file ends inside it; or ends in zeros that begin
+   inside it (they would cover its end mark, which is not zero); or a whole 512-byte sector where it fails is zero, counted from
+   where the group begins, since the sector's first bytes may be those of the group before. All else, such as a flipped bit,
+   could be a confirmed last group gone bad: refused, as damage. What remains undecidable: a flipped bit in a payload of the
+   last group that also has a sector of zeros of its own. It is cut, kept aside and reported.
+4. [S, P) is copied into a new segment of base S and a higher generation, synced, before anybody learns what was in it.
+   LSNs do not change by that. Truncating in place instead would leave pages that nobody can tell to be on the disk: fdatasync
+   after a failed one, or in another process, returns well for pages the kernel has given up. The old file stays as it is; what
+   it holds from S on is superseded. If only empty groups stand after S (a journal closed in order ends in one) there is nothing
+   to copy.
+5. What is cut, [P, end of file), is first copied to `<P>-<generation>.cut`, synced, and reported as `Journal.repaired`.
+6. Nothing is ever appended to an old file: the first append begins a new segment. So no fsync of an old file needs trust.
+7. Names are synced first of all: the process before may have been killed between its rename and its sync of the directory, and
+   a name that is seen here must not be gone after the next power cut.
+
+Every step can be interrupted and is then done again from the start; a file counts from its rename on.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from broker_core.errors import DamagedJournal
+from broker_core.journal.disk import TEMPORARY, Disk, pieces_of, write_file
+from broker_core.journal.records import group_seed
+from broker_core.journal.replay import damaged
+from broker_core.journal.segments import HEADER_BYTES, SUFFIX, Segment, create, read_header
+from broker_core.journal.snapshots import Snapshot, load_latest
+from broker_core.journal.tail import Tail, read_tail
+
+
+@dataclass(frozen=True)
+class Repair:
+    """What recovery did not take as it was; the operator should see it."""
+
+    path: str | None  # the segment whose tail was cut, absolute
+    position: int  # LSN from which on it was cut
+    offset: int  # the same in the file, bytes
+    bytes: int  # how much was cut
+    kept_aside: str | None  # the file that now holds it, absolute
+    reason: str
+    bad_snapshots: tuple[str, ...] = ()  # snapshot files that are damaged; an older one, or the whole log, was used instead
+
+
+class Recovered(NamedTuple):
+    segments: list[Segment]
+    end: int  # LSN; all below is on the disk
+    generation: int  # for the segments to come
+    snapshot: Snapshot | None
+    repaired: Repair | None
+
+
+def recover(disk: Disk, broker_id: str) -> Recovered:
+    """Bring the directory into order (see above). DamagedJournal or StorageError when that would lose something confirmed."""
+    disk.sync_directory()
+    for name in disk.names():
+        if name.endswith(TEMPORARY):
+            disk.unlink(name)
+    snapshot, bad_snapshots = load_latest(disk, broker_id)
+    segments, replaced = _chain(disk, broker_id)
+    _check_reach(disk, segments, snapshot, bad_snapshots)
+    generation = max((s.generation for s in segments), default=0) + 1
+    if not segments:
+        return Recovered([], 0, generation, snapshot, _report(None, bad_snapshots))
+    last = segments[-1]
+    tail = read_tail(
+        disk.open(last.name), disk.path(last.name), last, group_seed(broker_id), snapshot.position if snapshot else 0
+    )
+    cut = _keep_aside(disk, last, tail) if tail.cut is not None else None
+    last.end = tail.synced
+    if tail.has_records:
+        segments.append(_copy(disk, broker_id, last, tail, generation))
+        generation += 1
+    segments = [s for s in segments if s.end > s.base] or segments[-1:]
+    _remove(disk, replaced)
+    return Recovered(segments, segments[-1].end, generation, snapshot, _report(cut, bad_snapshots))
+
+
+def _chain(disk: Disk, broker_id: str) -> tuple[list[Segment], list[Segment]]:
+    """The segments that count, in order, each ending where the next begins; and those that others replaced."""
+    found = sorted(
+        (read_header(disk, name, broker_id) for name in disk.names() if name.endswith(SUFFIX)),
+        key=lambda s: (s.base, s.generation),
+    )
+    chain: list[Segment] = []
+    replaced: list[Segment] = []
+    for segment in found:
+        if chain and chain[-1].base == segment.base:
+            replaced.append(chain.pop())
+        if chain:
+            _follow(disk, chain[-1], segment)
+        chain.append(segment)
+    return chain, replaced
+
+
+def _follow(disk: Disk, before: Segment, after: Segment) -> None:
+    path = disk.path(before.name)
+    if before.end < after.base:
+        raise DamagedJournal(
+            f"{path}, offset {before.offset(before.end)}: the file ends here, and the next segment, {after.name}, begins "
+            f"{after.base - before.end} bytes later: these were on the disk; restore what is missing from a backup"
+        )
+    if before.generation > after.generation:
+        raise DamagedJournal(
+            f"{path}, offset {before.offset(after.base)}: the next, {after.name}, is of an older generation: put there by hand"
+        )
+    before.end = after.base
+
+
+def _check_reach(disk: Disk, segments: list[Segment], snapshot: Snapshot | None, bad: tuple[str, ...]) -> None:
+    """The log must begin where the snapshot leaves off, or before."""
+    first = segments[0].base if segments else None
+    needed = snapshot.position if snapshot else 0
+    if first is None and needed == 0 and not bad:
+        return
+    if first is None or first > needed:
+        blame = f"the snapshot {bad[0]} is damaged, and" if bad else "a segment is missing:"
+        raise DamagedJournal(
+            f"{bad[0] if bad else disk.path('')}, offset 0: {blame} the log begins at {first}, but is needed from {needed} on; "
+            "restore the directory from a backup"
+        )
+
+
+def _keep_aside(disk: Disk, last: Segment, tail: Tail) -> Repair:
+    assert tail.cut is not None
+    start, stop = last.offset(tail.end), HEADER_BYTES + tail.file_end - last.base
+    name = f"{tail.end:020d}-{last.generation:08d}.cut"
+    write_file(disk, name, pieces_of(disk.open(last.name), start, stop))
+    return Repair(disk.path(last.name), tail.end, start, stop - start, disk.path(name), tail.cut)
+
+
+def _copy(disk: Disk, broker_id: str, last: Segment, tail: Tail, generation: int) -> Segment:
+    start, stop = last.offset(tail.synced), last.offset(tail.end)
+
+    def content() -> Iterator[bytes]:
+        copied = 0
+        for piece in pieces_of(disk.open(last.name), start, stop):
+            copied += len(piece)
+            yield piece
+        if copied != stop - start:
+            raise damaged(disk.path(last.name), start + copied, "the tail, read a second time,")
+
+    segment, file = create(disk, broker_id, tail.synced, generation, last.created_ns, content(), born=tail.end)
+    file.close()
+    return segment
+
+
+def _remove(disk: Disk, segments: list[Segment]) -> None:
+    for segment in segments:
+        disk.unlink(segment.name)
+
+
+def _report(cut: Repair | None, bad_snapshots: tuple[str, ...]) -> Repair | None:
+    if cut is not None:
+        return Repair(cut.path, cut.position, cut.offset, cut.bytes, cut.kept_aside, cut.reason, bad_snapshots)
+    if bad_snapshots:
+        return Repair(None, 0, 0, 0, None, "a snapshot is damaged, an older state and more of the log was read", bad_snapshots)
+    return None

@@ -1,0 +1,177 @@
+"""Segments: the files that hold the log, each a piece of it.
+
+    file   = magic 8s | version u32 | header bytes u32 | base u64 | born u64 | created ns u64 | generation u32 | id bytes u32
+             id 64s | zeros 12 | crc32 of all before u32                                                       128 bytes
+             groups (records.py): the byte of LSN n stands at 128 + n - base
+
+The name is `<base>-<generation>.seg`, both decimal. A file gets its name only when its header, and whatever it was created with
+(a recovered tail: the log up to `born`), is on the disk. So a named file with a bad header is damage, and everything
+below `born` is known synced.
+
+A segment ends where the next one begins. It may hold bytes past that: the tail that a recovery copied into the next one, which
+has a higher generation. Where two have one base, the higher generation replaced the lower, which is only garbage.
+
+To change the format: see records.py; `VERSION` is the version of everything in the file.
+"""
+
+from __future__ import annotations
+
+import struct
+from bisect import bisect_right
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from threading import Lock
+from typing import NamedTuple
+from zlib import crc32
+
+import pyarrow as pa
+
+from broker_core.errors import DamagedJournal, DataLoss, InvalidRequest, StorageError
+from broker_core.journal.disk import TEMPORARY, AppendFile, Buffer, Disk, ReadFile
+
+VERSION = 1
+SUFFIX = ".seg"
+HEADER_BYTES = 128
+MAGIC = b"PENSTSEG"
+ID_BYTES = 64  # longest broker id, UTF-8
+OPEN_FILES = 64  # segments kept open for reading: well below the usual 1,024 descriptors of a process
+
+_HEADER = struct.Struct("<8sIIQQQII64s12x")
+_CRC = struct.Struct("<I")
+
+
+class SegmentInfo(NamedTuple):
+    """One segment, as `Journal.segments` reports it."""
+
+    base: int  # LSN of its first byte
+    end: int  # LSN after its last byte
+    path: str  # absolute
+    bytes: int  # size of the file
+    first_time_ns: int  # when it was begun, nanoseconds since 1970
+
+
+@dataclass(eq=False)
+class Segment:
+    """A segment file. `end` is the LSN after what may be read of it, and grows while it is written."""
+
+    name: str
+    base: int
+    born: int
+    generation: int
+    created_ns: int
+    end: int
+    map: pa.Buffer | None = field(default=None, repr=False)  # derived: the file, as far as it was when last mapped
+
+    def offset(self, position: int) -> int:
+        """Where the byte of that LSN stands in the file."""
+        return position - self.base + HEADER_BYTES
+
+
+def name_of(base: int, generation: int) -> str:
+    return f"{base:020d}-{generation:08d}{SUFFIX}"
+
+
+def pack_header(broker_id: str, base: int, born: int, generation: int, created_ns: int) -> bytes:
+    name = broker_id.encode()
+    head = _HEADER.pack(MAGIC, VERSION, HEADER_BYTES, base, born, created_ns, generation, len(name), name)
+    return head + _CRC.pack(crc32(head))
+
+
+def read_header(disk: Disk, name: str, broker_id: str) -> Segment:
+    """The segment of that name; `end` is where the file ends. DamagedJournal when the header is not good."""
+    path, file = disk.path(name), disk.open(name)
+    data = file.read(0, HEADER_BYTES)
+    if len(data) < HEADER_BYTES or data[:8] != MAGIC or _CRC.unpack_from(data, HEADER_BYTES - 4)[0] != crc32(data[:-4]):
+        raise DamagedJournal(f"{path}, offset 0: the segment's header is damaged; restore the file from a backup")
+    _, version, _, base, born, created_ns, generation, length, owner = _HEADER.unpack_from(data)
+    if version != VERSION:
+        raise StorageError(f"{path}: written in format version {version}, this program reads {VERSION}; use the matching program")
+    if owner[:length] != broker_id.encode():
+        raise DamagedJournal(f"{path}, offset 48: the segment belongs to another broker ({owner[:length]!r}, not {broker_id!r})")
+    if name != name_of(base, generation):
+        raise DamagedJournal(f"{path}, offset 16: the file is that of {name_of(base, generation)}; it was renamed by hand")
+    return Segment(name, base, born, generation, created_ns, base + file.size() - HEADER_BYTES)
+
+
+def create(
+    disk: Disk,
+    broker_id: str,
+    base: int,
+    generation: int,
+    created_ns: int,
+    content: Iterable[Buffer] = (),
+    born: int | None = None,
+) -> tuple[Segment, AppendFile]:
+    """A new segment that holds `content`, the log from `base` to `born`; on the disk, name and all, when this returns."""
+    born = base if born is None else born
+    name = name_of(base, generation)
+    file = disk.create(name + TEMPORARY)
+    file.append([pack_header(broker_id, base, born, generation, created_ns)])
+    for piece in content:
+        file.append([piece])
+    file.sync()
+    disk.rename(name + TEMPORARY, name)
+    disk.sync_directory()
+    return Segment(name, base, born, generation, created_ns, born), file
+
+
+class SegmentChain:
+    """The segments of a journal, in order, for readers in any thread; `add` and `drop` are called by one thread at a time."""
+
+    def __init__(self, disk: Disk, segments: Iterable[Segment]) -> None:
+        self._disk = disk
+        self._lock = Lock()
+        self._files: dict[str, ReadFile] = {}  # derived, bounded by OPEN_FILES, oldest first
+        self._set(tuple(segments))
+
+    def _set(self, segments: tuple[Segment, ...]) -> None:
+        self._all = (segments, [s.base for s in segments])  # one assignment: readers see both or neither
+
+    @property
+    def all(self) -> tuple[Segment, ...]:
+        return self._all[0]
+
+    def add(self, segment: Segment) -> None:
+        with self._lock:
+            self._set((*self.all, segment))
+
+    def remove_first(self) -> Segment:
+        with self._lock:
+            first, *rest = self.all
+            self._set(tuple(rest))
+            self._files.pop(first.name, None)
+            return first
+
+    def find(self, position: int) -> Segment:
+        """The segment that holds the LSN. DataLoss when it was dropped, InvalidRequest when it is yet to be."""
+        segments, bases = self._all
+        index = bisect_right(bases, position) - 1
+        if index < 0:
+            first = bases[0] if bases else "nowhere"
+            raise DataLoss(f"position {position} is no longer in the journal, which begins at {first}: retention has dropped it")
+        segment = segments[index]
+        if position >= segment.end:
+            raise InvalidRequest(f"position {position} is past the end of the journal, {segment.end}")
+        return segment
+
+    def file(self, segment: Segment) -> ReadFile:
+        """The segment opened for reading; the handle stays good also when the segment is dropped meanwhile."""
+        file = self._files.get(segment.name)
+        if file is None:
+            file = self._disk.open(segment.name)
+            with self._lock:
+                self._files[segment.name] = file
+                while len(self._files) > OPEN_FILES:
+                    del self._files[next(iter(self._files))]
+        return file
+
+    def mapped(self, segment: Segment, offset: int, length: int) -> pa.Buffer:
+        """The bytes [offset, offset + length) of the segment's file, mapped. They must have been written."""
+        whole = segment.map
+        if whole is None or whole.size < offset + length:
+            whole = segment.map = self.file(segment).map()
+        return whole.slice(offset, length)
+
+    def info(self, segment: Segment) -> SegmentInfo:
+        size = self.file(segment).size()
+        return SegmentInfo(segment.base, segment.end, self._disk.path(segment.name), size, segment.created_ns)

@@ -1,0 +1,119 @@
+"""Snapshots: the whole state at one position of the log, so that a start need not read the log from its beginning.
+
+    file  = magic 8s | version u32 | arrays u32 | position u64 | meta bytes u64 | meta crc u32 | id bytes u32 | id 64s
+            per array: bytes u64 | crc u32 | zero u32
+            crc32 of all before u32 | zero u32
+            meta, then the arrays, each from an offset that is a multiple of 64, zeros between
+
+Little-endian. The name is `<position>-<number>.snap`, both decimal; the number tells apart snapshots of one position.
+
+A snapshot is written only when the log is synced up to its position, in every fsync mode, and gets its name only when its bytes
+are synced. So one that is there proves that the log was on the disk up to there, and recovery holds the log to that: a log
+that ends before it is damaged. The two latest are kept; when the latest turns out damaged, the one before serves, as long
+as the log still reaches back to it.
+
+To change the format: raise `VERSION`, keep reading the old one.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterator, Sequence
+from typing import NamedTuple
+from zlib import crc32
+
+import pyarrow as pa
+
+from broker_core.errors import StorageError
+from broker_core.journal.disk import Buffer, Disk, write_file
+from broker_core.journal.records import checksum_of
+from broker_core.journal.segments import ID_BYTES
+
+VERSION = 1
+SUFFIX = ".snap"
+KEPT = 2  # the latest, and one to fall back on
+MAGIC = b"PENSTSNP"
+ALIGN = 64  # of arrays, as Arrow recommends
+ARRAYS_MAX = 1 << 20  # guards the reading of a damaged count
+
+_HEAD = struct.Struct(f"<8sIIQQII{ID_BYTES}s")
+_ARRAY = struct.Struct("<QII")
+_CRC = struct.Struct("<II")
+
+
+class Snapshot(NamedTuple):
+    """State at `position`: replay goes on from there. The arrays are mapped, not copied, each 64-byte aligned in the file."""
+
+    position: int  # LSN
+    meta: bytes
+    arrays: list[pa.Buffer]
+
+
+def names_of(disk: Disk) -> list[str]:
+    """The names of the snapshots, latest first."""
+    return sorted((name for name in disk.names() if name.endswith(SUFFIX)), reverse=True)
+
+
+def write(disk: Disk, broker_id: str, position: int, meta: bytes, arrays: Sequence[Buffer]) -> None:
+    """Write a snapshot; it counts when this returns. The log must be synced up to `position`. Removes all but the last two."""
+    same = [name for name in names_of(disk) if name.startswith(f"{position:020d}-")]
+    number = int(same[0][21:29]) + 1 if same else 0
+    views = [memoryview(array).cast("B") if memoryview(array).nbytes else memoryview(b"") for array in arrays]
+    write_file(disk, f"{position:020d}-{number:08d}{SUFFIX}", _pieces(broker_id, position, meta, views))
+    for name in names_of(disk)[KEPT:]:
+        disk.unlink(name)
+
+
+def _pieces(broker_id: str, position: int, meta: bytes, arrays: list[memoryview]) -> Iterator[Buffer]:
+    owner = broker_id.encode()
+    head = _HEAD.pack(MAGIC, VERSION, len(arrays), position, len(meta), crc32(meta), len(owner), owner)
+    head += b"".join(_ARRAY.pack(array.nbytes, crc32(array), 0) for array in arrays)
+    head += _CRC.pack(crc32(head), 0)
+    for piece in (head, meta, *arrays):
+        yield piece
+        yield b"\0" * (-len(piece) % ALIGN)
+
+
+def load_latest(disk: Disk, broker_id: str) -> tuple[Snapshot | None, tuple[str, ...]]:
+    """The latest snapshot that is good, and the paths of later ones that are not."""
+    bad: list[str] = []
+    for name in names_of(disk):
+        snapshot = _load(disk, name, broker_id)
+        if snapshot is not None:
+            return snapshot, tuple(bad)
+        bad.append(disk.path(name))
+    return None, tuple(bad)
+
+
+def _load(disk: Disk, name: str, broker_id: str) -> Snapshot | None:
+    """The snapshot of that name, None when it is damaged. Read, not mapped, for the checksums: a bad page must be an error."""
+    file = disk.open(name)
+    try:
+        head = file.read(0, _HEAD.size)
+        if len(head) < _HEAD.size or head[:8] != MAGIC:
+            return None
+        _, version, count, position, meta_bytes, meta_crc, id_bytes, owner = _HEAD.unpack(head)
+        if version != VERSION:
+            raise StorageError(f"{disk.path(name)}: written in format version {version}, this program reads {VERSION}")
+        if count > ARRAYS_MAX:
+            return None
+        table = file.read(_HEAD.size, count * _ARRAY.size + _CRC.size)
+        if len(table) < count * _ARRAY.size + _CRC.size:
+            return None
+        if _CRC.unpack(table[-_CRC.size :])[0] != crc32(head + table[: -_CRC.size]) or owner[:id_bytes] != broker_id.encode():
+            return None
+        sizes = [(meta_bytes, meta_crc), *(entry[:2] for entry in _ARRAY.iter_unpack(table[: -_CRC.size]))]
+        places, offset = [], _aligned(len(head) + len(table))
+        for length, checksum in sizes:
+            if checksum_of(file, offset, length) != checksum:
+                return None
+            places.append((offset, length))
+            offset += _aligned(length)
+    except OSError:
+        return None
+    whole = file.map()
+    return Snapshot(position, file.read(*places[0]), [whole.slice(*place) for place in places[1:]])
+
+
+def _aligned(length: int) -> int:
+    return length + (-length % ALIGN)

@@ -1,0 +1,172 @@
+"""The last segment, where a crash shows: how far it is good, and what the bad rest looks like (the rules: recovery.py)."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+
+from broker_core.journal.disk import COPY_BYTES, ReadFile
+from broker_core.journal.records import (
+    END,
+    END_BYTES,
+    END_MAGIC,
+    GROUP_BYTES,
+    GROUP_MAGIC,
+    RECORD_BYTES,
+    Window,
+    checksum_of,
+    record_is_good,
+    unpack_group,
+    unpack_record,
+)
+from broker_core.journal.replay import damaged
+from broker_core.journal.segments import HEADER_BYTES, Segment
+
+SECTOR = 512  # bytes; the least that a disk writes or does not write
+
+
+class Tail(NamedTuple):
+    """The last segment, read to its end. All but `cut` are LSNs: base <= synced <= end <= file_end."""
+
+    synced: int  # known to be on the disk below this, a boundary of groups
+    end: int  # good below this, a boundary of groups
+    file_end: int
+    has_records: bool  # between synced and end
+    cut: str | None  # why [end, file_end) does not count; None when it is empty
+
+
+class _Group(NamedTuple):
+    lsn: int
+    end: int
+    records: int
+
+
+class _Bad(NamedTuple):
+    """A group that is not good: it begins at `lsn` and fails within [low, high). `end` is None when its header is bad."""
+
+    lsn: int
+    end: int | None
+    low: int
+    high: int
+    what: str
+
+
+def read_tail(file: ReadFile, path: str, segment: Segment, seed: int, snapshot: int) -> Tail:
+    """How far the last segment is good. DamagedJournal when what is bad was confirmed, or could have been and is not torn."""
+    file_end = segment.base + file.size() - HEADER_BYTES
+    groups, synced, bad = _walk(file, segment, seed, file_end)
+    synced = max(synced, segment.born, snapshot)
+    if bad is not None:
+        synced = max(synced, _later_witness(file, segment, seed, bad.lsn, file_end))
+    end = groups[-1].end if groups else segment.base
+    if synced > end:
+        where = bad.low if bad else file_end
+        raise damaged(path, segment.offset(where), bad.what if bad else f"the file, which ends before position {synced},")
+    synced = next((group.lsn for group in groups if group.lsn >= synced), end)
+    after = [group for group in groups if group.lsn >= synced]
+    for index, group in enumerate(after):
+        wrong = _check_group(file, segment, group)
+        if wrong is not None:
+            bad, after, end = wrong, after[:index], group.lsn
+            break
+    if bad is not None and not _torn(file, segment, bad, file_end):
+        raise damaged(
+            path, segment.offset(bad.low), f"{bad.what}, which does not look like a torn write and may have been confirmed,"
+        )
+    cut = f"{bad.what} at position {bad.low} is missing: a torn write" if bad is not None else None
+    return Tail(synced, end, file_end, any(group.records for group in after), cut)
+
+
+def _walk(file: ReadFile, segment: Segment, seed: int, file_end: int) -> tuple[list[_Group], int, _Bad | None]:
+    """The groups that have a good header and fit in the file, what they know to be synced, and the bad one after them."""
+    groups: list[_Group] = []
+    window, lsn, synced = Window(file), segment.base, 0
+    while lsn < file_end:
+        index = window.at(segment.offset(lsn), GROUP_BYTES)
+        header = unpack_group(window.data, index, seed, lsn) if index >= 0 else None
+        if header is None:
+            return groups, synced, _Bad(lsn, None, lsn, lsn + GROUP_BYTES, "the header of a group")
+        synced = max(synced, header.synced)
+        if lsn + header.length > file_end:
+            return groups, synced, _Bad(lsn, lsn + header.length, file_end, lsn + header.length, "the end of a group")
+        groups.append(_Group(lsn, lsn + header.length, header.records))
+        lsn += header.length
+    return groups, synced, None
+
+
+def _later_witness(file: ReadFile, segment: Segment, seed: int, lsn: int, file_end: int) -> int:
+    """The highest position that any group after a break states as synced. They are found by their magic; 0 when there is none."""
+    synced, offset, stop = 0, segment.offset(lsn) + 8, segment.offset(file_end)
+    while offset < stop:
+        data = file.read(offset, COPY_BYTES)
+        index = data.find(GROUP_MAGIC)
+        while index >= 0:
+            header = unpack_group(file.read(offset + index, GROUP_BYTES), 0, seed, segment.base + offset + index - HEADER_BYTES)
+            synced = max(synced, header.synced if header else 0)
+            index = data.find(GROUP_MAGIC, index + 1)
+        if len(data) < COPY_BYTES:
+            break
+        offset += len(data) - len(GROUP_MAGIC)
+    return synced
+
+
+def _check_group(file: ReadFile, segment: Segment, group: _Group) -> _Bad | None:
+    """What of a group with a good header is bad: a record's header and meta, a payload, or the end mark."""
+
+    def bad(low: int, high: int, what: str) -> _Bad:
+        return _Bad(group.lsn, group.end, low, high, what)
+
+    window, lsn, stop, records = Window(file), group.lsn + GROUP_BYTES, group.end - END_BYTES, 0
+    while lsn < stop:
+        index = window.at(segment.offset(lsn), RECORD_BYTES)
+        header = unpack_record(window.data, index)
+        if header is None or lsn + header.length > stop:
+            return bad(lsn, lsn + RECORD_BYTES, "the header of a record")
+        index = window.at(segment.offset(lsn), RECORD_BYTES + header.meta_bytes)
+        if not record_is_good(window.data, index, lsn, header.meta_bytes):
+            return bad(lsn, lsn + RECORD_BYTES + header.meta_bytes, "the header or meta of a record")
+        payload = lsn + header.payload_at
+        if checksum_of(file, segment.offset(payload), header.payload_bytes) != header.payload_crc:
+            return bad(payload, payload + header.payload_bytes, "the payload of a record")
+        lsn, records = lsn + header.length, records + 1
+    mark = file.read(segment.offset(stop), END_BYTES)
+    if records != group.records or len(mark) < END_BYTES or END.unpack(mark)[1] != END_MAGIC:
+        return bad(stop, group.end, "the end mark of a group")
+    return None
+
+
+def _torn(file: ReadFile, segment: Segment, bad: _Bad, file_end: int) -> bool:
+    """Whether bytes are missing where the group is bad (rule 3 of recovery.py)."""
+    if bad.high > file_end or (bad.end is not None and bad.end > file_end):
+        return True
+    start, stop = segment.offset(bad.lsn), segment.offset(file_end)
+    if _zeros_from(file, start, stop) < segment.offset(bad.high if bad.end is None else bad.end):
+        return True
+    return _has_zero_sector(file, start, segment.offset(bad.low), segment.offset(bad.high), stop)
+
+
+def _zeros_from(file: ReadFile, start: int, stop: int) -> int:
+    """The offset in [start, stop] from which on the file has only zeros."""
+    while start < stop:
+        piece = file.read(max(start, stop - COPY_BYTES), min(COPY_BYTES, stop - start))
+        kept = len(piece.rstrip(b"\0"))
+        if kept:
+            return stop - len(piece) + kept
+        stop -= len(piece)
+    return start
+
+
+def _has_zero_sector(file: ReadFile, start: int, low: int, high: int, stop: int) -> bool:
+    """Whether a sector that overlaps [low, high) is zero, as far as it lies in [start, stop). All are offsets in the file."""
+    first = low - low % SECTOR
+    while first < high:
+        data = file.read(first, COPY_BYTES if high - first > COPY_BYTES else high - first + (-(high - first)) % SECTOR)
+        if not data:
+            return False
+        data = b"\0" * max(0, start - first) + data[max(0, start - first) : max(0, stop - first)]
+        data += b"\0" * (-len(data) % SECTOR)
+        if not np.frombuffer(data, np.uint8).reshape(-1, SECTOR).any(axis=1).all():
+            return True
+        first += len(data)
+    return False

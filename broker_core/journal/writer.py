@@ -1,0 +1,278 @@
+"""The writer thread: takes what has accumulated, writes it, syncs it once, tells who waits; meanwhile the next group fills.
+
+What is persisted comes from `Group.seal`. The positions, in this order at any time:
+
+    synced <= durable <= written <= end
+
+`durable` is `synced` under fsync=always, and `written` otherwise. A sync happens after every write (always), when `interval_s`
+has passed since the last one and something is unsynced (interval), before a new segment begins, when a snapshot asks for it
+(`sync_to`), and at the close (all modes). So at most the last segment holds anything unsynced.
+
+After a failed write or sync nobody knows what is on the disk, and a repeated fsync may say that all is well when it is not: the
+kernel forgets the failed pages. So the first failure is the last: it is kept, everybody who waits or comes later gets it, and
+nothing is written any more, not even at the close.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Sequence
+from typing import Literal
+
+from broker_core.errors import ResourceLimit, StorageError
+from broker_core.journal.disk import AppendFile, Buffer, Disk
+from broker_core.journal.groups import Group
+from broker_core.journal.records import group_seed
+from broker_core.journal.segments import Segment, SegmentChain, create
+
+Fsync = Literal["always", "interval", "never"]
+
+GROUP_LIMIT = 32 << 20  # bytes; more gains nothing from fewer syncs, and makes who waits for the first record wait longer
+
+_log = logging.getLogger(__name__)
+
+
+class Writer:
+    """Appends to a log whose end is `end`, all of it synced. Public methods may be called from any thread."""
+
+    def __init__(
+        self,
+        disk: Disk,
+        chain: SegmentChain,
+        broker_id: str,
+        end: int,
+        generation: int,
+        *,
+        fsync: Fsync,
+        interval_s: float,
+        segment_bytes: int,
+        buffer_bytes: int,
+        on_failure: Callable[[Exception], None] | None,
+    ) -> None:
+        self._disk, self._chain, self._broker_id, self._generation = disk, chain, broker_id, generation
+        self._seed = group_seed(broker_id)
+        self._fsync, self._interval_s = fsync, interval_s
+        self._segment_bytes, self._buffer_bytes = segment_bytes, buffer_bytes
+        self._group_bytes = max(1, min(GROUP_LIMIT, buffer_bytes // 2))
+        self._on_failure = on_failure
+        self._listeners: list[Callable[[int], None]] = []
+
+        self._lock = threading.Lock()
+        self._work = threading.Condition(self._lock)  # the writer waits here
+        self._done = threading.Condition(self._lock)  # all others
+        self._idle = False
+        self._stopping = False
+        self._thread: threading.Thread | None = None
+        self.failure: StorageError | None = None
+
+        self._open: Group | None = None  # being filled
+        self._closed: deque[Group] = deque()  # full, to be written before it
+        self._next = end  # where the next group opens
+        self._sync_wanted = 0
+        self.end = self.written = self.synced = self.durable = end
+
+        self._file: AppendFile | None = None  # of the writer's thread alone, like the three below
+        self._segment: Segment | None = None
+        self._synced_at = time.monotonic()
+
+    # ---- those who append
+
+    def append(self, meta: bytes, payload: Sequence[Buffer]) -> tuple[int, int]:
+        with self._lock:
+            if self.failure is not None or self._stopping:
+                raise self._refusal()
+            group = self._open
+            if group is None:
+                group = self._open = Group(self._next)
+            elif group.end - group.start >= self._group_bytes:
+                self._closed.append(group)
+                group = self._open = Group(group.after)
+            position = group.append(meta, payload)
+            end = self.end = group.end
+            if self._idle:
+                self._idle = False
+                self._work.notify()
+        return position, end
+
+    def reserve(self, nbytes: int, timeout_s: float) -> None:
+        if self.end - self.durable + nbytes <= self._buffer_bytes and self.failure is None:
+            return
+        with self._lock:
+            # A record larger than the whole buffer goes when the buffer is empty; else it would never go.
+            self._wait(
+                lambda: self.end - self.durable + nbytes <= self._buffer_bytes or self.durable >= self.end,
+                timeout_s,
+                lambda: ResourceLimit(
+                    f"the journal's buffer of {self._buffer_bytes} bytes had no room for {nbytes} in {timeout_s} s"
+                ),
+            )
+
+    # ---- those who wait
+
+    def wait(self, end: int, timeout_s: float | None) -> None:
+        if self.durable >= end:
+            return
+        with self._lock:
+            self._wait(lambda: self.durable >= end, timeout_s, lambda: _late(end, timeout_s))
+
+    def wait_written(self, position: int) -> None:
+        """Until the record at `position` can be read from its file."""
+        if self.written > position:
+            return
+        with self._lock:
+            self._wait(lambda: self.written > position, None, lambda: _late(position, None))
+
+    def sync_to(self, end: int) -> None:
+        """Until everything below `end` is on the disk, whatever the mode."""
+        with self._lock:
+            if self.synced >= end:
+                return
+            self._sync_wanted = max(self._sync_wanted, end)
+            self._idle = False
+            self._work.notify()
+            self._wait(lambda: self.synced >= end, None, lambda: _late(end, None))
+
+    def add_listener(self, callback: Callable[[int], None]) -> None:
+        with self._lock:
+            self._listeners = [*self._listeners, callback]
+
+    def _wait(self, ready: Callable[[], bool], timeout_s: float | None, late: Callable[[], Exception]) -> None:
+        if ready():
+            return
+        if self._thread is None and self.failure is None:
+            raise StorageError("the journal is not started, or is closed: nothing is written, so there is nothing to wait for")
+        self._done.wait_for(lambda: self.failure is not None or ready() or self._thread is None, timeout_s)
+        if ready():
+            return
+        if self.failure is not None or self._thread is None:
+            raise self._refusal()
+        raise late()
+
+    def _refusal(self) -> StorageError:
+        return StorageError(str(self.failure or "the journal is closed"))
+
+    # ---- the thread
+
+    def start(self) -> None:
+        assert self._thread is None
+        self._thread = threading.Thread(target=self._run, name="penstock-journal", daemon=True)
+        self._thread.start()
+
+    def stop(self) -> None:
+        """Write and sync everything, and end the thread. StorageError when that failed, now or earlier."""
+        with self._lock:
+            self._stopping = True
+            self._idle = False
+            self._work.notify()
+        if self._thread is not None:
+            self._thread.join()
+        with self._lock:
+            self._thread = None
+            self._done.notify_all()
+        if self.failure is not None:
+            raise self._refusal()
+
+    def _run(self) -> None:
+        try:
+            while (groups := self._take()) is not None:
+                if groups:
+                    self._write(groups)
+                if self._sync_due():
+                    self._sync()
+                self._publish()
+            self._close()
+        except Exception as error:
+            self._fail(error)
+
+    def _take(self) -> list[Group] | None:
+        """What to write next, at most `GROUP_LIMIT` and one record; [] when only a sync is due, None at the end."""
+        with self._lock:
+            while not (self._open or self._closed or self._stopping or self._sync_due()):
+                self._idle = True
+                self._work.wait(self._time_to_sync())
+                self._idle = False
+            if self._open is not None and not self._closed:
+                self._closed.append(self._open)
+                self._next = self._open.after
+                self._open = None
+            if not self._closed:
+                return None if self._stopping else []
+            return [self._closed.popleft()]
+
+    def _time_to_sync(self) -> float | None:
+        if self._fsync != "interval" or self.written == self.synced:
+            return None
+        return max(0.0, self._synced_at + self._interval_s - time.monotonic())
+
+    def _sync_due(self) -> bool:
+        if self.written == self.synced:
+            return False
+        return self._fsync == "always" or self.synced < self._sync_wanted <= self.written or self._time_to_sync() == 0.0
+
+    def _write(self, groups: list[Group]) -> None:
+        for group in groups:
+            if self._segment is None or group.start - self._segment.base > self._segment_bytes:
+                self._roll(group.start)
+            assert self._file is not None
+            assert self._segment is not None
+            self._file.append(group.seal(self._seed, self.synced))
+            self._segment.end = group.after  # before `written`: who sees that reads up to there
+            self.written = group.after
+
+    def _roll(self, base: int) -> None:
+        """Begin a segment; the one before is synced first, so that only a journal's last segment can end in a torn tail."""
+        if self._file is not None:
+            self._sync()
+            self._file.close()
+        self._segment, self._file = create(self._disk, self._broker_id, base, self._generation, self._disk.now_ns())
+        self._chain.add(self._segment)
+
+    def _sync(self) -> None:
+        assert self._file is not None
+        written = self.written
+        self._file.sync()
+        self.synced = written
+        self._synced_at = time.monotonic()
+
+    def _publish(self) -> None:
+        with self._lock:
+            self.durable = durable = self.synced if self._fsync == "always" else self.written
+            self._done.notify_all()
+        for callback in self._listeners:
+            self._tell(callback, durable)
+
+    def _tell(self, callback: Callable[[int], None], durable: int) -> None:
+        try:
+            callback(durable)
+        except Exception:  # its loop may be closed; the log does not depend on who listens to it
+            _log.exception("a listener of the journal failed and gets no more news")
+            with self._lock:
+                self._listeners = [other for other in self._listeners if other is not callback]
+
+    def _close(self) -> None:
+        """An empty group, which says that everything before it is synced: the next start has no tail to copy."""
+        if self._file is None:
+            return
+        if self.written != self.synced:
+            self._sync()
+            self._publish()
+        self._file.append(Group(self.written).seal(self._seed, self.synced))
+        self._file.sync()
+        self._file.close()
+
+    def _fail(self, error: Exception) -> None:
+        with self._lock:
+            self.failure = StorageError(f"the journal failed and the broker must stop, nothing was retried: {error}")
+            self.failure.__cause__ = error
+            self._open = None
+            self._closed.clear()
+            self._done.notify_all()
+        if self._on_failure is not None:
+            self._on_failure(self.failure)
+
+
+def _late(end: int, timeout_s: float | None) -> TimeoutError:
+    return TimeoutError(f"position {end} was not durable within {timeout_s} s; it may become so later")
