@@ -97,6 +97,13 @@ class Broker:
         # pread: the child writes through the same file description, so its place must not move.
         return os.pread(self._said.fileno(), os.fstat(self._said.fileno()).st_size, 0).decode(errors="replace")
 
+    def declare(self, queue: str, **options: Any) -> None:
+        """Make a queue; nothing happens when it is there already, declared alike."""
+        from broker_core.client import Client
+
+        with Client(self.url) as client:
+            client.call("queue.declare", queue=queue, options=options)
+
     def start(self) -> Broker:
         """Start, and return when connections are accepted. Raises what kept the broker from starting."""
         if self.running:

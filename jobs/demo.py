@@ -156,6 +156,7 @@ def run(work: Path, day: str, limit: int | None, told: Told) -> bool:
 def send(spark: SparkSession, broker: Broker, source: pa.Table, told: Told) -> DataFrame:
     sent = flights.messages(spark, source).cache()
     sent.count()
+    broker.declare(QUEUE)
     started = time.monotonic()
     sent.write.format("amqp").mode("append").option("url", broker.url).option("queue", QUEUE).save()
     seconds = time.monotonic() - started
