@@ -1,6 +1,7 @@
 """What a message is in columns: names, Arrow types, the stored form, and the schema of a stream that leaves the broker.
 
 Pure pyarrow, since the broker, the connector's planner and Spark's executors all use it. Nothing here loops over messages.
+`pyarrow.compute` is imported where it is used: it takes 30 ms, and Spark's planning workers need only names and types.
 
 Two kinds of columns:
 - *message columns* travel with the message and are what the journal stores (`MESSAGE_COLUMNS`);
@@ -12,12 +13,10 @@ it came; the columns that a bare message carries inside are then not stored besi
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from functools import lru_cache
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from broker_core.errors import InvalidRequest
 
@@ -120,10 +119,35 @@ _TYPES = {**MESSAGE_COLUMNS, **SYSTEM_COLUMNS}
 _ISSUE = "that conversion comes with the AMQP plane (issue 4)"
 
 
+class _Kept:
+    """The last answers of a function. Spark Connect ships this module by value, which `functools.lru_cache` does not survive."""
+
+    def __init__(self, function: Callable[..., Any], limit: int) -> None:
+        self._function = function
+        self._limit = limit
+        self._answers: dict[Any, Any] = {}
+
+    def __call__(self, *key: Any) -> Any:
+        answer = self._answers.get(key)
+        if answer is None:
+            answer = self._function(*key)
+            if len(self._answers) >= self._limit:
+                self._answers = {}  # replaced, not emptied: another thread may be reading it
+            self._answers[key] = answer
+        return answer
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _Kept, (self._function, self._limit)
+
+
+def _kept(limit: int) -> Callable[[Callable[..., Any]], _Kept]:
+    return lambda function: _Kept(function, limit)
+
+
 # --- Schemas ---------------------------------------------------------------------------------------------------------------
 
 
-@lru_cache(maxsize=256)
+@_kept(256)
 def _arrow_schema(columns: tuple[str, ...]) -> pa.Schema:
     for i, name in enumerate(columns):
         if name not in _TYPES:
@@ -141,9 +165,13 @@ def arrow_schema(columns: Sequence[str]) -> pa.Schema:
     return _arrow_schema(tuple(columns))
 
 
-@lru_cache(maxsize=4096)
 def payload_schema(mask: int) -> pa.Schema:
     """The schema of a stored payload: the message columns whose bits are set, in mask order, all nullable."""
+    return _payload_schema(mask)
+
+
+@_kept(4096)
+def _payload_schema(mask: int) -> pa.Schema:
     if not 0 <= mask < 1 << len(MESSAGE_COLUMNS):
         raise InvalidRequest(
             f"a payload holds columns that this version does not know (mask {mask:#x}, {len(MESSAGE_COLUMNS)} are known);"
@@ -208,6 +236,8 @@ def _offsets(array: pa.Array) -> np.ndarray[Any, Any]:
 
 
 def _where_valid(array: pa.Array, lengths: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+    import pyarrow.compute as pc
+
     # Arrow lets a null slot have a length; nothing of it is stored for us.
     if array.null_count == 0:
         return lengths
@@ -233,6 +263,8 @@ def validate(batch: pa.RecordBatch) -> pa.RecordBatch:
     columns = {name: _column(name, batch.column(name)) for name in MESSAGE_COLUMNS if name in batch.schema.names}
     content = "body" if "body" in columns else "message"
     if columns[content].null_count:
+        import pyarrow.compute as pc
+
         row = pc.index(pc.is_null(columns[content]), True).as_py()
         raise InvalidRequest(f"column {content!r} is null in row {row}; every message needs one (it may be empty)")
     return pa.RecordBatch.from_arrays(
@@ -306,6 +338,8 @@ def _is_string(found: pa.DataType) -> bool:
 
 
 def _check_range(name: str, array: pa.Array) -> None:
+    import pyarrow.compute as pc
+
     least, most = RANGES[name]
     seen = pc.min_max(array).as_py()
     if seen["min"] is None or (seen["min"] >= least and seen["max"] <= most):
@@ -346,7 +380,7 @@ def assemble(
         elif name == "queue":
             arrays.append(_constant(queue, pa.string(), rows))
         elif name == "sequenceNumber":
-            arrays.append(pc.add(_count(rows), sequence) if isinstance(sequence, int) else _values(sequence, pa.int64(), rows))
+            arrays.append(_rising(sequence, rows) if isinstance(sequence, int) else _values(sequence, pa.int64(), rows))
         elif name == "enqueuedTime":
             arrays.append(_values(time, TIMESTAMP, rows))
         elif name == "deliveryCount":
@@ -399,25 +433,29 @@ def _nulls(type_: pa.DataType, rows: int) -> pa.Array:
     return _all_null(type_, _room(rows)).slice(0, rows)
 
 
-def _count(rows: int) -> pa.Array:
-    return _counted(_room(rows)).slice(0, rows)
+def _rising(first: int, rows: int) -> pa.Array:
+    import pyarrow.compute as pc
+
+    return pc.add(_counted(_room(rows)).slice(0, rows), first)
 
 
 def _room(rows: int) -> int:
     return 1 << max(rows - 1, 0).bit_length()
 
 
-@lru_cache(maxsize=64)
+@_kept(64)
 def _repeated(value: int | str | bytes, type_: pa.DataType, length: int) -> pa.Array:
     return pa.repeat(pa.scalar(value, type=type_), length)
 
 
-@lru_cache(maxsize=128)
+@_kept(128)
 def _all_null(type_: pa.DataType, length: int) -> pa.Array:
     return pa.nulls(length, type=type_)
 
 
-@lru_cache(maxsize=4)
+@_kept(4)
 def _counted(length: int) -> pa.Array:
     """0, 1, 2, … without numpy, which an executor need not have."""
+    import pyarrow.compute as pc
+
     return pc.cumulative_sum(pa.repeat(pa.scalar(1, pa.int64()), length), start=-1)
