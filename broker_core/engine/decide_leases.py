@@ -100,7 +100,7 @@ def _begin_again(lease: Lease, command: c.EnterLease, now: c.Now) -> Decision:
 def _(state: BrokerState, command: c.FinishBatches, now: c.Now) -> Decision:
     lease = state.leases.get(command.lease)
     if lease is None:
-        return Decision(reply=(0, 0))
+        return Decision(reply=(None, 0, 0))
     if command.finished < lease.finished and command.strict and command.fail_on_data_loss:
         raise errors.DataLoss(
             f"the checkpoint is older than lease {lease.name!r}: it stands at batch {command.finished}, while batch {lease.finished} is finished. A backup was put "
@@ -127,7 +127,7 @@ def _(state: BrokerState, command: c.FinishBatches, now: c.Now) -> Decision:
             raise _data_loss(lease, batch.number, _GIVEN_BACK)
     if command.finished > lease.finished:
         decision.add(e.LeaseFinished(lease.name, command.finished))
-    decision.reply = (settled, unread)
+    decision.reply = (lease.epoch, settled, unread)
     return decision
 
 
@@ -177,7 +177,7 @@ def _(state: BrokerState, command: c.PlanBatches, now: c.Now) -> Decision:
         if batch is not None:
             wanted = -(-batch.rows.count // command.max_messages) if command.max_messages else 1
             parts += [[number, *part] for part in batch.rows.split(max(wanted, command.min_partitions))]
-    return Decision(reply=parts)
+    return Decision(reply=(lease.epoch, parts))
 
 
 def _readable(lease: Lease, number: int, fail_on_data_loss: bool) -> Batch | None:

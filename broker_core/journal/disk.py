@@ -10,6 +10,7 @@ what was not synced, is full, or fails to sync. What a disk may do on a power cu
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import fcntl
 import os
@@ -89,6 +90,10 @@ def write_file(disk: Disk, name: str, pieces: Iterable[Buffer]) -> None:
         for piece in pieces:
             file.append([piece])
         file.sync()
+    except OSError:
+        with contextlib.suppress(OSError):  # best effort: on a full disk its space is needed
+            disk.unlink(name + TEMPORARY)
+        raise
     finally:
         file.close()
     disk.rename(name + TEMPORARY, name)
@@ -166,7 +171,7 @@ class LocalDisk:
 
     def __init__(self, path: Path | str) -> None:
         self._root = Path(path).absolute()
-        self._root.mkdir(mode=0o700, parents=True, exist_ok=True)
+        _make_directory(self._root)
         self._directory = os.open(self._root, os.O_RDONLY | os.O_CLOEXEC)
         self._lock = -1
         try:
@@ -208,6 +213,19 @@ class LocalDisk:
             if fd >= 0:
                 os.close(fd)
         self._lock = self._directory = -1
+
+
+def _make_directory(path: Path) -> None:
+    """Create it with mode 0700, and sync the directory above it: a power cut must not take the whole journal."""
+    if path.is_dir():
+        return
+    _make_directory(path.parent)
+    path.mkdir(mode=0o700, exist_ok=True)
+    parent = os.open(path.parent, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        os.fsync(parent)
+    finally:
+        os.close(parent)
 
 
 def _lock(path: Path) -> int:

@@ -7,13 +7,14 @@ disk.py                                 the only I/O
 
 from __future__ import annotations
 
+import errno
 import uuid
 from collections.abc import Callable, Iterator, Sequence
 from typing import NamedTuple
 
 import pyarrow as pa
 
-from broker_core.errors import DamagedJournal, InvalidRequest, StorageError
+from broker_core.errors import DamagedJournal, InvalidRequest, ResourceLimit, StorageError
 from broker_core.journal import snapshots
 from broker_core.journal.disk import Buffer, Disk, write_file
 from broker_core.journal.payloads import Payloads
@@ -70,7 +71,8 @@ class Journal:
         `buffer_bytes`: how much `reserve` lets be appended and not yet durable. `on_failure` is called once, by the writer's
         thread, when a write or sync failed. The latest snapshot is then in `snapshot`, what had to be cut in `repaired`.
 
-        DamagedJournal, with file and offset, when something confirmed is damaged; StorageError when the disk fails.
+        DamagedJournal, with file and offset, when something confirmed is damaged; StorageError when the disk fails. The lock of
+        the directory is then still the caller's to release, with `disk.close()`.
         """
         if fsync not in ("always", "interval", "never"):
             raise InvalidRequest(f"fsync is always, interval or never, not {fsync!r}")
@@ -176,8 +178,10 @@ class Journal:
 
     def write_snapshot(self, position: int, meta: bytes, arrays: Sequence[Buffer]) -> None:
         """Write the state at `position`, by one thread at a time. First waits until the log is synced up to there, in every
-        fsync mode. When this returns the snapshot counts. The two latest are kept. StorageError when the disk fails; the journal
-        goes on then, and the snapshots before still count.
+        fsync mode. When this returns the snapshot counts. The two latest are kept.
+
+        ResourceLimit when the disk is full: the snapshots before still count, and the journal goes on. StorageError when the
+        disk fails: so does the journal then.
         """
         if position > self._writer.end:
             raise InvalidRequest(f"position {position} is past the end of the journal, {self._writer.end}")
@@ -185,6 +189,9 @@ class Journal:
         try:
             snapshots.write(self._disk, self.broker_id, position, meta, arrays)
         except OSError as error:
+            if error.errno in (errno.ENOSPC, errno.EDQUOT):
+                raise ResourceLimit(f"the disk is full, the snapshot at {position} was given up: {error}") from error
+            self._writer.fail(error)
             raise StorageError(f"the snapshot at {position} could not be written: {error}") from error
         self._snapshot_position = max(self._snapshot_position, position)
 
@@ -199,11 +206,18 @@ class Journal:
         limit, dropped = min(position, self._snapshot_position), []
         while len(self._chain.all) > 1 and self._chain.all[0].end <= limit and self._chain.all[1].base <= limit:
             info = self._chain.info(self._chain.all[0])
-            segment = self._chain.remove_first()
-            self._disk.unlink(segment.name)
-            self._disk.sync_directory()  # one by one: after a power cut no segment is missing between two others
+            self._unlink(self._chain.remove_first().name)
             dropped.append(info)
         return dropped
+
+    def _unlink(self, name: str) -> None:
+        """One by one, each synced: so after a power cut no segment is missing between two others."""
+        try:
+            self._disk.unlink(name)
+            self._disk.sync_directory()
+        except OSError as error:
+            self._writer.fail(error)
+            raise StorageError(f"{self._disk.path(name)} could not be removed: {error}") from error
 
     def free_bytes(self) -> int:
         """Free space of the disk, bytes."""

@@ -185,15 +185,17 @@ class Writer:
                 self._publish()
             self._close()
         except Exception as error:
-            self._fail(error)
+            self.fail(error)
 
     def _take(self) -> list[Group] | None:
         """What to write next, at most `GROUP_LIMIT` and one record; [] when only a sync is due, None at the end."""
         with self._lock:
-            while not (self._open or self._closed or self._stopping or self._sync_due()):
+            while not (self._open or self._closed or self._stopping or self.failure or self._sync_due()):
                 self._idle = True
                 self._work.wait(self._time_to_sync())
                 self._idle = False
+            if self.failure is not None:
+                raise self.failure
             if self._open is not None and not self._closed:
                 self._closed.append(self._open)
                 self._next = self._open.after
@@ -263,12 +265,17 @@ class Writer:
         self._file.sync()
         self._file.close()
 
-    def _fail(self, error: Exception) -> None:
+    def fail(self, error: Exception) -> None:
+        """Stop for ever, because of `error`: of the writer's thread, or of a file that the journal wrote elsewhere."""
         with self._lock:
+            if self.failure is not None:
+                return
             self.failure = StorageError(f"the journal failed and the broker must stop, nothing was retried: {error}")
             self.failure.__cause__ = error
             self._open = None
             self._closed.clear()
+            self._idle = False
+            self._work.notify()
             self._done.notify_all()
         if self._on_failure is not None:
             self._on_failure(self.failure)

@@ -1,0 +1,290 @@
+"""The broker as a running thing: one engine state, one journal, one lock, and the clock.
+
+Every plane calls `submit`. Commands are decided and applied under the lock; the answer leaves when the journal is durable up to
+where the log stood when it was decided, so that no answer, with an event of its own or without, can be undone by a power cut.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+from broker_core import errors
+from broker_core.config import Settings
+from broker_core.engine import BrokerState, apply, decide
+from broker_core.engine import commands as c
+from broker_core.engine import events as e
+from broker_core.engine.blocks import Block
+from broker_core.engine.decide import need_queue
+from broker_core.engine.rowset import BLOCK_BITS, RowSet
+from broker_core.engine.state import pack_blocks
+from broker_core.journal import Disk, Journal, LocalDisk
+from broker_core.reading import Cut, cut, open_block, within_retention
+
+log = logging.getLogger("penstock")
+
+HOUSEKEEPING_S = 1.0  # ticks, archiving, snapshots, retention
+RETENTION_EVERY_S = 10.0
+ARCHIVED_PER_TURN = 64  # blocks packed in one turn of housekeeping, so that nobody waits behind it for long
+RESERVE_TIMEOUT_S = 60.0  # how long a sender waits for room in the journal's buffer: a disk that slow is as good as full
+
+_MAKES_AVAILABLE = (e.Enqueued, e.Published, e.Returned, e.BatchEnded, e.HoldersLost)
+
+
+def system_clock() -> c.Now:
+    return c.Now(time.time_ns() // 1000, time.monotonic_ns() // 1000)
+
+
+class BrokerService:
+    """Open a data directory, recover, and serve commands until `close`."""
+
+    def __init__(
+        self,
+        settings: Settings,
+        *,
+        disk: Disk | None = None,
+        clock: Callable[[], c.Now] = system_clock,
+        on_failure: Callable[[Exception], None] | None = None,
+    ) -> None:
+        self.settings = settings
+        self._clock = clock
+        self._lock = threading.Lock()
+        self._arrived = threading.Condition(self._lock)
+        self._closing = threading.Event()
+        self.journal = Journal.open(
+            disk or LocalDisk(settings.data),
+            fsync=settings.fsync,  # type: ignore[arg-type]  # checked by Settings
+            interval_s=settings.fsync_interval_s,
+            segment_bytes=settings.segment_bytes,
+            on_failure=on_failure,
+        )
+        if self.journal.repaired is not None:
+            log.warning("the journal's tail was repaired: %s", self.journal.repaired)
+        self.state = self._recover()
+        self.journal.start()
+        self._snapshot_at = self.journal.snapshot.position if self.journal.snapshot else 0
+        lost = self.submit(c.Recovered())
+        if lost:
+            log.info("given back what links of the last life held: %s", lost)
+        self._housekeeper = threading.Thread(target=self._housekeeping, name="penstock-housekeeping", daemon=True)
+        self._housekeeper.start()
+
+    @property
+    def broker_id(self) -> str:
+        return self.journal.broker_id
+
+    def _recover(self) -> BrokerState:
+        snapshot = self.journal.snapshot
+        state = BrokerState() if snapshot is None else BrokerState.restore(snapshot.meta, snapshot.arrays)
+        position = 0 if snapshot is None else snapshot.position
+        replayed = 0
+        for record in self.journal.replay(position):
+            apply(state, e.decode(record.meta), record.position)
+            replayed += 1
+            if replayed % 1_000_000 == 0:
+                log.info("recovery: %d events replayed", replayed)
+        return state
+
+    # Commands
+    def submit(self, *commands: c.Command) -> Any:
+        """Carry out commands, one after another with nothing between them; answer with the last one's reply when all is durable."""
+        reply, end = self.submit_nowait(*commands)
+        self.journal.wait(end)
+        return reply
+
+    def submit_nowait(self, *commands: c.Command) -> tuple[Any, int]:
+        """As `submit`, but the caller waits for the log position that comes with the reply before anybody hears of it."""
+        reply: Any = None
+        with self._lock:
+            for command in commands:
+                try:
+                    reply = self._carry_out(command)
+                except errors.PenstockError as error:
+                    # A refusal is an answer too: what it was decided on must be durable before anybody hears it.
+                    refusal: errors.PenstockError | None = error
+                    break
+            else:
+                refusal = None
+            end = self.journal.end
+        if refusal is not None:
+            self.journal.wait(end)
+            raise refusal
+        return reply, end
+
+    def _carry_out(self, command: c.Command) -> Any:
+        decision = decide(self.state, command, self._clock())
+        for event, payload in decision.events:
+            position = 0
+            if event.journaled:
+                position = self.journal.append(e.encode(event), _buffers(payload)).position
+            apply(self.state, event, position)
+            if isinstance(event, _MAKES_AVAILABLE):
+                self._arrived.notify_all()
+        return decision.reply
+
+    def wait_for_arrival(self, timeout_s: float) -> None:
+        """Return when messages became AVAILABLE somewhere, or after `timeout_s`."""
+        with self._lock:
+            self._arrived.wait(timeout_s)
+
+    def admit(self, nbytes: int) -> None:
+        """Refuse payloads while the disk is nearly full; wait while the journal's buffer is. Called without the lock."""
+        free = self.journal.free_bytes()
+        if free - nbytes < self.settings.free_space_mark_bytes:
+            raise errors.ResourceLimit(
+                f"the broker's disk has {free >> 20} MiB left and keeps {self.settings.free_space_mark_bytes >> 20} MiB for settling: nothing was stored. "
+                "Free some space, or shorten the retention"
+            )
+        self.journal.reserve(nbytes, RESERVE_TIMEOUT_S)
+
+    # Reading
+    def cuts(self, queue_name: str, rows: RowSet) -> Iterator[Cut]:
+        """Copies of what the columns say of these messages, block by block; raise DataLoss where retention took some."""
+        for number, part in rows.items():
+            with self._lock:
+                queue = need_queue(self.state, queue_name)
+                block = queue.blocks.get(number)
+                entry = queue.archive.get(number)
+                retained_from = self.state.retained_from
+                if block is not None:
+                    kept = within_retention(block, part, retained_from)
+                    found = cut(block, kept)
+            if block is None:
+                if entry is None:
+                    raise _retention_took(queue_name, number)
+                block = open_block(self.journal, entry)
+                kept = within_retention(block, part, retained_from)
+                found = cut(block, kept)
+            if kept is not part:
+                raise _retention_took(queue_name, number)
+            yield found
+
+    def browse(self, queue_name: str, select: Callable[[Block], Any], first: int, last: int | None) -> Iterator[Cut]:
+        """Cuts of what `select` picks of each block (rows), from sequence number `first` to `last`, archived blocks included."""
+        with self._lock:
+            queue = need_queue(self.state, queue_name)
+            end = queue.next_sequence - 1 if last is None else min(last, queue.next_sequence - 1)
+            numbers = sorted(n for n in {*queue.blocks, *queue.archive} if first >> BLOCK_BITS <= n <= end >> BLOCK_BITS)
+        for number in numbers:
+            with self._lock:
+                queue = need_queue(self.state, queue_name)
+                block, entry = queue.blocks.get(number), queue.archive.get(number)
+                retained_from = self.state.retained_from
+                if block is not None:
+                    found = cut(block, within_retention(block, select(block), retained_from))
+            if block is None:
+                if entry is None:
+                    continue  # retention took it while we were reading what came before
+                block = open_block(self.journal, entry)
+                found = cut(block, within_retention(block, select(block), retained_from))
+            yield found
+
+    # Housekeeping
+    def _housekeeping(self) -> None:
+        last_retention = 0.0
+        while not self._closing.wait(HOUSEKEEPING_S):
+            try:
+                self.submit(c.Tick())
+                self.archive_blocks()
+                if self.journal.end - self._snapshot_at >= self.settings.snapshot_every_bytes:
+                    self.take_snapshot()
+                if time.monotonic() - last_retention >= RETENTION_EVERY_S:
+                    self.retain()
+                    last_retention = time.monotonic()
+            except errors.StorageError:
+                return  # the journal has failed: on_failure stops the broker
+            except Exception:
+                log.exception("housekeeping failed; it is tried again in %g s", HOUSEKEEPING_S)
+
+    def archive_blocks(self, limit: int = ARCHIVED_PER_TURN) -> int:
+        """Let full blocks without a live row leave memory; return how many did."""
+        with self._lock:
+            ready = self.state.finished_blocks[:limit]
+        for queue, number in ready:
+            self.submit_nowait(c.ArchiveBlock(queue, number))
+        return len(ready)
+
+    def take_snapshot(self) -> None:
+        """Write a snapshot of this moment; the queues go on as soon as their columns are copied."""
+        with self._lock:
+            position = self.journal.end
+            meta, blocks = self.state.snapshot()
+        self.journal.write_snapshot(position, json.dumps(meta).encode(), pack_blocks(blocks))
+        self._snapshot_at = position
+
+    def retain(self) -> int:
+        """Unlink the oldest segments that hold nothing unsettled and are too old or too much; return the bytes freed."""
+        age, limit = self.settings.retention_age_s, self.settings.retention_bytes
+        if age is None and limit is None:
+            return 0
+        segments = self.journal.segments()
+        with self._lock:
+            live = self.state.lowest_live_position()
+        total = sum(segment.bytes for segment in segments)
+        mark = 0
+        for segment, following in zip(segments, segments[1:], strict=False):
+            too_old = age is not None and self._clock().wall - following.first_time_ns // 1000 > age * 1_000_000
+            too_much = limit is not None and total > limit
+            if not (too_old or too_much) or (live is not None and live < segment.end):
+                break
+            total -= segment.bytes
+            mark = segment.end
+        if mark <= self.state.retained_from:
+            return 0
+        self.submit(c.Retain(mark))
+        if self.state.retained_from < mark:
+            return 0  # something became live again in between: next time
+        self.take_snapshot()
+        freed = sum(segment.bytes for segment in self.journal.drop_before(mark))
+        log.info("retention freed %d MiB", freed >> 20)
+        return freed
+
+    def close(self) -> None:
+        """Snapshot, flush, and give the data directory back."""
+        self._closing.set()
+        self._housekeeper.join()
+        try:
+            self.take_snapshot()
+        finally:
+            self.journal.close()
+
+
+def _retention_took(queue: str, number: int) -> errors.DataLoss:
+    return errors.DataLoss(
+        f"messages of {queue!r} around sequence number {number << BLOCK_BITS} are gone: retention removed them. Keep them longer (retention_age_s, "
+        "retention_bytes)"
+    )
+
+
+def _buffers(payload: Any) -> Sequence[Any]:
+    if payload is None:
+        return ()
+    return payload if isinstance(payload, list) else [payload]
+
+
+def serve(settings: Settings, ready: Callable[[dict[str, Any]], None], stop: threading.Event) -> int:
+    """Run a broker with its planes until `stop` is set; 0 after a clean stop, 1 when the storage failed."""
+    from broker_core.flight_plane import FlightPlane
+
+    failure: list[Exception] = []
+
+    def fail(error: Exception) -> None:
+        log.critical("the broker stops: %s", error)
+        failure.append(error)
+        stop.set()
+
+    service = BrokerService(settings, on_failure=fail)
+    plane = FlightPlane(service, settings.host, settings.flight_port)
+    ready({"ready": True, "amqp": None, "flight": plane.url, "http": None})
+    stop.wait()
+    plane.close()
+    try:
+        service.close()
+    except errors.StorageError:
+        if not failure:
+            raise
+    return 1 if failure else 0
