@@ -101,6 +101,8 @@ class Writer:
         if self.end - self.durable + nbytes <= self._buffer_bytes and self.failure is None:
             return
         with self._lock:
+            if self.failure is not None:
+                raise self._refusal()
             # A record larger than the whole buffer goes when the buffer is empty; else it would never go.
             self._wait(
                 lambda: self.end - self.durable + nbytes <= self._buffer_bytes or self.durable >= self.end,

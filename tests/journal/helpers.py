@@ -1,0 +1,47 @@
+"""What the tests of the journal share: journals on a `LyingDisk`, and all that can be read of one."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator
+from typing import Any
+
+from broker_core.errors import StorageError
+from broker_core.journal import Disk, Journal
+
+Content = tuple[bytes, bytes]  # meta, payload
+
+
+def open_journal(disk: Disk, **options: Any) -> Journal:
+    return Journal.open(disk, new_id=lambda: "broker-1", **options)
+
+
+@contextlib.contextmanager
+def running(disk: Disk, **options: Any) -> Iterator[Journal]:
+    """A started journal; closed afterwards, as well as its disk still lets it."""
+    journal = open_journal(disk, **options)
+    journal.start()
+    try:
+        yield journal
+    finally:
+        with contextlib.suppress(StorageError):
+            journal.close()
+
+
+def content(journal: Journal, position: int = 0) -> list[Content]:
+    """Everything that is in it: metas by replay, payloads one by one."""
+    return [(record.meta, bytes(journal.payload(record.position))) for record in journal.replay(position)]
+
+
+def read_all(disk: Disk) -> list[Content]:
+    """Open a journal, read everything, and leave it without a write of its own."""
+    return content(open_journal(disk))
+
+
+def append(journal: Journal, *contents: Content) -> int:
+    """Append these, wait for them; the LSN after the last."""
+    end = 0
+    for meta, payload in contents:
+        end = journal.append(meta, [payload] if payload else []).end
+    journal.wait(end, 10)
+    return end

@@ -1,0 +1,193 @@
+"""A disk in memory that does what real ones do at the worst moment: it loses, tears, flips, fills up and fails.
+
+`LyingDisk` is a `Disk`. It counts its operations (`calls`), can be told to fail one of them (`fail`), to be full (`room`), or to
+stop at the n-th operation that changes something (`stop_at`). Then one of two things comes after it:
+
+- `power_cut(random)`: of what was not synced each page comes back in one of the states it went through since the last sync,
+  the file ends anywhere behind that, and any of the names' changes since the last `sync_directory` may be undone;
+- `kill()`: the process is gone, the page cache is not: everything reads back, and still is not on the disk.
+"""
+
+from __future__ import annotations
+
+import errno
+from collections import Counter
+from collections.abc import Callable, Sequence
+from random import Random
+
+import pyarrow as pa
+
+PAGE = 4096
+
+
+class Inode:
+    def __init__(self, data: bytes = b"", synced: int = 0) -> None:
+        self.data = bytearray(data)
+        self.synced = synced  # bytes that are on the disk
+        self.states: list[int] = []  # lengths it had since
+
+    def append(self, data: bytes) -> None:
+        self.data += data
+        self.states.append(len(self.data))
+
+    def sync(self) -> None:
+        self.synced, self.states = len(self.data), []
+
+    def survivor(self, random: Random) -> Inode:
+        """What a power cut leaves of it."""
+        lengths = [self.synced, *self.states]
+        size = random.choice([random.choice(lengths), random.randint(self.synced, len(self.data)), len(self.data)])
+        worst = random.choice(["none", "all", "any"])
+        data = bytearray()
+        for start in range(0, size, PAGE):
+            length = {"none": self.synced, "all": len(self.data), "any": random.choice(lengths)}[worst]
+            page = self.data[start : max(start, min(start + PAGE, length))]
+            data += page + bytes(PAGE - len(page))
+        return Inode(bytes(data[:size]), size)
+
+
+class LyingDisk:
+    def __init__(self, names: dict[str, Inode] | None = None, durable: dict[str, Inode] | None = None) -> None:
+        self._names = names if names is not None else {}  # as they read
+        self._durable = durable if durable is not None else dict(self._names)  # as they are on the disk
+        self._changes: list[tuple[str, str, Inode | None]] = []  # since: (kind, name, inode), or ("rename " + new, old, inode)
+        self.calls: Counter[str] = Counter()
+        self.fail: Callable[[str, str], OSError | None] = lambda call, name: None
+        self.room: int | None = None  # bytes that can still be written
+        self.stop_at: int | None = None
+        self.stopped = False
+        self._steps = 0
+
+    def _call(self, call: str, name: str = "") -> None:
+        self.calls[call] += 1
+        self._steps += 1
+        if self.stopped or self._steps == self.stop_at:
+            self.stopped = True
+            raise OSError(errno.EIO, "the machine is off")
+        error = self.fail(call, name)
+        if error is not None:
+            raise error
+
+    # ---- what comes after
+
+    def power_cut(self, random: Random) -> LyingDisk:
+        self.stopped = True
+        names = dict(self._durable)
+        worst = random.choice(["none", "all", "any"])
+        for kind, name, inode in self._changes:
+            if worst == "none" or (worst == "any" and random.random() < 0.5):
+                continue
+            _change(names, kind, name, inode)
+        survivors: dict[int, Inode] = {}
+        for inode in names.values():
+            survivors.setdefault(id(inode), inode.survivor(random))
+        return LyingDisk({name: survivors[id(inode)] for name, inode in names.items()})
+
+    def kill(self) -> LyingDisk:
+        self.stopped = True
+        after = LyingDisk(self._names, self._durable)
+        after._changes = self._changes
+        return after
+
+    def copy(self) -> LyingDisk:
+        """All of it, as if synced."""
+        return LyingDisk({name: Inode(bytes(inode.data), len(inode.data)) for name, inode in self._names.items()})
+
+    def data(self, name: str) -> bytearray:
+        """The bytes of a file, to be tampered with."""
+        return self._names[name].data
+
+    def truncate(self, name: str, size: int) -> None:
+        del self._names[name].data[size:]
+
+    # ---- Disk
+
+    def names(self) -> list[str]:
+        return sorted(self._names)
+
+    def create(self, name: str) -> _File:
+        self._call("create", name)
+        inode = Inode()
+        self._do("create", name, inode)
+        return _File(self, name, inode)
+
+    def open(self, name: str) -> _File:
+        if name not in self._names:
+            raise FileNotFoundError(errno.ENOENT, "no such file", name)
+        return _File(self, name, self._names[name])
+
+    def rename(self, old: str, new: str) -> None:
+        self._call("rename", new)
+        self._do("rename " + new, old, self._names[old])
+
+    def unlink(self, name: str) -> None:
+        self._call("unlink", name)
+        self._do("unlink", name, None)
+
+    def _do(self, kind: str, name: str, inode: Inode | None) -> None:
+        _change(self._names, kind, name, inode)
+        self._changes.append((kind, name, inode))
+
+    def sync_directory(self) -> None:
+        self._call("sync_directory")
+        self._durable, self._changes = dict(self._names), []
+
+    def free_bytes(self) -> int:
+        return 1 << 40 if self.room is None else self.room
+
+    def path(self, name: str) -> str:
+        return f"/disk/{name}"
+
+    def now_ns(self) -> int:
+        return 1_700_000_000_000_000_000
+
+    def close(self) -> None:
+        pass
+
+
+def _change(names: dict[str, Inode], kind: str, name: str, inode: Inode | None) -> None:
+    if kind == "create" and inode is not None:
+        names[name] = inode
+    elif kind == "unlink":
+        names.pop(name, None)
+    elif name in names and names[name] is inode:
+        names[kind.removeprefix("rename ")] = names.pop(name)
+
+
+class _File:
+    def __init__(self, disk: LyingDisk, name: str, inode: Inode) -> None:
+        self._disk, self._name, self._inode = disk, name, inode
+
+    def append(self, buffers: Sequence[bytes]) -> None:
+        data = b"".join(buffers)
+        if self._disk.room is not None:
+            if len(data) > self._disk.room:
+                self._inode.append(data[: self._disk.room])
+                self._disk.room = 0
+                raise OSError(errno.ENOSPC, "no space left on the disk")
+            self._disk.room -= len(data)
+        try:
+            self._disk._call("append", self._name)
+        except OSError:
+            self._inode.append(data[: len(data) // 2])  # a write that fails has written something all the same
+            raise
+        self._inode.append(data)
+
+    def sync(self) -> None:
+        self._disk._call("sync", self._name)
+        self._inode.sync()
+
+    def close(self) -> None:
+        pass
+
+    def read(self, offset: int, length: int) -> bytes:
+        error = self._disk.fail("read", self._name)
+        if error is not None:
+            raise error
+        return bytes(self._inode.data[offset : offset + length])
+
+    def size(self) -> int:
+        return len(self._inode.data)
+
+    def map(self) -> pa.Buffer:
+        return pa.py_buffer(bytes(self._inode.data))

@@ -1,0 +1,116 @@
+"""Damage: any single flipped bit is refused, with file and offset, or changes nothing; nothing confirmed is ever skipped."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+
+from broker_core.errors import DamagedJournal, StorageError
+from broker_core.journal import segments
+
+from .helpers import append, content, open_journal, read_all, running
+from .lying_disk import LyingDisk
+
+CONTENTS = [(b"meta %d" % number, bytes([number + 1]) * (37 * number)) for number in range(12)]
+
+
+def journal_of(closed: bool, **options: object) -> LyingDisk:
+    """Twelve confirmed records in groups of one; closed in order, or left by a crash."""
+    disk = LyingDisk()
+    with running(disk, **options) as journal:
+        for record in CONTENTS:
+            append(journal, record)
+        if not closed:
+            disk = disk.copy()
+    return disk
+
+
+@pytest.mark.parametrize("closed", [True, False], ids=["closed", "crashed"])
+def test_any_flipped_bit_is_refused_or_changes_nothing(closed):
+    start = journal_of(closed)
+    [name] = [name for name in start.names() if name.endswith(".seg")]
+    refused = 0
+    size = len(start.data(name))
+    for offset in range(size):
+        disk = start.copy()
+        disk.data(name)[offset] ^= 1 << (offset % 8)
+        try:
+            assert read_all(disk) == CONTENTS, f"byte {offset} of {size}"
+        except DamagedJournal as error:
+            refused += 1
+            match = re.search(rf"/disk/{name}, offset (\d+): ", str(error))
+            assert match
+            assert int(match[1]) <= offset + 8
+    assert refused > size * 0.9  # the rest is padding
+
+
+def test_zeros_in_the_middle_are_damage_and_not_a_torn_write():
+    start = journal_of(closed=False)
+    [name] = [name for name in start.names() if name.endswith(".seg")]
+    size = len(start.data(name))
+    last = start.data(name).rindex(b"PENSTGRP")  # what is below is stated as synced by this group
+    for offset in range(128, last, 64):
+        disk = start.copy()
+        disk.data(name)[offset : offset + 64] = bytes(64)
+        with pytest.raises(DamagedJournal, match=rf"{name}, offset \d+"):
+            read_all(disk)
+    assert last < size - 300
+
+
+def test_a_segment_cut_short_or_missing_between_others_is_damage():
+    start = journal_of(closed=True, segment_bytes=500)
+    names = [name for name in start.names() if name.endswith(".seg")]
+    assert len(names) > 3
+    for name in names[:-1]:
+        disk = start.copy()
+        size = len(disk.data(name)) - 1
+        disk.truncate(name, size)
+        with pytest.raises(DamagedJournal, match=rf"{name}, offset {size}: the file ends here"):
+            open_journal(disk)
+        disk.unlink(name)
+        with pytest.raises(DamagedJournal, match=r"offset"):
+            open_journal(disk)
+
+
+def test_a_snapshot_proves_that_the_log_was_on_the_disk():
+    disk = LyingDisk()
+    with running(disk) as journal:
+        append(journal, *CONTENTS)
+        journal.write_snapshot(journal.end, b"", [])
+        [segment] = journal.segments()
+        disk = disk.copy()
+    name = segment.path.removeprefix("/disk/")
+    disk.truncate(name, len(disk.data(name)) - 20)  # else the shape of a torn write
+    with pytest.raises(DamagedJournal, match=rf"{name}, offset \d+"):
+        open_journal(disk)
+    disk.unlink(name)
+    with pytest.raises(DamagedJournal, match="a segment is missing"):
+        open_journal(disk)
+
+
+def test_another_format_version_is_named():
+    disk = journal_of(closed=True)
+    [name] = [name for name in disk.names() if name.endswith(".seg")]
+    header = bytearray(disk.data(name)[:128])
+    header[8] = 9
+    header[124:] = segments.crc32(bytes(header[:124])).to_bytes(4, "little")
+    disk.data(name)[:128] = header
+    with pytest.raises(StorageError, match="format version 9, this program reads 1"):
+        open_journal(disk)
+
+
+def test_a_payload_that_holds_groups_of_a_journal_is_only_a_payload():
+    inner = journal_of(closed=False)
+    [name] = [name for name in inner.names() if name.endswith(".seg")]
+    disk = LyingDisk()
+    with running(disk) as journal:
+        append(journal, (b"carries", bytes(inner.data(name)) * 3))
+        append(journal, (b"after", b""))
+        disk = disk.copy()
+    expected = [(b"carries", bytes(inner.data(name)) * 3), (b"after", b"")]
+    assert read_all(disk.copy()) == expected
+    [outer] = [name for name in disk.names() if name.endswith(".seg")]
+    disk.truncate(outer, len(disk.data(outer)) - 50)  # now the second group is torn
+    journal = open_journal(disk)
+    assert content(journal) == expected[:1]

@@ -1,0 +1,103 @@
+"""The real disk: the lock, the modes of files, mappings that outlive their files; and a process that is killed."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import textwrap
+
+import pytest
+
+from broker_core.errors import DirectoryLocked
+from broker_core.journal import Journal, LocalDisk
+
+from .helpers import append, content, running
+
+HOLDER = """
+    import sys, time
+    from broker_core.journal import Journal, LocalDisk
+    journal = Journal.open(LocalDisk(sys.argv[1]))
+    journal.start()
+    for number in range(1000):
+        journal.wait(journal.append(b"%d" % number, [b"x" * number * 10]).end)
+        print(number, flush=True)
+"""
+
+
+def start_holder(path):
+    return subprocess.Popen([sys.executable, "-c", textwrap.dedent(HOLDER), str(path)], stdout=subprocess.PIPE, text=True)
+
+
+def test_a_second_broker_is_refused_with_the_pid_and_a_killed_one_leaves_all_it_confirmed(tmp_path):
+    holder = start_holder(tmp_path / "data")
+    assert holder.stdout is not None
+    confirmed = [int(holder.stdout.readline()) for _ in range(20)]
+    with pytest.raises(DirectoryLocked, match=rf"in use by process {holder.pid} on \S+; stop that broker"):
+        LocalDisk(tmp_path / "data")
+    holder.send_signal(signal.SIGKILL)
+    confirmed += [int(line) for line in holder.stdout.read().split()]
+    holder.wait()
+    holder.stdout.close()
+    with running(LocalDisk(tmp_path / "data")) as journal:
+        found = content(journal)
+        assert len(found) >= len(confirmed)
+        assert found == [(b"%d" % number, b"x" * number * 10) for number in range(len(found))]
+
+
+def test_the_lock_holds_within_a_process_and_goes_with_the_close(tmp_path):
+    disk = LocalDisk(tmp_path)
+    with pytest.raises(DirectoryLocked, match=f"process {os.getpid()} on"):
+        LocalDisk(tmp_path)
+    disk.close()
+    LocalDisk(tmp_path).close()
+
+
+def test_nobody_else_reads_what_is_kept(tmp_path):
+    with running(LocalDisk(tmp_path / "a" / "b")) as journal:
+        append(journal, (b"", b"secret"))
+        journal.write_snapshot(journal.end, b"", [])
+    root = tmp_path / "a" / "b"
+    assert root.stat().st_mode & 0o777 == 0o700
+    assert {path.stat().st_mode & 0o777 for path in root.iterdir()} == {0o600}
+
+
+def test_payloads_are_mapped_aligned_and_outlive_their_segment(tmp_path):
+    payload = os.urandom(3_000_001)
+    with running(LocalDisk(tmp_path), segment_bytes=1000) as journal:
+        position = journal.append(b"m", [payload]).position
+        buffer = journal.payload(position)
+        assert buffer.address % 8 == 0
+        path, offset, length = journal.locate(position)
+        with open(path, "rb") as file:
+            file.seek(offset)
+            assert file.read(length) == payload
+        append(journal, (b"next", b"small"))
+        journal.write_snapshot(journal.end, b"", [])
+        assert [info.path for info in journal.drop_before(journal.end)] == [path]
+        assert not os.path.exists(path)
+        assert buffer.to_pybytes() == payload
+        later = journal.append(b"", [payload[:100]]).position
+        assert journal.payload(later).to_pybytes() == payload[:100]  # past what was mapped before
+
+
+def test_more_buffers_than_one_writev_takes(tmp_path):
+    pieces = [b"%06d" % number * 10 for number in range(3000)]
+    with running(LocalDisk(tmp_path)) as journal:
+        position = journal.append(b"", pieces).position
+        assert journal.payload(position).to_pybytes() == b"".join(pieces)
+        assert journal.free_bytes() > 0
+
+
+def test_a_real_journal_opens_again(tmp_path):
+    for number in range(3):
+        with running(LocalDisk(tmp_path), fsync=("always", "interval", "never")[number]) as journal:
+            assert [meta for meta, _ in content(journal)] == [b"%d" % n for n in range(number)]
+            append(journal, (b"%d" % number, b"x" * 100_000))
+    journal = Journal.open(LocalDisk(tmp_path))
+    assert journal.broker_id == "broker-1"
+    journal.close()
+    journal = Journal.open(LocalDisk(tmp_path / "new"))
+    assert len(journal.broker_id) == 32
+    journal.close()
