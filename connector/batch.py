@@ -1,0 +1,117 @@
+"""The batch reader: a look into a queue and its archive that acquires nothing and can be repeated.
+
+What is read is bound by options, since Spark pushes filters into a Python source only where
+`spark.sql.python.filterPushdown.enabled` is on, and fails every read of a source that takes filters where it is off. A reader
+cannot see that setting, so taking filters is a class of its own, chosen by the option `pushdown=true`.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterable, Iterator
+from datetime import datetime, timedelta, timezone
+
+import pyarrow as pa
+from pyspark.sql.datasource import (
+    DataSourceReader,
+    EqualTo,
+    Filter,
+    GreaterThan,
+    GreaterThanOrEqual,
+    InputPartition,
+    LessThan,
+    LessThanOrEqual,
+)
+from pyspark.sql.types import StructType
+
+from broker_core.client import Client
+from connector.options import READ, Options
+from connector.read import Look, as_declared, read_look
+from connector.schema import check_source
+
+_EPOCH = datetime(1970, 1, 1, tzinfo=timezone.utc)
+
+
+class BatchReader(DataSourceReader):
+    """Reads what is in a queue now, within the options' bounds. The range is fixed when the read is planned."""
+
+    def __init__(self, options: Options, schema: StructType) -> None:
+        options.check_for(READ)
+        check_source(schema, stream=False)
+        self._options = options
+        self._columns = [field.name for field in schema.fields]
+        self._nullable = [field.nullable for field in schema.fields]
+        self._first: int = options["startingSequence"] or 0
+        self._last: int | None = options["endingSequence"]
+        self._since: int | None = options["startingTimestamp"]
+        self._until: int | None = options["endingTimestamp"]
+        self._outcome: str | None = None
+
+    def partitions(self) -> list[InputPartition]:
+        url, queue = self._options["url"], self._options["queue"]
+        with Client(url) as client:
+            tail = client.call("queue.stat", queue=queue)["nextSequence"] - 1
+        last = tail if self._last is None else min(self._last, tail)
+        ticket = {
+            "op": "browse",
+            "queue": queue,
+            "states": list(self._options["states"]),
+            "since": self._since,
+            "until": self._until,
+            "outcome": self._outcome,
+            "columns": self._columns,
+        }
+        ranges = split(self._first, last, self._options["maxMessagesPerPartition"], self._options["minPartitions"])
+        return [Look(url, {**ticket, "first": first, "last": end}) for first, end in ranges]
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        # Spark makes one partition of nothing where there is none.
+        found = read_look(partition) if isinstance(partition, Look) else iter(())
+        return as_declared(found, self._nullable)
+
+
+class PushdownBatchReader(BatchReader):
+    """Also narrows the range by what the query's filters say. Spark still applies them all: a bound only spares moving rows."""
+
+    def pushFilters(self, filters: list[Filter]) -> Iterable[Filter]:
+        for filter_ in filters:
+            self._narrow(filter_)
+        return filters
+
+    def _narrow(self, filter_: Filter) -> None:
+        column = ".".join(getattr(filter_, "attribute", ()))
+        value = getattr(filter_, "value", None)
+        if column == "sequenceNumber" and isinstance(value, int):
+            self._narrow_sequence(filter_, value)
+        elif column == "enqueuedTime" and isinstance(value, datetime):
+            self._narrow_time(filter_, value)
+        elif column == "outcome" and isinstance(filter_, EqualTo) and isinstance(value, str):
+            self._outcome = value
+
+    def _narrow_sequence(self, filter_: Filter, value: int) -> None:
+        if isinstance(filter_, (GreaterThan, GreaterThanOrEqual, EqualTo)):
+            self._first = max(self._first, value + isinstance(filter_, GreaterThan))
+        if isinstance(filter_, (LessThan, LessThanOrEqual, EqualTo)):
+            last = value - isinstance(filter_, LessThan)
+            self._last = last if self._last is None else min(self._last, last)
+
+    def _narrow_time(self, filter_: Filter, value: datetime) -> None:
+        # Spark hands naive times over in the session's zone, which is not known here: those are left to Spark.
+        if value.tzinfo is None:
+            return
+        at = (value - _EPOCH) // timedelta(microseconds=1)
+        if isinstance(filter_, (GreaterThan, GreaterThanOrEqual, EqualTo)):
+            self._since = max(self._since or at, at + isinstance(filter_, GreaterThan))
+        if isinstance(filter_, (LessThan, LessThanOrEqual, EqualTo)):
+            until = at + (not isinstance(filter_, LessThan))
+            self._until = until if self._until is None else min(self._until, until)
+
+
+def split(first: int, last: int, most: int, least_parts: int) -> list[tuple[int, int]]:
+    """`first`..`last` (both included) in nearly equal ranges of at most `most` numbers, at least `least_parts` of them."""
+    count = last - first + 1
+    if count <= 0:
+        return []
+    parts = min(max(-(-count // most), least_parts), count)
+    bounds = [first + count * i // parts for i in range(parts + 1)]
+    return [(begin, end - 1) for begin, end in itertools.pairwise(bounds)]

@@ -1,0 +1,248 @@
+"""The options of the format `amqp`: one table of what there is, what it may be, and where it may be used.
+
+Everything is checked before anything starts. Names are case-insensitive, as Spark's are.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping
+from datetime import datetime, timezone
+from typing import Any, NamedTuple
+
+from broker_core.errors import InvalidRequest
+
+#: Where an option may stand. A batch read looks (`mode=browse`), a stream acquires.
+STREAM, READ, WRITE = "spark.readStream", "spark.read", "df.write and df.writeStream"
+ANYWHERE = (STREAM, READ, WRITE)
+
+STATES = ("available", "acquired", "archived")
+
+#: Rows of one task where `maxMessagesPerPartition` says nothing: about a quarter of a second of reading. A task costs Spark
+#: some 50 ms whatever it reads, and more tasks than this would only add those.
+DEFAULT_MESSAGES_PER_PARTITION = 1 << 19
+
+_SIZES = {"": 1, "b": 1, "k": 1 << 10, "m": 1 << 20, "g": 1 << 30, "t": 1 << 40}
+_TIMES = {"": 1, "s": 1, "m": 60, "h": 3600, "d": 86400}
+_MAX_LONG = 2**63 - 1
+_MAX_NAME = 255  # characters, the broker's limit on a name
+
+
+class Option(NamedTuple):
+    """`parse` raises ValueError for what is not allowed; `later` says why an option of the design is refused in this version."""
+
+    name: str
+    places: tuple[str, ...]
+    allowed: str
+    parse: Callable[[str], Any]
+    default: Any = None
+    later: str | None = None
+
+
+def _whole(least: int) -> Callable[[str], int]:
+    def parse(text: str) -> int:
+        value = int(text)
+        if not least <= value <= _MAX_LONG:
+            raise ValueError
+        return value
+
+    return parse
+
+
+def _united(units: Mapping[str, int], least: int) -> Callable[[str], int]:
+    def parse(text: str) -> int:
+        match = re.fullmatch(r"([0-9]+)\s*([a-z]*)", text.strip().lower())
+        # `64m`, `64mb` and `64 MiB` are the same, as in Spark's own settings.
+        unit = re.sub(r"(?<=[kmgt])i?b$", "", match[2]) if match else ""
+        if match is None or unit not in units:
+            raise ValueError
+        value = int(match[1]) * units[unit]
+        if not least <= value <= _MAX_LONG:
+            raise ValueError
+        return value
+
+    return parse
+
+
+def _flag(text: str) -> bool:
+    return {"true": True, "false": False}[text.strip().lower()]
+
+
+def _one_of(*names: str) -> Callable[[str], str]:
+    def parse(text: str) -> str:
+        value = text.strip().lower()
+        if value not in names:
+            raise ValueError
+        return value
+
+    return parse
+
+
+def _states(text: str) -> tuple[str, ...]:
+    named = [name.strip().lower() for name in text.split(",")]
+    if any(name not in STATES for name in named):
+        raise ValueError
+    return tuple(state for state in STATES if state in named)
+
+
+def _name(text: str) -> str:
+    if not text.strip() or len(text) > _MAX_NAME or text != text.strip():
+        raise ValueError
+    return text
+
+
+def _queue(text: str) -> str:
+    if "/" in text or "," in text:
+        raise ValueError
+    return _name(text)
+
+
+def _consumer(text: str) -> str:
+    # A query without the option names its lease `q-<32 hex digits>`: the two must be told apart under a checkpoint.
+    if RANDOM_LEASE.fullmatch(text):
+        raise ValueError
+    return _name(text)
+
+
+def _time(text: str) -> int:
+    moment = datetime.fromisoformat(re.sub(r"[zZ]$", "+00:00", text.strip()))
+    if moment.tzinfo is None:
+        moment = moment.replace(tzinfo=timezone.utc)
+    since = moment - datetime(1970, 1, 1, tzinfo=timezone.utc)
+    return (since.days * 86_400 + since.seconds) * 1_000_000 + since.microseconds
+
+
+def _url(text: str) -> str:
+    scheme = text.partition("://")[0].lower()
+    if scheme in ("amqp", "amqps"):
+        raise InvalidRequest(
+            f"option url: {text!r} names the AMQP plane, which this version does not have yet;"
+            " use the broker's Flight endpoint, grpc://HOST:PORT (`penstock serve` prints it)"
+        )
+    if scheme == "grpc+tls":
+        raise InvalidRequest(
+            "option url: grpc+tls:// comes with the broker's TLS, which this version does not have yet; use grpc://"
+        )
+    if not re.fullmatch(r"grpc://(\[[0-9a-fA-F:.]+\]|[^/:\s\[\]]+):[0-9]{1,5}", text):
+        raise ValueError
+    return text
+
+
+def _text(text: str) -> str:
+    return text
+
+
+RANDOM_LEASE = re.compile(r"q-[0-9a-f]{32}")
+
+_COUNT = "a whole number, at least 1"
+_NO_USERS = "this version's broker has neither users nor TLS: reach it on a loopback or private network"
+
+OPTIONS: tuple[Option, ...] = (
+    Option("url", ANYWHERE, "grpc://HOST:PORT", _url),
+    Option("queue", ANYWHERE, "the name of one queue, up to 255 characters, without '/' and ','", _queue),
+    # Reading a stream.
+    Option("maxMessagesPerTrigger", (STREAM,), _COUNT, _whole(1)),
+    Option("maxBytesPerTrigger", (STREAM,), 'a size such as 1048576 or "64m", at least 1', _united(_SIZES, 1)),
+    Option("consumer", (STREAM,), "a name up to 255 characters that is not of the form q-<32 hex digits>", _consumer),
+    Option("leaseTimeout", (STREAM,), 'a time such as 600, "10m" or "2h", at least 60 seconds', _united(_TIMES, 60)),
+    Option("failOnDataLoss", (STREAM,), "true or false", _flag, True),
+    # Reading at all.
+    Option("mode", (STREAM, READ), "acquire (a stream) or browse (a batch read)", _one_of("acquire", "browse")),
+    Option("minPartitions", (STREAM, READ), _COUNT, _whole(1), 1),
+    Option("maxMessagesPerPartition", (STREAM, READ), _COUNT, _whole(1), DEFAULT_MESSAGES_PER_PARTITION),
+    # Looking.
+    Option("states", (READ,), f"a comma-separated list of {', '.join(STATES)}", _states, ("available",)),
+    Option("startingSequence", (READ,), "a sequence number (included), at least 0", _whole(0)),
+    Option("endingSequence", (READ,), "a sequence number (included), at least 0", _whole(0)),
+    Option("startingTimestamp", (READ,), "an ISO 8601 time (included); UTC where it names no zone", _time),
+    Option("endingTimestamp", (READ,), "an ISO 8601 time (excluded); UTC where it names no zone", _time),
+    Option("pushdown", (READ,), "true (only with spark.sql.python.filterPushdown.enabled=true) or false", _flag, False),
+    # Writing.
+    Option("operation", (WRITE,), "send", _one_of("send", "settle"), "send"),
+    Option("txnAppId", (WRITE,), "a text up to 255 characters", _name),
+    Option("txnVersion", (WRITE,), "a whole number, at least 0", _whole(0)),
+    Option("ignoreUnknownColumns", (WRITE,), "true or false", _flag, False),
+    # Spark's own, handed to every sink.
+    Option("checkpointLocation", (WRITE,), "a path", _text),
+    # Of the design, and not there yet.
+    Option("exchange", ANYWHERE, "", _text, later="this version's broker has no exchanges; name a queue with the option queue"),
+    Option("selector", (STREAM, READ), "", _text, later="selectors come with a later version; filter the DataFrame"),
+    Option("userName", ANYWHERE, "", _text, later=_NO_USERS),
+    Option("password", ANYWHERE, "", _text, later=_NO_USERS),
+    Option("caFile", ANYWHERE, "", _text, later=_NO_USERS),
+    Option("certFile", ANYWHERE, "", _text, later=_NO_USERS),
+    Option("keyFile", ANYWHERE, "", _text, later=_NO_USERS),
+)
+_BY_NAME = {option.name.lower(): option for option in OPTIONS}
+
+
+class Options(Mapping[str, Any]):
+    """The checked options: every name of the table with its value, default or None. `given` are those the user wrote."""
+
+    def __init__(self, options: Mapping[str, str]) -> None:
+        self._values = {option.name: option.default for option in OPTIONS}
+        self.given: set[str] = set()
+        for name, text in options.items():
+            option = _BY_NAME.get(name.lower())
+            if option is None:
+                raise InvalidRequest(_unknown(name))
+            self._values[option.name] = _parse(option, text)
+            self.given.add(option.name)
+        _check_together(self)
+
+    def __getitem__(self, name: str) -> Any:
+        return self._values[name]
+
+    def __iter__(self) -> Any:
+        return iter(self._values)
+
+    def __len__(self) -> int:
+        return len(self._values)
+
+    def check_for(self, place: str) -> None:
+        """Refuse what has no meaning in this place, and what is missing. `place` is STREAM, READ or WRITE."""
+        for name in sorted(self.given):
+            places = _BY_NAME[name.lower()].places
+            if place not in places:
+                raise InvalidRequest(f"option {name} has no meaning for {place}; it is for {' and '.join(places)}")
+        if self["url"] is None:
+            raise InvalidRequest("option url is missing; it must be grpc://HOST:PORT (`penstock serve` prints it)")
+        if self["queue"] is None and place != WRITE:
+            raise InvalidRequest(f"option queue is missing; {place} needs the name of a queue")
+        if place == STREAM and self["mode"] == "browse":
+            raise InvalidRequest("option mode=browse is for spark.read; a stream acquires what it reads, so leave mode out")
+        if place == READ and self["mode"] == "acquire":
+            raise InvalidRequest(
+                "option mode=acquire is for spark.readStream (with trigger(availableNow=True) it ends when the queue is"
+                " empty): a batch read has no commit that could settle anything; use mode=browse, or leave it out"
+            )
+
+
+def _parse(option: Option, text: str) -> Any:
+    if option.later:
+        raise InvalidRequest(f"option {option.name}: {option.later}")
+    try:
+        return option.parse(text)
+    except (ValueError, KeyError, TypeError, AttributeError, OverflowError):
+        raise InvalidRequest(f"option {option.name} cannot be {text!r}; it must be {option.allowed}") from None
+
+
+def _unknown(name: str) -> str:
+    if name.lower() == "path":
+        return "a path has no meaning for the format amqp: name the queue with the option queue, and leave the path out"
+    names = sorted(option.name for option in OPTIONS if not option.later)
+    return f"there is no option {name!r}; allowed are {', '.join(names)}"
+
+
+def _check_together(options: Options) -> None:
+    if options["operation"] == "settle":
+        raise InvalidRequest(
+            "option operation=settle comes with issue 5; this version accepts a whole batch when Spark has finished it"
+        )
+    if (options["txnAppId"] is None) != (options["txnVersion"] is None):
+        raise InvalidRequest("options txnAppId and txnVersion go together: name both, or neither")
+    for first, last, inclusive in (("startingSequence", "endingSequence", True), ("startingTimestamp", "endingTimestamp", False)):
+        if None in (options[first], options[last]):
+            continue
+        if options[first] > options[last] or (not inclusive and options[first] == options[last]):
+            raise InvalidRequest(f"option {first} lies after what {last} allows: nothing could be read")

@@ -1,0 +1,236 @@
+"""What a task does: the record batches of one part, from the broker or, on its own host, straight from its segment files.
+
+An executor on the broker's host needs no server to copy messages: it asks where they lie (`op=map`, which also checks the epoch
+and journals the read), maps the files and assembles the columns itself. Where that cannot be, the broker sends them.
+"""
+
+from __future__ import annotations
+
+import os
+from array import array
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any, NamedTuple
+
+import pyarrow as pa
+from pyspark.sql.datasource import InputPartition
+
+from broker_core import message
+from broker_core.client import Client
+from broker_core.errors import NotMappable
+
+# A record batch below this costs Spark more in fixed work than in rows; one far above only memory.
+BATCH_ROWS = 1 << 16
+BATCH_BYTES = 8 << 20
+# Pieces from here on are worth a batch of their own, without a copy.
+LARGE_ROWS = 1 << 12
+
+
+class Part(InputPartition):
+    """One task of a leased batch: sequence numbers `first` to `last`, both included. Carries all that the task must know."""
+
+    def __init__(
+        self,
+        *,
+        url: str,
+        data_dir: str,
+        broker: str,
+        queue: str,
+        lease: str,
+        run: str,
+        epoch: int,
+        batch: int,
+        first: int,
+        last: int,
+    ) -> None:
+        self.url = url
+        self.data_dir = data_dir
+        self.broker = broker
+        self.queue = queue
+        self.lease = lease
+        self.run = run
+        self.epoch = epoch
+        self.batch = batch
+        self.first = first
+        self.last = last
+
+    def __repr__(self) -> str:
+        return f"Part(batch {self.batch} of lease {self.lease!r}: {self.first}..{self.last})"
+
+    def ticket(self, op: str, columns: Sequence[str], fail_on_data_loss: bool) -> dict[str, Any]:
+        names = ("lease", "run", "epoch", "batch", "first", "last")
+        fields = {name: getattr(self, name) for name in names}
+        return {"op": op, **fields, "columns": list(columns), "failOnDataLoss": fail_on_data_loss}
+
+
+class Look(InputPartition):
+    """One task of a batch read: what the ticket `op=browse` says, at the broker at `url`."""
+
+    def __init__(self, url: str, ticket: dict[str, Any]) -> None:
+        self.url = url
+        self.ticket = ticket
+
+    def __repr__(self) -> str:
+        return f"Look({self.ticket})"
+
+
+# --- A task ----------------------------------------------------------------------------------------------------------------
+
+
+def read_part(part: Part, columns: Sequence[str], fail_on_data_loss: bool) -> Iterator[pa.RecordBatch]:
+    """The messages of a part in order, as batches of `arrow_schema(columns)`."""
+    with Client(part.url) as client:
+        # A settlement's key is the broker's to write.
+        if "delivery" not in columns and is_local(part):
+            pieces = _located(client, part.ticket("map", columns, fail_on_data_loss))
+            files = _mapped(pieces)
+            if pieces is not None and files is not None:
+                yield from coalesce(_assembled(pieces, files, columns, part.queue))
+                return
+        yield from coalesce(client.get(**part.ticket("batch", columns, fail_on_data_loss)))
+
+
+def read_look(look: Look) -> Iterator[pa.RecordBatch]:
+    with Client(look.url) as client:
+        yield from coalesce(client.get(**look.ticket))
+
+
+def as_declared(batches: Iterable[pa.RecordBatch], nullable: Sequence[bool]) -> Iterator[pa.RecordBatch]:
+    """The same batches with the nullability that a user's schema declares, which Spark compares to the letter."""
+    schema: pa.Schema | None = None
+    for batch in batches:
+        if schema is None:
+            schema = pa.schema([field.with_nullable(may) for field, may in zip(batch.schema, nullable, strict=True)])
+        yield batch if batch.schema.equals(schema) else pa.RecordBatch.from_arrays(batch.columns, schema=schema)
+
+
+# --- On the broker's host --------------------------------------------------------------------------------------------------
+
+
+class Piece(NamedTuple):
+    """Rows that follow one another in one stored record batch, and in the queue. The fields are the protocol's, in order."""
+
+    file: str
+    offset: int
+    length: int
+    columns: int
+    row: int
+    rows: int
+    sequence: int
+    time: int
+    deliveryCount: int
+
+
+def is_local(part: Part) -> bool:
+    """Is the broker's data directory here, and the same one? (A path alone could be another machine's of the same name.)"""
+    try:
+        with open(os.path.join(part.data_dir, "id"), encoding="utf-8") as file:
+            return file.read(256).strip() == part.broker
+    except (OSError, UnicodeDecodeError):
+        return False
+
+
+def _located(client: Client, ticket: dict[str, Any]) -> list[Piece] | None:
+    """Where the messages lie, or None where they lie too scattered."""
+    try:
+        batches = list(client.get(**ticket))
+    except NotMappable:
+        return None
+    return [Piece(*row) for batch in batches for row in zip(*(column.to_pylist() for column in batch.columns), strict=True)]
+
+
+def _mapped(pieces: list[Piece] | None) -> dict[str, pa.Buffer] | None:
+    """Every file that the pieces name, mapped; None where one cannot be (moved, another user's, shorter than it should be).
+
+    All are opened before the first row leaves: a mapped file stays readable when it is unlinked.
+    """
+    ends: dict[str, int] = {}
+    for piece in pieces or ():
+        ends[piece.file] = max(ends.get(piece.file, 0), piece.offset + piece.length)
+    files = {}
+    try:
+        for path, end in ends.items():
+            with pa.memory_map(path) as file:
+                files[path] = file.read_buffer()
+            if files[path].size < end:
+                return None
+    except (OSError, pa.ArrowException):
+        return None
+    return files
+
+
+def _assembled(
+    pieces: Iterable[Piece], files: dict[str, pa.Buffer], columns: Sequence[str], queue: str
+) -> Iterator[pa.RecordBatch]:
+    group: list[Piece] = []
+    rows = size = 0
+    for piece in pieces:
+        large = piece.rows >= LARGE_ROWS
+        if group and (large or piece.columns != group[0].columns or rows >= BATCH_ROWS or size >= BATCH_BYTES):
+            yield _assemble(group, files, columns, queue)
+            group, rows, size = [], 0, 0
+        group.append(piece)
+        rows += piece.rows
+        size += piece.length
+        if large:
+            yield _assemble(group, files, columns, queue)
+            group, rows, size = [], 0, 0
+    if group:
+        yield _assemble(group, files, columns, queue)
+
+
+def _assemble(pieces: list[Piece], files: dict[str, pa.Buffer], columns: Sequence[str], queue: str) -> pa.RecordBatch:
+    payloads = []
+    for piece in pieces:
+        stored = message.unpack(piece.columns, files[piece.file].slice(piece.offset, piece.length))
+        payloads.append(stored.slice(piece.row, piece.rows))
+    if len(pieces) == 1:
+        one = pieces[0]
+        return message.assemble(
+            columns, payloads[0], queue=queue, sequence=one.sequence, time=one.time, delivery_count=one.deliveryCount
+        )
+    return message.assemble(
+        columns,
+        _joined(payloads),
+        queue=queue,
+        sequence=_int64(range(p.sequence, p.sequence + p.rows) for p in pieces),
+        time=_int64([p.time] * p.rows for p in pieces),
+        delivery_count=_int64([p.deliveryCount] * p.rows for p in pieces),
+    )
+
+
+def _int64(runs: Iterable[Iterable[int]]) -> pa.Array:
+    """One int64 array of many short runs, without numpy, which an executor need not have."""
+    values = array("q")
+    for run in runs:
+        values.extend(run)
+    return pa.Array.from_buffers(pa.int64(), len(values), [None, pa.py_buffer(values)])
+
+
+# --- Many small into few large ---------------------------------------------------------------------------------------------
+
+
+def coalesce(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """The same rows in the same order, small batches joined until they hold `BATCH_ROWS` rows or `BATCH_BYTES` bytes."""
+    waiting: list[pa.RecordBatch] = []
+    rows = size = 0
+    for batch in batches:
+        if batch.num_rows == 0:
+            continue
+        waiting.append(batch)
+        rows += batch.num_rows
+        size += batch.nbytes
+        if rows >= BATCH_ROWS or size >= BATCH_BYTES:
+            # What is large enough by itself is not copied for the sake of the few rows before it.
+            if len(waiting) > 1 and (batch.num_rows >= BATCH_ROWS or batch.nbytes >= BATCH_BYTES):
+                yield _joined(waiting[:-1])
+                waiting = [batch]
+            yield _joined(waiting)
+            waiting, rows, size = [], 0, 0
+    if waiting:
+        yield _joined(waiting)
+
+
+def _joined(batches: list[pa.RecordBatch]) -> pa.RecordBatch:
+    if len(batches) == 1:
+        return batches[0]
+    return pa.Table.from_batches(batches).combine_chunks().to_batches()[0]

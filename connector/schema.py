@@ -1,0 +1,161 @@
+"""Spark's types of the columns, and the rules for a schema that a user gives or a DataFrame brings."""
+
+from __future__ import annotations
+
+from pyspark.sql.types import (
+    BinaryType,
+    BooleanType,
+    ByteType,
+    DataType,
+    IntegerType,
+    LongType,
+    MapType,
+    NullType,
+    ShortType,
+    StringType,
+    StructField,
+    StructType,
+    TimestampNTZType,
+    TimestampType,
+)
+
+from broker_core import message
+from broker_core.errors import InvalidRequest
+
+_STRINGS = MapType(StringType(), StringType(), True)
+
+#: Every column and its type in Spark.
+TYPES: dict[str, DataType] = {
+    "queue": StringType(),
+    "sequenceNumber": LongType(),
+    "enqueuedTime": TimestampType(),
+    "body": BinaryType(),
+    "messageId": StringType(),
+    "correlationId": StringType(),
+    "subject": StringType(),
+    "to": StringType(),
+    "replyTo": StringType(),
+    "contentType": StringType(),
+    "groupId": StringType(),
+    "userId": StringType(),
+    "contentEncoding": StringType(),
+    "priority": ShortType(),
+    "durable": BooleanType(),
+    "creationTime": TimestampType(),
+    "absoluteExpiryTime": TimestampType(),
+    "deliveryCount": IntegerType(),
+    "properties": _STRINGS,
+    "message": BinaryType(),
+    "annotations": _STRINGS,
+    "groupSequence": LongType(),
+    "delivery": BinaryType(),
+    "state": StringType(),
+    "outcome": StringType(),
+    "settledTime": TimestampType(),
+    "ttl": LongType(),
+    "deliveryTime": TimestampType(),
+}
+_BATCH_ONLY = ("state", "outcome", "settledTime")
+_SINK_ONLY = ("ttl", "deliveryTime")
+#: The source's columns that a sink accepts and ignores, so that what was read can be written back.
+READ_ONLY = frozenset({"sequenceNumber", "enqueuedTime", "deliveryCount", "delivery", *_BATCH_ONLY})
+_BY_LOWER = {name.lower(): name for name in TYPES}
+
+
+def default_schema() -> StructType:
+    """What a source gives without a user's schema."""
+    return source_schema(message.DEFAULT_COLUMNS)
+
+
+def source_schema(columns: tuple[str, ...]) -> StructType:
+    return StructType([StructField(name, TYPES[name], name not in message.NOT_NULL) for name in columns])
+
+
+# --- The source ------------------------------------------------------------------------------------------------------------
+
+
+def check_source(schema: StructType, *, stream: bool) -> None:
+    """Refuse a user's schema unless it names some of the source's columns with their own types.
+
+    A column that is never null may be declared nullable (DDL without NOT NULL does that), not the other way round.
+    """
+    allowed = [name for name in TYPES if name not in _SINK_ONLY and not (stream and name in _BATCH_ONLY)]
+    if not schema.fields:
+        raise InvalidRequest(f"the schema names no column; it may name any of {', '.join(allowed)}")
+    for field in schema.fields:
+        if field.name not in allowed:
+            raise InvalidRequest(_no_such_column(field.name, allowed, stream))
+        if field.dataType != TYPES[field.name]:
+            raise InvalidRequest(
+                f"column {field.name!r} of the schema has type {field.dataType.simpleString()};"
+                f" it must be {TYPES[field.name].simpleString()} (cast it after the read)"
+            )
+        if not field.nullable and field.name not in message.NOT_NULL:
+            raise InvalidRequest(f"column {field.name!r} of the schema may be null; leave NOT NULL out")
+    names = [field.name for field in schema.fields]
+    if len(set(names)) < len(names):
+        raise InvalidRequest(f"the schema names column {next(n for n in names if names.count(n) > 1)!r} twice")
+
+
+def _no_such_column(name: str, allowed: list[str], stream: bool) -> str:
+    if stream and name in _BATCH_ONLY:
+        return f"column {name!r} is for batch reads (spark.read): in a stream every message is being acquired"
+    if name in _SINK_ONLY:
+        return f"column {name!r} is the sink's; a source does not have it"
+    near = _BY_LOWER.get(name.lower())
+    hint = f" (names are case-sensitive here: {near!r})" if near else ""
+    return f"there is no source column {name!r}{hint}; allowed are {', '.join(allowed)}"
+
+
+# --- The sink --------------------------------------------------------------------------------------------------------------
+
+
+def sink_columns(schema: StructType, *, queue: str | None, ignore_unknown: bool) -> dict[str, int]:
+    """Which column of the DataFrame goes where: message columns, and `queue` where it routes, to their index.
+
+    Names match whatever their case, as everywhere in Spark. The option `queue` wins over the column, as the option `topic` of
+    Spark's Kafka sink does: what was read from one queue can then be written to another without dropping the column. Raises
+    InvalidRequest for an unknown column, a wrong type, a missing or doubled content, or a row that no queue could be found for.
+    """
+    found: dict[str, int] = {}
+    for index, field in enumerate(schema.fields):
+        name = _BY_LOWER.get(field.name.lower())
+        if name is None:
+            if not ignore_unknown:
+                raise InvalidRequest(
+                    f"there is no sink column {field.name!r}: drop it, or set the option ignoreUnknownColumns=true;"
+                    f" known are {', '.join([*message.MESSAGE_COLUMNS, 'queue'])}"
+                )
+            continue
+        if name in READ_ONLY:
+            continue
+        if name in found:
+            raise InvalidRequest(f"column {name!r} is there twice")
+        _check_sink_type(name, field.dataType)
+        found[name] = index
+    message.check_content([name for name in found if name != "queue"])
+    if queue is not None:
+        found.pop("queue", None)
+    elif "queue" not in found:
+        raise InvalidRequest("no queue to write to: set the option queue, or add a column 'queue' that names one in each row")
+    return found
+
+
+def _check_sink_type(name: str, found: DataType) -> None:
+    wanted = TYPES[name]
+    if isinstance(found, NullType) or _fits(name, found, wanted):
+        return
+    also = " or string" if name == "body" else ""
+    hint = "; cast it to timestamp, which says whose time it is" if isinstance(found, TimestampNTZType) else "; cast it"
+    raise InvalidRequest(f"column {name!r} has type {found.simpleString()}; it must be {wanted.simpleString()}{also}{hint}")
+
+
+def _fits(name: str, found: DataType, wanted: DataType) -> bool:
+    if name == "body":
+        return isinstance(found, (BinaryType, StringType))
+    if isinstance(wanted, (ShortType, LongType)):
+        # Any width; a value that does not fit is refused with its row.
+        return isinstance(found, (ByteType, ShortType, IntegerType, LongType))
+    if isinstance(wanted, MapType):
+        return isinstance(found, MapType) and isinstance(found.keyType, StringType) and isinstance(found.valueType, StringType)
+    return isinstance(found, type(wanted))

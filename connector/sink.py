@@ -1,0 +1,212 @@
+"""The sink: stage, then publish once.
+
+Each `write()` stages its batches under a random id of its own and tells the driver in its commit message. The driver's commit
+publishes exactly those stages, in partition order, as one event of the broker: visible all at once or never. What retries and
+zombie attempts staged is published by nobody, and the broker drops it after a day.
+"""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import suppress
+from typing import Any
+
+import pyarrow as pa
+from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowWriter, WriterCommitMessage
+from pyspark.sql.types import StructType
+from pyspark.taskcontext import TaskContext
+
+from broker_core import message
+from broker_core.client import Client
+from broker_core.errors import InvalidRequest, PenstockError
+from connector.options import WRITE, Options
+from connector.read import BATCH_BYTES, BATCH_ROWS, coalesce
+from connector.schema import sink_columns
+
+# A block above this is sent in halves: it must fit the broker's limit on one, and its memory.
+MOST_BYTES = 2 * BATCH_BYTES
+# Rows kept back over all queues of a task while they are being routed.
+MOST_ROUTED_ROWS, MOST_ROUTED_BYTES = 4 * BATCH_ROWS, 8 * BATCH_BYTES
+
+# Where Spark's MicroBatchExecution tells its tasks whose they are.
+QUERY_ID, BATCH_ID = "sql.streaming.queryId", "streaming.sql.batchId"
+
+
+class Staged(WriterCommitMessage):
+    """What one `write()` staged: stage ids in order, and the query and batch it did so for (None in a batch write)."""
+
+    def __init__(self, stages: list[str], query: str | None = None, batch: int | None = None) -> None:
+        self.stages = stages
+        self.query = query
+        self.batch = batch
+
+
+class _Writer:
+    """What both sinks share."""
+
+    def __init__(self, options: Options, schema: StructType, overwrite: bool) -> None:
+        options.check_for(WRITE)
+        if overwrite:
+            raise InvalidRequest(
+                "a queue cannot be overwritten: use mode('append') or outputMode('append');"
+                " to empty a queue, use `penstock queue purge NAME`"
+            )
+        self._options = options
+        self._columns = sink_columns(schema, queue=options["queue"], ignore_unknown=options["ignoreUnknownColumns"])
+
+    def _stage(self, batches: Iterator[pa.RecordBatch]) -> list[str]:
+        stage = secrets.token_hex(16)
+        queue = self._options["queue"]
+        with Client(self._options["url"]) as client:
+            prepared = (self._prepared(batch) for batch in batches if batch.num_rows)
+            if queue is None:
+                count = _Router(client, stage).route(prepared)
+            else:
+                count = _send(client, stage, queue, (rows for _, rows in prepared))
+        return [stage] if count else []
+
+    def _prepared(self, batch: pa.RecordBatch) -> tuple[pa.Array | None, pa.RecordBatch]:
+        """The column `queue` if it routes, and the messages of a batch as the broker takes them."""
+        names = [name for name in self._columns if name != "queue"]
+        chosen = pa.RecordBatch.from_arrays([batch.column(self._columns[name]) for name in names], names=names)
+        routed = batch.column(self._columns["queue"]) if "queue" in self._columns else None
+        return routed, message.validate(chosen)
+
+    def _publish(self, stages: list[str], key: dict[str, Any] | None) -> None:
+        with Client(self._options["url"]) as client:
+            client.call("stage.publish", stages=stages, key=key)
+
+    def _discard(self, messages: Sequence[WriterCommitMessage | None]) -> None:
+        stages = _stages(messages)
+        # The write has failed already; the user must see why, not that the broker could not be told. It forgets them itself.
+        if stages:
+            with suppress(PenstockError), Client(self._options["url"]) as client:
+                client.call("stage.discard", stages=stages)
+
+
+class BatchWriter(_Writer, DataSourceArrowWriter):
+    """`df.write.format("amqp")`: all of the DataFrame or nothing. With `txnAppId` and `txnVersion` a repetition is a no-op."""
+
+    def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
+        return Staged(self._stage(iterator))
+
+    def commit(self, messages: list[WriterCommitMessage | None]) -> None:
+        stages, app = _stages(messages), self._options["txnAppId"]
+        key = None if app is None else {"kind": "txn", "id": app, "number": self._options["txnVersion"]}
+        if stages or key:
+            self._publish(stages, key)
+
+    def abort(self, messages: list[WriterCommitMessage | None]) -> None:
+        self._discard(messages)
+
+
+class StreamWriter(_Writer, DataSourceStreamArrowWriter):
+    """`df.writeStream.format("amqp")`: publishing the same (query id, batch id) again, or a lower one, is a no-op."""
+
+    def __init__(self, options: Options, schema: StructType, overwrite: bool) -> None:
+        super().__init__(options, schema, overwrite)
+        if options["txnAppId"] is not None:
+            raise InvalidRequest("options txnAppId and txnVersion are for df.write; a stream has its query id and batch id")
+
+    def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
+        context = TaskContext.get()
+        query = context.getLocalProperty(QUERY_ID) if context else None
+        if not query or context is None:
+            raise InvalidRequest(
+                "this stream has no query id, without which a repeated batch could not be recognised: start it with"
+                " df.writeStream…start() in Spark's micro-batch mode"
+            )
+        batch = context.getLocalProperty(BATCH_ID)
+        return Staged(self._stage(iterator), query, int(batch) if batch else None)
+
+    def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
+        tasks = [staged for staged in messages if isinstance(staged, Staged)]
+        for staged in tasks:
+            if staged.query != tasks[0].query or staged.batch not in (None, batchId):
+                raise InvalidRequest(
+                    f"a task wrote for batch {staged.batch} of query {staged.query}, the commit is for batch {batchId}"
+                    f" of query {tasks[0].query}: nothing was published; start the query again"
+                )
+        # An empty batch is published too where its query is known: the number must count as done.
+        if tasks:
+            self._publish(_stages(messages), {"kind": "stream", "id": tasks[0].query, "number": batchId})
+
+    def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
+        self._discard(messages)
+
+
+def _stages(messages: Sequence[WriterCommitMessage | None]) -> list[str]:
+    return [stage for staged in messages if isinstance(staged, Staged) for stage in staged.stages]
+
+
+# --- Sending ---------------------------------------------------------------------------------------------------------------
+
+
+def _send(client: Client, stage: str, queue: str, batches: Iterable[pa.RecordBatch]) -> int:
+    """Stage batches for one queue, in order; return the number of messages. Nothing is sent when there are none."""
+    ready = (part for batch in coalesce(batches) for part in halved(batch))
+    first = next(ready, None)
+    if first is None:
+        return 0
+
+    def all_of_them() -> Iterator[pa.RecordBatch]:
+        yield first
+        yield from ready
+
+    return int(client.put({"op": "stage", "queue": queue, "stage": stage}, first.schema, all_of_them())["messages"])
+
+
+def halved(batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
+    """The batch in pieces of at most `MOST_BYTES`, or of one row."""
+    if batch.nbytes <= MOST_BYTES or batch.num_rows == 1:
+        yield batch
+        return
+    middle = batch.num_rows // 2
+    yield from halved(batch.slice(0, middle))
+    yield from halved(batch.slice(middle))
+
+
+class _Router:
+    """Rows to the queues that they name. The order within a queue is the order of the rows."""
+
+    def __init__(self, client: Client, stage: str) -> None:
+        self._client = client
+        self._stage = stage
+        self._waiting: dict[str, list[pa.RecordBatch]] = {}
+        self._rows = self._bytes = 0
+
+    def route(self, prepared: Iterable[tuple[pa.Array | None, pa.RecordBatch]]) -> int:
+        count = 0
+        for queues, rows in prepared:
+            for queue, part in by_queue(queues, rows):
+                self._waiting.setdefault(queue, []).append(part)
+            self._rows += rows.num_rows
+            self._bytes += rows.nbytes
+            if self._rows >= MOST_ROUTED_ROWS or self._bytes >= MOST_ROUTED_BYTES:
+                count += self._flush()
+        return count + self._flush()
+
+    def _flush(self) -> int:
+        count = sum(_send(self._client, self._stage, queue, batches) for queue, batches in self._waiting.items())
+        self._waiting, self._rows, self._bytes = {}, 0, 0
+        return count
+
+
+def by_queue(queues: pa.Array, rows: pa.RecordBatch) -> Iterator[tuple[str, pa.RecordBatch]]:
+    """The rows of each queue, in their order. Sorted once by queue, so the cost does not grow with the number of queues."""
+    import pyarrow.compute as pc
+
+    if queues.null_count:
+        row = pc.index(pc.is_null(queues), True).as_py()
+        raise InvalidRequest(f"column 'queue' is null in row {row}: name a queue in each row, or set the option queue")
+    coded = queues.dictionary_encode()
+    if len(coded.dictionary) == 1:
+        yield coded.dictionary[0].as_py(), rows
+        return
+    order = pc.sort_indices(coded.indices)  # stable
+    ordered = rows.take(order)
+    begin = 0
+    for count in sorted(pc.value_counts(coded.indices).to_pylist(), key=lambda entry: entry["values"]):
+        yield coded.dictionary[count["values"]].as_py(), ordered.slice(begin, count["counts"])
+        begin += count["counts"]

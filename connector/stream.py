@@ -1,0 +1,91 @@
+"""The stream reader: Spark's planning calls, translated into the lease's.
+
+What Spark really does with them (PySpark 4.2): `commit` comes only after the next batch was planned, never on an idle stream and
+never for the last batch of `availableNow`; `stop` is not called. `latestOffset(start)` is the only dependable sign that everything
+up to `start` is finished, so it settles, and `commit` is the same idempotent call.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+import pyarrow as pa
+from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
+from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMaxRows, SupportsTriggerAvailableNow
+from pyspark.sql.types import StructType
+
+from connector.lease import Lease
+from connector.offset import INITIAL, parse
+from connector.options import STREAM, Options
+from connector.read import Part, as_declared, read_part
+from connector.schema import check_source
+
+_NO_LIMIT = 2**63 - 1
+
+
+class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
+    """Reads a queue exactly once. Constructed in planning workers too, and pickled into tasks: it connects at its first call."""
+
+    def __init__(self, options: Options, schema: StructType) -> None:
+        options.check_for(STREAM)
+        check_source(schema, stream=True)
+        self._options = options
+        self._columns = [field.name for field in schema.fields]
+        self._nullable = [field.nullable for field in schema.fields]
+        self._kept: Lease | None = None
+        self._until: int | None = None  # the queue's tail when an `availableNow` run began
+
+    # --- In the planner ------------------------------------------------------------------------------------------------
+
+    def initialOffset(self) -> dict[str, Any]:
+        return INITIAL.to_json()
+
+    def getDefaultReadLimit(self) -> ReadLimit:
+        # Always this kind, so that `once` shows: it alone then asks with ReadAllAvailable. The limits themselves are enforced
+        # by the broker, from the options: rows and bytes together, which one read limit cannot say.
+        return ReadMaxRows(self._options["maxMessagesPerTrigger"] or _NO_LIMIT)
+
+    def prepareForTriggerAvailableNow(self) -> None:
+        self._until = self._lease.next_sequence()
+
+    def latestOffset(self, start: Mapping[str, Any], limit: ReadLimit) -> dict[str, Any]:
+        once = isinstance(limit, ReadAllAvailable)
+        return self._lease.advance(parse(start), until=self._until, wait=not once).to_json()
+
+    def partitions(self, start: Mapping[str, Any], end: Mapping[str, Any]) -> Sequence[InputPartition]:
+        finished, wanted = parse(start), parse(end)
+        if wanted.batch == finished.batch:
+            return []
+        parts = self._lease.plan(finished, wanted)
+        names = {
+            "url": self._options["url"],
+            "data_dir": self._lease.data_dir,
+            "broker": wanted.broker,
+            "queue": self._options["queue"],
+            "lease": wanted.lease,
+            "run": wanted.run,
+            "epoch": self._lease.epoch if parts else 0,
+        }
+        return [Part(**names, batch=batch, first=first, last=last) for batch, first, last in parts]
+
+    def commit(self, end: Mapping[str, Any]) -> None:
+        finished = parse(end)
+        if not finished.initial:
+            self._lease.settle(finished)
+
+    def stop(self) -> None:
+        if self._kept is not None:
+            self._kept.close()
+
+    @property
+    def _lease(self) -> Lease:
+        if self._kept is None:
+            self._kept = Lease(self._options)
+        return self._kept
+
+    # --- In a task -----------------------------------------------------------------------------------------------------
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        assert isinstance(partition, Part)
+        return as_declared(read_part(partition, self._columns, self._options["failOnDataLoss"]), self._nullable)
