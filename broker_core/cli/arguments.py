@@ -5,10 +5,9 @@ from __future__ import annotations
 import argparse
 import os
 from collections.abc import Callable
-from importlib import metadata
 from pathlib import Path
 
-from broker_core import config
+from broker_core import __version__, config
 
 _EXIT_CODES = """\
 exit codes: 0 done, 1 refused, 2 usage, 3 the broker cannot be reached, 4 its storage failed, 130 interrupted"""
@@ -24,19 +23,12 @@ def parser() -> argparse.ArgumentParser:
         epilog=_EXIT_CODES,
         allow_abbrev=False,
     )
-    top.add_argument("--version", action="version", version=f"penstock {_version()}")
+    top.add_argument("--version", action="version", version=f"penstock {__version__}")
     commands = top.add_subparsers(title="commands", metavar="COMMAND", required=True)
     _serve(commands)
     _queue(commands)
     _lease(commands)
     return top
-
-
-def _version() -> str:
-    try:
-        return metadata.version("penstock")
-    except metadata.PackageNotFoundError:
-        return "(not installed)"
 
 
 def _serve(commands: Commands[argparse.ArgumentParser]) -> None:

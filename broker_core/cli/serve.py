@@ -13,8 +13,10 @@ import threading
 from typing import Any
 
 from broker_core import config, errors
-from broker_core.cli.main import UsageError, exit_code, report
+from broker_core.cli.main import INTERRUPTED, UsageError, exit_code, report
 from broker_core.config import Settings
+
+_STOPPING = (signal.SIGTERM, signal.SIGINT)
 
 log = logging.getLogger("penstock")
 
@@ -43,13 +45,16 @@ def _settings(given: argparse.Namespace) -> Settings:
 
 def _serve(settings: Settings, stop_with_stdin: bool) -> int:
     _refuse_taken_port(settings.host, settings.flight_port)
-    from broker_core.service import serve
-
     stop = threading.Event()
-    for number in (signal.SIGTERM, signal.SIGINT):
-        signal.signal(number, lambda *_: stop.set())
+    # Blocked in every thread, before there is a second one, and taken by one that does nothing else: a handler would run in the
+    # main thread, perhaps while that holds the very lock that `stop.set()` needs.
+    signal.pthread_sigmask(signal.SIG_BLOCK, _STOPPING)
+    threading.Thread(target=_stop_with_signal, args=(stop,), name="signals", daemon=True).start()
     if stop_with_stdin:
         threading.Thread(target=_stop_with_stdin, args=(stop,), name="stdin", daemon=True).start()
+
+    from broker_core.service import serve
+
     return serve(settings, _ready, stop)
 
 
@@ -61,6 +66,13 @@ def _ready(addresses: dict[str, Any]) -> None:
 
 def _say(answer: dict[str, Any]) -> None:
     print(json.dumps(answer), flush=True)
+
+
+def _stop_with_signal(stop: threading.Event) -> None:
+    signal.sigwait(_STOPPING)
+    stop.set()
+    signal.sigwait(_STOPPING)  # somebody is in a hurry: as safe as a crash, which loses nothing that was confirmed
+    os._exit(INTERRUPTED)
 
 
 def _stop_with_stdin(stop: threading.Event) -> None:

@@ -1,0 +1,206 @@
+"""The command line against a real broker: what it prints, what it says when it is refused, and its exit codes."""
+
+from __future__ import annotations
+
+import json
+import signal
+import socket
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from broker_core.client import Client
+from broker_core.process import Broker
+
+from .conftest import Run, enqueue, hold
+
+
+def test_a_queue_from_declare_to_delete(penstock: Run, broker: Broker, client: Client) -> None:
+    assert "no queues yet" in penstock("queue", "list", url=broker.url).stdout
+    assert penstock("queue", "declare", "orders", url=broker.url).stdout == "queue orders is declared\n"
+    assert "was there already" in penstock("queue", "declare", "orders", url=broker.url).stdout
+    enqueue(client, "orders", b"one", b"two", b"three")
+
+    listed = penstock("queue", "list", url=broker.url)
+    assert listed.stdout.split()[:2] == ["queue", "type"]
+    assert "orders" in listed.stdout
+    assert json.loads(penstock("queue", "list", "--json", url=broker.url).stdout)[0]["available"] == 3
+
+    facts = dict(line.split(maxsplit=1) for line in penstock("queue", "stat", "orders", url=broker.url).stdout.splitlines())
+    assert (facts["available"], facts["acquired"], facts["archived"]) == ("3", "0", "0")
+
+    assert json.loads(penstock("queue", "purge", "orders", "--json", url=broker.url).stdout) == {"purged": 3}
+    assert "available  0" in penstock("queue", "stat", "orders", url=broker.url).stdout.replace("     ", "  ")
+    assert penstock("queue", "delete", "orders", url=broker.url).stdout == "queue orders is deleted\n"
+    assert json.loads(penstock("queue", "list", "--json", url=broker.url).stdout) == []
+
+
+def test_peek_takes_nothing(penstock: Run, broker: Broker, client: Client) -> None:
+    enqueue(client, "orders", b"first", "zwölf".encode(), b"\xff\x00", b"x" * 500)
+    shown = penstock("queue", "peek", "orders", url=broker.url).stdout
+    assert "first" in shown
+    assert "zwölf" in shown
+    assert "0xff00" in shown
+    assert "…" in shown
+    rows = json.loads(penstock("queue", "peek", "orders", "--from", "1", "--count", "2", "--json", url=broker.url).stdout)
+    assert [row["sequenceNumber"] for row in rows] == [1, 2]
+    assert [row["body"] for row in rows] == ["zwölf", {"base64": "/wA="}]
+    assert rows[0]["enqueuedTime"].endswith("Z")
+    assert client.call("queue.stat", queue="orders")["available"] == 4
+
+
+def test_peek_shows_what_was_settled_and_how(penstock: Run, broker: Broker, client: Client) -> None:
+    enqueue(client, "orders", b"one")
+    penstock("queue", "purge", "orders", url=broker.url)
+    assert "no available message" in penstock("queue", "peek", "orders", url=broker.url).stdout
+    (row,) = json.loads(penstock("queue", "peek", "orders", "--states", "archived", "--json", url=broker.url).stdout)
+    assert (row["state"], row["outcome"], row["body"]) == ("archived", "purged", "one")
+
+
+def test_peek_of_a_long_queue_answers_at_once(penstock: Run, broker: Broker, client: Client) -> None:
+    enqueue(client, "orders", *[b"x" * 1000] * 50_000)
+    assert len(json.loads(penstock("queue", "peek", "orders", "--json", url=broker.url, limit_s=20).stdout)) == 10
+
+
+def test_a_lease_is_listed_released_and_forgotten(penstock: Run, broker: Broker, client: Client) -> None:
+    enqueue(client, "orders", b"one", b"two", b"three")
+    assert "no leases" in penstock("lease", "list", url=broker.url).stdout
+    hold(client, "orders", "q1", 2)
+    (lease,) = json.loads(penstock("lease", "list", "--json", url=broker.url).stdout)
+    assert (lease["lease"], lease["queue"], lease["messages"], lease["stage"]) == ("q1", "orders", 2, "read")
+    assert "q1" in penstock("lease", "list", url=broker.url).stdout
+
+    refused = penstock("queue", "delete", "orders", url=broker.url)
+    assert refused.returncode == 1
+    assert "penstock lease release" in refused.stderr
+
+    released = penstock("lease", "release", "q1", "--return", url=broker.url)
+    assert released.stdout == "2 messages of lease q1 given back\n"
+    assert client.call("queue.stat", queue="orders")["available"] == 3
+    assert penstock("lease", "delete", "q1", url=broker.url).stdout == "lease q1 is deleted\n"
+    assert json.loads(penstock("lease", "list", "--json", url=broker.url).stdout) == []
+
+
+def test_a_poisonous_message_is_settled_out_of_a_held_batch(penstock: Run, broker: Broker, client: Client) -> None:
+    enqueue(client, "orders", b"good", b"poison", b"good too")
+    hold(client, "orders", "q1", 3)
+    done = penstock("lease", "settle", "q1", "--sequence", "1", "--outcome", "rejected", "--error", "not JSON", url=broker.url)
+    assert done.returncode == 0, done.stderr
+    assert penstock("lease", "release", "q1", "--settle", url=broker.url).returncode == 0
+    rows = json.loads(penstock("queue", "peek", "orders", "--states", "archived", "--json", url=broker.url).stdout)
+    assert [row["outcome"] for row in rows] == ["accepted", "rejected", "accepted"]
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        ["queue", "stat", "nope"],
+        ["queue", "peek", "nope"],
+        ["queue", "purge", "nope"],
+        ["queue", "delete", "nope"],
+        ["queue", "declare", "q", "--type", "heap"],
+        ["queue", "declare", "q", "--option", "colour=blue"],
+        ["lease", "release", "nope", "--settle"],
+        ["lease", "settle", "nope", "--sequence", "1", "--outcome", "accepted"],
+        ["lease", "delete", "nope"],
+    ],
+)
+def test_what_the_broker_refuses_is_one_sentence_and_exit_code_1(penstock: Run, broker: Broker, command: list[str]) -> None:
+    refused = penstock(*command, url=broker.url)
+    assert refused.returncode == 1
+    assert refused.stdout == ""
+    (line,) = refused.stderr.splitlines()
+    assert line.startswith("penstock: the broker refused this request: ")
+    as_json = penstock(*command, "--json", url=broker.url)
+    assert as_json.returncode == 1
+    assert json.loads(as_json.stderr)["error"]["fault"] == "caller"
+
+
+@pytest.mark.parametrize(
+    ("command", "said"),
+    [
+        (["queue", "list", "--url", "amqp://127.0.0.1"], "it must be grpc://HOST:PORT"),
+        (["queue", "declare", "q", "--option", "blue"], "it must be NAME=VALUE"),
+        (["queue", "peek", "q", "--states", "gone"], "allowed are available, acquired, archived"),
+        (["queue", "peek", "q", "--count", "0"], "0 is too few"),
+        (["queue", "peek", "q", "--from", "x"], "invalid whole number value: 'x'"),
+        (["lease", "release", "q"], "one of the arguments --settle --return is required"),
+        (["lease", "settle", "q", "--sequence", "1", "--outcome", "eaten"], "invalid choice: 'eaten'"),
+        (["serve"], "give --data DIR"),
+        (["serve", "--data", "d", "--fsync", "maybe"], "fsync cannot be 'maybe'; it must be one of always, interval, never"),
+        (["serve", "--data", "d", "--amqp-port", "5672"], "this version has no such plane yet"),
+        (["serve", "--data", "d", "--config", "nowhere.toml"], "nowhere.toml cannot be read"),
+        (["dance"], "invalid choice: 'dance'"),
+        ([], "required: COMMAND"),
+    ],
+)
+def test_a_wrong_command_line_is_exit_code_2(penstock: Run, command: list[str], said: str) -> None:
+    refused = penstock(*command)
+    assert refused.returncode == 2
+    assert said in refused.stderr
+    assert "Traceback" not in refused.stderr
+
+
+def test_without_a_broker_it_says_how_to_start_one(penstock: Run) -> None:
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))  # bound and not listening: nobody answers, and nobody else gets the port
+        refused = penstock("queue", "list", "--url", f"grpc://127.0.0.1:{taken.getsockname()[1]}")
+    assert refused.returncode == 3
+    (line,) = refused.stderr.splitlines()
+    assert line.startswith("penstock: the broker cannot be used: ")
+    assert "penstock serve --data DIR" in line
+
+
+def test_help_names_the_exit_codes(penstock: Run) -> None:
+    for command in (["--help"], ["serve", "--help"], ["queue", "peek", "--help"]):
+        assert "exit codes: 0 done" in penstock(*command).stdout
+
+
+def serve(data: Path, *arguments: str) -> subprocess.Popen[str]:
+    return subprocess.Popen(
+        [sys.executable, "-m", "broker_core", "serve", "--data", str(data), "--flight-port", "0", *arguments],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        stdin=subprocess.DEVNULL,
+        text=True,
+        cwd=data.parent,
+    )
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_serve_says_one_line_when_ready_and_stops_cleanly(tmp_path: Path, number: signal.Signals) -> None:
+    process = serve(tmp_path / "data")
+    assert process.stdout is not None
+    ready = json.loads(process.stdout.readline())
+    assert list(ready) == ["ready", "amqp", "flight", "http"]
+    assert (ready["ready"], ready["amqp"], ready["http"]) == (True, None, None)
+    with Client(ready["flight"]) as client:
+        assert client.call("queue.list") == {"queues": []}
+    process.send_signal(number)
+    rest, _ = process.communicate(timeout=30)
+    assert (process.returncode, rest) == (0, "")
+
+
+def test_a_signal_right_after_the_ready_line_is_not_lost(tmp_path: Path) -> None:
+    for attempt in range(5):
+        process = serve(tmp_path / f"data{attempt}")
+        assert process.stdout is not None
+        process.stdout.readline()
+        process.terminate()
+        process.communicate(timeout=30)
+        assert process.returncode == 0
+
+
+def test_a_port_that_is_taken_is_refused_and_not_shared(tmp_path: Path, penstock: Run, broker: Broker) -> None:
+    port = broker.url.rpartition(":")[2]
+    refused = penstock("serve", "--data", str(tmp_path / "other"), "--flight-port", port)
+    assert refused.returncode == 2
+    assert f"cannot listen on 127.0.0.1:{port}" in refused.stderr
+
+
+def test_a_directory_in_use_says_by_whom(penstock: Run, broker: Broker) -> None:
+    refused = penstock("serve", "--data", str(broker.data_dir), "--flight-port", "0")
+    assert refused.returncode == 4
+    assert str(broker.pid) in refused.stderr
