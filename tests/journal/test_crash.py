@@ -194,6 +194,26 @@ def test_recovery_stopped_at_any_of_its_operations_is_done_again():
         assert 5 < stop < 39
 
 
+def test_what_a_killed_recovery_left_is_synced_by_the_next_one():
+    for stop in range(1, 40):
+        disk, name, offset, contents = two_confirmed_one_not()
+        inode = disk._names[name]
+        inode.synced, inode.states = offset, [len(inode.data)]
+        disk.stop_at = stop
+        stopped = False
+        try:
+            open_journal(disk)
+        except StorageError:
+            stopped = True
+        disk = disk.kill()
+        assert content(open_journal(disk)) == contents
+        for seed in range(10):
+            assert read_all(disk.power_cut(Random(seed))) == contents
+        if not stopped:
+            break
+    assert 5 < stop < 39
+
+
 def test_a_recovered_tail_is_synced_before_open_returns():
     whole, name, offset, contents = two_confirmed_one_not()
     inode = whole._names[name]

@@ -36,7 +36,9 @@ def test_any_flipped_bit_is_refused_or_changes_nothing(closed):
         disk = start.copy()
         disk.data(name)[offset] ^= 1 << (offset % 8)
         try:
-            assert read_all(disk) == CONTENTS, f"byte {offset} of {size}"
+            journal = open_journal(disk)
+            assert [record.meta for record in journal.replay(0)] == [meta for meta, _ in CONTENTS], f"byte {offset} of {size}"
+            assert content(journal) == CONTENTS, f"byte {offset} of {size}"
         except DamagedJournal as error:
             refused += 1
             match = re.search(rf"/disk/{name}, offset (\d+): ", str(error))
@@ -55,7 +57,21 @@ def test_zeros_in_the_middle_are_damage_and_not_a_torn_write():
         disk.data(name)[offset : offset + 64] = bytes(64)
         with pytest.raises(DamagedJournal, match=rf"{name}, offset \d+"):
             read_all(disk)
+    for offset in range(512, last - 512, 512):  # whole sectors, as a power cut would leave them: but later groups know better
+        disk = start.copy()
+        disk.data(name)[offset : offset + 512] = bytes(512)
+        with pytest.raises(DamagedJournal, match=rf"{name}, offset \d+"):
+            read_all(disk)
     assert last < size - 300
+
+
+def test_a_recovered_tail_is_known_to_be_on_the_disk():
+    disk = journal_of(closed=False)
+    open_journal(disk)
+    _, name = [name for name in disk.names() if name.endswith(".seg")]
+    disk.truncate(name, len(disk.data(name)) - 20)
+    with pytest.raises(DamagedJournal, match=rf"{name}, offset \d+"):
+        open_journal(disk)
 
 
 def test_a_segment_cut_short_or_missing_between_others_is_damage():
@@ -114,3 +130,17 @@ def test_a_payload_that_holds_groups_of_a_journal_is_only_a_payload():
     disk.truncate(outer, len(disk.data(outer)) - 50)  # now the second group is torn
     journal = open_journal(disk)
     assert content(journal) == expected[:1]
+
+
+def test_groups_inside_a_payload_bear_no_witness():
+    inner = journal_of(closed=False)
+    [name] = [name for name in inner.names() if name.endswith(".seg")]
+    disk = LyingDisk()
+    with running(disk) as journal:
+        append(journal, (b"before", b""))
+        append(journal, (b"carries", bytes(inner.data(name))))
+        disk = disk.copy()
+    [outer] = [name for name in disk.names() if name.endswith(".seg")]
+    second = disk.data(outer).index(b"PENSTGRP", 140)
+    disk.data(outer)[second:512] = bytes(512 - second)  # the second group's header is missing, what it carries is not
+    assert read_all(disk) == [(b"before", b"")]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import threading
 
 import numpy as np
@@ -15,7 +16,6 @@ from broker_core.journal import groups
 
 from .helpers import append, content, open_journal, read_all, running
 from .lying_disk import LyingDisk
-import itertools
 
 BIG = bytes(range(256)) * 400  # not copied when appended
 
