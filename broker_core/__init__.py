@@ -1,7 +1,7 @@
 """Penstock's broker: durable queues with full queue semantics, reached over Arrow Flight (and, later, AMQP 1.0).
 
-`with Broker(data_dir) as broker: broker.url` runs one in a child process. Importing this package imports nothing else, since Spark's
-executors need only a few of its modules.
+`with Broker(data_dir) as broker: broker.url` runs one in a child process. Importing this package imports nothing else,
+since Spark's executors need only a few of its modules.
 """
 
 from typing import Any

@@ -60,7 +60,16 @@ ACTIONS: dict[str, Fields] = {
     "lease.settleRow": {"lease": _TEXT, "sequence": _INT, "outcome": _TEXT, "error": ((str, type(None)), None)},
     "lease.delete": {"lease": _TEXT},
 }
-_BATCH: Fields = {"op": _TEXT, "lease": _TEXT, "run": _TEXT, "epoch": _INT, "batch": _INT, "first": _INT, "last": _INT, "columns": (list, _REQUIRED)}
+_BATCH: Fields = {
+    "op": _TEXT,
+    "lease": _TEXT,
+    "run": _TEXT,
+    "epoch": _INT,
+    "batch": _INT,
+    "first": _INT,
+    "last": _INT,
+    "columns": (list, _REQUIRED),
+}
 TICKETS: dict[str, Fields] = {
     "batch": {**_BATCH, **_LOSS},
     "map": {**_BATCH, **_LOSS},
@@ -92,7 +101,9 @@ def parse(what: str, data: bytes, known: Fields) -> dict[str, Any]:
             raise errors.InvalidRequest(f"{what}: field {name!r} is missing")
         allowed = types if isinstance(types, tuple) else (types,)
         if type(value) not in allowed or (isinstance(value, int) and not -(2**63) <= value < 2**63):
-            raise errors.InvalidRequest(f"{what}: field {name!r} must be {' or '.join(t.__name__ for t in allowed)}, not {value!r:.80}")
+            raise errors.InvalidRequest(
+                f"{what}: field {name!r} must be {' or '.join(t.__name__ for t in allowed)}, not {value!r:.80}"
+            )
         values[name] = value
     return values
 
@@ -396,7 +407,9 @@ class _Receiver:
     def _take(self, data: Any) -> None:
         limits = self._service.settings
         if data.nbytes > limits.max_batch_bytes:
-            raise errors.ResourceLimit(f"a record batch has at most {limits.max_batch_bytes} bytes, this one {data.nbytes}: send smaller ones")
+            raise errors.ResourceLimit(
+                f"a record batch has at most {limits.max_batch_bytes} bytes, this one {data.nbytes}: send smaller ones"
+            )
         batch = message.validate(data)
         sizes = message.sizes(batch)
         largest = sizes if isinstance(sizes, int) else int(sizes.max(initial=0))

@@ -1,7 +1,7 @@
 """From rows of a queue to record batches: the one way messages are read, whether live, acquired or archived.
 
-A *cut* is a copy of what the columns say of some rows of one block, taken under the broker's lock; building batches from it needs no
-lock, since payloads never change. Archived blocks are opened through `open_block` alone, because a later step
+A *cut* is a copy of what the columns say of some rows of one block, taken under the broker's lock; building batches from it
+needs no lock, since payloads never change. Archived blocks are opened through `open_block` alone, because a later step
 moves them from the journal into Parquet.
 """
 
@@ -103,14 +103,14 @@ def _stretches(journal: Journal, part: Cut) -> Iterator[_Stretch]:
         record = load(journal, int(pieces.position[begin]))
         time = int(pieces.time[begin])
         if end - begin == 1:
-            first, count = int(pieces.payload_row[begin]), int(pieces.count[begin])
+            first, count = int(pieces.payload_row[begin]), int(pieces.rows[begin])
             for offset in range(0, count, BATCH_ROWS):
                 width = min(BATCH_ROWS, count - offset)
                 sequence = part.base + int(pieces.row[begin]) + offset
                 yield _Stretch(record.slice(first + offset, width), sequence, time, slice(done, done + width), part)
                 done += width
         else:
-            counts = pieces.count[begin:end]
+            counts = pieces.rows[begin:end]
             steps = np.arange(int(counts.sum())) - np.repeat(np.cumsum(counts) - counts, counts)
             taken = record.take(pa.array(np.repeat(pieces.payload_row[begin:end], counts) + steps))
             sequences = np.repeat(pieces.row[begin:end], counts) + steps + part.base
@@ -118,7 +118,9 @@ def _stretches(journal: Journal, part: Cut) -> Iterator[_Stretch]:
             done += len(steps)
 
 
-def batches(journal: Journal, cuts: Iterable[Cut], columns: Sequence[str], queue: str, delivery: bytes = b"") -> Iterator[pa.RecordBatch]:
+def batches(
+    journal: Journal, cuts: Iterable[Cut], columns: Sequence[str], queue: str, delivery: bytes = b""
+) -> Iterator[pa.RecordBatch]:
     """Record batches of exactly `message.arrow_schema(columns)`, in the order of the cuts."""
     waiting: list[_Stretch] = []
     rows = size = 0
@@ -142,6 +144,8 @@ def batches(journal: Journal, cuts: Iterable[Cut], columns: Sequence[str], queue
 
 
 def _batch(stretches: list[_Stretch], columns: Sequence[str], queue: str, delivery: bytes) -> pa.RecordBatch:
+    sequence: Any
+    time: Any
     if len(stretches) == 1:
         one = stretches[0]
         payload, sequence, time = one.payload, one.sequence, one.time
@@ -229,7 +233,7 @@ PIECE_SCHEMA = pa.schema(
 def mappable(cuts: Sequence[Cut]) -> bool:
     """Do the rows lie in stretches long enough that a reader does well to map the segments itself?"""
     rows = sum(row_count(part.rows) for part in cuts)
-    return sum(len(part.pieces.count) for part in cuts) * MAPPABLE_ROWS <= rows
+    return sum(len(part.pieces.rows) for part in cuts) * MAPPABLE_ROWS <= rows
 
 
 def piece_batch(journal: Journal, part: Cut) -> pa.RecordBatch:
@@ -243,12 +247,10 @@ def piece_batch(journal: Journal, part: Cut) -> pa.RecordBatch:
     where = {position: _located(journal, position) for position in np.unique(part.pieces.position).tolist()}
     located = [where[position] for position in part.pieces.position.tolist()]
     count = len(located)
-    columns: list[Any] = [
-        pa.array([place[i] for place in located], PIECE_SCHEMA.field(i).type) for i in range(4)
-    ]
+    columns: list[Any] = [pa.array([place[i] for place in located], PIECE_SCHEMA.field(i).type) for i in range(4)]
     columns += [
         pa.array(part.pieces.payload_row, pa.int32()),
-        pa.array(part.pieces.count, pa.int32()),
+        pa.array(part.pieces.rows, pa.int32()),
         pa.array(part.pieces.row + part.base),
         pa.array(part.pieces.time),
         pa.array(np.full(count, attempts, np.int32)),

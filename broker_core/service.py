@@ -6,6 +6,8 @@ where the log stood when it was decided, so that no answer, with an event of its
 
 from __future__ import annotations
 
+import contextlib
+import itertools
 import json
 import logging
 import threading
@@ -81,17 +83,15 @@ class BrokerService:
         snapshot = self.journal.snapshot
         state = BrokerState() if snapshot is None else BrokerState.restore(snapshot.meta, snapshot.arrays)
         position = 0 if snapshot is None else snapshot.position
-        replayed = 0
-        for record in self.journal.replay(position):
+        for replayed, record in enumerate(self.journal.replay(position), 1):
             apply(state, e.decode(record.meta), record.position)
-            replayed += 1
             if replayed % 1_000_000 == 0:
                 log.info("recovery: %d events replayed", replayed)
         return state
 
     # Commands
     def submit(self, *commands: c.Command) -> Any:
-        """Carry out commands, one after another with nothing between them; answer with the last one's reply when all is durable."""
+        """Carry out commands with nothing between them; answer with the last one's reply when all is durable."""
         reply, end = self.submit_nowait(*commands)
         self.journal.wait(end)
         return reply
@@ -99,18 +99,16 @@ class BrokerService:
     def submit_nowait(self, *commands: c.Command) -> tuple[Any, int]:
         """As `submit`, but the caller waits for the log position that comes with the reply before anybody hears of it."""
         reply: Any = None
+        refusal: errors.PenstockError | None = None
         with self._lock:
-            for command in commands:
-                try:
+            try:
+                for command in commands:
                     reply = self._carry_out(command)
-                except errors.PenstockError as error:
-                    # A refusal is an answer too: what it was decided on must be durable before anybody hears it.
-                    refusal: errors.PenstockError | None = error
-                    break
-            else:
-                refusal = None
+            except errors.PenstockError as error:
+                refusal = error
             end = self.journal.end
         if refusal is not None:
+            # A refusal is an answer too: what it was decided on must be durable before anybody hears it.
             self.journal.wait(end)
             raise refusal
         return reply, end
@@ -136,7 +134,8 @@ class BrokerService:
         free = self.journal.free_bytes()
         if free - nbytes < self.settings.free_space_mark_bytes:
             raise errors.ResourceLimit(
-                f"the broker's disk has {free >> 20} MiB left and keeps {self.settings.free_space_mark_bytes >> 20} MiB for settling: nothing was stored. "
+                f"the broker's disk has {free >> 20} MiB left and keeps {self.settings.free_space_mark_bytes >> 20} MiB for "
+                "settling: nothing was stored. "
                 "Free some space, or shorten the retention"
             )
         self.journal.reserve(nbytes, RESERVE_TIMEOUT_S)
@@ -187,7 +186,7 @@ class BrokerService:
     def _housekeeping(self) -> None:
         last_retention = 0.0
         while not self._closing.wait(HOUSEKEEPING_S):
-            try:
+            with contextlib.suppress(errors.StorageError):  # the journal has failed: on_failure stops the broker
                 self.submit(c.Tick())
                 self.archive_blocks()
                 if self.journal.end - self._snapshot_at >= self.settings.snapshot_every_bytes:
@@ -195,10 +194,6 @@ class BrokerService:
                 if time.monotonic() - last_retention >= RETENTION_EVERY_S:
                     self.retain()
                     last_retention = time.monotonic()
-            except errors.StorageError:
-                return  # the journal has failed: on_failure stops the broker
-            except Exception:
-                log.exception("housekeeping failed; it is tried again in %g s", HOUSEKEEPING_S)
 
     def archive_blocks(self, limit: int = ARCHIVED_PER_TURN) -> int:
         """Let full blocks without a live row leave memory; return how many did."""
@@ -226,7 +221,7 @@ class BrokerService:
             live = self.state.lowest_live_position()
         total = sum(segment.bytes for segment in segments)
         mark = 0
-        for segment, following in zip(segments, segments[1:], strict=False):
+        for segment, following in itertools.pairwise(segments):
             too_old = age is not None and self._clock().wall - following.first_time_ns // 1000 > age * 1_000_000
             too_much = limit is not None and total > limit
             if not (too_old or too_much) or (live is not None and live < segment.end):
@@ -255,7 +250,8 @@ class BrokerService:
 
 def _retention_took(queue: str, number: int) -> errors.DataLoss:
     return errors.DataLoss(
-        f"messages of {queue!r} around sequence number {number << BLOCK_BITS} are gone: retention removed them. Keep them longer (retention_age_s, "
+        f"messages of {queue!r} around sequence number {number << BLOCK_BITS} are gone: retention removed them. Keep them "
+        "longer (retention_age_s, "
         "retention_bytes)"
     )
 

@@ -13,7 +13,7 @@ from broker_core.engine.leases import Batch, Lease, Stage
 from broker_core.engine.limits import MAX_ERROR_TEXT
 from broker_core.engine.queues import ArchivedBlock, Queue, Subscription
 from broker_core.engine.rowset import RowSet, row_count
-from broker_core.engine.state import BrokerState, StagedPart, StageParts
+from broker_core.engine.state import NEXT_HOLDER, BrokerState, StagedPart, StageParts
 from broker_core.engine.states import RETURN_COUNTS_ATTEMPT, Cause, Outcome, State
 
 _E = TypeVar("_E", bound=e.Event)
@@ -48,7 +48,9 @@ def _acquire(queue: Queue, rows: RowSet, holder: int) -> None:
             subscription.held[number] = subscription.held.get(number, 0) + row_count(part)
 
 
-def _archive(state: BrokerState, queue: Queue, rows: RowSet, source: State, outcome: int, time: int, error: str | None = None) -> None:
+def _archive(
+    state: BrokerState, queue: Queue, rows: RowSet, source: State, outcome: int, time: int, error: str | None = None
+) -> None:
     for number, part in rows.items():
         block = queue.blocks[number]
         queue.move(block, part, source, State.ARCHIVED)
@@ -131,8 +133,8 @@ def _forget_stages(state: BrokerState, stages: list[str]) -> None:
 @_on(e.Acquired)
 def _(state: BrokerState, event: e.Acquired, position: int) -> None:
     _acquire(state.queues[event.queue], event.rows, event.holder)
-    state.next_holder = max(state.next_holder, event.holder + 1)
     if event.lease is not None and event.batch is not None:
+        state.next_holder = event.holder + NEXT_HOLDER
         state.leases[event.lease].remember(Batch(event.batch, event.holder, event.rows))
 
 
@@ -256,7 +258,7 @@ def _(state: BrokerState, event: e.Renewed, position: int) -> None:
 def _(state: BrokerState, event: e.Subscribed, position: int) -> None:
     queue = state.queues[event.queue]
     queue.subscriptions[event.holder] = Subscription(event.holder, epoch=queue.returns.epoch)
-    state.next_holder = max(state.next_holder, event.holder + 1)
+    state.next_link = event.holder + NEXT_HOLDER
 
 
 @_on(e.Looked)

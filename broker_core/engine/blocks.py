@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from broker_core.engine.rowset import BLOCK_BITS, BLOCK_ROWS, clip, row_count
+from broker_core.engine.rowset import BLOCK_BITS, BLOCK_ROWS, row_count
 from broker_core.engine.series import Column, Ints, Rows, Series, Sizes
 from broker_core.engine.states import State
 
@@ -45,7 +45,7 @@ class Pieces(NamedTuple):
     """Where rows of a block lie: parallel arrays, one entry a piece (rows that are neighbours in block and payload)."""
 
     row: npt.NDArray[np.int64]
-    count: npt.NDArray[np.int64]
+    rows: npt.NDArray[np.int64]  # how many
     position: npt.NDArray[np.int64]
     payload_row: npt.NDArray[np.int64]
     time: npt.NDArray[np.int64]
@@ -118,6 +118,8 @@ class Block:
             grown = np.zeros(min(BLOCK_ROWS, max(stop, 2 * len(self.state))), np.uint8)
             grown[:start] = self.state[:start]
             self.state = grown
+            for column in (self.attempts, self.holder, self.returned, self.outcome, self.settled):
+                column.grow(len(grown))
         self.state[start:stop] = state
         self.sizes.fill(start, sizes, stop, len(self.state))
         self.runs.append(start, position, skip, time)
@@ -212,8 +214,10 @@ class Block:
         run = np.unique(np.searchsorted(self.runs.row.array(), live, side="right") - 1)
         return int(self.runs.position.array()[run].min()) << 3
 
-    def rows_between(self, first: int, last: int) -> Rows:
-        return clip(slice(0, self.filled), first - self.base, last - self.base + 1)
+    def rows_between(self, first: int, last: int) -> slice:
+        """The rows with sequence numbers from `first` to `last`, both included."""
+        start = min(max(0, first - self.base), self.filled)
+        return slice(start, max(start, min(self.filled, last - self.base + 1)))
 
     # The persisted form: used by snapshots and by the archive. To change it: raise the version in `packing`, and keep
     # reading the old names.
@@ -225,8 +229,7 @@ class Block:
                 columns[name] = values[: self.filled].copy()
         if self.errors:
             columns["errors"] = {str(row): text for row, text in self.errors.items()}
-        sizes = self.sizes.persisted(self.filled)
-        columns["size"] = self.sizes.uniform if sizes is None else sizes
+        columns["size"] = self.sizes.persisted(self.filled)
         for name in ("row", "position", "skip", "time"):
             base, deltas = getattr(self.runs, name).persisted()
             columns[f"{name}_base"], columns[f"{name}_delta"] = base, deltas
@@ -243,7 +246,9 @@ class Block:
         block.errors = {int(row): text for row, text in columns.get("errors", {}).items()}
         size = columns["size"]
         block.sizes = Sizes(size) if isinstance(size, int) else Sizes(None, size.copy())
-        block.runs = Runs(*(Series(columns[f"{n}_base"], columns[f"{n}_delta"].copy()) for n in ("row", "position", "skip", "time")))
+        block.runs = Runs(
+            *(Series(columns[f"{n}_base"], columns[f"{n}_delta"].copy()) for n in ("row", "position", "skip", "time"))
+        )
         block.counts = [int(n) for n in np.bincount(block.state, minlength=len(State))]
         block._raise_low()
         return block

@@ -28,7 +28,7 @@ from broker_core.engine.limits import (
 from broker_core.engine.packing import pack
 from broker_core.engine.queues import Queue, Subscription
 from broker_core.engine.rowset import RowSet
-from broker_core.engine.state import BrokerState
+from broker_core.engine.state import LINK_HOLDER, BrokerState
 from broker_core.engine.states import ILLEGAL, NEXT_STATE, Cause, State, Verb
 
 
@@ -80,16 +80,22 @@ def check_rows(queue: Queue, rows: RowSet, verb: Verb, holder: int | None = None
         states = block.state[: block.filled][part] if block is not None else np.array([State.ARCHIVED])
         if block is None or len(states) == 0 or (NEXT_STATE[verb][states] == ILLEGAL).any():
             found = ", ".join(State(s).name for s in np.unique(states)) or "nothing"
-            raise errors.IllegalTransition(f"cannot {verb.name.lower()} messages of {queue.name!r}: among them are some that are {found}")
+            raise errors.IllegalTransition(
+                f"cannot {verb.name.lower()} messages of {queue.name!r}: among them are some that are {found}"
+            )
         if holder is not None and not np.all(block.holder.get(part) == holder):
-            raise errors.IllegalTransition(f"the messages of {queue.name!r} are held by somebody else by now; nothing was changed")
+            raise errors.IllegalTransition(
+                f"the messages of {queue.name!r} are held by somebody else by now; nothing was changed"
+            )
 
 
 @on(c.DeclareQueue)
 def _(state: BrokerState, command: c.DeclareQueue, now: c.Now) -> Decision:
     check_name("queue", command.queue)
     if "/" in command.queue:
-        raise errors.InvalidRequest(f"queue {command.queue!r}: '/' separates an exchange from its routing key and cannot be in a name")
+        raise errors.InvalidRequest(
+            f"queue {command.queue!r}: '/' separates an exchange from its routing key and cannot be in a name"
+        )
     if command.type != "fifo":
         raise errors.InvalidRequest(f"type {command.type!r}: this version knows 'fifo'")
     if command.options:
@@ -204,7 +210,7 @@ def _(state: BrokerState, command: c.Subscribe, now: c.Now) -> Decision:
     queue = need_queue(state, command.queue)
     if len(queue.subscriptions) >= MAX_SUBSCRIPTIONS:
         raise errors.ResourceLimit(f"queue {queue.name!r} has {MAX_SUBSCRIPTIONS} subscriptions, which is the limit")
-    return Decision([(e.Subscribed(queue.name, state.next_holder), None)], state.next_holder)
+    return Decision([(e.Subscribed(queue.name, state.next_link), None)], state.next_link)
 
 
 def need_subscription(queue: Queue, holder: int) -> Subscription:
@@ -248,7 +254,7 @@ def _(state: BrokerState, command: c.Release, now: c.Now) -> Decision:
 def _(state: BrokerState, command: c.Unsubscribe, now: c.Now) -> Decision:
     queue = need_queue(state, command.queue)
     subscription = need_subscription(queue, command.holder)
-    rows = RowSet.of((number, _held(queue.blocks[number], {command.holder})) for number in sorted(subscription.held))
+    rows = RowSet.of((number, _held_by(queue.blocks[number], command.holder)) for number in sorted(subscription.held))
     decision = Decision(reply=rows)
     if rows:
         decision.add(e.Returned(queue.name, command.holder, rows, int(command.cause)))
@@ -256,21 +262,20 @@ def _(state: BrokerState, command: c.Unsubscribe, now: c.Now) -> Decision:
     return decision
 
 
-def _held(block: Block, holders: set[int]) -> Any:
-    mine = np.isin(block.holder.get(slice(0, block.filled)), list(holders))
+def _held_by(block: Block, holder: int) -> Any:
+    mine = block.holder.get(slice(0, block.filled)) == np.int64(holder)
     return np.flatnonzero((block.state[: block.filled] == State.ACQUIRED) & mine)
 
 
 @on(c.Recovered)
 def _(state: BrokerState, command: c.Recovered, now: c.Now) -> Decision:
     decision = Decision()
-    durable = [batch.holder for lease in state.leases.values() if (batch := lease.current) is not None]
     lost: dict[str, RowSet] = {}
     for queue in state.queues.values():
         if not queue.counts[State.ACQUIRED]:
             continue
         blocks = (block for _, block in sorted(queue.blocks.items()) if block.counts[State.ACQUIRED])
-        rows = RowSet.of((block.number, _orphans(block, durable)) for block in blocks)
+        rows = RowSet.of((block.number, _held_by_links(block)) for block in blocks)
         if rows:
             lost[queue.name] = rows
     if lost:
@@ -280,9 +285,9 @@ def _(state: BrokerState, command: c.Recovered, now: c.Now) -> Decision:
     return decision
 
 
-def _orphans(block: Block, durable: list[int]) -> Any:
-    held = block.holder.get(slice(0, block.filled))
-    return np.flatnonzero((block.state[: block.filled] == State.ACQUIRED) & ~np.isin(held, durable))
+def _held_by_links(block: Block) -> Any:
+    link = np.asarray(block.holder.get(slice(0, block.filled))) & 1 == LINK_HOLDER
+    return np.flatnonzero((block.state[: block.filled] == State.ACQUIRED) & link)
 
 
 # Housekeeping.

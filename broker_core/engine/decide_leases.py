@@ -1,6 +1,7 @@
-"""What is decided about leases: the protocol of docs/flight-protocol.md and ARCHITECTURE.md, a planner's request in parts.
+"""What is decided about leases: the protocol of docs/flight-protocol.md and ARCHITECTURE.md.
 
-A request of a planner is EnterLease, then FinishBatches and AcquireBatch, or PlanBatches; each checks against the state that the one before left.
+A request of a planner comes in parts: EnterLease, then FinishBatches and AcquireBatch, or PlanBatches; each is decided on the
+state that the one before left.
 """
 
 from __future__ import annotations
@@ -30,8 +31,10 @@ def need_lease(state: BrokerState, name: str) -> Lease:
 def check_epoch(lease: Lease, epoch: int) -> None:
     if epoch != lease.epoch:
         raise errors.Fenced(
-            f"lease {lease.name!r} was taken up by another reader (epoch {lease.epoch}, this one has {epoch}): a newer run of the query, a second "
-            "driver on the same checkpoint, or the other side of a self-join. Two load() calls are two consumers: give each its own "
+            f"lease {lease.name!r} was taken up by another reader (epoch {lease.epoch}, this one has {epoch}): a newer run "
+            "of the query, a second "
+            "driver on the same checkpoint, or the other side of a self-join. Two load() calls are two consumers: give each "
+            "its own "
             "`consumer`, look with mode=browse, or fan out inside foreachBatch"
         )
 
@@ -43,7 +46,10 @@ def _data_loss(lease: Lease, number: int, why: str) -> errors.DataLoss:
     )
 
 
-_GIVEN_BACK = "was given back after a task had read it (leaseTimeout, or `penstock lease release --return`), so its messages may be delivered again"
+_GIVEN_BACK = (
+    "was given back after a task had read it (leaseTimeout, or `penstock lease release --return`), so its messages may be "
+    "delivered again"
+)
 
 
 def _end(lease: Lease, batch: Batch, stage: Stage, now: c.Now, *, exclude: bool = False) -> e.BatchEnded:
@@ -59,12 +65,14 @@ def _(state: BrokerState, command: c.EnterLease, now: c.Now) -> Decision:
         if command.fresh and command.epoch is None:
             return Decision(reply=None)  # made by the first acquisition: an idle query leaves nothing behind
         raise errors.WrongOffset(
-            f"the broker has no lease {command.lease!r}, which the query's checkpoint names: it was deleted, or the data directory is another or was "
+            f"the broker has no lease {command.lease!r}, which the query's checkpoint names: it was deleted, or the data "
+            "directory is another or was "
             "restored. Start the query with a new checkpoint"
         )
     if lease.queue != command.queue:
         raise errors.WrongOffset(
-            f"lease {lease.name!r} belongs to queue {lease.queue!r}, not {command.queue!r}: put `queue` (or `consumer`) back as it was, or "
+            f"lease {lease.name!r} belongs to queue {lease.queue!r}, not {command.queue!r}: put `queue` (or `consumer`) "
+            "back as it was, or "
             "start with a new checkpoint and another `consumer`"
         )
     if command.epoch is not None:
@@ -72,7 +80,8 @@ def _(state: BrokerState, command: c.EnterLease, now: c.Now) -> Decision:
     if lease.run != command.run:
         if not command.fresh:
             raise errors.WrongOffset(
-                f"the checkpoint belongs to an earlier run of lease {lease.name!r}: a query without a checkpoint has begun it again since. "
+                f"the checkpoint belongs to an earlier run of lease {lease.name!r}: a query without a checkpoint has begun "
+                "it again since. "
                 "Start with a new checkpoint"
             )
         return _begin_again(lease, command, now)
@@ -86,8 +95,10 @@ def _begin_again(lease: Lease, command: c.EnterLease, now: c.Now) -> Decision:
     batch = lease.current
     if batch is not None and batch.stage is Stage.READ:
         raise errors.InUse(
-            f"lease {lease.name!r} holds batch {batch.number} ({batch.rows.count} messages), which an earlier run has read and not finished: go on with "
-            f"that run's checkpoint, or end it with `penstock lease release {lease.name} --settle` (its sink has the rows) or `--return` (it has not)"
+            f"lease {lease.name!r} holds batch {batch.number} ({batch.rows.count} messages), which an earlier run has read "
+            "and not finished: go on with "
+            f"that run's checkpoint, or end it with `penstock lease release {lease.name} --settle` (its sink has the rows) "
+            "or `--return` (it has not)"
         )
     decision = Decision(reply=lease.epoch + 1)
     if batch is not None:
@@ -103,12 +114,15 @@ def _(state: BrokerState, command: c.FinishBatches, now: c.Now) -> Decision:
         return Decision(reply=(None, 0, 0))
     if command.finished < lease.finished and command.strict and command.fail_on_data_loss:
         raise errors.DataLoss(
-            f"the checkpoint is older than lease {lease.name!r}: it stands at batch {command.finished}, while batch {lease.finished} is finished. A backup was put "
-            "back? With failOnDataLoss=false the query goes on; what is still remembered is read again, and delivery is at least once"
+            f"the checkpoint is older than lease {lease.name!r}: it stands at batch {command.finished}, while batch "
+            f"{lease.finished} is finished. A backup was put "
+            "back? With failOnDataLoss=false the query goes on; what is still remembered is read again, and delivery is at "
+            "least once"
         )
     if command.finished > lease.last_number:
         raise errors.WrongOffset(
-            f"the checkpoint names batch {command.finished} of lease {lease.name!r}, whose last batch is {lease.last_number}: the broker's data directory "
+            f"the checkpoint names batch {command.finished} of lease {lease.name!r}, whose last batch is "
+            f"{lease.last_number}: the broker's data directory "
             "was restored from an older state. Start with a new checkpoint"
         )
     decision = Decision()
@@ -154,7 +168,9 @@ def _(state: BrokerState, command: c.AcquireBatch, now: c.Now) -> Decision:
     epoch, number = 1, 1
     if lease is None:
         if len(state.leases) >= MAX_LEASES:
-            raise errors.ResourceLimit(f"the broker keeps {MAX_LEASES} leases, which is its limit: delete old ones with `penstock lease delete`")
+            raise errors.ResourceLimit(
+                f"the broker keeps {MAX_LEASES} leases, which is its limit: delete old ones with `penstock lease delete`"
+            )
         decision.add(e.LeaseBegun(command.lease, command.queue, command.run, 1, command.timeout, now.up))
     else:
         epoch, number = lease.epoch, lease.last_number + 1
@@ -168,7 +184,8 @@ def _(state: BrokerState, command: c.PlanBatches, now: c.Now) -> Decision:
     lease = need_lease(state, command.lease)
     if command.batch > lease.last_number:
         raise errors.WrongOffset(
-            f"the checkpoint names batch {command.batch} of lease {lease.name!r}, whose last batch is {lease.last_number}: the broker's data directory "
+            f"the checkpoint names batch {command.batch} of lease {lease.name!r}, whose last batch is {lease.last_number}: "
+            "the broker's data directory "
             "was restored from an older state. Start with a new checkpoint"
         )
     parts = []
@@ -277,7 +294,8 @@ def _(state: BrokerState, command: c.DeleteLease, now: c.Now) -> Decision:
     lease = need_lease(state, command.lease)
     if lease.current is not None:
         raise errors.InUse(
-            f"lease {lease.name!r} holds batch {lease.current.number}: end it first with `penstock lease release {lease.name} --settle|--return`"
+            f"lease {lease.name!r} holds batch {lease.current.number}: end it first with `penstock lease release "
+            f"{lease.name} --settle|--return`"
         )
     return Decision([(e.LeaseDeleted(lease.name), None)])
 

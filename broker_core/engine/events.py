@@ -1,7 +1,7 @@
 """Events are decisions: which rows, which outcome, at what time. They are what the journal holds and `apply` replays.
 
-The record's meta is one JSON object: `k` is the kind, the rest the fields; row sets and arrays have the forms of `_encode`. Payloads
-are not part of it. To change an event: add a field with a default (old journals lack it), or a new kind; never give a field
+The record's meta is one JSON object: `k` is the kind, the rest the fields; row sets and arrays have the forms of `_encode`.
+Payloads are not part of it. To change an event: add a field with a default (old journals lack it), or a new kind; never give a field
 a new meaning.
 """
 
@@ -301,7 +301,8 @@ def decode(meta: bytes) -> Event:
         cls = _KINDS[kind]
     except KeyError:
         raise DamagedJournal(
-            f"the journal holds an event {kind!r} that this Penstock does not know: it was written by a newer version; use that one"
+            f"the journal holds an event {kind!r} that this Penstock does not know: it was written by a newer version; use "
+            "that one"
         ) from None
     values = {name: _decode(value) for name, value in body.items()}
     if values.get("key") is not None:

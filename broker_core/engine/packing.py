@@ -1,8 +1,8 @@
 """Named integers and integer arrays as one byte string: the persisted form of a block's columns.
 
-Layout, version 1: `<u32 length of the header>`, the header as JSON (`{"v": 1, "n": {name: int}, "a": [[name, dtype, count], …]}`)
-padded with spaces to a multiple of 8 bytes, then the arrays, each padded to 8 bytes. To change it: a new version number, and the old one still
-read here.
+Layout, version 1: `<u32 length of the header>`; the header as JSON, `{"v": 1, "n": {name: number}, "a": [[name, dtype, count]]}`,
+padded with spaces to a multiple of 8 bytes; then the arrays, each padded to 8 bytes. To change it: a new version number, and the
+old one still read here.
 """
 
 from __future__ import annotations
@@ -37,7 +37,9 @@ def unpack(data: Any) -> dict[str, Any]:
     (length,) = _LENGTH.unpack_from(view)
     header = json.loads(bytes(view[_LENGTH.size : _LENGTH.size + length]))
     if header["v"] != VERSION:
-        raise DamagedJournal(f"columns of format {header['v']}: this Penstock reads {VERSION}; open them with the version that wrote them")
+        raise DamagedJournal(
+            f"columns of format {header['v']}: this Penstock reads {VERSION}; open them with the version that wrote them"
+        )
     values: dict[str, Any] = dict(header["n"])
     at = _LENGTH.size + length
     for name, dtype, count in header["a"]:

@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from broker_core.engine.blocks import Block
-from broker_core.engine.rowset import BLOCK_BITS, BLOCK_ROWS, RowSet, exclude, row_count
+from broker_core.engine.rowset import BLOCK_BITS, BLOCK_ROWS, RowSet, exclude, head, row_count
 from broker_core.engine.series import Ints, Rows
 from broker_core.engine.states import State
 
@@ -156,7 +156,7 @@ class Queue:
             skipped = without.rows(number) if without else None
             rows = block.available(place - block.base, stop, left + (row_count(skipped) if skipped is not None else 0))
             if skipped is not None:
-                rows = exclude(rows, skipped)[:left]
+                rows = head(exclude(rows, skipped), left)
             count = row_count(rows)
             if room is not None and count:
                 rows, used = _within(block, rows, room, alone=not parts)
@@ -203,5 +203,5 @@ def _within(block: Block, rows: Rows, room: int, *, alone: bool) -> tuple[Rows, 
     else:
         fit = int(np.searchsorted(np.cumsum(sizes, dtype=np.int64), room, side="right"))
     fit = max(fit, 1) if alone else fit
-    kept = slice(rows.start, rows.start + fit) if isinstance(rows, slice) else rows[:fit]
+    kept = head(rows, fit)
     return kept, block.sizes.total(kept, fit)

@@ -39,12 +39,13 @@ def _compress(rows: Rows) -> Ranges | Bitmap:
 
 def _expand(part: Ranges | Bitmap) -> Rows:
     if part.ndim == 1:
-        return np.flatnonzero(np.unpackbits(part, bitorder="little"))
+        return np.flatnonzero(np.unpackbits(part.view(np.uint8), bitorder="little"))
     if len(part) == 1:
         return slice(int(part[0, 0]), int(part[0, 1]))
     lengths = part[:, 1] - part[:, 0]
     offsets = np.repeat(part[:, 0] - np.concatenate([[0], np.cumsum(lengths)[:-1]]), lengths)
-    return np.arange(int(lengths.sum())) + offsets
+    rows: Ints = np.arange(int(lengths.sum())) + offsets
+    return rows
 
 
 def _count(part: Ranges | Bitmap) -> int:
@@ -152,6 +153,8 @@ class RowSet:
 
         Pure: the same set and number always give the same pieces, so that a batch planned twice has the same tasks.
         """
+        if not self.count:
+            return []
         parts = max(1, min(parts, self.count))
         marks = [self.count * i // parts for i in range(parts + 1)]
         blocks = list(self.items())
@@ -164,7 +167,7 @@ class RowSet:
             row = rows.start + index if isinstance(rows, slice) else int(rows[index])
             edges.append((block << BLOCK_BITS) + row)
         lasts = [edge - 1 for edge in edges[1:]] + [self.last]
-        return [(edges[i], lasts[i], marks[i + 1] - marks[i]) for i in range(parts)] if self.count else []
+        return [(edges[i], lasts[i], marks[i + 1] - marks[i]) for i in range(parts)]
 
     def to_json(self) -> dict[str, Any]:
         """Ranges as a flat list of row numbers, a bitmap as base64: a journal that a person can read."""
@@ -203,3 +206,8 @@ def clip(rows: Rows, start: int, stop: int) -> Rows:
 def exclude(rows: Rows, gone: Rows) -> Rows:
     mine = _as_array(rows)
     return mine[np.isin(mine, _as_array(gone), assume_unique=True, invert=True)]
+
+
+def head(rows: Rows, count: int) -> Rows:
+    """The first `count` rows."""
+    return slice(rows.start, min(rows.stop, rows.start + count)) if isinstance(rows, slice) else rows[:count]

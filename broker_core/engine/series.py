@@ -81,6 +81,11 @@ class Column:
         top = int(values[rows].max(initial=0))
         self._room(top + 1, capacity)[rows] += 1
 
+    def grow(self, capacity: int) -> None:
+        """The block has become larger."""
+        if self.values is not None:
+            self._room(0, capacity)
+
     def get(self, rows: Rows) -> Ints | int:
         """The values of the rows, or the plain number 0 when no row ever had another."""
         return 0 if self.values is None else self.values[rows]
@@ -124,6 +129,6 @@ class Sizes:
         sizes = self.get(rows)
         return sizes * count if isinstance(sizes, int) else int(sizes.sum(dtype=np.int64))
 
-    def persisted(self, filled: int) -> Ints | None:
-        values = self._column.values
-        return None if self.uniform is not None or values is None else values[:filled].copy()
+    def persisted(self, filled: int) -> Ints | int:
+        sizes = self.get(slice(0, filled))
+        return sizes if isinstance(sizes, int) else sizes.copy()

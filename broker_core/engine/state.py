@@ -19,6 +19,11 @@ from broker_core.errors import DamagedJournal
 SNAPSHOT_VERSION = 1  # to change the snapshot: raise this, and keep reading the older ones in `restore`
 
 
+# Who holds a row is a number in a column. Even ones are batches of leases and persisted; odd ones are links, which end with the
+# broker, so that theirs may begin anew in every life.
+LEASE_HOLDER, LINK_HOLDER, NEXT_HOLDER = 2, 1, 2
+
+
 @dataclass
 class StagedPart:
     """One journaled batch of a stage."""
@@ -43,13 +48,14 @@ class BrokerState:
     def __init__(self) -> None:
         # persisted
         self.time = 0  # microseconds since 1970: the latest that an event carried; it never runs backwards
-        self.next_holder = 1
+        self.next_holder = LEASE_HOLDER
         self.retained_from = 0  # log position below which payloads are gone
         self.queues: dict[str, Queue] = {}
         self.leases: dict[str, Lease] = {}
         self.stages: dict[str, StageParts] = {}
         self.publish_keys: dict[tuple[str, str], int] = {}
         # derived
+        self.next_link = LINK_HOLDER
         self.staged_bytes = 0
         self.finished_blocks: list[tuple[str, int]] = []  # full, nothing live: to be archived
 
@@ -105,7 +111,9 @@ class BrokerState:
 
         data = json.loads(meta)
         if data["v"] != SNAPSHOT_VERSION:
-            raise DamagedJournal(f"a snapshot of format {data['v']}: this Penstock reads {SNAPSHOT_VERSION}; use the version that wrote it")
+            raise DamagedJournal(
+                f"a snapshot of format {data['v']}: this Penstock reads {SNAPSHOT_VERSION}; use the version that wrote it"
+            )
         state = cls()
         state.time, state.next_holder, state.retained_from = data["time"], data["holder"], data["retained"]
         packed = iter(arrays)

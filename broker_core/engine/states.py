@@ -1,9 +1,9 @@
 """The states of a message and every transition between them: one table, and a missing entry is an error.
 
-    HELD ──due──▶ AVAILABLE ──acquire──▶ ACQUIRED ──settle──▶ ARCHIVED
-                     ▲ ▲  └──purge, expire, replace──────────▶ │
-                     │ └────────return──────┘                   │
-                     └─────────────────redrive──────────────────┘
+HELD ──due──▶ AVAILABLE ──acquire──▶ ACQUIRED ──settle──▶ ARCHIVED
+                 ▲ ▲  └──purge, expire, replace──────────▶ │
+                 │ └────────return──────┘                   │
+                 └─────────────────redrive──────────────────┘
 """
 
 from __future__ import annotations

@@ -1,0 +1,189 @@
+"""Row sets, columns, runs and the return log against what a plain list or set would say."""
+
+from __future__ import annotations
+
+import json
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from broker_core.engine.blocks import Block
+from broker_core.engine.packing import pack, unpack
+from broker_core.engine.queues import RETURN_LOG_ENTRIES, Queue, ReturnLog
+from broker_core.engine.rowset import BLOCK_ROWS, RowSet
+from broker_core.engine.series import Column, Series
+from broker_core.engine.states import State
+
+EDGE = BLOCK_ROWS
+SEQUENCES = st.sets(
+    st.one_of(st.integers(0, 50), st.integers(EDGE - 5, EDGE + 5), st.integers(3 * EDGE, 3 * EDGE + 400)), max_size=120
+)
+FAST = settings(max_examples=150, deadline=None, derandomize=True)
+
+
+def rows_of(sequences: set[int]) -> RowSet:
+    result = RowSet()
+    array = np.array(sorted(sequences), np.int64)
+    for block in np.unique(array >> 16):
+        result = result.plus(RowSet.of([(int(block), array[array >> 16 == block] & 0xFFFF)]))
+    return result
+
+
+@FAST
+@given(SEQUENCES, SEQUENCES, st.integers(0, 4 * EDGE), st.integers(0, 4 * EDGE))
+def test_a_row_set_is_a_set(a: set[int], b: set[int], low: int, high: int) -> None:
+    x, y = rows_of(a), rows_of(b)
+    assert x.sequences().tolist() == sorted(a)
+    assert x.count == len(a)
+    assert x.plus(y).sequences().tolist() == sorted(a | b)
+    assert x.minus(y).sequences().tolist() == sorted(a - b)
+    assert x.between(low, high).sequences().tolist() == sorted(s for s in a if low <= s <= high)
+    assert all(s in x for s in a)
+    assert not any(s in x for s in b - a)
+    if a:
+        assert (x.first, x.last) == (min(a), max(a))
+
+
+@FAST
+@given(SEQUENCES)
+def test_a_row_set_survives_the_journal(a: set[int]) -> None:
+    assert RowSet.from_json(json.loads(json.dumps(rows_of(a).to_json()))) == rows_of(a)
+
+
+@FAST
+@given(SEQUENCES, st.integers(1, 9))
+def test_a_split_covers_every_message_once_in_order_and_evenly(a: set[int], parts: int) -> None:
+    x = rows_of(a)
+    pieces = x.split(parts)
+    assert [s for first, last, _ in pieces for s in x.between(first, last).sequences().tolist()] == sorted(a)
+    assert [x.between(first, last).count for first, last, _ in pieces] == [count for _, _, count in pieces]
+    if a:
+        assert len(pieces) == min(parts, len(a))
+        assert max(p[2] for p in pieces) - min(p[2] for p in pieces) <= 1
+
+
+def test_holes_become_a_bitmap_and_whole_blocks_one_range() -> None:
+    every_second = RowSet.of([(0, np.arange(0, BLOCK_ROWS, 2))])
+    assert isinstance(every_second.to_json()["0"], str)
+    assert len(json.dumps(every_second.to_json())) < BLOCK_ROWS / 5
+    assert RowSet.range(0, 3 * BLOCK_ROWS).to_json() == {str(b): [0, BLOCK_ROWS] for b in range(3)}
+
+
+@FAST
+@given(st.lists(st.integers(-(2**40), 2**40), max_size=60))
+def test_a_series_gives_back_what_was_appended(values: list[int]) -> None:
+    series = Series()
+    for value in values:
+        series.append(value)
+    assert series.array().tolist() == values
+    base, deltas = series.persisted()
+    assert Series(base, deltas).array().tolist() == values
+
+
+def test_a_million_single_runs_cost_few_bytes_each() -> None:
+    block = Block(0)
+    for i in range(BLOCK_ROWS):
+        block.fill(1, State.AVAILABLE, 100, 4096 + 500 * i // 8 * 8, 0, 1_700_000_000_000_000 + 40 * i)
+    held = block.state.nbytes + sum(getattr(block.runs, n)._values.nbytes for n in ("row", "position", "skip", "time"))
+    assert held / BLOCK_ROWS <= 16
+
+
+@FAST
+@given(st.lists(st.tuples(st.integers(0, 99), st.integers(0, 70_000)), max_size=20))
+def test_a_column_is_zero_until_set_and_widens(changes: list[tuple[int, int]]) -> None:
+    column, plain = Column(), [0] * 100
+    assert column.get(slice(0, 100)) == 0
+    for row, value in changes:
+        column.set(slice(row, row + 1), value, 100)
+        plain[row] = value
+    assert np.broadcast_to(column.get(slice(0, 100)), 100).tolist() == plain
+
+
+def test_attempts_count_beyond_one_byte() -> None:
+    column = Column()
+    for _ in range(300):
+        column.increment(slice(2, 4), 8)
+    assert column.get(slice(0, 8)).tolist() == [0, 0, 300, 300, 0, 0, 0, 0]  # type: ignore[union-attr]
+
+
+@FAST
+@given(st.lists(st.integers(0, 30), max_size=40), st.integers(0, 40))
+def test_the_return_log_knows_the_lowest_place_since_an_epoch(places: list[int], since: int) -> None:
+    log = ReturnLog()
+    for place in places:
+        log.add(place)
+    assert log.lowest_since(since) == min(places[since:], default=None)
+
+
+def test_the_return_log_is_bounded_and_errs_only_backwards() -> None:
+    log = ReturnLog()
+    for place in range(3 * RETURN_LOG_ENTRIES):
+        log.add(place)
+    assert len(log._places) <= RETURN_LOG_ENTRIES
+    for epoch in range(0, 3 * RETURN_LOG_ENTRIES, 97):
+        assert log.lowest_since(epoch) <= epoch  # type: ignore[operator]  # the place of the return after `epoch` is `epoch`
+
+
+@FAST
+@given(
+    st.lists(st.tuples(st.integers(1, 40), st.integers(0, 5)), min_size=1, max_size=12), st.sets(st.integers(0, 400), max_size=60)
+)
+def test_pieces_lead_every_row_to_its_payload(batches: list[tuple[int, int]], wanted: set[int]) -> None:
+    queue = Queue("q", "fifo", {})
+    truth = []
+    for i, (count, skip) in enumerate(batches):
+        queue.append(count, State.AVAILABLE, 1, 800 * (i + 1), 1000 + i, skip)
+        truth += [(800 * (i + 1), skip + k, 1000 + i) for k in range(count)]
+    block = queue.blocks[0]
+    rows = np.array(sorted(w for w in wanted if w < block.filled), np.int64)
+    for chosen in (rows, slice(0, block.filled), slice(block.filled // 3, block.filled // 2)):
+        pieces = block.pieces(chosen)
+        found = [
+            (int(p), int(r) + k, int(t))
+            for p, r, n, t in zip(pieces.position, pieces.payload_row, pieces.rows, pieces.time, strict=True)
+            for k in range(int(n))
+        ]
+        numbers = range(chosen.start, chosen.stop) if isinstance(chosen, slice) else chosen.tolist()
+        assert found == [truth[n] for n in numbers]
+
+
+def test_a_batch_that_crosses_blocks_keeps_its_payload_rows() -> None:
+    queue = Queue("q", "fifo", {})
+    queue.append(BLOCK_ROWS - 10, State.AVAILABLE, 1, 8, 1)
+    queue.append(BLOCK_ROWS + 30, State.AVAILABLE, 1, 16, 2)
+    first, second, third = (queue.blocks[i].pieces(slice(0, queue.blocks[i].filled)) for i in range(3))
+    assert (first.payload_row[-1], first.rows[-1]) == (0, 10)
+    assert (second.payload_row[0], second.rows[0], second.position[0]) == (10, BLOCK_ROWS, 16)
+    assert (third.payload_row[0], third.rows[0]) == (BLOCK_ROWS + 10, 20)
+
+
+@pytest.mark.parametrize(
+    ("limit", "expected"),
+    [(25, [0, 1]), (30, [0, 1, 2]), (9, [0]), (0, [0]), (10_000, list(range(6)))],
+)
+def test_bytes_are_exact_and_one_larger_message_travels_alone(limit: int, expected: list[int]) -> None:
+    queue = Queue("q", "fifo", {})
+    queue.append(3, State.AVAILABLE, 10, 8, 1)
+    queue.append(3, State.AVAILABLE, np.array([1000, 1, 2]), 16, 2)
+    assert queue.find(0, messages=99, max_bytes=limit).sequences().tolist() == expected
+
+
+def test_a_message_larger_than_the_limit_waits_for_its_own_turn() -> None:
+    queue = Queue("q", "fifo", {})
+    queue.append(3, State.AVAILABLE, np.array([5, 1000, 5]), 16, 2)
+    assert queue.find(0, messages=99, max_bytes=100).sequences().tolist() == [0]
+    assert queue.find(1, messages=99, max_bytes=100).sequences().tolist() == [1]
+
+
+@FAST
+@given(
+    st.dictionaries(
+        st.sampled_from("abcd"), st.one_of(st.integers(0, 2**50), st.lists(st.integers(0, 255), max_size=9)), max_size=4
+    )
+)
+def test_packed_columns_come_back(values: dict[str, object]) -> None:
+    packed = {k: np.array(v, np.uint8) if isinstance(v, list) else v for k, v in values.items()}
+    result = unpack(pack(packed))
+    assert {k: v.tolist() if isinstance(v, np.ndarray) else v for k, v in result.items()} == values
