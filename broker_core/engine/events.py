@@ -1,8 +1,8 @@
 """Events are decisions: which rows, which outcome, at what time. They are what the journal holds and `apply` replays.
 
 The record's meta is one JSON object: `k` is the kind, the rest the fields; row sets and arrays have the forms of `_encode`.
-Payloads are not part of it. To change an event: add a field with a default (old journals lack it), or a new kind; never give a field
-a new meaning.
+Payloads are not part of it. To change an event: add a field with a default (old journals lack it), or a new kind; never give a
+field a new meaning.
 """
 
 from __future__ import annotations
