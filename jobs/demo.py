@@ -23,6 +23,7 @@ from pyspark.sql import functions as F
 from rich.console import Console
 
 import connector
+from broker_core.client import Client
 from broker_core.process import Broker
 from jobs import flights
 from jobs.session import session
@@ -30,8 +31,6 @@ from jobs.session import session
 QUEUE = "flights"
 #: Batches, so that there is a middle to be killed in.
 BATCHES = 9
-#: Seconds into a batch at which the knife falls.
-INTO_A_BATCH_S = 0.3
 #: The mark of a folder that this demo made, and may remove.
 MARK = "made-by-penstock-demo"
 
@@ -41,7 +40,7 @@ class Told:
 
     def __init__(self) -> None:
         # A copy of stdout, made before Spark's noise is sent elsewhere.
-        self._console = Console(file=os.fdopen(os.dup(1), "w", buffering=1), highlight=False)
+        self._console = Console(file=os.fdopen(os.dup(1), "w", buffering=1), highlight=False, soft_wrap=True)
         self._started = time.monotonic()
         self._step = 0
 
@@ -154,7 +153,8 @@ def run(work: Path, day: str, limit: int | None, told: Told) -> bool:
 
 
 def send(spark: SparkSession, broker: Broker, source: pa.Table, told: Told) -> DataFrame:
-    sent = flights.messages(spark, source).cache()
+    # A few tasks, in the order of the calendar: thirty-four would only add what a task costs.
+    sent = flights.messages(spark, source).coalesce(4).cache()
     sent.count()
     broker.declare(QUEUE)
     started = time.monotonic()
@@ -170,14 +170,16 @@ def ingest(broker: Broker, work: Path, total: int, told: Told) -> None:
     job = Ingest(broker, work, batch, told)
     try:
         if job.wait_for(2):
-            time.sleep(INTO_A_BATCH_S)
-            told.kill(f"the Spark driver and its JVM (process group {job.process.pid}), in the middle of a batch")
+            held = await_middle(broker)
+            told.kill(
+                f"the Spark driver and its JVM (process group {job.process.pid}), with {held:,} messages read and not settled"
+            )
         job.kill()
         told.fact("the same command again; it goes on from its checkpoint")
         job = Ingest(broker, work, batch, told)
         if job.wait_for(2):
-            time.sleep(INTO_A_BATCH_S)
-            told.kill(f"the broker (process {broker.pid}), in the middle of a batch")
+            held = await_middle(broker)
+            told.kill(f"the broker (process {broker.pid}), with {held:,} messages read and not settled")
             broker.kill()
             started = time.monotonic()
             broker.start()
@@ -189,6 +191,18 @@ def ingest(broker: Broker, work: Path, total: int, told: Told) -> None:
             job = Ingest(broker, work, batch, told)
     finally:
         job.kill()
+
+
+def await_middle(broker: Broker, limit_s: float = 60) -> int:
+    """Return once Spark's tasks read a batch: from there to its settlement is the middle. How many messages it has."""
+    deadline = time.monotonic() + limit_s
+    with Client(broker.url) as client:
+        while time.monotonic() < deadline:
+            for lease in client.call("lease.list")["leases"]:
+                if lease["stage"] == "read":
+                    return int(lease["messages"])
+            time.sleep(0.01)
+    raise SystemExit("Spark reads nothing")
 
 
 def compare(sent: DataFrame, got: DataFrame, told: Told) -> bool:

@@ -1,0 +1,111 @@
+"""Pieces of ./dev that can be tried without installing anything."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+from pathlib import Path
+
+import pytest
+
+
+def dev(repository: Path, *arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        ["bash", str(repository / "dev"), *arguments],
+        capture_output=True,
+        text=True,
+        stdin=subprocess.DEVNULL,
+        env={**os.environ, **environment},
+        timeout=60,
+        check=False,
+    )
+
+
+def functions(repository: Path, program: str, **environment: str) -> subprocess.CompletedProcess[str]:
+    """Run a bash program with the functions of ./dev, whose last line alone does something."""
+    text = (repository / "dev").read_text().replace('\nmain "$@"\n', "\n")
+    return subprocess.run(
+        ["bash", "-c", text + program, str(repository / "dev")],
+        capture_output=True,
+        text=True,
+        env={**os.environ, **environment},
+        timeout=60,
+        check=False,
+    )
+
+
+@pytest.mark.parametrize("word", ["help", "-h", "--help"])
+def test_help_names_every_command(repository: Path, word: str) -> None:
+    done = dev(repository, word)
+    assert done.returncode == 0
+    for command in ("setup", "demo", "test", "lint", "bench"):
+        assert f"\n  {command} " in done.stdout
+
+
+def test_an_unknown_command_is_refused(repository: Path) -> None:
+    done = dev(repository, "dance")
+    assert done.returncode == 2
+    assert "dance is not a command" in done.stderr
+    assert dev(repository).returncode == 2
+
+
+def java(folder: Path, version: str) -> Path:
+    binary = folder / "bin" / "java"
+    binary.parent.mkdir(parents=True)
+    binary.write_text(f"#!/bin/sh\necho 'openjdk version \"{version}\" 2025-04-15' >&2\necho '    java.home = {folder}' >&2\n")
+    binary.chmod(0o755)
+    return binary
+
+
+@pytest.mark.parametrize(
+    ("version", "usable"), [("17.0.15", True), ("21", True), ("25.0.1", True), ("11.0.2", False), ("1.8.0_402", False)]
+)
+def test_java_is_new_enough_or_passed_over(repository: Path, tmp_path: Path, version: str, usable: bool) -> None:
+    binary = java(tmp_path / "jdk", version)
+    done = functions(repository, f'usable_java "{binary}"')
+    assert (done.returncode == 0, done.stdout.strip()) == (usable, str(tmp_path / "jdk") if usable else "")
+
+
+def test_java_home_comes_before_the_path(repository: Path, tmp_path: Path) -> None:
+    java(tmp_path / "home", "21.0.1")
+    java(tmp_path / "path", "17.0.1")
+    path = f"{tmp_path / 'path' / 'bin'}{os.pathsep}{os.environ['PATH']}"
+    assert functions(repository, "find_java", JAVA_HOME=str(tmp_path / "home"), PATH=path).stdout.strip() == str(
+        tmp_path / "home"
+    )
+    # One that is too old is passed over, not used.
+    java(tmp_path / "old", "11.0.1")
+    assert functions(repository, "find_java", JAVA_HOME=str(tmp_path / "old"), PATH=path).stdout.strip() == str(tmp_path / "path")
+
+
+def test_without_java_and_without_a_package_manager_it_says_how(repository: Path) -> None:
+    done = functions(repository, "find_java() { return 1; }; id() { echo 1000; }; ensure_java")
+    assert done.returncode == 1
+    assert "apt-get install openjdk-17-jre-headless" in done.stderr
+    assert "brew install openjdk@17" in done.stderr
+
+
+def test_the_stamp_follows_the_contents_and_the_names(repository: Path, tmp_path: Path) -> None:
+    def stamp() -> str:
+        program = f'VENV="$ROOT/.venv"; ROOT="{tmp_path}"; hash_of a b'
+        return functions(repository, program).stdout.strip()
+
+    (tmp_path / "a").write_text("1")
+    (tmp_path / "b").mkdir()
+    first = stamp()
+    assert len(first) == 64
+    assert stamp() == first
+    (tmp_path / "b" / "c.py").write_text("x")
+    second = stamp()
+    assert second != first
+    (tmp_path / "b" / "c.pyc").write_text("compiled")
+    assert stamp() == second
+    (tmp_path / "b" / "c.py").rename(tmp_path / "b" / "d.py")
+    assert stamp() != second
+
+
+def test_ci_calls_dev_test(repository: Path) -> None:
+    text = (repository / ".ci" / "run").read_text()
+    assert 'dev" test </dev/null' in text
+    assert os.access(repository / ".ci" / "run", os.X_OK)
+    assert os.access(repository / "dev", os.X_OK)

@@ -1,0 +1,179 @@
+"""The jobs as processes with a Spark of their own, as a user runs them, against a real broker."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pyarrow.parquet as pq
+import pytest
+
+from broker_core.client import Client
+from broker_core.process import Broker
+
+from .conftest import enqueue
+
+pytestmark = pytest.mark.spark
+
+Job = Callable[..., "subprocess.Popen[str]"]
+
+
+@pytest.fixture
+def job(tmp_path: Path) -> Job:
+    def start(module: str, *arguments: str) -> subprocess.Popen[str]:
+        return subprocess.Popen(
+            [sys.executable, "-m", module, *arguments],
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            stdin=subprocess.DEVNULL,
+            text=True,
+            cwd=tmp_path,
+        )
+
+    return start
+
+
+def finished(process: subprocess.Popen[str], limit_s: float = 200) -> tuple[int, str, str]:
+    out, err = process.communicate(timeout=limit_s)
+    return process.returncode, out, err
+
+
+def bodies(table: Path) -> list[str]:
+    """The bodies in a Delta or Parquet table, read without Spark: the files of the latest version."""
+    files = {path.name: path for path in table.glob("*.parquet")}
+    log = sorted((table / "_delta_log").glob("*.json"))
+    if log:
+        live: set[str] = set()
+        for version in log:
+            for action in map(json.loads, version.read_text().splitlines()):
+                live |= {action["add"]["path"]} if "add" in action else set()
+                live -= {action["remove"]["path"]} if "remove" in action else set()
+        files = {name: files[name] for name in live}
+    return sorted(body.decode() for path in files.values() for body in pq.read_table(path)["body"].to_pylist())
+
+
+def ingest(broker: Broker, folder: Path, *more: str) -> list[str]:
+    where = ["--table", str(folder / "table"), "--checkpoint", str(folder / "checkpoint")]
+    return ["--url", broker.url, "--queue", "orders", *where, *more]
+
+
+def test_ingest_then_replay_into_a_table_and_a_queue(job: Job, broker: Broker, client: Client, tmp_path: Path) -> None:
+    sent = [f"order {number:04}" for number in range(1000)]
+    enqueue(client, "orders", *[text.encode() for text in sent])
+
+    code, out, err = finished(
+        job("jobs.ingest", *ingest(broker, tmp_path, "--available-now", "--option", "maxMessagesPerTrigger=400"))
+    )
+    assert code == 0, err
+    assert bodies(tmp_path / "table") == sent
+    assert [line.split("  ")[1].split(" messages")[0] for line in out.splitlines()] == [
+        "batch 0: 400",
+        "batch 1: 400",
+        "batch 2: 200",
+        "done: 1,000",
+    ]
+    stat = client.call("queue.stat", queue="orders")
+    assert (stat["available"], stat["acquired"], stat["archived"]) == (0, 0, 1000)
+
+    first_hundred = [
+        "--url",
+        broker.url,
+        "--queue",
+        "orders",
+        "--from-sequence",
+        "0",
+        "--to-sequence",
+        "99",
+        "--outcome",
+        "accepted",
+    ]
+    code, out, err = finished(job("jobs.replay", *first_hundred, "--to", str(tmp_path / "again"), "--format", "parquet"))
+    assert code == 0, err
+    assert "done: 100 messages" in out
+    assert bodies(tmp_path / "again") == sent[:100]
+
+    client.call("queue.declare", queue="again")
+    into_queue = [
+        "--url",
+        broker.url,
+        "--queue",
+        "orders",
+        "--where",
+        "sequenceNumber % 2 = 0",
+        "--to-queue",
+        "again",
+        "--once-as",
+        "evens",
+    ]
+    for _ in range(2):  # the second run sends nothing
+        code, out, err = finished(job("jobs.replay", *into_queue))
+        assert code == 0, err
+    assert client.call("queue.stat", queue="again")["enqueued"] == 500
+    (batch, *_) = client.get(op="browse", queue="again", states=["available"], columns=["body"])
+    assert batch["body"].to_pylist()[:2] == [b"order 0000", b"order 0002"]
+    assert client.call("queue.stat", queue="orders")["archived"] == 1000
+
+
+def test_a_running_ingest_follows_the_queue_and_stops_on_sigterm(
+    job: Job, broker: Broker, client: Client, tmp_path: Path
+) -> None:
+    enqueue(client, "orders", b"one")
+    process = job("jobs.ingest", *ingest(broker, tmp_path, "--interval", "0.2", "--consumer", "orders-to-delta"))
+    assert process.stdout is not None
+    assert "batch 0: 1 messages" in process.stdout.readline()
+    enqueue(client, "orders", b"two", b"three")
+    assert "2 messages" in process.stdout.readline()
+    assert [lease["lease"] for lease in client.call("lease.list")["leases"]] == ["orders-to-delta"]
+    process.send_signal(signal.SIGTERM)
+    code, out, err = finished(process)
+    assert code == 0, err
+    assert "done: 3 messages" in out
+    assert bodies(tmp_path / "table") == ["one", "three", "two"]
+
+
+def test_what_is_refused_is_one_sentence(job: Job, broker: Broker, tmp_path: Path) -> None:
+    processes = {
+        "there is no queue 'orders'": job("jobs.ingest", *ingest(broker, tmp_path, "--available-now")),
+        "there is no queue 'gone'": job("jobs.replay", "--url", broker.url, "--queue", "gone", "--to", str(tmp_path / "x")),
+    }
+    for said, process in processes.items():
+        code, _, err = finished(process)
+        assert code == 1, err
+        lines = [line for line in err.splitlines() if line.startswith("error: ")]
+        assert len(lines) == 1, err
+        assert said in lines[0]
+        assert "Traceback" not in err
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(600)
+def test_the_demo_on_a_few_days(job: Job, tmp_path: Path) -> None:
+    process = job("jobs.demo", "--work", str(tmp_path / "demo"), "--flights", "30000", "--day", "2013-01-07")
+    code, out, err = finished(process, 500)
+    assert code == 0, out + err
+    assert out.count("kill -9") == 2
+    assert "✓ 30,000 rows, 30,000 different messages, none missing, none twice" in out
+    assert "933 messages, sequence numbers" in out
+    # What it says to try next.
+    with Broker(tmp_path / "demo" / "broker") as broker:
+        environment = {**os.environ, "PENSTOCK_URL": broker.url}
+        for command in ("queue stat flights", "queue peek flights --states archived", "lease list"):
+            assert command in out
+            subprocess.run([sys.executable, "-m", "broker_core", *command.split()], env=environment, check=True, timeout=60)
+
+
+def test_the_demo_spares_a_folder_that_is_not_its_own(job: Job, tmp_path: Path) -> None:
+    (tmp_path / "mine").mkdir()
+    (tmp_path / "mine" / "letter").write_text("dear")
+    started = time.monotonic()
+    code, _, err = finished(job("jobs.demo", "--work", str(tmp_path / "mine")))
+    assert code == 1
+    assert "is not empty" in err
+    assert (tmp_path / "mine" / "letter").exists()
+    assert time.monotonic() - started < 60

@@ -1,0 +1,114 @@
+"""The wheel, its metadata, and the files of the repository that say the same thing twice."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+import zipfile
+from email.parser import Parser
+from pathlib import Path
+
+import pytest
+
+import broker_core
+
+
+@pytest.fixture(scope="session")
+def wheel(repository: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("wheel")
+    command = [sys.executable, "-m", "pip", "wheel", "--quiet", "--no-deps", "--no-build-isolation", "--wheel-dir", str(folder)]
+    subprocess.run([*command, str(repository)], check=True, stdin=subprocess.DEVNULL)
+    (built,) = folder.glob("penstock-*-py3-none-any.whl")
+    return built
+
+
+def test_it_holds_every_module_and_nothing_else(wheel: Path, repository: Path) -> None:
+    names = {name for name in zipfile.ZipFile(wheel).namelist() if ".dist-info/" not in name}
+    modules = {
+        str(path.relative_to(repository))
+        for package in ("broker_core", "connector", "jobs")
+        for path in (repository / package).rglob("*.py")
+    }
+    # The one file that moves: Spark looks for it at the top.
+    assert names == modules - {"connector/_discovery.py"} | {"pyspark_penstock.py"}
+
+
+def test_spark_s_entry_is_the_connector_s_discovery(wheel: Path, repository: Path) -> None:
+    assert zipfile.ZipFile(wheel).read("pyspark_penstock.py") == (repository / "connector" / "_discovery.py").read_bytes()
+
+
+def metadata(wheel: Path, name: str) -> str:
+    archive = zipfile.ZipFile(wheel)
+    (path,) = (entry for entry in archive.namelist() if entry.endswith(f".dist-info/{name}"))
+    return archive.read(path).decode()
+
+
+def test_without_extras_it_needs_only_pyarrow(wheel: Path) -> None:
+    message = Parser().parsestr(metadata(wheel, "METADATA"))
+    needed = [line for line in message.get_all("Requires-Dist", []) if "extra ==" not in line]
+    assert [re.match(r"[\w-]+", line)[0] for line in needed] == ["pyarrow"]  # type: ignore[index]
+    assert set(message.get_all("Provides-Extra", [])) == {"broker", "spark", "amqp", "dev"}
+    assert message["License-Expression"] == "Apache-2.0"
+    assert message["Version"] == broker_core.__version__
+
+
+def test_the_command_line_is_installed(wheel: Path) -> None:
+    assert "penstock = broker_core.cli:main" in metadata(wheel, "entry_points.txt")
+
+
+def test_an_executor_needs_neither_numpy_nor_rich_nor_pyspark_for_the_client() -> None:
+    program = (
+        "import sys\n"
+        "for name in ('numpy', 'pandas', 'rich', 'pyspark'): sys.modules[name] = None\n"
+        "import broker_core, broker_core.client, broker_core.message, broker_core.errors\n"
+    )
+    subprocess.run([sys.executable, "-c", program], check=True)
+
+
+def test_spark_s_entry_imports_no_pyarrow() -> None:
+    program = "import sys; sys.modules['pyarrow'] = None; import pyspark_penstock; print(pyspark_penstock.DefaultSource.name())"
+    done = subprocess.run([sys.executable, "-c", program], check=True, capture_output=True, text=True)
+    assert done.stdout == "amqp\n"
+
+
+@pytest.mark.skipif(not os.environ.get("PENSTOCK_TEST_WHEEL"), reason="only ./dev test promises it")
+def test_what_is_tested_is_the_wheel(repository: Path) -> None:
+    assert "site-packages" in broker_core.__file__
+    child = [sys.executable, "-c", "import broker_core; print(broker_core.__file__)"]
+    done = subprocess.run(child, check=True, capture_output=True, text=True, cwd=repository)
+    assert "site-packages" in done.stdout
+
+
+def test_the_spark_conf_is_what_the_jobs_set(repository: Path) -> None:
+    from jobs.session import DELTA, RECOMMENDED
+
+    lines = (repository / "conf" / "spark.conf").read_text().splitlines()
+    pairs = dict(line.split(maxsplit=1) for line in lines if line and not line.startswith("#"))
+    assert pairs == {**DELTA, **RECOMMENDED}
+
+
+def test_the_checkpoint_manager_is_in_this_spark() -> None:
+    import pyspark
+
+    from jobs.session import CHECKPOINT_MANAGER, RECOMMENDED
+
+    (jar,) = (Path(pyspark.__file__).parent / "jars").glob("spark-sql_2.13-*.jar")
+    assert RECOMMENDED[CHECKPOINT_MANAGER].replace(".", "/") + ".class" in zipfile.ZipFile(jar).namelist()
+
+
+def test_no_file_names_a_place_of_one_machine(repository: Path) -> None:
+    """Paths of somebody's machine, and hosts of package registries, have no place in a repository."""
+    listed = subprocess.run(["git", "ls-files", "-z"], cwd=repository, capture_output=True, check=False)
+    if listed.returncode:
+        pytest.skip("not a git checkout")
+    wrong = re.compile(rb"/(root|home|Users)/\w|/work/(main|shared)|repo1?\.maven|(?<!files\.)pypi\.org|pythonhosted|/opt/wheels")
+    found = []
+    for name in listed.stdout.decode().rstrip("\0").split("\0"):
+        path = repository / name
+        if path == Path(__file__) or name == "tests/tools/test_packaging.py" or not path.is_file():
+            continue
+        if match := wrong.search(path.read_bytes()):
+            found.append(f"{name}: {match[0].decode()}")
+    assert found == []
