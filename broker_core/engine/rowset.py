@@ -1,14 +1,15 @@
 """Row sets: which messages of one queue an event, a reply or a lease batch speaks of.
 
 Per block of 64 Ki sequence numbers either ranges or a bitmap, whichever is smaller: holes, selectors and priorities make
-ranges explode, and whole blocks make bitmaps a waste.
+ranges explode, and whole blocks make bitmaps a waste. A bitmap covers the rows from its first to its last, so that what a
+thousand scattered messages cost does not depend on where in the block they lie.
 """
 
 from __future__ import annotations
 
 import base64
 from collections.abc import Iterable, Iterator
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -17,11 +18,15 @@ from broker_core.engine.series import Rows
 
 BLOCK_BITS = 16
 BLOCK_ROWS = 1 << BLOCK_BITS  # rows a block; a persisted constant: sequence → (block, row) depends on it
-_RANGE_BYTES = 4  # a range costs two 16-bit numbers, a bitmap one bit a row up to the last
+_RANGE_BYTES = 4  # a range costs two 16-bit numbers, a bitmap one bit a row from the first to the last
 
 Ranges = npt.NDArray[np.int32]  # [[start, stop), …] of rows
-Bitmap = npt.NDArray[np.uint8]  # packed, one bit a row
 Ints = npt.NDArray[Any]
+
+
+class Bitmap(NamedTuple):
+    start: int  # the row of the first bit
+    bits: npt.NDArray[np.uint8]  # packed, one bit a row
 
 
 def _compress(rows: Rows) -> Ranges | Bitmap:
@@ -30,16 +35,19 @@ def _compress(rows: Rows) -> Ranges | Bitmap:
     breaks = np.flatnonzero(np.diff(rows) != 1)
     starts = rows[np.concatenate([[0], breaks + 1])]
     stops = rows[np.concatenate([breaks, [len(rows) - 1]])] + 1
-    if len(starts) * _RANGE_BYTES <= (int(rows[-1]) >> 3) + 1:
+    start = int(rows[0])
+    width = int(rows[-1]) - start + 1
+    if len(starts) * _RANGE_BYTES <= -(-width // 8):
         return np.stack([starts, stops], axis=1).astype(np.int32)
-    mask = np.zeros(int(rows[-1]) + 1, np.uint8)
-    mask[rows] = 1
-    return np.packbits(mask, bitorder="little")
+    mask = np.zeros(width, np.uint8)
+    mask[rows - start] = 1
+    return Bitmap(start, np.packbits(mask, bitorder="little"))
 
 
 def _expand(part: Ranges | Bitmap) -> Rows:
-    if part.ndim == 1:
-        return np.flatnonzero(np.unpackbits(part.view(np.uint8), bitorder="little"))
+    if isinstance(part, Bitmap):
+        bits: Ints = np.flatnonzero(np.unpackbits(part.bits, bitorder="little")) + part.start
+        return bits
     if len(part) == 1:
         return slice(int(part[0, 0]), int(part[0, 1]))
     lengths = part[:, 1] - part[:, 0]
@@ -49,8 +57,8 @@ def _expand(part: Ranges | Bitmap) -> Rows:
 
 
 def _count(part: Ranges | Bitmap) -> int:
-    if part.ndim == 1:
-        return int(np.bitwise_count(part).sum(dtype=np.int64))
+    if isinstance(part, Bitmap):
+        return int(np.bitwise_count(part.bits).sum(dtype=np.int64))
     return int((part[:, 1] - part[:, 0]).sum(dtype=np.int64))
 
 
@@ -170,9 +178,9 @@ class RowSet:
         return [(edges[i], lasts[i], marks[i + 1] - marks[i]) for i in range(parts)]
 
     def to_json(self) -> dict[str, Any]:
-        """Ranges as a flat list of row numbers, a bitmap as base64: a journal that a person can read."""
+        """Ranges as a flat list of row numbers, a bitmap as `start:base64`: a journal that a person can read."""
         return {
-            str(block): base64.b64encode(part.tobytes()).decode() if part.ndim == 1 else part.reshape(-1).tolist()
+            str(block): _text(part) if isinstance(part, Bitmap) else part.reshape(-1).tolist()
             for block, part in self._parts.items()
         }
 
@@ -181,10 +189,15 @@ class RowSet:
         parts: dict[int, Ranges | Bitmap] = {}
         for block, part in data.items():
             if isinstance(part, str):
-                parts[int(block)] = np.frombuffer(base64.b64decode(part), np.uint8)
+                start, _, bits = part.partition(":")
+                parts[int(block)] = Bitmap(int(start), np.frombuffer(base64.b64decode(bits), np.uint8))
             else:
                 parts[int(block)] = np.array(part, np.int32).reshape(-1, 2)
         return cls(parts)
+
+
+def _text(part: Bitmap) -> str:
+    return f"{part.start}:{base64.b64encode(part.bits.tobytes()).decode()}"
 
 
 def _as_array(rows: Rows) -> Ints:
