@@ -53,7 +53,7 @@ def _united(units: Mapping[str, int], least: int) -> Callable[[str], int]:
     def parse(text: str) -> int:
         match = re.fullmatch(r"([0-9]+)\s*([a-z]*)", text.strip().lower())
         # `64m`, `64mb` and `64 MiB` are the same, as in Spark's own settings.
-        unit = re.sub(r"(?<=[kmgt])i?b$", "", match[2]) if match else ""
+        unit = re.sub(r"(?<=[kmgt])i?b$", "", match[2]) if match and units is _SIZES else match[2] if match else ""
         if match is None or unit not in units:
             raise ValueError
         value = int(match[1]) * units[unit]

@@ -1,8 +1,8 @@
 """The stream reader: Spark's planning calls, translated into the lease's.
 
 What Spark really does with them (PySpark 4.2): `commit` comes only after the next batch was planned, never on an idle stream and
-never for the last batch of `availableNow`; `stop` is not called. `latestOffset(start)` is the only dependable sign that everything
-up to `start` is finished, so it settles, and `commit` is the same idempotent call.
+never for the last batch of `availableNow`; `stop` is not called. `latestOffset(start)` is the only sign that all that came
+before it is finished: so it settles, and `commit` is the same idempotent call.
 """
 
 from __future__ import annotations

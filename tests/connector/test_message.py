@@ -1,0 +1,258 @@
+"""Messages in columns: what is packed is unpacked, sizes are what a person would count, and nothing wrong gets in."""
+
+from __future__ import annotations
+
+from datetime import datetime, timezone
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from pyspark import cloudpickle
+
+from broker_core import message
+from broker_core.errors import InvalidRequest
+
+TEXT = st.text(max_size=6)
+TIME = st.integers(0, 2**50)
+VALUES: dict[str, st.SearchStrategy[Any]] = {
+    **dict.fromkeys(message.MESSAGE_COLUMNS, TEXT),
+    "priority": st.integers(0, 255),
+    "durable": st.booleans(),
+    "creationTime": TIME,
+    "absoluteExpiryTime": TIME,
+    "deliveryTime": TIME,
+    "groupSequence": st.integers(-1, 2**32 - 1),
+    "ttl": st.integers(0, 2**32 - 1),
+    "properties": st.lists(st.tuples(TEXT, st.none() | TEXT), max_size=3, unique_by=lambda pair: pair[0]),
+    "annotations": st.lists(st.tuples(TEXT, TEXT), max_size=2, unique_by=lambda pair: pair[0]),
+}
+BERLIN = pa.timestamp("ms", tz="Europe/Berlin")
+COUNTS = pa.map_(pa.string(), pa.int64())
+OPTIONAL = [name for name in message.MESSAGE_COLUMNS if name not in ("body", "message")]
+
+
+@st.composite
+def batches(draw: st.DrawFn) -> pa.RecordBatch:
+    rows = draw(st.integers(1, 12))
+    names = draw(st.lists(st.sampled_from(OPTIONAL), unique=True, max_size=6))
+    columns = {"body": pa.array(draw(st.lists(st.binary(max_size=8), min_size=rows, max_size=rows)), pa.binary())}
+    for name in names:
+        values = draw(st.lists(st.none() | VALUES[name], min_size=rows, max_size=rows))
+        columns[name] = pa.array(values, message.MESSAGE_COLUMNS[name])
+    batch = pa.record_batch(columns)
+    first = draw(st.integers(0, rows - 1))
+    return batch.slice(first, draw(st.integers(1, rows - first)))
+
+
+def stored_bytes(row: dict[str, Any]) -> int:
+    properties = row.get("properties") or []
+    return len(row["body"]) + sum(len(key.encode()) + len((value or "").encode()) for key, value in properties)
+
+
+@given(batches())
+def test_what_is_packed_is_unpacked(batch: pa.RecordBatch) -> None:
+    mask, buffer = message.pack(message.validate(batch))
+    back = message.unpack(mask, buffer)
+    back.validate(full=True)
+    kept = [name for name in batch.schema.names if batch.column(name).null_count < batch.num_rows]
+    assert set(back.schema.names) == set(kept)
+    assert back.to_pylist() == [{name: row[name] for name in back.schema.names} for row in batch.to_pylist()]
+    assert back.schema.equals(message.payload_schema(mask))
+
+
+@given(batches())
+def test_sizes_are_body_and_properties(batch: pa.RecordBatch) -> None:
+    expected = [stored_bytes(row) for row in batch.to_pylist()]
+    for form in (batch, message.unpack(*message.pack(message.validate(batch)))):
+        found = message.sizes(form)
+        if isinstance(found, int):
+            assert set(expected) == {found}
+        else:
+            assert found.dtype == np.int64
+            assert found.tolist() == expected
+            assert len(set(expected)) > 1
+
+
+@given(batches(), st.integers(0, 2**40), st.booleans())
+def test_assemble_gives_exactly_the_schema_and_what_was_there(batch: pa.RecordBatch, first: int, spread: bool) -> None:
+    payload = message.validate(batch)
+    rows = payload.num_rows
+    sequence: Any = np.arange(first, first + 3 * rows, 3) if spread else first
+    columns = [name for name in (*message.MESSAGE_COLUMNS, *message.SYSTEM_COLUMNS) if name != "message"]
+    found = message.assemble(
+        columns,
+        payload,
+        queue="q",
+        sequence=sequence,
+        time=np.full(rows, 5) if spread else 5,
+        delivery_count=2,
+        settled=7,
+        state="available",
+    )
+    found.validate(full=True)
+    assert found.schema.equals(message.arrow_schema(columns))
+    assert found.column("sequenceNumber").to_pylist() == [first + i * (3 if spread else 1) for i in range(rows)]
+    assert set(found.column("queue").to_pylist()) == {"q"}
+    assert set(found.column("enqueuedTime").cast(pa.int64()).to_pylist()) == {5}
+    assert set(found.column("deliveryCount").to_pylist()) == {2}
+    assert set(found.column("settledTime").cast(pa.int64()).to_pylist()) == {7}
+    assert found.column("outcome").null_count == rows
+    for name in message.MESSAGE_COLUMNS:
+        if name in payload.schema.names:
+            assert found.column(name).equals(payload.column(name))
+        elif name != "message":
+            assert found.column(name).null_count == rows
+
+
+def test_the_mask_order_is_a_persisted_format() -> None:
+    """This list may only ever grow at its end."""
+    assert list(message.MESSAGE_COLUMNS)[:20] == [
+        *(
+            "body",
+            "messageId",
+            "correlationId",
+            "subject",
+            "to",
+            "replyTo",
+            "contentType",
+            "groupId",
+            "userId",
+            "contentEncoding",
+        ),
+        *("priority", "durable", "creationTime", "absoluteExpiryTime", "properties", "groupSequence"),
+        *("annotations", "message", "ttl", "deliveryTime"),
+    ]
+    mask, _ = message.pack(pa.record_batch({"body": pa.array([b"x"]), "deliveryTime": pa.array([1], message.TIMESTAMP)}))
+    assert mask == 1 | 1 << 19
+
+
+def test_a_payload_of_a_newer_version_is_refused() -> None:
+    with pytest.raises(InvalidRequest, match="version that wrote it"):
+        message.payload_schema(1 << len(message.MESSAGE_COLUMNS))
+
+
+def test_unpack_copies_nothing() -> None:
+    body = pa.array([b"x" * 1000] * 100)
+    mask, buffer = message.pack(pa.record_batch({"body": body}))
+    data = message.unpack(mask, buffer).column(0).buffers()[2]
+    assert buffer.address <= data.address < buffer.address + buffer.size
+
+
+def test_a_batch_without_rows() -> None:
+    none = message.validate(pa.record_batch({"body": pa.array([], pa.binary())}))
+    back = message.unpack(*message.pack(none))
+    assert message.sizes(back) == 0
+    found = message.assemble(message.DEFAULT_COLUMNS, back, queue="q", sequence=0, time=0)
+    assert found.schema.equals(message.arrow_schema(message.DEFAULT_COLUMNS))
+    assert found.num_rows == message.empty(message.DEFAULT_COLUMNS).num_rows == 0
+
+
+def test_null_slots_with_a_length_count_nothing() -> None:
+    """Arrow allows it, and a sender may do it."""
+    keys = pa.array(["a", "bb", "ccc"])
+    maps = pa.MapArray.from_arrays(pa.array([0, 1, 3], pa.int32()), keys, pa.array(["x", "y", "z"]))
+    hidden = pa.Array.from_buffers(maps.type, 2, [pa.py_buffer(b"\x01"), maps.buffers()[1]], children=[maps.values])
+    assert hidden.to_pylist() == [[("a", "x")], None]
+    sizes = message.sizes(pa.record_batch({"body": pa.array([b"", b""]), "properties": hidden}))
+    assert list(sizes) == [2, 0]  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("column", "array", "expected"),
+    [
+        ("body", pa.array(["é"]), "é".encode()),
+        ("body", pa.array([b"x"], pa.large_binary()), b"x"),
+        ("body", pa.array(["x"], pa.large_string()), b"x"),
+        ("body", pa.array(["x"]).dictionary_encode(), b"x"),
+        ("subject", pa.array(["x"], pa.large_string()), "x"),
+        ("subject", pa.array(["x"]).dictionary_encode(), "x"),
+        ("priority", pa.array([7], pa.int64()), 7),
+        ("priority", pa.array([7], pa.int8()), 7),
+        ("subject", pa.nulls(1), None),
+        (
+            "creationTime",
+            pa.array([1], BERLIN),
+            datetime(1970, 1, 1, microsecond=1000, tzinfo=timezone.utc),
+        ),
+        ("properties", pa.array([[("a", "b")]], pa.map_(pa.large_string(), pa.large_string())), [("a", "b")]),
+    ],
+)
+def test_other_forms_of_a_type_are_cast(column: str, array: pa.Array, expected: object) -> None:
+    columns = {"body": pa.array([b""]), column: array}
+    found = message.validate(pa.record_batch(columns))
+    assert found.schema.field(column).type == message.MESSAGE_COLUMNS[column]
+    assert found.column(column).to_pylist() == [expected]
+
+
+@pytest.mark.parametrize(
+    ("columns", "says"),
+    [
+        ({"bdy": pa.array([b"x"])}, "no message column 'bdy'; allowed are body"),
+        ({"subject": pa.array(["x"])}, "no content"),
+        ({"body": pa.array([b"x"]), "message": pa.array([b"x"])}, "drop one"),
+        ({"message": pa.array([b"x"]), "subject": pa.array(["x"])}, "'subject' stands beside 'message'"),
+        ({"body": pa.array([b"x", None])}, "'body' is null in row 1"),
+        ({"message": pa.array([None, b"x"])}, "'message' is null in row 0"),
+        ({"body": pa.array([1])}, "'body' has type int64; it must be binary"),
+        ({"message": pa.array(["x"])}, "'message' has type string; it must be binary"),
+        ({"body": pa.array([b"x"]), "creationTime": pa.array([1], pa.timestamp("us"))}, "'creationTime' has type timestamp"),
+        ({"body": pa.array([b"x"]), "priority": pa.array([2**40])}, "'priority' has a value that does not fit"),
+        (
+            {"body": pa.array([b"x"] * 3), "priority": pa.array([0, None, 256])},
+            "'priority' is 256 in row 2; allowed are 0",
+        ),
+        ({"body": pa.array([b"x"]), "ttl": pa.array([-1])}, "'ttl' is -1 in row 0"),
+        (
+            {"body": pa.array([b"x"]), "properties": pa.array([[("a", 1)]], COUNTS)},
+            "'properties' has type",
+        ),
+    ],
+)
+def test_what_is_wrong_is_refused_with_column_and_row(columns: dict[str, pa.Array], says: str) -> None:
+    with pytest.raises(InvalidRequest, match=says):
+        message.validate(pa.record_batch(columns))
+
+
+def test_a_column_named_twice_is_refused() -> None:
+    with pytest.raises(InvalidRequest, match="named twice"):
+        message.validate(pa.RecordBatch.from_arrays([pa.array([b"x"]), pa.array([b"y"])], names=["body", "body"]))
+    with pytest.raises(InvalidRequest, match="named twice"):
+        message.arrow_schema(["body", "body"])
+
+
+@pytest.mark.parametrize("offsets", [[0, 5, 2], [0, 99, 6], [0, -1, 6]])
+def test_offsets_that_point_outside_are_refused(offsets: list[int]) -> None:
+    """They come from the network; once journaled they would be followed for ever."""
+    evil = pa.Array.from_buffers(pa.binary(), 2, [None, pa.py_buffer(np.array(offsets, np.int32)), pa.py_buffer(b"abcdef")])
+    with pytest.raises(InvalidRequest, match="malformed"):
+        message.validate(pa.record_batch({"body": evil}))
+
+
+def test_text_that_is_no_utf8_is_refused() -> None:
+    evil = pa.Array.from_buffers(pa.string(), 1, [None, pa.py_buffer(np.array([0, 1], np.int32)), pa.py_buffer(b"\xff")])
+    with pytest.raises(InvalidRequest, match="malformed"):
+        message.validate(pa.record_batch({"body": pa.array([b""]), "subject": evil}))
+
+
+def test_the_other_form_of_a_message_is_refused_where_it_would_need_a_conversion() -> None:
+    columnar = pa.record_batch({"body": pa.array([b"x"])})
+    encoded = pa.record_batch({"message": pa.array([b"x"]), "priority": pa.array([3], pa.int16())})
+    for columns, payload in ((["message"], columnar), (["body"], encoded), (["subject"], encoded)):
+        with pytest.raises(InvalidRequest, match="issue 4"):
+            message.assemble(columns, payload, queue="q", sequence=0, time=0)
+    found = message.assemble(["message", "priority", "ttl"], encoded, queue="q", sequence=0, time=0)
+    assert found.to_pylist() == [{"message": b"x", "priority": 3, "ttl": None}]
+
+
+def test_the_module_survives_being_shipped_by_value() -> None:
+    """Spark Connect: what was cached stays behind."""
+    message.arrow_schema(["body"])
+    cloudpickle.register_pickle_by_value(message)
+    try:
+        shipped = cloudpickle.dumps(message.arrow_schema)
+    finally:
+        cloudpickle.unregister_pickle_by_value(message)
+    assert cloudpickle.loads(shipped)(["body"]).equals(message.arrow_schema(["body"]))

@@ -1,0 +1,45 @@
+"""Offsets are text to Spark: the bytes matter."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from broker_core.errors import WrongOffset
+from connector.offset import INITIAL, Offset, parse
+
+
+def test_the_text_is_fixed() -> None:
+    assert json.dumps(INITIAL.to_json()) == '{"v": 1, "batch": 0}'
+    offset = Offset("b1", "q-1", "r1", 7)
+    assert json.dumps(offset.to_json()) == '{"v": 1, "broker": "b1", "lease": "q-1", "run": "r1", "batch": 7}'
+
+
+@pytest.mark.parametrize("offset", [INITIAL, Offset("b", "l", "r", 0), Offset("b", "l", "r", 2**40)])
+def test_what_is_written_is_read(offset: Offset) -> None:
+    assert parse(json.loads(json.dumps(offset.to_json()))) == offset
+
+
+def test_the_order_of_keys_read_back_does_not_matter_but_the_one_written_is_always_the_same() -> None:
+    read = parse({"batch": 3, "run": "r", "lease": "l", "v": 1, "broker": "b"})
+    assert list(read.to_json()) == ["v", "broker", "lease", "run", "batch"]
+
+
+@pytest.mark.parametrize(
+    ("data", "says"),
+    [
+        ({"topic": {"0": 5}}, "checkpoint of another source"),
+        (7, "checkpoint of another source"),
+        ({"v": 2, "batch": 0}, "version 2"),
+        ({"v": 1}, "no batch number"),
+        ({"v": 1, "batch": -1}, "no batch number"),
+        ({"v": 1, "batch": True}, "no batch number"),
+        ({"v": 1, "batch": 3}, "exactly the fields"),
+        ({"v": 1, "broker": "b", "lease": "", "run": "r", "batch": 1}, "exactly the fields"),
+        ({"v": 1, "broker": "b", "lease": "l", "run": "r", "batch": 1, "epoch": 2}, "exactly the fields"),
+    ],
+)
+def test_anything_else_is_refused_with_its_reason(data: object, says: str) -> None:
+    with pytest.raises(WrongOffset, match=says):
+        parse(data)  # type: ignore[arg-type]

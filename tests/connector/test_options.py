@@ -1,0 +1,147 @@
+"""The options table: what is allowed, what is refused, and that each refusal names the option and what to do."""
+
+from __future__ import annotations
+
+import pytest
+
+from broker_core.errors import InvalidRequest
+from connector.options import OPTIONS, READ, STREAM, WRITE, Options
+
+URL = "grpc://127.0.0.1:8815"
+BASE = {"url": URL, "queue": "orders"}
+
+
+def test_names_are_case_insensitive_and_absent_ones_have_their_defaults() -> None:
+    options = Options({"URL": URL, "Queue": "orders", "maxmessagespertrigger": "10"})
+    assert (options["url"], options["queue"], options["maxMessagesPerTrigger"]) == (URL, "orders", 10)
+    assert options["failOnDataLoss"] is True
+    assert options["states"] == ("available",)
+    assert options["minPartitions"] == 1
+    assert options["consumer"] is None
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "value"),
+    [
+        ("url", "grpc://[::1]:8815", "grpc://[::1]:8815"),
+        ("url", "grpc://broker.example:1", "grpc://broker.example:1"),
+        ("maxBytesPerTrigger", "64m", 64 << 20),
+        ("maxBytesPerTrigger", "1 GiB", 1 << 30),
+        ("maxBytesPerTrigger", "4096", 4096),
+        ("leaseTimeout", "90", 90),
+        ("leaseTimeout", "10m", 600),
+        ("leaseTimeout", "2 h", 7200),
+        ("failOnDataLoss", "FALSE", False),
+        ("consumer", "nightly", "nightly"),
+        ("consumer", "q-12", "q-12"),
+        ("states", "archived, available", ("available", "archived")),
+        ("startingSequence", "0", 0),
+        ("startingTimestamp", "1970-01-01T00:00:01Z", 1_000_000),
+        ("startingTimestamp", "1970-01-01T01:00:00.000001+01:00", 1),
+        ("endingTimestamp", "1970-01-02", 86_400_000_000),
+        ("startingTimestamp", "1969-12-31T23:59:59.999999Z", -1),
+        ("pushdown", "true", True),
+        ("mode", "Browse", "browse"),
+    ],
+)
+def test_a_value_is_read(name: str, text: str, value: object) -> None:
+    assert Options({name: text})[name] == value
+
+
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [
+        ("url", "http://127.0.0.1:80"),
+        ("url", "grpc://127.0.0.1"),
+        ("url", "grpc://127.0.0.1:8815/orders"),
+        ("queue", ""),
+        ("queue", " "),
+        ("queue", "a,b"),
+        ("queue", "exchange/key"),
+        ("queue", "x" * 256),
+        ("maxMessagesPerTrigger", "0"),
+        ("maxMessagesPerTrigger", "-1"),
+        ("maxMessagesPerTrigger", "many"),
+        ("maxMessagesPerTrigger", "1.5"),
+        ("maxMessagesPerTrigger", str(2**63)),
+        ("maxBytesPerTrigger", "0"),
+        ("maxBytesPerTrigger", "64x"),
+        ("maxBytesPerTrigger", "b64"),
+        ("leaseTimeout", "59"),
+        ("leaseTimeout", "10 mb"),
+        ("failOnDataLoss", "yes"),
+        ("consumer", "q-" + "0" * 32),
+        ("consumer", ""),
+        ("mode", "steal"),
+        ("minPartitions", "0"),
+        ("maxMessagesPerPartition", "0"),
+        ("states", "waiting"),
+        ("states", ""),
+        ("startingSequence", "-1"),
+        ("startingTimestamp", "yesterday"),
+        ("operation", "delete"),
+        ("txnVersion", "-1"),
+        ("ignoreUnknownColumns", "1"),
+    ],
+)
+def test_a_wrong_value_is_refused_by_name_with_what_is_allowed(name: str, text: str) -> None:
+    allowed = next(option.allowed for option in OPTIONS if option.name == name)
+    with pytest.raises(InvalidRequest) as refusal:
+        Options({name: text})
+    assert f"option {name} " in str(refusal.value)
+    assert repr(text) in str(refusal.value)
+    assert allowed in str(refusal.value)
+
+
+@pytest.mark.parametrize(
+    ("options", "says"),
+    [
+        ({"maxMesagesPerTrigger": "1"}, "no option 'maxMesagesPerTrigger'; allowed are .*maxMessagesPerTrigger"),
+        ({"path": "orders"}, "option queue"),
+        ({"url": "amqp://127.0.0.1:5672"}, "grpc://HOST:PORT"),
+        ({"url": "amqps://127.0.0.1:5671"}, "grpc://HOST:PORT"),
+        ({"url": "grpc+tls://127.0.0.1:1"}, "use grpc://"),
+        ({"operation": "settle"}, "issue 5"),
+        ({"exchange": "logs"}, "option queue"),
+        ({"selector": "color = 'red'"}, "filter the DataFrame"),
+        ({"password": "secret"}, "neither users nor TLS"),
+        ({"txnAppId": "job"}, "name both, or neither"),
+        ({"txnVersion": "1"}, "name both, or neither"),
+        ({"startingSequence": "5", "endingSequence": "4"}, "startingSequence"),
+        ({"startingTimestamp": "2025-01-01", "endingTimestamp": "2025-01-01"}, "startingTimestamp"),
+    ],
+)
+def test_a_refusal_says_what_to_do(options: dict[str, str], says: str) -> None:
+    with pytest.raises(InvalidRequest, match=says):
+        Options(options)
+
+
+def test_a_password_is_never_repeated_in_an_error() -> None:
+    with pytest.raises(InvalidRequest) as refusal:
+        Options({"password": "hunter2"})
+    assert "hunter2" not in str(refusal.value)
+
+
+@pytest.mark.parametrize(
+    ("place", "options", "says"),
+    [
+        (STREAM, {"queue": "orders"}, "url is missing"),
+        (STREAM, {"url": URL}, "queue is missing"),
+        (READ, {"url": URL}, "queue is missing"),
+        (STREAM, {**BASE, "states": "archived"}, "states has no meaning for spark.readStream; it is for spark.read"),
+        (STREAM, {**BASE, "mode": "browse"}, "for spark.read"),
+        (READ, {**BASE, "mode": "acquire"}, "availableNow"),
+        (READ, {**BASE, "maxMessagesPerTrigger": "1"}, "it is for spark.readStream"),
+        (WRITE, {**BASE, "consumer": "me"}, "has no meaning for df.write"),
+        (READ, {**BASE, "txnAppId": "a", "txnVersion": "1"}, "it is for df.write"),
+    ],
+)
+def test_what_has_no_meaning_in_a_place_is_refused(place: str, options: dict[str, str], says: str) -> None:
+    with pytest.raises(InvalidRequest, match=says):
+        Options(options).check_for(place)
+
+
+def test_each_place_takes_its_own_options() -> None:
+    Options({**BASE, "mode": "acquire", "consumer": "c", "maxBytesPerTrigger": "1m", "leaseTimeout": "1h"}).check_for(STREAM)
+    Options({**BASE, "mode": "browse", "states": "archived", "startingSequence": "3", "pushdown": "true"}).check_for(READ)
+    Options({"url": URL, "operation": "send", "checkpointLocation": "/c", "ignoreUnknownColumns": "true"}).check_for(WRITE)

@@ -1,0 +1,70 @@
+"""What is shipped to executors is enough, and light."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import zipfile
+from pathlib import Path
+
+import pytest
+
+from connector import pyfiles
+
+
+def run(code: str, *, path: str) -> subprocess.CompletedProcess[str]:
+    environment = {"PYTHONPATH": path, "PATH": "/usr/bin:/bin"}
+    return subprocess.run([sys.executable, "-c", code], env=environment, cwd="/", capture_output=True, text=True, check=False)
+
+
+def imported(module: str, *, path: str) -> set[str]:
+    done = run(f"import {module}, sys; print(' '.join(sys.modules))", path=path)
+    assert done.returncode == 0, done.stderr
+    return set(done.stdout.split())
+
+
+@pytest.fixture(scope="module")
+def archive(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    out = tmp_path_factory.mktemp("pyfiles") / "penstock.zip"
+    pyfiles.write(out)
+    return out
+
+
+def test_the_zip_holds_the_connector_and_three_modules_of_the_core(archive: Path) -> None:
+    names = zipfile.ZipFile(archive).namelist()
+    assert {name for name in names if name.startswith("broker_core")} == {
+        "broker_core/__init__.py",
+        "broker_core/errors.py",
+        "broker_core/client.py",
+        "broker_core/message.py",
+    }
+    assert "connector/source.py" in names
+
+
+def test_the_zip_is_enough_to_import_the_source(archive: Path, tmp_path: Path) -> None:
+    code = f"import connector.source as s; assert s.__file__.startswith({str(archive)!r}), s.__file__"
+    done = run(code, path=str(archive))
+    assert done.returncode == 0, done.stderr
+
+
+def test_the_same_content_gives_the_same_bytes(archive: Path, tmp_path: Path) -> None:
+    pyfiles.write(tmp_path / "again.zip")
+    assert (tmp_path / "again.zip").read_bytes() == archive.read_bytes()
+
+
+def test_the_command_writes_the_zip_and_refuses_anything_else(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert pyfiles.main([str(tmp_path / "x.zip")]) == 0
+    assert (tmp_path / "x.zip").exists()
+    assert pyfiles.main([]) == 2
+    assert "usage" in capsys.readouterr().err
+
+
+def test_the_module_that_spark_finds_needs_no_pyarrow_and_nothing_of_ours(archive: Path) -> None:
+    modules = imported("connector._discovery", path=str(archive))
+    assert not {name for name in modules if name.split(".")[0] in ("pyarrow", "numpy", "pandas", "broker_core")}
+
+
+def test_what_every_planning_worker_imports_is_light(archive: Path) -> None:
+    modules = imported("connector.source", path=str(archive))
+    for heavy in ("pyarrow.compute", "pandas"):
+        assert heavy not in modules
