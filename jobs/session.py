@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import sys
 from collections.abc import Mapping
 
 from pyspark.sql import SparkSession
@@ -37,6 +38,8 @@ LOCAL = {
 
 def builder(app: str, confs: Mapping[str, str] | None = None, *, delta: bool = True) -> SparkSession.Builder:
     """A builder with Delta and the recommended confs; `confs` win. The master is local unless `confs` name one."""
+    # Spark's workers would take the `python3` of PATH, which need not be the one that has this package.
+    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     building = SparkSession.builder.appName(app).master("local[*]")
     for name, value in {**LOCAL, **(DELTA if delta else {}), **RECOMMENDED, **(confs or {})}.items():
         building = building.config(name, value)
@@ -66,9 +69,12 @@ def _require_delta_by_flags() -> None:
 
 
 def explain(error: BaseException) -> str:
-    """What Penstock said inside a Spark exception, which wraps it in stack traces of two languages; else its first line."""
+    """What was said where it went wrong, out of a Spark exception that wraps it in the stack traces of two languages."""
     text = str(error)
-    ours = re.findall(r"broker_core\.errors\.(\w+): (.+)", text)
+    ours = re.findall(r"broker_core\.errors\.\w+: (.+)", text)
     if ours:
-        return str(ours[-1][1]).strip()
-    return text.strip().split("\n")[0] or type(error).__name__
+        return str(ours[-1]).strip()
+    # The last line of a Python traceback names the exception.
+    raised = re.findall(r"^(?:\w+\.)*\w*(?:Error|Exception|Exit)(?:: .+)?$", text, re.MULTILINE)
+    lines = [line for line in text.strip().splitlines() if line.strip()]
+    return str(raised[-1]).strip() if "Traceback" in text and raised else lines[0] if lines else type(error).__name__

@@ -19,7 +19,7 @@ pytestmark = [pytest.mark.spark, pytest.mark.slow, pytest.mark.timeout(600)]
 
 BLOCK = re.compile(r"^```(bash|python)\n(.*?)^```", re.MULTILINE | re.DOTALL)
 #: The reader's terminals: their commands are tried elsewhere, or would never end.
-ELSEWHERE = (".venv/bin/penstock serve", ".venv/bin/pyspark", "./dev")
+ELSEWHERE = ("source ", "penstock serve", "pyspark ", "./dev")
 
 PRELUDE = """
 import subprocess, sys
@@ -47,8 +47,7 @@ def as_program(repository: Path, url: str) -> str:
             words = shlex.split(line.replace(DEFAULT_URL, url), comments=True)
             if not words or line.startswith(ELSEWHERE):
                 continue
-            assert words[0].startswith(".venv/bin/"), line
-            binary = str(Path(sys.executable).parent / words[0].removeprefix(".venv/bin/"))
+            binary = str(Path(sys.executable).parent / words[0])
             arguments = [str(repository / word) if word.startswith(("conf/", "jobs/")) else word for word in words[1:]]
             parts.append(f"shell(*{[binary, *arguments]!r})\n")
     return "".join(parts)
@@ -60,7 +59,7 @@ def test_the_readme_from_top_to_bottom(repository: Path, broker: Broker, tmp_pat
     done = subprocess.run(
         [sys.executable, str(program)],
         cwd=tmp_path,
-        env={**os.environ, "PENSTOCK_URL": broker.url},
+        env={**os.environ, "PENSTOCK_URL": broker.url, "PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"},
         stdin=subprocess.DEVNULL,
         capture_output=True,
         text=True,
