@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import struct
 import threading
+import time
 from collections import deque
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -22,6 +23,9 @@ from broker_core.service import BrokerService
 
 MAX_REQUEST_BYTES = 1 << 20  # a request in JSON: `stage.publish` with thousands of stages fits
 MAX_WAIT_MS = 100  # a long-poll: all sources of a Spark query are asked in one thread
+MAX_ERROR_BYTES = 1000  # of an error's text: it travels twice in HTTP/2 headers, of which gRPC takes 8 KiB
+MAX_LEASE_TIMEOUT_S = 10 * 365 * 86400
+STOP_GRACE_S = 2.0  # for calls that run when the broker stops; a client that neither reads nor sends would hold it for ever
 UNACKNOWLEDGED_BYTES = 32 << 20  # of one sender: enough to keep the disk busy while the next batches arrive
 
 _REQUIRED = object()
@@ -30,6 +34,7 @@ _TEXT, _INT, _BOOL = (str, _REQUIRED), (int, _REQUIRED), (bool, False)
 _OPTIONAL_INT = ((int, type(None)), None)
 _LEASE: Fields = {"queue": _TEXT, "lease": _TEXT, "run": _TEXT, "epoch": ((int, type(None)), _REQUIRED)}
 _LOSS: Fields = {"failOnDataLoss": (bool, True)}
+_LEAST = {"finished": 0, "after": 0, "waitMs": 0, "messages": 1, "bytes": 1, "minPartitions": 1, "maxMessages": 1}
 
 ACTIONS: dict[str, Fields] = {
     "hello": {},
@@ -104,6 +109,8 @@ def parse(what: str, data: bytes, known: Fields) -> dict[str, Any]:
             raise errors.InvalidRequest(
                 f"{what}: field {name!r} must be {' or '.join(t.__name__ for t in allowed)}, not {value!r:.80}"
             )
+        if name in _LEAST and value is not None and value < _LEAST[name]:
+            raise errors.InvalidRequest(f"{what}: field {name!r} must be at least {_LEAST[name]}, not {value}")
         values[name] = value
     return values
 
@@ -117,7 +124,17 @@ def _json(what: str, data: bytes) -> dict[str, Any]:
         raise errors.InvalidRequest(f"{what}: the request is not JSON: {error}") from None
     if not isinstance(request, dict):
         raise errors.InvalidRequest(f"{what}: the request is not a JSON object")
+    if b"\\u" in data and not _is_unicode(request):
+        raise errors.InvalidRequest(f"{what}: a text has half of a surrogate pair, which is no character")
     return request
+
+
+def _is_unicode(request: Any) -> bool:
+    try:
+        json.dumps(request, ensure_ascii=False).encode()
+    except UnicodeEncodeError:
+        return False
+    return True
 
 
 def _by_op(data: bytes, known: dict[str, Fields]) -> dict[str, Any]:
@@ -135,6 +152,9 @@ def _strings(what: str, values: list[Any]) -> list[str]:
 
 def _raise(error: errors.PenstockError) -> Any:
     kinds = {"peer": flight.FlightUnavailableError, "storage": flight.FlightInternalError}
+    text = str(error).encode(errors="backslashreplace")
+    if len(text) > MAX_ERROR_BYTES:
+        error = type(error)(text[:MAX_ERROR_BYTES].decode(errors="ignore") + " …")
     raise kinds.get(error.fault, flight.FlightServerError)(str(error), error.to_json()) from error
 
 
@@ -147,7 +167,10 @@ class FlightPlane:
         self._server.url = self.url
 
     def close(self) -> None:
-        self._server.shutdown()
+        """Take no new calls, and give those that run a while to end."""
+        stopping = threading.Thread(target=self._server.shutdown, name="penstock-flight-stop", daemon=True)
+        stopping.start()
+        stopping.join(STOP_GRACE_S)
 
 
 class _Server(flight.FlightServerBase):  # type: ignore[misc]  # pyarrow has no types
@@ -245,6 +268,10 @@ class _Server(flight.FlightServerBase):  # type: ignore[misc]  # pyarrow has no 
 
     def _enter(self, f: dict[str, Any]) -> c.EnterLease:
         timeout = f.get("leaseTimeout")
+        if timeout is not None and not 0 < timeout <= MAX_LEASE_TIMEOUT_S:  # NaN fails too
+            raise errors.InvalidRequest(
+                f"field 'leaseTimeout' must be seconds above 0, at most {MAX_LEASE_TIMEOUT_S}, not {timeout}"
+            )
         micros = None if timeout is None else int(timeout * SECOND)
         return c.EnterLease(f["queue"], f["lease"], f["run"], f["epoch"], f.get("fresh", False), micros)
 
@@ -263,17 +290,17 @@ class _Server(flight.FlightServerBase):  # type: ignore[misc]  # pyarrow has no 
             enter.timeout,
             f["failOnDataLoss"],
         )
+        deadline = time.monotonic() + min(f["waitMs"], MAX_WAIT_MS) / 1000
+        seen = self._service.arrivals
         epoch, batch = self._service.submit(enter, finish, acquire)
-        if batch == f["finished"] and f["waitMs"] > 0:
-            self._service.wait_for_arrival(min(f["waitMs"], MAX_WAIT_MS) / 1000)
+        while batch == f["finished"] and self._service.wait_for_arrival(seen, deadline - time.monotonic()):
+            seen = self._service.arrivals
             again = c.EnterLease(f["queue"], f["lease"], f["run"], epoch, f["fresh"], enter.timeout)
             epoch, batch = self._service.submit(again, acquire)
         return {"epoch": epoch, "batch": batch}
 
     def _plan(self, f: dict[str, Any]) -> dict[str, Any]:
         enter = self._enter(f)
-        if f["maxMessages"] is not None and f["maxMessages"] < 1:
-            raise errors.InvalidRequest("lease.plan: field 'maxMessages' must be at least 1")
         plan = c.PlanBatches(f["lease"], f["after"], f["batch"], f["minPartitions"], f["maxMessages"], f["failOnDataLoss"])
         epoch, parts = self._service.submit(enter, plan)
         return {"epoch": epoch, "parts": parts}
@@ -406,9 +433,10 @@ class _Receiver:
 
     def _take(self, data: Any) -> None:
         limits = self._service.settings
-        if data.nbytes > limits.max_batch_bytes:
+        nbytes = data.get_total_buffer_size()  # not `nbytes`, which follows offsets that nobody has checked yet
+        if nbytes > limits.max_batch_bytes:
             raise errors.ResourceLimit(
-                f"a record batch has at most {limits.max_batch_bytes} bytes, this one {data.nbytes}: send smaller ones"
+                f"a record batch has at most {limits.max_batch_bytes} bytes, this one {nbytes}: send smaller ones"
             )
         batch = message.validate(data)
         sizes = message.sizes(batch)
@@ -421,7 +449,8 @@ class _Receiver:
         nbytes = sum(len(part) for part in payload)
         self._service.admit(nbytes)
         if self._request["op"] == "enqueue":
-            command: c.Command = c.Enqueue(self._request["queue"], batch.num_rows, sizes, payload)
+            durable = message.any_durable(batch)
+            command: c.Command = c.Enqueue(self._request["queue"], batch.num_rows, sizes, payload, durable)
         else:
             command = c.StageMessages(self._request["stage"], self._request["queue"], batch.num_rows, sizes, payload)
         reply, end = self._service.submit_nowait(command)

@@ -225,6 +225,13 @@ def sizes(batch: pa.RecordBatch) -> int | np.ndarray[Any, Any]:
     return first if bool((lengths == first).all()) else lengths
 
 
+def any_durable(batch: pa.RecordBatch) -> bool:
+    """Does any message's header say durable? A header that says nothing does not."""
+    import pyarrow.compute as pc
+
+    return "durable" in batch.schema.names and bool(pc.any(batch.column("durable")).as_py())
+
+
 def _offsets(array: pa.Array) -> np.ndarray[Any, Any]:
     """The n+1 offsets of a binary, string or map array, as int64."""
     import numpy as np

@@ -93,6 +93,10 @@ class _Stretch(NamedTuple):
     part: slice  # of the cut's per-row columns
     cut: Cut
 
+    @property
+    def nbytes(self) -> int:
+        return int(self.payload.nbytes)
+
 
 def _stretches(journal: Journal, part: Cut) -> Iterator[_Stretch]:
     pieces = part.pieces
@@ -138,7 +142,7 @@ def batches(
                 continue
             waiting.append(stretch)
             rows += stretch.payload.num_rows
-            size += stretch.payload.get_total_buffer_size() if stretch.payload.num_rows > 64 else 0
+            size += stretch.payload.nbytes
     if waiting:
         yield _batch(waiting, columns, queue, delivery)
 

@@ -6,7 +6,6 @@ where the log stood when it was decided, so that no answer, with an event of its
 
 from __future__ import annotations
 
-import contextlib
 import itertools
 import json
 import logging
@@ -17,7 +16,7 @@ from typing import Any
 
 from broker_core import errors
 from broker_core.config import Settings
-from broker_core.engine import BrokerState, apply, decide
+from broker_core.engine import BrokerState, Decision, apply, decide
 from broker_core.engine import commands as c
 from broker_core.engine import events as e
 from broker_core.engine.blocks import Block
@@ -30,7 +29,7 @@ from broker_core.reading import Cut, cut, open_block, within_retention
 log = logging.getLogger("penstock")
 
 HOUSEKEEPING_S = 1.0  # ticks, archiving, snapshots, retention
-RETENTION_EVERY_S = 10.0
+RETENTION_TURNS = 10  # of housekeeping between two looks at retention
 ARCHIVED_PER_TURN = 64  # blocks packed in one turn of housekeeping, so that nobody waits behind it for long
 RESERVE_TIMEOUT_S = 60.0  # how long a sender waits for room in the journal's buffer: a disk that slow is as good as full
 
@@ -56,17 +55,23 @@ class BrokerService:
         self._clock = clock
         self._lock = threading.Lock()
         self._arrived = threading.Condition(self._lock)
+        self.arrivals = 0  # how often messages became AVAILABLE
         self._closing = threading.Event()
-        self.journal = Journal.open(
-            disk or LocalDisk(settings.data),
-            fsync=settings.fsync,  # type: ignore[arg-type]  # checked by Settings
-            interval_s=settings.fsync_interval_s,
-            segment_bytes=settings.segment_bytes,
-            on_failure=on_failure,
-        )
-        if self.journal.repaired is not None:
-            log.warning("the journal's tail was repaired: %s", self.journal.repaired)
-        self.state = self._recover()
+        disk = disk or LocalDisk(settings.data)
+        try:
+            self.journal = Journal.open(
+                disk,
+                fsync=settings.fsync,  # type: ignore[arg-type]  # checked by Settings
+                interval_s=settings.fsync_interval_s,
+                segment_bytes=settings.segment_bytes,
+                on_failure=on_failure,
+            )
+            if self.journal.repaired is not None:
+                log.warning("the journal's tail was repaired: %s", self.journal.repaired)
+            self.state = self._recover()
+        except BaseException:
+            disk.close()  # somebody else may try, with another version or a repaired directory
+            raise
         self.journal.start()
         self._snapshot_at = self.journal.snapshot.position if self.journal.snapshot else 0
         lost = self.submit(c.Recovered())
@@ -100,20 +105,22 @@ class BrokerService:
         """As `submit`, but the caller waits for the log position that comes with the reply before anybody hears of it."""
         reply: Any = None
         refusal: errors.PenstockError | None = None
+        waits = False
         with self._lock:
             try:
                 for command in commands:
-                    reply = self._carry_out(command)
+                    decision = self._carry_out(command)
+                    reply, waits = decision.reply, waits or decision.waits
             except errors.PenstockError as error:
                 refusal = error
-            end = self.journal.end
+            end = self.journal.end if waits or refusal else 0
         if refusal is not None:
             # A refusal is an answer too: what it was decided on must be durable before anybody hears it.
             self.journal.wait(end)
             raise refusal
         return reply, end
 
-    def _carry_out(self, command: c.Command) -> Any:
+    def _carry_out(self, command: c.Command) -> Decision:
         decision = decide(self.state, command, self._clock())
         for event, payload in decision.events:
             position = 0
@@ -121,13 +128,14 @@ class BrokerService:
                 position = self.journal.append(e.encode(event), _buffers(payload)).position
             apply(self.state, event, position)
             if isinstance(event, _MAKES_AVAILABLE):
+                self.arrivals += 1
                 self._arrived.notify_all()
-        return decision.reply
+        return decision
 
-    def wait_for_arrival(self, timeout_s: float) -> None:
-        """Return when messages became AVAILABLE somewhere, or after `timeout_s`."""
+    def wait_for_arrival(self, seen: int, timeout_s: float) -> bool:
+        """True when messages became AVAILABLE somewhere since `arrivals` was `seen`; False when none did for `timeout_s`."""
         with self._lock:
-            self._arrived.wait(timeout_s)
+            return self._arrived.wait_for(lambda: self.arrivals != seen, max(0.0, timeout_s))
 
     def admit(self, nbytes: int) -> None:
         """Refuse payloads while the disk is nearly full; wait while the journal's buffer is. Called without the lock."""
@@ -142,16 +150,21 @@ class BrokerService:
 
     # Reading
     def cuts(self, queue_name: str, rows: RowSet) -> Iterator[Cut]:
-        """Copies of what the columns say of these messages, block by block; raise DataLoss where retention took some."""
+        """Copies of what the columns say of these messages, block by block; raise DataLoss where retention took some.
+
+        Like any answer, a cut leaves only when what it shows is durable.
+        """
         for number, part in rows.items():
             with self._lock:
                 queue = need_queue(self.state, queue_name)
                 block = queue.blocks.get(number)
                 entry = queue.archive.get(number)
                 retained_from = self.state.retained_from
+                end = self.journal.end
                 if block is not None:
                     kept = within_retention(block, part, retained_from)
                     found = cut(block, kept)
+            self.journal.wait(end)
             if block is None:
                 if entry is None:
                     raise _retention_took(queue_name, number)
@@ -166,15 +179,19 @@ class BrokerService:
         """Cuts of what `select` picks of each block (rows), from sequence number `first` to `last`, archived blocks included."""
         with self._lock:
             queue = need_queue(self.state, queue_name)
-            end = queue.next_sequence - 1 if last is None else min(last, queue.next_sequence - 1)
-            numbers = sorted(n for n in {*queue.blocks, *queue.archive} if first >> BLOCK_BITS <= n <= end >> BLOCK_BITS)
+            stop = queue.next_sequence - 1 if last is None else min(last, queue.next_sequence - 1)
+            numbers = sorted(n for n in {*queue.blocks, *queue.archive} if first >> BLOCK_BITS <= n <= stop >> BLOCK_BITS)
+            end = self.journal.end
+        self.journal.wait(end)  # that there is nothing to show is an answer too
         for number in numbers:
             with self._lock:
                 queue = need_queue(self.state, queue_name)
                 block, entry = queue.blocks.get(number), queue.archive.get(number)
                 retained_from = self.state.retained_from
+                end = self.journal.end
                 if block is not None:
                     found = cut(block, within_retention(block, select(block), retained_from))
+            self.journal.wait(end)
             if block is None:
                 if entry is None:
                     continue  # retention took it while we were reading what came before
@@ -184,16 +201,25 @@ class BrokerService:
 
     # Housekeeping
     def _housekeeping(self) -> None:
-        last_retention = 0.0
+        turns = 0
         while not self._closing.wait(HOUSEKEEPING_S):
-            with contextlib.suppress(errors.StorageError):  # the journal has failed: on_failure stops the broker
-                self.submit(c.Tick())
-                self.archive_blocks()
-                if self.journal.end - self._snapshot_at >= self.settings.snapshot_every_bytes:
-                    self.take_snapshot()
-                if time.monotonic() - last_retention >= RETENTION_EVERY_S:
-                    self.retain()
-                    last_retention = time.monotonic()
+            turns += 1
+            self._keep_house(retain=turns % RETENTION_TURNS == 0)
+
+    def _keep_house(self, *, retain: bool) -> None:
+        try:
+            self.submit(c.Tick())
+            self.archive_blocks()
+            if retain:
+                self.retain()
+            if self.journal.end - self._snapshot_at >= self.settings.snapshot_every_bytes:
+                self.take_snapshot()
+        except errors.ResourceLimit as error:
+            log.warning("housekeeping waits for room on the disk: %s", error)
+        except errors.StorageError as error:
+            log.error("housekeeping: %s", error)  # on_failure stops the broker
+        except Exception:
+            log.exception("housekeeping failed; it is tried again in %g s", HOUSEKEEPING_S)
 
     def archive_blocks(self, limit: int = ARCHIVED_PER_TURN) -> int:
         """Let full blocks without a live row leave memory; return how many did."""
@@ -228,12 +254,17 @@ class BrokerService:
                 break
             total -= segment.bytes
             mark = segment.end
-        if mark <= self.state.retained_from:
+        if mark > self.state.retained_from:
+            self.submit(c.Retain(mark))
+        mark = (
+            self.state.retained_from
+        )  # lower, when something became live again in between; from earlier, when a crash came between
+        if not segments or segments[0].end > mark:
             return 0
-        self.submit(c.Retain(mark))
-        if self.state.retained_from < mark:
-            return 0  # something became live again in between: next time
-        self.take_snapshot()
+        try:
+            self.take_snapshot()
+        except errors.ResourceLimit as error:  # what an older snapshot does without can go, and makes room
+            log.warning("%s", error)
         freed = sum(segment.bytes for segment in self.journal.drop_before(mark))
         log.info("retention freed %d MiB", freed >> 20)
         return freed
@@ -244,6 +275,8 @@ class BrokerService:
         self._housekeeper.join()
         try:
             self.take_snapshot()
+        except errors.ResourceLimit as error:  # the next start reads more of the log
+            log.warning("%s", error)
         finally:
             self.journal.close()
 

@@ -51,6 +51,7 @@ class Enqueue(Command):
     count: int
     sizes: int | Ints  # stored bytes of each message, or of all alike
     payload: Any = None  # a buffer, or several
+    durable: bool = True  # does any of the messages ask for it? Matters where the queue follows the header
 
 
 @dataclass(frozen=True)

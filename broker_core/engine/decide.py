@@ -38,6 +38,7 @@ class Decision:
 
     events: list[tuple[e.Event, Any]] = field(default_factory=list)
     reply: Any = None
+    waits: bool = True  # False: the reply promises nothing, and need not wait for the disk
 
     def add(self, event: e.Event, payload: Any = None) -> None:
         self.events.append((event, payload))
@@ -89,6 +90,23 @@ def check_rows(queue: Queue, rows: RowSet, verb: Verb, holder: int | None = None
             )
 
 
+# Options of a queue: name → allowed values, the default first.
+QUEUE_OPTIONS = {
+    # Before a sender is told *accepted*: is every message on disk, or only one whose header says durable?
+    "durability": ("all", "header"),
+}
+
+
+def _queue_options(given: dict[str, Any]) -> dict[str, Any]:
+    """All options with their values; a wrong name or value is refused by name."""
+    for name, value in given.items():
+        if name not in QUEUE_OPTIONS:
+            raise errors.InvalidRequest(f"option {name!r:.80} is not known; known are {', '.join(QUEUE_OPTIONS)}")
+        if value not in QUEUE_OPTIONS[name]:
+            raise errors.InvalidRequest(f"option {name!r}: {value!r:.80} is not one of {', '.join(QUEUE_OPTIONS[name])}")
+    return {name: given.get(name, allowed[0]) for name, allowed in QUEUE_OPTIONS.items()}
+
+
 @on(c.DeclareQueue)
 def _(state: BrokerState, command: c.DeclareQueue, now: c.Now) -> Decision:
     check_name("queue", command.queue)
@@ -98,16 +116,15 @@ def _(state: BrokerState, command: c.DeclareQueue, now: c.Now) -> Decision:
         )
     if command.type != "fifo":
         raise errors.InvalidRequest(f"type {command.type!r}: this version knows 'fifo'")
-    if command.options:
-        raise errors.InvalidRequest(f"option {next(iter(command.options))!r} is not known; type 'fifo' has none yet")
+    options = _queue_options(command.options)
     queue = state.queues.get(command.queue)
     if queue is not None:
-        if (queue.kind, queue.options) != (command.type, command.options):
+        if (queue.kind, queue.options) != (command.type, options):
             raise errors.AlreadyExists(f"queue {queue.name!r} exists with type {queue.kind!r} and options {queue.options}")
         return Decision(reply=False)
     if len(state.queues) >= MAX_QUEUES:
         raise errors.ResourceLimit(f"the broker has {MAX_QUEUES} queues, which is its limit: delete one first")
-    return Decision([(e.QueueDeclared(command.queue, command.type, command.options), None)], True)
+    return Decision([(e.QueueDeclared(command.queue, command.type, options), None)], True)
 
 
 @on(c.DeleteQueue)
@@ -127,7 +144,8 @@ def _(state: BrokerState, command: c.Enqueue, now: c.Now) -> Decision:
     if command.count <= 0:
         return Decision(reply=queue.next_sequence)
     event = e.Enqueued(queue.name, queue.next_sequence, command.count, command.sizes, now.wall)
-    return Decision([(event, command.payload)], queue.next_sequence + command.count)
+    waits = command.durable or queue.options["durability"] == "all"
+    return Decision([(event, command.payload)], queue.next_sequence + command.count, waits)
 
 
 @on(c.StageMessages)
@@ -147,6 +165,7 @@ def _(state: BrokerState, command: c.StageMessages, now: c.Now) -> Decision:
 def _(state: BrokerState, command: c.Publish, now: c.Now) -> Decision:
     key = command.key
     if key is not None:
+        check_name("publish key", key.id)
         known = state.publish_keys.get((key.kind, key.id))
         if known is not None and key.number <= known:
             again = [stage for stage in command.stages if stage in state.stages]

@@ -13,7 +13,7 @@ from broker_core.engine import commands as c
 from broker_core.engine import events as e
 from broker_core.engine.decide import Decision, check_name, check_rows, need_queue, on, stale_stages
 from broker_core.engine.leases import HOLDING, Batch, Lease, Stage
-from broker_core.engine.limits import MAX_ACQUIRE, MAX_LEASES, SECOND, UNREAD_TIMEOUT
+from broker_core.engine.limits import MAX_ACQUIRE, MAX_LEASES, MAX_PARTS, SECOND, UNREAD_TIMEOUT
 from broker_core.engine.rowset import RowSet
 from broker_core.engine.state import BrokerState
 from broker_core.engine.states import Cause, Outcome, Verb
@@ -59,6 +59,7 @@ def _end(lease: Lease, batch: Batch, stage: Stage, now: c.Now, *, exclude: bool 
 @on(c.EnterLease)
 def _(state: BrokerState, command: c.EnterLease, now: c.Now) -> Decision:
     check_name("lease", command.lease)
+    check_name("run", command.run)
     need_queue(state, command.queue)
     lease = state.leases.get(command.lease)
     if lease is None:
@@ -188,12 +189,22 @@ def _(state: BrokerState, command: c.PlanBatches, now: c.Now) -> Decision:
             "the broker's data directory "
             "was restored from an older state. Start with a new checkpoint"
         )
-    parts = []
-    for number in range(command.after + 1, command.batch + 1):
+    first, remembered = max(command.after, 0) + 1, next(iter(lease.batches), lease.last_number + 1)
+    if first < remembered and first <= command.batch:
+        _readable(lease, first, command.fail_on_data_loss)  # of the forgotten ones, the first speaks for all
+    parts: list[list[int]] = []
+    for number in range(max(first, remembered), command.batch + 1):
         batch = _readable(lease, number, command.fail_on_data_loss)
-        if batch is not None:
-            wanted = -(-batch.rows.count // command.max_messages) if command.max_messages else 1
-            parts += [[number, *part] for part in batch.rows.split(max(wanted, command.min_partitions))]
+        if batch is None:
+            continue
+        count = batch.rows.count
+        wanted = max(-(-count // command.max_messages) if command.max_messages else 1, command.min_partitions)
+        if len(parts) + min(wanted, count) > MAX_PARTS:
+            raise errors.ResourceLimit(
+                f"a plan has at most {MAX_PARTS} parts: raise maxMessagesPerPartition, or lower minPartitions or "
+                "maxMessagesPerTrigger"
+            )
+        parts += [[number, *part] for part in batch.rows.split(wanted)]
     return Decision(reply=(lease.epoch, parts))
 
 
@@ -286,7 +297,8 @@ def _(state: BrokerState, command: c.SettleRow, now: c.Now) -> Decision:
         event: e.Event = e.Settled(lease.queue, batch.holder, rows, int(outcome), now.wall, command.error, lease.name)
     else:
         event = e.Returned(lease.queue, batch.holder, rows, int(Cause[command.outcome.upper()]), lease.name)
-    return Decision([(event, None), (e.LeaseFenced(lease.name, lease.epoch + 1), None)])
+    # Fenced first: a crash may come between the two, and then the query only plans again.
+    return Decision([(e.LeaseFenced(lease.name, lease.epoch + 1), None), (event, None)])
 
 
 @on(c.DeleteLease)

@@ -14,4 +14,5 @@ MAX_STAGED_BYTES = 64 << 30  # stored bytes of all stages together
 MAX_PUBLISH_KEYS = 1_000_000  # kept without expiry: a lower number after a rollback must stay a no-op
 MAX_SUBSCRIPTIONS = 100_000  # of one queue
 MAX_ERROR_TEXT = 1024  # characters kept of what the one who rejected a message said
+MAX_PARTS = 100_000  # of one plan: a task of Spark each, and its driver holds no more with ease
 MAX_ACQUIRE = 1 << 30  # messages of one acquisition

@@ -11,6 +11,7 @@ import pytest
 import broker_core.engine
 from broker_core import errors
 from broker_core.engine import commands as c
+from broker_core.engine import decide
 from broker_core.engine import events as e
 from broker_core.engine.decide import check_rows
 from broker_core.engine.rowset import RowSet
@@ -59,6 +60,41 @@ def test_a_rejected_message_keeps_its_error_in_the_archive() -> None:
     engine.run(c.Settle("q", holder, RowSet.single(1), broker_core.engine.states.Outcome.REJECTED, "no such customer"))
     for life in (engine, engine.recovered(), engine.from_snapshot()):
         assert life.state.queues["q"].blocks[0].errors == {1: "no such customer"}
+
+
+def test_what_the_reply_to_a_sender_waits_for_follows_the_queue_and_then_the_header() -> None:
+    """Q11: with durability=header only a durable message is on disk before its sender is told."""
+    engine = Engine()
+    engine.run(c.DeclareQueue("all"), c.DeclareQueue("header", options={"durability": "header"}))
+
+    def waits(queue: str, durable: bool) -> bool:
+        return decide(engine.state, c.Enqueue(queue, 1, 1, durable=durable), c.Now(0, 0)).waits
+
+    assert [waits("all", True), waits("all", False), waits("header", True), waits("header", False)] == [True, True, True, False]
+
+
+@pytest.mark.parametrize(
+    ("options", "named"),
+    [
+        ({"durabilty": "all"}, "durabilty.*durability"),
+        ({"durability": "some"}, "durability.*all, header"),
+        ({"durability": 1}, "1"),
+    ],
+)
+def test_a_wrong_queue_option_is_refused_by_name_and_changes_nothing(options: dict[str, object], named: str) -> None:
+    engine = Engine()
+    with pytest.raises(errors.InvalidRequest, match=named):
+        engine.run(c.DeclareQueue("q", options=options))
+    assert not engine.state.queues
+
+
+def test_declaring_the_same_again_changes_nothing_and_something_else_is_refused() -> None:
+    engine = Engine()
+    assert engine.run(c.DeclareQueue("q")) is True
+    assert engine.run(c.DeclareQueue("q", options={"durability": "all"})) is False
+    with pytest.raises(errors.AlreadyExists):
+        engine.run(c.DeclareQueue("q", options={"durability": "header"}))
+    assert len(engine.log) == 1
 
 
 def test_time_never_runs_backwards() -> None:
