@@ -25,7 +25,7 @@ from pyspark.sql.datasource import (
 from pyspark.sql.types import StructType
 
 from broker_core.client import Client
-from connector.options import READ, Options
+from connector.options import OUTCOMES, READ, Options
 from connector.read import Look, as_declared, read_look
 from connector.schema import check_source
 
@@ -45,7 +45,7 @@ class BatchReader(DataSourceReader):
         self._last: int | None = options["endingSequence"]
         self._since: int | None = options["startingTimestamp"]
         self._until: int | None = options["endingTimestamp"]
-        self._outcome: str | None = None
+        self._outcome: str | None = options["outcome"]
 
     def partitions(self) -> list[InputPartition]:
         url, queue = self._options["url"], self._options["queue"]
@@ -85,8 +85,8 @@ class PushdownBatchReader(BatchReader):
             self._narrow_sequence(filter_, value)
         elif column == "enqueuedTime" and isinstance(value, datetime):
             self._narrow_time(filter_, value)
-        elif column == "outcome" and isinstance(filter_, EqualTo) and isinstance(value, str):
-            self._outcome = value
+        elif column == "outcome" and isinstance(filter_, EqualTo) and value in OUTCOMES:
+            self._outcome = self._outcome or value
 
     def _narrow_sequence(self, filter_: Filter, value: int) -> None:
         if isinstance(filter_, (GreaterThan, GreaterThanOrEqual, EqualTo)):

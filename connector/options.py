@@ -17,6 +17,7 @@ STREAM, READ, WRITE = "spark.readStream", "spark.read", "df.write and df.writeSt
 ANYWHERE = (STREAM, READ, WRITE)
 
 STATES = ("available", "acquired", "archived")
+OUTCOMES = ("accepted", "rejected", "purged", "expired", "replaced", "dead-lettered")  # as `broker_core.engine.states.Outcome`
 
 #: Rows of one task where `maxMessagesPerPartition` says nothing: about a quarter of a second of reading. A task costs Spark
 #: some 50 ms whatever it reads, and more tasks than this would only add those.
@@ -156,6 +157,7 @@ OPTIONS: tuple[Option, ...] = (
     Option("endingSequence", (READ,), "a sequence number (included), at least 0", _whole(0)),
     Option("startingTimestamp", (READ,), "an ISO 8601 time (included); UTC where it names no zone", _time),
     Option("endingTimestamp", (READ,), "an ISO 8601 time (excluded); UTC where it names no zone", _time),
+    Option("outcome", (READ,), f"one of {', '.join(OUTCOMES)}", _one_of(*OUTCOMES)),
     Option("pushdown", (READ,), "true (only with spark.sql.python.filterPushdown.enabled=true) or false", _flag, False),
     # Writing.
     Option("operation", (WRITE,), "send", _one_of("send", "settle"), "send"),
@@ -241,6 +243,8 @@ def _check_together(options: Options) -> None:
         )
     if (options["txnAppId"] is None) != (options["txnVersion"] is None):
         raise InvalidRequest("options txnAppId and txnVersion go together: name both, or neither")
+    if options["outcome"] is not None and options["states"] != ("archived",):
+        raise InvalidRequest("option outcome is of settled messages only: set the option states to archived beside it")
     for first, last, inclusive in (("startingSequence", "endingSequence", True), ("startingTimestamp", "endingTimestamp", False)):
         if None in (options[first], options[last]):
             continue

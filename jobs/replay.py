@@ -49,6 +49,7 @@ def archive(spark: SparkSession, given: argparse.Namespace) -> DataFrame:
         "endingSequence": given.to_sequence,
         "startingTimestamp": given.since,
         "endingTimestamp": given.until,
+        "outcome": given.outcome,
     }
     reader = spark.read.format("amqp").option("url", given.url).option("queue", given.queue)
     for name, value in options.items():
@@ -59,8 +60,6 @@ def archive(spark: SparkSession, given: argparse.Namespace) -> DataFrame:
         if name not in schema.names:
             schema = schema.add(name, StringType())
     messages = reader.schema(schema).load()
-    if given.outcome:
-        messages = messages.where(F.col("outcome") == given.outcome)
     if given.where:
         messages = messages.where(given.where)
     return messages

@@ -145,3 +145,18 @@ def test_each_place_takes_its_own_options() -> None:
     Options({**BASE, "mode": "acquire", "consumer": "c", "maxBytesPerTrigger": "1m", "leaseTimeout": "1h"}).check_for(STREAM)
     Options({**BASE, "mode": "browse", "states": "archived", "startingSequence": "3", "pushdown": "true"}).check_for(READ)
     Options({"url": URL, "operation": "send", "checkpointLocation": "/c", "ignoreUnknownColumns": "true"}).check_for(WRITE)
+
+
+def test_the_outcomes_are_the_engines() -> None:
+    from broker_core.engine.states import Outcome
+    from connector.options import OUTCOMES
+
+    assert [o.name.lower().replace("_", "-") for o in Outcome if o is not Outcome.NONE] == list(OUTCOMES)
+
+
+def test_an_outcome_is_of_settled_messages() -> None:
+    assert Options({**BASE, "states": "archived", "outcome": "Rejected"})["outcome"] == "rejected"
+    with pytest.raises(InvalidRequest, match="states to archived"):
+        Options({**BASE, "outcome": "rejected"})
+    with pytest.raises(InvalidRequest, match=r"outcome cannot be 'lost'.*rejected"):
+        Options({**BASE, "states": "archived", "outcome": "lost"})
