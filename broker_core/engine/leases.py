@@ -49,9 +49,9 @@ class Lease:
     finished: int = 0  # Spark has finished every batch up to this number
     timeout: int | None = None  # microseconds after which a READ batch nobody renews is given back too
     batches: dict[int, Batch] = field(default_factory=dict)  # the last REMEMBERED_BATCHES, in ascending order
+    excluded: RowSet = field(default_factory=RowSet)  # given back unread by this epoch under `exclude`: not taken again
     # derived
     renewed: int | None = None  # broker uptime in microseconds
-    excluded: RowSet = field(default_factory=RowSet)  # given back unread by this epoch under `exclude`
 
     @property
     def current(self) -> Batch | None:
@@ -77,10 +77,12 @@ class Lease:
             "finished": self.finished,
             "timeout": self.timeout,
             "batches": [batch.to_json() for batch in self.batches.values()],
+            "excluded": self.excluded.to_json(),
         }
 
     @classmethod
     def from_json(cls, data: dict[str, Any]) -> Lease:
         batches = [Batch.from_json(batch) for batch in data["batches"]]
         fields = {key: data[key] for key in ("name", "queue", "run", "epoch", "finished", "timeout")}
-        return cls(**fields, batches={batch.number: batch for batch in batches})
+        excluded = RowSet.from_json(data["excluded"])
+        return cls(**fields, batches={batch.number: batch for batch in batches}, excluded=excluded)

@@ -23,14 +23,20 @@ def _dtype_for(low: int, high: int) -> type[np.signedinteger[Any]]:
 
 
 class Series:
-    """An append-only list of integers, stored as differences from the first in the narrowest type that holds them."""
+    """An append-only list of integers. While they rise evenly, only the step is stored; from then on the differences from the
+    first, in the narrowest type that holds them."""
 
-    __slots__ = ("_base", "_length", "_values")
+    __slots__ = ("_base", "_length", "_step", "_values")
 
     def __init__(self, base: int = 0, values: Ints | None = None) -> None:
         self._base = base
         self._values: Ints = np.zeros(0, np.int8) if values is None else values
         self._length = len(self._values)
+        self._step: int | None = None if self._length else 0
+        if self._length:
+            step = int(self._values[-1]) // max(1, self._length - 1)
+            if np.array_equal(self._values, np.arange(self._length) * step):
+                self._step, self._values = step, self._values[:0].copy()
 
     def __len__(self) -> int:
         return self._length
@@ -39,6 +45,14 @@ class Series:
         if self._length == 0:
             self._base = value
         delta = value - self._base
+        if self._step is not None:
+            if self._length == 1:
+                self._step = delta
+            if delta == self._step * self._length:
+                self._length += 1
+                return
+            self._values = self._deltas()
+            self._step = None
         values = self._values
         info = np.iinfo(values.dtype)
         if not info.min <= delta <= info.max:
@@ -49,18 +63,29 @@ class Series:
         self._values = values
         self._length += 1
 
+    def _deltas(self) -> Ints:
+        if self._step is None:
+            return self._values[: self._length]
+        last = self._step * max(0, self._length - 1)
+        return (np.arange(self._length) * self._step).astype(_dtype_for(last, last))
+
     def array(self) -> npt.NDArray[np.int64]:
-        return self._values[: self._length].astype(np.int64) + self._base
+        if self._step is not None:
+            return np.arange(self._length) * self._step + self._base
+        return self._deltas().astype(np.int64) + self._base
 
     def __getitem__(self, index: int) -> int:
-        return int(self._values[: self._length][index]) + self._base
+        if self._step is not None:
+            return range(self._length)[index] * self._step + self._base
+        return int(self._deltas()[index]) + self._base
 
     def trim(self) -> None:
         """Give back what was allocated ahead: the series has reached its end."""
-        self._values = self._values[: self._length].copy()
+        if self._step is None:
+            self._values = self._deltas().copy()
 
     def persisted(self) -> tuple[int, Ints]:
-        return self._base, self._values[: self._length].copy()
+        return self._base, self._deltas().copy()
 
 
 class Column:

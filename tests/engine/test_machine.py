@@ -30,16 +30,19 @@ class Model:
         self.holder = np.zeros(0, np.int64)
         self.attempts = np.zeros(0, np.int64)
         self.outcome = np.zeros(0, np.int64)
+        self.returned = np.zeros(0, np.int64)
 
     def enqueue(self, count: int) -> None:
         self.state = np.append(self.state, np.full(count, State.AVAILABLE, np.uint8))
-        for name in ("holder", "attempts", "outcome"):
+        for name in ("holder", "attempts", "outcome", "returned"):
             setattr(self, name, np.append(getattr(self, name), np.zeros(count, np.int64)))
 
     def next(self, count: int) -> Any:
         return np.flatnonzero(self.state == State.AVAILABLE)[:count]
 
     def move(self, rows: Any, state: State, holder: int = 0) -> None:
+        if state == State.AVAILABLE:
+            self.returned[rows] = 1
         self.state[rows] = state
         self.holder[rows] = holder
 
@@ -168,6 +171,7 @@ class QueueMachine(RuleBasedStateMachine):
             np.broadcast_to(block.holder.get(everything), acquired.shape)[acquired], model.holder[rows][acquired]
         )
         assert np.all(block.attempts.get(everything) == model.attempts[rows])
+        assert np.all(block.returned.get(everything) == model.returned[rows])  # who takes these is not the first acquirer
         archived = model.state[rows] == State.ARCHIVED
         assert np.array_equal(
             np.broadcast_to(block.outcome.get(everything), archived.shape)[archived], model.outcome[rows][archived]
