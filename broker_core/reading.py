@@ -93,10 +93,6 @@ class _Stretch(NamedTuple):
     part: slice  # of the cut's per-row columns
     cut: Cut
 
-    @property
-    def nbytes(self) -> int:
-        return int(self.payload.nbytes)
-
 
 def _stretches(journal: Journal, part: Cut) -> Iterator[_Stretch]:
     pieces = part.pieces

@@ -55,7 +55,11 @@ def _serve(settings: Settings, stop_with_stdin: bool) -> int:
 
     from broker_core.service import serve
 
-    return serve(settings, _ready, stop)
+    code = serve(settings, _ready, stop)
+    # Everything is on the disk. A call that a client keeps open and does not go on with would hold the interpreter here for ever.
+    logging.shutdown()
+    sys.stdout.flush()
+    os._exit(code)
 
 
 def _ready(addresses: dict[str, Any]) -> None:
