@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -13,7 +14,8 @@ import pytest
 pytest.importorskip("pyspark", reason="the extra `spark` is not installed")
 
 if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
+    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql.streaming import StreamingQuery
 
     from broker_core import Broker
     from broker_core.client import Client
@@ -82,3 +84,69 @@ def client(broker: Broker) -> Iterator[Client]:
 
     with Client(broker.url) as connected:
         yield connected
+
+
+class Rig:
+    """A queue, a broker and a session: what nearly every test needs."""
+
+    def __init__(self, spark: SparkSession, broker: Broker, client: Client, folder: Path) -> None:
+        self.spark, self.broker, self.client, self.folder = spark, broker, client, folder
+
+    def declare(self, *queues: str) -> None:
+        for queue in queues:
+            self.client.call("queue.declare", queue=queue)
+
+    def send(self, queue: str, first: int, count: int) -> None:
+        """Messages whose body is their number as text."""
+        import pyarrow as pa
+
+        batch = pa.record_batch({"body": pa.array([str(i).encode() for i in range(first, first + count)])})
+        self.client.put({"op": "enqueue", "queue": queue}, batch.schema, [batch])
+
+    def counts(self, queue: str) -> tuple[int, int, int]:
+        """Available, acquired, archived."""
+        stat = self.client.call("queue.stat", queue=queue)
+        return stat["available"], stat["acquired"], stat["archived"]
+
+    def stream(self, queue: str, **options: str) -> DataFrame:
+        return self.spark.readStream.format("amqp").options(url=self.broker.url, queue=queue, **options).load()
+
+    def look(self, queue: str, **options: str) -> DataFrame:
+        return self.spark.read.format("amqp").options(url=self.broker.url, queue=queue, **options).load()
+
+    def bodies(self, queue: str) -> list[str]:
+        """What waits in a queue, in order."""
+        rows = self.look(queue).selectExpr("sequenceNumber", "cast(body as string) as body").collect()
+        return [row.body for row in sorted(rows)]
+
+    def write(self, frame: DataFrame, queue: str | None = None, **options: str) -> None:
+        named = options if queue is None else {"queue": queue, **options}
+        frame.write.format("amqp").options(url=self.broker.url, **named).mode("append").save()
+
+    def drain(self, frame: DataFrame, table: str = "table", checkpoint: str = "checkpoint") -> StreamingQuery:
+        """Everything there is, into a Delta table, and to the end."""
+        writer = frame.writeStream.format("delta").option("checkpointLocation", self.path(checkpoint))
+        query = writer.trigger(availableNow=True).start(self.path(table))
+        query.awaitTermination()
+        return query
+
+    def table(self, name: str = "table") -> list[int]:
+        """The numbers in a table, ascending, as often as they are there."""
+        rows = self.spark.read.format("delta").load(self.path(name)).selectExpr("cast(cast(body as string) as int) n")
+        return sorted(row.n for row in rows.collect())
+
+    def path(self, *names: str) -> str:
+        return str(self.folder.joinpath(*names))
+
+    def until(self, condition: Callable[[], bool], seconds: float = 60.0) -> None:
+        end = time.monotonic() + seconds
+        while not condition():
+            assert time.monotonic() < end, "it did not come about in time"
+            time.sleep(0.05)
+
+
+@pytest.fixture
+def rig(spark: SparkSession, broker: Broker, client: Client, tmp_path: Path) -> Iterator[Rig]:
+    yield Rig(spark, broker, client, tmp_path)
+    for query in spark.streams.active:
+        query.stop()
