@@ -14,7 +14,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
-from broker_core import errors
+from broker_core import allocator, errors
 from broker_core.config import Settings
 from broker_core.engine import BrokerState, Decision, apply, decide
 from broker_core.engine import commands as c
@@ -212,6 +212,7 @@ class BrokerService:
             self.archive_blocks()
             if retain:
                 self.retain()
+                allocator.give_back()
             if self.journal.end - self._snapshot_at >= self.settings.snapshot_every_bytes:
                 self.take_snapshot()
         except errors.ResourceLimit as error:
