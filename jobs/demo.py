@@ -13,20 +13,23 @@ import subprocess
 import sys
 import threading
 import time
+import traceback
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
 import pyarrow as pa
+from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 from rich.console import Console
 
 import connector
 from broker_core.client import Client
+from broker_core.errors import PenstockError
 from broker_core.process import Broker
 from jobs import flights
-from jobs.session import session
+from jobs.session import explain, session
 
 QUEUE = "flights"
 #: Batches, so that there is a middle to be killed in.
@@ -125,7 +128,12 @@ def main(argv: Sequence[str] | None = None) -> int:
     told = Told()
     _clear(work)
     with _noise_into(work / "spark.log"):
-        ok = run(work, given.day, given.flights, told)
+        try:
+            ok = run(work, given.day, given.flights, told)
+        except (PySparkException, PenstockError, subprocess.TimeoutExpired) as error:
+            traceback.print_exc()  # into the log
+            told.bad(explain(error))
+            ok = False
     if ok:
         _farewell(work, told)
     else:
@@ -206,7 +214,7 @@ def await_middle(broker: Broker, limit_s: float = 60) -> int:
 
 
 def compare(sent: DataFrame, got: DataFrame, told: Told) -> bool:
-    columns = ["messageId", "subject", F.col("body").cast("string").alias("body")]
+    columns = [F.col("messageId"), F.col("subject"), F.col("body").cast("string").alias("body")]
     there, here = sent.select(*columns), got.select(*columns)
     number, distinct = got.select(F.count(F.lit(1)), F.count_distinct("sequenceNumber")).first() or (0, 0)
     missing, extra = there.exceptAll(here).count(), here.exceptAll(there).count()

@@ -8,14 +8,9 @@ from __future__ import annotations
 import importlib.util
 import os
 import sys
-from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import pytest
-
-if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
 
 ROOT = Path(__file__).resolve().parent.parent
 PACKAGES = ("broker_core", "connector", "jobs")
@@ -40,16 +35,3 @@ def pytest_configure(config: pytest.Config) -> None:
 def repository() -> Path:
     """The root of the checkout, for tests of its scripts and documents."""
     return ROOT
-
-
-@pytest.fixture(scope="session")
-def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
-    """The one Spark of this process, as the jobs have it. A process has one JVM: tests that need other confs start a child."""
-    import connector
-    from jobs.session import builder
-
-    warehouse = tmp_path_factory.mktemp("warehouse")
-    session = builder("penstock tests", {"spark.sql.warehouse.dir": str(warehouse)}).getOrCreate()
-    connector.register(session)
-    yield session
-    session.stop()
