@@ -71,6 +71,12 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
 
 
 @pytest.fixture
+def settings() -> dict[str, str]:
+    """For a session that a test starts in another process."""
+    return SETTINGS
+
+
+@pytest.fixture
 def broker(tmp_path: Path) -> Iterator[Broker]:
     from broker_core import Broker
 

@@ -1,0 +1,168 @@
+"""The ways the connector gets to where Spark runs: found by itself, shipped by Connect, sent with --py-files."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pyspark
+import pytest
+
+from broker_core import Broker
+from broker_core.client import Client
+from connector import _discovery, pyfiles
+
+SPARK_HOME = Path(pyspark.__file__).parent
+
+ROUND_TRIP = """
+frame = spark.range(0, 100, 1, 2).selectExpr("cast(id as string) body")
+options = {"url": url, "queue": "orders"}
+frame.write.format("amqp").options(**options).mode("append").save()
+looked = spark.read.format("amqp").options(**options).load().count()
+stream = spark.readStream.format("amqp").options(**options).load()
+writer = stream.selectExpr("cast(body as string) body").writeStream.format("json").option("checkpointLocation", folder + "/c")
+writer.trigger(availableNow=True).start(folder + "/t").awaitTermination()
+taken = sorted(int(row.body) for row in spark.read.json(folder + "/t").collect())
+print(json.dumps({"looked": looked, "taken": taken == list(range(100))}), flush=True)
+"""
+PREAMBLE = """
+import json, sys
+from pyspark.sql import SparkSession
+url, folder, where = sys.argv[1:]
+"""
+
+
+def environment(**names: str) -> dict[str, str]:
+    """Of a Spark that knows nothing of this checkout."""
+    kept = {
+        name: value for name, value in os.environ.items() if name != "PYTHONPATH" and not name.startswith(("SPARK", "PYSPARK"))
+    }
+    return {**kept, "SPARK_LOCAL_IP": "127.0.0.1", "PYSPARK_PYTHON": sys.executable, **names}
+
+
+def run(arguments: list[str], *, env: dict[str, str], cwd: Path) -> Any:
+    done = subprocess.run(arguments, env=env, cwd=cwd, capture_output=True, text=True, timeout=280, check=False)
+    assert done.returncode == 0, done.stderr[-4000:]
+    return json.loads(done.stdout.strip().splitlines()[-1])
+
+
+def free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+@contextmanager
+def process(arguments: list[str], *, env: dict[str, str], log: Path, ready: Callable[[], bool]) -> Iterator[None]:
+    with log.open("wb") as said:
+        started = subprocess.Popen(arguments, env=env, cwd=log.parent, stdout=said, stderr=said, start_new_session=True)
+    try:
+        end = time.monotonic() + 120
+        while not ready():
+            assert started.poll() is None, log.read_text()[-4000:]
+            assert time.monotonic() < end, log.read_text()[-4000:]
+            time.sleep(0.2)
+        yield
+    finally:
+        os.killpg(started.pid, signal.SIGTERM)
+        started.wait(60)
+
+
+def listens(port: int) -> bool:
+    with socket.socket() as probe:
+        return probe.connect_ex(("127.0.0.1", port)) == 0
+
+
+@pytest.fixture
+def orders(broker: Broker, client: Client) -> Broker:
+    client.call("queue.declare", queue="orders")
+    return broker
+
+
+def installed(folder: Path) -> Path:
+    """A folder as a wheel's installation makes it: our packages, and the module that Spark finds."""
+    folder.mkdir()
+    for name in ("connector", "broker_core"):
+        (folder / name).symlink_to(Path(sys.modules[name].__file__ or "").parent)
+    (folder / "pyspark_penstock.py").write_bytes(Path(_discovery.__file__).read_bytes())
+    return folder
+
+
+@pytest.mark.timeout(300)
+@pytest.mark.parametrize("register", [False, True])
+def test_spark_finds_the_format_by_itself(orders: Broker, tmp_path: Path, register: bool) -> None:
+    """And a `register` beside it does no harm."""
+    script = tmp_path / "script.py"
+    session = 'spark = SparkSession.builder.master("local[2]").config("spark.ui.enabled", "false").getOrCreate()\n'
+    registration = "import connector\nconnector.register(spark)\nconnector.register(spark)\n" if register else ""
+    script.write_text(PREAMBLE + session + registration + ROUND_TRIP)
+    env = environment(PYTHONPATH=str(installed(tmp_path / "site")))
+    assert run([sys.executable, str(script), orders.url, str(tmp_path), ""], env=env, cwd=tmp_path) == {
+        "looked": 100,
+        "taken": True,
+    }
+
+
+@pytest.mark.timeout(400)
+def test_under_spark_connect_it_ships_itself(orders: Broker, tmp_path: Path) -> None:
+    port = free_port()
+    server = [
+        str(SPARK_HOME / "bin" / "spark-submit"),
+        *("--class", "org.apache.spark.sql.connect.service.SparkConnectServer", "--name", "connect"),
+        *("--conf", f"spark.connect.grpc.binding.port={port}", "--conf", "spark.connect.grpc.binding.address=127.0.0.1"),
+        *("--conf", "spark.ui.enabled=false", "--master", "local[2]", "spark-internal"),
+    ]
+    env = environment(SPARK_HOME=str(SPARK_HOME))
+    script = tmp_path / "script.py"
+    session = "spark = SparkSession.builder.remote(where).getOrCreate()\nimport connector\nconnector.register(spark)\n"
+    script.write_text(PREAMBLE + session + ROUND_TRIP)
+    with process(server, env=env, log=tmp_path / "connect.log", ready=lambda: listens(port)):
+        # Only the client has the package.
+        client = environment(PYTHONPATH=str(Path(sys.modules["connector"].__file__ or "").parent.parent))
+        found = run([sys.executable, str(script), orders.url, str(tmp_path), f"sc://127.0.0.1:{port}"], env=client, cwd=tmp_path)
+    assert found == {"looked": 100, "taken": True}
+
+
+@pytest.mark.cluster
+@pytest.mark.timeout(500)
+def test_on_a_standalone_cluster_with_py_files(orders: Broker, tmp_path: Path) -> None:
+    master_port, web_port = free_port(), free_port()
+    master = f"spark://127.0.0.1:{master_port}"
+    env = environment(SPARK_HOME=str(SPARK_HOME), SPARK_WORKER_DIR=str(tmp_path / "work"))
+    starter = str(SPARK_HOME / "bin" / "spark-class")
+    archive = tmp_path / "penstock.zip"
+    pyfiles.write(archive)
+    script = tmp_path / "script.py"
+    session = "spark = SparkSession.builder.getOrCreate()\nimport connector\nassert '.zip' in connector.__file__\n"
+    session += "connector.register(spark)\n"
+    script.write_text(PREAMBLE + session + ROUND_TRIP)
+
+    def worker(name: str) -> Any:
+        arguments = [starter, "org.apache.spark.deploy.worker.Worker", "--host", "127.0.0.1", "--cores", "1", "--memory", "1g"]
+        arguments += ["--webui-port", str(free_port()), master]
+        log = tmp_path / f"{name}.log"
+        return process(arguments, env=env, log=log, ready=lambda: "Successfully registered" in log.read_text())
+
+    serve = [starter, "org.apache.spark.deploy.master.Master", "--host", "127.0.0.1", "--port", str(master_port)]
+    serve += ["--webui-port", str(web_port)]
+    submit = [
+        str(SPARK_HOME / "bin" / "spark-submit"),
+        *("--master", master, "--py-files", str(archive), "--conf", "spark.ui.enabled=false"),
+        *("--executor-memory", "800m", "--conf", "spark.driver.host=127.0.0.1"),
+    ]
+    with (
+        process(serve, env=env, log=tmp_path / "master.log", ready=lambda: listens(master_port)),
+        worker("one"),
+        worker("two"),
+    ):
+        found = run([*submit, str(script), orders.url, str(tmp_path), ""], env=env, cwd=tmp_path)
+    assert found == {"looked": 100, "taken": True}
