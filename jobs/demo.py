@@ -34,6 +34,8 @@ from jobs.session import explain, session
 QUEUE = "flights"
 #: Batches, so that there is a middle to be killed in.
 BATCHES = 9
+#: Tries of a job that nobody kills.
+ATTEMPTS = 4
 #: The mark of a folder that this demo made, and may remove.
 MARK = "made-by-penstock-demo"
 
@@ -119,7 +121,8 @@ class Ingest:
         return code
 
     def last_words(self) -> str:
-        return "\n".join(self._log.read_text(errors="replace").strip().splitlines()[-3:])
+        said = [line for line in self._log.read_text(errors="replace").splitlines() if line.startswith("error: ")]
+        return said[-1] if said else f"see {self._log}"
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -173,6 +176,7 @@ def send(spark: SparkSession, broker: Broker, source: pa.Table, told: Told) -> D
 
 
 def ingest(broker: Broker, work: Path, total: int, told: Told) -> None:
+    """Run the job until it is through, and kill the driver and the broker on the way. `compare` says what came of it."""
     batch = -(-total // BATCHES)
     told.fact(f"jobs/ingest.py in a process of its own, at most {batch:,} messages a batch")
     job = Ingest(broker, work, batch, told)
@@ -192,10 +196,13 @@ def ingest(broker: Broker, work: Path, total: int, told: Told) -> None:
             started = time.monotonic()
             broker.start()
             told.fact(f"the broker is back at {broker.url} after {time.monotonic() - started:.1f} s: process {broker.pid}")
+        attempts = 0
         while (code := job.wait()) != 0:
             told.fact(f"the job ended with exit code {code} ({job.last_words()}); the same command again")
-            if told.seconds() > 280:
-                raise SystemExit("the job does not come to an end")
+            attempts += 1
+            if attempts == ATTEMPTS:
+                told.bad("the job does not come to an end")
+                return
             job = Ingest(broker, work, batch, told)
     finally:
         job.kill()

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import re
 import sys
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 
 from pyspark.sql import SparkSession
 
@@ -40,7 +40,8 @@ def builder(app: str, confs: Mapping[str, str] | None = None, *, delta: bool = T
     """A builder with Delta and the recommended confs; `confs` win. The master is local unless `confs` name one."""
     # Spark's workers would take the `python3` of PATH, which need not be the one that has this package.
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
-    building = SparkSession.builder.appName(app).master("local[*]")
+    # Four attempts for a task, as on a cluster; plain local[*] fails the query at the first.
+    building = SparkSession.builder.appName(app).master("local[*,4]")
     for name, value in {**LOCAL, **(DELTA if delta else {}), **RECOMMENDED, **(confs or {})}.items():
         building = building.config(name, value)
     return building
@@ -70,7 +71,7 @@ def _require_delta_by_flags() -> None:
 
 def explain(error: BaseException) -> str:
     """What was said where it went wrong, out of a Spark exception that wraps it in the stack traces of two languages."""
-    text = str(error)
+    text = "\n".join(map(str, _causes(error)))
     ours = re.findall(r"broker_core\.errors\.\w+: (.+)", text)
     if ours:
         return str(ours[-1]).strip()
@@ -78,3 +79,10 @@ def explain(error: BaseException) -> str:
     raised = re.findall(r"^(?:\w+\.)*\w*(?:Error|Exception|Exit)(?:: .+)?$", text, re.MULTILINE)
     lines = [line for line in text.strip().splitlines() if line.strip()]
     return str(raised[-1]).strip() if "Traceback" in text and raised else lines[0] if lines else type(error).__name__
+
+
+def _causes(error: BaseException | None) -> Iterator[BaseException]:
+    """The exception and what caused it, innermost last; Spark keeps the causes of its own side in `_cause`."""
+    while error is not None:
+        yield error
+        error = getattr(error, "_cause", None) or error.__cause__
