@@ -10,6 +10,7 @@ import signal
 import socket
 import sys
 import threading
+from importlib.abc import MetaPathFinder
 from typing import Any
 
 from broker_core import config, errors
@@ -53,6 +54,7 @@ def _serve(settings: Settings, stop_with_stdin: bool) -> int:
     if stop_with_stdin:
         threading.Thread(target=_stop_with_stdin, args=(stop,), name="stdin", daemon=True).start()
 
+    sys.meta_path.insert(0, _WithoutPandas())
     from broker_core.service import serve
 
     code = serve(settings, _ready, stop)
@@ -60,6 +62,14 @@ def _serve(settings: Settings, stop_with_stdin: bool) -> int:
     logging.shutdown()
     sys.stdout.flush()
     os._exit(code)
+
+
+class _WithoutPandas(MetaPathFinder):
+    """pyarrow imports pandas with its first array, where it is installed: half of the time that a start takes, and 30 MB."""
+
+    def find_spec(self, name: str, path: object, target: object = None) -> None:
+        if name == "pandas":
+            raise ModuleNotFoundError("the broker does without pandas", name=name)
 
 
 def _ready(addresses: dict[str, Any]) -> None:
