@@ -1,0 +1,74 @@
+"""The numbers: ./dev bench [ROW …]. What each row measures, and how, stands in docs/bench/README.md (from readme.md)."""
+
+from __future__ import annotations
+
+import argparse
+import importlib
+import shutil
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import results
+from harness import Bench, Line
+
+ROOT = Path(__file__).resolve().parents[2]
+
+#: Row → module and function. Modules are imported when they are needed: some need Spark.
+ROWS = {
+    "drain-noop": "spark_rows.drain_noop",
+    "drain-delta": "spark_rows.drain_delta",
+    "first-row": "spark_rows.first_row",
+    "trigger": "spark_rows.trigger",
+    "enqueue-flight": "broker_rows.enqueue_flight",
+    "enqueue-local": "broker_rows.enqueue_local",
+    "write": "spark_rows.write",
+    "acquire": "engine_rows.acquire",
+    "release": "engine_rows.release",
+    "memory": "broker_rows.memory",
+    "restart": "broker_rows.restart",
+}
+
+
+def row(name: str) -> Callable[[Bench], Iterator[Line]]:
+    module, _, function = ROWS[name].partition(".")
+    return getattr(importlib.import_module(module), function)  # type: ignore[no-any-return]
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(prog="./dev bench", description="Measure Penstock against what it stands on.")
+    parser.add_argument("rows", nargs="*", metavar="ROW", help=f"all of them by default: {', '.join(ROWS)}")
+    parser.add_argument("--quick", action="store_true", help="a fiftieth of the messages, two repeats: does it run? Not kept")
+    parser.add_argument("--no-keep", action="store_true", help="print only; docs/bench stays as it is")
+    parser.add_argument("--work", type=Path, default=ROOT / "build" / "bench", help="a folder on the disk to measure (emptied)")
+    arguments = parser.parse_args()
+    unknown = [name for name in arguments.rows if name not in ROWS]
+    if unknown:
+        parser.error(f"{unknown[0]} is not a row; there are {', '.join(ROWS)}")
+
+    bench = Bench(arguments.work, repeats=2, scale=0.02) if arguments.quick else Bench(arguments.work)
+    names = arguments.rows or list(ROWS)
+    lines: list[Line] = []
+    failed: list[str] = []
+    began = time.perf_counter()
+    for i, name in enumerate(names, 1):
+        print(f"[{i}/{len(names)}] {name} ({(time.perf_counter() - began) / 60:.1f} min so far)", file=sys.stderr, flush=True)
+        shutil.rmtree(arguments.work, ignore_errors=True)
+        try:
+            for line in row(name)(bench):
+                lines.append(line)
+                results.show([line], to=sys.stderr)
+        except Exception as error:
+            failed.append(name)
+            print(f"  {name} could not be measured: {type(error).__name__}: {error}", file=sys.stderr, flush=True)
+    shutil.rmtree(arguments.work, ignore_errors=True)
+    results.show(lines)
+    print(f"{(time.perf_counter() - began) / 60:.1f} minutes" + (f"; not measured: {', '.join(failed)}" if failed else ""))
+    if lines and not (arguments.quick or arguments.no_keep):
+        print(f"kept in {results.keep(ROOT, lines)}")
+    return 1 if failed else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,109 @@
+"""Data directories with messages in them, and what a broker's process weighs.
+
+A directory is filled once and then copied with hard links: a broker never writes to a file that is there, it only adds files and
+unlinks some, so every repeat starts from the same journal without writing it again.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+
+from broker_core import message, reading
+from broker_core.config import Settings
+from broker_core.engine import commands as c
+from broker_core.service import BrokerService
+
+QUEUE = "bench"
+BATCH = 10_000  # messages a record batch
+
+
+def batch_of(rows: int, size: int) -> pa.RecordBatch:
+    """`rows` messages with bodies of `size` random bytes."""
+    data = pa.py_buffer(os.urandom(rows * size))
+    offsets = pa.array(range(0, rows * size + 1, size), pa.int32()).buffers()[1]
+    body = pa.Array.from_buffers(pa.binary(), rows, [None, offsets, data])
+    return pa.record_batch([body], names=["body"])
+
+
+def enqueue_command(batch: pa.RecordBatch, queue: str = QUEUE) -> c.Enqueue:
+    """What the Flight plane makes of a record batch that arrives."""
+    valid = message.validate(batch)
+    sizes: Any = message.sizes(valid)
+    return c.Enqueue(queue, valid.num_rows, sizes, reading.store(valid))
+
+
+def nbytes(command: c.Enqueue) -> int:
+    return sum(len(part) for part in command.payload)
+
+
+def enqueue(service: BrokerService, messages: int, size: int, rows: int, queue: str = QUEUE) -> None:
+    """Durably, in process. Single messages as a link would bring them: a command each, the next before the last is on disk."""
+    command, end = enqueue_command(batch_of(rows, size), queue), 0
+    room = nbytes(command)
+    for _ in range(0, messages, rows):
+        service.admit(room) if rows > 1 else service.journal.reserve(room, 60)
+        _, end = service.submit_nowait(command)
+    service.journal.wait(end)
+
+
+def settle(service: BrokerService, messages: int, step: int = 100_000) -> None:
+    holder = service.submit(c.Subscribe(QUEUE))
+    for done in range(0, messages, step):
+        rows = service.submit(c.Acquire(QUEUE, holder, min(step, messages - done)))
+        service.submit(c.Settle(QUEUE, holder, rows))
+
+
+def filled(
+    data: Path, messages: int, *, size: int = 100, rows: int = BATCH, settled: int = 0, crash: bool = False, quiet_s: float = 0
+) -> dict[str, int]:
+    """Fill a new data directory from a process of its own, which ends in order, or as after kill -9.
+
+    Says how many anonymous bytes it had before and, `quiet_s` after all was done, with the messages.
+    """
+    arguments = [str(data), *(str(number) for number in (messages, size, rows, settled, int(crash), int(quiet_s)))]
+    done = subprocess.run([sys.executable, __file__, *arguments], stdout=subprocess.PIPE, text=True, check=False)
+    if done.returncode not in (0, -signal.SIGKILL):
+        raise RuntimeError(f"filling {messages} messages failed with exit code {done.returncode}")
+    before, after = done.stdout.split()
+    return {"before": int(before), "after": int(after)}
+
+
+def copied(data: Path, to: Path) -> Path:
+    """A data directory of its own with the same journal: hard links to every file but the lock."""
+    shutil.copytree(data, to, copy_function=lambda old, new: os.link(old, new), ignore=shutil.ignore_patterns("lock"))
+    return to
+
+
+def anonymous_bytes(pid: int | str = "self") -> int:
+    """RssAnon: memory of a process that no file could give back."""
+    for line in Path(f"/proc/{pid}/status").read_text().splitlines():
+        if line.startswith("RssAnon:"):
+            return int(line.split()[1]) * 1024
+    raise RuntimeError("this system does not tell RssAnon")
+
+
+def _main(data: str, *numbers: str) -> None:
+    messages, size, rows, settled, crash, quiet_s = (int(number) for number in numbers)
+    service = BrokerService(Settings(data=Path(data)))
+    service.submit(c.DeclareQueue(QUEUE))
+    before = anonymous_bytes()
+    enqueue(service, messages, size, rows)
+    settle(service, settled)
+    time.sleep(quiet_s)
+    print(before, anonymous_bytes(), flush=True)
+    if crash:
+        os.kill(os.getpid(), signal.SIGKILL)
+    service.close()
+
+
+if __name__ == "__main__":
+    _main(*sys.argv[1:])

@@ -1,0 +1,111 @@
+"""What every row shares: where it works, how it repeats, and what comes out of it."""
+
+from __future__ import annotations
+
+import gc
+import shutil
+import statistics
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+MIB = 1 << 20
+
+
+@dataclass
+class Line:
+    """One line of the table: a ratio of ours to something else, or a plain figure where there is nothing to compare with."""
+
+    row: str
+    what: str
+    against: str  # what the ratio is taken against; empty for a plain figure
+    target: float
+    aim: float | None
+    at_least: bool  # else at most
+    unit: str  # of `ours` and `other`
+    ours: list[float]
+    other: list[float] = field(default_factory=list)
+    note: str = ""
+    more: dict[str, list[float]] = field(default_factory=dict)  # further raw figures, name with unit → one a repeat
+
+    @property
+    def ratios(self) -> list[float]:
+        return [mine / theirs for mine, theirs in zip(self.ours, self.other, strict=True)] if self.other else self.ours
+
+    @property
+    def value(self) -> float:
+        return statistics.median(self.ratios)
+
+    def reaches(self, mark: float | None) -> bool:
+        return mark is not None and (self.value >= mark if self.at_least else self.value <= mark)
+
+    def to_json(self) -> dict[str, Any]:
+        figures = {
+            "ratios": self.ratios,
+            "value": self.value,
+            "met": self.reaches(self.target),
+            "aimMet": self.reaches(self.aim) if self.aim is not None else None,
+        }
+        return {**asdict(self), **figures}
+
+
+class Bench:
+    """Handed to every row: a folder of its own on the disk that is measured, the number of repeats, and somebody to talk to."""
+
+    def __init__(self, work: Path, *, repeats: int = 5, scale: float = 1.0) -> None:
+        self.work = work
+        self.repeats = repeats
+        self.scale = scale
+        self._folders = 0
+
+    def count(self, full: int, least: int = 1) -> int:
+        """A number of messages, scaled down by `--quick`."""
+        return max(least, int(full * self.scale))
+
+    def folder(self) -> Path:
+        """A name for a new folder; not made yet."""
+        self._folders += 1
+        self.work.mkdir(parents=True, exist_ok=True)
+        return self.work / f"{self._folders:03d}"
+
+    def remove(self, folder: Path) -> None:
+        shutil.rmtree(folder, ignore_errors=True)
+
+    def say(self, text: str) -> None:
+        print(f"  {text}", file=sys.stderr, flush=True)
+
+    @contextmanager
+    def doing(self, what: str) -> Iterator[None]:
+        started = time.perf_counter()
+        yield
+        self.say(f"{what}: {time.perf_counter() - started:.1f} s")
+
+    def pairs(
+        self, unit: str, ours: Callable[[int], float], *others: Callable[[int], float], repeats: int | None = None
+    ) -> list[list[float]]:
+        """Run A B A B …: one list of figures for each of `ours` and `others`."""
+        figures: list[list[float]] = [[] for _ in range(1 + len(others))]
+        count = repeats or self.repeats
+        for i in range(count):
+            for kept, run in zip(figures, (ours, *others), strict=True):
+                gc.collect()
+                kept.append(run(i))
+            self.say(f"{i + 1}/{count}: " + " against ".join(f"{kept[-1]:,.4g}" for kept in figures) + f" {unit}")
+        return figures
+
+
+class Stopwatch:
+    """`with Stopwatch() as watch: …`, then `watch.seconds`."""
+
+    seconds = 0.0
+
+    def __enter__(self) -> Stopwatch:
+        self._started = time.perf_counter()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.seconds = time.perf_counter() - self._started

@@ -1,0 +1,140 @@
+"""What was measured: shown as a table, kept in docs/bench/<date>.json, and written down for readers in docs/bench/README.md.
+
+The README is made from the JSON files alone: for each row the latest file that has it.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import platform
+import sys
+from collections.abc import Sequence
+from datetime import datetime, timezone
+from importlib import metadata
+from pathlib import Path
+from typing import Any, TextIO
+
+from harness import Line
+
+PACKAGES = ("penstock", "pyspark", "delta-spark", "pyarrow", "numpy", "pandas")
+FOLDER = Path("docs") / "bench"
+
+
+def show(lines: Sequence[Line], to: TextIO = sys.stdout) -> None:
+    cells = [("row", "result", "target", "aim", "", "ours", "against")]
+    for one in (line.to_json() for line in lines):
+        marks = (_mark(one, "target"), _mark(one, "aim"), _verdict(one))
+        cells.append((one["row"], _value(one), *marks, _figure(one, "ours"), _figure(one, "other")))
+    widths = [max(len(row[i]) for row in cells) for i in range(len(cells[0]))]
+    for row in cells if len(lines) != 1 else cells[1:]:
+        print("  " + "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip(), file=to, flush=True)
+
+
+def keep(root: Path, lines: Sequence[Line]) -> str:
+    """Put the lines into today's file, in place of older ones of the same rows, and write the README anew."""
+    folder = root / FOLDER
+    folder.mkdir(parents=True, exist_ok=True)
+    now = datetime.now(timezone.utc)
+    path = folder / f"{now:%Y-%m-%d}.json"
+    rows = {line.row for line in lines}
+    before = json.loads(path.read_text())["lines"] if path.exists() else []
+    about = {"measured": now.isoformat(timespec="seconds"), **_circumstances()}
+    kept = [line for line in before if line["row"] not in rows] + [{**_rounded(line.to_json()), "run": about} for line in lines]
+    path.write_text(json.dumps({"date": f"{now:%Y-%m-%d}", "lines": kept}, indent=1, ensure_ascii=False) + "\n")
+    write_readme(folder)
+    return str(FOLDER / path.name)
+
+
+def _circumstances() -> dict[str, Any]:
+    return {
+        "durability": "fsync=always",
+        "cores": os.cpu_count(),
+        "memoryGiB": round(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 2**30),
+        "system": f"{platform.system()} {platform.release().partition('-')[0]} {platform.machine()}",
+        "python": platform.python_version(),
+        "versions": {name: metadata.version(name) for name in PACKAGES},
+    }
+
+
+def _rounded(value: Any) -> Any:
+    if isinstance(value, float):
+        return float(f"{value:.5g}")
+    if isinstance(value, list):
+        return [_rounded(item) for item in value]
+    if isinstance(value, dict):
+        return {name: _rounded(item) for name, item in value.items()}
+    return value
+
+
+def write_readme(folder: Path) -> None:
+    from __main__ import ROWS
+
+    latest: dict[str, list[dict[str, Any]]] = {}
+    for path in sorted(folder.glob("*.json")):
+        for name in ROWS:
+            lines = [line for line in json.loads(path.read_text())["lines"] if line["row"] == name]
+            if lines:
+                latest[name] = lines
+    text = Path(__file__).with_name("readme.md").read_text()
+    for mark, made in (("{{TABLE}}", _table(latest)), ("{{RUNS}}", _runs(latest))):
+        text = text.replace(mark, made)
+    (folder / "README.md").write_text(text)
+
+
+def _table(latest: dict[str, list[dict[str, Any]]]) -> str:
+    rows = ["| row | what | against | result | target | aim | ours | the other |", "|---|---|---|---|---|---|---|---|"]
+    for line in (line for lines in latest.values() for line in lines):
+        result = f"**{_value(line)}** {_verdict(line)}"
+        notes = f" ({line['note']})" if line["note"] else ""
+        more = "".join(f"<br>{name}: {_median(figures)}" for name, figures in line["more"].items())
+        cells = [
+            f"`{line['row']}`",
+            line["what"] + notes,
+            line["against"] or "–",
+            result,
+            _mark(line, "target"),
+            _mark(line, "aim"),
+            _figure(line, "ours") + more,
+            _figure(line, "other"),
+        ]
+        rows.append("| " + " | ".join(cells) + " |")
+    return "\n".join(rows)
+
+
+def _runs(latest: dict[str, list[dict[str, Any]]]) -> str:
+    seen: dict[str, list[str]] = {}
+    for name, lines in latest.items():
+        run = lines[0]["run"]
+        versions = ", ".join(f"{package} {version}" for package, version in run["versions"].items())
+        machine = f"{run['cores']} cores, {run['memoryGiB']} GiB, {run['system']}, Python {run['python']}"
+        seen.setdefault(f"{run['measured'][:10]}: {run['durability']}, {machine}, {versions}", []).append(name)
+    return "\n".join(f"- {key}: {', '.join(f'`{name}`' for name in names)}" for key, names in seen.items())
+
+
+def _value(line: dict[str, Any]) -> str:
+    return f"{line['value']:.2f}" + ("" if line["other"] else f" {line['unit']}")
+
+
+def _mark(line: dict[str, Any], name: str) -> str:
+    return "–" if line[name] is None else f"{'≥' if line['at_least'] else '≤'} {line[name]:g}"
+
+
+def _verdict(line: dict[str, Any]) -> str:
+    if not line["met"]:
+        return "MISSED"
+    return "met, and the aim" if line["aimMet"] else "met"
+
+
+def _figure(line: dict[str, Any], name: str) -> str:
+    return f"{_median(line[name])} {line['unit']}" if line[name] else "–"
+
+
+def _median(figures: list[float]) -> str:
+    middle = sorted(figures)[len(figures) // 2]
+    spread = f" ({_short(min(figures))}–{_short(max(figures))})" if len(figures) > 1 else ""
+    return _short(middle) + spread
+
+
+def _short(figure: float) -> str:
+    return f"{figure:,.0f}" if figure >= 1000 else f"{figure:.3g}"

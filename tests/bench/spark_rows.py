@@ -1,0 +1,240 @@
+"""Rows about the connector: what Spark gets out of a queue and into it, against sources and sinks that do next to nothing."""
+
+from __future__ import annotations
+
+import json
+import os
+import statistics
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from datetime import datetime
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import spark_sources
+from feeding import BATCH, QUEUE, copied, filled
+from harness import Bench, Line, Stopwatch
+from pyspark import cloudpickle
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.functions import expr
+from pyspark.sql.streaming import StreamingQuery
+
+import connector
+from broker_core.client import Client
+from broker_core.message import DEFAULT_COLUMNS
+from broker_core.process import Broker
+from connector.options import DEFAULT_MESSAGES_PER_PARTITION
+from jobs.session import builder
+
+NARROW = ("sequenceNumber", "body")
+TRIGGERS = 60  # of one row each, a repeat; the first few warm up
+WARM_UP = 10
+
+
+@cache
+def session() -> SparkSession:
+    """One JVM for all rows, set up as the README recommends, Delta's jars included."""
+    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+    cloudpickle.register_pickle_by_value(spark_sources)
+    spark = builder("penstock-bench", {"spark.driver.memory": "4g"}).getOrCreate()
+    connector.register(spark)
+    spark_sources.register(spark)
+    return spark
+
+
+# --- Draining --------------------------------------------------------------------------------------------------------------
+
+
+def drain_noop(bench: Bench) -> Iterator[Line]:
+    messages = bench.count(10_000_000, 200_000)
+    with _filled(bench, messages) as origin:
+        for columns in (DEFAULT_COLUMNS, NARROW):
+            what = f"drain {messages:,} messages of 100 bytes, availableNow into noop, " + _columns_said(columns)
+            yield _drain(bench, "drain-noop", what, origin, messages, columns, "noop", (0.7, 0.9))
+
+
+def drain_delta(bench: Bench) -> Iterator[Line]:
+    messages = bench.count(2_000_000, 200_000)
+    with _filled(bench, messages) as origin:
+        what = f"the same with {messages:,} into Delta, " + _columns_said(DEFAULT_COLUMNS)
+        yield _drain(bench, "drain-delta", what, origin, messages, DEFAULT_COLUMNS, "delta", (0.7, 0.95))
+
+
+@contextmanager
+def _filled(bench: Bench, messages: int) -> Iterator[Path]:
+    origin = bench.folder()
+    with bench.doing(f"{messages:,} messages"):
+        filled(origin, messages)
+    yield origin
+    bench.remove(origin)
+
+
+def _columns_said(columns: tuple[str, ...]) -> str:
+    return "the default columns" if columns == DEFAULT_COLUMNS else "only " + " and ".join(columns)
+
+
+def _drain(
+    bench: Bench,
+    row: str,
+    what: str,
+    origin: Path,
+    messages: int,
+    columns: tuple[str, ...],
+    sink: str,
+    marks: tuple[float, float],
+) -> Line:
+    partitions = -(-messages // DEFAULT_MESSAGES_PER_PARTITION)
+
+    def ours(_: int) -> float:
+        data = copied(origin, bench.folder())
+        with Broker(data, fsync="always") as broker:
+            seconds = _run(bench, _queue(broker.url, columns), sink, messages)
+        bench.remove(data)
+        return messages / seconds
+
+    def theirs(_: int) -> float:
+        return messages / _run(bench, _memory(columns, messages, partitions=partitions), sink, messages)
+
+    ours(0), theirs(0)
+    figures = bench.pairs("rows/s", ours, theirs)
+    against = "the same rows from a Python source that yields one prebuilt Arrow batch"
+    return Line(row, what, against, *marks, True, "rows/s", *figures)
+
+
+def _queue(url: str, columns: tuple[str, ...], **options: Any) -> DataFrame:
+    reader = session().readStream.format("amqp").options(url=url, queue=QUEUE, **options)
+    if columns != DEFAULT_COLUMNS:
+        from connector.schema import source_schema
+
+        reader = reader.schema(source_schema(columns))
+    return reader.load()
+
+
+def _memory(columns: tuple[str, ...], rows: int, *, partitions: int = 1, limit: int | None = None) -> DataFrame:
+    options = {"rows": rows, "limit": limit or rows, "partitions": partitions, "batch": BATCH, "columns": json.dumps(columns)}
+    return session().readStream.format(spark_sources.MEMORY).options(**options).load()
+
+
+def _run(bench: Bench, frame: DataFrame, sink: str, messages: int) -> float:
+    """Seconds from `start` to the end of an `availableNow` query."""
+    with Stopwatch() as watch:
+        query = _start(bench, frame, sink, availableNow=True)
+        query.awaitTermination()
+    seen = sum(progress["numInputRows"] for progress in query.recentProgress)
+    assert seen == messages, f"{seen} rows came, {messages} were sent"
+    return watch.seconds
+
+
+def _start(bench: Bench, frame: DataFrame, sink: str, **trigger: Any) -> StreamingQuery:
+    writer = frame.writeStream.format(sink).option("checkpointLocation", str(bench.folder())).trigger(**trigger)
+    return writer.start(str(bench.folder())) if sink == "delta" else writer.start()
+
+
+# --- Latency ---------------------------------------------------------------------------------------------------------------
+
+
+def first_row(bench: Bench) -> Iterator[Line]:
+    with _one_message(bench) as make:
+
+        def timed(frame: DataFrame) -> float:
+            asked = time.time()
+            query = _start(bench, frame, "noop", availableNow=True)
+            query.awaitTermination()
+            first = next(progress for progress in query.recentProgress if progress["numInputRows"])
+            begun = datetime.fromisoformat(first["timestamp"].replace("Z", "+00:00")).timestamp()
+            return begun + first["durationMs"]["triggerExecution"] / 1000 - asked
+
+        def ours(_: int) -> float:
+            return timed(make(1))
+
+        def theirs(_: int) -> float:
+            return timed(_memory(DEFAULT_COLUMNS, 1))
+
+        ours(0), theirs(0)
+        figures = bench.pairs("s", ours, theirs)
+    what = "start of a query to its first row"
+    yield Line("first-row", what, "the in-memory Python source", 1.3, None, False, "s", *figures)
+
+
+def trigger(bench: Bench) -> Iterator[Line]:
+    with _one_message(bench) as make:
+
+        def timed(frame: DataFrame) -> float:
+            query = _start(bench, frame, "noop", processingTime="0 seconds")
+            while (last := query.lastProgress) is None or last["batchId"] < TRIGGERS - 1:
+                time.sleep(0.2)
+                if query.exception() is not None:
+                    raise RuntimeError(query.exception())
+            done = [p for p in query.recentProgress if p["numInputRows"] == 1][WARM_UP:]
+            query.stop()
+            return statistics.median(p["durationMs"]["triggerExecution"] for p in done)
+
+        def ours(_: int) -> float:
+            return timed(make(2 * TRIGGERS, maxMessagesPerTrigger=1))
+
+        def theirs(_: int) -> float:
+            return timed(_memory(DEFAULT_COLUMNS, 2 * TRIGGERS, limit=1))
+
+        ours(0), theirs(0)
+        figures = bench.pairs("ms", ours, theirs)
+    what = "trigger of a stream with one row each (median)"
+    yield Line("trigger", what, "the in-memory Python source", 1.3, None, False, "ms", *figures)
+
+
+@contextmanager
+def _one_message(bench: Bench) -> Iterator[Callable[..., DataFrame]]:
+    """Makes streams from a queue with so many messages."""
+    import pyarrow as pa
+
+    data = bench.folder()
+    with Broker(data, fsync="always") as broker, Client(broker.url) as client:
+        broker.declare(QUEUE)
+
+        def make(messages: int, **options: Any) -> DataFrame:
+            client.call("queue.purge", queue=QUEUE)
+            batch = pa.record_batch({"body": pa.array([b"x" * 100] * messages, pa.binary())})
+            client.put({"op": "enqueue", "queue": QUEUE}, batch.schema, [batch])
+            return _queue(broker.url, DEFAULT_COLUMNS, **options)
+
+        yield make
+    bench.remove(data)
+
+
+# --- Writing ---------------------------------------------------------------------------------------------------------------
+
+
+def write(bench: Bench) -> Iterator[Line]:
+    messages = bench.count(1_000_000, 100_000)
+    frame = session().range(0, messages, 1, 2).select(expr("cast(lpad(id, 100, 'x') as binary) as body"))
+    data = bench.folder()
+
+    def timed(writer: Any) -> float:
+        with Stopwatch() as watch:
+            writer.mode("append").save()
+        return messages / watch.seconds
+
+    with Broker(data, fsync="always") as broker, Client(broker.url) as client:
+        broker.declare(QUEUE)
+
+        def ours(_: int) -> float:
+            before = client.call("queue.stat", queue=QUEUE)["enqueued"]
+            rate = timed(frame.write.format("amqp").options(url=broker.url, queue=QUEUE))
+            assert client.call("queue.stat", queue=QUEUE)["enqueued"] - before == messages
+            return rate
+
+        def theirs(_: int) -> float:
+            folder = bench.folder()
+            folder.mkdir()
+            rate = timed(frame.write.format(spark_sources.FILE).option("folder", str(folder)))
+            bench.remove(folder)
+            return rate
+
+        ours(0), theirs(0), ours(0), theirs(0)
+        figures = bench.pairs("rows/s", ours, theirs)
+    bench.remove(data)
+    what = f"df.write of {messages:,} rows of 100 bytes, durable"
+    against = "a Python sink whose tasks write and fdatasync the same batches to a file"
+    yield Line("write", what, against, 0.6, 0.8, True, "rows/s", *figures)

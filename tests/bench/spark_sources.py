@@ -1,0 +1,129 @@
+"""What the connector is measured against inside Spark: a source that reads from memory, a sink that writes to a file.
+
+Both are as quick as a Python data source can be, and do nothing else. They travel to Spark's Python workers by value (see
+`spark_rows.session`), since those workers do not know this folder.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+import pyarrow as pa
+from pyspark.sql import SparkSession
+from pyspark.sql.datasource import (
+    DataSource,
+    DataSourceArrowWriter,
+    DataSourceStreamReader,
+    InputPartition,
+    WriterCommitMessage,
+)
+from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMaxRows, SupportsTriggerAvailableNow
+from pyspark.sql.types import StructType
+
+MEMORY, FILE = "benchMemory", "benchFile"
+
+
+class MemorySource(DataSource):
+    """Options: `rows` in all, `limit` a trigger, `partitions` a trigger, `batch` (rows of the one batch), `columns`."""
+
+    @classmethod
+    def name(cls) -> str:
+        return MEMORY
+
+    def schema(self) -> StructType:
+        from connector.schema import source_schema
+
+        return source_schema(tuple(json.loads(self.options["columns"])))
+
+    def streamReader(self, schema: StructType) -> DataSourceStreamReader:
+        numbers = [int(self.options[name]) for name in ("rows", "limit", "partitions", "batch")]
+        return _MemoryReader(json.loads(self.options["columns"]), *numbers)
+
+
+class _Range(InputPartition):
+    def __init__(self, rows: int) -> None:
+        self.rows = rows
+
+
+class _MemoryReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
+    def __init__(self, columns: list[str], rows: int, limit: int, partitions: int, batch: int) -> None:
+        self._columns, self._rows, self._limit, self._partitions, self._batch = columns, rows, limit, partitions, batch
+
+    def initialOffset(self) -> dict[str, Any]:
+        return {"row": 0}
+
+    def getDefaultReadLimit(self) -> ReadLimit:
+        return ReadMaxRows(self._limit)
+
+    def prepareForTriggerAvailableNow(self) -> None:
+        pass
+
+    def latestOffset(self, start: Mapping[str, Any], limit: ReadLimit) -> dict[str, Any]:
+        most = self._rows if isinstance(limit, ReadAllAvailable) else self._limit
+        return {"row": min(start["row"] + most, self._rows)}
+
+    def partitions(self, start: Mapping[str, Any], end: Mapping[str, Any]) -> Sequence[InputPartition]:
+        rows, parts = end["row"] - start["row"], self._partitions
+        return [_Range(rows * (i + 1) // parts - rows * i // parts) for i in range(parts)]
+
+    def commit(self, end: Mapping[str, Any]) -> None:
+        pass
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        assert isinstance(partition, _Range)
+        left = partition.rows
+        batch = _prebuilt(self._columns, min(self._batch, left))
+        while left >= batch.num_rows > 0:
+            yield batch
+            left -= batch.num_rows
+        if left:
+            yield batch.slice(0, left)
+
+
+def _prebuilt(columns: list[str], rows: int) -> pa.RecordBatch:
+    """The same rows as the queue's: bodies of 100 bytes, everything else as the broker gives it."""
+    from broker_core import message
+
+    data, offsets = pa.py_buffer(os.urandom(rows * 100)), pa.array(range(0, rows * 100 + 1, 100), pa.int32()).buffers()[1]
+    body = pa.Array.from_buffers(pa.binary(), rows, [None, offsets, data])
+    payload = pa.RecordBatch.from_arrays([body], names=["body"])
+    time = 1_700_000_000_000_000
+    return message.assemble(columns, payload, queue="bench", sequence=0, time=time, delivery_count=0)
+
+
+class FileSink(DataSource):
+    """Option `folder`: each task writes its record batches to a file there and makes them durable with one fdatasync."""
+
+    @classmethod
+    def name(cls) -> str:
+        return FILE
+
+    def writer(self, schema: StructType, overwrite: bool) -> DataSourceArrowWriter:
+        return _FileWriter(self.options["folder"])
+
+
+class _FileWriter(DataSourceArrowWriter):
+    def __init__(self, folder: str) -> None:
+        self._folder = folder
+
+    def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
+        path = os.path.join(self._folder, os.urandom(8).hex())
+        with open(path, "wb", buffering=0) as file:
+            for batch in iterator:
+                file.write(batch.serialize())
+            os.fdatasync(file.fileno())
+        return WriterCommitMessage()
+
+    def commit(self, messages: Sequence[WriterCommitMessage | None]) -> None:
+        pass
+
+    def abort(self, messages: Sequence[WriterCommitMessage | None]) -> None:
+        pass
+
+
+def register(spark: SparkSession) -> None:
+    spark.dataSource.register(MemorySource)
+    spark.dataSource.register(FileSink)

@@ -1,0 +1,57 @@
+"""What we are measured against: the disk itself, and a Flight server that does nothing with what it gets."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from zlib import crc32
+
+from harness import MIB, Stopwatch
+
+_fdatasync = getattr(os, "fdatasync", os.fsync)
+
+
+def write_and_sync(path: Path, total: int) -> float:
+    """Seconds to write `total` bytes in pieces of 1 MiB, each followed by fdatasync."""
+    piece = os.urandom(MIB)
+    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
+    try:
+        with Stopwatch() as watch:
+            written = 0
+            while written < total:
+                written += os.write(descriptor, piece[: total - written])
+                _fdatasync(descriptor)
+    finally:
+        os.close(descriptor)
+        os.unlink(path)
+    return watch.seconds
+
+
+def read_and_checksum(data: Path) -> float:
+    """Seconds to read every byte of a journal's segments once, in pieces of 1 MiB, and compute their CRC-32."""
+    with Stopwatch() as watch:
+        for path in sorted(data.glob("*.seg")):
+            checksum = 0
+            with open(path, "rb", buffering=0) as file:
+                while piece := file.read(MIB):
+                    checksum = crc32(piece, checksum)
+    return watch.seconds
+
+
+@contextmanager
+def discarding_server() -> Iterator[str]:
+    """The url of a Flight server, in a process of its own, that acknowledges batches and throws them away."""
+    program = str(Path(__file__).with_name("discarding_server.py"))
+    process = subprocess.Popen([sys.executable, program], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+    assert process.stdout is not None
+    assert process.stdin is not None
+    try:
+        yield process.stdout.readline().strip()
+    finally:
+        process.stdin.close()  # it ends with us
+        process.wait()
+        process.stdout.close()
