@@ -1,0 +1,311 @@
+"""Bytes to values (part 1). Every format code is one entry of a table; whatever is not in it is a DecodeError.
+
+Nothing is allocated on the peer's word. A size must fit in what is left, a count must fit in the size (each element takes at
+least its constructor, or in an array its width), nesting is bounded, and so is the number of values of one call: an array of a
+type without width (null, true, uint0, …) could otherwise announce 4 G elements in 12 octets. Rejected: an explicit stack
+instead of recursion; a bounded depth makes recursion safe, and the functions stay three lines long.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+from uuid import UUID
+
+from .encoder import encode
+from .errors import DecodeError
+from .types import (
+    Array,
+    Byte,
+    Char,
+    Decimal32,
+    Decimal64,
+    Decimal128,
+    Described,
+    Float,
+    Int,
+    Pairs,
+    Short,
+    Symbol,
+    Timestamp,
+    UByte,
+    UInt,
+    ULong,
+    UShort,
+    Value,
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """What one call of `decode` may cost. `depth`: levels of nesting; `items`: values in all, however they are nested."""
+
+    depth: int = 32
+    items: int = 1 << 18
+
+
+LIMITS = Limits()
+
+_Budget = list[int]  # one element: how many more values this call may make
+_Reader = Callable[[bytes, int, int, int, _Budget], tuple[Value, int]]  # buffer, position, end, levels left, budget
+
+
+def decode(buffer: bytes, position: int = 0, end: int | None = None, limits: Limits = LIMITS) -> tuple[Value, int]:
+    """The value whose constructor stands at `position`, and where it ends.
+
+    `end` (default: the buffer's) is the first octet that does not belong to it. Raises DecodeError with the offset in the buffer.
+    """
+    if end is None or end > len(buffer):
+        end = len(buffer)
+    return _value(buffer, position, end, limits.depth, [limits.items])
+
+
+def decode_all(buffer: bytes, limits: Limits = LIMITS) -> Value:
+    """The one value that fills the whole buffer; anything left over is a DecodeError."""
+    value, position = decode(buffer, 0, len(buffer), limits)
+    if position != len(buffer):
+        raise DecodeError(f"{len(buffer) - position} octets after the value", position)
+    return value
+
+
+def _value(buffer: bytes, position: int, end: int, depth: int, budget: _Budget) -> tuple[Value, int]:
+    if position >= end:
+        raise DecodeError("a value is missing", position)
+    code = buffer[position]
+    reader = _READERS.get(code)
+    if reader is None:
+        raise DecodeError(f"format code 0x{code:02x} does not exist", position)
+    return reader(buffer, position + 1, end, depth, budget)
+
+
+def _described(buffer: bytes, position: int, end: int, depth: int, budget: _Budget) -> tuple[Value, int]:
+    if depth <= 0:
+        raise DecodeError("nested too deep", position)
+    descriptor, position = _value(buffer, position, end, depth - 1, budget)
+    value, position = _value(buffer, position, end, depth - 1, budget)
+    return Described(descriptor, value), position
+
+
+def _constant(value: Value) -> _Reader:
+    return lambda buffer, position, end, depth, budget: (value, position)
+
+
+def _fixed(layout: str, make: Callable[[Any], Value] | None = None) -> _Reader:
+    compiled = struct.Struct(layout)
+    unpack, width = compiled.unpack_from, compiled.size
+
+    def read(buffer: bytes, position: int, end: int, depth: int, budget: _Budget) -> tuple[Value, int]:
+        after = position + width
+        if after > end:
+            raise DecodeError("cut short", position)
+        value = unpack(buffer, position)[0]
+        return (value if make is None else make(value)), after
+
+    return read
+
+
+def _boolean(buffer: bytes, position: int, end: int, depth: int, budget: _Budget) -> tuple[Value, int]:
+    if position >= end:
+        raise DecodeError("cut short", position)
+    if buffer[position] > 1:
+        raise DecodeError(f"a boolean of 0x{buffer[position]:02x}", position)
+    return buffer[position] == 1, position + 1
+
+
+def _char(buffer: bytes, position: int, end: int, depth: int, budget: _Budget) -> tuple[Value, int]:
+    if position + 4 > end:
+        raise DecodeError("cut short", position)
+    point = int.from_bytes(buffer[position : position + 4], "big")
+    if point > 0x10FFFF or 0xD800 <= point <= 0xDFFF:
+        raise DecodeError(f"0x{point:x} is no Unicode character", position)
+    return str.__new__(Char, chr(point)), position + 4
+
+
+def _variable(width: int, make: Callable[[bytes], Value] | None, what: str) -> _Reader:
+    def read(buffer: bytes, position: int, end: int, depth: int, budget: _Budget) -> tuple[Value, int]:
+        start = position + width
+        if start > end:
+            raise DecodeError(f"a {what} cut short", position)
+        after = start + int.from_bytes(buffer[position:start], "big")
+        if after > end:
+            raise DecodeError(f"a {what} of {after - start} octets where {end - start} are left", position)
+        data = buffer[start:after]
+        if make is None:
+            return data, after
+        try:
+            return make(data), after
+        except UnicodeDecodeError as error:
+            raise DecodeError(f"a {what} that is not {error.encoding}", start + error.start) from None
+
+    return read
+
+
+def _header(buffer: bytes, position: int, end: int, width: int, what: str) -> tuple[int, int, int]:
+    """Size and count of a compound or array: (count, where the elements begin, where they end)."""
+    start = position + 2 * width
+    if start > end:
+        raise DecodeError(f"a {what} cut short", position)
+    size = int.from_bytes(buffer[position : position + width], "big")
+    count = int.from_bytes(buffer[position + width : start], "big")
+    after = position + width + size
+    if after > end or size < width:
+        raise DecodeError(f"a {what} of {size} octets where {end - position - width} are left", position)
+    return count, start, after
+
+
+def _elements(
+    buffer: bytes, position: int, width: int, end: int, depth: int, budget: _Budget, what: str
+) -> tuple[list[Value], int]:
+    count, place, after = _header(buffer, position, end, width, what)
+    if count > after - place:
+        raise DecodeError(f"a {what} of {count} elements in {after - place} octets", position)
+    if depth <= 0:
+        raise DecodeError("nested too deep", position)
+    budget[0] -= count
+    if budget[0] < 0:
+        raise DecodeError("too many values", position)
+    values = []
+    readers = _READERS
+    for _ in range(count):
+        if place >= after:
+            raise DecodeError(f"a {what} has fewer elements than it says", place)
+        reader = readers.get(buffer[place])
+        if reader is None:
+            raise DecodeError(f"format code 0x{buffer[place]:02x} does not exist", place)
+        value, place = reader(buffer, place + 1, after, depth - 1, budget)
+        values.append(value)
+    if place != after:
+        raise DecodeError(f"{after - place} octets after the last element of a {what}", place)
+    return values, after
+
+
+def _list(width: int) -> _Reader:
+    def read(buffer: bytes, position: int, end: int, depth: int, budget: _Budget) -> tuple[Value, int]:
+        return _elements(buffer, position, width, end, depth, budget, "list")
+
+    return read
+
+
+def _map(width: int) -> _Reader:
+    def read(buffer: bytes, position: int, end: int, depth: int, budget: _Budget) -> tuple[Value, int]:
+        flat, after = _elements(buffer, position, width, end, depth, budget, "map")
+        if len(flat) % 2:
+            raise DecodeError(f"a map of {len(flat)} elements", position)
+        return _to_map(flat, position), after
+
+    return read
+
+
+def _to_map(flat: list[Value], position: int) -> Value:
+    keys = flat[0::2]
+    try:
+        mapping = dict(zip(keys, flat[1::2], strict=True))
+        if len(mapping) == len(keys):
+            return mapping
+    except TypeError:
+        pass  # a key that cannot be hashed
+    # Python takes two keys for equal. AMQP compares type and value, which is what their canonical encoding does.
+    if len({encode(key) for key in keys}) != len(keys):
+        raise DecodeError("a map with the same key twice", position)
+    return Pairs(zip(keys, flat[1::2], strict=True))
+
+
+def _array(width: int) -> _Reader:
+    def read(buffer: bytes, position: int, end: int, depth: int, budget: _Budget) -> tuple[Value, int]:
+        count, place, after = _header(buffer, position, end, width, "array")
+        if depth <= 0:
+            raise DecodeError("nested too deep", position)
+        descriptors: list[Value] = []
+        while place < after and buffer[place] == 0:
+            if len(descriptors) >= depth:
+                raise DecodeError("nested too deep", place)
+            descriptor, place = _value(buffer, place + 1, after, depth - 1, budget)
+            descriptors.append(descriptor)
+        if place >= after:
+            raise DecodeError("an array without an element type", place)
+        code = buffer[place]
+        reader = _READERS.get(code)
+        if reader is None:
+            raise DecodeError(f"format code 0x{code:02x} does not exist", place)
+        place += 1
+        if count * _SMALLEST[code >> 4] > after - place:
+            raise DecodeError(f"an array of {count} elements in {after - place} octets", position)
+        budget[0] -= count
+        if budget[0] < 0:
+            raise DecodeError("too many values", position)
+        items = []
+        for _ in range(count):
+            item, place = reader(buffer, place, after, depth - 1, budget)
+            items.append(item)
+        if place != after:
+            raise DecodeError(f"{after - place} octets after the last element of an array", place)
+        return Array(KINDS[code], tuple(items), tuple(descriptors)), after
+
+    return read
+
+
+def _of(cls: type) -> Callable[[Any], Value]:
+    """A maker that skips the range check of `cls`: the width has checked it."""
+    base = next(b for b in (int, float, bytes, str) if issubclass(cls, b))
+    new: Any = base.__new__
+    return lambda value: new(cls, value)
+
+
+def _text(data: bytes) -> str:
+    return data.decode("utf-8")
+
+
+def _symbol(data: bytes) -> Symbol:
+    return str.__new__(Symbol, data.decode("ascii"))
+
+
+# The smallest element in an array, by the upper half of its format code: what bounds a count before anything is allocated.
+_SMALLEST = {0x4: 0, 0x5: 1, 0x6: 2, 0x7: 4, 0x8: 8, 0x9: 16, 0xA: 1, 0xB: 4, 0xC: 2, 0xD: 8, 0xE: 3, 0xF: 9}
+
+# Section 1.6: the format code, the type's name, how its data is read.
+_TABLE: list[tuple[int, str, _Reader]] = [
+    (0x40, "null", _constant(None)),
+    (0x41, "boolean", _constant(True)),
+    (0x42, "boolean", _constant(False)),
+    (0x56, "boolean", _boolean),
+    (0x50, "ubyte", _fixed(">B", _of(UByte))),
+    (0x60, "ushort", _fixed(">H", _of(UShort))),
+    (0x70, "uint", _fixed(">I", _of(UInt))),
+    (0x52, "uint", _fixed(">B", _of(UInt))),
+    (0x43, "uint", _constant(UInt(0))),
+    (0x80, "ulong", _fixed(">Q", _of(ULong))),
+    (0x53, "ulong", _fixed(">B", _of(ULong))),
+    (0x44, "ulong", _constant(ULong(0))),
+    (0x51, "byte", _fixed(">b", _of(Byte))),
+    (0x61, "short", _fixed(">h", _of(Short))),
+    (0x71, "int", _fixed(">i", _of(Int))),
+    (0x54, "int", _fixed(">b", _of(Int))),
+    (0x81, "long", _fixed(">q")),
+    (0x55, "long", _fixed(">b")),
+    (0x72, "float", _fixed(">f", _of(Float))),
+    (0x82, "double", _fixed(">d")),
+    (0x74, "decimal32", _fixed("4s", _of(Decimal32))),
+    (0x84, "decimal64", _fixed("8s", _of(Decimal64))),
+    (0x94, "decimal128", _fixed("16s", _of(Decimal128))),
+    (0x73, "char", _char),
+    (0x83, "timestamp", _fixed(">q", _of(Timestamp))),
+    (0x98, "uuid", _fixed("16s", lambda data: UUID(bytes=data))),
+    (0xA0, "binary", _variable(1, None, "binary")),
+    (0xB0, "binary", _variable(4, None, "binary")),
+    (0xA1, "string", _variable(1, _text, "string")),
+    (0xB1, "string", _variable(4, _text, "string")),
+    (0xA3, "symbol", _variable(1, _symbol, "symbol")),
+    (0xB3, "symbol", _variable(4, _symbol, "symbol")),
+    (0x45, "list", lambda buffer, position, end, depth, budget: ([], position)),
+    (0xC0, "list", _list(1)),
+    (0xD0, "list", _list(4)),
+    (0xC1, "map", _map(1)),
+    (0xD1, "map", _map(4)),
+    (0xE0, "array", _array(1)),
+    (0xF0, "array", _array(4)),
+]
+_READERS: dict[int, _Reader] = {0x00: _described, **{code: reader for code, _, reader in _TABLE}}
+KINDS: dict[int, str] = {code: kind for code, kind, _ in _TABLE}
+"""Format code → the type's AMQP name."""

@@ -1,0 +1,109 @@
+"""Two leaves, as in h11: `LocalProtocolError` is your caller's doing, `RemoteProtocolError` the peer's.
+
+A remote error carries what the specification wants said to the peer: the condition (2.8.15 to 2.8.18, 4.5.8) and the scope,
+which decides what is sent with it: *close* for the connection, *end* for a session, *detach* for a link.
+`Connection.receive_data` never raises one: it has already queued the answer and reports the error as an event, because whatever
+else stood in the same buffer before it was valid and must not be lost. (h11 raises; there a call returns one event at a time.)
+"""
+
+from __future__ import annotations
+
+from enum import Enum
+from typing import ClassVar
+
+
+class Condition:
+    """The error conditions of the specification, by name. Plain strings: a peer may invent others."""
+
+    # 2.8.15 amqp-error
+    INTERNAL_ERROR = "amqp:internal-error"
+    NOT_FOUND = "amqp:not-found"
+    UNAUTHORIZED_ACCESS = "amqp:unauthorized-access"
+    DECODE_ERROR = "amqp:decode-error"
+    RESOURCE_LIMIT_EXCEEDED = "amqp:resource-limit-exceeded"
+    NOT_ALLOWED = "amqp:not-allowed"
+    INVALID_FIELD = "amqp:invalid-field"
+    NOT_IMPLEMENTED = "amqp:not-implemented"
+    RESOURCE_LOCKED = "amqp:resource-locked"
+    PRECONDITION_FAILED = "amqp:precondition-failed"
+    RESOURCE_DELETED = "amqp:resource-deleted"
+    ILLEGAL_STATE = "amqp:illegal-state"
+    FRAME_SIZE_TOO_SMALL = "amqp:frame-size-too-small"
+    # 2.8.16 connection-error
+    CONNECTION_FORCED = "amqp:connection:forced"
+    FRAMING_ERROR = "amqp:connection:framing-error"
+    CONNECTION_REDIRECT = "amqp:connection:redirect"
+    # 2.8.17 session-error
+    WINDOW_VIOLATION = "amqp:session:window-violation"
+    ERRANT_LINK = "amqp:session:errant-link"
+    HANDLE_IN_USE = "amqp:session:handle-in-use"
+    UNATTACHED_HANDLE = "amqp:session:unattached-handle"
+    # 2.8.18 link-error
+    DETACH_FORCED = "amqp:link:detach-forced"
+    TRANSFER_LIMIT_EXCEEDED = "amqp:link:transfer-limit-exceeded"
+    MESSAGE_SIZE_EXCEEDED = "amqp:link:message-size-exceeded"
+    LINK_REDIRECT = "amqp:link:redirect"
+    STOLEN = "amqp:link:stolen"
+    # 4.5.8 transaction-error
+    TRANSACTION_UNKNOWN_ID = "amqp:transaction:unknown-id"
+    TRANSACTION_ROLLBACK = "amqp:transaction:rollback"
+    TRANSACTION_TIMEOUT = "amqp:transaction:timeout"
+
+
+class Scope(Enum):
+    """What a remote error ends."""
+
+    CONNECTION = "connection"
+    SESSION = "session"
+    LINK = "link"
+
+
+class ProtocolError(Exception):
+    """The base: catch this for everything that this library itself reports."""
+
+    fault: ClassVar[str] = "caller"
+
+
+class LocalProtocolError(ProtocolError):
+    """You asked for something that the protocol, or the peer's limits, do not allow now. Nothing was sent and nothing changed."""
+
+
+class EncodeError(LocalProtocolError):
+    """A value that has no encoding: out of its type's range, or of a type AMQP does not have."""
+
+
+class RemoteProtocolError(ProtocolError):
+    """The peer broke the protocol.
+
+    `condition` is the symbol to answer with, `scope` says whether by close, end or detach, `description` is for people.
+    """
+
+    fault: ClassVar[str] = "peer"
+
+    def __init__(self, condition: str, description: str, scope: Scope = Scope.CONNECTION) -> None:
+        super().__init__(f"{condition}: {description}")
+        self.condition = condition
+        self.description = description
+        self.scope = scope
+
+
+class DecodeError(RemoteProtocolError):
+    """Bytes that are no AMQP value. `offset` is where, in octets from the start of the buffer given to the decoder."""
+
+    def __init__(self, description: str, offset: int) -> None:
+        super().__init__(Condition.DECODE_ERROR, f"{description} at offset {offset}")
+        self.offset = offset
+
+
+class FieldError(RemoteProtocolError):
+    """Well-formed bytes whose field has a value that its definition does not allow (amqp:invalid-field)."""
+
+    def __init__(self, description: str, scope: Scope = Scope.CONNECTION) -> None:
+        super().__init__(Condition.INVALID_FIELD, description, scope)
+
+
+class FramingError(RemoteProtocolError):
+    """No valid frame header can be formed, or it breaks a limit that framing itself has (amqp:connection:framing-error)."""
+
+    def __init__(self, description: str) -> None:
+        super().__init__(Condition.FRAMING_ERROR, description)

@@ -1,0 +1,211 @@
+"""A whole buffer at a time: transfers, dispositions and flows by templates learnt from the plain way.
+
+A client encodes the frames of one kind alike: from one transfer to the next only the frame's size, the delivery id, the tag
+and the payload change. So the first such frame is decoded the plain way, and its octets become a template with holes: a compiled
+struct that cuts a frame into fixed pieces and holes. A later frame of the same pieces differs from one that was decoded in full
+only in holes of fixed width, which cannot make it invalid; it needs one unpack and a comparison of tuples. Whatever does not match
+goes the plain way and becomes a template in its turn. So equality with the plain way does not rest on a second decoder being
+right, only on the holes being where they are said to be (`_holes` walks the list it has just decoded), and a property test holds
+both together. Rejected: a hand-written decoder of the common shapes (a second truth); numpy over the buffer (frames have to
+be found one after the other anyway, and at 64 KiB a read the arrays cost more than they save).
+
+Templates are found by twelve octets, from the data offset to the third field; a connection keeps at most 256 of them.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+from .composites import Composite
+from .errors import RemoteProtocolError
+from .frames import AMQP_FRAME, HEADER_SIZE, Frame, frame_size, parse_frame
+from .messages import skip
+from .performatives import Disposition, Flow, Transfer
+
+MAX_TEMPLATES = 256
+
+# Which fields may be holes, by their place in the list. Only uints of fixed width and a binary of up to 255 octets qualify.
+_HOLES: dict[type, frozenset[int]] = {
+    Transfer: frozenset({1, 2}),  # delivery-id, delivery-tag
+    Disposition: frozenset({1, 2}),  # first, last
+    Flow: frozenset({0, 1, 2, 3, 5, 6, 7}),  # windows and ids, delivery-count, link-credit, available
+}
+
+
+class Run(NamedTuple):
+    """Consecutive transfers on one channel that differ in id, tag and payload only; `transfer` is their common shape."""
+
+    channel: int
+    transfer: Transfer
+    ids: list[int]
+    tags: list[bytes]
+    payloads: list[bytes]
+
+    def frames(self) -> list[Frame]:
+        """The same, frame by frame."""
+        return [
+            Frame(self.channel, _with(self.transfer, {"delivery_id": i, "delivery_tag": t}), p)
+            for i, t, p in zip(self.ids, self.tags, self.payloads, strict=True)
+        ]
+
+
+class _Template:
+    """A frame's octets 4 to the end of the performative, cut into pieces; `fixed` are the pieces that must be equal."""
+
+    __slots__ = ("attributes", "base", "channel", "fixed", "run", "size", "unpack")
+
+    def __init__(self, frame: Frame, octets: bytes, holes: list[tuple[int, int, str]]) -> None:
+        assert frame.performative is not None
+        layout, fixed, attributes, place = ">", [], [], 0
+        for start, width, attribute in holes:
+            layout += f"{start - place}s" + ("B" if width == 1 else "I" if width == 4 else f"{-width}s")
+            fixed.append(octets[place:start])
+            attributes.append(attribute)
+            place = start + abs(width)
+        layout += f"{len(octets) - place}s"
+        fixed.append(octets[place:])
+        self.base = frame.performative
+        self.channel = frame.channel
+        self.unpack: Callable[[bytes, int], tuple[Any, ...]] = struct.Struct(layout).unpack_from
+        self.fixed = tuple(fixed)
+        self.attributes = tuple(attributes)
+        self.size = len(octets)
+        # The shape that runs are made of: an id and a tag, a whole message in one frame, nothing said about its state.
+        t = self.base
+        self.run = (
+            isinstance(t, Transfer)
+            and self.attributes == ("delivery_id", "delivery_tag")
+            and not (t.more or t.aborted or t.resume or t.state is not None or t.rcv_settle_mode is not None)
+        )
+
+
+class Scanner:
+    """Cuts buffers into frames; keeps the templates of one connection."""
+
+    def __init__(self) -> None:
+        self._templates: dict[bytes, _Template] = {}
+
+    def scan(
+        self, buffer: bytes, position: int, max_frame_size: int, one: bool = False
+    ) -> tuple[list[Frame | Run], int, RemoteProtocolError | None]:
+        """All complete frames from `position` on, where the rest begins, and what is wrong there if something is.
+
+        With `one`, stops after one item: the first frames of a connection change what is allowed to follow.
+        """
+        items: list[Frame | Run] = []
+        end, find = len(buffer), self._templates.get
+        run: _Template | None = None
+        ids: list[int] = []
+        tags: list[bytes] = []
+        payloads: list[bytes] = []
+        while end - position >= 4:
+            size = int.from_bytes(buffer[position : position + 4], "big")
+            if HEADER_SIZE <= size <= max_frame_size:
+                if end - position < size:
+                    break
+                template = find(buffer[position + 4 : position + 16])
+                if template is not None and template.size + 4 <= size:
+                    pieces = template.unpack(buffer, position + 4)
+                    if template.run and pieces[::2] == template.fixed:
+                        if template is not run:
+                            run, ids, tags, payloads = template, [], [], []
+                            assert isinstance(template.base, Transfer)
+                            items.append(Run(template.channel, template.base, ids, tags, payloads))
+                        ids.append(pieces[1])
+                        tags.append(pieces[3])
+                        payloads.append(buffer[position + 4 + template.size : position + size])
+                        position += size
+                        if one:
+                            break
+                        continue
+                    if pieces[::2] == template.fixed:
+                        body = _with(template.base, dict(zip(template.attributes, pieces[1::2], strict=True)))
+                        payload = buffer[position + 4 + template.size : position + size]
+                        items.append(Frame(template.channel, body, payload))
+                        run = None
+                        position += size
+                        if one:
+                            break
+                        continue
+            run = None
+            try:
+                size = frame_size(buffer, position, max_frame_size)
+                if end - position < size:
+                    break
+                frame = parse_frame(buffer, position, size)
+            except RemoteProtocolError as error:
+                return items, position, error
+            items.append(frame)
+            if type(frame.performative) in _HOLES and size >= 16:
+                self._learn(frame, buffer, position, size)
+            position += size
+            if one:
+                break
+        return items, position, None
+
+    def _learn(self, frame: Frame, buffer: bytes, position: int, size: int) -> None:
+        # Only the plain shape: no extended header, descriptor as smallulong, list8.
+        if buffer[position + 4] != 2 or buffer[position + 8 : position + 10] != b"\x00\x53" or buffer[position + 11] != 0xC0:
+            return
+        octets = buffer[position + 4 : position + size - len(frame.payload)]
+        if len(octets) < 12:
+            return
+        if len(self._templates) >= MAX_TEMPLATES:
+            self._templates.clear()
+        self._templates[octets[:12]] = _Template(frame, octets, _holes(frame.performative, octets))
+
+
+def _holes(performative: Composite | None, octets: bytes) -> list[tuple[int, int, str]]:
+    """The holes of a list8 performative: (offset in `octets`, width, attribute); a negative width is that many octets of binary.
+
+    `octets` begins with the data offset: 4 of header, 3 of descriptor, then 0xc0, size, count.
+    """
+    assert performative is not None
+    holes, place = [], 10
+    allowed = _HOLES[type(performative)]
+    for index in range(octets[9]):
+        code = octets[place]
+        after = skip(octets, place, len(octets))
+        if index in allowed:
+            attribute = performative.FIELDS[index].attribute
+            if code == 0x52:
+                holes.append((place + 1, 1, attribute))
+            elif code == 0x70:
+                holes.append((place + 1, 4, attribute))
+            elif code == 0xA0:
+                holes.append((place + 2, -octets[place + 1], attribute))
+        place = after
+    return holes
+
+
+def _with(performative: Any, changes: dict[str, Any]) -> Any:
+    """A copy with some fields changed, without the cost of the constructor."""
+    cls: Any = type(performative)
+    copy = cls.__new__(cls)
+    for name in cls.__slots__:
+        setattr(copy, name, getattr(performative, name))
+    for name, value in changes.items():
+        setattr(copy, name, value)
+    return copy
+
+
+def scan_plainly(
+    buffer: bytes, position: int, max_frame_size: int, one: bool = False
+) -> tuple[list[Frame | Run], int, RemoteProtocolError | None]:
+    """What `Scanner.scan` must be equal to, once its runs are taken apart."""
+    items: list[Frame | Run] = []
+    while len(buffer) - position >= 4:
+        try:
+            size = frame_size(buffer, position, max_frame_size)
+            if len(buffer) - position < size:
+                break
+            items.append(parse_frame(buffer, position, size, AMQP_FRAME))
+        except RemoteProtocolError as error:
+            return items, position, error
+        position += size
+        if one:
+            break
+    return items, position, None
+

@@ -1,0 +1,89 @@
+"""Protocol headers and frames (2.2, 2.3, 5.3.1): the plain way, one frame at a time.
+
+A frame is checked from the outside in: size against its limits before the body is waited for, data offset, type, then the body.
+`fastpath` must never say anything else about a frame than this file does.
+"""
+
+from __future__ import annotations
+
+import struct
+from typing import NamedTuple
+
+from .composites import Composite, decode_composite
+from .decoder import Limits
+from .errors import DecodeError, EncodeError, FramingError
+
+MIN_MAX_FRAME_SIZE = 512
+"""Octets that everybody must accept (2.8.19), and the limit before an open and inside SASL."""
+HEADER_SIZE = 8
+"""Octets of a frame header and of a protocol header."""
+AMQP_FRAME, SASL_FRAME = 0x00, 0x01
+AMQP_ID, TLS_ID, SASL_ID = 0, 2, 3
+"""Protocol ids of a protocol header (2.2, 5.2, 5.3)."""
+
+_HEADER = struct.Struct(">IBBH")
+
+# A frame's own values may nest as deep as a client's link properties do, and no deeper.
+FRAME_LIMITS = Limits(depth=16, items=1 << 16)
+
+
+class Frame(NamedTuple):
+    """`performative` is None for an empty frame (a heartbeat); `payload` is what follows the performative."""
+
+    channel: int
+    performative: Composite | None
+    payload: bytes
+
+
+def protocol_header(protocol_id: int) -> bytes:
+    """The eight octets that come before any frame."""
+    return b"AMQP" + bytes((protocol_id, 1, 0, 0))
+
+
+def parse_protocol_header(octets: bytes) -> int | None:
+    """The protocol id of a header of version 1.0.0; None for anything else."""
+    if len(octets) == HEADER_SIZE and octets[:4] == b"AMQP" and octets[5:] == b"\x01\x00\x00":
+        return octets[4]
+    return None
+
+
+def frame_size(buffer: bytes, position: int, max_frame_size: int) -> int:
+    """The size of the frame whose first four octets stand at `position`. Raises FramingError."""
+    size = int.from_bytes(buffer[position : position + 4], "big")
+    if size < HEADER_SIZE:
+        raise FramingError(f"a frame of {size} octets, less than its header")
+    if size > max_frame_size:
+        raise FramingError(f"a frame of {size} octets where {max_frame_size} are allowed")
+    return size
+
+
+def parse_frame(buffer: bytes, position: int, size: int, frame_type: int = AMQP_FRAME) -> Frame:
+    """The complete frame of `size` octets at `position`, which must be of `frame_type`.
+
+    Raises FramingError for its header, DecodeError or FieldError for its body.
+    """
+    _, offset, kind, channel = _HEADER.unpack_from(buffer, position)
+    if offset < 2 or 4 * offset > size:
+        raise FramingError(f"a data offset of {offset} in a frame of {size} octets")
+    if kind != frame_type:
+        raise FramingError(f"a frame of type {kind} where only type {frame_type} is allowed")
+    start, end = position + 4 * offset, position + size
+    if frame_type == AMQP_FRAME:
+        if start == end:
+            return Frame(channel, None, b"")
+        performative, after = decode_composite(buffer, start, end, "frame", FRAME_LIMITS)
+        return Frame(channel, performative, buffer[after:end])
+    if start == end:
+        raise DecodeError("an empty SASL frame", start)
+    performative, after = decode_composite(buffer, start, end, "sasl-frame", FRAME_LIMITS)
+    if after != end:
+        raise DecodeError("a SASL frame holds exactly one value", after)
+    return Frame(0, performative, b"")
+
+
+def encode_frame(channel: int, body: bytes, payload: bytes = b"", frame_type: int = AMQP_FRAME) -> bytes:
+    """A frame from an encoded performative and its payload; an empty body is a heartbeat."""
+    size = HEADER_SIZE + len(body) + len(payload)
+    if size > 0xFFFFFFFF:
+        raise EncodeError(f"{size} octets are too many for a frame")
+    return _HEADER.pack(size, 2, frame_type, channel) + body + payload

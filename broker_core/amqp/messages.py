@@ -1,0 +1,218 @@
+"""The message format (3.2): finding the sections without decoding them, decoding and encoding whole messages.
+
+`scan` walks the sections by their sizes alone and checks their order and number; a broker that stores and forwards needs no
+more. `bare` is the immutable part (properties, application properties, body) exactly as it came: cut out, never encoded anew.
+A message without any body section is let through unless `body_required`: 3.2 asks for a body, yet several clients send none.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+from .composites import from_values
+from .decoder import KINDS, LIMITS, Limits, decode
+from .encoder import encode, encode_into
+from .errors import DecodeError, EncodeError, FieldError
+from .performatives import Header, Properties
+from .types import Array, Described, Pairs, Symbol, ULong, Value
+
+HEADER, DELIVERY_ANNOTATIONS, MESSAGE_ANNOTATIONS, PROPERTIES, APPLICATION_PROPERTIES = 0x70, 0x71, 0x72, 0x73, 0x74
+DATA, SEQUENCE, VALUE, FOOTER = 0x75, 0x76, 0x77, 0x78
+
+_SYMBOLS = {
+    b"amqp:header:list": HEADER,
+    b"amqp:delivery-annotations:map": DELIVERY_ANNOTATIONS,
+    b"amqp:message-annotations:map": MESSAGE_ANNOTATIONS,
+    b"amqp:properties:list": PROPERTIES,
+    b"amqp:application-properties:map": APPLICATION_PROPERTIES,
+    b"amqp:data:binary": DATA,
+    b"amqp:amqp-sequence:list": SEQUENCE,
+    b"amqp:amqp-value:*": VALUE,
+    b"amqp:footer:map": FOOTER,
+}
+# The type a section's value must have; an amqp-value is anything.
+_SECTION_KIND = {HEADER: "list", PROPERTIES: "list", DATA: "binary", SEQUENCE: "list"}
+_SECTION_KIND |= dict.fromkeys((DELIVERY_ANNOTATIONS, MESSAGE_ANNOTATIONS, APPLICATION_PROPERTIES, FOOTER), "map")
+
+
+class Section(NamedTuple):
+    """Where a section lies: `start` its descriptor, `value` the constructor of its value, `end` the first octet after it."""
+
+    code: int
+    start: int
+    value: int
+    end: int
+
+
+def scan(message: bytes, *, body_required: bool = False, limits: Limits = LIMITS) -> list[Section]:
+    """The sections of a message in their order. Values are measured, not decoded. Raises DecodeError with the offset."""
+    sections: list[Section] = []
+    position, end, last = 0, len(message), 0
+    while position < end:
+        code, value = _descriptor(message, position, end)
+        kind = KINDS.get(message[value]) if value < end else None
+        if code in _SECTION_KIND and kind != _SECTION_KIND[code]:
+            raise DecodeError(f"section 0x{code:02x} holds no {_SECTION_KIND[code]}", value)
+        after = skip(message, value, end, limits.depth)
+        if code < last or (code == last and code not in (DATA, SEQUENCE)):
+            raise DecodeError(f"section 0x{code:02x} after section 0x{last:02x}", position)
+        if code in (SEQUENCE, VALUE) and last in (DATA, SEQUENCE) and code != last:
+            raise DecodeError("a body of more than one kind", position)
+        sections.append(Section(code, position, value, after))
+        position, last = after, code
+    if body_required and not any(DATA <= section.code <= VALUE for section in sections):
+        raise DecodeError("a message without a body", end)
+    return sections
+
+
+def bare(message: bytes, sections: list[Section] | None = None) -> bytes:
+    """The bare message, octet for octet as it came: from the properties to the end of the body."""
+    inside = [s for s in (scan(message) if sections is None else sections) if PROPERTIES <= s.code <= VALUE]
+    return message[inside[0].start : inside[-1].end] if inside else b""
+
+
+def _descriptor(message: bytes, position: int, end: int) -> tuple[int, int]:
+    """The code of the section that begins here, and where its value stands."""
+    if message[position] != 0:
+        raise DecodeError("a section begins with its descriptor", position)
+    if position + 3 <= end and message[position + 1] == 0x53:  # what everybody sends
+        code, after = message[position + 2], position + 3
+    else:
+        descriptor, after = decode(message, position + 1, end, Limits(depth=1, items=1))
+        if type(descriptor) is Symbol:
+            code = _SYMBOLS.get(descriptor.encode(), 0)
+        else:
+            code = int(descriptor) if type(descriptor) is ULong else 0
+    if not HEADER <= code <= FOOTER:
+        raise DecodeError(f"no message section is described by {message[position + 1 : after].hex()}", position)
+    return code, after
+
+
+def skip(buffer: bytes, position: int, end: int, depth: int = LIMITS.depth) -> int:
+    """Where the value at `position` ends, from its constructor and size alone."""
+    while True:
+        if position >= end:
+            raise DecodeError("a value is missing", position)
+        code = buffer[position]
+        if code:
+            break
+        if depth <= 0:
+            raise DecodeError("nested too deep", position)
+        depth -= 1
+        position = skip(buffer, position + 1, end, depth)
+    if code not in KINDS:
+        raise DecodeError(f"format code 0x{code:02x} does not exist", position)
+    position += 1
+    width = code >> 4
+    if width < 0xA:
+        after = position + _FIXED[width]
+    else:
+        size = 1 if width in (0xA, 0xC, 0xE) else 4
+        after = position + size + int.from_bytes(buffer[position : position + size], "big")
+        if position + size > end:
+            raise DecodeError("cut short", position)
+    if after > end:
+        raise DecodeError(f"{after - position} octets where {end - position} are left", position)
+    return after
+
+
+_FIXED = {0x4: 0, 0x5: 1, 0x6: 2, 0x7: 4, 0x8: 8, 0x9: 16}
+
+Annotations = Mapping[Any, Value]
+
+
+@dataclass(slots=True, kw_only=True)
+class Message:
+    """A decoded message.
+
+    The body is `data` (one or more binaries), or `sequences` (one or more lists), or `value` with `has_value` (it may be null);
+    never more than one of them, possibly none.
+    """
+
+    header: Header | None = None
+    delivery_annotations: Annotations | None = None
+    message_annotations: Annotations | None = None
+    properties: Properties | None = None
+    application_properties: Annotations | None = None
+    data: list[bytes] = field(default_factory=list)
+    sequences: list[list[Value]] = field(default_factory=list)
+    value: Value = None
+    has_value: bool = False
+    footer: Annotations | None = None
+
+    def encode(self) -> bytes:
+        """All sections in their order. Raises EncodeError for two kinds of body, or a value AMQP cannot say."""
+        if bool(self.data) + bool(self.sequences) + self.has_value > 1:
+            raise EncodeError("a body is data, sequences or one value, not two of them")
+        out = bytearray()
+        if self.header is not None:
+            out += self.header.encode()
+        _put_map(out, DELIVERY_ANNOTATIONS, self.delivery_annotations)
+        _put_map(out, MESSAGE_ANNOTATIONS, self.message_annotations)
+        if self.properties is not None:
+            out += self.properties.encode()
+        _put_map(out, APPLICATION_PROPERTIES, self.application_properties)
+        for code, parts in ((DATA, self.data), (SEQUENCE, self.sequences), (VALUE, [self.value] * self.has_value)):
+            for part in parts:
+                out += bytes((0x00, 0x53, code)) + encode(part)
+        _put_map(out, FOOTER, self.footer)
+        return bytes(out)
+
+
+def decode_message(message: bytes, *, limits: Limits = LIMITS) -> Message:
+    """Every section decoded. Raises DecodeError, or FieldError for a value that its section does not allow."""
+    result = Message()
+    for section in scan(message, limits=limits):
+        value, _ = decode(message, section.value, section.end, limits)
+        code = section.code
+        if code in _ATTRIBUTE:
+            _check_keys(code, value)
+            setattr(result, _ATTRIBUTE[code], value)
+        elif code == HEADER:
+            header = from_values(Header, value)
+            assert isinstance(header, Header)
+            result.header = header
+        elif code == PROPERTIES:
+            properties = from_values(Properties, value)
+            assert isinstance(properties, Properties)
+            result.properties = properties
+        elif code == DATA:
+            result.data.append(value)
+        elif code == SEQUENCE:
+            result.sequences.append(value)
+        else:
+            result.value, result.has_value = value, True
+    return result
+
+
+_ATTRIBUTE = {
+    DELIVERY_ANNOTATIONS: "delivery_annotations",
+    MESSAGE_ANNOTATIONS: "message_annotations",
+    APPLICATION_PROPERTIES: "application_properties",
+    FOOTER: "footer",
+}
+
+
+def _check_keys(code: int, mapping: Value) -> None:
+    """3.2.5: application properties map strings to simple values; 3.2.10: annotations have symbols or ulongs as keys."""
+    if isinstance(mapping, Pairs):
+        raise FieldError(f"{_ATTRIBUTE[code]} with keys of several types")
+    if code == APPLICATION_PROPERTIES:
+        if any(type(key) is not str for key in mapping):
+            raise FieldError("application properties with a key that is no string")
+        if any(isinstance(value, (list, dict, Pairs, Array, Described)) for value in mapping.values()):
+            raise FieldError("application properties with a value that is not simple")
+    elif any(type(key) not in (Symbol, ULong) for key in mapping):
+        raise FieldError(f"{_ATTRIBUTE[code]} with a key that is neither symbol nor ulong")
+
+
+def _put_map(out: bytearray, code: int, mapping: Annotations | None) -> None:
+    if mapping is None:
+        return
+    out += bytes((0x00, 0x53, code))
+    if code == APPLICATION_PROPERTIES:
+        encode_into(out, dict(mapping))
+    else:
+        encode_into(out, {Symbol(key) if type(key) is str else key: value for key, value in mapping.items()})

@@ -1,0 +1,316 @@
+"""Every composite of parts 2 to 5: the field table of this library (see `composites` for what a row means).
+
+Frame bodies (2.7), termini (3.5), delivery states (3.4, 4.5), message sections that are lists (3.2), SASL frames (5.3.3). Role
+is a boolean on the wire: SENDER is False, RECEIVER is True.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TypeAlias
+
+from .composites import Composite, composite, wire
+from .types import Described, Value
+
+SENDER, RECEIVER = False, True
+"""Role (2.8.1)."""
+SND_UNSETTLED, SND_SETTLED, SND_MIXED = 0, 1, 2
+"""Sender-settle-mode (2.8.2)."""
+RCV_FIRST, RCV_SECOND = 0, 1
+"""Receiver-settle-mode (2.8.3)."""
+SASL_OK, SASL_AUTH, SASL_SYS, SASL_SYS_PERM, SASL_SYS_TEMP = range(5)
+"""Sasl-code (5.3.3.6)."""
+
+Fields: TypeAlias = Mapping[str, Value]
+Symbols: TypeAlias = tuple[str, ...]
+
+_SND_MODES = (SND_UNSETTLED, SND_SETTLED, SND_MIXED)
+_RCV_MODES = (RCV_FIRST, RCV_SECOND)
+_MAX_UINT = 0xFFFFFFFF
+
+
+@composite(0x1D, "amqp:error:list", "error")
+class Error(Composite):
+    condition: str = wire("symbol", mandatory=True)
+    description: str | None = wire("string")
+    info: Fields | None = wire("fields")
+
+
+# --- termini
+
+
+@composite(0x28, "amqp:source:list", "source")
+class Source(Composite):
+    address: Value = wire("any")
+    durable: int = wire("uint", default=0, choices=(0, 1, 2))
+    expiry_policy: str = wire("symbol", default="session-end")
+    timeout: int = wire("uint", default=0)
+    dynamic: bool = wire("boolean", default=False)
+    dynamic_node_properties: Fields | None = wire("fields")
+    distribution_mode: str | None = wire("symbol")
+    filter: Fields | None = wire("fields")
+    default_outcome: Outcome | None = wire("outcome")
+    outcomes: Symbols = wire("symbols", default=())
+    capabilities: Symbols = wire("symbols", default=())
+
+
+@composite(0x29, "amqp:target:list", "target")
+class Target(Composite):
+    address: Value = wire("any")
+    durable: int = wire("uint", default=0, choices=(0, 1, 2))
+    expiry_policy: str = wire("symbol", default="session-end")
+    timeout: int = wire("uint", default=0)
+    dynamic: bool = wire("boolean", default=False)
+    dynamic_node_properties: Fields | None = wire("fields")
+    capabilities: Symbols = wire("symbols", default=())
+
+
+@composite(0x30, "amqp:coordinator:list", "target")
+class Coordinator(Composite):
+    capabilities: Symbols = wire("symbols", default=())
+
+
+@composite(0x2B, "amqp:delete-on-close:list", "lifetime-policy")
+class DeleteOnClose(Composite):
+    pass
+
+
+@composite(0x2C, "amqp:delete-on-no-links:list", "lifetime-policy")
+class DeleteOnNoLinks(Composite):
+    pass
+
+
+@composite(0x2D, "amqp:delete-on-no-messages:list", "lifetime-policy")
+class DeleteOnNoMessages(Composite):
+    pass
+
+
+@composite(0x2E, "amqp:delete-on-no-links-or-messages:list", "lifetime-policy")
+class DeleteOnNoLinksOrMessages(Composite):
+    pass
+
+
+# --- delivery states
+
+
+@composite(0x23, "amqp:received:list", "delivery-state")
+class Received(Composite):
+    section_number: int = wire("uint", mandatory=True)
+    section_offset: int = wire("ulong", mandatory=True)
+
+
+@composite(0x24, "amqp:accepted:list", "delivery-state", "outcome")
+class Accepted(Composite):
+    pass
+
+
+@composite(0x25, "amqp:rejected:list", "delivery-state", "outcome")
+class Rejected(Composite):
+    error: Error | None = wire("error")
+
+
+@composite(0x26, "amqp:released:list", "delivery-state", "outcome")
+class Released(Composite):
+    pass
+
+
+@composite(0x27, "amqp:modified:list", "delivery-state", "outcome")
+class Modified(Composite):
+    delivery_failed: bool | None = wire("boolean")
+    undeliverable_here: bool | None = wire("boolean")
+    message_annotations: Fields | None = wire("fields")
+
+
+@composite(0x33, "amqp:declared:list", "delivery-state", "outcome")
+class Declared(Composite):
+    txn_id: bytes = wire("binary", mandatory=True)
+
+
+@composite(0x34, "amqp:transactional-state:list", "delivery-state")
+class TransactionalState(Composite):
+    txn_id: bytes = wire("binary", mandatory=True)
+    outcome: Outcome | None = wire("outcome")
+
+
+Outcome: TypeAlias = Accepted | Rejected | Released | Modified | Declared | Described
+DeliveryState: TypeAlias = Received | TransactionalState | Outcome
+TERMINAL = (Accepted, Rejected, Released, Modified, Declared)
+"""The delivery states that are outcomes (3.4, 4.5.5)."""
+
+
+# --- the messages of a coordinator link (4.5)
+
+
+@composite(0x31, "amqp:declare:list", "transaction")
+class Declare(Composite):
+    global_id: Value = wire("any")
+
+
+@composite(0x32, "amqp:discharge:list", "transaction")
+class Discharge(Composite):
+    txn_id: bytes = wire("binary", mandatory=True)
+    fail: bool | None = wire("boolean")
+
+
+# --- frame bodies
+
+
+@composite(0x10, "amqp:open:list", "frame")
+class Open(Composite):
+    container_id: str = wire("string", mandatory=True)
+    hostname: str | None = wire("string")
+    max_frame_size: int = wire("uint", default=_MAX_UINT)
+    channel_max: int = wire("ushort", default=0xFFFF)
+    idle_time_out: int | None = wire("uint")
+    outgoing_locales: Symbols = wire("symbols", default=())
+    incoming_locales: Symbols = wire("symbols", default=())
+    offered_capabilities: Symbols = wire("symbols", default=())
+    desired_capabilities: Symbols = wire("symbols", default=())
+    properties: Fields | None = wire("fields")
+
+
+@composite(0x11, "amqp:begin:list", "frame")
+class Begin(Composite):
+    remote_channel: int | None = wire("ushort")
+    next_outgoing_id: int = wire("uint", mandatory=True)
+    incoming_window: int = wire("uint", mandatory=True)
+    outgoing_window: int = wire("uint", mandatory=True)
+    handle_max: int = wire("uint", default=_MAX_UINT)
+    offered_capabilities: Symbols = wire("symbols", default=())
+    desired_capabilities: Symbols = wire("symbols", default=())
+    properties: Fields | None = wire("fields")
+
+
+@composite(0x12, "amqp:attach:list", "frame")
+class Attach(Composite):
+    name: str = wire("string", mandatory=True)
+    handle: int = wire("uint", mandatory=True)
+    role: bool = wire("boolean", mandatory=True)
+    snd_settle_mode: int = wire("ubyte", default=SND_MIXED, choices=_SND_MODES)
+    rcv_settle_mode: int = wire("ubyte", default=RCV_FIRST, choices=_RCV_MODES)
+    source: Source | Described | None = wire("source")
+    target: Target | Coordinator | Described | None = wire("target")
+    unsettled: Mapping[bytes, DeliveryState | None] | None = wire("unsettled")
+    incomplete_unsettled: bool = wire("boolean", default=False)
+    initial_delivery_count: int | None = wire("uint")
+    max_message_size: int | None = wire("ulong")
+    offered_capabilities: Symbols = wire("symbols", default=())
+    desired_capabilities: Symbols = wire("symbols", default=())
+    properties: Fields | None = wire("fields")
+
+
+@composite(0x13, "amqp:flow:list", "frame")
+class Flow(Composite):
+    next_incoming_id: int | None = wire("uint")
+    incoming_window: int = wire("uint", mandatory=True)
+    next_outgoing_id: int = wire("uint", mandatory=True)
+    outgoing_window: int = wire("uint", mandatory=True)
+    handle: int | None = wire("uint")
+    delivery_count: int | None = wire("uint")
+    link_credit: int | None = wire("uint")
+    available: int | None = wire("uint")
+    drain: bool = wire("boolean", default=False)
+    echo: bool = wire("boolean", default=False)
+    properties: Fields | None = wire("fields")
+
+
+@composite(0x14, "amqp:transfer:list", "frame")
+class Transfer(Composite):
+    handle: int = wire("uint", mandatory=True)
+    delivery_id: int | None = wire("uint")
+    delivery_tag: bytes | None = wire("binary")
+    message_format: int | None = wire("uint")
+    settled: bool | None = wire("boolean")
+    more: bool = wire("boolean", default=False)
+    rcv_settle_mode: int | None = wire("ubyte", choices=_RCV_MODES)
+    state: DeliveryState | None = wire("delivery-state")
+    resume: bool = wire("boolean", default=False)
+    aborted: bool = wire("boolean", default=False)
+    batchable: bool = wire("boolean", default=False)
+
+
+@composite(0x15, "amqp:disposition:list", "frame")
+class Disposition(Composite):
+    role: bool = wire("boolean", mandatory=True)
+    first: int = wire("uint", mandatory=True)
+    last: int | None = wire("uint")
+    settled: bool = wire("boolean", default=False)
+    state: DeliveryState | None = wire("delivery-state")
+    batchable: bool = wire("boolean", default=False)
+
+
+@composite(0x16, "amqp:detach:list", "frame")
+class Detach(Composite):
+    handle: int = wire("uint", mandatory=True)
+    closed: bool = wire("boolean", default=False)
+    error: Error | None = wire("error")
+
+
+@composite(0x17, "amqp:end:list", "frame")
+class End(Composite):
+    error: Error | None = wire("error")
+
+
+@composite(0x18, "amqp:close:list", "frame")
+class Close(Composite):
+    error: Error | None = wire("error")
+
+
+# --- SASL frame bodies
+
+
+@composite(0x40, "amqp:sasl-mechanisms:list", "sasl-frame")
+class SaslMechanisms(Composite):
+    sasl_server_mechanisms: Symbols = wire("symbols", mandatory=True)
+
+
+@composite(0x41, "amqp:sasl-init:list", "sasl-frame")
+class SaslInit(Composite):
+    mechanism: str = wire("symbol", mandatory=True)
+    initial_response: bytes | None = wire("binary")
+    hostname: str | None = wire("string")
+
+
+@composite(0x42, "amqp:sasl-challenge:list", "sasl-frame")
+class SaslChallenge(Composite):
+    challenge: bytes = wire("binary", mandatory=True)
+
+
+@composite(0x43, "amqp:sasl-response:list", "sasl-frame")
+class SaslResponse(Composite):
+    response: bytes = wire("binary", mandatory=True)
+
+
+@composite(0x44, "amqp:sasl-outcome:list", "sasl-frame")
+class SaslOutcome(Composite):
+    code: int = wire("ubyte", mandatory=True, choices=tuple(range(5)))
+    additional_data: bytes | None = wire("binary")
+
+
+# --- message sections that are lists
+
+
+@composite(0x70, "amqp:header:list", "section")
+class Header(Composite):
+    durable: bool = wire("boolean", default=False)
+    priority: int = wire("ubyte", default=4)
+    ttl: int | None = wire("uint")
+    first_acquirer: bool = wire("boolean", default=False)
+    delivery_count: int = wire("uint", default=0)
+
+
+@composite(0x73, "amqp:properties:list", "section")
+class Properties(Composite):
+    message_id: Value = wire("message-id")
+    user_id: bytes | None = wire("binary")
+    to: str | None = wire("address")
+    subject: str | None = wire("string")
+    reply_to: str | None = wire("address")
+    correlation_id: Value = wire("message-id")
+    content_type: str | None = wire("symbol")
+    content_encoding: str | None = wire("symbol")
+    absolute_expiry_time: int | None = wire("timestamp")
+    creation_time: int | None = wire("timestamp")
+    group_id: str | None = wire("string")
+    group_sequence: int | None = wire("uint")
+    reply_to_group_id: str | None = wire("string")

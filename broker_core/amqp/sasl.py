@@ -1,0 +1,275 @@
+"""SASL (5.3): both sides of ANONYMOUS, PLAIN, EXTERNAL and SCRAM-SHA-256, as machines of frame bodies in and out.
+
+`Connection` feeds them; they also run by themselves. A server answers a wrong password, an unknown user and a malformed response alike,
+in words and in work: an unknown user is checked against credentials derived from a secret, so that salt and effort look like
+anybody's. Nobody but the caller learns why (`SaslServer.reason`). A second attempt needs a new connection (5.3.2).
+
+What a server's mechanisms need is injected: `lookup` finds a user's credentials, `external` is the name that the transport has
+proved (a TLS certificate's), `random` makes octets.
+"""
+
+from __future__ import annotations
+
+import hmac
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+
+from . import scram
+from .composites import Composite
+from .errors import Condition, LocalProtocolError, RemoteProtocolError
+from .performatives import (
+    SASL_AUTH,
+    SASL_OK,
+    SASL_SYS_TEMP,
+    SaslChallenge,
+    SaslInit,
+    SaslMechanisms,
+    SaslOutcome,
+    SaslResponse,
+)
+from .scram import Credentials, ScramError
+
+ANONYMOUS, PLAIN, EXTERNAL, SCRAM_SHA_256 = "ANONYMOUS", "PLAIN", "EXTERNAL", "SCRAM-SHA-256"
+NONCE_OCTETS = 18
+
+Lookup = Callable[[str], Credentials | None]
+Random = Callable[[int], bytes]
+
+
+class _Refused(Exception):
+    """The credentials do not hold; the text is for the log of the caller."""
+
+
+@dataclass
+class SaslServer:
+    """The server's side of one exchange.
+
+    `mechanisms`: what to offer, best first. `secret`: the same octets for the life of a server, from which unknown users get their
+    salts. After the exchange `user` is the authenticated name (`anonymous` for ANONYMOUS), or `reason` says why there is none.
+    """
+
+    mechanisms: Sequence[str]
+    lookup: Lookup = field(default=lambda name: None)
+    external: str | None = None
+    random: Random | None = None
+    secret: bytes = b""
+    iterations: int = scram.MIN_ITERATIONS
+    user: str | None = field(default=None, init=False)
+    mechanism: str | None = field(default=None, init=False)
+    reason: str | None = field(default=None, init=False)
+    done: bool = field(default=False, init=False)
+    _scram: tuple[str, Credentials, bool, str, str, str] | None = field(default=None, init=False, repr=False)
+
+    def __post_init__(self) -> None:
+        unknown = set(self.mechanisms) - {ANONYMOUS, PLAIN, EXTERNAL, SCRAM_SHA_256}
+        if unknown or not self.mechanisms:
+            raise LocalProtocolError(f"mechanisms that do not exist here: {', '.join(sorted(unknown)) or 'none given'}")
+        if SCRAM_SHA_256 in self.mechanisms and self.random is None:
+            raise LocalProtocolError("SCRAM-SHA-256 needs random octets")
+
+    def start(self) -> list[Composite]:
+        """What is sent once the headers are exchanged."""
+        return [SaslMechanisms(sasl_server_mechanisms=tuple(self.mechanisms))]
+
+    def receive(self, body: Composite) -> list[Composite]:
+        """The answer to the client's frame. Raises RemoteProtocolError for a frame that has no place here."""
+        if self.done or isinstance(body, SaslInit) == (self.mechanism is not None):
+            raise RemoteProtocolError(Condition.NOT_ALLOWED, f"{body.SYMBOL} out of place")
+        try:
+            if isinstance(body, SaslInit):
+                return self._begin(body)
+            if isinstance(body, SaslResponse):
+                return self._continue(body.response)
+        except (_Refused, ScramError) as error:
+            return self._end(SASL_AUTH, str(error))
+        raise RemoteProtocolError(Condition.NOT_ALLOWED, f"{body.SYMBOL} is not a client's to send")
+
+    def _begin(self, init: SaslInit) -> list[Composite]:
+        self.mechanism = init.mechanism
+        if init.mechanism not in self.mechanisms:
+            raise _Refused(f"the mechanism {init.mechanism} was not offered")
+        if init.initial_response is None and init.mechanism != ANONYMOUS:
+            return [SaslChallenge(challenge=b"")]
+        return self._continue(init.initial_response or b"")
+
+    def _continue(self, response: bytes) -> list[Composite]:
+        if self.mechanism == SCRAM_SHA_256:
+            return self._scram_first(response) if self._scram is None else self._scram_final(response)
+        if self.mechanism == ANONYMOUS:
+            self.user = "anonymous"
+        elif self.mechanism == EXTERNAL:
+            self.user = self._external(response)
+        else:
+            self.user = self._plain(response)
+        return self._end(SASL_OK)
+
+    def _end(self, code: int, reason: str | None = None, data: bytes | None = None) -> list[Composite]:
+        self.done, self.reason = True, reason
+        if code != SASL_OK:
+            self.user = None
+        return [SaslOutcome(code=code, additional_data=data)]
+
+    def _external(self, response: bytes) -> str:
+        if self.external is None:
+            raise _Refused("the transport has proved no name")
+        if response and response != self.external.encode():
+            raise _Refused("EXTERNAL as somebody else")
+        return self.external
+
+    def _plain(self, response: bytes) -> str:
+        parts = response.split(b"\0")
+        try:
+            authorize, name, password = (part.decode("utf-8") for part in parts)
+        except ValueError:  # not three parts, or not UTF-8: as much work as for three
+            scram.check_password(self._find("")[0], "")
+            raise _Refused("a malformed PLAIN response") from None
+        credentials, known = self._find(name)
+        if not (scram.check_password(credentials, password) and known):
+            raise _Refused(f"wrong name or password for {name!r}")
+        if authorize not in ("", name):
+            raise _Refused(f"{name!r} acting as {authorize!r}")
+        return name
+
+    def _find(self, name: str) -> tuple[Credentials, bool]:
+        """The user's credentials, or credentials that nobody's password fits and nobody can tell from real ones."""
+        found = self.lookup(name)
+        salt = hmac.digest(self.secret, b"salt" + name.encode("utf-8", "surrogatepass"), "sha256")[:16]
+        key = hmac.digest(self.secret, b"key" + name.encode("utf-8", "surrogatepass"), "sha256")
+        return (Credentials(salt, self.iterations, key, key), False) if found is None else (found, True)
+
+    def _scram_first(self, response: bytes) -> list[Composite]:
+        try:
+            flag, authorize, first = response.decode("utf-8").split(",", 2)
+        except ValueError:
+            raise ScramError("a malformed first message") from None
+        if flag not in ("n", "y") or (authorize and not authorize.startswith("a=")):
+            raise ScramError("channel binding, or a malformed header")
+        values = scram.attributes(first.encode())
+        if list(values)[:2] != ["n", "r"] or not values["r"]:
+            raise ScramError("a first message without name or nonce")
+        name = scram.unescape_name(values["n"])
+        credentials, known = self._find(name)
+        if authorize and scram.unescape_name(authorize[2:]) != name:
+            known = False
+        assert self.random is not None
+        nonce = values["r"] + scram.base64_text(self.random(NONCE_OCTETS))
+        server_first = f"r={nonce},s={scram.base64_text(credentials.salt)},i={credentials.iterations}"
+        header = scram.base64_text(f"{flag},{authorize},".encode())
+        self._scram = (name, credentials, known, nonce, header, f"{first},{server_first}")
+        return [SaslChallenge(challenge=server_first.encode())]
+
+    def _scram_final(self, response: bytes) -> list[Composite]:
+        assert self._scram is not None
+        name, credentials, known, nonce, header, so_far = self._scram
+        values = scram.attributes(response)
+        if list(values)[:2] != ["c", "r"] or list(values)[-1] != "p":
+            raise ScramError("a malformed final message")
+        without_proof = response.decode()[: response.decode().rindex(",p=")]
+        message = f"{so_far},{without_proof}".encode()
+        proved = scram.check_proof(credentials, scram.unbase64(values["p"]), message)
+        same = hmac.compare_digest(values["r"].encode(), nonce.encode()) and values["c"] == header
+        if not (proved and same and known):
+            raise _Refused(f"wrong name or password for {name!r}")
+        self.user = name
+        verifier = "v=" + scram.base64_text(scram.signed(credentials, message))
+        return self._end(SASL_OK, data=verifier.encode())
+
+
+@dataclass
+class SaslClient:
+    """The client's side of one exchange: takes the first of `prefer` that the server offers and that has what it needs.
+
+    `user` and `password` for PLAIN and SCRAM-SHA-256; `external` allows EXTERNAL. After the exchange `code` is the server's outcome
+    (0 is success). A SCRAM server that cannot prove itself is a RemoteProtocolError.
+    """
+
+    user: str | None = None
+    password: str | None = None
+    external: bool = False
+    hostname: str | None = None
+    prefer: Sequence[str] = (EXTERNAL, SCRAM_SHA_256, PLAIN, ANONYMOUS)
+    random: Random | None = None
+    mechanism: str | None = field(default=None, init=False)
+    code: int | None = field(default=None, init=False)
+    done: bool = field(default=False, init=False)
+    _first: str = field(default="", init=False, repr=False)
+    _verifier: bytes | None = field(default=None, init=False, repr=False)
+    _verified: bool = field(default=False, init=False, repr=False)
+
+    def start(self) -> list[Composite]:
+        """A client waits for the server's mechanisms."""
+        return []
+
+    def receive(self, body: Composite) -> list[Composite]:
+        """The answer to the server's frame. Raises RemoteProtocolError if it has no place, or the server is not who it should be."""
+        if self.done or isinstance(body, SaslMechanisms) == (self.mechanism is not None):
+            raise RemoteProtocolError(Condition.NOT_ALLOWED, f"{body.SYMBOL} out of place")
+        if isinstance(body, SaslMechanisms):
+            return self._choose(body)
+        if isinstance(body, SaslChallenge):
+            return [SaslResponse(response=self._answer(body.challenge))]
+        if isinstance(body, SaslOutcome):
+            return self._finish(body)
+        raise RemoteProtocolError(Condition.NOT_ALLOWED, f"{body.SYMBOL} is not a server's to send")
+
+    def _choose(self, offered: SaslMechanisms) -> list[Composite]:
+        able = {ANONYMOUS: True, EXTERNAL: self.external, PLAIN: self.password is not None}
+        able[SCRAM_SHA_256] = self.password is not None and self.random is not None
+        for mechanism in self.prefer:
+            if mechanism in offered.sasl_server_mechanisms and able.get(mechanism):
+                self.mechanism = mechanism
+                return [SaslInit(mechanism=mechanism, initial_response=self._initial(), hostname=self.hostname)]
+        raise RemoteProtocolError(
+            Condition.UNAUTHORIZED_ACCESS, f"none of {', '.join(offered.sasl_server_mechanisms)} can be used"
+        )
+
+    def _initial(self) -> bytes:
+        if self.mechanism == PLAIN:
+            return f"\0{self.user or ''}\0{self.password}".encode()
+        if self.mechanism == SCRAM_SHA_256:
+            assert self.random is not None
+            nonce = scram.base64_text(self.random(NONCE_OCTETS))
+            self._first = f"n={scram.escape_name(self.user or '')},r={nonce}"
+            return b"n,," + self._first.encode()
+        return b"anonymous" if self.mechanism == ANONYMOUS else b""
+
+    def _answer(self, challenge: bytes) -> bytes:
+        if self.mechanism != SCRAM_SHA_256:
+            if challenge:
+                raise RemoteProtocolError(Condition.NOT_ALLOWED, f"a challenge that {self.mechanism} does not have")
+            return self._initial()
+        try:
+            if self._verifier is not None:  # some servers prove themselves here instead of in the outcome
+                self._verify(challenge)
+                return b""
+            return self._scram_final(challenge)
+        except ScramError as error:
+            raise RemoteProtocolError(Condition.UNAUTHORIZED_ACCESS, f"SCRAM: {error}") from None
+
+    def _scram_final(self, challenge: bytes) -> bytes:
+        values = scram.attributes(challenge)
+        nonce = self._first.rsplit(",r=", 1)[1]
+        if list(values)[:3] != ["r", "s", "i"] or not values["r"].startswith(nonce) or values["r"] == nonce:
+            raise ScramError("a malformed challenge")
+        if not values["i"].isdecimal() or not scram.MIN_ITERATIONS <= int(values["i"][:9]) <= scram.MAX_ITERATIONS:
+            raise ScramError(f"{values['i'][:20]} iterations")
+        salted = scram.salted_password(self.password or "", scram.unbase64(values["s"]), int(values["i"]))
+        without_proof = f"c=biws,r={values['r']}"
+        message = f"{self._first},{challenge.decode()},{without_proof}".encode()
+        self._verifier = b"v=" + scram.base64_text(scram.server_signature(salted, message)).encode()
+        return f"{without_proof},p={scram.base64_text(scram.client_proof(salted, message))}".encode()
+
+    def _verify(self, data: bytes) -> None:
+        if self._verifier is None or not hmac.compare_digest(data, self._verifier):
+            raise ScramError("the server does not know the password")
+        self._verified = True
+
+    def _finish(self, outcome: SaslOutcome) -> list[Composite]:
+        self.done, self.code = True, outcome.code
+        if outcome.code == SASL_OK and self.mechanism == SCRAM_SHA_256 and not self._verified:
+            try:
+                self._verify(outcome.additional_data or b"")
+            except ScramError as error:
+                self.code = SASL_SYS_TEMP
+                raise RemoteProtocolError(Condition.UNAUTHORIZED_ACCESS, f"SCRAM: {error}") from None
+        return []

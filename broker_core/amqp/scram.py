@@ -1,0 +1,148 @@
+"""SCRAM-SHA-256 (RFC 5802, RFC 7677): the arithmetic and the texts of both sides, and the credentials that a server keeps.
+
+A server never stores a password: `Credentials` are derived from it once. PLAIN is checked against the same credentials. No channel
+binding is offered (a client may say that it could: gs2 flag `y`); `p=` is refused.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import hashlib
+import hmac
+import stringprep
+import unicodedata
+from typing import NamedTuple
+
+MIN_ITERATIONS, MAX_ITERATIONS = 4096, 1_000_000
+"""What a client accepts: RFC 7677 asks for 4096 at least; the maximum bounds what a hostile server can make it compute."""
+
+
+class Credentials(NamedTuple):
+    """What a server keeps of one user (RFC 5802, 3): a salt, the iteration count, two keys of 32 octets."""
+
+    salt: bytes
+    iterations: int
+    stored_key: bytes
+    server_key: bytes
+
+
+class ScramError(ValueError):
+    """A text of the exchange that does not hold; it never says which part to the peer."""
+
+
+def make_credentials(password: str, salt: bytes, iterations: int = MIN_ITERATIONS) -> Credentials:
+    """Derives what is to be kept of a password. `salt`: 16 random octets or more, from the caller."""
+    salted = salted_password(password, salt, iterations)
+    client_key = _mac(salted, b"Client Key")
+    return Credentials(salt, iterations, hashlib.sha256(client_key).digest(), _mac(salted, b"Server Key"))
+
+
+def check_password(credentials: Credentials, password: str) -> bool:
+    """Whether the password is the one the credentials were made from; compared in constant time."""
+    try:
+        salted = salted_password(password, credentials.salt, credentials.iterations)
+    except ScramError:
+        salted = bytes(32)
+    stored = hashlib.sha256(_mac(salted, b"Client Key")).digest()
+    return hmac.compare_digest(stored, credentials.stored_key)
+
+
+def salted_password(password: str, salt: bytes, iterations: int) -> bytes:
+    return hashlib.pbkdf2_hmac("sha256", saslprep(password).encode(), salt, iterations)
+
+
+def _mac(key: bytes, data: bytes) -> bytes:
+    return hmac.new(key, data, hashlib.sha256).digest()
+
+
+def client_proof(salted: bytes, auth_message: bytes) -> bytes:
+    client_key = _mac(salted, b"Client Key")
+    signature = _mac(hashlib.sha256(client_key).digest(), auth_message)
+    return bytes(a ^ b for a, b in zip(client_key, signature, strict=True))
+
+
+def server_signature(salted: bytes, auth_message: bytes) -> bytes:
+    return _mac(_mac(salted, b"Server Key"), auth_message)
+
+
+def check_proof(credentials: Credentials, proof: bytes, auth_message: bytes) -> bool:
+    """The server's check of a client's proof, in constant time."""
+    signature = _mac(credentials.stored_key, auth_message)
+    if len(proof) != len(signature):
+        return False
+    client_key = bytes(a ^ b for a, b in zip(proof, signature, strict=True))
+    return hmac.compare_digest(hashlib.sha256(client_key).digest(), credentials.stored_key)
+
+
+def signed(credentials: Credentials, auth_message: bytes) -> bytes:
+    """The server's own proof that it knows the credentials."""
+    return _mac(credentials.server_key, auth_message)
+
+
+# --- the texts
+
+
+def attributes(text: bytes) -> dict[str, str]:
+    """`a=1,b=2` as a dict. Raises ScramError for anything else, an attribute twice or the mandatory extension `m` included."""
+    try:
+        parts = text.decode("utf-8").split(",")
+    except UnicodeDecodeError:
+        raise ScramError("not UTF-8") from None
+    result: dict[str, str] = {}
+    for part in parts:
+        if len(part) < 2 or part[1] != "=" or not part[0].isalpha() or part[0] in result:
+            raise ScramError("not an attribute")
+        result[part[0]] = part[2:]
+    if "m" in result:
+        raise ScramError("a mandatory extension")
+    return result
+
+
+def unbase64(text: str) -> bytes:
+    try:
+        return base64.b64decode(text.encode(), validate=True)
+    except (binascii.Error, ValueError):
+        raise ScramError("not base64") from None
+
+
+def base64_text(data: bytes) -> str:
+    return base64.b64encode(data).decode()
+
+
+def escape_name(name: str) -> str:
+    return name.replace("=", "=3D").replace(",", "=2C")
+
+
+def unescape_name(text: str) -> str:
+    if any(part[:2] not in ("2C", "3D") for part in text.split("=")[1:]):
+        raise ScramError("a name with a bare '='")
+    return text.replace("=2C", ",").replace("=3D", "=")
+
+
+def saslprep(text: str) -> str:
+    """RFC 4013, for stored strings: equal passwords become equal octets. Raises ScramError for what it prohibits."""
+    mapped = "".join(" " if stringprep.in_table_c12(c) else c for c in text if not stringprep.in_table_b1(c))
+    result = unicodedata.normalize("NFKC", mapped)
+    for c in result:
+        if any(prohibits(c) for prohibits in _PROHIBITED):
+            raise ScramError("a character that SASLprep prohibits")
+    if any(map(stringprep.in_table_d1, result)) and (
+        any(map(stringprep.in_table_d2, result)) or not all(map(stringprep.in_table_d1, (result[0], result[-1])))
+    ):
+        raise ScramError("left-to-right and right-to-left text in one string")
+    return result
+
+
+_PROHIBITED = (
+    stringprep.in_table_a1,
+    stringprep.in_table_c12,
+    stringprep.in_table_c21_c22,
+    stringprep.in_table_c3,
+    stringprep.in_table_c4,
+    stringprep.in_table_c5,
+    stringprep.in_table_c6,
+    stringprep.in_table_c7,
+    stringprep.in_table_c8,
+    stringprep.in_table_c9,
+)

@@ -1,0 +1,203 @@
+"""The values of AMQP (part 1) as Python values: every type has exactly one Python type, so that a value survives a round trip.
+
+| AMQP | Python | | AMQP | Python |
+|---|---|---|---|---|
+| null | `None` | | timestamp | `Timestamp` (ms since 1970, UTC) |
+| boolean | `bool` | | uuid | `uuid.UUID` |
+| ubyte ushort uint ulong | `UByte UShort UInt ULong` | | binary | `bytes` |
+| byte short int | `Byte Short Int` | | string | `str` |
+| long | `int` (plain) or `Long` | | symbol | `Symbol` |
+| float | `Float` | | list | `list` |
+| double | `float` (plain) | | map | `dict`, or `Pairs` where a dict cannot hold it |
+| decimal32/64/128 | `Decimal32/64/128` (opaque bytes) | | array | `Array` |
+| char | `Char` | | described | `Described` |
+
+Why subclasses of int and str: a field of type uint is a number to everybody who reads it, and only the encoder asks what kind.
+The price: `UInt(1) == Int(1) == True` to Python and not to AMQP, so a map with such keys decodes to `Pairs`, never to a dict that
+lost an entry. Rejected: wrapper objects for everything (every reader unwraps), and a decimal type (IEEE 754 decimals are carried
+and compared by their bits; nobody computes with them here, and `decimal.Decimal` cannot tell all their encodings apart).
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from typing import Any, ClassVar
+
+from .errors import EncodeError
+
+
+class _Integer(int):
+    """An integer of a fixed width; out of range is an EncodeError when it is made, not when it is sent."""
+
+    __slots__ = ()
+    low: ClassVar[int]
+    high: ClassVar[int]
+
+    def __new__(cls, value: int) -> _Integer:
+        self = int.__new__(cls, value)
+        if not cls.low <= self <= cls.high:
+            raise EncodeError(f"{value} is out of the range of {cls.__name__}")
+        return self
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({int(self)})"
+
+
+class UByte(_Integer):
+    __slots__ = ()
+    low, high = 0, 0xFF
+
+
+class UShort(_Integer):
+    __slots__ = ()
+    low, high = 0, 0xFFFF
+
+
+class UInt(_Integer):
+    __slots__ = ()
+    low, high = 0, 0xFFFFFFFF
+
+
+class ULong(_Integer):
+    __slots__ = ()
+    low, high = 0, 0xFFFFFFFFFFFFFFFF
+
+
+class Byte(_Integer):
+    __slots__ = ()
+    low, high = -0x80, 0x7F
+
+
+class Short(_Integer):
+    __slots__ = ()
+    low, high = -0x8000, 0x7FFF
+
+
+class Int(_Integer):
+    __slots__ = ()
+    low, high = -0x80000000, 0x7FFFFFFF
+
+
+class Long(_Integer):
+    """A long by name. Decoding gives a plain `int`, which encodes the same."""
+
+    __slots__ = ()
+    low, high = -0x8000000000000000, 0x7FFFFFFFFFFFFFFF
+
+
+class Timestamp(_Integer):
+    """Milliseconds since the Unix epoch, UTC, signed."""
+
+    __slots__ = ()
+    low, high = -0x8000000000000000, 0x7FFFFFFFFFFFFFFF
+
+
+class Float(float):
+    """IEEE 754 binary32: the value is rounded to what 32 bits hold when it is made, so that what is sent is what you see."""
+
+    __slots__ = ()
+
+    def __new__(cls, value: float) -> Float:
+        try:
+            return float.__new__(cls, struct.unpack(">f", struct.pack(">f", value))[0])
+        except (OverflowError, struct.error) as error:
+            raise EncodeError(f"{value} is out of the range of Float") from error
+
+    def __repr__(self) -> str:
+        return f"Float({float(self)!r})"
+
+
+class Symbol(str):
+    """ASCII text from a constrained domain."""
+
+    __slots__ = ()
+
+    def __repr__(self) -> str:
+        return f"Symbol({str(self)!r})"
+
+
+class Char(str):
+    """One Unicode scalar value."""
+
+    __slots__ = ()
+
+    def __new__(cls, value: str) -> Char:
+        if len(value) != 1 or 0xD800 <= ord(value) <= 0xDFFF:
+            raise EncodeError(f"{value!r} is not one Unicode character")
+        return str.__new__(cls, value)
+
+    def __repr__(self) -> str:
+        return f"Char({str(self)!r})"
+
+
+class _Opaque(bytes):
+    __slots__ = ()
+    width: ClassVar[int]
+
+    def __new__(cls, value: bytes) -> _Opaque:
+        if len(value) != cls.width:
+            raise EncodeError(f"{cls.__name__} is {cls.width} octets, not {len(value)}")
+        return bytes.__new__(cls, value)
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({bytes(self)!r})"
+
+
+class Decimal32(_Opaque):
+    """IEEE 754-2008 decimal32, BID, as its 4 octets."""
+
+    __slots__ = ()
+    width = 4
+
+
+class Decimal64(_Opaque):
+    """IEEE 754-2008 decimal64, BID, as its 8 octets."""
+
+    __slots__ = ()
+    width = 8
+
+
+class Decimal128(_Opaque):
+    """IEEE 754-2008 decimal128, BID, as its 16 octets."""
+
+    __slots__ = ()
+    width = 16
+
+
+class Pairs(tuple[tuple[Any, Any], ...]):
+    """A map that a dict cannot hold: keys that Python takes for equal or cannot hash. Pairs in the order of the wire."""
+
+    __slots__ = ()
+
+    def __new__(cls, pairs: Iterable[tuple[Any, Any]] = ()) -> Pairs:
+        return tuple.__new__(cls, tuple(pairs))
+
+    def __repr__(self) -> str:
+        return f"Pairs({tuple(self)!r})"
+
+
+@dataclass(frozen=True, slots=True)
+class Described:
+    """A value with a descriptor that says what it means (1.1.2, 1.3)."""
+
+    descriptor: Any
+    value: Any
+
+
+@dataclass(frozen=True, slots=True)
+class Array:
+    """Values of one type (1.6.24).
+
+    `kind` is the element type's AMQP name ("symbol", "uint", "list", …); `descriptors` is empty, or holds what describes every
+    element, the outermost first.
+    """
+
+    kind: str
+    items: tuple[Any, ...] = ()
+    descriptors: tuple[Any, ...] = field(default=())
+
+
+Value = Any
+"""Any value of the table above. (A recursive alias says no more to a checker that must accept `Any` at every field anyway.)"""
