@@ -1,0 +1,32 @@
+"""One real broker for each file of tests, and a queue of its own for each test."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator
+
+import pytest
+
+from broker_core import Broker
+from broker_core.client import Client
+
+_numbers = itertools.count()
+
+
+@pytest.fixture(scope="module")
+def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Broker]:
+    with Broker(tmp_path_factory.mktemp("broker") / "data", fsync="never") as running:
+        yield running
+
+
+@pytest.fixture(scope="module")
+def client(broker: Broker) -> Iterator[Client]:
+    with Client(broker.url) as connected:
+        yield connected
+
+
+@pytest.fixture
+def queue(client: Client) -> str:
+    name = f"queue-{next(_numbers)}"
+    client.call("queue.declare", queue=name)
+    return name

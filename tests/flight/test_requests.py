@@ -1,0 +1,396 @@
+"""Every request field by field: what is wrong is refused by name, with one of Penstock's own errors, and changes nothing."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from pyarrow import flight
+
+from broker_core import Broker, errors
+from broker_core.client import Client
+from broker_core.flight_plane import ACTIONS, MAX_REQUEST_BYTES, PUTS, TICKETS
+
+from .helpers import BODY, browse, numbered, raw, send
+
+#: A complete request of each kind; "Q" is the test's queue. Required fields stand in `REQUIRED`.
+VALID: dict[str, dict[str, Any]] = {
+    "hello": {},
+    "queue.declare": {"queue": "Q", "type": "fifo", "options": {}},
+    "queue.delete": {"queue": "Q", "force": True},
+    "queue.list": {},
+    "queue.stat": {"queue": "Q"},
+    "queue.purge": {"queue": "Q"},
+    "stage.publish": {"stages": [], "key": {"kind": "txn", "id": "app", "number": 1}},
+    "stage.discard": {"stages": ["none"]},
+    "lease.advance": {
+        "queue": "Q",
+        "lease": "new Q",
+        "run": "r",
+        "epoch": None,
+        "finished": 0,
+        "fresh": True,
+        "messages": 5,
+        "bytes": 5000,
+        "until": 3,
+        "waitMs": 0,
+        "exclude": False,
+        "failOnDataLoss": True,
+        "leaseTimeout": 600,
+    },
+    "lease.plan": {
+        "queue": "Q",
+        "lease": "held Q",
+        "run": "r",
+        "epoch": 1,
+        "after": 0,
+        "batch": 1,
+        "minPartitions": 2,
+        "maxMessages": 1,
+        "failOnDataLoss": True,
+    },
+    "lease.settle": {"queue": "Q", "lease": "held Q", "run": "r", "epoch": 1, "finished": 1},
+    "lease.renew": {"lease": "held Q", "epoch": 1},
+    "lease.list": {},
+    "lease.release": {"lease": "held Q", "how": "return"},
+    "lease.settleRow": {"lease": "held Q", "sequence": 0, "outcome": "rejected", "error": "no"},
+    "lease.delete": {"lease": "idle Q"},
+}
+BATCH = {
+    "lease": "held Q",
+    "run": "r",
+    "epoch": 1,
+    "batch": 1,
+    "first": 0,
+    "last": 9,
+    "columns": ["body"],
+    "failOnDataLoss": True,
+}
+VALID_TICKETS: dict[str, dict[str, Any]] = {
+    "batch": {"op": "batch", **BATCH},
+    "map": {"op": "map", **BATCH},
+    "browse": {
+        "op": "browse",
+        "queue": "Q",
+        "states": ["available"],
+        "first": 0,
+        "last": 5,
+        "since": 0,
+        "until": 2**62,
+        "outcome": None,
+        "columns": ["body"],
+    },
+}
+VALID_PUTS = {"enqueue": {"op": "enqueue", "queue": "Q"}, "stage": {"op": "stage", "queue": "Q", "stage": "s Q"}}
+OPTIONAL = {
+    "type": "fifo", "options": {}, "force": False, "key": None, "fresh": False, "messages": None, "bytes": None, "until": None,
+    "waitMs": 0, "exclude": False, "failOnDataLoss": True, "leaseTimeout": None, "minPartitions": 1, "maxMessages": None,
+    "error": None, "states": ["available"], "first": 0, "last": None, "since": None, "outcome": None,
+}  # fmt: skip
+SAMPLES: list[Any] = ["text", 7, 1.5, True, None, [1], {"a": 1}]
+
+
+def named(request: dict[str, Any], queue: str) -> dict[str, Any]:
+    return {
+        name: value.replace("Q", queue) if isinstance(value, str) and "Q" in value else value for name, value in request.items()
+    }
+
+
+@pytest.fixture
+def prepared(client: Client, queue: str) -> str:
+    """A queue with ten messages, a lease that holds three of them, and one that holds nothing."""
+    send(client, queue, numbered(10))
+    lease = {"queue": queue, "run": "r", "epoch": None, "finished": 0, "fresh": True}
+    assert client.call("lease.advance", lease=f"held {queue}", messages=3, **lease) == {"epoch": 1, "batch": 1}
+    assert client.call("lease.advance", lease=f"idle {queue}", messages=1, **lease)["batch"] == 1
+    assert client.call("lease.release", lease=f"idle {queue}", how="return") == {"messages": 1}
+    return queue
+
+
+def ask(client: Client, request: dict[str, Any]) -> None:
+    """Send a ticket or the command of a put, whatever is in it."""
+    if request.get("op") in PUTS:
+        send(client, request.pop("queue", "Q"), numbered(1), **request)
+    else:
+        list(client.get(**request))
+
+
+def test_the_tables_here_and_the_protocol_name_the_same_requests(repository: Path) -> None:
+    text = (repository / "docs" / "flight-protocol.md").read_text()
+    documented = {}
+    for line in text.splitlines():
+        cells = [cell.strip() for cell in re.split(r"(?<!\\)\|", line)]
+        if len(cells) >= 4 and re.fullmatch(r"`[a-z]+(\.[a-zA-Z]+)?`", cells[1]):
+            documented[cells[1].strip("`")] = set(re.findall(r"(?:^|, )`(\w+)`", cells[2]))
+    assert documented.keys() == ACTIONS.keys() == VALID.keys()
+    for name, fields in documented.items():
+        assert fields == set(ACTIONS[name]) == set(VALID[name]), name
+    assert VALID_TICKETS.keys() == TICKETS.keys()
+    for name, fields in VALID_TICKETS.items():
+        assert set(fields) == set(TICKETS[name]), name
+    assert {name: set(fields) for name, fields in VALID_PUTS.items()} == {name: set(fields) for name, fields in PUTS.items()}
+
+
+@pytest.mark.parametrize("action", VALID)
+def test_a_complete_request_is_answered_and_one_without_what_is_optional_too(client: Client, prepared: str, action: str) -> None:
+    request = named(VALID[action], prepared)
+    required = {name: value for name, value in request.items() if name not in OPTIONAL}
+    if action == "lease.advance":
+        required["lease"] = f"idle {prepared}"
+    if action == "queue.delete":
+        with pytest.raises(errors.InUse):
+            client.call(action, **required)
+    elif action not in ("lease.release", "lease.settleRow", "lease.delete"):
+        client.call(action, **required)
+    assert isinstance(client.call(action, **request), dict)
+
+
+@pytest.mark.parametrize("action", VALID)
+def test_every_wrong_field_of_an_action_is_refused_by_name(client: Client, prepared: str, action: str) -> None:
+    before = client.call("queue.stat", queue=prepared)
+    request = named(VALID[action], prepared)
+    with pytest.raises(errors.InvalidRequest, match="unknown field 'surprise'"):
+        client.call(action, **request, surprise=1)
+    for name, good in request.items():
+        rest = {other: value for other, value in request.items() if other != name}
+        if name not in OPTIONAL:
+            with pytest.raises(errors.InvalidRequest, match=f"field '{name}' is missing"):
+                client.call(action, **rest)
+        for sample in SAMPLES:
+            if type(sample) is type(good) or (name in OPTIONAL and sample == OPTIONAL[name]):
+                continue
+            if (name in ("key", "epoch", "error") and sample is None) or (name == "error" and isinstance(sample, str)):
+                continue
+            if (name == "epoch" and type(sample) is int) or (name == "leaseTimeout" and type(sample) in (int, float)):
+                continue
+            with pytest.raises(errors.InvalidRequest, match=f"field '{name}' must be"):
+                client.call(action, **rest, **{name: sample})
+    assert client.call("queue.stat", queue=prepared) == before
+
+
+@pytest.mark.parametrize("op", [*VALID_TICKETS, *VALID_PUTS])
+def test_every_wrong_field_of_a_ticket_or_a_put_is_refused_by_name(client: Client, prepared: str, op: str) -> None:
+    before = client.call("queue.stat", queue=prepared)
+    request = named({**VALID_TICKETS, **VALID_PUTS}[op], prepared)
+    with pytest.raises(errors.InvalidRequest, match="unknown field 'surprise'"):
+        ask(client, {**request, "surprise": 1})
+    for name, good in request.items():
+        if name == "op":
+            continue
+        rest = {other: value for other, value in request.items() if other != name}
+        if name not in OPTIONAL and op not in PUTS:
+            with pytest.raises(errors.InvalidRequest, match=f"field '{name}' is missing"):
+                ask(client, dict(rest))
+        for sample in SAMPLES:
+            if type(sample) is type(good) or (name in OPTIONAL and sample == OPTIONAL[name]):
+                continue
+            if name in ("since", "until", "last") and sample is None:
+                continue
+            if name == "outcome" and isinstance(sample, str):
+                continue
+            with pytest.raises(errors.InvalidRequest, match=f"field '{name}' must be"):
+                ask(client, {**rest, name: sample})
+    for wrong in ({}, {"op": "steal"}, {"op": 7}, {"op": None}):
+        with pytest.raises(errors.InvalidRequest, match="field 'op' must be one of"):
+            list(client.get(**wrong))
+    assert client.call("queue.stat", queue=prepared) == before
+
+
+LONG = "x" * 20_000
+#: Right in type and wrong in value: request, fields, error, and what its text says.
+VALUES: list[tuple[str, dict[str, Any], type[errors.PenstockError], str]] = [
+    ("queue.declare", {"queue": ""}, errors.InvalidRequest, "1 to 255"),
+    ("queue.declare", {"queue": "a/b"}, errors.InvalidRequest, "'/'"),
+    ("queue.declare", {"queue": "a\nb"}, errors.InvalidRequest, "printable"),
+    ("queue.declare", {"queue": "\ud800"}, errors.InvalidRequest, "surrogate"),
+    ("queue.declare", {"queue": LONG}, errors.InvalidRequest, "1 to 255"),
+    ("queue.declare", {"queue": "new", "type": "heap"}, errors.InvalidRequest, "heap"),
+    ("queue.declare", {"queue": "new", "options": {"colour": "red"}}, errors.InvalidRequest, "colour"),
+    ("queue.declare", {"queue": "new", "options": {LONG: 1}}, errors.InvalidRequest, "option"),
+    ("queue.stat", {"queue": LONG}, errors.NotFound, "no queue"),
+    ("queue.stat", {"queue": "𓅃" * 5000}, errors.NotFound, "no queue"),
+    ("queue.stat", {"queue": "not there"}, errors.NotFound, "queue declare"),
+    ("queue.purge", {"queue": "not there"}, errors.NotFound, "queue declare"),
+    ("queue.delete", {"queue": "not there"}, errors.NotFound, "queue declare"),
+    ("stage.publish", {"stages": [1]}, errors.InvalidRequest, "list of strings"),
+    ("stage.publish", {"stages": ["not there"], "key": None}, errors.NotFound, "not there"),
+    ("stage.publish", {"stages": [], "key": {"kind": "other", "id": "a", "number": 1}}, errors.InvalidRequest, "kind"),
+    ("stage.publish", {"stages": [], "key": {"kind": "txn", "id": LONG, "number": 1}}, errors.InvalidRequest, "publish key"),
+    ("stage.publish", {"stages": [], "key": {"kind": "txn", "id": "a"}}, errors.InvalidRequest, "'number' is missing"),
+    ("stage.publish", {"stages": [], "key": {"kind": "txn", "id": "a", "number": True}}, errors.InvalidRequest, "'number' must"),
+    ("stage.discard", {"stages": [None]}, errors.InvalidRequest, "list of strings"),
+    ("lease.advance", {"queue": "not there"}, errors.NotFound, "queue declare"),
+    ("lease.advance", {"lease": LONG}, errors.InvalidRequest, "1 to 255"),
+    ("lease.advance", {"run": LONG}, errors.InvalidRequest, "1 to 255"),
+    ("lease.advance", {"messages": 0}, errors.InvalidRequest, "at least 1"),
+    ("lease.advance", {"messages": -5}, errors.InvalidRequest, "at least 1"),
+    ("lease.advance", {"bytes": 0}, errors.InvalidRequest, "at least 1"),
+    ("lease.advance", {"waitMs": -1}, errors.InvalidRequest, "at least 0"),
+    ("lease.advance", {"finished": -1}, errors.InvalidRequest, "at least 0"),
+    ("lease.advance", {"messages": 2**63}, errors.InvalidRequest, "must be int"),
+    ("lease.advance", {"leaseTimeout": float("nan")}, errors.InvalidRequest, "leaseTimeout"),
+    ("lease.advance", {"leaseTimeout": float("inf")}, errors.InvalidRequest, "leaseTimeout"),
+    ("lease.advance", {"leaseTimeout": -1}, errors.InvalidRequest, "leaseTimeout"),
+    ("lease.advance", {"lease": "idle Q", "epoch": 2, "finished": 9}, errors.WrongOffset, "last batch is 1"),
+    ("lease.advance", {"fresh": False}, errors.WrongOffset, "no lease"),
+    ("lease.plan", {"after": -(2**62), "failOnDataLoss": False}, errors.InvalidRequest, "at least 0"),
+    ("lease.plan", {"batch": 2}, errors.WrongOffset, "last batch is 1"),
+    ("lease.plan", {"minPartitions": 0}, errors.InvalidRequest, "at least 1"),
+    ("lease.plan", {"maxMessages": 0}, errors.InvalidRequest, "at least 1"),
+    ("lease.plan", {"epoch": 9}, errors.Fenced, "epoch 1"),
+    ("lease.plan", {"run": "older"}, errors.WrongOffset, "earlier run"),
+    ("lease.settle", {"finished": 7}, errors.WrongOffset, "last batch is 1"),
+    ("lease.settle", {"epoch": 9}, errors.Fenced, "epoch 1"),
+    ("lease.renew", {"epoch": 9}, errors.Fenced, "epoch 1"),
+    ("lease.renew", {"lease": "not there"}, errors.NotFound, "lease list"),
+    ("lease.release", {"how": "somehow"}, errors.InvalidRequest, "settle"),
+    ("lease.release", {"lease": "idle Q"}, errors.InvalidRequest, "holds nothing"),
+    ("lease.settleRow", {"outcome": "lost"}, errors.InvalidRequest, "accepted"),
+    ("lease.settleRow", {"sequence": 8}, errors.NotFound, "not in batch 1"),
+    ("lease.settleRow", {"sequence": -1}, errors.NotFound, "not in batch 1"),
+    ("lease.delete", {"lease": "held Q"}, errors.InUse, "holds batch 1"),
+    ("batch", {"epoch": 9}, errors.Fenced, "epoch 1"),
+    ("batch", {"run": "older"}, errors.Fenced, "begun again"),
+    ("batch", {"batch": 2}, errors.DataLoss, "not remembered"),
+    ("batch", {"lease": "not there"}, errors.NotFound, "lease list"),
+    ("batch", {"columns": ["colour"]}, errors.InvalidRequest, "colour"),
+    ("batch", {"columns": ["body", "body"]}, errors.InvalidRequest, "twice"),
+    ("batch", {"columns": [1]}, errors.InvalidRequest, "list of strings"),
+    ("batch", {"columns": [LONG]}, errors.InvalidRequest, "no column"),
+    ("map", {"epoch": 9}, errors.Fenced, "epoch 1"),
+    ("browse", {"queue": "not there"}, errors.NotFound, "queue declare"),
+    ("browse", {"states": ["lost"]}, errors.InvalidRequest, "lost"),
+    ("browse", {"states": [LONG]}, errors.InvalidRequest, "state"),
+    ("browse", {"states": [[]]}, errors.InvalidRequest, "list of strings"),
+    ("browse", {"outcome": "eaten"}, errors.InvalidRequest, "eaten"),
+    ("enqueue", {"queue": "not there"}, errors.NotFound, "queue declare"),
+    ("stage", {"stage": LONG}, errors.InvalidRequest, "1 to 255"),
+    ("stage", {"queue": "not there"}, errors.NotFound, "queue declare"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("what", "fields", "error", "text"), VALUES, ids=lambda value: str(value)[:40])
+def test_every_wrong_value_has_one_clear_error(
+    client: Client, prepared: str, what: str, fields: dict[str, Any], error: type[errors.PenstockError], text: str
+) -> None:
+    before = client.call("queue.stat", queue=prepared), client.call("lease.list")
+    request = named({**{**VALID, **VALID_TICKETS, **VALID_PUTS}[what], **fields}, prepared)
+    send_it = (lambda: client.call(what, **request)) if what in VALID else (lambda: ask(client, request))
+    with pytest.raises(error, match=re.escape(text)) as raised:
+        send_it()
+    assert type(raised.value) is error
+    assert len(str(raised.value)) < 1100
+    after = client.call("queue.stat", queue=prepared), client.call("lease.list")
+    for lease in (*before[1]["leases"], *after[1]["leases"]):
+        lease.pop("renewed")
+    assert after == before
+
+
+EXTREME: list[tuple[str, dict[str, Any]]] = [
+    ("lease.advance", {"messages": 2**62, "bytes": 2**62, "until": 2**62}),
+    ("lease.advance", {"messages": None, "bytes": 1}),
+    ("lease.advance", {"until": -(2**63)}),
+    ("lease.advance", {"waitMs": 2**62, "until": 0}),
+    ("lease.advance", {"leaseTimeout": 1e-9}),
+    ("lease.plan", {"after": 2**62}),
+    ("lease.plan", {"minPartitions": 2**62, "maxMessages": 2**62}),
+    ("lease.settle", {"finished": 0}),
+    ("batch", {"first": -(2**63), "last": 2**63 - 1}),
+    ("batch", {"first": 2**63 - 1, "last": -(2**63)}),
+    ("map", {"first": 5, "last": 2}),
+    ("browse", {"first": -(2**63), "last": 2**63 - 1, "since": -(2**63), "until": 2**63 - 1}),
+    ("browse", {"first": 2**63 - 1, "last": -(2**63)}),
+    ("browse", {"states": []}),
+    ("browse", {"columns": []}),
+    ("stage.discard", {"stages": ["x" * 1000] * 500}),
+]
+
+
+@pytest.mark.parametrize(("what", "fields"), EXTREME, ids=lambda value: str(value)[:50])
+def test_every_extreme_value_is_answered(client: Client, prepared: str, what: str, fields: dict[str, Any]) -> None:
+    request = named({**{**VALID, **VALID_TICKETS}[what], **fields}, prepared)
+    if what in VALID:
+        client.call(what, **request, timeout_s=20)
+    else:
+        ask(client, request)
+    assert client.call("queue.stat", queue=prepared)["enqueued"] == 10
+
+
+@pytest.mark.parametrize(
+    "body",
+    [b"", b"\x00", b"{", b"[]", b"null", b'"hello"', b"\xff\xfe{}", b"[" * 100_000, b"1" * 10_000, b'{"queue": "\\ud800"}'],
+    ids=lambda body: repr(body[:12]),
+)
+def test_what_is_no_request_is_refused(client: Client, queue: str, body: bytes) -> None:
+    connection = raw(client)
+    asks = [
+        lambda: list(connection.do_action(("queue.stat", body))),
+        lambda: connection.do_get(flight.Ticket(body)).read_all(),
+        lambda: _put(connection, flight.FlightDescriptor.for_command(body)),
+        lambda: _put(connection, flight.FlightDescriptor.for_path("enqueue", queue)),
+        lambda: list(connection.do_action(("queue.steal", b"{}"))),
+    ]
+    for one in asks:
+        with pytest.raises(flight.FlightServerError) as refusal:
+            one()
+        assert json.loads(refusal.value.extra_info)["code"] == "invalid"
+
+
+def _put(connection: flight.FlightClient, command: flight.FlightDescriptor) -> None:
+    writer, reader = connection.do_put(command, BODY)
+    with writer:
+        writer.done_writing()
+        reader.read()
+
+
+def test_an_oversized_request_is_refused_by_its_size(client: Client) -> None:
+    stages = ["x" * 1000] * (MAX_REQUEST_BYTES // 1000)
+    with pytest.raises(errors.InvalidRequest, match=f"at most {MAX_REQUEST_BYTES} bytes"):
+        client.call("stage.discard", stages=stages)
+    with pytest.raises(errors.InvalidRequest, match=f"at most {MAX_REQUEST_BYTES} bytes"):
+        list(client.get(op="browse", queue="x" * MAX_REQUEST_BYTES, columns=["body"]))
+
+
+def test_other_methods_of_flight_are_refused(client: Client, queue: str) -> None:
+    connection = raw(client)
+    with pytest.raises((flight.FlightError, NotImplementedError, pa.ArrowException)):
+        list(connection.list_flights())
+    with pytest.raises((flight.FlightError, NotImplementedError, pa.ArrowException)):
+        connection.get_flight_info(flight.FlightDescriptor.for_path(queue))
+    assert {action.type for action in connection.list_actions()} == ACTIONS.keys()
+
+
+def test_a_batch_of_wrong_columns_is_refused_and_what_came_before_it_stays(client: Client, queue: str) -> None:
+    binary, text = pa.array([b"x"], pa.binary()), pa.array(["x"])
+    wrong = {
+        "no content": {"subject": text},
+        "an unknown column": {"body": binary, "colour": text},
+        "both contents": {"body": binary, "message": binary},
+        "a part of a bare message beside it": {"message": binary, "subject": text},
+        "a wrong type": {"body": pa.array([1])},
+        "a null body": {"body": pa.array([None], pa.binary())},
+        "a priority above 255": {"body": binary, "priority": pa.array([256], pa.int16())},
+        "a time without a zone": {"body": binary, "creationTime": pa.array([0], pa.timestamp("us"))},
+    }
+    for columns in wrong.values():
+        with pytest.raises(errors.InvalidRequest):
+            send(client, queue, pa.record_batch(columns))
+    assert browse(client, queue) == []
+    priority = pa.schema([("body", pa.binary()), ("priority", pa.int16())])
+    batches = [pa.record_batch([binary, pa.array([n], pa.int16())], schema=priority) for n in (1, 2, 300, 4)]
+    with pytest.raises(errors.InvalidRequest, match="priority"):
+        send(client, queue, *batches)
+    assert [row["priority"] for row in browse(client, queue, "priority")] == [1, 2]
+
+
+def test_hello_says_whom_one_talks_to(client: Client, broker: Broker) -> None:
+    answer = client.call("hello")
+    assert answer["version"] == 1
+    assert answer["flight"] == broker.url
+    assert Path(answer["dataDir"]) == broker.data_dir
+    assert answer["product"].startswith("penstock/")
+    assert answer["broker"] == (broker.data_dir / "id").read_text()
