@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+import zipimport
 from typing import Any
 
 from pyspark import cloudpickle
@@ -15,7 +16,7 @@ ALREADY_THERE = "DATA_SOURCE_ALREADY_EXISTS"
 
 
 def register_with(spark: Any) -> None:
-    if type(spark).__module__.startswith("pyspark.sql.connect"):
+    if type(spark).__module__.startswith("pyspark.sql.connect") or _from_zip():
         _ship_by_value()
     try:
         spark.dataSource.register(AmqpSource)
@@ -25,10 +26,19 @@ def register_with(spark: Any) -> None:
             raise
 
 
-def _ship_by_value() -> None:
-    """A Connect client shares no files with its server, so the class takes the code it needs along.
+def _from_zip() -> bool:
+    """Did this package come by `--py-files`? The driver and the tasks find it then, but not the planner of a stream.
 
-    For this, nothing of what is shipped may import its own modules inside functions: the server could not.
+    (Spark looks for its files in the folder of the session's artifacts, where `--py-files` are not. Seen with 4.2.0.)
+    """
+    spec = sys.modules["connector"].__spec__
+    return spec is not None and isinstance(spec.loader, zipimport.zipimporter)
+
+
+def _ship_by_value() -> None:
+    """Let the class take along the code it needs, to processes that cannot import it.
+
+    For this, nothing of what is shipped may import its own modules inside functions: the other side could not.
     """
     for module in (sys.modules["connector"], client, errors, message):
         cloudpickle.register_pickle_by_value(module)  # type: ignore[no-untyped-call]

@@ -34,6 +34,7 @@ writer.trigger(availableNow=True).start(folder + "/t").awaitTermination()
 taken = sorted(int(row.body) for row in spark.read.json(folder + "/t").collect())
 print(json.dumps({"looked": looked, "taken": taken == list(range(100))}), flush=True)
 """
+DONE = {"looked": 100, "taken": True}
 PREAMBLE = """
 import json, sys
 from pyspark.sql import SparkSession
@@ -41,17 +42,45 @@ url, folder, where = sys.argv[1:]
 """
 
 
-def environment(**names: str) -> dict[str, str]:
-    """Of a Spark that knows nothing of this checkout."""
-    kept = {
-        name: value for name, value in os.environ.items() if name != "PYTHONPATH" and not name.startswith(("SPARK", "PYSPARK"))
-    }
-    return {**kept, "SPARK_LOCAL_IP": "127.0.0.1", "PYSPARK_PYTHON": sys.executable, **names}
+#: The interpreter under the virtual environment, which has none of its packages.
+BASE_PYTHON = getattr(sys, "_base_executable", sys.executable)
+OURS = ("broker_core", "connector", "jobs", "penstock", "pyspark_penstock")
+
+
+@pytest.fixture(scope="module")
+def bare(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A site-packages with everything but Penstock, whether or not the wheel is installed here."""
+    folder = tmp_path_factory.mktemp("site-packages")
+    for entry in SPARK_HOME.parent.iterdir():
+        if not entry.name.startswith(OURS) and entry.suffix != ".pth":
+            (folder / entry.name).symlink_to(entry)
+    return folder
+
+
+@pytest.fixture
+def installed(tmp_path: Path) -> Path:
+    """A folder as a wheel's installation makes it: our packages, and the module that Spark finds."""
+    folder = tmp_path / "installed"
+    folder.mkdir()
+    for name in ("connector", "broker_core"):
+        (folder / name).symlink_to(Path(sys.modules[name].__file__ or "").parent)
+    (folder / "pyspark_penstock.py").write_bytes(Path(_discovery.__file__).read_bytes())
+    return folder
+
+
+def environment(*paths: Path, **names: str) -> dict[str, str]:
+    """Of processes that find the Python packages in `paths` and nowhere else."""
+    kept = {name: value for name, value in os.environ.items() if not name.startswith(("SPARK", "PYSPARK", "PYTHON"))}
+    path = os.pathsep.join(map(str, paths))
+    python = {"PYTHONPATH": path, "PYSPARK_PYTHON": BASE_PYTHON, "PYSPARK_DRIVER_PYTHON": BASE_PYTHON}
+    return {**kept, **python, "SPARK_LOCAL_IP": "127.0.0.1", "SPARK_HOME": str(SPARK_HOME), **names}
 
 
 def run(arguments: list[str], *, env: dict[str, str], cwd: Path) -> Any:
     done = subprocess.run(arguments, env=env, cwd=cwd, capture_output=True, text=True, timeout=280, check=False)
-    assert done.returncode == 0, done.stderr[-4000:]
+    # What Python said, without Java's part of it.
+    said = [line for line in done.stderr.splitlines() if not line.startswith("\tat ") and " INFO " not in line]
+    assert done.returncode == 0, "\n".join(said)[-6000:]
     return json.loads(done.stdout.strip().splitlines()[-1])
 
 
@@ -88,32 +117,24 @@ def orders(broker: Broker, client: Client) -> Broker:
     return broker
 
 
-def installed(folder: Path) -> Path:
-    """A folder as a wheel's installation makes it: our packages, and the module that Spark finds."""
-    folder.mkdir()
-    for name in ("connector", "broker_core"):
-        (folder / name).symlink_to(Path(sys.modules[name].__file__ or "").parent)
-    (folder / "pyspark_penstock.py").write_bytes(Path(_discovery.__file__).read_bytes())
-    return folder
-
-
 @pytest.mark.timeout(300)
 @pytest.mark.parametrize("register", [False, True])
-def test_spark_finds_the_format_by_itself(orders: Broker, tmp_path: Path, register: bool) -> None:
+def test_spark_finds_the_format_by_itself(orders: Broker, tmp_path: Path, bare: Path, installed: Path, register: bool) -> None:
     """And a `register` beside it does no harm."""
     script = tmp_path / "script.py"
     session = 'spark = SparkSession.builder.master("local[2]").config("spark.ui.enabled", "false").getOrCreate()\n'
     registration = "import connector\nconnector.register(spark)\nconnector.register(spark)\n" if register else ""
     script.write_text(PREAMBLE + session + registration + ROUND_TRIP)
-    env = environment(PYTHONPATH=str(installed(tmp_path / "site")))
-    assert run([sys.executable, str(script), orders.url, str(tmp_path), ""], env=env, cwd=tmp_path) == {
-        "looked": 100,
-        "taken": True,
-    }
+    env = environment(installed, bare)
+    assert run([BASE_PYTHON, str(script), orders.url, str(tmp_path), ""], env=env, cwd=tmp_path) == DONE
 
 
 @pytest.mark.timeout(400)
-def test_under_spark_connect_it_ships_itself(orders: Broker, tmp_path: Path) -> None:
+@pytest.mark.parametrize("server_has_it", [False, True])
+def test_under_spark_connect_it_ships_itself(
+    orders: Broker, tmp_path: Path, bare: Path, installed: Path, server_has_it: bool
+) -> None:
+    """To a server that has never heard of it; and does no harm to one that has it installed."""
     port = free_port()
     server = [
         str(SPARK_HOME / "bin" / "spark-submit"),
@@ -121,23 +142,22 @@ def test_under_spark_connect_it_ships_itself(orders: Broker, tmp_path: Path) -> 
         *("--conf", f"spark.connect.grpc.binding.port={port}", "--conf", "spark.connect.grpc.binding.address=127.0.0.1"),
         *("--conf", "spark.ui.enabled=false", "--master", "local[2]", "spark-internal"),
     ]
-    env = environment(SPARK_HOME=str(SPARK_HOME))
+    env = environment(*([installed] if server_has_it else []), bare)
     script = tmp_path / "script.py"
     session = "spark = SparkSession.builder.remote(where).getOrCreate()\nimport connector\nconnector.register(spark)\n"
     script.write_text(PREAMBLE + session + ROUND_TRIP)
     with process(server, env=env, log=tmp_path / "connect.log", ready=lambda: listens(port)):
-        # Only the client has the package.
-        client = environment(PYTHONPATH=str(Path(sys.modules["connector"].__file__ or "").parent.parent))
-        found = run([sys.executable, str(script), orders.url, str(tmp_path), f"sc://127.0.0.1:{port}"], env=client, cwd=tmp_path)
-    assert found == {"looked": 100, "taken": True}
+        client = environment(installed, bare)
+        found = run([BASE_PYTHON, str(script), orders.url, str(tmp_path), f"sc://127.0.0.1:{port}"], env=client, cwd=tmp_path)
+    assert found == DONE
 
 
 @pytest.mark.cluster
 @pytest.mark.timeout(500)
-def test_on_a_standalone_cluster_with_py_files(orders: Broker, tmp_path: Path) -> None:
+def test_on_a_standalone_cluster_with_py_files(orders: Broker, tmp_path: Path, bare: Path) -> None:
     master_port, web_port = free_port(), free_port()
     master = f"spark://127.0.0.1:{master_port}"
-    env = environment(SPARK_HOME=str(SPARK_HOME), SPARK_WORKER_DIR=str(tmp_path / "work"))
+    env = environment(bare, SPARK_WORKER_DIR=str(tmp_path / "work"))
     starter = str(SPARK_HOME / "bin" / "spark-class")
     archive = tmp_path / "penstock.zip"
     pyfiles.write(archive)
@@ -165,4 +185,4 @@ def test_on_a_standalone_cluster_with_py_files(orders: Broker, tmp_path: Path) -
         worker("two"),
     ):
         found = run([*submit, str(script), orders.url, str(tmp_path), ""], env=env, cwd=tmp_path)
-    assert found == {"looked": 100, "taken": True}
+    assert found == DONE
