@@ -164,19 +164,18 @@ def trigger(bench: Bench) -> Iterator[Line]:
 
         def timed(frame: DataFrame) -> float:
             query = _start(bench, frame, "noop", processingTime="0 seconds")
-            while (last := query.lastProgress) is None or last["batchId"] < TRIGGERS - 1:
+            while len(done := [p for p in query.recentProgress if p["numInputRows"] == 1]) < TRIGGERS:
                 time.sleep(0.2)
                 if query.exception() is not None:
                     raise RuntimeError(query.exception())
-            done = [p for p in query.recentProgress if p["numInputRows"] == 1][WARM_UP:]
             query.stop()
-            return statistics.median(p["durationMs"]["triggerExecution"] for p in done)
+            return statistics.median(progress["durationMs"]["triggerExecution"] for progress in done[WARM_UP:])
 
         def ours(_: int) -> float:
-            return timed(make(2 * TRIGGERS, maxMessagesPerTrigger=1))
+            return timed(make(TRIGGERS, maxMessagesPerTrigger=1))
 
         def theirs(_: int) -> float:
-            return timed(_memory(DEFAULT_COLUMNS, 2 * TRIGGERS, limit=1))
+            return timed(_memory(DEFAULT_COLUMNS, TRIGGERS, limit=1))
 
         ours(0), theirs(0)
         figures = bench.pairs("ms", ours, theirs)
