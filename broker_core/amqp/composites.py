@@ -5,7 +5,7 @@ constructor, the decoder and the encoder all come from it:
 
     @composite(0x17, "amqp:end:list", "frame")
     class End(Composite):
-        error: Error | None = wire("error")
+        error: Error | None = wire("error", default=None)
 
 Rejected: a table apart with classes made by `make_dataclass` (no checker and no reader sees the attributes), and generated source
 files (two places). A field that is null takes its default when decoded; a field that equals its default is null when encoded.

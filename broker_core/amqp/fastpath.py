@@ -3,11 +3,11 @@
 A client encodes the frames of one kind alike: from one transfer to the next only the frame's size, the delivery id, the tag
 and the payload change. So the first such frame is decoded the plain way, and its octets become a template with holes: a compiled
 struct that cuts a frame into fixed pieces and holes. A later frame of the same pieces differs from one that was decoded in full
-only in holes of fixed width, which cannot make it invalid; it needs one unpack and a comparison of tuples. Whatever does not match
-goes the plain way and becomes a template in its turn. So equality with the plain way does not rest on a second decoder being
-right, only on the holes being where they are said to be (`_holes` walks the list it has just decoded), and a property test holds
-both together. Rejected: a hand-written decoder of the common shapes (a second truth); numpy over the buffer (frames have to
-be found one after the other anyway, and at 64 KiB a read the arrays cost more than they save).
+only in holes of fixed width, which cannot make it invalid; it needs one unpack and a comparison of tuples. Whatever does not
+match goes the plain way and becomes a template in its turn. So equality with the plain way does not rest on a second decoder
+being right, only on the holes being where they are said to be (`_holes` walks the list it has just decoded), and a property
+test holds both together. Rejected: a hand-written decoder of the common shapes (a second truth); numpy over the buffer (frames
+have to be found one after the other anyway, and at 64 KiB a read the arrays cost more than they save).
 
 Templates are found by twelve octets, from the data offset to the third field; a connection keeps at most 256 of them.
 """
@@ -208,4 +208,3 @@ def scan_plainly(
         if one:
             break
     return items, position, None
-

@@ -32,8 +32,8 @@ _MAX_UINT = 0xFFFFFFFF
 @composite(0x1D, "amqp:error:list", "error")
 class Error(Composite):
     condition: str = wire("symbol", mandatory=True)
-    description: str | None = wire("string")
-    info: Fields | None = wire("fields")
+    description: str | None = wire("string", default=None)
+    info: Fields | None = wire("fields", default=None)
 
 
 # --- termini
@@ -41,27 +41,27 @@ class Error(Composite):
 
 @composite(0x28, "amqp:source:list", "source")
 class Source(Composite):
-    address: Value = wire("any")
+    address: Value = wire("any", default=None)
     durable: int = wire("uint", default=0, choices=(0, 1, 2))
     expiry_policy: str = wire("symbol", default="session-end")
     timeout: int = wire("uint", default=0)
     dynamic: bool = wire("boolean", default=False)
-    dynamic_node_properties: Fields | None = wire("fields")
-    distribution_mode: str | None = wire("symbol")
-    filter: Fields | None = wire("fields")
-    default_outcome: Outcome | None = wire("outcome")
+    dynamic_node_properties: Fields | None = wire("fields", default=None)
+    distribution_mode: str | None = wire("symbol", default=None)
+    filter: Fields | None = wire("fields", default=None)
+    default_outcome: Outcome | None = wire("outcome", default=None)
     outcomes: Symbols = wire("symbols", default=())
     capabilities: Symbols = wire("symbols", default=())
 
 
 @composite(0x29, "amqp:target:list", "target")
 class Target(Composite):
-    address: Value = wire("any")
+    address: Value = wire("any", default=None)
     durable: int = wire("uint", default=0, choices=(0, 1, 2))
     expiry_policy: str = wire("symbol", default="session-end")
     timeout: int = wire("uint", default=0)
     dynamic: bool = wire("boolean", default=False)
-    dynamic_node_properties: Fields | None = wire("fields")
+    dynamic_node_properties: Fields | None = wire("fields", default=None)
     capabilities: Symbols = wire("symbols", default=())
 
 
@@ -106,7 +106,7 @@ class Accepted(Composite):
 
 @composite(0x25, "amqp:rejected:list", "delivery-state", "outcome")
 class Rejected(Composite):
-    error: Error | None = wire("error")
+    error: Error | None = wire("error", default=None)
 
 
 @composite(0x26, "amqp:released:list", "delivery-state", "outcome")
@@ -116,9 +116,9 @@ class Released(Composite):
 
 @composite(0x27, "amqp:modified:list", "delivery-state", "outcome")
 class Modified(Composite):
-    delivery_failed: bool | None = wire("boolean")
-    undeliverable_here: bool | None = wire("boolean")
-    message_annotations: Fields | None = wire("fields")
+    delivery_failed: bool | None = wire("boolean", default=None)
+    undeliverable_here: bool | None = wire("boolean", default=None)
+    message_annotations: Fields | None = wire("fields", default=None)
 
 
 @composite(0x33, "amqp:declared:list", "delivery-state", "outcome")
@@ -129,7 +129,7 @@ class Declared(Composite):
 @composite(0x34, "amqp:transactional-state:list", "delivery-state")
 class TransactionalState(Composite):
     txn_id: bytes = wire("binary", mandatory=True)
-    outcome: Outcome | None = wire("outcome")
+    outcome: Outcome | None = wire("outcome", default=None)
 
 
 Outcome: TypeAlias = Accepted | Rejected | Released | Modified | Declared | Described
@@ -143,13 +143,13 @@ TERMINAL = (Accepted, Rejected, Released, Modified, Declared)
 
 @composite(0x31, "amqp:declare:list", "transaction")
 class Declare(Composite):
-    global_id: Value = wire("any")
+    global_id: Value = wire("any", default=None)
 
 
 @composite(0x32, "amqp:discharge:list", "transaction")
 class Discharge(Composite):
     txn_id: bytes = wire("binary", mandatory=True)
-    fail: bool | None = wire("boolean")
+    fail: bool | None = wire("boolean", default=None)
 
 
 # --- frame bodies
@@ -158,27 +158,27 @@ class Discharge(Composite):
 @composite(0x10, "amqp:open:list", "frame")
 class Open(Composite):
     container_id: str = wire("string", mandatory=True)
-    hostname: str | None = wire("string")
+    hostname: str | None = wire("string", default=None)
     max_frame_size: int = wire("uint", default=_MAX_UINT)
     channel_max: int = wire("ushort", default=0xFFFF)
-    idle_time_out: int | None = wire("uint")
+    idle_time_out: int | None = wire("uint", default=None)
     outgoing_locales: Symbols = wire("symbols", default=())
     incoming_locales: Symbols = wire("symbols", default=())
     offered_capabilities: Symbols = wire("symbols", default=())
     desired_capabilities: Symbols = wire("symbols", default=())
-    properties: Fields | None = wire("fields")
+    properties: Fields | None = wire("fields", default=None)
 
 
 @composite(0x11, "amqp:begin:list", "frame")
 class Begin(Composite):
-    remote_channel: int | None = wire("ushort")
+    remote_channel: int | None = wire("ushort", default=None)
     next_outgoing_id: int = wire("uint", mandatory=True)
     incoming_window: int = wire("uint", mandatory=True)
     outgoing_window: int = wire("uint", mandatory=True)
     handle_max: int = wire("uint", default=_MAX_UINT)
     offered_capabilities: Symbols = wire("symbols", default=())
     desired_capabilities: Symbols = wire("symbols", default=())
-    properties: Fields | None = wire("fields")
+    properties: Fields | None = wire("fields", default=None)
 
 
 @composite(0x12, "amqp:attach:list", "frame")
@@ -188,42 +188,42 @@ class Attach(Composite):
     role: bool = wire("boolean", mandatory=True)
     snd_settle_mode: int = wire("ubyte", default=SND_MIXED, choices=_SND_MODES)
     rcv_settle_mode: int = wire("ubyte", default=RCV_FIRST, choices=_RCV_MODES)
-    source: Source | Described | None = wire("source")
-    target: Target | Coordinator | Described | None = wire("target")
-    unsettled: Mapping[bytes, DeliveryState | None] | None = wire("unsettled")
+    source: Source | Described | None = wire("source", default=None)
+    target: Target | Coordinator | Described | None = wire("target", default=None)
+    unsettled: Mapping[bytes, DeliveryState | None] | None = wire("unsettled", default=None)
     incomplete_unsettled: bool = wire("boolean", default=False)
-    initial_delivery_count: int | None = wire("uint")
-    max_message_size: int | None = wire("ulong")
+    initial_delivery_count: int | None = wire("uint", default=None)
+    max_message_size: int | None = wire("ulong", default=None)
     offered_capabilities: Symbols = wire("symbols", default=())
     desired_capabilities: Symbols = wire("symbols", default=())
-    properties: Fields | None = wire("fields")
+    properties: Fields | None = wire("fields", default=None)
 
 
 @composite(0x13, "amqp:flow:list", "frame")
 class Flow(Composite):
-    next_incoming_id: int | None = wire("uint")
+    next_incoming_id: int | None = wire("uint", default=None)
     incoming_window: int = wire("uint", mandatory=True)
     next_outgoing_id: int = wire("uint", mandatory=True)
     outgoing_window: int = wire("uint", mandatory=True)
-    handle: int | None = wire("uint")
-    delivery_count: int | None = wire("uint")
-    link_credit: int | None = wire("uint")
-    available: int | None = wire("uint")
+    handle: int | None = wire("uint", default=None)
+    delivery_count: int | None = wire("uint", default=None)
+    link_credit: int | None = wire("uint", default=None)
+    available: int | None = wire("uint", default=None)
     drain: bool = wire("boolean", default=False)
     echo: bool = wire("boolean", default=False)
-    properties: Fields | None = wire("fields")
+    properties: Fields | None = wire("fields", default=None)
 
 
 @composite(0x14, "amqp:transfer:list", "frame")
 class Transfer(Composite):
     handle: int = wire("uint", mandatory=True)
-    delivery_id: int | None = wire("uint")
-    delivery_tag: bytes | None = wire("binary")
-    message_format: int | None = wire("uint")
-    settled: bool | None = wire("boolean")
+    delivery_id: int | None = wire("uint", default=None)
+    delivery_tag: bytes | None = wire("binary", default=None)
+    message_format: int | None = wire("uint", default=None)
+    settled: bool | None = wire("boolean", default=None)
     more: bool = wire("boolean", default=False)
-    rcv_settle_mode: int | None = wire("ubyte", choices=_RCV_MODES)
-    state: DeliveryState | None = wire("delivery-state")
+    rcv_settle_mode: int | None = wire("ubyte", default=None, choices=_RCV_MODES)
+    state: DeliveryState | None = wire("delivery-state", default=None)
     resume: bool = wire("boolean", default=False)
     aborted: bool = wire("boolean", default=False)
     batchable: bool = wire("boolean", default=False)
@@ -233,9 +233,9 @@ class Transfer(Composite):
 class Disposition(Composite):
     role: bool = wire("boolean", mandatory=True)
     first: int = wire("uint", mandatory=True)
-    last: int | None = wire("uint")
+    last: int | None = wire("uint", default=None)
     settled: bool = wire("boolean", default=False)
-    state: DeliveryState | None = wire("delivery-state")
+    state: DeliveryState | None = wire("delivery-state", default=None)
     batchable: bool = wire("boolean", default=False)
 
 
@@ -243,17 +243,17 @@ class Disposition(Composite):
 class Detach(Composite):
     handle: int = wire("uint", mandatory=True)
     closed: bool = wire("boolean", default=False)
-    error: Error | None = wire("error")
+    error: Error | None = wire("error", default=None)
 
 
 @composite(0x17, "amqp:end:list", "frame")
 class End(Composite):
-    error: Error | None = wire("error")
+    error: Error | None = wire("error", default=None)
 
 
 @composite(0x18, "amqp:close:list", "frame")
 class Close(Composite):
-    error: Error | None = wire("error")
+    error: Error | None = wire("error", default=None)
 
 
 # --- SASL frame bodies
@@ -267,8 +267,8 @@ class SaslMechanisms(Composite):
 @composite(0x41, "amqp:sasl-init:list", "sasl-frame")
 class SaslInit(Composite):
     mechanism: str = wire("symbol", mandatory=True)
-    initial_response: bytes | None = wire("binary")
-    hostname: str | None = wire("string")
+    initial_response: bytes | None = wire("binary", default=None)
+    hostname: str | None = wire("string", default=None)
 
 
 @composite(0x42, "amqp:sasl-challenge:list", "sasl-frame")
@@ -284,7 +284,7 @@ class SaslResponse(Composite):
 @composite(0x44, "amqp:sasl-outcome:list", "sasl-frame")
 class SaslOutcome(Composite):
     code: int = wire("ubyte", mandatory=True, choices=tuple(range(5)))
-    additional_data: bytes | None = wire("binary")
+    additional_data: bytes | None = wire("binary", default=None)
 
 
 # --- message sections that are lists
@@ -294,23 +294,23 @@ class SaslOutcome(Composite):
 class Header(Composite):
     durable: bool = wire("boolean", default=False)
     priority: int = wire("ubyte", default=4)
-    ttl: int | None = wire("uint")
+    ttl: int | None = wire("uint", default=None)
     first_acquirer: bool = wire("boolean", default=False)
     delivery_count: int = wire("uint", default=0)
 
 
 @composite(0x73, "amqp:properties:list", "section")
 class Properties(Composite):
-    message_id: Value = wire("message-id")
-    user_id: bytes | None = wire("binary")
-    to: str | None = wire("address")
-    subject: str | None = wire("string")
-    reply_to: str | None = wire("address")
-    correlation_id: Value = wire("message-id")
-    content_type: str | None = wire("symbol")
-    content_encoding: str | None = wire("symbol")
-    absolute_expiry_time: int | None = wire("timestamp")
-    creation_time: int | None = wire("timestamp")
-    group_id: str | None = wire("string")
-    group_sequence: int | None = wire("uint")
-    reply_to_group_id: str | None = wire("string")
+    message_id: Value = wire("message-id", default=None)
+    user_id: bytes | None = wire("binary", default=None)
+    to: str | None = wire("address", default=None)
+    subject: str | None = wire("string", default=None)
+    reply_to: str | None = wire("address", default=None)
+    correlation_id: Value = wire("message-id", default=None)
+    content_type: str | None = wire("symbol", default=None)
+    content_encoding: str | None = wire("symbol", default=None)
+    absolute_expiry_time: int | None = wire("timestamp", default=None)
+    creation_time: int | None = wire("timestamp", default=None)
+    group_id: str | None = wire("string", default=None)
+    group_sequence: int | None = wire("uint", default=None)
+    reply_to_group_id: str | None = wire("string", default=None)

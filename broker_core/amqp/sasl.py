@@ -1,8 +1,9 @@
 """SASL (5.3): both sides of ANONYMOUS, PLAIN, EXTERNAL and SCRAM-SHA-256, as machines of frame bodies in and out.
 
-`Connection` feeds them; they also run by themselves. A server answers a wrong password, an unknown user and a malformed response alike,
-in words and in work: an unknown user is checked against credentials derived from a secret, so that salt and effort look like
-anybody's. Nobody but the caller learns why (`SaslServer.reason`). A second attempt needs a new connection (5.3.2).
+`Connection` feeds them; they also run by themselves. A server answers a wrong password, an unknown user and a malformed
+response alike, in words and in work: an unknown user is checked against credentials derived from a secret, so that salt and
+effort look like anybody's. Nobody but the caller learns why (`SaslServer.reason`). A second attempt needs a new connection
+(5.3.2).
 
 What a server's mechanisms need is injected: `lookup` finds a user's credentials, `external` is the name that the transport has
 proved (a TLS certificate's), `random` makes octets.
@@ -44,8 +45,9 @@ class _Refused(Exception):
 class SaslServer:
     """The server's side of one exchange.
 
-    `mechanisms`: what to offer, best first. `secret`: the same octets for the life of a server, from which unknown users get their
-    salts. After the exchange `user` is the authenticated name (`anonymous` for ANONYMOUS), or `reason` says why there is none.
+    `mechanisms`: what to offer, best first. `secret`: the same octets for the life of a server, from which unknown users get
+    their salts. After the exchange `user` is the authenticated name (`anonymous` for ANONYMOUS), or `reason` says why there is
+    none.
     """
 
     mechanisms: Sequence[str]
@@ -179,8 +181,8 @@ class SaslServer:
 class SaslClient:
     """The client's side of one exchange: takes the first of `prefer` that the server offers and that has what it needs.
 
-    `user` and `password` for PLAIN and SCRAM-SHA-256; `external` allows EXTERNAL. After the exchange `code` is the server's outcome
-    (0 is success). A SCRAM server that cannot prove itself is a RemoteProtocolError.
+    `user` and `password` for PLAIN and SCRAM-SHA-256; `external` allows EXTERNAL. After the exchange `code` is the server's
+    outcome (0 is success). A SCRAM server that cannot prove itself is a RemoteProtocolError.
     """
 
     user: str | None = None
@@ -201,7 +203,9 @@ class SaslClient:
         return []
 
     def receive(self, body: Composite) -> list[Composite]:
-        """The answer to the server's frame. Raises RemoteProtocolError if it has no place, or the server is not who it should be."""
+        """The answer to the server's frame. Raises RemoteProtocolError if it has no place, or the server is not who it should
+        be.
+        """
         if self.done or isinstance(body, SaslMechanisms) == (self.mechanism is not None):
             raise RemoteProtocolError(Condition.NOT_ALLOWED, f"{body.SYMBOL} out of place")
         if isinstance(body, SaslMechanisms):

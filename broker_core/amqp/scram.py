@@ -1,7 +1,7 @@
 """SCRAM-SHA-256 (RFC 5802, RFC 7677): the arithmetic and the texts of both sides, and the credentials that a server keeps.
 
-A server never stores a password: `Credentials` are derived from it once. PLAIN is checked against the same credentials. No channel
-binding is offered (a client may say that it could: gs2 flag `y`); `p=` is refused.
+A server never stores a password: `Credentials` are derived from it once. PLAIN is checked against the same credentials. No
+channel binding is offered (a client may say that it could: gs2 flag `y`); `p=` is refused.
 """
 
 from __future__ import annotations

@@ -1,0 +1,380 @@
+"""The connection (2.2 to 2.4): octets in, events out; methods to send; octets out.
+
+    connection = Connection(Role.SERVER, Settings(container_id="me"))
+    for event in connection.receive_data(octets): ...
+    transport.write(connection.data_to_send())
+
+No sockets, clocks or threads: who calls gives the octets as they come, the time where time matters, and closes the transport when
+`finished`. What the peer does wrong is answered here and reported as `Violated`; what the caller does wrong is a
+LocalProtocolError and changes nothing. After our close, whatever still comes is dropped; after an answer to an error it must be
+(2.4.6).
+
+Headers and SASL come first, in `handshake`; the idle time-outs are in `idle`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from . import events, states
+from .composites import Composite
+from .errors import Condition, FieldError, FramingError, LocalProtocolError, RemoteProtocolError, Scope
+from .fastpath import Run, Scanner, scan_plainly
+from .frames import MIN_MAX_FRAME_SIZE, Frame, encode_frame, frame_size
+from .handshake import Handshake
+from .idle import IdleTimers
+from .links import Link, not_allowed
+from .performatives import Begin, Close, End, Error, Open
+from .sasl import SaslClient, SaslServer
+from .sessions import Session
+from .settings import Role, Settings
+from .states import ConnectionState, LinkState
+from .types import Value
+
+_C = ConnectionState
+
+
+class Connection:
+    """One end of one connection.
+
+    `sasl`: a SaslServer or SaslClient, if there is to be a SASL layer; a server that has one lets peers in without it only if
+    `sasl_required` is False. `fast=False` takes every frame the plain way (for tests).
+    """
+
+    def __init__(
+        self,
+        role: Role,
+        settings: Settings,
+        sasl: SaslServer | SaslClient | None = None,
+        *,
+        sasl_required: bool = True,
+        fast: bool = True,
+    ) -> None:
+        self.role = role
+        self.settings = settings
+        self.state = _C.START
+        self.local_open: Open | None = None
+        self.remote_open: Open | None = None
+        self.sessions: dict[int, Session] = {}
+        self.remote_sessions: dict[int, Session] = {}
+        self._out: list[bytes] = []
+        self._buffer = b""
+        self._parts: list[bytes] = []
+        self._need = 0
+        self._dead = False
+        self._scan = Scanner().scan if fast else scan_plainly
+        self._idle = IdleTimers()
+        self._handshake = Handshake(role, settings, sasl, sasl_required)
+        self._leave_handshake(self._handshake.start())
+
+    # --- octets
+
+    @property
+    def finished(self) -> bool:
+        """Whether the transport is to be closed, once `data_to_send` is empty: nothing more will be read or written."""
+        return self._dead or self.state is _C.END
+
+    @property
+    def may_send(self) -> bool:
+        """Whether frames may leave now: after our open, before our close."""
+        return not self._dead and "s:frame" in states.CONNECTION[self.state]
+
+    @property
+    def remote_max_frame_size(self) -> int:
+        """Octets of a frame that the peer takes; 512 before its open says so (2.4.1)."""
+        return MIN_MAX_FRAME_SIZE if self.remote_open is None else self.remote_open.max_frame_size
+
+    def data_to_send(self) -> bytes:
+        """What is to be written to the transport since the last call."""
+        data = b"".join(self._out)
+        self._out.clear()
+        return data
+
+    def receive_data(self, data: bytes, now: float | None = None) -> list[events.Event]:
+        """What these octets mean, in order. They may end anywhere; what is incomplete waits for more, bounded by the frame size.
+
+        `now` in seconds, of any clock that only goes forward, makes the idle time-outs exact (see `tick`).
+        """
+        if self.finished or not data:
+            return []
+        self._parts.append(data)
+        self._need -= len(data)
+        if self._need > 0:  # the frame that is begun is not complete yet
+            return []
+        buffer = self._buffer + b"".join(self._parts) if self._buffer else b"".join(self._parts)
+        self._parts.clear()
+        found: list[events.Event] = []
+        position = self._process(bytes(buffer), found)
+        self._buffer = buffer[position:]
+        self._need = self._missing()
+        if position:
+            self._idle.received(now)
+        return found
+
+    def receive_eof(self) -> list[events.Event]:
+        """The transport has ended."""
+        if self.finished:
+            return []
+        self._dead = True
+        return [events.Lost()]
+
+    def _missing(self) -> int:
+        """Octets to wait for before looking again."""
+        if self._handshake.done and len(self._buffer) >= 4:
+            return max(1, int.from_bytes(self._buffer[:4], "big") - len(self._buffer))
+        return 1
+
+    def _process(self, buffer: bytes, found: list[events.Event]) -> int:
+        position = 0
+        while not self.finished:
+            before = position
+            if not self._handshake.done:
+                step = self._handshake.receive(buffer, position)
+                position = step.position
+                self._leave_handshake(step.out)
+                found += step.events
+                if step.failed:
+                    self._dead = True
+            else:
+                position = self._frames(buffer, position, found)
+            if position == before:
+                break
+        return len(buffer) if self.finished else position
+
+    def _leave_handshake(self, out: list[bytes]) -> None:
+        self._out += out
+        for action in self._handshake.take_actions():
+            self.state = states.advance(states.CONNECTION, self.state, action)
+
+    def _frames(self, buffer: bytes, position: int, found: list[events.Event]) -> int:
+        opened = self.remote_open is not None
+        limit = self.settings.max_frame_size if opened else self.settings.first_frame_size
+        items, after, error = self._scan(buffer, position, limit, not opened)
+        for item in items:
+            if self.finished:
+                return after
+            found += self._on_run(item) if isinstance(item, Run) else self._on_frame(item)
+        if error is not None and not self.finished:
+            if isinstance(error, FramingError):
+                found += self._fail(error)
+                self._dead = True  # where the next frame would begin, nobody knows
+                return after
+            if self.state not in (_C.DISCARDING, _C.CLOSE_SENT):
+                found += self._fail(error)
+            after += frame_size(buffer, after, limit)
+        return after
+
+    # --- ours
+
+    def open(self) -> None:
+        """Sends our open, as the settings have it. Raises LocalProtocolError if it has been sent, or does not fit a first
+        frame.
+        """
+        state = states.advance(states.CONNECTION, self.state, "s:open")
+        s = self.settings
+        mine = Open(
+            container_id=s.container_id,
+            hostname=s.hostname,
+            max_frame_size=s.max_frame_size,
+            channel_max=s.channel_max,
+            idle_time_out=s.idle_time_out,
+            offered_capabilities=s.offered_capabilities,
+            desired_capabilities=s.desired_capabilities,
+            properties=s.properties,
+        )
+        self._write(0, mine)
+        self.state, self.local_open = state, mine
+
+    def begin(self, *, first_outgoing_id: int = 0, properties: Mapping[str, Value] | None = None) -> Session:
+        """A new session, its begin sent. `first_outgoing_id` is where its ids start. Raises LocalProtocolError without a
+        channel.
+        """
+        session = Session(self, first_outgoing_id)
+        session.begin(properties=properties)
+        return session
+
+    def close(self, error: Error | None = None) -> None:
+        """Sends our close; with an error, what still comes from the peer is discarded."""
+        action = "s:close"
+        if error is not None and "s:error" in states.CONNECTION[self.state]:
+            action = "s:error"
+        state = states.advance(states.CONNECTION, self.state, action)
+        if self.state is not _C.CLOSE_SENT:
+            self._write(0, Close(error=error))
+        self.state = state
+
+    # --- for the sessions
+
+    def send(self, channel: int, performative: Composite, payload: bytes = b"") -> None:
+        """A frame, if the connection's state and the peer's frame size allow it."""
+        states.advance(states.CONNECTION, self.state, "s:frame")
+        self._write(channel, performative, payload)
+
+    def send_raw(self, frames: list[bytes]) -> None:
+        """Frames that are encoded already."""
+        states.advance(states.CONNECTION, self.state, "s:frame")
+        self._out += frames
+        self._idle.sent()
+
+    def _write(self, channel: int, performative: Composite, payload: bytes = b"") -> None:
+        if self._dead:
+            raise LocalProtocolError("the connection is finished")
+        frame = encode_frame(channel, performative.encode(), payload)
+        if len(frame) > self.remote_max_frame_size:
+            raise LocalProtocolError(
+                f"{Condition.FRAME_SIZE_TOO_SMALL}: {performative.SYMBOL} takes {len(frame)} octets,"
+                f" the peer takes {self.remote_max_frame_size}"
+            )
+        self._out.append(frame)
+        self._idle.sent()
+
+    def take_channel(self, session: Session) -> int:
+        """The lowest free channel, for `session`."""
+        limit = self.settings.channel_max
+        if self.remote_open is not None:
+            limit = min(limit, self.remote_open.channel_max)
+        elif self.state is not _C.OPENED:
+            limit = 0  # before negotiation, 2.4.1
+        channel = next(number for number in range(len(self.sessions) + 1) if number not in self.sessions)
+        if channel > limit:
+            raise LocalProtocolError(f"{limit + 1} sessions are all that channel-max allows")
+        self.sessions[channel] = session
+        return channel
+
+    def release_channel(self, session: Session) -> None:
+        """The session is over on both sides."""
+        if self.sessions.get(session.local_channel) is session:
+            del self.sessions[session.local_channel]
+
+    def steal(self, name: str, role: bool) -> list[events.Event]:
+        """Detaches the link of that name and direction that is attached on this connection, if there is one (2.6.1)."""
+        for session in self.sessions.values():
+            for link in session.links.values():
+                if link.name == name and link.role == role and link.state is LinkState.ATTACHED:
+                    link.detach(closed=True, error=Error(condition=Condition.STOLEN, description="attached again"))
+                    return [events.Stolen(link)]
+        return []
+
+    # --- the peer's
+
+    def _on_frame(self, frame: Frame) -> list[events.Event]:
+        performative = frame.performative
+        if self.state is _C.CLOSE_SENT and not isinstance(performative, Close):
+            return []
+        try:
+            if performative is None:
+                if self.remote_open is None and self.state is not _C.DISCARDING:
+                    raise not_allowed("an empty frame before the open", Scope.CONNECTION)
+                return []
+            if isinstance(performative, Open):
+                return self._on_open(performative, frame.channel)
+            if isinstance(performative, Close):
+                return self._on_close(performative)
+            self.state = states.advance(states.CONNECTION, self.state, "r:frame")
+            if self.state is _C.DISCARDING:
+                return []
+            return self._on_channel(frame.channel, performative, frame.payload)
+        except RemoteProtocolError as error:
+            return self._fail(error)
+
+    def _on_run(self, run: Run) -> list[events.Event]:
+        session = self.remote_sessions.get(run.channel)
+        if self.state is not _C.OPENED or session is None:
+            return [event for frame in run.frames() for event in ([] if self.finished else self._on_frame(frame))]
+        return session.on_run(run)
+
+    def guarded(self, session: Session, performative: Composite, payload: bytes) -> list[events.Event]:
+        """A frame for a session; an error of the session's is answered with its end, one of the connection's with a close."""
+        try:
+            return self._in_session(session, performative, payload)
+        except RemoteProtocolError as error:
+            return self._fail(error)
+
+    def _in_session(self, session: Session, performative: Composite, payload: bytes) -> list[events.Event]:
+        if self.state is _C.DISCARDING:
+            return []
+        try:
+            return session.on_frame(performative, payload)
+        except RemoteProtocolError as error:
+            if error.scope is Scope.CONNECTION:
+                raise
+            session.fail(error)
+            return [events.Violated(error, session)]
+
+    def _on_open(self, theirs: Open, channel: int) -> list[events.Event]:
+        state = states.advance(states.CONNECTION, self.state, "r:open")
+        if channel != 0:
+            raise not_allowed(f"an open on channel {channel}", Scope.CONNECTION)
+        if theirs.max_frame_size < MIN_MAX_FRAME_SIZE:
+            raise FieldError(f"a max-frame-size of {theirs.max_frame_size}")
+        self.state, self.remote_open = state, theirs
+        if state is _C.DISCARDING or state is _C.CLOSE_SENT:
+            return []
+        asked = theirs.idle_time_out or None
+        if asked is not None and asked < self.settings.min_remote_idle_time_out:
+            raise not_allowed(f"an idle-time-out of {asked} ms is too short for us", Scope.CONNECTION)
+        self._idle.agree(self.settings.idle_time_out, asked)
+        return [events.Opened(theirs)]
+
+    def _on_close(self, theirs: Close) -> list[events.Event]:
+        silent = self.state is _C.DISCARDING
+        self.state = states.advance(states.CONNECTION, self.state, "r:close")
+        return [] if silent else [events.Closed(theirs.error)]
+
+    def _on_channel(self, channel: int, performative: Composite, payload: bytes) -> list[events.Event]:
+        if channel > self.settings.channel_max:
+            raise RemoteProtocolError(Condition.FRAMING_ERROR, f"channel {channel} beyond channel-max")
+        session = self.remote_sessions.get(channel)
+        if isinstance(performative, Begin):
+            return self._on_begin(channel, session, performative)
+        if session is None:
+            raise not_allowed(f"{performative.SYMBOL} on channel {channel}, which has no session", Scope.CONNECTION)
+        if isinstance(performative, End):
+            event = session.on_end(performative)
+            del self.remote_sessions[channel]
+            return [] if event is None else [event]
+        return self._in_session(session, performative, payload)
+
+    def _on_begin(self, channel: int, session: Session | None, begin: Begin) -> list[events.Event]:
+        if session is not None:
+            raise RemoteProtocolError(Condition.ILLEGAL_STATE, f"a second begin on channel {channel}")
+        if begin.remote_channel is None:
+            session = Session(self)
+        else:
+            session = self.sessions.get(begin.remote_channel)
+            if session is None or session.remote_channel is not None:
+                raise FieldError(f"a begin that answers channel {begin.remote_channel}, where none is awaited")
+        event = session.on_begin(begin, channel)
+        self.remote_sessions[channel] = session
+        return [event]
+
+    def _fail(self, error: RemoteProtocolError) -> list[events.Event]:
+        """Answers the peer's error with a close, after an open if there was none."""
+        if self.state in (_C.HDR_EXCH, _C.OPEN_RCVD):
+            self.open()
+        if "s:error" in states.CONNECTION[self.state]:
+            self.close(Error(condition=error.condition, description=error.description[:200]))
+        else:
+            self._dead = True
+        return [events.Violated(error)]
+
+    # --- time
+
+    def tick(self, now: float) -> list[events.Event]:
+        """What the time brings: a heartbeat to send, or the end of patience. `now` in seconds; call again by `next_tick`."""
+        if self.finished:
+            return []
+        if self._idle.expired(now) and self.state is _C.OPENED:
+            self.close(Error(condition=Condition.RESOURCE_LIMIT_EXCEEDED, description="idle time-out"))
+            return [events.TimedOut()]
+        if self._idle.heartbeat_due(now) and self.may_send:
+            self._out.append(encode_frame(0, b""))
+            self._idle.sent(now)
+        return []
+
+    def next_tick(self, now: float) -> float | None:
+        """When `tick` is to be called at the latest, in seconds of the caller's clock; None if nobody asked for it."""
+        return None if self.finished else self._idle.next_deadline(now)
+
+
+__all__ = ["Connection", "Link", "Role", "Session", "Settings"]

@@ -1,0 +1,123 @@
+"""Before the first AMQP frame: protocol headers (2.2), the SASL layer (5.3), and refusing what is neither.
+
+A server that hears a header it does not take answers with one it takes, and is finished; so is a client that gets another
+header than it sent. TLS by header (5.2) is not offered: TLS is the transport's, below this library. In SASL only SASL frames
+exist: AMQP frames there are an error that ends the connection, not something to be read later.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from . import events
+from .composites import Composite
+from .errors import Condition, RemoteProtocolError
+from .frames import AMQP_ID, HEADER_SIZE, SASL_FRAME, SASL_ID, encode_frame, frame_size, parse_frame, parse_protocol_header
+from .frames import protocol_header as header
+from .performatives import SASL_AUTH, SASL_OK
+from .sasl import SaslClient, SaslServer
+from .settings import Role, Settings
+
+
+class Step(NamedTuple):
+    """What one call has done: where the rest begins, what is to be sent, what happened; `failed` ends the connection."""
+
+    position: int
+    out: list[bytes]
+    events: list[events.Event]
+    failed: bool
+
+
+class Handshake:
+    """From the first octet to the end of the AMQP header; `done` from there on."""
+
+    def __init__(self, role: Role, settings: Settings, sasl: SaslServer | SaslClient | None, sasl_required: bool) -> None:
+        self._server = role is Role.SERVER
+        self._settings = settings
+        self._sasl = sasl
+        self._required = sasl_required and sasl is not None
+        self._in_sasl = False
+        self._sasl_passed = False
+        self._actions: list[str] = []
+        self.done = False
+
+    def start(self) -> list[bytes]:
+        """A client speaks first."""
+        return [] if self._server else [self._header()]
+
+    def take_actions(self) -> list[str]:
+        """The actions of the connection's table that have happened since the last call."""
+        actions, self._actions = self._actions, []
+        return actions
+
+    def _header(self) -> bytes:
+        """The header that we want to speak next."""
+        if self._sasl is not None and not self._sasl_passed:
+            return header(SASL_ID)
+        self._actions.append("s:header")
+        return header(AMQP_ID)
+
+    def receive(self, buffer: bytes, position: int) -> Step:
+        """One header or one SASL frame, if it is complete."""
+        try:
+            return self._frame(buffer, position) if self._in_sasl else self._on_header(buffer, position)
+        except RemoteProtocolError as error:
+            return Step(position, [], [events.Violated(error)], failed=True)
+
+    def _on_header(self, buffer: bytes, position: int) -> Step:
+        octets = buffer[position : position + HEADER_SIZE]
+        if len(octets) < HEADER_SIZE and header(octets[4] if len(octets) > 4 else 0)[: len(octets)] == octets:
+            return Step(position, [], [], failed=False)
+        protocol = parse_protocol_header(octets)
+        wanted = SASL_ID if self._sasl is not None and not self._sasl_passed else AMQP_ID
+        unsecured = wanted == SASL_ID and protocol == AMQP_ID and self._server and not self._required
+        if protocol != wanted and not unsecured:
+            error = RemoteProtocolError(Condition.FRAMING_ERROR, f"the protocol header {octets!r}")
+            return Step(position, [header(wanted)] if self._server else [], [events.Violated(error)], failed=True)
+        after = position + HEADER_SIZE
+        if unsecured:
+            self._sasl = None
+        if protocol == AMQP_ID:
+            self._actions.append("r:header")
+            self.done = True
+            return Step(after, [self._header()] if self._server else [], [], failed=False)
+        self._in_sasl = True
+        assert self._sasl is not None
+        out = [self._header()] if self._server else []
+        return Step(after, out + self._encoded(self._sasl.start()), [], failed=False)
+
+    @staticmethod
+    def _encoded(bodies: list[Composite]) -> list[bytes]:
+        return [encode_frame(0, body.encode(), frame_type=SASL_FRAME) for body in bodies]
+
+    def _frame(self, buffer: bytes, position: int) -> Step:
+        assert self._sasl is not None
+        if len(buffer) - position < 4:
+            return Step(position, [], [], failed=False)
+        size = frame_size(buffer, position, self._settings.sasl_frame_size)
+        if len(buffer) - position < size:
+            return Step(position, [], [], failed=False)
+        body = parse_frame(buffer, position, size, SASL_FRAME).performative
+        assert body is not None
+        out = self._encoded(self._sasl.receive(body))
+        found: list[events.Event] = []
+        failed = False
+        if self._sasl.done:
+            found, failed = self._outcome()
+            if not failed:
+                self._in_sasl, self._sasl_passed = False, True
+                if not self._server:
+                    out.append(self._header())
+        return Step(position + size, out, found, failed)
+
+    def _outcome(self) -> tuple[list[events.Event], bool]:
+        sasl = self._sasl
+        mechanism = (sasl.mechanism if sasl else None) or ""
+        if isinstance(sasl, SaslServer):
+            if sasl.reason is None:
+                return [events.Authenticated(sasl.user, mechanism)], False
+            return [events.AuthenticationFailed(SASL_AUTH, sasl.reason)], True
+        assert isinstance(sasl, SaslClient)
+        if sasl.code == SASL_OK:
+            return [events.Authenticated(sasl.user, mechanism)], False
+        return [events.AuthenticationFailed(sasl.code or SASL_AUTH, "refused by the server")], True

@@ -1,0 +1,65 @@
+"""Idle time-outs (2.4.5) as arithmetic: time is an argument, in seconds of a clock that only goes forward.
+
+We give up after twice what we told the peer, as the text advises; we send something after half of what the peer told us. Where
+octets came or left without a time given, the next `tick` assumes the worst for us: what came, came just now; what left, left at
+the tick before. So a heartbeat may be early and a time-out late by one interval, never the other way round.
+"""
+
+from __future__ import annotations
+
+
+class IdleTimers:
+    """Both directions. Nothing runs until `agree`."""
+
+    def __init__(self) -> None:
+        self._patience: float | None = None
+        self._interval: float | None = None
+        self._last_in: float | None = None
+        self._last_out: float | None = None
+        self._last_tick: float | None = None
+        self._came = self._left = False
+
+    def agree(self, ours: int | None, theirs: int | None) -> None:
+        """The two idle-time-outs in milliseconds; None and 0 mean none."""
+        self._patience = 2 * ours / 1000 if ours else None
+        self._interval = theirs / 2000 if theirs else None
+
+    def received(self, now: float | None = None) -> None:
+        """Something complete has come."""
+        if now is None:
+            self._came = True
+        else:
+            self._last_in, self._came = now, False
+
+    def sent(self, now: float | None = None) -> None:
+        """Something has been given out."""
+        if now is None:
+            self._left = True
+        else:
+            self._last_out, self._left = now, False
+
+    def _settle(self, now: float) -> None:
+        if self._came or self._last_in is None:
+            self._last_in = now
+        if self._left or self._last_out is None:
+            self._last_out = now if self._last_tick is None else self._last_tick
+        self._came = self._left = False
+        self._last_tick = now
+
+    def expired(self, now: float) -> bool:
+        """Whether our patience is over."""
+        self._settle(now)
+        return self._patience is not None and self._last_in is not None and now - self._last_in >= self._patience
+
+    def heartbeat_due(self, now: float) -> bool:
+        """Whether the peer must hear something now."""
+        return self._interval is not None and self._last_out is not None and now - self._last_out >= self._interval
+
+    def next_deadline(self, now: float) -> float | None:
+        """The next moment at which one of the two may become true."""
+        moments = []
+        if self._patience is not None:
+            moments.append((now if self._last_in is None or self._came else self._last_in) + self._patience)
+        if self._interval is not None:
+            moments.append((now if self._last_out is None else self._last_out) + self._interval)
+        return min(moments) if moments else None

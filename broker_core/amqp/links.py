@@ -1,0 +1,224 @@
+"""Link endpoints (2.6): attaching, detaching, and what senders and receivers have in common.
+
+A `Link` is one endpoint from its attach to its detach; the terminus behind it, which may live longer, is the application's. To
+resume or reattach, attach a new endpoint with the same name and give it the `unsettled` map (2.6.3). A name belongs to a pair
+of containers and a direction; within one connection a second attach of a name steals the first (2.6.1), between connections
+that is the application's to see. The senders' half of flow control is in `senders`, the receivers' in `receivers`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from . import events, serial, states
+from .deliveries import Delivery
+from .errors import Condition, FieldError, LocalProtocolError, RemoteProtocolError, Scope
+from .performatives import (
+    RCV_FIRST,
+    SENDER,
+    SND_MIXED,
+    Attach,
+    Coordinator,
+    DeliveryState,
+    Detach,
+    Error,
+    Flow,
+    Source,
+    Target,
+)
+from .states import LinkState
+from .types import Described, Value
+
+if TYPE_CHECKING:
+    from .sessions import Session
+
+
+class Link:
+    """One endpoint. `role` is ours: SENDER or RECEIVER. Numbers are of 32 bits and wrap.
+
+    `handle` is ours, `remote_handle` the peer's. `unsettled` holds our unsettled deliveries by tag. `link_credit`,
+    `delivery_count`, `available` and `drain` are the flow state of 2.6.7.
+    """
+
+    role: ClassVar[bool]
+
+    def __init__(self, session: Session, name: str) -> None:
+        self.session = session
+        self.name = name
+        self.state = LinkState.DETACHED
+        self.handle: int | None = None
+        self.remote_handle: int | None = None
+        self.local_attach: Attach | None = None
+        self.remote_attach: Attach | None = None
+        self.unsettled: dict[bytes, Delivery] = {}
+        self.delivery_count = 0
+        self.link_credit = 0
+        self.available = 0
+        self.drain = False
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({self.name!r}, {self.state.value})"
+
+    # --- what was agreed
+
+    @property
+    def source(self) -> Source | Described | None:
+        """The source as the sending end describes it, which is what counts (2.6.3)."""
+        attach = self.local_attach if self.role == SENDER else self.remote_attach
+        return attach.source if attach else None
+
+    @property
+    def target(self) -> Target | Coordinator | Described | None:
+        """The target as the receiving end describes it, which is what counts (2.6.3)."""
+        attach = self.remote_attach if self.role == SENDER else self.local_attach
+        return attach.target if attach else None
+
+    @property
+    def snd_settle_mode(self) -> int:
+        """As the sending end has it."""
+        attach = self.local_attach if self.role == SENDER else self.remote_attach
+        return attach.snd_settle_mode if attach else SND_MIXED
+
+    @property
+    def rcv_settle_mode(self) -> int:
+        """As the receiving end has it."""
+        attach = self.remote_attach if self.role == SENDER else self.local_attach
+        return attach.rcv_settle_mode if attach else RCV_FIRST
+
+    @property
+    def max_message_size(self) -> int:
+        """Octets the receiving end takes of one message; 0 for any."""
+        attach = self.remote_attach if self.role == SENDER else self.local_attach
+        return (attach.max_message_size or 0) if attach else 0
+
+    # --- attaching and detaching
+
+    def attach(
+        self,
+        *,
+        source: Source | Described | None = None,
+        target: Target | Coordinator | Described | None = None,
+        snd_settle_mode: int | None = None,
+        rcv_settle_mode: int | None = None,
+        unsettled: Mapping[bytes, DeliveryState | None] | None = None,
+        incomplete_unsettled: bool = False,
+        initial_delivery_count: int = 0,
+        max_message_size: int | None = None,
+        offered_capabilities: tuple[str, ...] = (),
+        desired_capabilities: tuple[str, ...] = (),
+        properties: Mapping[str, Value] | None = None,
+    ) -> None:
+        """Sends our attach. As an answer, modes that are left out are the peer's; a null terminus of ours refuses (see `refuse`).
+
+        Raises LocalProtocolError if the link's state, the peer's handle-max or its max-frame-size does not allow it.
+        """
+        state = states.advance(states.LINK, self.state, "s:attach")
+        remote = self.remote_attach
+        if snd_settle_mode is None:
+            snd_settle_mode = remote.snd_settle_mode if remote else SND_MIXED
+        if rcv_settle_mode is None:
+            rcv_settle_mode = remote.rcv_settle_mode if remote else RCV_FIRST
+        handle = self.session.free_handle()
+        attach = Attach(
+            name=self.name,
+            handle=handle,
+            role=self.role,
+            snd_settle_mode=snd_settle_mode,
+            rcv_settle_mode=rcv_settle_mode,
+            source=source,
+            target=target,
+            unsettled=unsettled,
+            incomplete_unsettled=incomplete_unsettled,
+            initial_delivery_count=initial_delivery_count if self.role == SENDER else None,
+            max_message_size=self.session.settings.max_message_size if max_message_size is None else max_message_size,
+            offered_capabilities=offered_capabilities,
+            desired_capabilities=desired_capabilities,
+            properties=properties,
+        )
+        self.session.send(attach)
+        self.state, self.handle, self.local_attach = state, handle, attach
+        self.session.links[handle] = self
+        if self.role == SENDER:
+            self.delivery_count = initial_delivery_count
+
+    def refuse(self, condition: str, description: str | None = None) -> None:
+        """Answers an attach that we do not want: an attach with a null terminus, then a closing detach with the error (2.6.3)."""
+        assert self.remote_attach is not None
+        remote = self.remote_attach
+        if self.role == SENDER:
+            self.attach(target=remote.target)
+        else:
+            self.attach(source=remote.source)
+        self.detach(closed=True, error=Error(condition=condition, description=description))
+
+    def detach(self, *, closed: bool = True, error: Error | None = None) -> None:
+        """Sends our detach; `closed` ends the link for good, otherwise its unsettled deliveries stay alive for a resume.
+
+        An error leaves the endpoint destroyed (2.6.5). Raises LocalProtocolError if the state does not allow it.
+        """
+        if self.state is LinkState.ATTACH_RCVD or self.state is LinkState.DETACH_RCVD_UNANSWERED:
+            raise LocalProtocolError("an attach is answered with attach before detach")
+        state = states.advance(states.LINK, self.state, "s:detach" if error is None else "s:error")
+        assert self.handle is not None
+        self.session.send(Detach(handle=self.handle, closed=closed, error=error))
+        self._leave(state, forget=closed or error is not None)
+
+    def _leave(self, state: LinkState, forget: bool) -> None:
+        self.state = state
+        if forget:
+            self.session.forget(self)
+        if state is LinkState.DETACHED:
+            self.session.release(self)
+
+    # --- what the session hands over
+
+    def on_attach(self, attach: Attach) -> None:
+        """The peer's attach; `Session` has found or made this link for it."""
+        self.state = states.advance(states.LINK, self.state, "r:attach")
+        self.remote_handle, self.remote_attach = attach.handle, attach
+        if self.role != SENDER:
+            assert attach.initial_delivery_count is not None
+            self.delivery_count = attach.initial_delivery_count
+
+    def on_detach(self, detach: Detach) -> events.Event:
+        """The peer's detach. Its handle is free from here on."""
+        state = states.advance(states.LINK, self.state, "r:detach")
+        self._leave(state, forget=detach.closed or detach.error is not None)
+        return events.Detached(self, detach.closed, detach.error)
+
+    def fail(self, error: RemoteProtocolError) -> None:
+        """Answers the peer's error with a detach (2.6.5); a link not attached yet is attached first, so that there is a handle."""
+        if self.state is LinkState.ATTACH_RCVD:
+            assert self.remote_attach is not None
+            self.refuse(error.condition, error.description)
+        else:
+            self.detach(closed=True, error=Error(condition=error.condition, description=error.description))
+
+    def on_flow(self, flow: Flow) -> None:
+        """The link's part of a flow."""
+        raise NotImplementedError
+
+    def _checked_count(self, flow: Flow) -> int:
+        if flow.delivery_count is None:
+            raise FieldError("a sender's flow without its delivery-count", Scope.SESSION)
+        return flow.delivery_count
+
+    def send_flow(self, echo: bool = False, properties: Mapping[str, Value] | None = None) -> None:
+        """Sends our flow state, the session's with it."""
+        states.advance(states.LINK, self.state, "s:frame")
+        known = self.role == SENDER or self.remote_attach is not None
+        fields: dict[str, Any] = {
+            "handle": self.handle,
+            "delivery_count": serial.add(self.delivery_count, 0) if known else None,
+            "link_credit": self.link_credit,
+            "available": self.available if self.role == SENDER or self.available else None,
+            "drain": self.drain,
+            "properties": properties,
+        }
+        self.session.send_flow(echo=echo, **fields)
+
+
+def not_allowed(description: str, scope: Scope = Scope.LINK) -> RemoteProtocolError:
+    """The peer's frame is in itself valid, and against what was agreed."""
+    return RemoteProtocolError(Condition.NOT_ALLOWED, description, scope)

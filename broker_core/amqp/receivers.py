@@ -1,0 +1,222 @@
+"""The receiving end of a link (2.6.7, 2.6.12 to 2.6.14): credit, and deliveries put together from transfers.
+
+Credit is enforced as the text has it: what a sender may still use is the highest delivery-limit that we announced and that it
+has not yet confirmed to have seen lowered; messages that were under way when we took credit back are handled normally, one
+beyond is amqp:link:transfer-limit-exceeded. The delivery-count moves when a delivery is complete or aborted.
+
+`on_run` takes many transfers of one shape at once. It accepts only what the plain way would accept without any special case,
+and hands everything else back to it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from . import events, serial, states
+from .deliveries import Delivery
+from .errors import Condition, FieldError, LocalProtocolError, RemoteProtocolError, Scope
+from .fastpath import Run
+from .links import Link, not_allowed
+from .performatives import (
+    RCV_FIRST,
+    RCV_SECOND,
+    RECEIVER,
+    SND_SETTLED,
+    SND_UNSETTLED,
+    TERMINAL,
+    Attach,
+    Flow,
+    Transfer,
+)
+from .states import LinkState
+from .types import Value
+
+MAX_TAG = 32
+"""Octets of a delivery tag (2.8.7)."""
+
+
+class _Partial:
+    """A delivery whose last transfer has not come yet. An `ignored` one is a resume of something we do not know (2.7.5)."""
+
+    __slots__ = ("delivery", "ignored", "parts", "settled", "size")
+
+    def __init__(self, delivery: Delivery, ignored: bool) -> None:
+        self.delivery = delivery
+        self.ignored = ignored
+        self.parts: list[bytes] = []
+        self.size = 0
+        self.settled = False
+
+
+class Receiver(Link):
+    """A link on which messages come to us."""
+
+    role = RECEIVER
+    _partial: _Partial | None = None
+    _limit = 0  # delivery-count + link-credit, as last announced
+    _granted = 0  # the highest limit that the sender may still believe in
+
+    # --- ours
+
+    def grant(
+        self, credit: int, *, drain: bool = False, echo: bool = False, properties: Mapping[str, Value] | None = None
+    ) -> None:
+        """Sets the link credit to `credit` messages from here on (not added to what was) and sends it.
+
+        `drain` asks the sender to use it up now; `echo` asks for its flow state. Raises LocalProtocolError if the link's state
+        does not allow it.
+        """
+        if not 0 <= credit <= 0x7FFFFFFF:
+            raise LocalProtocolError(f"a credit of {credit} messages")
+        states.advance(states.LINK, self.state, "s:frame")
+        self.link_credit, self.drain = credit, drain
+        self._limit = serial.add(self.delivery_count, credit)
+        if self.remote_attach is None or serial.difference(self._limit, self._granted) > 0:
+            self._granted = self._limit
+        self.send_flow(echo, properties)
+
+    # --- the peer's
+
+    def on_attach(self, attach: Attach) -> None:
+        """The sender's initial delivery-count is where our counting begins, credit given before it included."""
+        early = self.link_credit
+        super().on_attach(attach)
+        self._limit = self._granted = serial.add(self.delivery_count, early)
+
+    def on_flow(self, flow: Flow) -> None:
+        """The sender's state: its delivery-count may have moved by a drain."""
+        self.delivery_count = self._checked_count(flow)
+        self.available = flow.available or 0
+        self.link_credit = max(0, serial.difference(self._limit, self.delivery_count))
+        if flow.link_credit is not None and serial.add(self.delivery_count, flow.link_credit) == self._limit:
+            self._granted = self._limit
+        if self.link_credit == 0:
+            self.drain = False
+
+    def on_transfer(self, transfer: Transfer, payload: bytes) -> list[events.Event]:
+        """One transfer; the event of the delivery that it completes or aborts, if it does."""
+        partial = self._partial
+        if partial is None:
+            partial = self._partial = self._first(transfer)
+        else:
+            self._check_continuation(partial.delivery, transfer)
+        delivery = partial.delivery
+        if transfer.settled:
+            partial.settled = True
+        if transfer.state is not None and not isinstance(delivery.remote_state, TERMINAL):
+            delivery.remote_state = transfer.state
+        delivery.batchable = delivery.batchable or transfer.batchable
+        if transfer.aborted:
+            self._completed()
+            delivery.settled = delivery.remote_settled = True
+            self.session.settle_incoming(delivery)
+            return [] if partial.ignored else [events.Aborted(self, delivery)]
+        partial.size += len(payload)
+        limit = self.max_message_size
+        if limit and partial.size > limit:
+            raise RemoteProtocolError(Condition.MESSAGE_SIZE_EXCEEDED, f"a message of more than {limit} octets", Scope.LINK)
+        if not partial.ignored:
+            partial.parts.append(payload)
+        if transfer.more:
+            return []
+        if not partial.settled and self.snd_settle_mode == SND_SETTLED:
+            raise not_allowed("an unsettled delivery on a link whose sender settles")
+        if partial.settled and self.snd_settle_mode == SND_UNSETTLED:
+            raise not_allowed("a settled delivery on a link whose sender does not settle")
+        self._completed()
+        if partial.ignored:
+            return []
+        delivery.payload = partial.parts[0] if len(partial.parts) == 1 else b"".join(partial.parts)
+        if partial.settled:
+            delivery.settled = delivery.remote_settled = True
+            self.session.settle_incoming(delivery)
+        return [events.Delivered(self, [delivery])]
+
+    def _completed(self) -> None:
+        self._partial = None
+        self.delivery_count = serial.add(self.delivery_count, 1)
+        self.link_credit = max(0, self.link_credit - 1)
+        self.available = max(0, self.available - 1)
+
+    def _first(self, transfer: Transfer) -> _Partial:
+        if transfer.delivery_id is None or transfer.delivery_tag is None:
+            raise FieldError("the first transfer of a delivery without its id or tag", Scope.LINK)
+        if len(transfer.delivery_tag) > MAX_TAG:
+            raise FieldError(f"a delivery tag of {len(transfer.delivery_tag)} octets", Scope.LINK)
+        if transfer.message_format is None and transfer.more:
+            raise FieldError("the first of several transfers without its message-format", Scope.LINK)
+        self.session.take_delivery_id(transfer.delivery_id)
+        if serial.difference(self._granted, self.delivery_count) <= 0:
+            raise RemoteProtocolError(Condition.TRANSFER_LIMIT_EXCEEDED, "a transfer without credit", Scope.LINK)
+        mode = self.rcv_settle_mode
+        if transfer.rcv_settle_mode is not None and not transfer.settled:
+            if transfer.rcv_settle_mode == RCV_SECOND and mode == RCV_FIRST:
+                raise FieldError("rcv-settle-mode second on a link of mode first", Scope.LINK)
+            mode = transfer.rcv_settle_mode
+        attach = self.local_attach
+        if attach is not None and attach.incomplete_unsettled and not transfer.resume:
+            raise not_allowed("a new delivery while our unsettled map is incomplete")
+        if not transfer.resume and transfer.delivery_tag in self.unsettled:
+            raise not_allowed("the tag of an unsettled delivery used again")
+        tag, number = transfer.delivery_tag, transfer.delivery_id
+        delivery = Delivery(self, number, tag, transfer.message_format or 0, b"", False, mode)
+        ignored = False
+        if transfer.resume:
+            known = attach.unsettled if attach is not None and attach.unsettled is not None else {}
+            ignored = tag not in known
+            delivery.resumed, delivery.state = True, known.get(tag)
+        if not ignored:
+            self.session.incoming[number] = delivery
+            self.unsettled[tag] = delivery
+        return _Partial(delivery, ignored)
+
+    def _check_continuation(self, delivery: Delivery, transfer: Transfer) -> None:
+        same = (
+            transfer.delivery_id in (None, delivery.id)
+            and transfer.delivery_tag in (None, delivery.tag)
+            and transfer.message_format in (None, delivery.format)
+        )
+        if not same:
+            raise FieldError("a continuation transfer with another id, tag or format", Scope.LINK)
+
+    # --- many at once
+
+    def on_run(self, run: Run, begin: int, end: int) -> list[Delivery] | None:
+        """Transfers `begin` to `end` of a run as deliveries, or None if the plain way has to look at them one by one."""
+        ids, tags, payloads = run.ids[begin:end], run.tags[begin:end], run.payloads[begin:end]
+        count, first, last = len(ids), ids[0], ids[-1]
+        settled = run.transfer.settled is True
+        attach, mode = self.local_attach, self.snd_settle_mode
+        limit = self.max_message_size
+        if (
+            self.state is not LinkState.ATTACHED
+            or self._partial is not None
+            or count > serial.difference(self._granted, self.delivery_count)
+            or last - first != count - 1
+            or ids != list(range(first, last + 1))
+            or not self.session.is_next_delivery_id(first)
+            or len(tags[0]) > MAX_TAG
+            or (attach is not None and attach.incomplete_unsettled)
+            or mode == (SND_UNSETTLED if settled else SND_SETTLED)
+            or (limit and max(map(len, payloads)) > limit)
+        ):
+            return None
+        unsettled = self.unsettled
+        if len(set(tags)) != count or not unsettled.keys().isdisjoint(tags):
+            return None
+        form, rcv, batchable = run.transfer.message_format or 0, self.rcv_settle_mode, run.transfer.batchable
+        deliveries = [
+            Delivery(self, number, tag, form, payload, settled, rcv)
+            for number, tag, payload in zip(ids, tags, payloads, strict=True)
+        ]
+        if batchable:
+            for delivery in deliveries:
+                delivery.batchable = True
+        if not settled:
+            unsettled.update(zip(tags, deliveries, strict=True))
+            self.session.incoming.update(zip(ids, deliveries, strict=True))
+        self.session.take_delivery_id(last)
+        self.delivery_count = serial.add(self.delivery_count, count)
+        self.link_credit = max(0, self.link_credit - count)
+        self.available = max(0, self.available - count)
+        return deliveries

@@ -1,0 +1,76 @@
+"""Resuming a link (2.6.13, 3.4.6): what becomes of each delivery that either end still holds unsettled.
+
+A pure function of the two unsettled maps, to be asked by the sending end after both attaches. The numbers in the comments are the
+delivery tags of the example in 3.4.6. What the text leaves to the application (whether a lost position means a new delivery) is
+RESTART or ABORT_THEN_RESTART; it may instead report the loss.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from enum import Enum
+from typing import NamedTuple
+
+from .performatives import TERMINAL, DeliveryState, Received
+
+Unsettled = Mapping[bytes, DeliveryState | None]
+
+
+class Action(Enum):
+    """What the sending end does about a delivery."""
+
+    RESTART = "send again as a new delivery, resume not set"
+    RESUME = "resume from a position"
+    STATE = "resume without data, to tell the terminal state; settle if both agree"
+    ABORT_THEN_RESTART = "resume, aborted at once; then send again as a new delivery"
+    ABORT = "resume, aborted at once: the state is terminal"
+    SETTLE = "settle locally: the receiver has forgotten it"
+    IGNORE = "not ours: the receiver takes it for settled"
+    UNKNOWN = "absent from a map that is incomplete: leave it for the next attach"
+
+
+class Resolution(NamedTuple):
+    """`position` is (section-number, section-offset), for RESUME only."""
+
+    action: Action
+    position: tuple[int, int] | None = None
+
+
+_START = (0, 0)
+
+
+def resolve(sender: Unsettled, receiver: Unsettled, *, receiver_incomplete: bool = False) -> dict[bytes, Resolution]:
+    """For every tag of either map, what the sending end is to do. `receiver_incomplete`: its map says nothing by absence."""
+    found = {}
+    for tag, mine in sender.items():
+        if tag not in receiver:
+            found[tag] = Resolution(Action.UNKNOWN) if receiver_incomplete else _only_sender(mine)
+        else:
+            found[tag] = _both(mine, receiver[tag])
+    for tag in receiver:
+        if tag not in sender:
+            found[tag] = Resolution(Action.IGNORE)
+    return found
+
+
+def _only_sender(mine: DeliveryState | None) -> Resolution:
+    if isinstance(mine, TERMINAL):  # 10
+        return Resolution(Action.SETTLE)
+    return Resolution(Action.RESTART)  # 1, 5
+
+
+def _both(mine: DeliveryState | None, theirs: DeliveryState | None) -> Resolution:
+    if isinstance(mine, TERMINAL):
+        if isinstance(theirs, TERMINAL):  # 12, 13: ours is definitive
+            return Resolution(Action.STATE)
+        return Resolution(Action.ABORT)  # 11, 14
+    if isinstance(theirs, TERMINAL):  # 3, 8
+        return Resolution(Action.STATE)
+    first_mine, next_theirs = _position(mine), _position(theirs)
+    if next_theirs < first_mine:  # 7, 9
+        return Resolution(Action.ABORT_THEN_RESTART)
+    return Resolution(Action.RESUME, next_theirs)  # 2, 4, 6
+
+
+def _position(state: DeliveryState | None) -> tuple[int, int]:
+    return (state.section_number, state.section_offset) if isinstance(state, Received) else _START

@@ -1,0 +1,232 @@
+"""The sending end of a link (2.6.7, 2.6.12 to 2.6.14): credit used, drained, and messages cut into transfers.
+
+A message that does not fit the peer's max-frame-size goes out in several transfers. What the peer's session window does not
+take now waits in the session and leaves with its next flow; at most one delivery of a session waits like that, and nothing else
+is accepted meanwhile (`can_send` says so): an unbounded queue inside a protocol engine would only hide the peer's slowness from
+its caller.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Sequence
+
+from . import serial, states
+from .deliveries import Delivery
+from .errors import LocalProtocolError
+from .frames import HEADER_SIZE
+from .links import Link
+from .performatives import (
+    RCV_FIRST,
+    RCV_SECOND,
+    SENDER,
+    SND_SETTLED,
+    SND_UNSETTLED,
+    DeliveryState,
+    Flow,
+    Transfer,
+)
+from .states import LinkState
+
+# A frame's header, the descriptor of a transfer, the head of a list8.
+_HEAD = struct.Struct(">IBBH3s3B")
+_OCTET = [bytes((number,)) for number in range(256)]
+
+
+class Sender(Link):
+    """A link on which we send messages."""
+
+    role = SENDER
+    _partial: Delivery | None = None
+
+    @property
+    def can_send(self) -> bool:
+        """Whether `send` would be accepted now."""
+        return self.link_credit > 0 and self._partial is None and self.state is LinkState.ATTACHED and not self.session.blocked
+
+    def send(
+        self,
+        tag: bytes,
+        payload: bytes,
+        *,
+        settled: bool | None = None,
+        format: int = 0,
+        state: DeliveryState | None = None,
+        rcv_settle_mode: int | None = None,
+        resume: bool = False,
+        batchable: bool = False,
+        more: bool = False,
+    ) -> Delivery:
+        """Sends a message, in as many transfers as it takes; `more` keeps the delivery open for `send_more` or `abort`.
+
+        `tag`: 1 to 32 octets, unlike that of any unsettled delivery. `settled` is by default what the link's mode says. Raises
+        LocalProtocolError without credit, beyond max-message-size, or against the modes that were agreed.
+        """
+        self._check_sendable()
+        settled = self._settled(settled)
+        if rcv_settle_mode == RCV_SECOND and self.rcv_settle_mode == RCV_FIRST:
+            raise LocalProtocolError("rcv-settle-mode second on a link of mode first")
+        self._check_tag(tag, resume)
+        self._check_size(len(payload))
+        mode = self.rcv_settle_mode if rcv_settle_mode is None else rcv_settle_mode
+        delivery = Delivery(self, self.session.next_delivery_id, tag, format, b"", settled, mode)
+        delivery.state, delivery.resumed, delivery.remote_settled = state, resume, False
+        transfer = Transfer(
+            handle=self._handle(),
+            delivery_id=delivery.id,
+            delivery_tag=tag,
+            message_format=format,
+            settled=settled,
+            more=more,
+            rcv_settle_mode=rcv_settle_mode,
+            state=state,
+            resume=resume,
+            batchable=batchable,
+        )
+        self.session.outbox.check_room(transfer)
+        self._size = 0
+        self.session.next_delivery_id = serial.add(delivery.id, 1)
+        if not settled:
+            self.unsettled[tag] = delivery
+            self.session.outgoing[delivery.id] = delivery
+        self._partial = delivery
+        self._transfer(transfer, payload)
+        return delivery
+
+    def send_more(self, delivery: Delivery, payload: bytes, *, more: bool = False) -> None:
+        """Continues a delivery that was sent with `more`."""
+        self._check_open(delivery)
+        self._check_size(self._size + len(payload))
+        self._transfer(Transfer(handle=self._handle(), more=more), payload)
+
+    def abort(self, delivery: Delivery) -> None:
+        """Gives up a delivery that was sent with `more`; the receiver forgets it, and so do we (2.6.14)."""
+        self._check_open(delivery)
+        delivery.settled = True
+        self.session.settle_outgoing(delivery)
+        self._transfer(Transfer(handle=self._handle(), aborted=True), b"")
+
+    def send_many(self, tags: Sequence[bytes], payloads: Sequence[bytes], *, settled: bool | None = None) -> list[Delivery]:
+        """Sends as many of the messages as credit, window and frame size allow now, from the first on; returns their deliveries.
+
+        The same octets as `send` one by one, at a fraction of the cost. Tags must be new; the rest is as for `send`.
+        """
+        if not self.can_send:
+            return []
+        self._check_complete()
+        settled = self._settled(settled)
+        count = min(len(tags), len(payloads), self.link_credit, self.session.remote_incoming_window)
+        limit, room = self.max_message_size, self.session.max_frame_size - HEADER_SIZE - 64
+        handle = _uint(self._handle())
+        tail = b"\x43\x41" if settled else b"\x43\x42"  # message-format 0, settled
+        channel, number = self.session.local_channel, self.session.next_delivery_id
+        mode, sent, out = self.rcv_settle_mode, [], []
+        for tag, payload in zip(tags[:count], payloads, strict=False):
+            size = len(payload)
+            if size > room or (limit and size > limit) or not 0 < len(tag) <= 32 or tag in self.unsettled:
+                break
+            word = b"\x70" + number.to_bytes(4, "big") if number > 255 else _uint(number)
+            fields = b"".join((handle, word, b"\xa0", _OCTET[len(tag)], tag, tail))
+            length = len(fields)
+            out.append(_HEAD.pack(14 + length + size, 2, 0, channel, b"\x00\x53\x14", 0xC0, length + 1, 5) + fields + payload)
+            delivery = Delivery(self, number, tag, 0, b"", settled, mode)
+            delivery.remote_settled = False
+            if not settled:
+                self.unsettled[tag] = delivery
+                self.session.outgoing[number] = delivery
+            sent.append(delivery)
+            number = serial.add(number, 1)
+        self.session.next_delivery_id = number
+        self.session.outbox.put_ready(out)
+        self.delivery_count = serial.add(self.delivery_count, len(sent))
+        self.link_credit -= len(sent)
+        self.available = max(0, self.available - len(sent))
+        return sent
+
+    def drained(self) -> None:
+        """Nothing more to send: uses up the credit that is left and tells the receiver (2.6.7). No-op unless it asked to drain."""
+        if not self.drain or self._partial is not None:
+            return
+        self.delivery_count = serial.add(self.delivery_count, self.link_credit)
+        self.link_credit = 0
+        self.send_flow()
+
+    # --- the peer's
+
+    def on_flow(self, flow: Flow) -> None:
+        """The receiver's state: credit counts from its delivery-count, or from our initial one if it does not know ours yet."""
+        if flow.link_credit is not None:
+            count = flow.delivery_count
+            if count is None:
+                assert self.local_attach is None or self.local_attach.initial_delivery_count is not None
+                count = (self.local_attach.initial_delivery_count or 0) if self.local_attach else self.delivery_count
+            limit = serial.add(count, flow.link_credit)
+            self.link_credit = max(0, serial.difference(limit, self.delivery_count))
+        self.drain = flow.drain
+
+    def completed(self) -> None:
+        """The last transfer of the open delivery has left."""
+        self._partial = None
+        self.delivery_count = serial.add(self.delivery_count, 1)
+        self.link_credit = max(0, self.link_credit - 1)
+        self.available = max(0, self.available - 1)
+
+    # --- checks
+
+    _size = 0
+
+    def _handle(self) -> int:
+        assert self.handle is not None
+        return self.handle
+
+    def _transfer(self, transfer: Transfer, payload: bytes) -> None:
+        self._size += len(payload)
+        self.session.outbox.put(self, transfer, payload)
+
+    def _check_sendable(self) -> None:
+        states.advance(states.LINK, self.state, "s:frame")
+        if self._partial is not None:
+            raise LocalProtocolError("another delivery of this link is not complete")
+        if self.session.blocked:
+            raise LocalProtocolError("the session's window is closed")
+        if self.link_credit <= 0:
+            raise LocalProtocolError("no link credit")
+
+    def _check_open(self, delivery: Delivery) -> None:
+        states.advance(states.LINK, self.state, "s:frame")
+        if self._partial is not delivery or self.session.blocked:
+            raise LocalProtocolError("that delivery is complete, or its last transfer still waits for the window")
+
+    def _check_tag(self, tag: bytes, resume: bool) -> None:
+        if not 0 < len(tag) <= 32:
+            raise LocalProtocolError(f"a delivery tag of {len(tag)} octets")
+        if tag in self.unsettled:
+            raise LocalProtocolError("the tag of an unsettled delivery used again")
+        local = self.local_attach.unsettled if self.local_attach else None
+        if resume and tag not in (local or {}):
+            raise LocalProtocolError("a resume of a delivery that our unsettled map does not have")
+        if not resume:
+            self._check_complete()
+
+    def _check_complete(self) -> None:
+        for attach in (self.local_attach, self.remote_attach):
+            if attach is not None and attach.incomplete_unsettled:
+                raise LocalProtocolError("a new delivery while an unsettled map is incomplete")
+
+    def _settled(self, settled: bool | None) -> bool:
+        mode = self.snd_settle_mode
+        if settled is None:
+            return mode == SND_SETTLED
+        if (mode == SND_UNSETTLED and settled) or (mode == SND_SETTLED and not settled):
+            raise LocalProtocolError("settled against the sender-settle-mode of the link")
+        return settled
+
+    def _check_size(self, size: int) -> None:
+        if self.max_message_size and size > self.max_message_size:
+            raise LocalProtocolError(f"a message of {size} octets where the peer takes {self.max_message_size}")
+
+
+def _uint(number: int) -> bytes:
+    if number == 0:
+        return b"\x43"
+    return bytes((0x52, number)) if number < 256 else b"\x70" + number.to_bytes(4, "big")

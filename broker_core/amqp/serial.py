@@ -1,0 +1,36 @@
+"""RFC 1982 serial numbers of 32 bits: delivery ids, transfer ids, delivery counts (2.8.10).
+
+Two numbers exactly 2**31 apart cannot be compared (RFC 1982, 3.2); `difference` then says -2**31, so that neither counts as
+newer.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+MASK = 0xFFFFFFFF
+_HALF = 0x80000000
+
+
+def add(number: int, count: int) -> int:
+    """The number `count` steps on; a negative count goes back."""
+    return (number + count) & MASK
+
+
+def difference(left: int, right: int) -> int:
+    """How many steps `left` is after `right`: -2**31 … 2**31-1."""
+    return ((left - right + _HALF) & MASK) - _HALF
+
+
+def ranges(ids: Iterable[int]) -> Iterable[tuple[int, int]]:
+    """Neighbouring ids as (first, last), in the order given; ids wrap."""
+    first = last = None
+    for number in ids:
+        if last is not None and number == add(last, 1):
+            last = number
+            continue
+        if first is not None and last is not None:
+            yield first, last
+        first = last = number
+    if first is not None and last is not None:
+        yield first, last

@@ -1,0 +1,422 @@
+"""Session endpoints (2.5): the two windows, delivery ids, dispositions, and the handles of the links.
+
+Transfers are counted by the session before a link sees them, those of detached links included, or the windows of both ends
+would drift apart. Our incoming window is renewed, with a flow, when half of it is used: it bounds frames, and what bounds
+messages is credit. A disposition may name 2**31 deliveries in 20 octets, so a range is walked over what is unsettled here
+whenever that is less.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from . import events, serial, states
+from .composites import Composite
+from .deliveries import Delivery, in_range
+from .errors import Condition, FieldError, LocalProtocolError, RemoteProtocolError, Scope
+from .fastpath import Run
+from .links import Link, not_allowed
+from .outbox import Outbox
+from .performatives import (
+    RCV_SECOND,
+    RECEIVER,
+    SENDER,
+    TERMINAL,
+    Attach,
+    Begin,
+    DeliveryState,
+    Detach,
+    Disposition,
+    End,
+    Error,
+    Flow,
+    Transfer,
+)
+from .receivers import Receiver
+from .senders import Sender
+from .states import LinkState, SessionState
+from .types import Value
+
+if TYPE_CHECKING:
+    from .connection import Connection
+
+MAX_UINT = 0xFFFFFFFF
+
+
+class Session:
+    """One session. Made by `Connection.begin`, or carried by the event of the peer's begin.
+
+    `incoming` and `outgoing` hold what is unsettled, by delivery id; `links` are by our handle, `remote_links` by the peer's.
+    """
+
+    def __init__(self, connection: Connection, first_outgoing_id: int = 0) -> None:
+        self.connection = connection
+        self.settings = connection.settings
+        self.state = SessionState.UNMAPPED
+        self.local_channel = 0
+        self.remote_channel: int | None = None
+        self.remote_begin: Begin | None = None
+        self.links: dict[int, Link] = {}
+        self.remote_links: dict[int, Link] = {}
+        self.incoming: dict[int, Delivery] = {}
+        self.outgoing: dict[int, Delivery] = {}
+        self.next_delivery_id = first_outgoing_id
+        self.initial_outgoing_id = self.next_outgoing_id = first_outgoing_id
+        self.next_incoming_id: int | None = None
+        self.incoming_window = self.settings.incoming_window
+        self.remote_incoming_window = 0
+        self.remote_outgoing_window = 0
+        self._last_delivery_id: int | None = None
+        self.outbox = Outbox(self)
+
+    def __repr__(self) -> str:
+        return f"Session({self.local_channel}, {self.state.value})"
+
+    @property
+    def blocked(self) -> bool:
+        """Whether transfers wait for the peer's window."""
+        return bool(self.outbox)
+
+    @property
+    def max_frame_size(self) -> int:
+        """Octets of a frame that the peer takes."""
+        return self.connection.remote_max_frame_size
+
+    # --- ours
+
+    def begin(
+        self,
+        *,
+        offered_capabilities: tuple[str, ...] = (),
+        desired_capabilities: tuple[str, ...] = (),
+        properties: Mapping[str, Value] | None = None,
+    ) -> None:
+        """Sends our begin, as the first or as the answer. Raises LocalProtocolError if no channel is left."""
+        state = states.advance(states.SESSION, self.state, "s:begin")
+        begin = Begin(
+            remote_channel=self.remote_channel,
+            next_outgoing_id=self.next_outgoing_id,
+            incoming_window=self.incoming_window,
+            outgoing_window=self.settings.outgoing_window,
+            handle_max=self.settings.handle_max,
+            offered_capabilities=offered_capabilities,
+            desired_capabilities=desired_capabilities,
+            properties=properties,
+        )
+        self.local_channel = self.connection.take_channel(self)
+        try:
+            self.connection.send(self.local_channel, begin)
+        except LocalProtocolError:
+            self.connection.release_channel(self)
+            raise
+        self.state = state
+
+    def end(self, error: Error | None = None) -> None:
+        """Sends our end; with an error, what still comes from the peer is discarded (2.5.4)."""
+        state = states.advance(states.SESSION, self.state, "s:end" if error is None else "s:error")
+        self.connection.send(self.local_channel, End(error=error))
+        self._leave(state)
+
+    def sender(self, name: str) -> Sender:
+        """A new sending link of that name, to be attached."""
+        return Sender(self, name)
+
+    def receiver(self, name: str) -> Receiver:
+        """A new receiving link of that name, to be attached."""
+        return Receiver(self, name)
+
+    def dispose(
+        self, deliveries: Sequence[Delivery], state: DeliveryState | None = None, *, settled: bool = True, batchable: bool = False
+    ) -> None:
+        """Tells the peer the state of deliveries, all of one direction; neighbours share a frame.
+
+        Settled ones are forgotten here. Raises LocalProtocolError for a delivery that is settled already, or that is the
+        sender's to settle first (receiver-settle-mode second).
+        """
+        for delivery in deliveries:
+            if delivery.settled or (delivery.link.role != deliveries[0].link.role):
+                raise LocalProtocolError(f"{delivery!r} is settled already, or of the other direction")
+            if settled and delivery.link.role == RECEIVER and delivery.rcv_settle_mode == RCV_SECOND:
+                raise LocalProtocolError(f"{delivery!r} is the sender's to settle first")
+        states.advance(states.SESSION, self.state, "s:frame")
+        for first, last in serial.ranges([delivery.id for delivery in deliveries]):
+            self.send(
+                Disposition(
+                    role=deliveries[0].link.role,
+                    first=first,
+                    last=None if last == first else last,
+                    settled=settled,
+                    state=state,
+                    batchable=batchable,
+                )
+            )
+        for delivery in deliveries:
+            delivery.state = state if state is not None else delivery.state
+            if settled:
+                delivery.settled = True
+                self._settle(delivery)
+
+    def send_flow(self, *, echo: bool = False, **link: Any) -> None:
+        """Sends the session's flow state; `link` are the fields of a link's (see `Link.send_flow`)."""
+        self.send(
+            Flow(
+                next_incoming_id=self.next_incoming_id,
+                incoming_window=self.incoming_window,
+                next_outgoing_id=self.next_outgoing_id,
+                outgoing_window=self.settings.outgoing_window,
+                echo=echo,
+                **link,
+            )
+        )
+
+    # --- for the links
+
+    def send(self, performative: Composite, payload: bytes = b"") -> None:
+        """A frame on our channel, if the session's state allows it."""
+        states.advance(states.SESSION, self.state, "s:frame")
+        self.connection.send(self.local_channel, performative, payload)
+
+    def free_handle(self) -> int:
+        """The lowest handle of ours that is free and that the peer takes."""
+        limit = self.remote_begin.handle_max if self.remote_begin else MAX_UINT
+        handle = next(number for number in range(len(self.links) + 1) if number not in self.links)
+        if handle > limit:
+            raise LocalProtocolError(f"the peer takes {limit + 1} links a session")
+        return handle
+
+    def release(self, link: Link) -> None:
+        """The link is detached on both sides."""
+        if link.handle is not None and self.links.get(link.handle) is link:
+            del self.links[link.handle]
+
+    def forget(self, link: Link) -> None:
+        """The link is closed or in error: its deliveries are dead to the session. They stay in `link.unsettled`."""
+        for delivery in link.unsettled.values():
+            mine = self.outgoing if link.role == SENDER else self.incoming
+            if mine.get(delivery.id) is delivery:
+                del mine[delivery.id]
+        self.outbox.drop(link)
+
+    def take_delivery_id(self, number: int) -> None:
+        """Notes the id of a delivery that begins; ids of a session only go up."""
+        if not self.is_next_delivery_id(number):
+            raise FieldError(f"delivery-id {number} after {self._last_delivery_id}", Scope.SESSION)
+        self._last_delivery_id = number
+
+    def is_next_delivery_id(self, number: int) -> bool:
+        return self._last_delivery_id is None or serial.difference(number, self._last_delivery_id) > 0
+
+    def settle_incoming(self, delivery: Delivery) -> None:
+        """The sender has settled it."""
+        self._settle(delivery)
+
+    def settle_outgoing(self, delivery: Delivery) -> None:
+        """We have settled it."""
+        self._settle(delivery)
+
+    def _settle(self, delivery: Delivery) -> None:
+        link = delivery.link
+        mine = self.outgoing if link.role == SENDER else self.incoming
+        if mine.get(delivery.id) is delivery:
+            del mine[delivery.id]
+        if link.unsettled.get(delivery.tag) is delivery:
+            del link.unsettled[delivery.tag]
+
+    def _leave(self, state: SessionState) -> None:
+        self.state = state
+        self.outbox.clear()
+        if state is SessionState.UNMAPPED:
+            self.connection.release_channel(self)
+
+    # --- the peer's
+
+    def on_begin(self, begin: Begin, channel: int) -> events.Event:
+        self.state = states.advance(states.SESSION, self.state, "r:begin")
+        self.remote_channel, self.remote_begin = channel, begin
+        self.next_incoming_id = begin.next_outgoing_id
+        self.remote_incoming_window, self.remote_outgoing_window = begin.incoming_window, begin.outgoing_window
+        return events.Begun(self, begin)
+
+    def on_end(self, end: End) -> events.Event | None:
+        discarding = self.state is SessionState.DISCARDING
+        self._leave(states.advance(states.SESSION, self.state, "r:end"))
+        return None if discarding else events.Ended(self, end.error)
+
+    def fail(self, error: RemoteProtocolError) -> None:
+        """Answers the peer's error with an end (2.5.4), after a begin if there was none."""
+        if self.state is SessionState.BEGIN_RCVD:
+            self.begin()
+        following = states.advance(states.SESSION, self.state, "s:error")
+        if self.state is not SessionState.END_SENT:
+            self.connection.send(self.local_channel, End(error=Error(condition=error.condition, description=error.description)))
+        self._leave(following)
+
+    def on_frame(self, performative: Composite, payload: bytes) -> list[events.Event]:
+        """What a frame on this session's channel means; begin and end come through the connection."""
+        states.advance(states.SESSION, self.state, "r:frame")
+        if self.state is SessionState.DISCARDING:
+            return []
+        if isinstance(performative, Transfer):
+            return self._on_transfer(performative, payload)
+        if isinstance(performative, Disposition):
+            return self._on_disposition(performative)
+        if isinstance(performative, Flow):
+            return self._on_flow(performative)
+        if isinstance(performative, Attach):
+            return self._on_attach(performative)
+        if isinstance(performative, Detach):
+            return self._on_detach(performative)
+        raise not_allowed(f"{performative.SYMBOL} inside a session", Scope.CONNECTION)
+
+    def _link(self, handle: int) -> Link:
+        link = self.remote_links.get(handle)
+        if link is None:
+            raise RemoteProtocolError(Condition.UNATTACHED_HANDLE, f"handle {handle} is not attached", Scope.SESSION)
+        return link
+
+    def _usable(self, link: Link) -> bool:
+        """False if what comes for the link is to be dropped: we have detached it already."""
+        if link.state is LinkState.ERRORED and not self.settings.errant_link_ends_session:
+            return False
+        states.advance(states.LINK, link.state, "r:frame")
+        return link.state is not LinkState.DETACH_SENT
+
+    def _count_received(self, count: int) -> None:
+        if self.incoming_window < count:
+            raise RemoteProtocolError(Condition.WINDOW_VIOLATION, "a transfer beyond the incoming window", Scope.SESSION)
+        assert self.next_incoming_id is not None
+        self.incoming_window -= count
+        self.next_incoming_id = serial.add(self.next_incoming_id, count)
+        self.remote_outgoing_window = max(0, self.remote_outgoing_window - count)
+
+    def _renew_window(self) -> None:
+        if self.incoming_window <= self.settings.incoming_window // 2 and self.may_send:
+            self.incoming_window = self.settings.incoming_window
+            self.send_flow()
+
+    @property
+    def may_send(self) -> bool:
+        """Whether frames of this session may leave now: false before our begin and after our end."""
+        return "s:frame" in states.SESSION[self.state] and self.connection.may_send
+
+    def _on_transfer(self, transfer: Transfer, payload: bytes) -> list[events.Event]:
+        link = self._link(transfer.handle)
+        self._count_received(1)
+        if not self._usable(link):
+            found: list[events.Event] = []
+        elif isinstance(link, Receiver):
+            found = self._guarded(link, transfer, payload)
+        else:
+            raise not_allowed("a transfer on a link whose receiver is the peer", Scope.SESSION)
+        self._renew_window()
+        return found
+
+    def _guarded(self, link: Receiver, transfer: Transfer, payload: bytes) -> list[events.Event]:
+        try:
+            return link.on_transfer(transfer, payload)
+        except RemoteProtocolError as error:
+            if error.scope is not Scope.LINK:
+                raise
+            link.fail(error)
+            return [events.Violated(error, self, link)]
+
+    def on_run(self, run: Run) -> list[events.Event]:
+        """A run of transfers: in blocks between two renewals of the window where nothing is special, else one by one."""
+        found: list[events.Event] = []
+        begin, count = 0, len(run.ids)
+        while begin < count:
+            states.advance(states.SESSION, self.state, "r:frame")
+            if self.state is SessionState.DISCARDING:
+                return found
+            link = self.remote_links.get(run.transfer.handle)
+            block = min(count - begin, self.incoming_window - self.settings.incoming_window // 2)
+            if block > 0 and isinstance(link, Receiver):
+                deliveries = link.on_run(run, begin, begin + block)
+                if deliveries is not None:
+                    self._count_received(block)
+                    found.append(events.Delivered(link, deliveries))
+                    self._renew_window()
+                    begin += block
+                    continue
+            # Something is special: the plain way says what, for the rest of the run.
+            rest = Run(run.channel, run.transfer, run.ids[begin:], run.tags[begin:], run.payloads[begin:])
+            for frame in rest.frames():
+                assert isinstance(frame.performative, Transfer)
+                found += self.connection.guarded(self, frame.performative, frame.payload)
+            return found
+        return found
+
+    def _on_disposition(self, disposition: Disposition) -> list[events.Event]:
+        issuer_receives = disposition.role == RECEIVER
+        unsettled = self.outgoing if issuer_receives else self.incoming
+        first = disposition.first
+        span = serial.difference(first if disposition.last is None else disposition.last, first)
+        if span < 0:
+            raise FieldError(f"a disposition from {first} to {disposition.last}", Scope.SESSION)
+        deliveries = list(in_range(unsettled, first, span))
+        for delivery in deliveries:
+            if disposition.state is not None and (issuer_receives or not isinstance(delivery.remote_state, TERMINAL)):
+                delivery.remote_state = disposition.state
+            if disposition.settled:
+                delivery.remote_settled = True
+                self._settle(delivery)
+        return [events.Disposed(self, deliveries, disposition.state, disposition.settled)]
+
+    def _on_flow(self, flow: Flow) -> list[events.Event]:
+        link = None if flow.handle is None else self._link(flow.handle)
+        link_fields = (flow.delivery_count, flow.link_credit, flow.available)
+        if link is None and (link_fields != (None, None, None) or flow.drain):
+            raise FieldError("a flow with a link's fields and no handle", Scope.SESSION)
+        self.next_incoming_id = flow.next_outgoing_id
+        self.remote_outgoing_window = flow.outgoing_window
+        base = self.initial_outgoing_id if flow.next_incoming_id is None else flow.next_incoming_id
+        edge = serial.add(base, flow.incoming_window)
+        self.remote_incoming_window = max(0, serial.difference(edge, self.next_outgoing_id))
+        if link is not None and not self._usable(link):
+            link = None
+        if link is not None:
+            link.on_flow(flow)
+        self.outbox.pump()
+        if flow.echo and self.may_send:
+            if link is not None and "s:frame" in states.LINK[link.state]:
+                link.send_flow()
+            else:
+                self.send_flow()
+        return [events.Flowed(self, link, flow)]
+
+    def _on_attach(self, attach: Attach) -> list[events.Event]:
+        if attach.handle > self.settings.handle_max:
+            raise RemoteProtocolError(Condition.FRAMING_ERROR, f"handle {attach.handle} beyond handle-max")
+        if attach.handle in self.remote_links:
+            raise RemoteProtocolError(Condition.HANDLE_IN_USE, f"handle {attach.handle} is attached already")
+        if attach.role == SENDER and attach.initial_delivery_count is None:
+            raise FieldError("a sender's attach without its initial-delivery-count", Scope.SESSION)
+        ours = RECEIVER if attach.role == SENDER else SENDER
+        found: list[events.Event] = []
+        link = next((x for x in self.links.values() if self._awaits(x, ours, attach.name)), None)
+        if link is None:
+            errored = next((x for x in self.links.values() if self._is_errored(x, ours, attach.name)), None)
+            if errored is not None and attach.unsettled is None:
+                raise RemoteProtocolError(Condition.ERRANT_LINK, "an attach for a link in error", Scope.SESSION)
+            found = self.connection.steal(attach.name, ours)
+            link = self.receiver(attach.name) if ours == RECEIVER else self.sender(attach.name)
+        self.remote_links[attach.handle] = link
+        link.on_attach(attach)
+        return [*found, events.Attached(link, attach)]
+
+    @staticmethod
+    def _awaits(link: Link, role: bool, name: str) -> bool:
+        waiting = (LinkState.ATTACH_SENT, LinkState.DETACH_PIPE)
+        return link.role == role and link.name == name and link.state in waiting
+
+    @staticmethod
+    def _is_errored(link: Link, role: bool, name: str) -> bool:
+        return link.role == role and link.name == name and link.state is LinkState.ERRORED
+
+    def _on_detach(self, detach: Detach) -> list[events.Event]:
+        link = self._link(detach.handle)
+        event = link.on_detach(detach)
+        del self.remote_links[detach.handle]
+        self.outbox.drop(link)
+        return [event]

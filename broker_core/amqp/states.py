@@ -1,0 +1,157 @@
+"""All states and transitions (2.4.6, 2.5.5, 2.6), and nothing else decides what may be sent or received when.
+
+Each machine is one table: (state, action) → next state. An action begins with `s:` (we send) or `r:` (we receive). A missing
+entry is the error path: a LocalProtocolError for what we would send, a RemoteProtocolError for what the peer sent, with the
+condition of `_CONDITIONS` or amqp:illegal-state. The tables follow the specification's diagrams, and add what a sans-I/O
+endpoint meets because a peer may pipeline: its close, end or detach may be read before our own open, begin or attach has been
+sent (`*_UNANSWERED`). Closing, ending and detaching with an error (`s:error`) have states of their own, since what then arrives
+is treated differently.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from enum import Enum
+from typing import TypeVar
+
+from .errors import Condition, LocalProtocolError, RemoteProtocolError, Scope
+
+
+class ConnectionState(Enum):
+    """2.4.6."""
+
+    START = "start"
+    HDR_RCVD = "header received"
+    HDR_SENT = "header sent"
+    HDR_EXCH = "headers exchanged"
+    OPEN_PIPE = "open pipelined"
+    OC_PIPE = "open and close pipelined"
+    OPEN_RCVD = "open received"
+    OPEN_SENT = "open sent"
+    CLOSE_PIPE = "close pipelined"
+    OPENED = "opened"
+    CLOSE_RCVD_UNANSWERED = "open and close received"
+    CLOSE_RCVD = "close received"
+    CLOSE_SENT = "close sent"
+    DISCARDING = "discarding"
+    END = "end"
+
+
+class SessionState(Enum):
+    """2.5.5."""
+
+    UNMAPPED = "unmapped"
+    BEGIN_SENT = "begin sent"
+    BEGIN_RCVD = "begin received"
+    MAPPED = "mapped"
+    END_RCVD_UNANSWERED = "begin and end received"
+    END_SENT = "end sent"
+    END_RCVD = "end received"
+    DISCARDING = "discarding"
+
+
+class LinkState(Enum):
+    """2.6.3 to 2.6.6. ERRORED: detached by us with an error, the peer's detach is awaited."""
+
+    DETACHED = "detached"
+    ATTACH_SENT = "attach sent"
+    ATTACH_RCVD = "attach received"
+    ATTACHED = "attached"
+    DETACH_PIPE = "attach and detach sent"
+    DETACH_RCVD_UNANSWERED = "attach and detach received"
+    DETACH_SENT = "detach sent"
+    DETACH_RCVD = "detach received"
+    ERRORED = "detached with an error"
+
+
+_State = TypeVar("_State", ConnectionState, SessionState, LinkState)
+_Table = Mapping[_State, Mapping[str, _State]]
+
+_C, _S, _L = ConnectionState, SessionState, LinkState
+
+CONNECTION: _Table[ConnectionState] = {
+    _C.START: {"s:header": _C.HDR_SENT, "r:header": _C.HDR_RCVD},
+    _C.HDR_RCVD: {"s:header": _C.HDR_EXCH},
+    _C.HDR_SENT: {"r:header": _C.HDR_EXCH, "s:open": _C.OPEN_PIPE},
+    _C.HDR_EXCH: {"s:open": _C.OPEN_SENT, "r:open": _C.OPEN_RCVD},
+    _C.OPEN_PIPE: {"r:header": _C.OPEN_SENT, "s:frame": _C.OPEN_PIPE, "s:close": _C.OC_PIPE, "s:error": _C.DISCARDING},
+    _C.OC_PIPE: {"r:header": _C.CLOSE_PIPE},
+    _C.OPEN_RCVD: {"s:open": _C.OPENED, "r:frame": _C.OPEN_RCVD, "r:close": _C.CLOSE_RCVD_UNANSWERED},
+    _C.OPEN_SENT: {"r:open": _C.OPENED, "s:frame": _C.OPEN_SENT, "s:close": _C.CLOSE_PIPE, "s:error": _C.DISCARDING},
+    _C.CLOSE_PIPE: {"r:open": _C.CLOSE_SENT},
+    _C.OPENED: {
+        "s:frame": _C.OPENED,
+        "r:frame": _C.OPENED,
+        "s:close": _C.CLOSE_SENT,
+        "r:close": _C.CLOSE_RCVD,
+        "s:error": _C.DISCARDING,
+    },
+    _C.CLOSE_RCVD_UNANSWERED: {"s:open": _C.CLOSE_RCVD},
+    _C.CLOSE_RCVD: {"s:frame": _C.CLOSE_RCVD, "s:close": _C.END, "s:error": _C.END},
+    _C.CLOSE_SENT: {"r:frame": _C.CLOSE_SENT, "r:close": _C.END, "s:error": _C.DISCARDING},
+    _C.DISCARDING: {
+        "r:header": _C.DISCARDING,
+        "r:open": _C.DISCARDING,
+        "r:frame": _C.DISCARDING,
+        "r:close": _C.END,
+    },
+    _C.END: {},
+}
+
+SESSION: _Table[SessionState] = {
+    _S.UNMAPPED: {"s:begin": _S.BEGIN_SENT, "r:begin": _S.BEGIN_RCVD},
+    _S.BEGIN_SENT: {"r:begin": _S.MAPPED, "s:frame": _S.BEGIN_SENT},
+    _S.BEGIN_RCVD: {"s:begin": _S.MAPPED, "r:frame": _S.BEGIN_RCVD, "r:end": _S.END_RCVD_UNANSWERED},
+    _S.MAPPED: {
+        "s:frame": _S.MAPPED,
+        "r:frame": _S.MAPPED,
+        "s:end": _S.END_SENT,
+        "r:end": _S.END_RCVD,
+        "s:error": _S.DISCARDING,
+    },
+    _S.END_RCVD_UNANSWERED: {"s:begin": _S.END_RCVD},
+    _S.END_SENT: {"r:frame": _S.END_SENT, "r:end": _S.UNMAPPED, "s:error": _S.DISCARDING},
+    _S.END_RCVD: {"s:frame": _S.END_RCVD, "s:end": _S.UNMAPPED, "s:error": _S.UNMAPPED},
+    _S.DISCARDING: {"r:frame": _S.DISCARDING, "r:end": _S.UNMAPPED},
+}
+
+LINK: _Table[LinkState] = {
+    _L.DETACHED: {"s:attach": _L.ATTACH_SENT, "r:attach": _L.ATTACH_RCVD},
+    _L.ATTACH_SENT: {"r:attach": _L.ATTACHED, "s:frame": _L.ATTACH_SENT, "s:detach": _L.DETACH_PIPE},
+    _L.ATTACH_RCVD: {"s:attach": _L.ATTACHED, "r:frame": _L.ATTACH_RCVD, "r:detach": _L.DETACH_RCVD_UNANSWERED},
+    _L.ATTACHED: {
+        "s:frame": _L.ATTACHED,
+        "r:frame": _L.ATTACHED,
+        "s:detach": _L.DETACH_SENT,
+        "r:detach": _L.DETACH_RCVD,
+        "s:error": _L.ERRORED,
+    },
+    _L.DETACH_PIPE: {"r:attach": _L.DETACH_SENT},
+    _L.DETACH_RCVD_UNANSWERED: {"s:attach": _L.DETACH_RCVD},
+    _L.DETACH_SENT: {"r:frame": _L.DETACH_SENT, "r:detach": _L.DETACHED, "s:error": _L.ERRORED},
+    _L.DETACH_RCVD: {"s:detach": _L.DETACHED, "s:error": _L.DETACHED},
+    _L.ERRORED: {"r:detach": _L.DETACHED},
+}
+
+# What a missing entry is answered with, where it is not amqp:illegal-state for the whole connection.
+_CONDITIONS: dict[tuple[ConnectionState | SessionState | LinkState, str], tuple[str, Scope]] = {
+    (_L.ERRORED, "r:frame"): (Condition.ERRANT_LINK, Scope.SESSION),  # 2.6.5
+    (_L.DETACHED, "r:frame"): (Condition.UNATTACHED_HANDLE, Scope.SESSION),
+    (_L.DETACHED, "r:detach"): (Condition.UNATTACHED_HANDLE, Scope.SESSION),
+    (_L.DETACH_RCVD, "r:frame"): (Condition.UNATTACHED_HANDLE, Scope.SESSION),
+    (_L.DETACH_RCVD, "r:detach"): (Condition.UNATTACHED_HANDLE, Scope.SESSION),
+    (_L.DETACH_RCVD_UNANSWERED, "r:frame"): (Condition.UNATTACHED_HANDLE, Scope.SESSION),
+    (_L.DETACH_RCVD_UNANSWERED, "r:detach"): (Condition.UNATTACHED_HANDLE, Scope.SESSION),
+}
+
+
+def advance(table: _Table[_State], state: _State, action: str) -> _State:
+    """The state after `action`. Raises LocalProtocolError or RemoteProtocolError if the table has no such entry."""
+    following = table[state].get(action)
+    if following is not None:
+        return following
+    kind, what = type(state).__name__.removesuffix("State").lower(), action[2:]
+    if action[0] == "s":
+        raise LocalProtocolError(f"cannot send {what}: the {kind} is in the state '{state.value}'")
+    condition, scope = _CONDITIONS.get((state, action), (Condition.ILLEGAL_STATE, Scope.CONNECTION))
+    raise RemoteProtocolError(condition, f"{what} received while the {kind} is in the state '{state.value}'", scope)
