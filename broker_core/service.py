@@ -294,27 +294,3 @@ def _buffers(payload: Any) -> Sequence[Any]:
     if payload is None:
         return ()
     return payload if isinstance(payload, list) else [payload]
-
-
-def serve(settings: Settings, ready: Callable[[dict[str, Any]], None], stop: threading.Event) -> int:
-    """Run a broker with its planes until `stop` is set; 0 after a clean stop, 1 when the storage failed."""
-    from broker_core.flight_plane import FlightPlane
-
-    failure: list[Exception] = []
-
-    def fail(error: Exception) -> None:
-        log.critical("the broker stops: %s", error)
-        failure.append(error)
-        stop.set()
-
-    service = BrokerService(settings, on_failure=fail)
-    plane = FlightPlane(service, settings.host, settings.flight_port)
-    ready({"ready": True, "amqp": None, "flight": plane.url, "http": None})
-    stop.wait()
-    plane.close()
-    try:
-        service.close()
-    except errors.StorageError:
-        if not failure:
-            raise
-    return 1 if failure else 0

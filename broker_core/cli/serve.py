@@ -55,7 +55,7 @@ def _serve(settings: Settings, stop_with_stdin: bool) -> int:
         threading.Thread(target=_stop_with_stdin, args=(stop,), name="stdin", daemon=True).start()
 
     sys.meta_path.insert(0, _WithoutPandas())
-    from broker_core.service import serve
+    from broker_core.serve import serve
 
     code = serve(settings, _ready, stop)
     # Everything is on the disk. A call that a client keeps open and does not go on with would hold the interpreter here for ever.

@@ -7,11 +7,10 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from broker_core import flight_plane
 from broker_core.client import Client
 from broker_core.engine import commands as c
 from broker_core.engine.rowset import RowSet
-from broker_core.flight_plane import FlightPlane
+from broker_core.flight_plane import FlightPlane, actions
 from broker_core.service import BrokerService
 
 from ..journal.lying_disk import LyingDisk
@@ -76,7 +75,7 @@ def test_what_makes_nothing_available_wakes_nobody() -> None:
 
 
 def test_a_long_poll_over_the_wire_ends_with_the_arrival_and_not_with_its_limit(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(flight_plane, "MAX_WAIT_MS", HOUR_S * 1000)
+    monkeypatch.setattr(actions, "MAX_WAIT_MS", HOUR_S * 1000)
     with running(LyingDisk()) as service:
         plane = FlightPlane(service, "127.0.0.1", 0)
         with Client(plane.url) as client, ThreadPoolExecutor(1) as pool:

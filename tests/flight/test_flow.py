@@ -13,7 +13,7 @@ import pytest
 
 from broker_core import errors, message
 from broker_core.client import Client
-from broker_core.flight_plane import MAX_WAIT_MS
+from broker_core.flight_plane.actions import MAX_WAIT_MS
 
 from .helpers import BODY, Reader, batch_of, browse, descriptor, numbered, raw, rows_of, send, sequences
 

@@ -13,7 +13,7 @@ from pyarrow import flight
 
 from broker_core import Broker, errors
 from broker_core.client import Client
-from broker_core.flight_plane import ACTIONS, MAX_REQUEST_BYTES, PUTS, TICKETS
+from broker_core.flight_plane.requests import ACTIONS, MAX_REQUEST_BYTES, PUTS, TICKETS
 
 from .helpers import BODY, browse, numbered, raw, send
 

@@ -1,0 +1,137 @@
+"""Every action: a request's fields into commands, replies into answers."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Callable
+from typing import Any
+
+from broker_core import __version__, errors
+from broker_core.engine import commands as c
+from broker_core.engine.limits import SECOND
+from broker_core.flight_plane.requests import ACTIONS, INT, TEXT, Fields, parse, strings
+from broker_core.service import BrokerService
+
+MAX_WAIT_MS = 100  # a long-poll: all sources of a Spark query are asked in one thread
+MAX_LEASE_TIMEOUT_S = 10 * 365 * 86400
+
+
+class Actions:
+    """The actions of docs/flight-protocol.md on one broker; `url` is where it is reached."""
+
+    def __init__(self, service: BrokerService) -> None:
+        self.url = ""
+        self._service = service
+        self._actions: dict[str, Callable[[dict[str, Any]], dict[str, Any]]] = {
+            "hello": self._hello,
+            "queue.declare": self._declare,
+            "queue.delete": self._delete,
+            "queue.list": lambda f: {"queues": self._service.submit(c.Stat())},
+            "queue.stat": lambda f: dict(self._service.submit(c.Stat(f["queue"]))[0]),
+            "queue.purge": lambda f: {"purged": self._service.submit(c.Purge(f["queue"]))},
+            "stage.publish": self._publish,
+            "stage.discard": lambda f: {"discarded": self._service.submit(c.Discard(strings("stages", f["stages"])))},
+            "lease.advance": self._advance,
+            "lease.plan": self._plan,
+            "lease.settle": self._settle,
+            "lease.renew": self._renew,
+            "lease.list": lambda f: {"leases": self._service.submit(c.ListLeases())},
+            "lease.release": self._release,
+            "lease.settleRow": self._settle_row,
+            "lease.delete": self._delete_lease,
+        }
+
+    def carry_out(self, name: str, body: bytes) -> bytes:
+        """The answer to one action, both in JSON; raises PenstockError."""
+        handler = self._actions.get(name)
+        if handler is None:
+            raise errors.InvalidRequest(f"unknown action {name!r:.80}; known are {', '.join(ACTIONS)}")
+        return json.dumps(handler(parse(name, body, ACTIONS[name]))).encode()
+
+    def _hello(self, f: dict[str, Any]) -> dict[str, Any]:
+        return {
+            "version": 1,
+            "product": f"penstock/{__version__}",
+            "broker": self._service.broker_id,
+            "dataDir": str(self._service.settings.data.absolute()),
+            "flight": self.url,
+        }
+
+    def _declare(self, f: dict[str, Any]) -> dict[str, Any]:
+        return {"queue": f["queue"], "created": self._service.submit(c.DeclareQueue(f["queue"], f["type"], f["options"]))}
+
+    def _delete(self, f: dict[str, Any]) -> dict[str, Any]:
+        self._service.submit(c.DeleteQueue(f["queue"], f["force"]))
+        return {"queue": f["queue"]}
+
+    def _publish(self, f: dict[str, Any]) -> dict[str, Any]:
+        key = None
+        if f["key"] is not None:
+            known: Fields = {"kind": TEXT, "id": TEXT, "number": INT}
+            fields = parse("stage.publish: key", json.dumps(f["key"]).encode(), known)
+            if fields["kind"] not in ("stream", "txn"):
+                raise errors.InvalidRequest("stage.publish: key.kind must be 'stream' or 'txn'")
+            key = c.PublishKey(**fields)
+        published, repeated = self._service.submit(c.Publish(strings("stages", f["stages"]), key))
+        return {"published": published, "repeated": repeated}
+
+    def _enter(self, f: dict[str, Any]) -> c.EnterLease:
+        timeout = f.get("leaseTimeout")
+        if timeout is not None and not 0 < timeout <= MAX_LEASE_TIMEOUT_S:  # NaN fails too
+            raise errors.InvalidRequest(
+                f"field 'leaseTimeout' must be seconds above 0, at most {MAX_LEASE_TIMEOUT_S}, not {timeout}"
+            )
+        micros = None if timeout is None else int(timeout * SECOND)
+        return c.EnterLease(f["queue"], f["lease"], f["run"], f["epoch"], f.get("fresh", False), micros)
+
+    def _advance(self, f: dict[str, Any]) -> dict[str, Any]:
+        enter = self._enter(f)
+        finish = c.FinishBatches(f["lease"], f["finished"], True, f["exclude"], f["failOnDataLoss"])
+        acquire = c.AcquireBatch(
+            f["queue"],
+            f["lease"],
+            f["run"],
+            f["finished"],
+            f["messages"],
+            f["bytes"],
+            f["until"],
+            f["exclude"],
+            enter.timeout,
+            f["failOnDataLoss"],
+        )
+        deadline = time.monotonic() + min(f["waitMs"], MAX_WAIT_MS) / 1000
+        seen = self._service.arrivals
+        epoch, batch = self._service.submit(enter, finish, acquire)
+        while batch == f["finished"] and self._service.wait_for_arrival(seen, deadline - time.monotonic()):
+            seen = self._service.arrivals
+            again = c.EnterLease(f["queue"], f["lease"], f["run"], epoch, f["fresh"], enter.timeout)
+            epoch, batch = self._service.submit(again, acquire)
+        return {"epoch": epoch, "batch": batch}
+
+    def _plan(self, f: dict[str, Any]) -> dict[str, Any]:
+        enter = self._enter(f)
+        plan = c.PlanBatches(f["lease"], f["after"], f["batch"], f["minPartitions"], f["maxMessages"], f["failOnDataLoss"])
+        epoch, parts = self._service.submit(enter, plan)
+        return {"epoch": epoch, "parts": parts}
+
+    def _settle(self, f: dict[str, Any]) -> dict[str, Any]:
+        epoch, settled, unread = self._service.submit(self._enter(f), c.FinishBatches(f["lease"], f["finished"], strict=False))
+        return {"epoch": epoch, "settled": settled, "unread": unread}
+
+    def _renew(self, f: dict[str, Any]) -> dict[str, Any]:
+        self._service.submit(c.RenewLease(f["lease"], f["epoch"]))
+        return {"lease": f["lease"]}
+
+    def _release(self, f: dict[str, Any]) -> dict[str, Any]:
+        if f["how"] not in ("settle", "return"):
+            raise errors.InvalidRequest("lease.release: field 'how' must be 'settle' or 'return'")
+        return {"messages": self._service.submit(c.ReleaseLease(f["lease"], f["how"] == "settle"))}
+
+    def _settle_row(self, f: dict[str, Any]) -> dict[str, Any]:
+        self._service.submit(c.SettleRow(f["lease"], f["sequence"], f["outcome"], f["error"]))
+        return {"sequence": f["sequence"]}
+
+    def _delete_lease(self, f: dict[str, Any]) -> dict[str, Any]:
+        self._service.submit(c.DeleteLease(f["lease"]))
+        return {"lease": f["lease"]}

@@ -1,0 +1,112 @@
+"""Messages in: one `do_put`."""
+
+from __future__ import annotations
+
+import json
+import threading
+from collections import deque
+from typing import Any
+
+import numpy as np
+from pyarrow import flight
+
+from broker_core import errors, message, reading
+from broker_core.engine import commands as c
+from broker_core.service import BrokerService
+
+UNACKNOWLEDGED_BYTES = 32 << 20  # of one sender: enough to keep the disk busy while the next batches arrive
+
+
+class Receiver:
+    """One `do_put`: record batches in, acknowledgements out as they become durable, a bounded number of bytes between them.
+
+    Acknowledgements have a thread of their own: the sender may wait for one while we wait for its next batch.
+    """
+
+    def __init__(self, service: BrokerService, request: dict[str, Any], writer: flight.FlightMetadataWriter) -> None:
+        self._service = service
+        self._request = request
+        self._writer = writer
+        self._changed = threading.Condition()
+        self._pending: deque[tuple[int, int, dict[str, Any]]] = deque()  # log position, bytes, acknowledgement
+        self._pending_bytes = 0
+        self._complete = False
+        self._failure: Exception | None = None
+        self._batches = self._messages = 0
+
+    def receive(self, reader: flight.MetadataRecordBatchReader) -> None:
+        # A queue that is not there is refused before anything is sent.
+        self._service.submit(c.Stat(self._request["queue"]))
+        acknowledger = threading.Thread(target=self._acknowledge, name="penstock-acknowledge", daemon=True)
+        acknowledger.start()
+        try:
+            for chunk in reader:
+                if chunk.data is not None:
+                    self._take(chunk.data)
+        finally:
+            with self._changed:
+                self._complete = True
+                self._changed.notify_all()
+            acknowledger.join()
+        if self._failure is not None:
+            raise self._failure
+
+    def _take(self, data: Any) -> None:
+        limits = self._service.settings
+        nbytes = data.get_total_buffer_size()  # not `nbytes`, which follows offsets that nobody has checked yet
+        if nbytes > limits.max_batch_bytes:
+            raise errors.ResourceLimit(
+                f"a record batch has at most {limits.max_batch_bytes} bytes, this one {nbytes}: send smaller ones"
+            )
+        batch = message.validate(data)
+        sizes = message.sizes(batch)
+        largest = sizes if isinstance(sizes, int) else int(sizes.max(initial=0))
+        if largest > limits.max_message_bytes:
+            raise errors.ResourceLimit(f"a message has at most {limits.max_message_bytes} bytes, one of these has {largest}")
+        if not isinstance(sizes, int):
+            sizes = sizes.astype(np.min_scalar_type(largest))
+        payload = reading.store(batch)
+        nbytes = sum(len(part) for part in payload)
+        self._service.admit(nbytes)
+        if self._request["op"] == "enqueue":
+            durable = message.any_durable(batch)
+            command: c.Command = c.Enqueue(self._request["queue"], batch.num_rows, sizes, payload, durable)
+        else:
+            command = c.StageMessages(self._request["stage"], self._request["queue"], batch.num_rows, sizes, payload)
+        reply, end = self._service.submit_nowait(command)
+        self._batches += 1
+        self._messages += batch.num_rows
+        acknowledgement = {"batches": self._batches, "messages": self._messages}
+        if reply is not None:
+            acknowledgement["next"] = reply
+        with self._changed:
+            self._pending.append((end, nbytes, acknowledgement))
+            self._pending_bytes += nbytes
+            self._changed.notify_all()
+            while self._pending_bytes > UNACKNOWLEDGED_BYTES and self._failure is None:
+                self._changed.wait()
+        if self._failure is not None:
+            raise self._failure
+
+    def _acknowledge(self) -> None:
+        """Tell the sender of everything that has become durable, in one word, until the stream is complete."""
+        journal = self._service.journal
+        try:
+            while True:
+                with self._changed:
+                    while not self._pending and not self._complete:
+                        self._changed.wait()
+                    if not self._pending:
+                        return
+                    oldest = self._pending[0][0]
+                journal.wait(oldest)
+                with self._changed:
+                    while self._pending and self._pending[0][0] <= journal.durable:
+                        _, nbytes, last = self._pending.popleft()
+                        self._pending_bytes -= nbytes
+                    self._changed.notify_all()
+                self._writer.write(json.dumps(last).encode())
+        except Exception as error:  # the sender went away, or the journal failed: the receiving side reports it
+            with self._changed:
+                self._failure = error
+                self._changed.notify_all()

@@ -1,0 +1,131 @@
+"""What a request may say: its fields, their types and defaults, for every action, ticket and put of docs/flight-protocol.md."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from broker_core import errors
+
+MAX_REQUEST_BYTES = 1 << 20  # a request in JSON: `stage.publish` with thousands of stages fits
+
+_REQUIRED = object()
+Fields = dict[str, tuple[type | tuple[type, ...], Any]]
+TEXT, INT, _BOOL = (str, _REQUIRED), (int, _REQUIRED), (bool, False)
+_OPTIONAL_INT = ((int, type(None)), None)
+_LEASE: Fields = {"queue": TEXT, "lease": TEXT, "run": TEXT, "epoch": ((int, type(None)), _REQUIRED)}
+_LOSS: Fields = {"failOnDataLoss": (bool, True)}
+_LEAST = {"finished": 0, "after": 0, "waitMs": 0, "messages": 1, "bytes": 1, "minPartitions": 1, "maxMessages": 1}
+
+ACTIONS: dict[str, Fields] = {
+    "hello": {},
+    "queue.declare": {"queue": TEXT, "type": (str, "fifo"), "options": (dict, {})},
+    "queue.delete": {"queue": TEXT, "force": _BOOL},
+    "queue.list": {},
+    "queue.stat": {"queue": TEXT},
+    "queue.purge": {"queue": TEXT},
+    "stage.publish": {"stages": (list, _REQUIRED), "key": ((dict, type(None)), None)},
+    "stage.discard": {"stages": (list, _REQUIRED)},
+    "lease.advance": {
+        **_LEASE,
+        **_LOSS,
+        "finished": INT,
+        "fresh": _BOOL,
+        "messages": _OPTIONAL_INT,
+        "bytes": _OPTIONAL_INT,
+        "until": _OPTIONAL_INT,
+        "waitMs": (int, 0),
+        "exclude": _BOOL,
+        "leaseTimeout": ((int, float, type(None)), None),
+    },
+    "lease.plan": {**_LEASE, **_LOSS, "after": INT, "batch": INT, "minPartitions": (int, 1), "maxMessages": _OPTIONAL_INT},
+    "lease.settle": {**_LEASE, "finished": INT},
+    "lease.renew": {"lease": TEXT, "epoch": INT},
+    "lease.list": {},
+    "lease.release": {"lease": TEXT, "how": TEXT},
+    "lease.settleRow": {"lease": TEXT, "sequence": INT, "outcome": TEXT, "error": ((str, type(None)), None)},
+    "lease.delete": {"lease": TEXT},
+}
+_BATCH: Fields = {
+    "op": TEXT,
+    "lease": TEXT,
+    "run": TEXT,
+    "epoch": INT,
+    "batch": INT,
+    "first": INT,
+    "last": INT,
+    "columns": (list, _REQUIRED),
+}
+TICKETS: dict[str, Fields] = {
+    "batch": {**_BATCH, **_LOSS},
+    "map": {**_BATCH, **_LOSS},
+    "browse": {
+        "op": TEXT,
+        "queue": TEXT,
+        "states": (list, ["available"]),
+        "first": (int, 0),
+        "last": _OPTIONAL_INT,
+        "since": _OPTIONAL_INT,
+        "until": _OPTIONAL_INT,
+        "outcome": ((str, type(None)), None),
+        "columns": (list, _REQUIRED),
+    },
+}
+PUTS: dict[str, Fields] = {"enqueue": {"op": TEXT, "queue": TEXT}, "stage": {"op": TEXT, "queue": TEXT, "stage": TEXT}}
+
+
+def parse(what: str, data: bytes, known: Fields) -> dict[str, Any]:
+    """A request's fields, checked against what is known; anything else is refused by name."""
+    request = _json(what, data)
+    for name in request:
+        if name not in known:
+            raise errors.InvalidRequest(f"{what}: unknown field {name!r:.80}; known are {', '.join(known) or 'none'}")
+    values = {}
+    for name, (types, default) in known.items():
+        value = request.get(name, default)
+        if value is _REQUIRED:
+            raise errors.InvalidRequest(f"{what}: field {name!r} is missing")
+        allowed = types if isinstance(types, tuple) else (types,)
+        if type(value) not in allowed or (isinstance(value, int) and not -(2**63) <= value < 2**63):
+            raise errors.InvalidRequest(
+                f"{what}: field {name!r} must be {' or '.join(t.__name__ for t in allowed)}, not {value!r:.80}"
+            )
+        if name in _LEAST and value is not None and value < _LEAST[name]:
+            raise errors.InvalidRequest(f"{what}: field {name!r} must be at least {_LEAST[name]}, not {value}")
+        values[name] = value
+    return values
+
+
+def _json(what: str, data: bytes) -> dict[str, Any]:
+    if len(data) > MAX_REQUEST_BYTES:
+        raise errors.InvalidRequest(f"{what}: a request has at most {MAX_REQUEST_BYTES} bytes, this one {len(data)}")
+    try:
+        request = json.loads(data)
+    except (ValueError, RecursionError) as error:
+        raise errors.InvalidRequest(f"{what}: the request is not JSON: {error}") from None
+    if not isinstance(request, dict):
+        raise errors.InvalidRequest(f"{what}: the request is not a JSON object")
+    if b"\\u" in data and not _is_unicode(request):
+        raise errors.InvalidRequest(f"{what}: a text has half of a surrogate pair, which is no character")
+    return request
+
+
+def _is_unicode(request: Any) -> bool:
+    try:
+        json.dumps(request, ensure_ascii=False).encode()
+    except UnicodeEncodeError:
+        return False
+    return True
+
+
+def by_op(data: bytes, known: dict[str, Fields]) -> dict[str, Any]:
+    op = _json("request", data).get("op")
+    if not isinstance(op, str) or op not in known:
+        raise errors.InvalidRequest(f"field 'op' must be one of {', '.join(known)}, not {op!r:.80}")
+    return parse(op, data, known[op])
+
+
+def strings(what: str, values: list[Any]) -> list[str]:
+    if not all(isinstance(value, str) for value in values):
+        raise errors.InvalidRequest(f"{what} must be a list of strings")
+    return values

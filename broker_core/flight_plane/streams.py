@@ -1,0 +1,98 @@
+"""Messages out: what a ticket names, as a schema and a stream of record batches."""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from broker_core import errors, message, reading
+from broker_core.engine import commands as c
+from broker_core.engine.blocks import Block
+from broker_core.engine.rowset import BLOCK_ROWS
+from broker_core.engine.states import Outcome, State
+from broker_core.flight_plane.requests import TICKETS, by_op, strings
+from broker_core.service import BrokerService
+
+
+class Streams:
+    """The tickets of docs/flight-protocol.md on one broker."""
+
+    def __init__(self, service: BrokerService) -> None:
+        self._service = service
+
+    def open(self, ticket: bytes) -> tuple[pa.Schema, Iterator[Any]]:
+        """Raises PenstockError, now or while the stream is read."""
+        request = by_op(ticket, TICKETS)
+        columns = strings("columns", request["columns"])
+        schema = message.arrow_schema(columns)
+        if request["op"] == "browse":
+            return schema, self._browse(request, columns)
+        if request["op"] == "batch":
+            return schema, self._batch(request, columns)
+        return reading.PIECE_SCHEMA, self._map(request)
+
+    def _read(self, f: dict[str, Any]) -> tuple[str, Iterator[reading.Cut]]:
+        """The first read of a batch is journaled and durable when this returns: before any byte leaves."""
+        command = c.ReadBatch(f["lease"], f["run"], f["epoch"], f["batch"], f["first"], f["last"], f["failOnDataLoss"])
+        queue, rows = self._service.submit(command)
+        return queue, self._service.cuts(queue, rows)
+
+    def _batch(self, f: dict[str, Any], columns: list[str]) -> Iterator[Any]:
+        queue, cuts = self._read(f)
+        token = delivery_prefix(f["lease"], f["batch"], f["epoch"])
+        return reading.batches(self._service.journal, cuts, columns, queue, token)
+
+    def _map(self, f: dict[str, Any]) -> Iterator[Any]:
+        _, found = self._read(f)
+        cuts = list(found)
+        if not reading.mappable(cuts):
+            raise errors.NotMappable("the messages lie too scattered; ask for op=batch")
+        return (reading.piece_batch(self._service.journal, part) for part in cuts)
+
+    def _browse(self, f: dict[str, Any], columns: list[str]) -> Iterator[Any]:
+        cuts = self._service.browse(f["queue"], selection(f), f["first"], f["last"])
+        return reading.batches(self._service.journal, cuts, columns, f["queue"])
+
+
+def delivery_prefix(lease: str, batch: int, epoch: int) -> bytes:
+    """Version, lease, batch, epoch: with it a zombie of an older epoch settles nothing."""
+    name = lease.encode()
+    return struct.pack(f">BH{len(name)}sQQ", 1, len(name), name, batch, epoch)
+
+
+def selection(f: dict[str, Any]) -> Callable[[Block], Any]:
+    """The rows of a block that a browse asks for: state, outcome, sequence and enqueued time, all as columns."""
+    names = {state.name.lower(): state for state in (State.AVAILABLE, State.ACQUIRED, State.ARCHIVED)}
+    wanted = np.zeros(len(State), bool)
+    for name in strings("states", f["states"]):
+        if name not in names:
+            raise errors.InvalidRequest(f"browse: state {name!r} is not one of {', '.join(names)}")
+        wanted[names[name]] = True
+    outcome = None
+    if f["outcome"] is not None:
+        outcomes = {o.name.lower().replace("_", "-"): o for o in Outcome if o is not Outcome.NONE}
+        if f["outcome"] not in outcomes:
+            raise errors.InvalidRequest(f"browse: outcome {f['outcome']!r} is not one of {', '.join(outcomes)}")
+        outcome = outcomes[f["outcome"]]
+    first, since, until = f["first"], f["since"], f["until"]
+    last = f["last"] if f["last"] is not None else 2**63 - 1 - BLOCK_ROWS
+
+    def select(block: Block) -> Any:
+        bounds = block.rows_between(first, last)
+        mask = wanted[block.state[bounds]]
+        if outcome is not None:
+            mask &= np.asarray(block.outcome.get(bounds)) == outcome
+        if since is not None or until is not None:
+            starts, times = block.runs.row.array(), block.runs.time.array()
+            of = np.searchsorted(starts, np.arange(bounds.start, bounds.stop), side="right") - 1
+            kept = (times >= (since if since is not None else -(2**63))) & (times < (until if until is not None else 2**63 - 1))
+            mask &= kept[of]
+        if mask.all():
+            return bounds
+        return np.flatnonzero(mask) + bounds.start
+
+    return select
