@@ -1,0 +1,149 @@
+"""Stage, then publish once: the sink's own methods against a real broker, without Spark."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pyarrow as pa
+import pytest
+from pyspark.sql.types import BinaryType, StringType, StructField, StructType
+
+from broker_core import Broker, errors
+from broker_core.client import Client
+from connector.options import Options
+from connector.sink import BatchWriter, Staged, StreamWriter
+
+SCHEMA = StructType([StructField("body", BinaryType())])
+
+
+@pytest.fixture(scope="module")
+def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Broker]:
+    with Broker(tmp_path_factory.mktemp("broker") / "data") as running:
+        yield running
+
+
+@pytest.fixture
+def client(broker: Broker, request: pytest.FixtureRequest) -> Iterator[Client]:
+    with Client(broker.url) as connected:
+        connected.call("queue.declare", queue="q")
+        yield connected
+        connected.call("queue.delete", queue="q", force=True)
+
+
+def rows(*bodies: bytes) -> pa.RecordBatch:
+    return pa.record_batch({"body": pa.array(bodies, pa.binary())})
+
+
+def batch_writer(client: Client, **options: str) -> BatchWriter:
+    return BatchWriter(Options({"url": client.url, "queue": "q", **options}), SCHEMA, False)
+
+
+def stream_writer(client: Client) -> StreamWriter:
+    return StreamWriter(Options({"url": client.url, "queue": "q"}), SCHEMA, False)
+
+
+def bodies(client: Client) -> list[bytes]:
+    tickets = client.get(op="browse", queue="q", columns=["body"])
+    return [body for batch in tickets for body in batch.column("body").to_pylist()]
+
+
+def staged(writer: BatchWriter, *parts: pa.RecordBatch) -> Staged:
+    found = writer.write(iter(parts))
+    assert isinstance(found, Staged)
+    return found
+
+
+def test_what_is_staged_is_invisible_until_the_commit_and_then_in_partition_order(client: Client) -> None:
+    writer = batch_writer(client)
+    second, first = staged(writer, rows(b"c")), staged(writer, rows(b"a"), rows(), rows(b"b"))
+    assert bodies(client) == []
+    assert client.call("queue.stat", queue="q")["nextSequence"] == 0
+    writer.commit([first, second])
+    assert bodies(client) == [b"a", b"b", b"c"]
+
+
+def test_only_the_stages_that_the_driver_names_are_published(client: Client) -> None:
+    writer = batch_writer(client)
+    staged(writer, rows(b"zombie"))
+    writer.commit([staged(writer, rows(b"retry"))])
+    assert bodies(client) == [b"retry"]
+
+
+def test_each_write_has_a_stage_of_its_own_and_a_task_without_rows_none(client: Client) -> None:
+    writer = batch_writer(client)
+    assert staged(writer, rows(b"x")).stages != staged(writer, rows(b"x")).stages
+    assert staged(writer, rows()).stages == staged(writer).stages == []
+    writer.commit([staged(writer), staged(writer)])
+    assert bodies(client) == []
+
+
+def test_publishing_what_was_discarded_is_an_error_and_never_a_part(client: Client) -> None:
+    writer = batch_writer(client)
+    kept, dropped = staged(writer, rows(b"a")), staged(writer, rows(b"b"))
+    writer.abort([dropped, None])
+    with pytest.raises(errors.NotFound, match="write the data again"):
+        writer.commit([kept, dropped])
+    assert bodies(client) == []
+
+
+def test_an_abort_does_not_hide_why_the_write_failed(client: Client) -> None:
+    writer = BatchWriter(Options({"url": "grpc://127.0.0.1:1", "queue": "q"}), SCHEMA, False)
+    writer.abort([Staged(["s"])])
+    writer.abort([None])
+
+
+def test_a_transaction_is_published_once(client: Client) -> None:
+    for version, body in (("1", b"a"), ("1", b"again"), ("0", b"older"), ("2", b"b")):
+        writer = batch_writer(client, txnAppId="test_a_transaction", txnVersion=version)
+        writer.commit([staged(writer, rows(body))])
+    assert bodies(client) == [b"a", b"b"]
+
+
+def test_a_stream_batch_is_published_once_and_a_lower_one_after_a_rollback_not_at_all(client: Client) -> None:
+    writer = stream_writer(client)
+    for number, body in ((3, b"a"), (3, b"again"), (2, b"rolled back"), (4, b"b")):
+        stages = staged(batch_writer(client), rows(body)).stages
+        writer.commit([Staged(stages, "query", number), Staged([], "query", number)], number)
+    assert bodies(client) == [b"a", b"b"]
+
+
+def test_an_empty_stream_batch_counts_as_done(client: Client) -> None:
+    writer = stream_writer(client)
+    writer.commit([Staged([], "empty", 0)], 0)
+    writer.commit([Staged(staged(batch_writer(client), rows(b"late")).stages, "empty", 0)], 0)
+    writer.commit([], 1)  # a batch without tasks knows no query
+    assert bodies(client) == []
+
+
+def test_a_stream_write_without_a_query_id_fails_before_it_sends(client: Client) -> None:
+    with pytest.raises(errors.InvalidRequest, match="no query id"):
+        stream_writer(client).write(iter([rows(b"x")]))
+
+
+@pytest.mark.parametrize("other", [Staged(["s"], "another", 0), Staged(["s"], "query", 7)])
+def test_tasks_of_another_query_or_batch_are_not_published(client: Client, other: Staged) -> None:
+    with pytest.raises(errors.InvalidRequest, match="nothing was published"):
+        stream_writer(client).commit([Staged([], "query", 0), other], 0)
+
+
+def test_overwrite_and_transactions_of_a_stream_are_refused(client: Client) -> None:
+    options = Options({"url": client.url, "queue": "q"})
+    for writer in (BatchWriter, StreamWriter):
+        with pytest.raises(errors.InvalidRequest, match="penstock queue purge"):
+            writer(options, SCHEMA, True)
+    with pytest.raises(errors.InvalidRequest, match=r"for df\.write"):
+        StreamWriter(Options({"url": client.url, "queue": "q", "txnAppId": "a", "txnVersion": "1"}), SCHEMA, False)
+
+
+def test_rows_are_routed_in_their_order_over_many_batches(client: Client) -> None:
+    client.call("queue.declare", queue="r")
+    schema = StructType([StructField("queue", StringType()), *SCHEMA.fields])
+    writer = BatchWriter(Options({"url": client.url}), schema, False)
+    names = ["q", "r", "r", "q", "q"]
+    parts = [
+        pa.record_batch({"queue": pa.array(names), "body": pa.array([b"%d" % (5 * n + i) for i in range(5)])}) for n in range(40)
+    ]
+    writer.commit([staged(writer, *parts)])
+    assert bodies(client) == [b"%d" % n for n in range(200) if names[n % 5] == "q"]
+    assert client.call("queue.stat", queue="r")["available"] == 80
+    client.call("queue.delete", queue="r", force=True)
