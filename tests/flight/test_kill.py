@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 import threading
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 from random import Random
 
@@ -42,10 +42,19 @@ class Record:
         self.events += 1
         self.changed.notify_all()
 
-    def wait_for(self, more: int) -> None:
+    def ended(self, _: Future[None]) -> None:
+        with self.changed:
+            self.changed.notify_all()
+
+    def wait_for(self, more: int, work: list[Future[None]]) -> None:
+        """Until so many more confirmations have come; everybody is still at work then."""
         with self.changed:
             target = self.events + more
-            assert self.changed.wait_for(lambda: self.events >= target, 60)
+            assert self.changed.wait_for(lambda: self.events >= target or any(one.done() for one in work), 60)
+        for one in work:
+            if one.done():
+                one.result()
+                raise AssertionError("somebody stopped before the broker did")
 
 
 def body(sender: str, number: int) -> bytes:
@@ -126,10 +135,12 @@ def test_fifty_kills_under_load_lose_nothing_confirmed_and_invent_nothing(tmp_pa
                 pool.submit(stage_until_killed, broker.url, record, cycle),
                 pool.submit(read_until_killed, broker.url, record),
             ]
+            for one in work:
+                one.add_done_callback(record.ended)
             try:
-                record.wait_for(random.randint(1, 12))
+                record.wait_for(random.randint(1, 12), work)
                 while cycle % 12 == 11 and not {path.name for path in data.glob("*.snap")} - snapshots:
-                    record.wait_for(1)  # in some lives housekeeping comes to a snapshot
+                    record.wait_for(1, work)  # in some lives housekeeping comes to a snapshot
             finally:
                 broker.kill()
             for one in work:
