@@ -176,7 +176,7 @@ def test_too_large_a_batch_or_message_is_refused_by_name(tmp_path: Path) -> None
 
 DYING = """
 import sys
-sys.path.insert(0, sys.argv[1])
+sys.path.append(sys.argv[1])
 from tests.flight.helpers import *
 connection = raw(Client(sys.argv[2]))
 writer, reader = connection.do_put(descriptor(**eval(sys.argv[3])), BODY)
