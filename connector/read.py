@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 from array import array
 from collections.abc import Iterable, Iterator, Sequence
+from contextlib import suppress
 from typing import Any, NamedTuple
 
 import pyarrow as pa
@@ -79,14 +80,25 @@ class Look(InputPartition):
 def read_part(part: Part, columns: Sequence[str], fail_on_data_loss: bool) -> Iterator[pa.RecordBatch]:
     """The messages of a part in order, as batches of `arrow_schema(columns)`."""
     with Client(part.url) as client:
-        # A settlement's key is the broker's to write.
-        if "delivery" not in columns and is_local(part):
-            pieces = _located(client, part.ticket("map", columns, fail_on_data_loss))
-            files = _mapped(pieces)
-            if pieces is not None and files is not None:
-                yield from coalesce(_assembled(pieces, files, columns, part.queue))
+        yield from coalesce(_messages(client, part, columns, fail_on_data_loss))
+
+
+def _messages(client: Client, part: Part, columns: Sequence[str], fail_on_data_loss: bool) -> Iterator[pa.RecordBatch]:
+    reached = part.first
+    # A settlement's key is the broker's to write.
+    if "delivery" not in columns and is_local(part):
+        files: dict[str, pa.Buffer] | None = {}
+        with suppress(NotMappable):
+            # The broker checks the payloads of the next pieces while Spark takes the rows of these.
+            for pieces in _located(client, part.ticket("map", columns, fail_on_data_loss)):
+                files = _mapped(pieces, files)
+                if files is None:
+                    break
+                yield from _assembled(pieces, files, columns, part.queue)
+                reached = pieces[-1].sequence + pieces[-1].rows
+            else:
                 return
-        yield from coalesce(client.get(**part.ticket("batch", columns, fail_on_data_loss)))
+    yield from client.get(**{**part.ticket("batch", columns, fail_on_data_loss), "first": reached})
 
 
 def read_look(look: Look) -> Iterator[pa.RecordBatch]:
@@ -129,26 +141,24 @@ def is_local(part: Part) -> bool:
         return False
 
 
-def _located(client: Client, ticket: dict[str, Any]) -> list[Piece] | None:
-    """Where the messages lie, or None where they lie too scattered."""
-    try:
-        batches = list(client.get(**ticket))
-    except NotMappable:
-        return None
-    return [Piece(*row) for batch in batches for row in zip(*(column.to_pylist() for column in batch.columns), strict=True)]
+def _located(client: Client, ticket: dict[str, Any]) -> Iterator[list[Piece]]:
+    """Where the messages lie, in order. NotMappable, at any point, where the rest of them lie too scattered."""
+    for batch in client.get(**ticket):
+        if batch.num_rows:
+            yield [Piece(*row) for row in zip(*(column.to_pylist() for column in batch.columns), strict=True)]
 
 
-def _mapped(pieces: list[Piece] | None) -> dict[str, pa.Buffer] | None:
-    """Every file that the pieces name, mapped; None where one cannot be (moved, another user's, shorter than it should be).
-
-    All are opened before the first row leaves: a mapped file stays readable when it is unlinked.
-    """
+def _mapped(pieces: list[Piece], known: dict[str, pa.Buffer] | None = None) -> dict[str, pa.Buffer] | None:
+    """`known` and every file that the pieces name, mapped; None where one cannot be (moved, another user's, shorter than it
+    should be). A mapped file stays readable when it is unlinked."""
+    files = dict(known or {})
     ends: dict[str, int] = {}
-    for piece in pieces or ():
+    for piece in pieces:
         ends[piece.file] = max(ends.get(piece.file, 0), piece.offset + piece.length)
-    files = {}
     try:
         for path, end in ends.items():
+            if path in files and files[path].size >= end:
+                continue
             with pa.memory_map(path) as file:
                 files[path] = file.read_buffer()
             if files[path].size < end:
