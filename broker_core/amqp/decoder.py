@@ -57,6 +57,8 @@ def decode(buffer: bytes, position: int = 0, end: int | None = None, limits: Lim
 
     `end` (default: the buffer's) is the first octet that does not belong to it. Raises DecodeError with the offset in the buffer.
     """
+    if type(buffer) is not bytes:
+        buffer = bytes(buffer)  # slices of anything else would not be `bytes`
     if end is None or end > len(buffer):
         end = len(buffer)
     return _value(buffer, position, end, limits.depth, [limits.items])

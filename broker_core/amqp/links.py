@@ -188,7 +188,7 @@ class Link:
         return events.Detached(self, detach.closed, detach.error)
 
     def fail(self, error: RemoteProtocolError) -> None:
-        """Answers the peer's error with a detach (2.6.5); a link not attached yet is attached first, so that there is a handle."""
+        """Answers the peer's error with a detach (2.6.5); a link not attached yet is attached first, for its handle."""
         if self.state is LinkState.ATTACH_RCVD:
             assert self.remote_attach is not None
             self.refuse(error.condition, error.description)

@@ -48,6 +48,8 @@ class Section(NamedTuple):
 
 def scan(message: bytes, *, body_required: bool = False, limits: Limits = LIMITS) -> list[Section]:
     """The sections of a message in their order. Values are measured, not decoded. Raises DecodeError with the offset."""
+    if type(message) is not bytes:
+        message = bytes(message)
     sections: list[Section] = []
     position, end, last = 0, len(message), 0
     while position < end:

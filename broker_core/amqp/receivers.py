@@ -109,7 +109,7 @@ class Receiver(Link):
         if transfer.aborted:
             self._completed()
             delivery.settled = delivery.remote_settled = True
-            self.session.settle_incoming(delivery)
+            self.session.settle(delivery)
             return [] if partial.ignored else [events.Aborted(self, delivery)]
         partial.size += len(payload)
         limit = self.max_message_size
@@ -129,7 +129,7 @@ class Receiver(Link):
         delivery.payload = partial.parts[0] if len(partial.parts) == 1 else b"".join(partial.parts)
         if partial.settled:
             delivery.settled = delivery.remote_settled = True
-            self.session.settle_incoming(delivery)
+            self.session.settle(delivery)
         return [events.Delivered(self, [delivery])]
 
     def _completed(self) -> None:

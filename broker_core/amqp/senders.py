@@ -103,7 +103,7 @@ class Sender(Link):
         """Gives up a delivery that was sent with `more`; the receiver forgets it, and so do we (2.6.14)."""
         self._check_open(delivery)
         delivery.settled = True
-        self.session.settle_outgoing(delivery)
+        self.session.settle(delivery)
         self._transfer(Transfer(handle=self._handle(), aborted=True), b"")
 
     def send_many(self, tags: Sequence[bytes], payloads: Sequence[bytes], *, settled: bool | None = None) -> list[Delivery]:
@@ -144,7 +144,7 @@ class Sender(Link):
         return sent
 
     def drained(self) -> None:
-        """Nothing more to send: uses up the credit that is left and tells the receiver (2.6.7). No-op unless it asked to drain."""
+        """Nothing more to send: uses up the credit that is left, tells the receiver (2.6.7). No-op unless it asked to drain."""
         if not self.drain or self._partial is not None:
             return
         self.delivery_count = serial.add(self.delivery_count, self.link_credit)

@@ -155,7 +155,7 @@ class Session:
             delivery.state = state if state is not None else delivery.state
             if settled:
                 delivery.settled = True
-                self._settle(delivery)
+                self.settle(delivery)
 
     def send_flow(self, *, echo: bool = False, **link: Any) -> None:
         """Sends the session's flow state; `link` are the fields of a link's (see `Link.send_flow`)."""
@@ -207,15 +207,8 @@ class Session:
     def is_next_delivery_id(self, number: int) -> bool:
         return self._last_delivery_id is None or serial.difference(number, self._last_delivery_id) > 0
 
-    def settle_incoming(self, delivery: Delivery) -> None:
-        """The sender has settled it."""
-        self._settle(delivery)
-
-    def settle_outgoing(self, delivery: Delivery) -> None:
-        """We have settled it."""
-        self._settle(delivery)
-
-    def _settle(self, delivery: Delivery) -> None:
+    def settle(self, delivery: Delivery) -> None:
+        """Forgets a delivery that either end has settled."""
         link = delivery.link
         mine = self.outgoing if link.role == SENDER else self.incoming
         if mine.get(delivery.id) is delivery:
@@ -360,7 +353,7 @@ class Session:
                 delivery.remote_state = disposition.state
             if disposition.settled:
                 delivery.remote_settled = True
-                self._settle(delivery)
+                self.settle(delivery)
         return [events.Disposed(self, deliveries, disposition.state, disposition.settled)]
 
     def _on_flow(self, flow: Flow) -> list[events.Event]:

@@ -1,0 +1,168 @@
+"""Hypothesis strategies for AMQP values, and helpers that several tests share."""
+
+from __future__ import annotations
+
+import itertools
+import struct
+from typing import Any
+
+from hypothesis import strategies as st
+
+from broker_core.amqp import Connection, Role, Settings, events
+from broker_core.amqp.encoder import encode
+from broker_core.amqp.types import (
+    Array,
+    Byte,
+    Char,
+    Decimal32,
+    Decimal64,
+    Decimal128,
+    Described,
+    Float,
+    Int,
+    Pairs,
+    Short,
+    Symbol,
+    Timestamp,
+    UByte,
+    UInt,
+    ULong,
+    UShort,
+)
+
+INTEGERS = (UByte, UShort, UInt, ULong, Byte, Short, Int, Timestamp)
+
+
+def integers(cls: Any) -> st.SearchStrategy[Any]:
+    edges = [v for v in (cls.low, cls.high, 0, 1, -1, 127, 128, -128, -129, 255, 256) if cls.low <= v <= cls.high]
+    return st.one_of(st.sampled_from(edges), st.integers(cls.low, cls.high)).map(cls)
+
+
+symbols = st.text(st.characters(max_codepoint=127), max_size=300).map(Symbol)
+scalars: dict[str, st.SearchStrategy[Any]] = {
+    "null": st.none(),
+    "boolean": st.booleans(),
+    "ubyte": integers(UByte),
+    "ushort": integers(UShort),
+    "uint": integers(UInt),
+    "ulong": integers(ULong),
+    "byte": integers(Byte),
+    "short": integers(Short),
+    "int": integers(Int),
+    "long": st.integers(-(2**63), 2**63 - 1),
+    "float": st.floats(width=32, allow_nan=False).map(Float),
+    "double": st.floats(allow_nan=False),
+    "decimal32": st.binary(min_size=4, max_size=4).map(Decimal32),
+    "decimal64": st.binary(min_size=8, max_size=8).map(Decimal64),
+    "decimal128": st.binary(min_size=16, max_size=16).map(Decimal128),
+    "char": st.characters(exclude_categories=["Cs"]).map(Char),
+    "timestamp": integers(Timestamp),
+    "uuid": st.uuids(),
+    "binary": st.binary(max_size=300),
+    "string": st.text(max_size=300),
+    "symbol": symbols,
+}
+scalar = st.one_of(*scalars.values())
+
+
+def arrays(items: st.SearchStrategy[Any]) -> st.SearchStrategy[Array]:
+    def of(kind: str) -> st.SearchStrategy[Array]:
+        return st.lists(scalars[kind], max_size=5).map(lambda found: Array(kind, tuple(found)))
+
+    flat = st.sampled_from(sorted(scalars)).flatmap(of)
+    lists = st.lists(st.lists(items, max_size=3), max_size=3).map(lambda found: Array("list", tuple(found)))
+    nested = st.lists(flat, max_size=3).map(lambda found: Array("array", tuple(found)))
+    described = st.builds(lambda array, d: Array(array.kind, array.items, (d,)), flat, symbols)
+    return st.one_of(flat, lists, nested, described)
+
+
+def to_map(pairs: list[tuple[Any, Any]]) -> Any:
+    """A dict where it can hold them, else Pairs; equal keys are left out."""
+    distinct = {encode(key): (key, value) for key, value in pairs}
+    mapping = dict(distinct.values())
+    return mapping if len(mapping) == len(distinct) else Pairs(distinct.values())
+
+
+def compounds(items: st.SearchStrategy[Any]) -> st.SearchStrategy[Any]:
+    return st.one_of(
+        st.lists(items, max_size=5),
+        st.lists(st.tuples(scalar, items), max_size=5).map(to_map),
+        st.builds(Described, st.one_of(symbols, integers(ULong)), items),
+        arrays(items),
+    )
+
+
+values = st.recursive(scalar, compounds, max_leaves=12)
+
+
+def same(left: Any, right: Any) -> bool:
+    """Equal in type and value, all the way down: by the canonical octets."""
+    return type(left) is type(right) and encode(left) == encode(right)
+
+
+# --- connections
+
+
+def flatten(found: list[events.Event]) -> list[Any]:
+    """Events in a form that does not depend on how many deliveries shared one, and that can be compared."""
+    result: list[Any] = []
+    for event in found:
+        if isinstance(event, events.Delivered):
+            result += [(event.link.name, d.id, d.tag, d.format, d.payload, d.settled, d.batchable) for d in event.deliveries]
+        else:
+            result.append(repr(event))
+    return result
+
+
+class Pair:
+    """Two of our connections over a wire of memory; `log` keeps every event of each end."""
+
+    def __init__(self, client: Any = None, server: Any = None, **settings: Any) -> None:
+        self.client = Connection(Role.CLIENT, Settings(**{"container_id": "client", **settings, **(client or {})}))
+        self.server = Connection(Role.SERVER, Settings(**{"container_id": "server", **settings, **(server or {})}))
+
+    def pump(self) -> tuple[list[events.Event], list[events.Event]]:
+        """Carries octets until both are silent; the new events of client and server."""
+        at_client: list[events.Event] = []
+        at_server: list[events.Event] = []
+        for _ in itertools.count():
+            up, down = self.client.data_to_send(), self.server.data_to_send()
+            if not up and not down:
+                return at_client, at_server
+            at_server += self.server.receive_data(up)
+            at_client += self.client.receive_data(down)
+        raise AssertionError
+
+    def opened(self) -> Pair:
+        self.pump()
+        self.client.open()
+        self.server.open()
+        self.pump()
+        return self
+
+    def session(self, **begin: Any) -> tuple[Any, Any]:
+        ours = self.client.begin(**begin)
+        _, found = self.pump()
+        theirs = found[-1].session  # type: ignore[union-attr]
+        theirs.begin()
+        self.pump()
+        return ours, theirs
+
+    def link(self, name: str = "link", credit: int = 0, session: Any = None, **attach: Any) -> tuple[Any, Any]:
+        """A sender of the client, a receiver of the server, both attached."""
+        from broker_core.amqp.performatives import Source, Target
+
+        ours, _ = session or self.session()
+        sender = ours.sender(name)
+        sender.attach(source=Source(address="here"), target=Target(address="there"), **attach)
+        _, found = self.pump()
+        receiver = found[-1].link  # type: ignore[union-attr]
+        receiver.attach(source=Source(address="here"), target=Target(address="there"), max_message_size=attach.get("size"))
+        if credit:
+            receiver.grant(credit)
+        self.pump()
+        return sender, receiver
+
+
+def raw_frame(body: bytes, channel: int = 0, kind: int = 0, doff: int = 2) -> bytes:
+    return struct.pack(">IBBH", 8 + len(body), doff, kind, channel) + body
