@@ -88,6 +88,8 @@ class Connection:
         """What is to be written to the transport since the last call."""
         data = b"".join(self._out)
         self._out.clear()
+        for session in self.sessions.values():
+            session.announced()
         return data
 
     def receive_data(self, data: bytes, now: float | None = None) -> list[events.Event]:

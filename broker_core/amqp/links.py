@@ -131,7 +131,7 @@ class Link:
             unsettled=unsettled,
             incomplete_unsettled=incomplete_unsettled,
             initial_delivery_count=initial_delivery_count if self.role == SENDER else None,
-            max_message_size=self.session.settings.max_message_size if max_message_size is None else max_message_size,
+            max_message_size=(self.session.settings.max_message_size if max_message_size is None else max_message_size) or None,
             offered_capabilities=offered_capabilities,
             desired_capabilities=desired_capabilities,
             properties=properties,

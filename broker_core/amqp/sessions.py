@@ -65,6 +65,7 @@ class Session:
         self.initial_outgoing_id = self.next_outgoing_id = first_outgoing_id
         self.next_incoming_id: int | None = None
         self.incoming_window = self.settings.incoming_window
+        self._unannounced = 0  # frames of a renewed window that is not on its way to the peer yet
         self.remote_incoming_window = 0
         self.remote_outgoing_window = 0
         self._last_delivery_id: int | None = None
@@ -276,7 +277,7 @@ class Session:
         return link.state is not LinkState.DETACH_SENT
 
     def _count_received(self, count: int) -> None:
-        if self.incoming_window < count:
+        if self.incoming_window - self._unannounced < count:
             raise RemoteProtocolError(Condition.WINDOW_VIOLATION, "a transfer beyond the incoming window", Scope.SESSION)
         assert self.next_incoming_id is not None
         self.incoming_window -= count
@@ -285,8 +286,13 @@ class Session:
 
     def _renew_window(self) -> None:
         if self.incoming_window <= self.settings.incoming_window // 2 and self.may_send:
+            self._unannounced += self.settings.incoming_window - self.incoming_window
             self.incoming_window = self.settings.incoming_window
             self.send_flow()
+
+    def announced(self) -> None:
+        """What was to be sent has left: the peer may use the renewed window."""
+        self._unannounced = 0
 
     @property
     def may_send(self) -> bool:
@@ -323,7 +329,8 @@ class Session:
             if self.state is SessionState.DISCARDING:
                 return found
             link = self.remote_links.get(run.transfer.handle)
-            block = min(count - begin, self.incoming_window - self.settings.incoming_window // 2)
+            window = self.incoming_window
+            block = min(count - begin, window - self.settings.incoming_window // 2, window - self._unannounced)
             if block > 0 and isinstance(link, Receiver):
                 deliveries = link.on_run(run, begin, begin + block)
                 if deliveries is not None:

@@ -44,6 +44,8 @@ class _Integer(int):
     def __repr__(self) -> str:
         return f"{type(self).__name__}({int(self)})"
 
+    __str__ = int.__repr__
+
 
 class UByte(_Integer):
     __slots__ = ()

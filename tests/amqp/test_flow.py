@@ -1,0 +1,371 @@
+"""Both ends of our own library: windows, credit, deliveries and dispositions, the wrap of every number included."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from broker_core.amqp import Connection, LocalProtocolError, Role, Settings, events, serial
+from broker_core.amqp.performatives import SENDER, Accepted, Attach, Error, Modified, Received, Rejected, Released
+from broker_core.amqp.resume import Action, resolve
+
+from .values import Pair
+
+numbers = st.one_of(st.sampled_from([0, 1, 2**31 - 1, 2**31, 2**32 - 1]), st.integers(0, 2**32 - 1))
+
+
+@given(numbers, st.integers(0, 2**31 - 1))
+def test_serial_numbers(start: int, steps: int) -> None:
+    assert serial.difference(serial.add(start, steps), start) == steps
+    assert serial.difference(start, serial.add(start, steps)) == -steps
+    assert serial.difference(serial.add(start, 2**31), start) == -(2**31)
+
+
+@given(st.lists(st.integers(0, 20), unique=True), st.sampled_from([0, 2**32 - 10]))
+def test_ranges_name_exactly_the_ids(steps: list[int], start: int) -> None:
+    ids = [serial.add(start, step) for step in sorted(steps)]
+    found = [serial.add(a, k) for a, b in serial.ranges(ids) for k in range(serial.difference(b, a) + 1)]
+    assert found == ids
+
+
+@pytest.mark.parametrize("first", [0, 2**32 - 3])
+@pytest.mark.parametrize("fast", [True, False])
+def test_a_thousand_messages_across_the_wrap(first: int, fast: bool) -> None:
+    pair = Pair(incoming_window=64)
+    if not fast:
+        pair.server = Connection(Role.SERVER, Settings(container_id="server", incoming_window=64), fast=False)
+    pair.opened()
+    session = pair.session(first_outgoing_id=first)
+    sender, receiver = pair.link(session=session, initial_delivery_count=first)
+    assert receiver.delivery_count == first
+    seen: list[bytes] = []
+    tags = [b"%d" % number for number in range(1000)]
+    while len(seen) < 1000:
+        receiver.grant(100)
+        pair.pump()
+        before = len(sender.unsettled)
+        sent = sender.send_many(tags[len(seen) + before :], [b"m" * 10] * 1000)
+        _, found = pair.pump()
+        deliveries = [d for event in found if isinstance(event, events.Delivered) for d in event.deliveries]
+        assert [d.tag for d in deliveries] == [d.tag for d in sent]
+        session[1].dispose(deliveries, Accepted())
+        at_client, _ = pair.pump()
+        settled = [d for event in at_client if isinstance(event, events.Disposed) for d in event.deliveries]
+        assert [d.tag for d in settled] == [d.tag for d in sent]
+        assert all(isinstance(d.remote_state, Accepted) for d in settled)
+        seen += [d.tag for d in deliveries]
+    assert seen == tags
+    assert sender.delivery_count == receiver.delivery_count == serial.add(first, 1000)
+    assert not sender.unsettled
+    assert not receiver.unsettled
+    assert not session[0].outgoing
+    assert not session[1].incoming
+
+
+@given(st.lists(st.sampled_from(["send", "many", "big", "grant", "drain", "accept", "pump", "settled", "abort"]), max_size=40))
+@settings(max_examples=120, deadline=None)
+def test_conservation_over_random_histories(steps: list[str]) -> None:
+    """What was sent is settled, unsettled on both sides, or under way; both ends agree about credit whenever they are silent."""
+    pair = Pair(client={"max_frame_size": 512}, server={"max_frame_size": 512, "incoming_window": 4}).opened()
+    session = pair.session(first_outgoing_id=2**32 - 5)
+    sender, receiver = pair.link(session=session, credit=3, initial_delivery_count=2**32 - 2)
+    count, delivered, aborted = 0, [], 0
+    for step in steps:
+        if step in ("send", "big", "settled", "abort", "many") and sender.can_send:
+            payload = b"p" * (2000 if step == "big" else 20)
+            count += 1
+            if step == "many":
+                sender.send_many([b"%d" % count], [payload])
+            else:
+                delivery = sender.send(b"%d" % count, payload, settled=step == "settled", more=step == "abort")
+                if step == "abort" and not session[0].blocked:
+                    sender.abort(delivery)
+                    aborted += 1
+                elif step == "abort":
+                    pair.pump()
+                    sender.abort(delivery)
+                    aborted += 1
+        elif step == "grant":
+            receiver.grant(3)
+        elif step == "drain":
+            receiver.grant(2, drain=True)
+            pair.pump()
+            sender.drained()
+        elif step == "accept" and session[1].incoming:
+            complete = [d for d in session[1].incoming.values() if d.payload]
+            if complete:
+                session[1].dispose(complete[:2], Accepted())
+        _, found = pair.pump()
+        assert not any(isinstance(event, events.Violated) for event in found)
+        delivered += [d for event in found if isinstance(event, events.Delivered) for d in event.deliveries]
+    pair.pump()
+    assert len(delivered) + aborted == count
+    assert [int(d.tag) for d in delivered] == sorted(int(d.tag) for d in delivered)
+    assert sender.link_credit == receiver.link_credit >= 0
+    assert sender.delivery_count == receiver.delivery_count
+    assert set(sender.unsettled) == set(receiver.unsettled) == {d.tag for d in session[0].outgoing.values()}
+    assert session[0].next_outgoing_id == session[1].next_incoming_id
+
+
+def test_credit_taken_back_forgives_what_was_under_way() -> None:
+    pair = Pair().opened()
+    sender, receiver = pair.link(credit=5)
+    receiver.grant(0)
+    sender.send_many([b"1", b"2"], [b"a", b"b"])
+    octets = pair.client.data_to_send()
+    found = pair.server.receive_data(octets)
+    assert [len(e.deliveries) for e in found if isinstance(e, events.Delivered)] in ([2], [1, 1])
+    assert receiver.link_credit == 0
+    pair.pump()
+    with pytest.raises(LocalProtocolError, match="credit"):
+        sender.send(b"3", b"c")
+
+
+def test_a_disposition_of_everything_costs_what_is_unsettled() -> None:
+    pair = Pair().opened()
+    session = pair.session()
+    sender, _ = pair.link(session=session, credit=3)
+    sender.send_many([b"1", b"2", b"3"], [b""] * 3)
+    pair.pump()
+    from broker_core.amqp.performatives import RECEIVER, Disposition
+
+    found = session[0].on_frame(Disposition(role=RECEIVER, first=0, last=2**31 - 1, settled=True, state=Accepted()), b"")
+    assert [d.tag for d in found[0].deliveries] == [b"1", b"2", b"3"]
+
+
+@pytest.mark.parametrize(
+    ("call", "text"),
+    [
+        (lambda s, r, a, b: s.send(b"1", b"m"), "used again"),
+        (lambda s, r, a, b: s.send(b"", b"m"), "tag"),
+        (lambda s, r, a, b: s.send(b"x" * 33, b"m"), "tag"),
+        (lambda s, r, a, b: s.send(b"2", b"m" * 101), "100"),
+        (lambda s, r, a, b: s.send(b"2", b"m", rcv_settle_mode=1), "second"),
+        (lambda s, r, a, b: s.send(b"2", b"m", resume=True), "unsettled map"),
+        (lambda s, r, a, b: b.dispose([*b.incoming.values(), *a.outgoing.values()]), "direction"),
+        (lambda s, r, a, b: r.grant(2**31), "credit"),
+        (lambda s, r, a, b: s.attach(), "state"),
+        (lambda s, r, a, b: a.begin(), "state"),
+        (lambda s, r, a, b: a.connection.open(), "state"),
+    ],
+)
+def test_what_the_caller_may_not_do_changes_nothing(call: Any, text: str) -> None:
+    pair = Pair(server={"max_message_size": 100}).opened()
+    session = pair.session()
+    sender, receiver = pair.link(session=session, credit=5)
+    sender.send(b"1", b"m")
+    pair.pump()
+    with pytest.raises(LocalProtocolError, match=text):
+        call(sender, receiver, session[0], session[1])
+    assert pair.client.data_to_send() == pair.server.data_to_send() == b""
+    sender.send(b"next", b"m")
+    _, found = pair.pump()
+    assert isinstance(found[-1], events.Delivered)
+
+
+def test_a_delivery_is_settled_once() -> None:
+    pair = Pair().opened()
+    session = pair.session()
+    sender, _ = pair.link(session=session, credit=5)
+    sender.send(b"1", b"m")
+    pair.pump()
+    delivery = session[1].incoming[0]
+    session[1].dispose([delivery], Accepted())
+    with pytest.raises(LocalProtocolError, match="settled already"):
+        session[1].dispose([delivery], Accepted())
+
+
+def test_modes_and_limits_of_the_caller() -> None:
+    pair = Pair(server={"channel_max": 1, "handle_max": 0}).opened()
+    session = pair.session()
+    sender, _ = pair.link(session=session, credit=5, snd_settle_mode=1)
+    assert sender.send(b"1", b"m").settled
+    with pytest.raises(LocalProtocolError, match="settle-mode"):
+        sender.send(b"2", b"m", settled=False)
+    with pytest.raises(LocalProtocolError, match="1 links"):
+        session[0].sender("another").attach()
+    pair.session()
+    with pytest.raises(LocalProtocolError, match="2 sessions"):
+        pair.client.begin()
+
+
+def test_a_frame_that_the_peer_does_not_take_is_not_sent() -> None:
+    pair = Pair(server={"max_frame_size": 512}).opened()
+    session = pair.session()
+    with pytest.raises(LocalProtocolError, match="frame-size-too-small"):
+        session[0].sender("x").attach(unsettled={b"%032d" % number: Accepted() for number in range(50)})
+    session[0].sender("x").attach(unsettled={b"1": Accepted()}, incomplete_unsettled=True)
+    _, found = pair.pump()
+    attach = found[0].attach  # type: ignore[union-attr]
+    assert attach.incomplete_unsettled
+    assert attach.unsettled == {b"1": Accepted()}
+
+
+def test_deliveries_of_a_link_that_was_only_detached_stay_alive() -> None:
+    pair = Pair().opened()
+    session = pair.session()
+    sender, receiver = pair.link(session=session, credit=5)
+    sender.send(b"1", b"m")
+    pair.pump()
+    sender.detach(closed=False)
+    pair.pump()
+    receiver.detach(closed=False)
+    pair.pump()
+    session[1].dispose(list(session[1].incoming.values()), Released())
+    at_client, _ = pair.pump()
+    assert [d.tag for d in at_client[0].deliveries] == [b"1"]  # type: ignore[union-attr]
+    assert not sender.unsettled
+
+
+@pytest.mark.parametrize("error", [None, Error(condition="amqp:link:detach-forced")])
+def test_deliveries_of_a_closed_link_are_dead_to_the_session(error: Error | None) -> None:
+    pair = Pair().opened()
+    session = pair.session()
+    sender, receiver = pair.link(session=session, credit=5)
+    sender.send(b"1", b"m")
+    pair.pump()
+    receiver.detach(closed=True, error=error)
+    pair.pump()
+    assert not session[0].outgoing
+    assert not session[1].incoming
+    assert set(sender.unsettled) == set(receiver.unsettled) == {b"1"}
+
+
+def test_handles_and_channels_are_the_lowest_free() -> None:
+    pair = Pair().opened()
+    first, second = pair.session(), pair.session()
+    assert (first[0].local_channel, second[0].local_channel) == (0, 1)
+    links = [pair.link(f"l{n}", session=first)[0] for n in range(3)]
+    assert [link.handle for link in links] == [0, 1, 2]
+    links[1].detach()
+    _, found = pair.pump()
+    found[0].link.detach()  # type: ignore[union-attr]
+    pair.pump()
+    assert pair.link("again", session=first)[0].handle == 1
+    first[0].end()
+    _, found = pair.pump()
+    found[0].session.end()  # type: ignore[union-attr]
+    pair.pump()
+    assert pair.session()[0].local_channel == 0
+
+
+def test_pipelined_credit_counts_from_the_initial_delivery_count() -> None:
+    pair = Pair().opened()
+    session = pair.session()
+    receiver = session[0].receiver("in")
+    receiver.attach()
+    receiver.grant(2)
+    _, found = pair.pump()
+    sender = found[0].link  # type: ignore[union-attr]
+    assert sender.link_credit == 2
+    sender.attach(initial_delivery_count=100)
+    pair.pump()
+    assert sender.send_many([b"1", b"2", b"3"], [b""] * 3)[-1].tag == b"2"
+    at_client, _ = pair.pump()
+    assert [d.tag for e in at_client if isinstance(e, events.Delivered) for d in e.deliveries] == [b"1", b"2"]
+
+
+def test_terminal_state_of_the_sender_does_not_change() -> None:
+    pair = Pair().opened()
+    session = pair.session()
+    sender, receiver = pair.link(session=session, credit=5, rcv_settle_mode=1)
+    delivery = sender.send(b"1", b"m", state=Released())
+    pair.pump()
+    session[0].dispose([delivery], Accepted(), settled=False)
+    pair.pump()
+    assert receiver.unsettled[b"1"].remote_state == Released()
+
+
+@pytest.mark.parametrize("role", ["client", "server"])
+def test_idle_time_out(role: str) -> None:
+    pair = Pair(client={"idle_time_out": 4000}, server={"idle_time_out": 2000}).opened()
+    now = 100.0
+    assert pair.client.tick(now) == pair.server.tick(now) == []
+    assert pair.client.next_tick(now) == now + 1.0  # half of what the server asked for
+    assert pair.server.next_tick(now) == now + 2.0
+    assert pair.client.tick(now + 0.9) == []
+    assert pair.client.data_to_send() == b""
+    pair.client.tick(now + 1.0)
+    assert pair.client.data_to_send() == bytes.fromhex("0000000802000000")
+    silent, patience = (pair.client, 8.0) if role == "client" else (pair.server, 4.0)
+    silent.receive_data(bytes.fromhex("00000008020000"), now + 1)  # half a frame is no sign of life
+    assert silent.tick(now + patience - 0.01) == []
+    assert silent.tick(now + patience) == [events.TimedOut()]
+    assert b"idle time-out" in silent.data_to_send()
+
+
+def test_an_idle_time_out_that_is_too_short_is_refused() -> None:
+    pair = Pair(client={"idle_time_out": 10}, server={"min_remote_idle_time_out": 1000})
+    pair.pump()
+    pair.client.open()
+    at_client, at_server = pair.pump()
+    assert isinstance(at_server[0], events.Violated)
+    assert isinstance(at_client[-1], events.Closed)
+
+
+def test_the_end_of_the_transport() -> None:
+    pair = Pair().opened()
+    assert pair.server.receive_eof() == [events.Lost()]
+    assert pair.server.finished
+    assert pair.server.receive_eof() == []
+    with pytest.raises(LocalProtocolError):
+        pair.server.close()
+
+
+R = Received
+
+
+@pytest.mark.parametrize(
+    ("tag", "mine", "theirs", "action"),
+    [  # the example of 3.4.6; "-" is absent
+        (1, None, "-", Action.RESTART),
+        (2, R(section_number=0, section_offset=0), R(section_number=1, section_offset=10), Action.RESUME),
+        (3, None, Accepted(), Action.STATE),
+        (4, None, None, Action.RESUME),
+        (5, R(section_number=2, section_offset=10), "-", Action.RESTART),
+        (6, R(section_number=1, section_offset=0), R(section_number=1, section_offset=5), Action.RESUME),
+        (7, R(section_number=3, section_offset=0), R(section_number=2, section_offset=5), Action.ABORT_THEN_RESTART),
+        (8, R(section_number=3, section_offset=0), Accepted(), Action.STATE),
+        (9, R(section_number=3, section_offset=0), None, Action.ABORT_THEN_RESTART),
+        (10, Accepted(), "-", Action.SETTLE),
+        (11, Accepted(), R(section_number=1, section_offset=5), Action.ABORT),
+        (12, Accepted(), Accepted(), Action.STATE),
+        (13, Accepted(), Rejected(), Action.STATE),
+        (14, Modified(), None, Action.ABORT),
+        (15, "-", Accepted(), Action.IGNORE),
+    ],
+)
+def test_resuming_by_the_example_of_the_text(tag: int, mine: Any, theirs: Any, action: Action) -> None:
+    name = b"%d" % tag
+    left = {} if mine == "-" else {name: mine}
+    right = {} if theirs == "-" else {name: theirs}
+    found = resolve(left, right)[name]
+    assert found.action is action
+    if action is Action.RESUME:
+        assert found.position == ((theirs.section_number, theirs.section_offset) if theirs else (0, 0))
+    if theirs == "-":
+        assert resolve(left, right, receiver_incomplete=True)[name].action is Action.UNKNOWN
+
+
+def test_no_new_delivery_while_a_map_is_incomplete() -> None:
+    pair = Pair().opened()
+    session = pair.session()
+    sender = session[0].sender("x")
+    sender.attach(unsettled={b"1": None})
+    _, found = pair.pump()
+    receiver = found[0].link  # type: ignore[union-attr]
+    receiver.attach(unsettled={b"1": None}, incomplete_unsettled=True)
+    receiver.grant(5)
+    pair.pump()
+    with pytest.raises(LocalProtocolError, match="incomplete"):
+        sender.send(b"2", b"m")
+    with pytest.raises(LocalProtocolError, match="incomplete"):
+        sender.send_many([b"2"], [b"m"])
+    sender.send(b"1", b"m", resume=True)
+    _, found = pair.pump()
+    assert found[-1].deliveries[0].resumed  # type: ignore[union-attr]
+    assert isinstance(sender.local_attach, Attach)
+    assert sender.role == SENDER

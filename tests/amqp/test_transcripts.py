@@ -1,0 +1,52 @@
+"""Golden transcripts: what passes on the wire in each scenario, frame by frame, in files that a person can read.
+
+`PENSTOCK_WRITE_TRANSCRIPTS=1 pytest tests/amqp/test_transcripts.py` writes them anew; read the diff before you commit it.
+Every scenario's input is also fed octet by octet where no application action stands between, and must mean the same.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from .scenarios import SCENARIOS
+from .wire import Wire
+
+FOLDER = Path(__file__).parent / "transcripts"
+
+
+@pytest.mark.parametrize("scenario", SCENARIOS, ids=lambda f: f.__name__)
+def test_transcript(scenario: Callable[[], Wire]) -> None:
+    text = "\n".join(scenario().lines) + "\n"
+    path = FOLDER / f"{scenario.__name__}.txt"
+    if os.environ.get("PENSTOCK_WRITE_TRANSCRIPTS"):
+        path.write_text(text, encoding="utf-8")
+    assert path.exists(), "no transcript yet: run with PENSTOCK_WRITE_TRANSCRIPTS=1"
+    assert text == path.read_text(encoding="utf-8")
+
+
+@pytest.mark.parametrize("scenario", SCENARIOS, ids=lambda f: f.__name__)
+def test_transcript_octet_by_octet(scenario: Callable[[], Wire], monkeypatch: pytest.MonkeyPatch) -> None:
+    whole = scenario()
+
+    def slowly(self: Wire, data: bytes, text: str | None = None) -> list[object]:
+        self.input += data
+        found = [event for octet in data for event in self.us.receive_data(bytes((octet,)))]
+        self.events += found
+        self._sent()
+        return list(found)
+
+    monkeypatch.setattr(Wire, "octets", slowly)
+    bytewise = scenario()
+    assert [line for line in bytewise.lines if line.startswith("  <-") and "end of" not in line] == [
+        line for line in whole.lines if line.startswith("  <-") and "end of" not in line
+    ]
+    assert list(map(type, bytewise.events)) == list(map(type, whole.events))
+    assert bytewise.us.state is whole.us.state
+
+
+def test_no_transcript_without_its_scenario() -> None:
+    assert {path.stem for path in FOLDER.glob("*.txt")} == {scenario.__name__ for scenario in SCENARIOS}
