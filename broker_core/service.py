@@ -143,8 +143,7 @@ class BrokerService:
         if free - nbytes < self.settings.free_space_mark_bytes:
             raise errors.ResourceLimit(
                 f"the broker's disk has {free >> 20} MiB left and keeps {self.settings.free_space_mark_bytes >> 20} MiB for "
-                "settling: nothing was stored. "
-                "Free some space, or shorten the retention"
+                "settling: nothing was stored. Free some space, or shorten the retention"
             )
         self.journal.reserve(nbytes, RESERVE_TIMEOUT_S)
 
@@ -285,8 +284,7 @@ class BrokerService:
 def _retention_took(queue: str, number: int) -> errors.DataLoss:
     return errors.DataLoss(
         f"messages of {queue!r} around sequence number {number << BLOCK_BITS} are gone: retention removed them. Keep them "
-        "longer (retention_age_s, "
-        "retention_bytes)"
+        "longer (retention_age_s, retention_bytes)"
     )
 
 

@@ -132,8 +132,8 @@ def _(state: BrokerState, command: c.DeleteQueue, now: c.Now) -> Decision:
     queue = need_queue(state, command.queue)
     if queue.counts[State.ACQUIRED] and not command.force:
         raise errors.InUse(
-            f"queue {queue.name!r}: {queue.counts[State.ACQUIRED]} messages are held by consumers; end them "
-            "(`penstock lease release`), or delete with --force, which forgets them"
+            f"queue {queue.name!r}: {queue.counts[State.ACQUIRED]} messages are held by consumers; end them (`penstock lease "
+            "release`), or delete with --force, which forgets them"
         )
     return Decision([(e.QueueDeleted(queue.name), None)])
 
@@ -175,8 +175,8 @@ def _(state: BrokerState, command: c.Publish, now: c.Now) -> Decision:
     missing = [stage for stage in command.stages if stage not in state.stages]
     if missing or len(set(command.stages)) != len(command.stages):
         raise errors.NotFound(
-            f"stage {(missing or command.stages)[0]!r} is not there (any more): it was discarded or published before, "
-            "so nothing of this publish was done; write the data again"
+            f"stage {(missing or command.stages)[0]!r} is not there (any more): it was discarded or published before, so "
+            "nothing of this publish was done; write the data again"
         )
     parts = [part for stage in command.stages for part in state.stages[stage].parts]
     for part in parts:

@@ -31,18 +31,17 @@ def need_lease(state: BrokerState, name: str) -> Lease:
 def check_epoch(lease: Lease, epoch: int) -> None:
     if epoch != lease.epoch:
         raise errors.Fenced(
-            f"lease {lease.name!r} was taken up by another reader (epoch {lease.epoch}, this one has {epoch}): a newer run "
-            "of the query, a second "
+            f"lease {lease.name!r} was taken up by another reader (epoch {lease.epoch}, this one has {epoch}), or an operator "
+            "ended messages that it holds: then start the query again. Another reader is a newer run of the query, a second "
             "driver on the same checkpoint, or the other side of a self-join. Two load() calls are two consumers: give each "
-            "its own "
-            "`consumer`, look with mode=browse, or fan out inside foreachBatch"
+            "its own `consumer`, look with mode=browse, or fan out inside foreachBatch"
         )
 
 
 def _data_loss(lease: Lease, number: int, why: str) -> errors.DataLoss:
     return errors.DataLoss(
-        f"batch {number} of lease {lease.name!r} {why}. The query cannot go on exactly once; with failOnDataLoss=false "
-        "the batch reads as empty, the query goes on, and delivery is at least once"
+        f"batch {number} of lease {lease.name!r} {why}. The query cannot go on exactly once; with failOnDataLoss=false the "
+        "batch reads as empty, the query goes on, and delivery is at least once"
     )
 
 
@@ -67,23 +66,20 @@ def _(state: BrokerState, command: c.EnterLease, now: c.Now) -> Decision:
             return Decision(reply=None)  # made by the first acquisition: an idle query leaves nothing behind
         raise errors.WrongOffset(
             f"the broker has no lease {command.lease!r}, which the query's checkpoint names: it was deleted, or the data "
-            "directory is another or was "
-            "restored. Start the query with a new checkpoint"
+            "directory is another or was restored. Start the query with a new checkpoint"
         )
     if lease.queue != command.queue:
         raise errors.WrongOffset(
-            f"lease {lease.name!r} belongs to queue {lease.queue!r}, not {command.queue!r}: put `queue` (or `consumer`) "
-            "back as it was, or "
-            "start with a new checkpoint and another `consumer`"
+            f"lease {lease.name!r} belongs to queue {lease.queue!r}, not {command.queue!r}: put `queue` (or `consumer`) back "
+            "as it was, or start with a new checkpoint and another `consumer`"
         )
     if command.epoch is not None:
         check_epoch(lease, command.epoch)
     if lease.run != command.run:
         if not command.fresh:
             raise errors.WrongOffset(
-                f"the checkpoint belongs to an earlier run of lease {lease.name!r}: a query without a checkpoint has begun "
-                "it again since. "
-                "Start with a new checkpoint"
+                f"the checkpoint belongs to an earlier run of lease {lease.name!r}: a query without a checkpoint has begun it "
+                "again since. Start with a new checkpoint"
             )
         return _begin_again(lease, command, now)
     if command.epoch is not None:
@@ -97,9 +93,8 @@ def _begin_again(lease: Lease, command: c.EnterLease, now: c.Now) -> Decision:
     if batch is not None and batch.stage is Stage.READ:
         raise errors.InUse(
             f"lease {lease.name!r} holds batch {batch.number} ({batch.rows.count} messages), which an earlier run has read "
-            "and not finished: go on with "
-            f"that run's checkpoint, or end it with `penstock lease release {lease.name} --settle` (its sink has the rows) "
-            "or `--return` (it has not)"
+            f"and not finished: go on with that run's checkpoint, or end it with `penstock lease release {lease.name} "
+            "--settle` (its sink has the rows) or `--return` (it has not)"
         )
     decision = Decision(reply=lease.epoch + 1)
     if batch is not None:
@@ -116,15 +111,13 @@ def _(state: BrokerState, command: c.FinishBatches, now: c.Now) -> Decision:
     if command.finished < lease.finished and command.strict and command.fail_on_data_loss:
         raise errors.DataLoss(
             f"the checkpoint is older than lease {lease.name!r}: it stands at batch {command.finished}, while batch "
-            f"{lease.finished} is finished. A backup was put "
-            "back? With failOnDataLoss=false the query goes on; what is still remembered is read again, and delivery is at "
-            "least once"
+            f"{lease.finished} is finished. A backup was put back? With failOnDataLoss=false the query goes on; what is still "
+            "remembered is read again, and delivery is at least once"
         )
     if command.finished > lease.last_number:
         raise errors.WrongOffset(
-            f"the checkpoint names batch {command.finished} of lease {lease.name!r}, whose last batch is "
-            f"{lease.last_number}: the broker's data directory "
-            "was restored from an older state. Start with a new checkpoint"
+            f"the checkpoint names batch {command.finished} of lease {lease.name!r}, whose last batch is {lease.last_number}: "
+            "the broker's data directory was restored from an older state. Start with a new checkpoint"
         )
     decision = Decision()
     settled = unread = 0
@@ -186,8 +179,7 @@ def _(state: BrokerState, command: c.PlanBatches, now: c.Now) -> Decision:
     if command.batch > lease.last_number:
         raise errors.WrongOffset(
             f"the checkpoint names batch {command.batch} of lease {lease.name!r}, whose last batch is {lease.last_number}: "
-            "the broker's data directory "
-            "was restored from an older state. Start with a new checkpoint"
+            "the broker's data directory was restored from an older state. Start with a new checkpoint"
         )
     first, remembered = max(command.after, 0) + 1, next(iter(lease.batches), lease.last_number + 1)
     if first < remembered and first <= command.batch:
@@ -306,8 +298,8 @@ def _(state: BrokerState, command: c.DeleteLease, now: c.Now) -> Decision:
     lease = need_lease(state, command.lease)
     if lease.current is not None:
         raise errors.InUse(
-            f"lease {lease.name!r} holds batch {lease.current.number}: end it first with `penstock lease release "
-            f"{lease.name} --settle|--return`"
+            f"lease {lease.name!r} holds batch {lease.current.number}: end it first with `penstock lease release {lease.name} "
+            "--settle|--return`"
         )
     return Decision([(e.LeaseDeleted(lease.name), None)])
 

@@ -7,6 +7,7 @@ import errno
 import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from random import Random
 from typing import Any
 
@@ -115,6 +116,23 @@ def test_no_answer_is_given_when_what_it_rests_on_never_reached_the_disk(held: H
     held.fail()
     with pytest.raises(StorageError, match="nothing was retried"):
         ask(service)
+    abandon(service)
+
+
+@pytest.mark.parametrize(
+    ("durability", "durable", "waits"), [("header", False, False), ("header", True, True), ("all", False, True)]
+)
+def test_a_sender_is_told_before_the_disk_only_of_what_its_queue_and_header_call_not_durable(
+    held: Held, durability: str, durable: bool, waits: bool
+) -> None:
+    """Q11: such a message may be lost at a crash, and only then."""
+    service = prepared(held)
+    service.submit(c.DeclareQueue("own", options={"durability": durability}))
+    held.hold()
+    _, end = service.submit_nowait(replace(enqueue("own", b"message"), durable=durable))
+    assert (service.journal.durable < end) is waits
+    held.let_go()
+    assert stat(service, "own")["available"] == 1
     abandon(service)
 
 

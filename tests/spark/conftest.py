@@ -20,12 +20,7 @@ if TYPE_CHECKING:
     from broker_core import Broker
     from broker_core.client import Client
 
-DELTA = "io.delta:delta-spark_4.2_2.13:4.4.0"
-# What that jar names and Spark does not need here: two jars are enough.
-EXCLUDED = (
-    "io.unitycatalog:unitycatalog-client,io.unitycatalog:unitycatalog-hadoop,io.delta:delta-kernel-api,"
-    "io.delta:delta-kernel-defaults,io.delta:delta-kernel-unitycatalog,org.slf4j:slf4j-api"
-)
+from jobs.session import DELTA  # after the check above
 
 #: For every session a test starts, in this process or another.
 SETTINGS = {
@@ -35,10 +30,7 @@ SETTINGS = {
     "spark.sql.shuffle.partitions": "2",
     "spark.python.unix.domain.socket.enabled": "true",
     "spark.sql.session.timeZone": "Europe/Berlin",  # not UTC: a mistake with zones shows
-    "spark.jars.packages": DELTA,
-    "spark.jars.excludes": EXCLUDED,
-    "spark.sql.extensions": "io.delta.sql.DeltaSparkSessionExtension",
-    "spark.sql.catalog.spark_catalog": "org.apache.spark.sql.delta.catalog.DeltaCatalog",
+    **DELTA,
     "spark.databricks.delta.snapshotPartitions": "2",
 }
 
