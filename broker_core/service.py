@@ -211,9 +211,10 @@ class BrokerService:
             self.archive_blocks()
             if retain:
                 self.retain()
-                allocator.give_back()
             if self.journal.end - self._snapshot_at >= self.settings.snapshot_every_bytes:
                 self.take_snapshot()
+            if retain:
+                allocator.give_back()
         except errors.ResourceLimit as error:
             log.warning("housekeeping waits for room on the disk: %s", error)
         except errors.StorageError as error:
