@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import secrets
 import threading
-import time
 from contextlib import suppress
 from typing import Any
 
@@ -19,10 +18,10 @@ from broker_core.client import Client
 from broker_core.errors import PeerError, PenstockError, WrongOffset
 from connector.offset import INITIAL, Offset
 from connector.options import RANDOM_LEASE, Options
+from connector.patience import RECONNECT_S, Patience
 
 RENEW_S = 10.0  # the broker gives an unread batch back after a minute of silence
 LONG_POLL_MS = 100  # all sources of a query are asked in one thread: a longer wait would hold up the others
-RECONNECT_S = 30.0  # how long a planner waits for a broker that it has spoken with before
 
 
 class Lease:
@@ -155,16 +154,12 @@ class Lease:
     # --- Talking -------------------------------------------------------------------------------------------------------
 
     def _call(self, action: str, **fields: Any) -> dict[str, Any]:
-        give_up = time.monotonic() + (RECONNECT_S if self._broker else 0.0)
-        pause = 0.05
+        patience = Patience(RECONNECT_S if self._broker else 0.0)
         while True:
             try:
                 return self._client.call(action, **fields)
-            except PeerError:
-                if time.monotonic() + pause > give_up:
-                    raise
-            time.sleep(pause)
-            pause = min(pause * 2, 1.0)
+            except PeerError as error:
+                patience.wait(error)
 
     def _renew(self) -> None:
         while not self._stopped.wait(RENEW_S):

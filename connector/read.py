@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 from array import array
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
 from typing import Any, NamedTuple
 
@@ -17,7 +17,8 @@ from pyspark.sql.datasource import InputPartition
 
 from broker_core import message
 from broker_core.client import Client
-from broker_core.errors import NotMappable
+from broker_core.errors import NotMappable, PeerError
+from connector.patience import RECONNECT_S, Patience
 
 # A record batch below this costs Spark more in fixed work than in rows; one far above only memory.
 BATCH_ROWS = 1 << 16
@@ -80,7 +81,23 @@ class Look(InputPartition):
 def read_part(part: Part, columns: Sequence[str], fail_on_data_loss: bool) -> Iterator[pa.RecordBatch]:
     """The messages of a part in order, as batches of `arrow_schema(columns)`."""
     with Client(part.url) as client:
-        yield from coalesce(_messages(client, part, columns, fail_on_data_loss))
+        yield from coalesce(_patiently(lambda: _messages(client, part, columns, fail_on_data_loss)))
+
+
+def _patiently(stream: Callable[[], Iterator[pa.RecordBatch]]) -> Iterator[pa.RecordBatch]:
+    """The stream, opened again while the broker is away before its first batch; after that Spark repeats the task."""
+    patience = Patience(RECONNECT_S)
+    while True:
+        batches = stream()
+        try:
+            first = next(batches, None)
+        except PeerError as error:
+            patience.wait(error)
+            continue
+        if first is not None:
+            yield first
+            yield from batches
+        return
 
 
 def _messages(client: Client, part: Part, columns: Sequence[str], fail_on_data_loss: bool) -> Iterator[pa.RecordBatch]:

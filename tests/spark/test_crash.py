@@ -90,7 +90,8 @@ def test_a_broker_killed_again_and_again_while_a_query_runs(rig: Rig) -> None:
 
     start()
     for _ in range(3):
-        time.sleep(2)
+        before = rig.counts("orders")[2]
+        rig.until(lambda: rig.counts("orders")[2] > before or not rig.spark.streams.active)  # noqa: B023 (called at once)
         rig.broker.kill()
         rig.broker.start()
         if not rig.spark.streams.active:
