@@ -161,6 +161,17 @@ def _exactly(*classes: type) -> Callable[[Value], Value]:
     return convert
 
 
+def _number(cls: type[int]) -> Callable[[Value], int]:
+    """A field's number is a plain int: its type is the field's, and both ways of decoding agree."""
+
+    def convert(value: Value) -> int:
+        if type(value) is not cls:
+            raise TypeError
+        return int(value)
+
+    return convert
+
+
 def _role(role: str) -> Callable[[Value], Value]:
     """A composite that provides `role`, or an extension's described type that we do not know."""
 
@@ -262,11 +273,11 @@ def _put_boolean(out: bytearray, value: bool) -> None:
 # Wire type → how a decoded value is checked, how a field's value is written.
 _KINDS: dict[str, tuple[Callable[[Value], Value], Callable[[bytearray, Any], None]]] = {
     "boolean": (_exactly(bool), _put_boolean),
-    "ubyte": (_exactly(UByte), encoder.put_ubyte),
-    "ushort": (_exactly(UShort), encoder.put_ushort),
-    "uint": (_exactly(UInt), encoder.put_uint),
-    "ulong": (_exactly(ULong), encoder.put_ulong),
-    "timestamp": (_exactly(Timestamp), encoder.put_timestamp),
+    "ubyte": (_number(UByte), encoder.put_ubyte),
+    "ushort": (_number(UShort), encoder.put_ushort),
+    "uint": (_number(UInt), encoder.put_uint),
+    "ulong": (_number(ULong), encoder.put_ulong),
+    "timestamp": (_number(Timestamp), encoder.put_timestamp),
     "binary": (_exactly(bytes), encoder.put_binary),
     "string": (_exactly(str), encoder.put_string),
     "symbol": (_exactly(Symbol), encoder.put_symbol),

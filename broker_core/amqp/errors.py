@@ -92,6 +92,7 @@ class DecodeError(RemoteProtocolError):
 
     def __init__(self, description: str, offset: int) -> None:
         super().__init__(Condition.DECODE_ERROR, f"{description} at offset {offset}")
+        self.reason = description
         self.offset = offset
 
 

@@ -60,8 +60,15 @@ def frame_size(buffer: bytes, position: int, max_frame_size: int) -> int:
 def parse_frame(buffer: bytes, position: int, size: int, frame_type: int = AMQP_FRAME) -> Frame:
     """The complete frame of `size` octets at `position`, which must be of `frame_type`.
 
-    Raises FramingError for its header, DecodeError or FieldError for its body.
+    Raises FramingError for its header, DecodeError (with the offset in the frame) or FieldError for its body.
     """
+    try:
+        return _parse(buffer, position, size, frame_type)
+    except DecodeError as error:
+        raise DecodeError(error.reason, error.offset - position) from None
+
+
+def _parse(buffer: bytes, position: int, size: int, frame_type: int) -> Frame:
     _, offset, kind, channel = _HEADER.unpack_from(buffer, position)
     if offset < 2 or 4 * offset > size:
         raise FramingError(f"a data offset of {offset} in a frame of {size} octets")

@@ -1,0 +1,265 @@
+"""Part 5: every mechanism from both sides, what is refused, and that refusals look alike."""
+
+from __future__ import annotations
+
+import base64
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from broker_core.amqp import (
+    Connection,
+    LocalProtocolError,
+    RemoteProtocolError,
+    Role,
+    SaslClient,
+    SaslServer,
+    Settings,
+    events,
+    scram,
+)
+from broker_core.amqp.frames import SASL_FRAME, encode_frame, protocol_header
+from broker_core.amqp.performatives import (
+    Open,
+    SaslChallenge,
+    SaslInit,
+    SaslMechanisms,
+    SaslOutcome,
+    SaslResponse,
+)
+from broker_core.amqp.scram import MIN_ITERATIONS, Credentials, ScramError, make_credentials, saslprep
+
+SALT = base64.b64decode("W22ZaJ0SNY7soEsUEjb6gQ==")
+USERS = {"user": make_credentials("pencil", SALT), "a=b,c": make_credentials("p\u00e4ss", b"s" * 16)}
+
+
+def octets(count: int) -> bytes:
+    return b"\x05" * count
+
+
+def server(*mechanisms: str, **options: Any) -> SaslServer:
+    return SaslServer(mechanisms, USERS.get, random=octets, secret=b"secret", **options)
+
+
+def exchange(one: SaslServer, other: SaslClient) -> list[Any]:
+    """Runs both to the end; all frames that were sent."""
+    frames, to_client = [], one.start()
+    while to_client:
+        frames += to_client
+        to_server = [answer for body in to_client for answer in other.receive(body)]
+        frames += to_server
+        to_client = [answer for body in to_server for answer in one.receive(body)]
+    return frames
+
+
+@pytest.mark.parametrize("mechanism", ["PLAIN", "SCRAM-SHA-256"])
+@pytest.mark.parametrize(
+    ("user", "password", "good"),
+    [
+        ("user", "pencil", True),
+        ("user", "pencils", False),
+        ("nobody", "pencil", False),
+        ("a=b,c", "p\u00e4ss", True),
+        ("a=b,c", "pa\u0308ss", True),  # the same after SASLprep
+        ("", "", False),
+    ],
+)
+def test_passwords(mechanism: str, user: str, password: str, good: bool) -> None:
+    one, other = server(mechanism), SaslClient(user, password, random=octets)
+    exchange(one, other)
+    assert one.user == (user if good else None)
+    assert (other.code == 0) is good
+    assert (one.reason is None) is good
+
+
+def test_the_example_of_rfc_7677() -> None:
+    client = SaslClient("user", "pencil", random=octets)
+    client.receive(SaslMechanisms(sasl_server_mechanisms=("SCRAM-SHA-256",)))
+    client._first = "n=user,r=rOprNGfwEbeRWgbNEkqO"
+    challenge = b"r=rOprNGfwEbeRWgbNEkqO%hvYDpWUa2RaTCAfuxFIlj)hNlF$k0,s=W22ZaJ0SNY7soEsUEjb6gQ==,i=4096"
+    answer = client.receive(SaslChallenge(challenge=challenge))[0]
+    assert isinstance(answer, SaslResponse)
+    assert answer.response == (
+        b"c=biws,r=rOprNGfwEbeRWgbNEkqO%hvYDpWUa2RaTCAfuxFIlj)hNlF$k0,p=dHzbZapWIk4jUhN+Ute9ytag9zjfMHgsqmmiz7AndVQ="
+    )
+    client.receive(SaslOutcome(code=0, additional_data=b"v=6rriTRBi23WpRR/wtup+mMhUZUn/dB5nLTJRsjl95G4="))
+    assert client.code == 0
+
+
+def test_refusals_look_alike() -> None:
+    """Wrong password, unknown user: the same frames; a first SCRAM challenge tells nobody apart, and is the same again later."""
+    for mechanism in ("PLAIN", "SCRAM-SHA-256"):
+        wrong = exchange(server(mechanism), SaslClient("user", "wrong", random=octets))
+        unknown = exchange(server(mechanism), SaslClient("nobody", "wrong", random=octets))
+        assert [type(f) for f in wrong] == [type(f) for f in unknown]
+        assert wrong[-1] == unknown[-1] == SaslOutcome(code=1)
+        again = exchange(server(mechanism), SaslClient("nobody", "wrong", random=octets))
+        assert again == unknown
+        if mechanism == "SCRAM-SHA-256":
+            known, stranger = (scram.attributes(frames[2].challenge) for frames in (wrong, unknown))
+            assert (len(known["s"]), known["i"]) == (len(stranger["s"]), stranger["i"])
+
+
+@pytest.mark.parametrize(
+    ("mechanism", "responses"),
+    [
+        ("PLAIN", [b""]),
+        ("PLAIN", [b"user\0pencil"]),
+        ("PLAIN", [b"other\0user\0pencil"]),
+        ("PLAIN", [b"\0user\0\xff"]),
+        ("PLAIN", [b"\0user\0pencil\0"]),
+        ("EXTERNAL", [b""]),
+        ("NOPE", [b""]),
+        ("SCRAM-SHA-256", [b""]),
+        ("SCRAM-SHA-256", [b"p=tls-unique,,n=user,r=a"]),
+        ("SCRAM-SHA-256", [b"n,,n=user"]),
+        ("SCRAM-SHA-256", [b"n,,r=a,n=user"]),
+        ("SCRAM-SHA-256", [b"n,,n=user,r="]),
+        ("SCRAM-SHA-256", [b"n,,n=us=er,r=a"]),
+        ("SCRAM-SHA-256", [b"n,,m=x,n=user,r=a"]),
+        ("SCRAM-SHA-256", [b"n,,n=user,r=a", b""]),
+        ("SCRAM-SHA-256", [b"n,,n=user,r=a", b"c=biws,r=a,p=AAAA"]),
+        ("SCRAM-SHA-256", [b"n,,n=user,r=a", b"c=biws,r=aBQUFBQUFBQUFBQUFBQUFBQUFBQUF,p=*"]),
+        ("SCRAM-SHA-256", [b"n,,n=user,r=a", b"p=AAAA,c=biws,r=a"]),
+        ("SCRAM-SHA-256", [b"n,a=other,n=user,r=a", b"c=biws,r=a,p=AAAA"]),
+    ],
+)
+def test_what_a_server_refuses(mechanism: str, responses: list[bytes]) -> None:
+    one = server("PLAIN", "SCRAM-SHA-256", "EXTERNAL")
+    out = one.receive(SaslInit(mechanism=mechanism, initial_response=responses[0]))
+    for response in responses[1:]:
+        out = one.receive(SaslResponse(response=response))
+    assert out == [SaslOutcome(code=1)]
+    assert one.done
+    assert one.user is None
+    assert one.reason
+    with pytest.raises(RemoteProtocolError):
+        one.receive(SaslInit(mechanism="PLAIN", initial_response=b"\0user\0pencil"))
+
+
+def test_external_and_anonymous() -> None:
+    one = server("EXTERNAL", external="CN=me")
+    exchange(one, SaslClient(external=True))
+    assert one.user == "CN=me"
+    one = server("EXTERNAL", external="CN=me")
+    one.receive(SaslInit(mechanism="EXTERNAL", initial_response=b"CN=other"))
+    assert one.user is None
+    one = server("ANONYMOUS")
+    exchange(one, SaslClient())
+    assert one.user == "anonymous"
+
+
+def test_a_client_takes_the_best_that_it_can() -> None:
+    offered = SaslMechanisms(sasl_server_mechanisms=("ANONYMOUS", "PLAIN", "SCRAM-SHA-256"))
+    for client, expected in [
+        (SaslClient("u", "p", random=octets), "SCRAM-SHA-256"),
+        (SaslClient("u", "p"), "PLAIN"),
+        (SaslClient(), "ANONYMOUS"),
+    ]:
+        init = client.receive(offered)[0]
+        assert isinstance(init, SaslInit)
+        assert init.mechanism == expected
+    with pytest.raises(RemoteProtocolError, match="unauthorized-access"):
+        SaslClient(prefer=("EXTERNAL",)).receive(offered)
+
+
+@pytest.mark.parametrize(
+    "challenge",
+    [
+        b"",
+        b"r=other,s=AAAA,i=4096",
+        b"r={nonce},s=AAAA,i=4096",  # nothing added by the server
+        b"r={nonce}x,s=*,i=4096",
+        b"r={nonce}x,s=AAAA,i=4095",
+        b"r={nonce}x,s=AAAA,i=1000000000000",
+        b"r={nonce}x,s=AAAA,i=x",
+    ],
+)
+def test_what_a_scram_client_refuses(challenge: bytes) -> None:
+    client = SaslClient("user", "pencil", random=octets)
+    client.receive(SaslMechanisms(sasl_server_mechanisms=("SCRAM-SHA-256",)))
+    nonce = client._first.rsplit(",r=", 1)[1].encode()
+    with pytest.raises(RemoteProtocolError):
+        client.receive(SaslChallenge(challenge=challenge.replace(b"{nonce}", nonce)))
+
+
+def test_a_scram_server_must_prove_itself() -> None:
+    client = SaslClient("user", "pencil", random=octets)
+    one = server("SCRAM-SHA-256")
+    (init,) = client.receive(one.start()[0])
+    (challenge,) = one.receive(init)
+    client.receive(challenge)
+    with pytest.raises(RemoteProtocolError, match="does not know"):
+        client.receive(SaslOutcome(code=0))
+    assert client.code != 0
+
+
+@pytest.mark.parametrize(
+    ("text", "result"),
+    [("I\u00adX", "IX"), ("user", "user"), ("\u00aa", "a"), ("\u2168", "IX"), ("a\u00a0b", "a b")],
+)
+def test_saslprep(text: str, result: str) -> None:
+    assert saslprep(text) == result
+
+
+@pytest.mark.parametrize("text", ["\u0007", "\u0627\u0031", "\ue000"])
+def test_saslprep_prohibits(text: str) -> None:
+    with pytest.raises(ScramError):
+        saslprep(text)
+
+
+def test_a_server_without_what_its_mechanisms_need() -> None:
+    with pytest.raises(LocalProtocolError):
+        SaslServer(["SCRAM-SHA-256"])
+    with pytest.raises(LocalProtocolError):
+        SaslServer(["MAGIC"])
+    with pytest.raises(LocalProtocolError):
+        SaslServer([])
+
+
+def sasl_octets(*bodies: Any) -> bytes:
+    return b"".join(encode_frame(0, body.encode(), frame_type=SASL_FRAME) for body in bodies)
+
+
+@pytest.mark.parametrize("required", [True, False])
+def test_a_peer_without_a_sasl_layer(required: bool) -> None:
+    ours = Connection(Role.SERVER, Settings(container_id="x"), server("PLAIN"), sasl_required=required)
+    found = ours.receive_data(protocol_header(0) + encode_frame(0, Open(container_id="p").encode()))
+    if required:
+        assert ours.finished
+        assert ours.data_to_send() == protocol_header(3)
+    else:
+        assert isinstance(found[0], events.Opened)
+        assert ours.data_to_send() == protocol_header(0)
+
+
+@pytest.mark.parametrize("body", [SaslOutcome(code=0), SaslChallenge(challenge=b""), SaslResponse(response=b"")])
+def test_frames_of_the_other_side_or_out_of_order(body: Any) -> None:
+    ours = Connection(Role.SERVER, Settings(container_id="x"), server("PLAIN"))
+    (found,) = ours.receive_data(protocol_header(3) + sasl_octets(body))
+    assert isinstance(found, events.Violated)
+    assert ours.finished
+
+
+def test_nothing_is_read_after_a_failure() -> None:
+    ours = Connection(Role.SERVER, Settings(container_id="x"), server("PLAIN"))
+    wrong = SaslInit(mechanism="PLAIN", initial_response=b"\0user\0wrong")
+    found = ours.receive_data(protocol_header(3) + sasl_octets(wrong) + protocol_header(0))
+    assert [type(event) for event in found] == [events.AuthenticationFailed]
+    assert ours.receive_data(protocol_header(0)) == []
+    assert protocol_header(0) not in ours.data_to_send()
+
+
+@given(st.text(max_size=12).filter(lambda t: "\0" not in t), st.text(max_size=12).filter(lambda t: "\0" not in t))
+@settings(max_examples=25, deadline=None)
+def test_any_name_and_password(name: str, password: str) -> None:
+    try:
+        users: dict[str, Credentials] = {name: make_credentials(password, b"s" * 16, MIN_ITERATIONS)}
+    except ScramError:
+        return
+    for mechanism in ("PLAIN", "SCRAM-SHA-256"):
+        one = SaslServer([mechanism], users.get, random=octets, secret=b"x")
+        exchange(one, SaslClient(name, password, random=octets))
+        assert one.user == name
