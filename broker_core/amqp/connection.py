@@ -23,7 +23,7 @@ from .fastpath import Run, Scanner, scan_plainly
 from .frames import MIN_MAX_FRAME_SIZE, Frame, encode_frame, frame_size
 from .handshake import Handshake
 from .idle import IdleTimers
-from .links import Link, not_allowed
+from .links import Link, as_error, not_allowed
 from .performatives import Begin, Close, End, Error, Open
 from .sasl import SaslClient, SaslServer
 from .sessions import Session
@@ -32,6 +32,7 @@ from .states import ConnectionState, LinkState
 from .types import Value
 
 _C = ConnectionState
+_READ_ENOUGH = (_C.CLOSE_RCVD_UNANSWERED, _C.CLOSE_RCVD, _C.END)  # after the peer's close nothing is read (2.4.6)
 
 
 class Connection:
@@ -128,7 +129,7 @@ class Connection:
 
     def _process(self, buffer: bytes, found: list[events.Event]) -> int:
         position = 0
-        while not self.finished:
+        while not self.finished and self.state not in _READ_ENOUGH:
             before = position
             if not self._handshake.done:
                 step = self._handshake.receive(buffer, position)
@@ -141,7 +142,7 @@ class Connection:
                 position = self._frames(buffer, position, found)
             if position == before:
                 break
-        return len(buffer) if self.finished else position
+        return len(buffer) if self.finished or self.state in _READ_ENOUGH else position
 
     def _leave_handshake(self, out: list[bytes]) -> None:
         self._out += out
@@ -153,10 +154,10 @@ class Connection:
         limit = self.settings.max_frame_size if opened else self.settings.first_frame_size
         items, after, error = self._scan(buffer, position, limit, not opened)
         for item in items:
-            if self.finished:
+            if self.finished or self.state in _READ_ENOUGH:
                 return after
             found += self._on_run(item) if isinstance(item, Run) else self._on_frame(item)
-        if error is not None and not self.finished:
+        if error is not None and not self.finished and self.state not in _READ_ENOUGH:
             if isinstance(error, FramingError):
                 found += self._fail(error)
                 self._dead = True  # where the next frame would begin, nobody knows
@@ -187,12 +188,19 @@ class Connection:
         self._write(0, mine)
         self.state, self.local_open = state, mine
 
-    def begin(self, *, first_outgoing_id: int = 0, properties: Mapping[str, Value] | None = None) -> Session:
+    def begin(
+        self,
+        *,
+        first_outgoing_id: int = 0,
+        offered_capabilities: tuple[str, ...] = (),
+        desired_capabilities: tuple[str, ...] = (),
+        properties: Mapping[str, Value] | None = None,
+    ) -> Session:
         """A new session, its begin sent. `first_outgoing_id` is where its ids start. Raises LocalProtocolError without a
         channel.
         """
         session = Session(self, first_outgoing_id)
-        session.begin(properties=properties)
+        session.begin(offered_capabilities=offered_capabilities, desired_capabilities=desired_capabilities, properties=properties)
         return session
 
     def close(self, error: Error | None = None) -> None:
@@ -232,11 +240,8 @@ class Connection:
 
     def take_channel(self, session: Session) -> int:
         """The lowest free channel, for `session`."""
-        limit = self.settings.channel_max
-        if self.remote_open is not None:
-            limit = min(limit, self.remote_open.channel_max)
-        elif self.state is not _C.OPENED:
-            limit = 0  # before negotiation, 2.4.1
+        # Before the peer's open there is channel 0 only (2.4.1).
+        limit = 0 if self.remote_open is None else min(self.settings.channel_max, self.remote_open.channel_max)
         channel = next(number for number in range(len(self.sessions) + 1) if number not in self.sessions)
         if channel > limit:
             raise LocalProtocolError(f"{limit + 1} sessions are all that channel-max allows")
@@ -252,7 +257,7 @@ class Connection:
         """Detaches the link of that name and direction that is attached on this connection, if there is one (2.6.1)."""
         for session in self.sessions.values():
             for link in session.links.values():
-                if link.name == name and link.role == role and link.state is LinkState.ATTACHED:
+                if link.name == name and link.role == role and link.state is LinkState.ATTACHED and session.may_send:
                     link.detach(closed=True, error=Error(condition=Condition.STOLEN, description="attached again"))
                     return [events.Stolen(link)]
         return []
@@ -298,9 +303,12 @@ class Connection:
         try:
             return session.on_frame(performative, payload)
         except RemoteProtocolError as error:
-            if error.scope is Scope.CONNECTION:
+            if error.scope is Scope.CONNECTION or not self.may_send:
                 raise
-            session.fail(error)
+            try:
+                session.fail(error)
+            except LocalProtocolError:  # no channel is left to begin and end it on
+                raise error from None
             return [events.Violated(error, session)]
 
     def _on_open(self, theirs: Open, channel: int) -> list[events.Event]:
@@ -352,11 +360,11 @@ class Connection:
 
     def _fail(self, error: RemoteProtocolError) -> list[events.Event]:
         """Answers the peer's error with a close, after an open if there was none."""
-        if self.state in (_C.HDR_EXCH, _C.OPEN_RCVD):
-            self.open()
-        if "s:error" in states.CONNECTION[self.state]:
-            self.close(Error(condition=error.condition, description=error.description[:200]))
-        else:
+        try:
+            if self.state in (_C.HDR_EXCH, _C.OPEN_RCVD):
+                self.open()
+            self.close(as_error(error))
+        except LocalProtocolError:  # there is no way left to say it
             self._dead = True
         return [events.Violated(error)]
 

@@ -191,9 +191,9 @@ class Link:
         """Answers the peer's error with a detach (2.6.5); a link not attached yet is attached first, for its handle."""
         if self.state is LinkState.ATTACH_RCVD:
             assert self.remote_attach is not None
-            self.refuse(error.condition, error.description)
+            self.refuse(error.condition, as_error(error).description)
         else:
-            self.detach(closed=True, error=Error(condition=error.condition, description=error.description))
+            self.detach(closed=True, error=as_error(error))
 
     def on_flow(self, flow: Flow) -> None:
         """The link's part of a flow."""
@@ -217,6 +217,12 @@ class Link:
             "properties": properties,
         }
         self.session.send_flow(echo=echo, **fields)
+
+
+def as_error(error: RemoteProtocolError) -> Error:
+    """What the peer is told: short and in ASCII, so that it fits any frame."""
+    text = error.description.encode("ascii", "replace").decode()
+    return Error(condition=error.condition, description=text[:200])
 
 
 def not_allowed(description: str, scope: Scope = Scope.LINK) -> RemoteProtocolError:

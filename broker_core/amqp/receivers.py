@@ -38,14 +38,23 @@ MAX_TAG = 32
 class _Partial:
     """A delivery whose last transfer has not come yet. An `ignored` one is a resume of something we do not know (2.7.5)."""
 
-    __slots__ = ("delivery", "ignored", "parts", "settled", "size")
+    __slots__ = ("data", "delivery", "ignored", "settled", "size")
 
     def __init__(self, delivery: Delivery, ignored: bool) -> None:
         self.delivery = delivery
         self.ignored = ignored
-        self.parts: list[bytes] = []
+        self.data: bytes | bytearray = b""
         self.size = 0
         self.settled = False
+
+    def add(self, payload: bytes) -> None:
+        """One buffer, not a list of parts: a peer may send its message octet by octet."""
+        if not self.data:
+            self.data = payload
+        else:
+            if type(self.data) is bytes:
+                self.data = bytearray(self.data)
+            self.data += payload
 
 
 class Receiver(Link):
@@ -116,7 +125,7 @@ class Receiver(Link):
         if limit and partial.size > limit:
             raise RemoteProtocolError(Condition.MESSAGE_SIZE_EXCEEDED, f"a message of more than {limit} octets", Scope.LINK)
         if not partial.ignored:
-            partial.parts.append(payload)
+            partial.add(payload)
         if transfer.more:
             return []
         if not partial.settled and self.snd_settle_mode == SND_SETTLED:
@@ -126,7 +135,7 @@ class Receiver(Link):
         self._completed()
         if partial.ignored:
             return []
-        delivery.payload = partial.parts[0] if len(partial.parts) == 1 else b"".join(partial.parts)
+        delivery.payload = bytes(partial.data)
         if partial.settled:
             delivery.settled = delivery.remote_settled = True
             self.session.settle(delivery)

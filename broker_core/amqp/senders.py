@@ -160,8 +160,7 @@ class Sender(Link):
             if count is None:
                 assert self.local_attach is None or self.local_attach.initial_delivery_count is not None
                 count = (self.local_attach.initial_delivery_count or 0) if self.local_attach else self.delivery_count
-            limit = serial.add(count, flow.link_credit)
-            self.link_credit = max(0, serial.difference(limit, self.delivery_count))
+            self.link_credit = max(0, flow.link_credit - serial.difference(self.delivery_count, count))
         self.drain = flow.drain
 
     def completed(self) -> None:

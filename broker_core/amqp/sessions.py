@@ -16,7 +16,7 @@ from .composites import Composite
 from .deliveries import Delivery, in_range
 from .errors import Condition, FieldError, LocalProtocolError, RemoteProtocolError, Scope
 from .fastpath import Run
-from .links import Link, not_allowed
+from .links import Link, as_error, not_allowed
 from .outbox import Outbox
 from .performatives import (
     RCV_SECOND,
@@ -243,7 +243,7 @@ class Session:
             self.begin()
         following = states.advance(states.SESSION, self.state, "s:error")
         if self.state is not SessionState.END_SENT:
-            self.connection.send(self.local_channel, End(error=Error(condition=error.condition, description=error.description)))
+            self.connection.send(self.local_channel, End(error=as_error(error)))
         self._leave(following)
 
     def on_frame(self, performative: Composite, payload: bytes) -> list[events.Event]:
@@ -317,6 +317,8 @@ class Session:
         except RemoteProtocolError as error:
             if error.scope is not Scope.LINK:
                 raise
+            if not self.may_send:  # a peer that did not wait for our begin
+                raise RemoteProtocolError(error.condition, error.description, Scope.SESSION) from error
             link.fail(error)
             return [events.Violated(error, self, link)]
 
@@ -371,8 +373,7 @@ class Session:
         self.next_incoming_id = flow.next_outgoing_id
         self.remote_outgoing_window = flow.outgoing_window
         base = self.initial_outgoing_id if flow.next_incoming_id is None else flow.next_incoming_id
-        edge = serial.add(base, flow.incoming_window)
-        self.remote_incoming_window = max(0, serial.difference(edge, self.next_outgoing_id))
+        self.remote_incoming_window = max(0, flow.incoming_window - serial.difference(self.next_outgoing_id, base))
         if link is not None and not self._usable(link):
             link = None
         if link is not None:

@@ -1,7 +1,7 @@
 """Hostile octets: whatever comes is valid or a named error, never another exception, in bounded memory; and how the octets
 are cut, or whether the fast path is taken, changes nothing.
 
-Deterministic. `PENSTOCK_FUZZ_ROUNDS=1000` multiplies the work for a nightly run; a failure prints the seed of its round.
+Deterministic. `PENSTOCK_FUZZ_ROUNDS=1000` sets the work (default 3) for a nightly run; a failure prints the seed of its round.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ from broker_core.amqp.types import Array, Described, Pairs, Symbol, UInt, ULong
 
 from .values import flatten
 
-ROUNDS = int(os.environ.get("PENSTOCK_FUZZ_ROUNDS", "1"))
+ROUNDS = int(os.environ.get("PENSTOCK_FUZZ_ROUNDS", "3"))
 INTERESTING = [0x00, 0x01, 0x40, 0x43, 0x45, 0x52, 0x53, 0x70, 0x7F, 0x80, 0xA0, 0xB0, 0xC0, 0xD0, 0xE0, 0xF0, 0xFF]
 
 
@@ -82,8 +82,9 @@ def mutate(source: random.Random, octets: bytes) -> bytes:
 class Application:
     """A server that answers everything at once, and takes no for an answer from its own library."""
 
-    def __init__(self, connection: Connection) -> None:
+    def __init__(self, connection: Connection, lazy: random.Random | None = None) -> None:
         self.connection = connection
+        self.lazy = lazy
         self.seen: list[Any] = []
 
     def feed(self, data: bytes) -> None:
@@ -94,9 +95,11 @@ class Application:
 
     def answer_all(self, found: list[events.Event]) -> None:
         for event in found:
+            if self.lazy and self.lazy.random() < 0.1:
+                continue
             try:
                 self.answer(event)
-            except LocalProtocolError:  # noqa: PERF203
+            except LocalProtocolError:
                 self.seen.append("local")
 
     def answer(self, event: events.Event) -> None:
@@ -161,16 +164,18 @@ def a_conversation(source: random.Random) -> list[bytes]:
     return pieces
 
 
-def run(pieces: list[bytes], size: int | None, fast: bool = True) -> Application:
+def run(pieces: list[bytes], size: int | None, source: random.Random) -> None:
+    """A server that forgets some answers, and may wait with all of them until a piece has been read."""
     settings = Settings(container_id="s", max_frame_size=2048, incoming_window=16, max_message_size=4096)
-    app = Application(Connection(Role.SERVER, settings, fast=fast))
+    app = Application(Connection(Role.SERVER, settings), source if source.random() < 0.5 else None)
+    if source.random() < 0.3:
+        pieces = [b"".join(pieces)]
     for piece in pieces:
         if size is None:
             app.feed(piece)
         else:
             for at in range(0, len(piece), size):
                 app.feed(piece[at : at + size])
-    return app
 
 
 @pytest.mark.parametrize("seed", range(60))
@@ -222,7 +227,7 @@ def test_the_frame_path_survives_anything(seed: int) -> None:
             at = source.randrange(len(pieces))
             pieces[at] = mutate(source, pieces[at])
         try:
-            run(pieces, source.choice([None, None, 5]))
+            run(pieces, source.choice([None, None, 5]), source)
         except Exception as error:
             raise AssertionError(f"seed {seed}, round {number}") from error
 
@@ -272,7 +277,7 @@ def test_values_and_sections_survive_anything() -> None:
         for read in (scan, bare, decode_message, decode):
             try:
                 read(octets)  # type: ignore[operator]
-            except (DecodeError, FieldError):  # noqa: PERF203
+            except (DecodeError, FieldError):
                 continue
             except Exception as error:
                 raise AssertionError(f"round {number}: {read.__name__}({octets!r})") from error
