@@ -303,13 +303,13 @@ class Connection:
         try:
             return session.on_frame(performative, payload)
         except RemoteProtocolError as error:
-            if error.scope is Scope.CONNECTION or not self.may_send:
-                raise
             try:
-                session.fail(error)
+                if error.scope is not Scope.CONNECTION and self.may_send:
+                    session.fail(error)
+                    return [events.Violated(error, session)]
             except LocalProtocolError:  # no channel is left to begin and end it on
-                raise error from None
-            return [events.Violated(error, session)]
+                pass
+            raise RemoteProtocolError(error.condition, error.description) from error
 
     def _on_open(self, theirs: Open, channel: int) -> list[events.Event]:
         state = states.advance(states.CONNECTION, self.state, "r:open")

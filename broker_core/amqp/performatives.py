@@ -26,6 +26,7 @@ Symbols: TypeAlias = tuple[str, ...]
 
 _SND_MODES = (SND_UNSETTLED, SND_SETTLED, SND_MIXED)
 _RCV_MODES = (RCV_FIRST, RCV_SECOND)
+_EXPIRY = ("link-detach", "session-end", "connection-close", "never")
 _MAX_UINT = 0xFFFFFFFF
 
 
@@ -43,7 +44,7 @@ class Error(Composite):
 class Source(Composite):
     address: Value = wire("any", default=None)
     durable: int = wire("uint", default=0, choices=(0, 1, 2))
-    expiry_policy: str = wire("symbol", default="session-end")
+    expiry_policy: str = wire("symbol", default="session-end", choices=_EXPIRY)
     timeout: int = wire("uint", default=0)
     dynamic: bool = wire("boolean", default=False)
     dynamic_node_properties: Fields | None = wire("fields", default=None)
@@ -58,7 +59,7 @@ class Source(Composite):
 class Target(Composite):
     address: Value = wire("any", default=None)
     durable: int = wire("uint", default=0, choices=(0, 1, 2))
-    expiry_policy: str = wire("symbol", default="session-end")
+    expiry_policy: str = wire("symbol", default="session-end", choices=_EXPIRY)
     timeout: int = wire("uint", default=0)
     dynamic: bool = wire("boolean", default=False)
     dynamic_node_properties: Fields | None = wire("fields", default=None)

@@ -400,6 +400,45 @@ def error_transfer_limit_exceeded() -> Wire:
     return w
 
 
+def error_pipelined_transfer_without_credit() -> Wire:
+    w = Wire()
+    w.note("a peer that waits neither for our open nor for credit: there is no session yet to end, so the connection closes")
+    begin = Begin(next_outgoing_id=0, incoming_window=1, outgoing_window=1)
+    attach = Attach(name="in", handle=0, role=SENDER, source=Source(), target=Target(), initial_delivery_count=0)
+    transfer = Transfer(handle=0, delivery_id=0, delivery_tag=b"t", message_format=0)
+    frames = [encode_frame(0, body.encode()) for body in (Open(container_id="peer"), begin, attach, transfer)]
+    w.octets(b"AMQP\x00\x01\x00\x00" + b"".join(frames))
+    return w
+
+
+def error_begun_transfer_without_credit() -> Wire:
+    w = Wire().opened()
+    w.note("the same after our open: the session is begun and ended at once")
+    begin = Begin(next_outgoing_id=0, incoming_window=1, outgoing_window=1)
+    attach = Attach(name="in", handle=0, role=SENDER, source=Source(), target=Target(), initial_delivery_count=0)
+    w.peer(begin, attach, Transfer(handle=0, delivery_id=0, delivery_tag=b"t", message_format=0))
+    w.peer(End())
+    return w
+
+
+def nothing_is_read_after_a_close() -> Wire:
+    w = Wire().opened()
+    w.peer(Close(), Begin(next_outgoing_id=0, incoming_window=1, outgoing_window=1))
+    w.octets(b"\xff" * 20, "garbage")
+    w.do("close", w.us.close)
+    return w
+
+
+def errant_input_tolerated() -> Wire:
+    w = Wire(errant_link_ends_session=False).opened()
+    w.session()
+    link = w.receiver(credit=1)
+    w.do("detach with an error", lambda: link.detach(error=Error(condition="amqp:resource-deleted")))
+    w.transfer(0, b"t0")
+    w.peer(Detach(handle=0, closed=True))
+    return w
+
+
 def error_message_size_exceeded() -> Wire:
     w = Wire(max_message_size=10).opened()
     w.session()
