@@ -24,6 +24,7 @@ from broker_core.service import BrokerService
 
 QUEUE = "bench"
 BATCH = 10_000  # messages a record batch
+CREDIT = 1_000  # single messages under way
 
 
 def batch_of(rows: int, size: int) -> pa.RecordBatch:
@@ -46,11 +47,13 @@ def nbytes(command: c.Enqueue) -> int:
 
 
 def enqueue(service: BrokerService, messages: int, size: int, rows: int, queue: str = QUEUE) -> None:
-    """Durably, in process. Single messages as a link would bring them: a command each, the next before the last is on disk."""
+    """Durably, in process. Single messages as a link with a credit of `CREDIT` brings them, a command each."""
     command, end = enqueue_command(batch_of(rows, size), queue), 0
-    room = nbytes(command)
-    for _ in range(0, messages, rows):
-        service.admit(room) if rows > 1 else service.journal.reserve(room, 60)
+    for done in range(0, messages, rows):
+        if rows > 1:
+            service.admit(nbytes(command))
+        elif done % CREDIT == 0:
+            service.journal.wait(end)
         _, end = service.submit_nowait(command)
     service.journal.wait(end)
 
