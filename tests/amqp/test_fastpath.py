@@ -21,6 +21,8 @@ from broker_core.amqp.performatives import (
     Transfer,
 )
 
+from .values import STEADY
+
 LIMIT = 4096
 uints = st.one_of(st.sampled_from([0, 1, 255, 256, 2**31, 2**32 - 1]), st.integers(0, 2**32 - 1))
 optional = st.one_of(st.none(), uints)
@@ -72,7 +74,7 @@ def flat(result: tuple[list[Any], int, Any]) -> tuple[list[Any], int, str]:
 
 
 @given(buffers())
-@settings(max_examples=500, deadline=None)
+@settings(STEADY, max_examples=500)
 def test_fast_is_plain(buffer: bytes) -> None:
     scanner = Scanner()
     plain = flat(scan_plainly(buffer, 0, LIMIT))
@@ -81,7 +83,7 @@ def test_fast_is_plain(buffer: bytes) -> None:
 
 
 @given(st.lists(buffers(), min_size=2, max_size=3))
-@settings(max_examples=200, deadline=None)
+@settings(STEADY, max_examples=200)
 def test_templates_of_one_buffer_do_not_mislead_the_next(found: list[bytes]) -> None:
     scanner = Scanner()
     for buffer in found:

@@ -12,12 +12,13 @@ from broker_core.amqp import Connection, LocalProtocolError, Role, Settings, eve
 from broker_core.amqp.performatives import SENDER, Accepted, Attach, Error, Modified, Received, Rejected, Released
 from broker_core.amqp.resume import Action, resolve
 
-from .values import Pair
+from .values import STEADY, Pair
 
 numbers = st.one_of(st.sampled_from([0, 1, 2**31 - 1, 2**31, 2**32 - 1]), st.integers(0, 2**32 - 1))
 
 
 @given(numbers, st.integers(0, 2**31 - 1))
+@settings(STEADY)
 def test_serial_numbers(start: int, steps: int) -> None:
     assert serial.difference(serial.add(start, steps), start) == steps
     assert serial.difference(start, serial.add(start, steps)) == -steps
@@ -25,6 +26,7 @@ def test_serial_numbers(start: int, steps: int) -> None:
 
 
 @given(st.lists(st.integers(0, 20), unique=True), st.sampled_from([0, 2**32 - 10]))
+@settings(STEADY)
 def test_ranges_name_exactly_the_ids(steps: list[int], start: int) -> None:
     ids = [serial.add(start, step) for step in sorted(steps)]
     found = [serial.add(a, k) for a, b in serial.ranges(ids) for k in range(serial.difference(b, a) + 1)]
@@ -66,7 +68,7 @@ def test_a_thousand_messages_across_the_wrap(first: int, fast: bool) -> None:
 
 
 @given(st.lists(st.sampled_from(["send", "many", "big", "grant", "drain", "accept", "pump", "settled", "abort"]), max_size=40))
-@settings(max_examples=120, deadline=None)
+@settings(STEADY, max_examples=120)
 def test_conservation_over_random_histories(steps: list[str]) -> None:
     """What was sent is settled, unsettled on both sides, or under way; both ends agree about credit whenever they are silent."""
     pair = Pair(client={"max_frame_size": 512}, server={"max_frame_size": 512, "incoming_window": 4}).opened()

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from broker_core.amqp import types as t
@@ -14,7 +14,7 @@ from broker_core.amqp.encoder import encode
 from broker_core.amqp.messages import DATA, PROPERTIES, Message, bare, decode_message, scan
 from broker_core.amqp.performatives import Header, Properties
 
-from .values import same, scalars, values
+from .values import STEADY, same, scalars, values
 
 proton = pytest.importorskip("proton")
 
@@ -106,7 +106,7 @@ def proton_recode(octets: bytes) -> bytes:
 @pytest.mark.parametrize("kind", sorted(scalars))
 def test_every_scalar_type(kind: str) -> None:
     @given(scalars[kind])
-    @settings(max_examples=40)
+    @settings(STEADY, max_examples=40)
     def check(value: Any) -> None:
         assert same(decode_all(proton_encode(value)), value)
         assert same(decode_all(proton_recode(encode(value))), value)
@@ -117,7 +117,7 @@ def test_every_scalar_type(kind: str) -> None:
 @pytest.mark.parametrize("kind", sorted(scalars))
 def test_arrays_of_every_scalar_type(kind: str) -> None:
     @given(st.lists(scalars[kind], min_size=1, max_size=5))
-    @settings(max_examples=20)
+    @settings(STEADY, max_examples=20)
     def check(items: list[Any]) -> None:
         value = t.Array(kind, tuple(items))
         assert same(decode_all(proton_encode(value)), value)
@@ -126,9 +126,23 @@ def test_arrays_of_every_scalar_type(kind: str) -> None:
     check()
 
 
+def described_twice(value: Any) -> bool:
+    """A described value whose value is described again: proton 0.40 decodes it and writes it back wrong (one octet too many)."""
+    if isinstance(value, t.Described):
+        return isinstance(value.value, t.Described) or described_twice(value.value)
+    if isinstance(value, t.Array):
+        return any(map(described_twice, value.items))
+    if isinstance(value, dict):
+        return any(map(described_twice, value.values()))
+    if isinstance(value, (list, tuple)):  # a list, or the pairs of a map
+        return any(map(described_twice, value))
+    return False
+
+
 @given(values)
-@settings(max_examples=300)
+@settings(STEADY, max_examples=300)
 def test_nested_values(value: Any) -> None:
+    assume(not described_twice(value))
     octets = encode(value)
     assert same(decode_all(proton_recode(octets)), value)
     try:
@@ -171,7 +185,7 @@ def messages(draw: st.DrawFn) -> Message:
 
 
 @given(messages())
-@settings(max_examples=150)
+@settings(STEADY, max_examples=150)
 def test_messages_round_trip_and_their_sections_add_up(message: Message) -> None:
     octets = message.encode()
     sections = scan(octets, body_required=True)
@@ -183,7 +197,7 @@ def test_messages_round_trip_and_their_sections_add_up(message: Message) -> None
 
 
 @given(messages())
-@settings(max_examples=100)
+@settings(STEADY, max_examples=100)
 def test_proton_reads_our_messages(message: Message) -> None:
     if len(message.data) > 1 or message.sequences:
         return  # its Message holds one body section
@@ -200,7 +214,7 @@ def test_proton_reads_our_messages(message: Message) -> None:
 
 
 @given(text, text, st.integers(0, 9), st.binary(max_size=50), st.booleans())
-@settings(max_examples=100)
+@settings(STEADY, max_examples=100)
 def test_we_read_protons_messages(subject: str, to: str, priority: int, body: bytes, durable: bool) -> None:
     theirs = proton.Message(
         body=body, subject=subject, address=to, priority=priority, durable=durable, id="m-1", correlation_id=proton.ulong(7),

@@ -31,6 +31,8 @@ from broker_core.amqp.performatives import (
 )
 from broker_core.amqp.scram import MIN_ITERATIONS, Credentials, ScramError, make_credentials, saslprep
 
+from .values import STEADY
+
 SALT = base64.b64decode("W22ZaJ0SNY7soEsUEjb6gQ==")
 USERS = {"user": make_credentials("pencil", SALT), "a=b,c": make_credentials("p\u00e4ss", b"s" * 16)}
 
@@ -253,7 +255,7 @@ def test_nothing_is_read_after_a_failure() -> None:
 
 
 @given(st.text(max_size=12).filter(lambda t: "\0" not in t), st.text(max_size=12).filter(lambda t: "\0" not in t))
-@settings(max_examples=25, deadline=None)
+@settings(STEADY, max_examples=25)
 def test_any_name_and_password(name: str, password: str) -> None:
     try:
         users: dict[str, Credentials] = {name: make_credentials(password, b"s" * 16, MIN_ITERATIONS)}

@@ -35,7 +35,7 @@ from broker_core.amqp.types import (
     UShort,
 )
 
-from .values import same, values
+from .values import STEADY, same, values
 
 UUID_ = UUID("12345678-9abc-def0-1234-56789abcdef0")
 
@@ -114,7 +114,7 @@ def test_widths_change_where_they_must(size: int) -> None:
 
 
 @given(values)
-@settings(max_examples=400)
+@settings(STEADY, max_examples=400)
 def test_round_trip(value: Any) -> None:
     octets = encode(value)
     decoded = decode_all(octets)
@@ -123,7 +123,7 @@ def test_round_trip(value: Any) -> None:
 
 
 @given(values, st.data())
-@settings(max_examples=200)
+@settings(STEADY, max_examples=200)
 def test_a_value_cut_short_is_an_error_with_its_offset(value: Any, data: st.DataObject) -> None:
     octets = encode(value)
     cut = data.draw(st.integers(0, len(octets) - 1))
