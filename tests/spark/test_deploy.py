@@ -19,7 +19,7 @@ import pytest
 
 from broker_core import Broker
 from broker_core.client import Client
-from connector import _discovery, pyfiles
+from connector import pyfiles
 
 SPARK_HOME = Path(pyspark.__file__).parent
 
@@ -58,13 +58,13 @@ def bare(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture
-def installed(tmp_path: Path) -> Path:
+def installed(tmp_path: Path, repository: Path) -> Path:
     """A folder as a wheel's installation makes it: our packages, and the module that Spark finds."""
     folder = tmp_path / "installed"
     folder.mkdir()
     for name in ("connector", "broker_core"):
         (folder / name).symlink_to(Path(sys.modules[name].__file__ or "").parent)
-    (folder / "pyspark_penstock.py").write_bytes(Path(_discovery.__file__).read_bytes())
+    (folder / "pyspark_penstock.py").write_bytes((repository / "connector" / "_discovery.py").read_bytes())
     return folder
 
 
