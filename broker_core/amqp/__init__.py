@@ -4,8 +4,8 @@
 
 The rooms, from the bottom up: `types` and `encoder`/`decoder` (part 1), `composites` and `performatives` (every composite type,
 one table), `messages` (sections of a message), `frames` and `fastpath` (one at a time, a buffer at a time), `scram` and `sasl`,
-`states` (the tables), `links` with `senders` and `receivers`, `sessions`, `handshake`, `idle`, `connection`, `events`. What is
-implemented, section by section, is in docs/spec-coverage.md.
+`states` (the tables), `links` with `senders` and `receivers`, `sessions` with `outbox` and `runs`, `resume`, `handshake`,
+`idle`, `connection`, `events`. What is implemented, section by section, is in docs/spec-coverage.md.
 """
 
 from .connection import Connection

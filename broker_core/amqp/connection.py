@@ -25,6 +25,7 @@ from .handshake import Handshake
 from .idle import IdleTimers
 from .links import Link, as_error, not_allowed
 from .performatives import Begin, Close, End, Error, Open
+from .runs import take_run
 from .sasl import SaslClient, SaslServer
 from .sessions import Session
 from .settings import Role, Settings
@@ -288,7 +289,7 @@ class Connection:
         session = self.remote_sessions.get(run.channel)
         if self.state is not _C.OPENED or session is None:
             return [event for frame in run.frames() for event in ([] if self.finished else self._on_frame(frame))]
-        return session.on_run(run)
+        return take_run(session, run)
 
     def guarded(self, session: Session, performative: Composite, payload: bytes) -> list[events.Event]:
         """A frame for a session; an error of the session's is answered with its end, one of the connection's with a close."""

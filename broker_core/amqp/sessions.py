@@ -15,7 +15,6 @@ from . import events, serial, states
 from .composites import Composite
 from .deliveries import Delivery, in_range
 from .errors import Condition, FieldError, LocalProtocolError, RemoteProtocolError, Scope
-from .fastpath import Run
 from .links import Link, as_error, not_allowed
 from .outbox import Outbox
 from .performatives import (
@@ -276,7 +275,8 @@ class Session:
         states.advance(states.LINK, link.state, "r:frame")
         return link.state is not LinkState.DETACH_SENT
 
-    def _count_received(self, count: int) -> None:
+    def count_received(self, count: int) -> None:
+        """Transfers have come, whatever becomes of them. Raises amqp:session:window-violation."""
         if self.incoming_window - self._unannounced < count:
             raise RemoteProtocolError(Condition.WINDOW_VIOLATION, "a transfer beyond the incoming window", Scope.SESSION)
         assert self.next_incoming_id is not None
@@ -284,7 +284,8 @@ class Session:
         self.next_incoming_id = serial.add(self.next_incoming_id, count)
         self.remote_outgoing_window = max(0, self.remote_outgoing_window - count)
 
-    def _renew_window(self) -> None:
+    def renew_window(self) -> None:
+        """Opens our window again when half of it is used, and says so."""
         if self.incoming_window <= self.settings.incoming_window // 2 and self.may_send:
             self._unannounced += self.settings.incoming_window - self.incoming_window
             self.incoming_window = self.settings.incoming_window
@@ -295,20 +296,26 @@ class Session:
         self._unannounced = 0
 
     @property
+    def free_block(self) -> int:
+        """Transfers that may come before the window has to be renewed, or is violated."""
+        window = self.incoming_window
+        return min(window - self.settings.incoming_window // 2, window - self._unannounced)
+
+    @property
     def may_send(self) -> bool:
         """Whether frames of this session may leave now: false before our begin and after our end."""
         return "s:frame" in states.SESSION[self.state] and self.connection.may_send
 
     def _on_transfer(self, transfer: Transfer, payload: bytes) -> list[events.Event]:
         link = self._link(transfer.handle)
-        self._count_received(1)
+        self.count_received(1)
         if not self._usable(link):
             found: list[events.Event] = []
         elif isinstance(link, Receiver):
             found = self._guarded(link, transfer, payload)
         else:
             raise not_allowed("a transfer on a link whose receiver is the peer", Scope.SESSION)
-        self._renew_window()
+        self.renew_window()
         return found
 
     def _guarded(self, link: Receiver, transfer: Transfer, payload: bytes) -> list[events.Event]:
@@ -321,33 +328,6 @@ class Session:
                 raise RemoteProtocolError(error.condition, error.description, Scope.SESSION) from error
             link.fail(error)
             return [events.Violated(error, self, link)]
-
-    def on_run(self, run: Run) -> list[events.Event]:
-        """A run of transfers: in blocks between two renewals of the window where nothing is special, else one by one."""
-        found: list[events.Event] = []
-        begin, count = 0, len(run.ids)
-        while begin < count:
-            states.advance(states.SESSION, self.state, "r:frame")
-            if self.state is SessionState.DISCARDING:
-                return found
-            link = self.remote_links.get(run.transfer.handle)
-            window = self.incoming_window
-            block = min(count - begin, window - self.settings.incoming_window // 2, window - self._unannounced)
-            if block > 0 and isinstance(link, Receiver):
-                deliveries = link.on_run(run, begin, begin + block)
-                if deliveries is not None:
-                    self._count_received(block)
-                    found.append(events.Delivered(link, deliveries))
-                    self._renew_window()
-                    begin += block
-                    continue
-            # Something is special: the plain way says what, for the rest of the run.
-            rest = Run(run.channel, run.transfer, run.ids[begin:], run.tags[begin:], run.payloads[begin:])
-            for frame in rest.frames():
-                assert isinstance(frame.performative, Transfer)
-                found += self.connection.guarded(self, frame.performative, frame.payload)
-            return found
-        return found
 
     def _on_disposition(self, disposition: Disposition) -> list[events.Event]:
         issuer_receives = disposition.role == RECEIVER

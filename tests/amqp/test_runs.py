@@ -1,0 +1,151 @@
+"""Runs of transfers into a connection: whatever is special about one of them, the fast path says what the plain way says."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from broker_core.amqp import Connection, Role, Settings, events
+from broker_core.amqp.frames import encode_frame, protocol_header
+from broker_core.amqp.performatives import Accepted, Attach, Begin, Open, Source, Target, Transfer
+
+from .values import flatten
+
+
+def transfers(count: int = 40, first: int = 1000, size: int = 10, **fields: Any) -> list[tuple[Transfer, bytes]]:
+    """Of one shape; `fields` may be functions of the number."""
+    result = []
+    for number in range(count):
+        said = {name: value(number) if callable(value) else value for name, value in fields.items()}
+        base = {
+            "handle": 0,
+            "delivery_id": first + number,
+            "delivery_tag": b"%06d" % number,
+            "message_format": 0,
+            "settled": False,
+        }
+        result.append((Transfer(**{**base, **said}), b"x" * size))
+    return result
+
+
+def with_size(sizes: dict[int, int]) -> list[tuple[Transfer, bytes]]:
+    return [(t, b"x" * sizes.get(n, 10)) for n, (t, _) in enumerate(transfers())]
+
+
+def run(found: list[tuple[Transfer, bytes]], fast: bool, credit: int, attach: dict[str, Any], ours: dict[str, Any]) -> list[Any]:
+    settings = Settings(container_id="s", incoming_window=32, max_message_size=100, max_frame_size=4096)
+    connection = Connection(Role.SERVER, settings, fast=fast)
+    seen: list[Any] = []
+
+    def feed(octets: bytes) -> list[events.Event]:
+        events_ = connection.receive_data(octets)
+        seen.extend(flatten(events_))
+        return events_
+
+    def frame(body: Any) -> bytes:
+        return encode_frame(0, body.encode())
+
+    feed(protocol_header(0) + frame(Open(container_id="p")))
+    connection.open()
+    session = feed(frame(Begin(next_outgoing_id=0, incoming_window=9, outgoing_window=9)))[0].session  # type: ignore[union-attr]
+    session.begin()
+    theirs = Attach(
+        **{"name": "l", "handle": 0, "role": False, "initial_delivery_count": 2**32 - 5, "source": Source(), **attach}
+    )
+    link = feed(frame(theirs))[0].link  # type: ignore[union-attr]
+    link.attach(source=Source(), target=Target(), **ours)
+    link.grant(credit)
+    connection.data_to_send()
+    out = []
+    for begin in range(0, len(found), 20):  # a window of 32 is renewed inside, the peer sees it after
+        feed(b"".join(encode_frame(0, t.encode(), payload) for t, payload in found[begin : begin + 20]))
+        out.append(connection.data_to_send())
+    numbers = (
+        link.delivery_count,
+        link.link_credit,
+        session.incoming_window,
+        session.next_incoming_id,
+        session.state,
+        link.state,
+    )
+    return [seen, out, *numbers, sorted(link.unsettled), sorted(session.incoming)]
+
+
+CASES: dict[str, tuple[list[tuple[Transfer, bytes]], dict[str, Any]]] = {
+    "nothing special": (transfers(), {}),
+    "settled": (transfers(settled=True), {}),
+    "batchable": (transfers(batchable=True), {}),
+    "beyond credit": (transfers(), {"credit": 25}),
+    "ids across the wrap": (transfers(delivery_id=lambda n: (2**32 - 15 + n) % 2**32), {}),
+    "a gap in the ids": (transfers(delivery_id=lambda n: 1000 + n + (n > 10)), {}),
+    "ids that go back": (transfers(delivery_id=lambda n: 1000 + n - 5 * (n > 30)), {}),
+    "an id again in the next buffer": (transfers(delivery_id=lambda n: 1000 + n - (n > 19)), {}),
+    "a tag again": (transfers(delivery_tag=lambda n: b"%06d" % (n % 30)), {}),
+    "a tag again in one buffer": (transfers(delivery_tag=lambda n: b"%06d" % (n % 7)), {}),
+    "tags again, all settled": (transfers(settled=True, delivery_tag=lambda n: b"%06d" % (n % 7)), {}),
+    "tags that are too long": (transfers(delivery_tag=lambda n: b"%033d" % n), {}),
+    "tags as long as they may be": (transfers(delivery_tag=lambda n: b"%032d" % n), {}),
+    "one message too large": (with_size({17: 101}), {}),
+    "one message as large as it may be": (with_size({17: 100}), {}),
+    "a state": (transfers(state=Accepted()), {}),
+    "resumed, and unknown here": (transfers(resume=True), {}),
+    "a mode of its own": (transfers(rcv_settle_mode=1), {}),
+    "a mode of its own, allowed": (transfers(rcv_settle_mode=0), {"attach": {"rcv_settle_mode": 1}}),
+    "unsettled where the sender settles": (transfers(), {"attach": {"snd_settle_mode": 1}}),
+    "settled where the sender settles": (transfers(settled=True), {"attach": {"snd_settle_mode": 1}}),
+    "settled where the sender does not": (transfers(settled=True), {"attach": {"snd_settle_mode": 0}}),
+    "our map is incomplete": (transfers(), {"ours": {"unsettled": {}, "incomplete_unsettled": True}}),
+    "in two frames each": (
+        transfers(more=lambda n: n % 2 == 0, delivery_id=lambda n: 1000 + n // 2, delivery_tag=lambda n: b"%06d" % (n // 2)),
+        {},
+    ),
+    "aborted": (transfers(aborted=True), {}),
+    "no such link": (transfers(handle=3), {}),
+    "the link goes missing": (transfers(handle=lambda n: 0 if n < 10 else 1), {}),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_fast_and_plain_agree(name: str) -> None:
+    found, options = CASES[name]
+    arguments = (options.get("credit", 1000), options.get("attach", {}), options.get("ours", {}))
+    assert run(found, True, *arguments) == run(found, False, *arguments)
+
+
+@pytest.mark.parametrize(
+    ("name", "delivered", "condition"),
+    [
+        ("nothing special", 40, None),
+        ("beyond credit", 25, "transfer-limit-exceeded"),
+        ("ids across the wrap", 40, None),
+        ("a gap in the ids", 40, None),
+        ("ids that go back", 31, "invalid-field"),
+        ("an id again in the next buffer", 20, "invalid-field"),
+        ("a tag again", 30, "not-allowed"),
+        ("a tag again in one buffer", 7, "not-allowed"),
+        ("tags again, all settled", 40, None),
+        ("tags that are too long", 0, "invalid-field"),
+        ("tags as long as they may be", 40, None),
+        ("one message too large", 17, "message-size-exceeded"),
+        ("one message as large as it may be", 40, None),
+        ("resumed, and unknown here", 0, None),
+        ("a mode of its own", 0, "invalid-field"),
+        ("a mode of its own, allowed", 40, None),
+        ("unsettled where the sender settles", 0, "not-allowed"),
+        ("settled where the sender does not", 0, "not-allowed"),
+        ("our map is incomplete", 0, "not-allowed"),
+        ("in two frames each", 20, None),
+        ("no such link", 0, "unattached-handle"),
+        ("the link goes missing", 10, "unattached-handle"),
+    ],
+)
+def test_what_they_say(name: str, delivered: int, condition: str | None) -> None:
+    found, options = CASES[name]
+    seen = run(found, True, options.get("credit", 1000), options.get("attach", {}), options.get("ours", {}))[0]
+    assert len([event for event in seen if isinstance(event, tuple)]) == delivered
+    violations = [event for event in seen if str(event).startswith("Violated")]
+    if condition is None:
+        assert not violations
+    else:
+        assert condition in violations[0]
