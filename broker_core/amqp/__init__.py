@@ -2,6 +2,32 @@
 
     from broker_core.amqp import Connection, Role, Settings
 
+Two ends over a wire of memory; a real program moves the same octets through a socket:
+
+    >>> client, server = (Connection(role, Settings(container_id=role.value)) for role in (Role.CLIENT, Role.SERVER))
+    >>> def turn():
+    ...     at_server = server.receive_data(client.data_to_send())
+    ...     return at_server, client.receive_data(server.data_to_send())
+    >>> turn(), client.open(), server.open()
+    (([], []), None, None)
+    >>> turn()[0]  # doctest: +ELLIPSIS
+    [Opened(open=Open(container_id='client', ...))]
+    >>> sender = client.begin().sender("orders")
+    >>> sender.attach(source=Source(), target=Target(address="orders"))
+    >>> begun, attached = turn()[0]
+    >>> begun.session.begin()
+    >>> attached.link.attach(source=attached.attach.source, target=attached.attach.target)
+    >>> attached.link.grant(10)
+    >>> _ = turn()
+    >>> _ = sender.send(b"tag", Message(data=[b"hello"]).encode())
+    >>> [delivered] = turn()[0]
+    >>> decode_message(delivered.deliveries[0].payload).data
+    [b'hello']
+    >>> begun.session.dispose(delivered.deliveries, Accepted())
+    >>> [disposed] = turn()[1]
+    >>> disposed.state, disposed.settled
+    (Accepted(), True)
+
 The rooms, from the bottom up: `types` and `encoder`/`decoder` (part 1), `composites` and `performatives` (every composite type,
 one table), `messages` (sections of a message), `frames` and `fastpath` (one at a time, a buffer at a time), `scram` and `sasl`,
 `states` (the tables), `links` with `senders` and `receivers`, `sessions` with `outbox` and `runs`, `resume`, `handshake`,
@@ -21,6 +47,8 @@ from .errors import (
     Scope,
 )
 from .links import Link
+from .messages import Message, decode_message
+from .performatives import Accepted, Modified, Rejected, Released, Source, Target
 from .receivers import Receiver
 from .sasl import SaslClient, SaslServer
 from .senders import Sender
@@ -28,6 +56,7 @@ from .sessions import Session
 from .settings import Role, Settings
 
 __all__ = [
+    "Accepted",
     "Condition",
     "Connection",
     "DecodeError",
@@ -36,8 +65,12 @@ __all__ = [
     "FramingError",
     "Link",
     "LocalProtocolError",
+    "Message",
+    "Modified",
     "ProtocolError",
     "Receiver",
+    "Rejected",
+    "Released",
     "RemoteProtocolError",
     "Role",
     "SaslClient",
@@ -46,4 +79,7 @@ __all__ = [
     "Sender",
     "Session",
     "Settings",
+    "Source",
+    "Target",
+    "decode_message",
 ]

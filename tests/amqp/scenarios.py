@@ -113,9 +113,9 @@ def echo() -> Wire:
     w = Wire().opened()
     w.session()
     w.receiver(credit=2)
-    w.note("a session's state, then a link's")
-    w.flow(echo=True)
-    w.flow(handle=0, delivery_count=0, link_credit=2, available=7, echo=True)
+    w.note("a session's state, then a link's; the peer's next-outgoing-id is taken over as it is")
+    w.flow(echo=True, next_outgoing_id=5)
+    w.flow(next_outgoing_id=5, handle=0, delivery_count=0, link_credit=2, available=7, echo=True)
     return w
 
 

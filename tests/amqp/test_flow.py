@@ -2,18 +2,25 @@
 
 from __future__ import annotations
 
+import doctest
+import os
+import subprocess
+import sys
+from pathlib import Path
 from typing import Any
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+import broker_core.amqp
 from broker_core.amqp import Connection, LocalProtocolError, Role, Settings, events, serial
 from broker_core.amqp.performatives import SENDER, Accepted, Attach, Error, Modified, Received, Rejected, Released
 from broker_core.amqp.resume import Action, resolve
 
 from .values import STEADY, Pair
 
+ENVIRONMENT = {**os.environ, "PYTHONPATH": str(Path(broker_core.amqp.__file__).parents[2])}
 numbers = st.one_of(st.sampled_from([0, 1, 2**31 - 1, 2**31, 2**32 - 1]), st.integers(0, 2**32 - 1))
 
 
@@ -166,6 +173,18 @@ def test_what_the_caller_may_not_do_changes_nothing(call: Any, text: str) -> Non
     sender.send(b"next", b"m")
     _, found = pair.pump()
     assert isinstance(found[-1], events.Delivered)
+
+
+def test_the_example_of_the_documentation() -> None:
+    assert doctest.testmod(broker_core.amqp) == doctest.TestResults(failed=0, attempted=15)
+
+
+def test_it_needs_nothing_but_the_standard_library() -> None:
+    code = (
+        "import sys, broker_core.amqp as a; print(*sorted({m.split('.')[0] for m in sys.modules} - set(sys.stdlib_module_names)))"
+    )
+    found = subprocess.run([sys.executable, "-S", "-c", code], capture_output=True, text=True, check=True, env=ENVIRONMENT)
+    assert set(found.stdout.split()) <= {"__main__", "broker_core"}
 
 
 def test_a_delivery_is_settled_once() -> None:
