@@ -457,6 +457,27 @@ def error_errant_link() -> Wire:
     return w
 
 
+def error_reattach_of_a_link_in_error() -> Wire:
+    w = Wire().opened()
+    w.session()
+    link = w.receiver()
+    w.do("detach with an error", lambda: link.detach(error=Error(condition="amqp:resource-deleted")))
+    w.note("an attach that is no resume, sent before the peer has seen our detach")
+    w.peer(Attach(name="in", handle=1, role=SENDER, source=Source(), target=Target(), initial_delivery_count=0))
+    return w
+
+
+def resume_of_a_link_in_error() -> Wire:
+    w = Wire().opened()
+    w.session()
+    link = w.receiver()
+    w.do("detach with an error", lambda: link.detach(error=Error(condition="amqp:resource-deleted")))
+    w.note("an unsettled map, even an empty one, makes it a resume")
+    w.receiver(handle=1, unsettled={})
+    w.transfer(0, b"t0", handle=1)
+    return w
+
+
 def error_delivery_id_again() -> Wire:
     w = Wire().opened()
     w.session()

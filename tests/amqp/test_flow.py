@@ -176,13 +176,11 @@ def test_what_the_caller_may_not_do_changes_nothing(call: Any, text: str) -> Non
 
 
 def test_the_example_of_the_documentation() -> None:
-    assert doctest.testmod(broker_core.amqp) == doctest.TestResults(failed=0, attempted=15)
+    assert doctest.testmod(broker_core.amqp) == doctest.TestResults(failed=0, attempted=17)
 
 
 def test_it_needs_nothing_but_the_standard_library() -> None:
-    code = (
-        "import sys, broker_core.amqp as a; print(*sorted({m.split('.')[0] for m in sys.modules} - set(sys.stdlib_module_names)))"
-    )
+    code = "import sys, broker_core.amqp; print(*({m.split('.')[0] for m in sys.modules} - set(sys.stdlib_module_names)))"
     found = subprocess.run([sys.executable, "-S", "-c", code], capture_output=True, text=True, check=True, env=ENVIRONMENT)
     assert set(found.stdout.split()) <= {"__main__", "broker_core"}
 
@@ -197,6 +195,70 @@ def test_a_delivery_is_settled_once() -> None:
     session[1].dispose([delivery], Accepted())
     with pytest.raises(LocalProtocolError, match="settled already"):
         session[1].dispose([delivery], Accepted())
+
+
+def test_a_receiver_of_mode_second_does_not_settle_first() -> None:
+    pair = Pair().opened()
+    session = pair.session()
+    sender, receiver = pair.link(session=session, credit=5, rcv_settle_mode=1)
+    sender.send(b"1", b"m")
+    sender.send(b"2", b"m", rcv_settle_mode=0)  # this one may be settled by the receiver alone
+    pair.pump()
+    first, second = session[1].incoming.values()
+    with pytest.raises(LocalProtocolError, match="sender's to settle"):
+        session[1].dispose([first, second], Accepted())
+    assert receiver.unsettled.keys() == {b"1", b"2"}
+    session[1].dispose([second], Accepted())
+    session[1].dispose([first], Accepted(), settled=False)
+    pair.pump()
+    assert sender.unsettled.keys() == {b"1"}
+
+
+def test_many_at_once_stops_where_one_needs_more_than_a_frame_or_a_new_tag() -> None:
+    pair = Pair(server={"max_frame_size": 512, "max_message_size": 1000}).opened()
+    sender, _ = pair.link(credit=50)
+    assert [d.tag for d in sender.send_many([b"1", b"2", b"3"], [b"m", b"m" * 600, b"m"])] == [b"1"]
+    assert [d.tag for d in sender.send_many([b"4", b"1", b"5"], [b"m"] * 3)] == [b"4"]
+    assert sender.send_many([b"6"], [b"m" * 1001]) == []
+    assert sender.link_credit == 48
+    _, found = pair.pump()
+    assert not any(isinstance(event, events.Violated) for event in found)
+
+
+@given(
+    st.lists(st.tuples(st.binary(min_size=1, max_size=32), st.binary(max_size=300)), max_size=8, unique_by=lambda m: m[0]),
+    numbers,
+)
+@settings(STEADY, max_examples=60)
+def test_many_at_once_are_the_octets_of_one_by_one(messages: list[tuple[bytes, bytes]], first: int) -> None:
+    out = []
+    for many in (True, False):
+        pair = Pair().opened()
+        sender, _ = pair.link(session=pair.session(first_outgoing_id=first), credit=50)
+        if many:
+            assert len(sender.send_many(*zip(*messages, strict=True))) == len(messages) if messages else True
+        else:
+            for tag, payload in messages:
+                sender.send(tag, payload)
+        out.append((pair.client.data_to_send(), sender.link_credit, sender.delivery_count, sorted(sender.unsettled)))
+    assert out[0] == out[1]
+
+
+def test_drained_says_nothing_unless_it_was_asked() -> None:
+    pair = Pair().opened()
+    sender, receiver = pair.link(credit=5)
+    sender.drained()
+    assert pair.client.data_to_send() == b""
+    assert sender.link_credit == 5
+    receiver.grant(5, drain=True)
+    pair.pump()
+    open_delivery = sender.send(b"1", b"half", more=True)
+    sender.drained()  # not in the middle of a delivery
+    assert sender.link_credit == 5
+    sender.send_more(open_delivery, b"rest")
+    sender.drained()
+    pair.pump()
+    assert (sender.link_credit, receiver.link_credit, receiver.delivery_count) == (0, 0, 5)
 
 
 def test_modes_and_limits_of_the_caller() -> None:
