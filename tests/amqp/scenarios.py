@@ -188,6 +188,8 @@ def simultaneous_ends() -> Wire:
     w.do("end", session.end)
     w.peer(End())
     w.do("close", w.us.close)
+    w.note("what the peer had sent before it saw our close is dropped")
+    w.peer(Begin(next_outgoing_id=0, incoming_window=1, outgoing_window=1))
     w.peer(Close())
     return w
 
@@ -296,6 +298,19 @@ def error_frame_too_large() -> Wire:
     w = Wire(max_frame_size=1024).opened()
     w.octets((1025).to_bytes(4, "big") + b"\x02\x00\x00\x00", "a frame of 1025 octets")
     return w
+
+
+def error_open_too_large() -> Wire:
+    w = Wire()
+    w.header()
+    w.note("513 octets before the peer's open: a limit that Settings.first_frame_size can raise")
+    w.octets((513).to_bytes(4, "big") + b"\x02\x00\x00\x00", "a frame of 513 octets")
+    return w
+
+
+def large_open_allowed() -> Wire:
+    w = Wire(first_frame_size=1024)
+    return w.opened(properties={"padding": "x" * 600})
 
 
 def error_frame_too_small() -> Wire:
