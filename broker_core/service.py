@@ -29,7 +29,7 @@ from broker_core.reading import Cut, cut, open_block, within_retention
 log = logging.getLogger("penstock")
 
 HOUSEKEEPING_S = 1.0  # ticks, archiving, snapshots, retention
-RETENTION_TURNS = 10  # of housekeeping between two looks at retention
+SELDOM_TURNS = 10  # of housekeeping between two looks at retention and at memory
 ARCHIVED_PER_TURN = 64  # blocks packed in one turn of housekeeping, so that nobody waits behind it for long
 RESERVE_TIMEOUT_S = 60.0  # how long a sender waits for room in the journal's buffer: a disk that slow is as good as full
 
@@ -203,18 +203,18 @@ class BrokerService:
         turns = 0
         while not self._closing.wait(HOUSEKEEPING_S):
             turns += 1
-            self._keep_house(retain=turns % RETENTION_TURNS == 0)
+            self._keep_house(seldom=turns % SELDOM_TURNS == 0)
 
-    def _keep_house(self, *, retain: bool) -> None:
+    def _keep_house(self, *, seldom: bool) -> None:
         try:
             self.submit(c.Tick())
             self.archive_blocks()
-            if retain:
+            if seldom:
                 self.retain()
             if self.journal.end - self._snapshot_at >= self.settings.snapshot_every_bytes:
                 self.take_snapshot()
-            if retain:
-                allocator.give_back()
+            if seldom:
+                allocator.give_back()  # after the snapshot, which makes the most of it
         except errors.ResourceLimit as error:
             log.warning("housekeeping waits for room on the disk: %s", error)
         except errors.StorageError as error:
