@@ -265,3 +265,28 @@ def test_any_name_and_password(name: str, password: str) -> None:
         one = SaslServer([mechanism], users.get, random=octets, secret=b"x")
         exchange(one, SaslClient(name, password, random=octets))
         assert one.user == name
+
+
+@pytest.mark.parametrize(
+    ("header", "binding", "good"),
+    [
+        ("n,,", "n,,", True),
+        ("y,,", "y,,", True),
+        ("n,a=user,", "n,a=user,", True),
+        ("n,,", "y,,", False),  # somebody has changed what the client could do
+        ("n,a=other,", "n,a=other,", False),  # the right password, for somebody else
+    ],
+)
+def test_a_right_proof_is_not_all(header: str, binding: str, good: bool) -> None:
+    one = server("SCRAM-SHA-256")
+    first = "n=user,r=abc"
+    (challenge,) = one.receive(SaslInit(mechanism="SCRAM-SHA-256", initial_response=f"{header}{first}".encode()))
+    assert isinstance(challenge, SaslChallenge)
+    values = scram.attributes(challenge.challenge)
+    final = f"c={scram.base64_text(binding.encode())},r={values['r']}"
+    salted = scram.salted_password("pencil", scram.unbase64(values["s"]), int(values["i"]))
+    proof = scram.client_proof(salted, f"{first},{challenge.challenge.decode()},{final}".encode())
+    (outcome,) = one.receive(SaslResponse(response=f"{final},p={scram.base64_text(proof)}".encode()))
+    assert isinstance(outcome, SaslOutcome)
+    assert (outcome.code == 0) is good
+    assert (one.user == "user") is good
