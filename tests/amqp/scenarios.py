@@ -325,6 +325,19 @@ def error_data_offset() -> Wire:
     return w
 
 
+def error_data_offset_beyond_the_frame() -> Wire:
+    w = Wire().opened()
+    w.octets(raw_frame(b"\x00\x00\x00\x00", doff=4), "a data offset of 16 octets in a frame of 12")
+    return w
+
+
+def extended_header() -> Wire:
+    w = Wire().opened()
+    w.octets(raw_frame(b"\xff\xff\xff\xff" + Close().encode(), doff=3), "a close after four octets of extended header")
+    w.do("close", w.us.close)
+    return w
+
+
 def error_frame_type() -> Wire:
     w = Wire().opened()
     w.octets(raw_frame(b"", kind=1), "a SASL frame after SASL")

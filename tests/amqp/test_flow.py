@@ -304,13 +304,13 @@ def test_deliveries_of_a_link_that_was_only_detached_stay_alive() -> None:
 
 
 @pytest.mark.parametrize("error", [None, Error(condition="amqp:link:detach-forced")])
-def test_deliveries_of_a_closed_link_are_dead_to_the_session(error: Error | None) -> None:
+def test_deliveries_of_a_closed_or_failed_link_are_dead_to_the_session(error: Error | None) -> None:
     pair = Pair().opened()
     session = pair.session()
     sender, receiver = pair.link(session=session, credit=5)
     sender.send(b"1", b"m")
     pair.pump()
-    receiver.detach(closed=True, error=error)
+    receiver.detach(closed=error is None, error=error)
     pair.pump()
     assert not session[0].outgoing
     assert not session[1].incoming
