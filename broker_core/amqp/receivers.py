@@ -165,7 +165,7 @@ class Receiver(Link):
         attach = self.local_attach
         if attach is not None and attach.incomplete_unsettled and not transfer.resume:
             raise not_allowed("a new delivery while our unsettled map is incomplete")
-        if not transfer.resume and transfer.delivery_tag in self.unsettled:
+        if transfer.delivery_tag in self.unsettled:
             raise not_allowed("the tag of an unsettled delivery used again")
         tag, number = transfer.delivery_tag, transfer.delivery_id
         delivery = Delivery(self, number, tag, transfer.message_format or 0, b"", False, mode)

@@ -54,7 +54,7 @@ class SaslServer:
     lookup: Lookup = field(default=lambda name: None)
     external: str | None = None
     random: Random | None = None
-    secret: bytes = b""
+    secret: bytes = field(default=b"", repr=False)
     iterations: int = scram.MIN_ITERATIONS
     user: str | None = field(default=None, init=False)
     mechanism: str | None = field(default=None, init=False)
@@ -186,7 +186,7 @@ class SaslClient:
     """
 
     user: str | None = None
-    password: str | None = None
+    password: str | None = field(default=None, repr=False)
     external: bool = False
     hostname: str | None = None
     prefer: Sequence[str] = (EXTERNAL, SCRAM_SHA_256, PLAIN, ANONYMOUS)

@@ -159,6 +159,15 @@ def resume() -> Wire:
     return w
 
 
+def error_resumed_twice() -> Wire:
+    w = Wire().opened()
+    w.session()
+    w.receiver(unsettled={b"t1": None}, mode={"unsettled": {b"t1": None}})
+    w.transfer(0, b"t1", b"all", resume=True)
+    w.transfer(1, b"t1", b"all", resume=True)
+    return w
+
+
 def refused_attach() -> Wire:
     w = Wire().opened()
     w.session()

@@ -212,6 +212,10 @@ def test_saslprep_prohibits(text: str) -> None:
         saslprep(text)
 
 
+def test_secrets_do_not_show() -> None:
+    assert "hush" not in repr(SaslClient("u", "hush")) + repr(SaslServer(["PLAIN"], secret=b"hush"))
+
+
 def test_a_server_without_what_its_mechanisms_need() -> None:
     with pytest.raises(LocalProtocolError):
         SaslServer(["SCRAM-SHA-256"])
