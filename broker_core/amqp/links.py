@@ -166,6 +166,7 @@ class Link:
 
     def _leave(self, state: LinkState, forget: bool) -> None:
         self.state = state
+        self.session.outbox.drop(self)
         if forget:
             self.session.forget(self)
         if state is LinkState.DETACHED:

@@ -196,7 +196,6 @@ class Session:
             mine = self.outgoing if link.role == SENDER else self.incoming
             if mine.get(delivery.id) is delivery:
                 del mine[delivery.id]
-        self.outbox.drop(link)
 
     def take_delivery_id(self, number: int) -> None:
         """Notes the id of a delivery that begins; ids of a session only go up."""
@@ -399,5 +398,4 @@ class Session:
         link = self._link(detach.handle)
         event = link.on_detach(detach)
         del self.remote_links[detach.handle]
-        self.outbox.drop(link)
         return [event]

@@ -309,6 +309,43 @@ def error_frame_too_large() -> Wire:
     return w
 
 
+def error_begin_answers_twice() -> Wire:
+    w = Wire().opened()
+    w.do("begin", w.us.begin)
+    answer = Begin(remote_channel=0, next_outgoing_id=0, incoming_window=1, outgoing_window=1)
+    w.peer(answer)
+    w.peer(answer, channel=1)
+    return w
+
+
+def error_max_frame_size_of_the_peer() -> Wire:
+    w = Wire()
+    w.header()
+    w.peer(Open(container_id="peer", max_frame_size=511))
+    return w
+
+
+def error_open_on_a_channel() -> Wire:
+    w = Wire()
+    w.header()
+    w.peer(Open(container_id="peer"), channel=1)
+    return w
+
+
+def error_empty_frame_before_open() -> Wire:
+    w = Wire()
+    w.header()
+    w.peer(None)
+    return w
+
+
+def heartbeats_mean_nothing() -> Wire:
+    w = Wire().opened()
+    w.peer(None)
+    w.peer(None, channel=7)
+    return w
+
+
 def error_open_too_large() -> Wire:
     w = Wire()
     w.header()

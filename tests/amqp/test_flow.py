@@ -317,6 +317,30 @@ def test_deliveries_of_a_closed_or_failed_link_are_dead_to_the_session(error: Er
     assert set(sender.unsettled) == set(receiver.unsettled) == {b"1"}
 
 
+@pytest.mark.parametrize("who", ["we", "they", "plainly"])
+def test_what_waits_for_the_window_goes_with_its_link(who: str) -> None:
+    pair = Pair(client={"max_frame_size": 512}, server={"max_frame_size": 512, "incoming_window": 2}).opened()
+    session = pair.session()
+    sender, receiver = pair.link(session=session, credit=5)
+    other, _ = pair.link("other", session=session, credit=5)
+    sender.send(b"1", b"m" * 5000)  # two frames leave, the rest waits
+    assert session[0].blocked
+    assert not other.can_send
+    with pytest.raises(LocalProtocolError, match="window"):
+        other.send(b"2", b"m")
+    if who == "they":
+        receiver.detach()
+        pair.client.receive_data(pair.server.data_to_send())
+    else:
+        sender.detach(closed=who == "we")
+    assert not session[0].blocked
+    pair.pump()
+    other.send(b"2", b"m")
+    _, found = pair.pump()
+    assert [d.tag for event in found if isinstance(event, events.Delivered) for d in event.deliveries] == [b"2"]
+    assert not any(isinstance(event, events.Violated) for event in found)
+
+
 def test_handles_and_channels_are_the_lowest_free() -> None:
     pair = Pair().opened()
     first, second = pair.session(), pair.session()
