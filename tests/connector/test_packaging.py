@@ -59,11 +59,6 @@ def test_the_command_writes_the_zip_and_refuses_anything_else(tmp_path: Path, ca
     assert "usage" in capsys.readouterr().err
 
 
-def test_the_module_that_spark_finds_needs_no_pyarrow_and_nothing_of_ours(archive: Path) -> None:
-    modules = imported("connector._discovery", path=str(archive))
-    assert not {name for name in modules if name.split(".")[0] in ("pyarrow", "numpy", "pandas", "broker_core")}
-
-
 def test_what_every_planning_worker_imports_is_light(archive: Path) -> None:
     modules = imported("connector.source", path=str(archive))
     for heavy in ("pyarrow.compute", "pandas"):
