@@ -287,6 +287,27 @@ def sasl_amqp_frame_inside() -> Wire:
     return w
 
 
+def sasl_two_values_in_a_frame() -> Wire:
+    w = Wire(sasl=SaslServer(["ANONYMOUS"]))
+    w.header(3)
+    body = SaslInit(mechanism="ANONYMOUS").encode()
+    w.octets(encode_frame(0, body + body, frame_type=1), "two inits in one frame")
+    return w
+
+
+def sasl_empty_frame() -> Wire:
+    w = Wire(sasl=SaslServer(["ANONYMOUS"]))
+    w.header(3)
+    w.octets(encode_frame(0, b"", frame_type=1), "an empty SASL frame")
+    return w
+
+
+def error_tls_header() -> Wire:
+    w = Wire()
+    w.header(2)
+    return w
+
+
 def sasl_frame_too_large() -> Wire:
     w = Wire(sasl=SaslServer(["PLAIN"]))
     w.header(3)
