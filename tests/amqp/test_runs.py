@@ -8,10 +8,11 @@ import pytest
 
 from broker_core.amqp import Connection, Role, Settings, events
 from broker_core.amqp.frames import encode_frame, protocol_header
-from broker_core.amqp.performatives import Accepted, Attach, Begin, Detach, Open, Source, Target, Transfer
+from broker_core.amqp.performatives import Accepted, Attach, Begin, Detach, Open, Received, Source, Target, Transfer
 from broker_core.amqp.states import LinkState
 
 from .values import flatten
+from .wire import Wire
 
 
 def transfers(count: int = 40, first: int = 1000, size: int = 10, **fields: Any) -> list[tuple[Transfer, bytes]]:
@@ -166,3 +167,49 @@ def test_what_they_say(name: str, delivered: int, condition: str | None) -> None
         assert not violations
     else:
         assert condition in violations[0]
+
+
+@pytest.mark.parametrize(
+    ("flags", "settled"),
+    [([None, None], False), ([True, None], True), ([None, True], True), ([False, True], True), ([False, None], False)],
+)
+def test_settled_adds_up_over_the_transfers_of_a_delivery(flags: list[bool | None], settled: bool) -> None:
+    w = Wire().opened()
+    session = w.session()
+    link = w.receiver()
+    w.transfer(0, b"t", settled=flags[0], more=True)
+    (event,) = w.transfer(None, None, settled=flags[1])
+    assert isinstance(event, events.Delivered)
+    assert event.deliveries[0].settled is settled
+    assert bool(session.incoming) is bool(link.unsettled) is not settled
+
+
+def test_a_terminal_state_in_a_transfer_is_the_last() -> None:
+    w = Wire().opened()
+    session = w.session()
+    w.receiver()
+    w.transfer(0, b"t", state=Received(section_number=0, section_offset=0), more=True)
+    w.transfer(None, None, state=Accepted(), more=True)
+    w.transfer(None, None, state=Received(section_number=1, section_offset=0))
+    assert session.incoming[0].remote_state == Accepted()
+
+
+@pytest.mark.parametrize("together", [True, False])
+def test_available_goes_down_and_never_below_zero(together: bool) -> None:
+    w = Wire().opened()
+    w.session()
+    link = w.receiver(credit=50)
+    w.flow(handle=0, delivery_count=0, link_credit=50, available=4)
+    seen = []
+    for number in range(300, 306):
+        w.transfer(number, b"%d" % number)
+        seen.append(link.available)
+    assert seen == [3, 2, 1, 0, 0, 0]
+    w.flow(next_outgoing_id=6, handle=0, delivery_count=6, link_credit=44, available=9)
+    bodies = [Transfer(handle=0, delivery_id=n, delivery_tag=b"%d" % n, message_format=0) for n in range(306, 312)]
+    if together:
+        w.octets(b"".join(encode_frame(0, body.encode(), b"m") for body in bodies))
+    else:
+        for body in bodies:
+            w.peer(body, payload=b"m")
+    assert link.available == 3
