@@ -71,7 +71,7 @@ def test_a_killed_broker_ends_no_query_that_is_between_two_batches(rig: Rig) -> 
     query = writer.trigger(processingTime="0 seconds").start(rig.path("table"))
     rig.until(lambda: rig.counts("orders") == (0, 0, 100))
     rig.broker.kill()
-    time.sleep(1)
+    time.sleep(1)  # the outage itself: an idle query asks every 10 ms, and finds nobody
     rig.broker.start()
     rig.send("orders", 100, 100)
     rig.until(lambda: rig.counts("orders") == (0, 0, 200))
