@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -11,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from pyspark.errors import StreamingQueryException
+from pyspark.errors import IllegalArgumentException, StreamingQueryException
 
 if TYPE_CHECKING:
     from conftest import Rig
@@ -183,3 +184,32 @@ def test_a_constant_transaction_id_under_a_new_checkpoint_settles_nothing_unseen
     assert rig.client.call("queue.stat", queue="orders")["unread"] == 10
     rig.drain(rig.stream("orders"), table="all", checkpoint="third")
     assert rig.table("all") == list(range(10, 20))
+
+
+def test_a_batch_number_that_delta_has_already_is_skipped_and_its_messages_come_with_the_next(rig: Rig) -> None:
+    """Offsets and commits were deleted by hand, the query's id was not: Delta skips the number, and nobody reads the batch."""
+    rig.declare("orders")
+    rig.send("orders", 0, 10)
+    rig.drain(rig.stream("orders"))
+    for folder in ("offsets", "commits"):
+        shutil.rmtree(rig.path("checkpoint", folder))
+    rig.send("orders", 10, 10)
+    rig.drain(rig.stream("orders"))
+    assert rig.table() == list(range(10))
+    assert rig.counts("orders") == (10, 0, 10)  # given back, not settled unseen
+    assert rig.client.call("queue.stat", queue="orders")["unread"] == 10
+    rig.drain(rig.stream("orders"))
+    assert rig.table() == list(range(20))
+    assert rig.counts("orders") == (0, 0, 20)
+
+
+def test_asynchronous_progress_tracking_is_refused_with_delta_and_takes_nothing(rig: Rig) -> None:
+    """It would not be exactly once; Spark itself says so before anything starts."""
+    rig.declare("orders")
+    rig.send("orders", 0, 40)
+    writer = rig.stream("orders").writeStream.format("delta").option("checkpointLocation", rig.path("checkpoint"))
+    with pytest.raises(IllegalArgumentException, match="does not support async progress tracking"):
+        writer.option("asyncProgressTrackingEnabled", "true").start(rig.path("table"))
+    assert rig.counts("orders") == (40, 0, 0)
+    rig.drain(rig.stream("orders"))
+    assert rig.table() == list(range(40))
