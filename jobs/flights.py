@@ -10,9 +10,6 @@ import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-#: How many there are.
-FLIGHTS = 336_776
-
 
 def table(limit: int | None = None) -> pa.Table:
     """The flights in the order of the calendar's file, each day in one piece; `id` counts them from 0."""

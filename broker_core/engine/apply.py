@@ -183,8 +183,9 @@ def _(state: BrokerState, event: e.LeaseBegun, position: int) -> None:
 @_on(e.LeaseTaken)
 def _(state: BrokerState, event: e.LeaseTaken, position: int) -> None:
     lease = state.leases[event.lease]
+    if event.epoch != lease.epoch:
+        lease.excluded = RowSet()
     lease.epoch, lease.timeout, lease.renewed = event.epoch, event.timeout, event.up
-    lease.excluded = RowSet()
 
 
 @_on(e.BatchRead)

@@ -133,6 +133,7 @@ class EnterLease(Command):
     epoch: int | None
     fresh: bool = False
     timeout: int | None = None  # microseconds
+    keep_timeout: bool = False  # the request says nothing of it
 
 
 @dataclass(frozen=True)

@@ -82,9 +82,11 @@ def _(state: BrokerState, command: c.EnterLease, now: c.Now) -> Decision:
                 "again since. Start with a new checkpoint"
             )
         return _begin_again(lease, command, now)
-    if command.epoch is not None:
+    timeout = lease.timeout if command.keep_timeout else command.timeout
+    if command.epoch is not None and timeout == lease.timeout:
         return Decision(reply=lease.epoch)
-    return Decision([(e.LeaseTaken(lease.name, lease.epoch + 1, command.timeout, now.up), None)], lease.epoch + 1)
+    epoch = lease.epoch + 1 if command.epoch is None else lease.epoch
+    return Decision([(e.LeaseTaken(lease.name, epoch, timeout, now.up), None)], epoch)
 
 
 def _begin_again(lease: Lease, command: c.EnterLease, now: c.Now) -> Decision:

@@ -202,6 +202,6 @@ def _within(block: Block, rows: Rows, room: int, *, alone: bool) -> tuple[Rows, 
         fit = min(row_count(rows), room // sizes if sizes else row_count(rows))
     else:
         fit = int(np.searchsorted(np.cumsum(sizes, dtype=np.int64), room, side="right"))
-    fit = max(fit, 1) if alone else fit
+    fit = max(fit, 1 if alone else 0)  # `room` is below zero after one larger message
     kept = head(rows, fit)
     return kept, block.sizes.total(kept, fit)

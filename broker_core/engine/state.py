@@ -7,6 +7,8 @@ from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
+import numpy as np
+
 from broker_core.engine.blocks import Block
 from broker_core.engine.leases import Lease
 from broker_core.engine.packing import pack, unpack
@@ -107,8 +109,6 @@ class BrokerState:
     @classmethod
     def restore(cls, meta: bytes, arrays: Sequence[Any]) -> BrokerState:
         """The state that `snapshot` described, `arrays` being the packed blocks in its order."""
-        from numpy import array  # the one place that rebuilds lists into arrays
-
         data = json.loads(meta)
         if data["v"] != SNAPSHOT_VERSION:
             raise DamagedJournal(
@@ -130,7 +130,7 @@ class BrokerState:
         for name, parts in data["stages"].items():
             stage = state.stages[name] = StageParts()
             for queue_name, position, count, sizes in parts:
-                part = StagedPart(queue_name, position, count, sizes if isinstance(sizes, int) else array(sizes))
+                part = StagedPart(queue_name, position, count, sizes if isinstance(sizes, int) else np.array(sizes))
                 stage.parts.append(part)
                 state.staged_bytes += part.bytes
         state.publish_keys = {(kind, name): number for kind, name, number in data["keys"]}

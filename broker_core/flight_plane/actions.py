@@ -83,7 +83,8 @@ class Actions:
                 f"field 'leaseTimeout' must be seconds above 0, at most {MAX_LEASE_TIMEOUT_S}, not {timeout}"
             )
         micros = None if timeout is None else int(timeout * SECOND)
-        return c.EnterLease(f["queue"], f["lease"], f["run"], f["epoch"], f.get("fresh", False), micros)
+        keep = "leaseTimeout" not in f  # `lease.advance` alone carries it
+        return c.EnterLease(f["queue"], f["lease"], f["run"], f["epoch"], f.get("fresh", False), micros, keep)
 
     def _advance(self, f: dict[str, Any]) -> dict[str, Any]:
         enter = self._enter(f)

@@ -72,7 +72,7 @@ class Engine:
     def plan(
         self, lease: str, queue: str = "q", *, run: str = "r", epoch: int | None, after: int, batch: int, **options: Any
     ) -> Any:
-        return self.run(c.EnterLease(queue, lease, run, epoch), c.PlanBatches(lease, after, batch, **options))
+        return self.run(c.EnterLease(queue, lease, run, epoch, keep_timeout=True), c.PlanBatches(lease, after, batch, **options))
 
     def read(self, lease: str, *, run: str = "r", epoch: int, batch: int, fail_on_data_loss: bool = True) -> list[int]:
         _, rows = self.run(c.ReadBatch(lease, run, epoch, batch, 0, 2**60, fail_on_data_loss))

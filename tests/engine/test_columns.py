@@ -170,6 +170,16 @@ def test_bytes_are_exact_and_one_larger_message_travels_alone(limit: int, expect
     assert queue.find(0, messages=99, max_bytes=limit).sequences().tolist() == expected
 
 
+def test_a_larger_message_travels_alone_also_where_the_next_block_has_holes() -> None:
+    queue = Queue("q", "fifo", {})
+    queue.append(BLOCK_ROWS - 1, State.AVAILABLE, 1, 8, 1)
+    queue.move(queue.blocks[0], slice(0, BLOCK_ROWS - 1), State.AVAILABLE, State.ARCHIVED)
+    queue.append(1, State.AVAILABLE, 350, 16, 2)  # the last of its block, and the only one left
+    queue.append(10, State.AVAILABLE, 100, 24, 3)
+    queue.move(queue.blocks[1], np.array([1, 3, 5]), State.AVAILABLE, State.ARCHIVED)
+    assert queue.find(0, messages=99, max_bytes=300).sequences().tolist() == [BLOCK_ROWS - 1]
+
+
 def test_a_message_larger_than_the_limit_waits_for_its_own_turn() -> None:
     queue = Queue("q", "fifo", {})
     queue.append(3, State.AVAILABLE, np.array([5, 1000, 5]), 16, 2)

@@ -97,6 +97,21 @@ def test_declaring_the_same_again_changes_nothing_and_something_else_is_refused(
     assert len(engine.log) == 1
 
 
+def test_a_lease_keeps_its_timeout_whichever_call_takes_it_up() -> None:
+    engine = Engine()
+    engine.run(c.DeclareQueue("q"), c.Enqueue("q", 4, 1))
+    epoch, batch = engine.advance("L", epoch=None, finished=0, messages=2, timeout=7)
+    epoch, _ = engine.plan("L", epoch=None, after=0, batch=batch)  # a restarted query plans first
+    assert engine.state.leases["L"].timeout == 7
+    engine.read("L", epoch=epoch, batch=batch)
+    events = len(engine.log)
+    assert engine.advance("L", epoch=epoch, finished=0, fresh=False, timeout=7) == (epoch, batch)
+    assert len(engine.log) == events  # nothing new, nothing journaled
+    assert engine.advance("L", epoch=epoch, finished=0, fresh=False, timeout=9) == (epoch, batch)
+    assert engine.state.leases["L"].timeout == 9  # the option was changed between two runs
+    assert engine.recovered().state.leases["L"].timeout == 9
+
+
 def test_time_never_runs_backwards() -> None:
     engine = Engine()
     engine.run(c.DeclareQueue("q"), c.Enqueue("q", 1, 1))
