@@ -97,7 +97,8 @@ class Lease:
     def settle(self, end: Offset) -> None:
         """Spark has finished everything up to `end`. What is settled already stays so."""
         known = self._enter(end)
-        self._took_up(self._call("lease.settle", **self._names(known), finished=end.batch))
+        loss = self._options["failOnDataLoss"]
+        self._took_up(self._call("lease.settle", **self._names(known), finished=end.batch, failOnDataLoss=loss))
 
     def close(self) -> None:
         self._stopped.set()

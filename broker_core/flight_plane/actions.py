@@ -117,7 +117,8 @@ class Actions:
         return {"epoch": epoch, "parts": parts}
 
     def _settle(self, f: dict[str, Any]) -> dict[str, Any]:
-        epoch, settled, unread = self._service.submit(self._enter(f), c.FinishBatches(f["lease"], f["finished"], strict=False))
+        finish = c.FinishBatches(f["lease"], f["finished"], strict=False, fail_on_data_loss=f["failOnDataLoss"])
+        epoch, settled, unread = self._service.submit(self._enter(f), finish)
         return {"epoch": epoch, "settled": settled, "unread": unread}
 
     def _renew(self, f: dict[str, Any]) -> dict[str, Any]:

@@ -39,7 +39,7 @@ ACTIONS: dict[str, Fields] = {
         "leaseTimeout": ((int, float, type(None)), None),
     },
     "lease.plan": {**_LEASE, **_LOSS, "after": INT, "batch": INT, "minPartitions": (int, 1), "maxMessages": _OPTIONAL_INT},
-    "lease.settle": {**_LEASE, "finished": INT},
+    "lease.settle": {**_LEASE, **_LOSS, "finished": INT},
     "lease.renew": {"lease": TEXT, "epoch": INT},
     "lease.list": {},
     "lease.release": {"lease": TEXT, "how": TEXT},

@@ -311,6 +311,19 @@ def test_an_operator_gives_a_read_batch_back_and_the_query_says_so(queue: Queue)
     assert counts == [[1, 1]]
 
 
+def test_a_commit_follows_the_choice_on_data_loss_too(queue: Queue) -> None:
+    """After a restart it may be the first call."""
+    queue.send(2)
+    reader = queue.reader()
+    end = reader.latestOffset(INITIAL, LIMIT)
+    read_all(reader, INITIAL, end)
+    queue.client.call("lease.release", lease=end["lease"], how="return")
+    with pytest.raises(errors.DataLoss, match="failOnDataLoss=false"):
+        queue.reader().commit(end)
+    queue.reader(failOnDataLoss="false").commit(end)
+    assert queue.lease()["finished"] == end["batch"]
+
+
 def test_a_fresh_checkpoint_on_a_lease_that_holds_a_read_batch_is_refused(queue: Queue) -> None:
     queue.send(2)
     reader = queue.reader(consumer="named")

@@ -53,7 +53,7 @@ VALID: dict[str, dict[str, Any]] = {
         "maxMessages": 1,
         "failOnDataLoss": True,
     },
-    "lease.settle": {"queue": "Q", "lease": "held Q", "run": "r", "epoch": 1, "finished": 1},
+    "lease.settle": {"queue": "Q", "lease": "held Q", "run": "r", "epoch": 1, "finished": 1, "failOnDataLoss": True},
     "lease.renew": {"lease": "held Q", "epoch": 1},
     "lease.list": {},
     "lease.release": {"lease": "held Q", "how": "return"},
