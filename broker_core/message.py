@@ -8,7 +8,8 @@ Two kinds of columns:
 - *system columns* are the broker's, added on the way out (`SYSTEM_COLUMNS`).
 
 A block of messages is *columnar* (column `body`, sent by Spark) or *encoded* (column `message`: the bare AMQP message exactly as
-it came; the columns that a bare message carries inside are then not stored beside it).
+it came; the columns that a bare message carries inside are then not stored beside it). What an AMQP client sent around its bare
+message is kept as it came in columns of our own (`INTERNAL_COLUMNS`), which nobody sends or asks for by name.
 """
 
 from __future__ import annotations
@@ -53,7 +54,11 @@ MESSAGE_COLUMNS: dict[str, pa.DataType] = {
     "message": pa.binary(),  # the bare AMQP message of an encoded block
     "ttl": pa.int64(),  # milliseconds
     "deliveryTime": TIMESTAMP,
+    "encodedAnnotations": pa.binary(),  # the whole section of message annotations as it came, descriptor included
+    "footer": pa.binary(),  # the whole footer as it came
 }
+#: Stored beside an encoded message, never a user's: refused where columns come in, and where they are asked for.
+INTERNAL_COLUMNS = frozenset({"encodedAnnotations", "footer"})
 
 #: Added by the broker on the way out; never stored with a message.
 SYSTEM_COLUMNS: dict[str, pa.DataType] = {
@@ -115,7 +120,9 @@ BARE_COLUMNS = frozenset(
 RANGES = {"priority": (0, 255), "ttl": (0, 2**32 - 1)}
 
 _BITS = {name: 1 << i for i, name in enumerate(MESSAGE_COLUMNS)}
-_TYPES = {**MESSAGE_COLUMNS, **SYSTEM_COLUMNS}
+#: What may be sent, and what may be asked for.
+SENT_COLUMNS: tuple[str, ...] = tuple(name for name in MESSAGE_COLUMNS if name not in INTERNAL_COLUMNS)
+_TYPES = {**{name: MESSAGE_COLUMNS[name] for name in SENT_COLUMNS}, **SYSTEM_COLUMNS}
 _ISSUE = "that conversion comes with the AMQP plane (issue 4)"
 
 
@@ -281,8 +288,8 @@ def validate(batch: pa.RecordBatch) -> pa.RecordBatch:
 
 def _check_names(names: Sequence[str]) -> None:
     for i, name in enumerate(names):
-        if name not in MESSAGE_COLUMNS:
-            raise InvalidRequest(f"there is no message column {name!r}; allowed are {', '.join(MESSAGE_COLUMNS)}")
+        if name not in SENT_COLUMNS:
+            raise InvalidRequest(f"there is no message column {name!r}; allowed are {', '.join(SENT_COLUMNS)}")
         if name in names[:i]:
             raise InvalidRequest(f"column {name!r} is named twice")
     check_content(names)

@@ -124,7 +124,7 @@ def sink_columns(schema: StructType, *, queue: str | None, ignore_unknown: bool)
             if not ignore_unknown:
                 raise InvalidRequest(
                     f"there is no sink column {field.name!r}: drop it, or set the option ignoreUnknownColumns=true;"
-                    f" known are {', '.join([*message.MESSAGE_COLUMNS, 'queue'])}"
+                    f" known are {', '.join([*message.SENT_COLUMNS, 'queue'])}"
                 )
             continue
         if name in READ_ONLY:

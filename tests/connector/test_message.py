@@ -18,7 +18,7 @@ from broker_core.errors import InvalidRequest
 TEXT = st.text(max_size=6)
 TIME = st.integers(0, 2**50)
 VALUES: dict[str, st.SearchStrategy[Any]] = {
-    **dict.fromkeys(message.MESSAGE_COLUMNS, TEXT),
+    **dict.fromkeys(message.SENT_COLUMNS, TEXT),
     "priority": st.integers(0, 255),
     "durable": st.booleans(),
     "creationTime": TIME,
@@ -31,7 +31,7 @@ VALUES: dict[str, st.SearchStrategy[Any]] = {
 }
 BERLIN = pa.timestamp("ms", tz="Europe/Berlin")
 COUNTS = pa.map_(pa.string(), pa.int64())
-OPTIONAL = [name for name in message.MESSAGE_COLUMNS if name not in ("body", "message")]
+OPTIONAL = [name for name in message.SENT_COLUMNS if name not in ("body", "message")]
 
 
 @st.composite
@@ -81,7 +81,7 @@ def test_assemble_gives_exactly_the_schema_and_what_was_there(batch: pa.RecordBa
     payload = message.validate(batch)
     rows = payload.num_rows
     sequence: Any = np.arange(first, first + 3 * rows, 3) if spread else first
-    columns = [name for name in (*message.MESSAGE_COLUMNS, *message.SYSTEM_COLUMNS) if name != "message"]
+    columns = [name for name in (*message.SENT_COLUMNS, *message.SYSTEM_COLUMNS) if name != "message"]
     found = message.assemble(
         columns,
         payload,
@@ -100,7 +100,7 @@ def test_assemble_gives_exactly_the_schema_and_what_was_there(batch: pa.RecordBa
     assert set(found.column("deliveryCount").to_pylist()) == {2}
     assert set(found.column("settledTime").cast(pa.int64()).to_pylist()) == {7}
     assert found.column("outcome").null_count == rows
-    for name in message.MESSAGE_COLUMNS:
+    for name in message.SENT_COLUMNS:
         if name in payload.schema.names:
             assert found.column(name).equals(payload.column(name))
         elif name != "message":
@@ -109,7 +109,7 @@ def test_assemble_gives_exactly_the_schema_and_what_was_there(batch: pa.RecordBa
 
 def test_the_mask_order_is_a_persisted_format() -> None:
     """This list may only ever grow at its end."""
-    assert list(message.MESSAGE_COLUMNS)[:20] == [
+    assert list(message.MESSAGE_COLUMNS)[:22] == [
         *(
             "body",
             "messageId",
@@ -123,7 +123,7 @@ def test_the_mask_order_is_a_persisted_format() -> None:
             "contentEncoding",
         ),
         *("priority", "durable", "creationTime", "absoluteExpiryTime", "properties", "groupSequence"),
-        *("annotations", "message", "ttl", "deliveryTime"),
+        *("annotations", "message", "ttl", "deliveryTime", "encodedAnnotations", "footer"),
     ]
     mask, _ = message.pack(pa.record_batch({"body": pa.array([b"x"]), "deliveryTime": pa.array([1], message.TIMESTAMP)}))
     assert mask == 1 | 1 << 19
@@ -214,6 +214,16 @@ def test_other_forms_of_a_type_are_cast(column: str, array: pa.Array, expected: 
 def test_what_is_wrong_is_refused_with_column_and_row(columns: dict[str, pa.Array], says: str) -> None:
     with pytest.raises(InvalidRequest, match=says):
         message.validate(pa.record_batch(columns))
+
+
+@pytest.mark.parametrize("name", sorted(message.INTERNAL_COLUMNS))
+def test_what_is_stored_for_the_broker_alone_can_neither_be_sent_nor_asked_for(name: str) -> None:
+    sent = pa.record_batch({"message": pa.array([b"x"]), name: pa.array([b"y"])})
+    with pytest.raises(InvalidRequest, match=f"no message column '{name}'"):
+        message.validate(sent)
+    with pytest.raises(InvalidRequest, match=f"no column '{name}'"):
+        message.arrow_schema(["message", name])
+    assert message.unpack(*message.pack(sent)).to_pylist() == sent.to_pylist()
 
 
 def test_a_column_named_twice_is_refused() -> None:

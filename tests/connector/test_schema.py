@@ -43,7 +43,7 @@ def ddl(text: str) -> StructType:
 
 
 def test_every_column_has_a_type_in_both_worlds() -> None:
-    assert set(TYPES) == set(message.MESSAGE_COLUMNS) | set(message.SYSTEM_COLUMNS)
+    assert set(TYPES) == set(message.SENT_COLUMNS) | set(message.SYSTEM_COLUMNS)
 
 
 @pytest.mark.parametrize("columns", [message.DEFAULT_COLUMNS, tuple(TYPES), *((name,) for name in TYPES)])

@@ -1,0 +1,1 @@
+"""Between encoded AMQP messages and stored columns, both ways, without a Python object per field."""
