@@ -11,12 +11,12 @@ import json
 import logging
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from typing import Any
 
 from broker_core import allocator, errors
 from broker_core.config import Settings
-from broker_core.engine import BrokerState, Decision, apply, decide
+from broker_core.engine import BrokerState, apply
 from broker_core.engine import commands as c
 from broker_core.engine import events as e
 from broker_core.engine.blocks import Block
@@ -25,6 +25,9 @@ from broker_core.engine.rowset import BLOCK_BITS, RowSet
 from broker_core.engine.state import pack_blocks
 from broker_core.journal import Disk, Journal, LocalDisk
 from broker_core.reading import Cut, cut, open_block, within_retention
+from broker_core.turn import Arrivals, Turn
+
+__all__ = ["BrokerService", "Turn", "system_clock"]
 
 log = logging.getLogger("penstock")
 
@@ -32,8 +35,7 @@ HOUSEKEEPING_S = 1.0  # ticks, archiving, snapshots, retention
 SELDOM_TURNS = 10  # of housekeeping between two looks at retention and at memory
 ARCHIVED_PER_TURN = 64  # blocks packed in one turn of housekeeping, so that nobody waits behind it for long
 RESERVE_TIMEOUT_S = 60.0  # how long a sender waits for room in the journal's buffer: a disk that slow is as good as full
-
-_MAKES_AVAILABLE = (e.Enqueued, e.Published, e.Returned, e.BatchEnded, e.HoldersLost)
+FREE_SPACE_FOR_US = 100_000  # microseconds that `room` believes the disk's last word on its free space
 
 
 def system_clock() -> c.Now:
@@ -54,8 +56,7 @@ class BrokerService:
         self.settings = settings
         self._clock = clock
         self._lock = threading.Lock()
-        self._arrived = threading.Condition(self._lock)
-        self.arrivals = 0  # how often messages became AVAILABLE
+        self._arrivals = Arrivals(self._lock)
         self._closing = threading.Event()
         disk = disk or LocalDisk(settings.data)
         try:
@@ -72,6 +73,7 @@ class BrokerService:
         except BaseException:
             disk.close()  # somebody else may try, with another version or a repaired directory
             raise
+        self._free = (0, 0, 0)  # of the disk, bytes; the journal's durable position then; until when `room` believes it
         self.journal.start()
         self._snapshot_at = self.journal.snapshot.position if self.journal.snapshot else 0
         lost = self.submit(c.Recovered())
@@ -103,49 +105,76 @@ class BrokerService:
 
     def submit_nowait(self, *commands: c.Command) -> tuple[Any, int]:
         """As `submit`, but the caller waits for the log position that comes with the reply before anybody hears of it."""
-        reply: Any = None
+        reply, end = None, 0
         refusal: errors.PenstockError | None = None
-        waits = False
-        with self._lock:
+        with self.turn() as turn:
             try:
                 for command in commands:
-                    decision = self._carry_out(command)
-                    reply, waits = decision.reply, waits or decision.waits
+                    reply, position = turn.carry(command)
+                    end = max(end, position)
             except errors.PenstockError as error:
-                refusal = error
-            end = self.journal.end if waits or refusal else 0
+                refusal, end = error, turn.end
         if refusal is not None:
             # A refusal is an answer too: what it was decided on must be durable before anybody hears it.
             self.journal.wait(end)
             raise refusal
         return reply, end
 
-    def _carry_out(self, command: c.Command) -> Decision:
-        decision = decide(self.state, command, self._clock())
-        for event, payload in decision.events:
-            position = 0
-            if event.journaled:
-                position = self.journal.append(e.encode(event), _buffers(payload)).position
-            apply(self.state, event, position)
-            if isinstance(event, _MAKES_AVAILABLE):
-                self.arrivals += 1
-                self._arrived.notify_all()
-        return decision
+    def turn(self) -> Turn:
+        """Several commands under one lock, each with an answer of its own, and no wait for the disk: see `Turn`."""
+        return Turn(self.state, self.journal, self._clock, self._lock, self._arrivals)
+
+    # Arrivals
+    @property
+    def arrivals(self) -> int:
+        """Grows whenever messages became AVAILABLE."""
+        return self._arrivals.count
 
     def wait_for_arrival(self, seen: int, timeout_s: float) -> bool:
         """True when messages became AVAILABLE somewhere since `arrivals` was `seen`; False when none did for `timeout_s`."""
         with self._lock:
-            return self._arrived.wait_for(lambda: self.arrivals != seen, max(0.0, timeout_s))
+            return self._arrivals.wait(seen, timeout_s)
 
+    def add_arrival_listener(self, callback: Callable[[str], None]) -> None:
+        """Let `callback(queue)` be called whenever messages became AVAILABLE there, and when the queue was deleted: at once,
+        under the broker's lock, by whichever thread has the turn. So it must not block, nor call the service. What it raises is
+        logged, and it stays registered."""
+        with self._lock:
+            self._arrivals.add(callback)
+
+    def remove_arrival_listener(self, callback: Callable[[str], None]) -> None:
+        with self._lock:
+            self._arrivals.remove(callback)
+
+    # Room for payloads
     def admit(self, nbytes: int) -> None:
         """Refuse payloads while the disk is nearly full; wait while the journal's buffer is. Called without the lock."""
-        free = self.journal.free_bytes()
-        if free - nbytes < self.settings.free_space_mark_bytes:
-            raise errors.ResourceLimit(
-                f"the broker's disk has {free >> 20} MiB left and keeps {self.settings.free_space_mark_bytes >> 20} MiB for "
-                "settling: nothing was stored. Free some space, or shorten the retention"
-            )
+        self._check_space(self.journal.free_bytes() - nbytes)
         self.journal.reserve(nbytes, RESERVE_TIMEOUT_S)
+
+    def room(self, nbytes: int) -> bool:
+        """May payloads of `nbytes` be enqueued now? False while the journal's buffer of what is not yet durable has no room for
+        them: ask again when the journal's listener was called. ResourceLimit while the disk is nearly full. Never waits.
+
+        The disk is asked at most every 100 ms; what the journal has not put there yet is reckoned off.
+        """
+        free, durable, until = self._free
+        up = self._clock().up
+        if up >= until:
+            durable = self.journal.durable  # first: what is written while the disk is asked is then reckoned twice, not never
+            free = self.journal.free_bytes()
+            self._free = (free, durable, up + FREE_SPACE_FOR_US)
+        self._check_space(free - (self.journal.end - durable) - nbytes)
+        return self.journal.has_room(nbytes)
+
+    def _check_space(self, left: int) -> None:
+        """`left`: free bytes of the disk after what is to be stored."""
+        if left < self.settings.free_space_mark_bytes:
+            raise errors.ResourceLimit(
+                f"the broker's disk would have {max(0, left) >> 20} MiB left and keeps "
+                f"{self.settings.free_space_mark_bytes >> 20} MiB for settling: nothing was stored. Free some space, or shorten "
+                "the retention"
+            )
 
     # Reading
     def cuts(self, queue_name: str, rows: RowSet) -> Iterator[Cut]:
@@ -287,9 +316,3 @@ def _retention_took(queue: str, number: int) -> errors.DataLoss:
         f"messages of {queue!r} around sequence number {number << BLOCK_BITS} are gone: retention removed them. Keep them "
         "longer (retention_age_s, retention_bytes)"
     )
-
-
-def _buffers(payload: Any) -> Sequence[Any]:
-    if payload is None:
-        return ()
-    return payload if isinstance(payload, list) else [payload]

@@ -77,6 +77,18 @@ class RowSet:
         return cls({b: _compress(rows) for b, rows in parts if row_count(rows)})
 
     @classmethod
+    def of_sequences(cls, sequences: npt.NDArray[np.int64]) -> RowSet:
+        """From sequence numbers in strictly ascending order, as a link's settlements name them."""
+        if not len(sequences):
+            return cls()
+        numbers = sequences >> BLOCK_BITS
+        if numbers[0] == numbers[-1]:
+            return cls({int(numbers[0]): _compress(sequences & (BLOCK_ROWS - 1))})
+        edges = np.flatnonzero(np.diff(numbers)) + 1
+        parts = np.split(sequences & (BLOCK_ROWS - 1), edges)
+        return cls({int(n): _compress(rows) for n, rows in zip(numbers[[0, *edges]], parts, strict=True)})
+
+    @classmethod
     def range(cls, first: int, stop: int) -> RowSet:
         """All sequence numbers from `first` up to, not including, `stop`."""
         parts: list[tuple[int, Rows]] = []

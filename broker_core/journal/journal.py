@@ -123,6 +123,10 @@ class Journal:
         """
         self._writer.reserve(nbytes, timeout_s)
 
+    def has_room(self, nbytes: int) -> bool:
+        """Would `reserve` return at once? StorageError when the journal failed."""
+        return self._writer.has_room(nbytes)
+
     def append(self, meta: bytes, payload: Sequence[Buffer] = ()) -> Appended:
         """Append a record, by one thread at a time; never waits for the disk. `payload` is one after the other the bytes of
         the record's payload; large ones are not copied, and must not change any more. StorageError when the journal failed.

@@ -97,15 +97,23 @@ class Writer:
                 self._work.notify()
         return position, end
 
+    def has_room(self, nbytes: int) -> bool:
+        if self.failure is not None:
+            raise self._refusal()
+        return self._fits(nbytes)
+
+    def _fits(self, nbytes: int) -> bool:
+        # A record larger than the whole buffer goes when the buffer is empty; else it would never go.
+        return self.end - self.durable + nbytes <= self._buffer_bytes or self.durable >= self.end
+
     def reserve(self, nbytes: int, timeout_s: float) -> None:
-        if self.end - self.durable + nbytes <= self._buffer_bytes and self.failure is None:
+        if self.has_room(nbytes):
             return
         with self._lock:
             if self.failure is not None:
                 raise self._refusal()
-            # A record larger than the whole buffer goes when the buffer is empty; else it would never go.
             self._wait(
-                lambda: self.end - self.durable + nbytes <= self._buffer_bytes or self.durable >= self.end,
+                lambda: self._fits(nbytes),
                 timeout_s,
                 lambda: ResourceLimit(
                     f"the journal's buffer of {self._buffer_bytes} bytes had no room for {nbytes} in {timeout_s} s"

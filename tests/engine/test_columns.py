@@ -48,6 +48,14 @@ def test_a_row_set_is_a_set(a: set[int], b: set[int], low: int, high: int) -> No
 
 @FAST
 @given(SEQUENCES)
+def test_a_row_set_of_sequences_holds_just_these(a: set[int]) -> None:
+    rows = RowSet.of_sequences(np.array(sorted(a), np.int64))
+    assert rows.sequences().tolist() == sorted(a)
+    assert rows.to_json() == rows_of(a).to_json()
+
+
+@FAST
+@given(SEQUENCES)
 def test_a_row_set_survives_the_journal(a: set[int]) -> None:
     assert RowSet.from_json(json.loads(json.dumps(rows_of(a).to_json()))) == rows_of(a)
 

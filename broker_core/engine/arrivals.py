@@ -1,0 +1,23 @@
+"""Which queues are worth another look: who found nothing there before would find something else now."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from broker_core.engine import events as e
+from broker_core.engine.leases import Stage
+from broker_core.engine.state import BrokerState
+
+
+def worth_a_look(state: BrokerState, event: e.Event) -> Iterable[str]:
+    """Names of the queues in which messages become AVAILABLE with `event`, or which end with it: who waits there is told that
+    it is gone. Asked before `event` is applied, while the stages that it publishes are there."""
+    if isinstance(event, (e.Enqueued, e.Returned, e.QueueDeleted)):
+        return (event.queue,)
+    if isinstance(event, e.Published):
+        return {part.queue for name in event.stages for part in state.stages[name].parts}
+    if isinstance(event, e.BatchEnded):
+        return () if event.stage == Stage.SETTLED.value else (state.leases[event.lease].queue,)
+    if isinstance(event, e.HoldersLost):
+        return event.rows
+    return ()

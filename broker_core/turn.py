@@ -1,0 +1,123 @@
+"""A turn: what one caller does with the broker while nobody else does anything, and who hears of it.
+
+A plane with a thousand links takes the lock once for all that one turn of its loop brought, and waits for the disk afterwards,
+without a thread of its own: by the journal's listener.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Callable, Iterable, Sequence
+from types import TracebackType
+from typing import Any
+
+from broker_core import errors
+from broker_core.engine import BrokerState, apply, decide
+from broker_core.engine import commands as c
+from broker_core.engine import events as e
+from broker_core.engine.arrivals import worth_a_look
+from broker_core.engine.decide import need_queue
+from broker_core.engine.rowset import BLOCK_BITS, RowSet
+from broker_core.journal import Journal
+from broker_core.reading import Cut, cut
+
+log = logging.getLogger("penstock")
+
+
+class Arrivals:
+    """Tells who waits for messages. Everything here is called under the broker's lock."""
+
+    def __init__(self, lock: threading.Lock) -> None:
+        self.count = 0  # how often messages became AVAILABLE
+        self._came = threading.Condition(lock)
+        self._listeners: tuple[Callable[[str], None], ...] = ()
+
+    def add(self, callback: Callable[[str], None]) -> None:
+        self._listeners = (*self._listeners, callback)
+
+    def remove(self, callback: Callable[[str], None]) -> None:
+        self._listeners = tuple(other for other in self._listeners if other != callback)
+
+    def tell(self, queues: Iterable[str]) -> None:
+        for queue in queues:
+            self.count += 1
+            for callback in self._listeners:
+                try:
+                    callback(queue)
+                except Exception:
+                    log.exception("a listener for arrivals failed at queue %r", queue)
+
+    def wake(self) -> None:
+        """Those in `wait`: once a turn."""
+        self._came.notify_all()
+
+    def wait(self, seen: int, timeout_s: float) -> bool:
+        return self._came.wait_for(lambda: self.count != seen, max(0.0, timeout_s))
+
+
+class Turn:
+    """`with service.turn() as turn`: the broker's lock is held in between. Nothing here waits for the disk, and nothing in the
+    with-block may: no other method of the service is called there (most take the same lock).
+
+    Who carried something waits afterwards, until the journal is durable up to what `carry` said, before anybody hears of it.
+    """
+
+    def __init__(
+        self, state: BrokerState, journal: Journal, clock: Callable[[], c.Now], lock: threading.Lock, arrivals: Arrivals
+    ) -> None:
+        self._state, self._journal, self._clock, self._lock, self._arrivals = state, journal, clock, lock, arrivals
+        self._seen = 0
+        self.end = 0
+
+    def __enter__(self) -> Turn:
+        self._lock.acquire()
+        self._now, self._seen = self._clock(), self._arrivals.count
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        if self._arrivals.count != self._seen:
+            self._arrivals.wake()
+        self._lock.release()
+
+    def carry(self, command: c.Command) -> tuple[Any, int]:
+        """The reply, and the log position it waits for: 0 when it promises nothing and can leave at once.
+
+        A PenstockError concerns this command alone: it changed nothing, and the turn can go on. A refusal is an answer too, and
+        waits for `turn.end`, which is the log position of what the last command was decided on and left. A StorageError says
+        that the journal has failed: no answer of the turn may leave any more.
+        """
+        try:
+            decision = decide(self._state, command, self._now)
+            for event, payload in decision.events:
+                self._put(event, payload)
+        finally:
+            self.end = self._journal.end
+        return decision.reply, self.end if decision.waits else 0
+
+    def _put(self, event: e.Event, payload: Any) -> None:
+        position = 0
+        if event.journaled:
+            position = self._journal.append(e.encode(event), _buffers(payload)).position
+        queues = worth_a_look(self._state, event)
+        apply(self._state, event, position)
+        if queues:
+            self._arrivals.tell(queues)
+
+    def cuts(self, queue_name: str, rows: RowSet) -> list[Cut]:
+        """Copies, now, of what the columns say of these messages, block by block. For rows that are AVAILABLE or ACQUIRED: those
+        are in memory, and retention never takes them. DataLoss for others that have left memory."""
+        queue = need_queue(self._state, queue_name)
+        found = []
+        for number, part in rows.items():
+            block = queue.blocks.get(number)
+            if block is None:
+                raise errors.DataLoss(f"messages of {queue_name!r} around sequence number {number << BLOCK_BITS} left memory")
+            found.append(cut(block, part))
+        return found
+
+
+def _buffers(payload: Any) -> Sequence[Any]:
+    if payload is None:
+        return ()
+    return payload if isinstance(payload, list) else [payload]
