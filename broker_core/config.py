@@ -13,7 +13,8 @@ from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any
 
-from broker_core import errors
+from broker_core import errors, listeners
+from broker_core.listeners import Listener
 
 if sys.version_info >= (3, 11):
     import tomllib
@@ -26,6 +27,7 @@ GIB = 1024 * MIB
 
 #: Where `penstock serve` listens and the other commands look, unless told otherwise.
 DEFAULT_FLIGHT_PORT = 8815
+DEFAULT_AMQP_PORT = 5672
 DEFAULT_URL = f"grpc://127.0.0.1:{DEFAULT_FLIGHT_PORT}"
 
 _SIZES = {"": 1, "b": 1, "kib": KIB, "mib": MIB, "gib": GIB, "tib": 1024 * GIB}
@@ -56,16 +58,32 @@ def _number_with_unit(value: object, units: Mapping[str, float]) -> float:
     return number * units[match[2]]
 
 
-def size(least: int, *, unset: bool = False) -> Kind:
+def size(least: int, *, most: int | None = None, unset: bool = False) -> Kind:
     def parse(value: object) -> int | None:
         if value is None and unset:
             return None
         number = _number_with_unit(value, _SIZES)
-        if number != int(number) or number < least:
+        if number != int(number) or number < least or (most is not None and number > most):
             raise ValueError
         return int(number)
 
-    return Kind(f'a size in bytes, at least {least:,}, as a number or a text such as "64 MiB"{_or_unset(unset)}', parse)
+    return Kind(
+        f"a size in bytes, at least {least:,}{'' if most is None else f' and at most {most:,}'}, as a number or a text such as"
+        f' "64 MiB"{_or_unset(unset)}',
+        parse,
+    )
+
+
+def count(least: int, most: int) -> Kind:
+    def parse(value: object) -> int:
+        if isinstance(value, bool) or not isinstance(value, (int, str)):
+            raise ValueError
+        number = int(value)
+        if not least <= number <= most:
+            raise ValueError
+        return number
+
+    return Kind(f"a whole number from {least:,} to {most:,}", parse)
 
 
 def seconds(least: float, *, unset: bool = False) -> Kind:
@@ -95,17 +113,14 @@ def _or_unset(unset: bool) -> str:
     return ", or left out" if unset else ""
 
 
-def _parse_port(value: object) -> int:
-    if isinstance(value, bool) or not isinstance(value, (int, str)):
-        raise ValueError
-    number = int(value)
-    if not 0 <= number <= 65535:
-        raise ValueError
-    return number
+def _parse_port_or_off(value: object) -> int | None:
+    return None if value is None or value == "off" else listeners.parse_port(value)
 
 
-def _parse_host(value: object) -> str:
-    if not isinstance(value, str) or not re.fullmatch(r"[0-9A-Za-z._:\[\]-]+", value):
+def _parse_switch(value: object) -> bool:
+    if isinstance(value, str) and value.lower() in ("true", "false"):
+        return value.lower() == "true"
+    if not isinstance(value, bool):
         raise ValueError
     return value
 
@@ -116,14 +131,22 @@ def _parse_path(value: object) -> Path:
     return Path(value)
 
 
+def _parse_file(value: object) -> Path | None:
+    return None if value is None else _parse_path(value)
+
+
 def _parse_absent(value: object) -> None:
     if value is not None:
         raise ValueError
 
 
-PORT = Kind("a port number, or 0 for a free one", _parse_port)
-HOST = Kind("a host name or address to listen on", _parse_host)
+PORT = Kind("a port number, or 0 for a free one", listeners.parse_port)
+PORT_OR_OFF = Kind('a port number, 0 for a free one, or "off"', _parse_port_or_off)
+HOST = Kind("a host name or address to listen on", listeners.parse_host)
 PATH = Kind("a folder", _parse_path)
+FILE = Kind("a file, or left out", _parse_file)
+SWITCH = Kind("true or false", _parse_switch)
+LISTENERS = Kind(listeners.ALLOWED, listeners.parse)
 NOT_YET = Kind("left out: this version has no such plane yet", _parse_absent)
 
 
@@ -132,11 +155,27 @@ class Settings:
     """Everything a broker is started with. Values are checked, and texts such as "64 MiB" turned into numbers, here."""
 
     data: Path = field(metadata={"kind": PATH, "why": "The journal, its snapshots and the lock; one broker at a time."})
-    host: str = key("127.0.0.1", HOST, "Nobody else reaches it until you say so: there is no password yet.")
-    # A program gets a free port; `penstock serve` the documented one (`load`).
+    host: str = key("127.0.0.1", HOST, "Nobody else reaches it until you say so, and have users and TLS.")
+    # A program gets free ports; `penstock serve` the documented ones (`load`).
     flight_port: int = key(0, PORT, f"Arrow Flight, which Spark speaks. `penstock serve` takes {DEFAULT_FLIGHT_PORT}.")
-    amqp_port: None = key(None, NOT_YET, "AMQP 1.0.")
+    amqp_port: int | None = key(
+        0,
+        PORT_OR_OFF,
+        f"AMQP 1.0 at `host`, without TLS, when there are no listeners. `penstock serve` takes {DEFAULT_AMQP_PORT}.",
+    )
+    # Also with tls_cert_file set, the one listener without `listeners` has no TLS: amqps has a port of its own, 5671, and clients
+    # that know only the plain one must not find something else there. TLS is asked for, listener by listener.
+    listeners: tuple[Listener, ...] = key(
+        (), LISTENERS, "Several AMQP addresses, each with its own TLS, WebSocket and mechanisms, instead of amqp_port."
+    )
     http_port: None = key(None, NOT_YET, "Metrics and health.")
+    tls_cert_file: Path | None = key(None, FILE, "The broker's certificate and its chain, PEM. Read again when it changes.")
+    tls_key_file: Path | None = key(None, FILE, "The key of tls_cert_file, PEM, without a password.")
+    tls_client_ca_file: Path | None = key(
+        None, FILE, "Who signs clients' certificates, PEM. With it a client may show one, and log in by its name (EXTERNAL)."
+    )
+    flight_tls: bool = key(False, SWITCH, "Arrow Flight with the same certificate: grpc+tls instead of grpc.")
+    users_file: Path = key(None, FILE, "Users and what they may do, written by `penstock user`. Left out: users.json in `data`.")
     fsync: str = key(
         "always",
         choice("always", "interval", "never"),
@@ -174,14 +213,95 @@ class Settings:
         32 * MIB, size(KIB), "One message, body and properties: it must fit a batch, with room for the batch's own bytes."
     )
 
+    amqp_max_frame_bytes: int = key(
+        64 * KIB,
+        size(512, most=16 * MIB),
+        "The largest AMQP frame taken: each connection may hold one that is not complete. Larger messages come in several.",
+    )
+    amqp_max_connections: int = key(
+        4096,
+        count(1, 1_000_000),
+        "AMQP connections at once, each 100 KiB at most when idle: 400 MiB. One more is closed at once.",
+    )
+    amqp_max_connections_per_user: int = key(
+        2048, count(1, 1_000_000), "Half of them, so that one user leaves room for others. All nameless peers are one user."
+    )
+    amqp_max_sessions: int = key(
+        256, count(1, 65_536), "Sessions on one connection, some KiB each. JMS makes one for each of its own sessions."
+    )
+    amqp_max_links: int = key(
+        1024,
+        count(1, 65_536),
+        "Links on one connection, over all its sessions, some KiB each: more than pools of consumers need.",
+    )
+    amqp_login_timeout_s: float = key(
+        10.0,
+        seconds(0.1),
+        "From connecting to AMQP's open, TLS, WebSocket and SASL between. A slow network needs a second; who is silent is gone.",
+    )
+    amqp_idle_timeout_s: float = key(
+        120.0,
+        seconds(1),
+        "Told to the peer, which sends something at least so often. Silent for twice that, it is gone; what it held returns.",
+    )
+    amqp_max_unsettled: int = key(
+        10_000,
+        count(1, 10_000_000),
+        "Deliveries sent on one link that wait for their outcome; more credit than that waits too. Ten times a usual prefetch.",
+    )
+    amqp_max_unsettled_per_connection: int = key(
+        100_000, count(1, 10_000_000), "The same, over all links of a connection: it bounds what one peer holds in memory."
+    )
+    amqp_credit: int = key(
+        1000,
+        count(1, 1_000_000),
+        "Messages that a sender may have under way on one link: enough to hide an fsync, few enough to hold in memory.",
+    )
+
     def __post_init__(self) -> None:
         for item in fields(self):
             object.__setattr__(self, item.name, _checked(item.name, getattr(self, item.name)))
+        if self.users_file is None:
+            object.__setattr__(self, "users_file", self.data / "users.json")
+        self._check_tls()
+        self._complete_listeners()
         if self.max_message_bytes > self.max_batch_bytes:
             raise errors.InvalidRequest(
                 f"max_message_bytes ({self.max_message_bytes:,}) is more than max_batch_bytes ({self.max_batch_bytes:,}): such a"
                 " message could never travel; lower the first or raise the second"
             )
+        if self.amqp_max_unsettled > self.amqp_max_unsettled_per_connection:
+            raise errors.InvalidRequest(
+                f"amqp_max_unsettled ({self.amqp_max_unsettled:,}) is more than amqp_max_unsettled_per_connection"
+                f" ({self.amqp_max_unsettled_per_connection:,}), so no link could have it; lower the first or raise the second"
+            )
+
+    @property
+    def amqp_listeners(self) -> tuple[Listener, ...]:
+        """Where AMQP is listened for: `listeners`, or the one at `host` and `amqp_port`, or none. Mechanisms are filled in."""
+        if self.amqp_port is None:
+            return ()
+        return self.listeners or self._complete((Listener(self.host, self.amqp_port),))
+
+    def _complete(self, given: tuple[Listener, ...]) -> tuple[Listener, ...]:
+        return listeners.complete(
+            given, certificate=self.tls_cert_file is not None, client_ca=self.tls_client_ca_file is not None
+        )
+
+    def _complete_listeners(self) -> None:
+        if self.listeners and self.amqp_port:
+            raise errors.InvalidRequest(
+                f"amqp_port ({self.amqp_port}) is for a broker without listeners; leave it out, or make it a listener of its own"
+            )
+        object.__setattr__(self, "listeners", self._complete(self.listeners))
+
+    def _check_tls(self) -> None:
+        if (self.tls_cert_file is None) != (self.tls_key_file is None):
+            missing = "tls_key_file" if self.tls_key_file is None else "tls_cert_file"
+            raise errors.InvalidRequest(f"{missing} is missing: tls_cert_file and tls_key_file are a pair")
+        for name in ("tls_client_ca_file", "flight_tls"):
+            if getattr(self, name) and self.tls_cert_file is None:
+                raise errors.InvalidRequest(f"{name} needs a certificate of the broker's: set tls_cert_file and tls_key_file")
 
 
 KEYS: dict[str, Kind] = {item.name: item.metadata["kind"] for item in fields(Settings)}
@@ -201,13 +321,15 @@ def load(config: Path | None = None, flags: Mapping[str, object] | None = None) 
     if config is not None:
         values.update(read_file(config))
     values.update({name: value for name, value in (flags or {}).items() if value is not None})
+    if not values.get("listeners"):
+        values.setdefault("amqp_port", DEFAULT_AMQP_PORT)
     if "data" not in values:
         raise errors.InvalidRequest("no data directory is named: give --data DIR, or `data` in the config file")
     return Settings(**values)
 
 
 def read_file(path: Path) -> dict[str, Any]:
-    """The checked keys of one TOML file. A relative `data` counts from the file's own folder."""
+    """The checked keys of one TOML file. A relative path counts from the file's own folder."""
     try:
         table = tomllib.loads(path.read_text(encoding="utf-8"))
     except OSError as error:
@@ -221,6 +343,13 @@ def read_file(path: Path) -> dict[str, Any]:
             table[name] = _checked(name, value)
         except errors.InvalidRequest as error:
             raise errors.InvalidRequest(f"{path}: {error}") from None
-    if "data" in table:
-        table["data"] = path.parent / table["data"]
-    return table
+    return {name: path.parent / value if isinstance(value, Path) else value for name, value in table.items()}
+
+
+def as_text(value: object) -> str:
+    """A value of Settings as a flag of `penstock serve` takes it. Paths become absolute: the other process may be elsewhere."""
+    if value is None:
+        return "off"
+    if isinstance(value, Path):
+        return str(value.absolute())
+    return listeners.to_json(value) if isinstance(value, tuple) else str(value)

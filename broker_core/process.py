@@ -58,11 +58,15 @@ class Broker:
             raise errors.InvalidRequest(f"{unknown[0]} is not an option; allowed are {', '.join(configuration.KEYS)}")
         if fsync is not None:
             options["fsync"] = fsync
-        if self._config is None or "flight_port" not in configuration.read_file(self._config):
+        in_file = set() if self._config is None else set(configuration.read_file(self._config))
+        if "flight_port" not in in_file:
             options.setdefault("flight_port", 0)
+        if not {"amqp_port", "listeners"} & (in_file | set(options)):
+            options["amqp_port"] = 0
+        given = {name: "off" if name == "amqp_port" and value is None else value for name, value in options.items()}
         # Wrong values are refused here, by the caller's line, rather than in the child.
-        configuration.load(self._config, {**options, "data": self.data_dir})
-        self._flags = {name: str(value) for name, value in options.items() if value is not None}
+        settings = configuration.load(self._config, {**given, "data": self.data_dir})
+        self._flags = {name: configuration.as_text(getattr(settings, name)) for name, value in given.items() if value is not None}
         self._start_limit = start_limit_s
         self._process: subprocess.Popen[bytes] | None = None
         self._said: IO[bytes] | None = None

@@ -50,7 +50,17 @@ def _serve(commands: Commands[argparse.ArgumentParser]) -> None:
         )
 
 
-_METAVARS = {"data": "DIR", "host": "HOST", "fsync": "WHEN"}
+_METAVARS = {
+    "data": "DIR",
+    "host": "HOST",
+    "fsync": "WHEN",
+    "listeners": "JSON",
+    "flight_tls": "BOOL",
+    "tls_cert_file": "FILE",
+    "tls_key_file": "FILE",
+    "tls_client_ca_file": "FILE",
+    "users_file": "FILE",
+}
 
 
 def _queue(commands: Commands[argparse.ArgumentParser]) -> None:

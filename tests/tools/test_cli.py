@@ -130,7 +130,7 @@ def test_what_the_broker_refuses_is_one_sentence_and_exit_code_1(penstock: Run, 
         (["lease", "settle", "q", "--sequence", "1", "--outcome", "eaten"], "invalid choice: 'eaten'"),
         (["serve"], "give --data DIR"),
         (["serve", "--data", "d", "--fsync", "maybe"], "fsync cannot be 'maybe'; it must be one of always, interval, never"),
-        (["serve", "--data", "d", "--amqp-port", "5672"], "this version has no such plane yet"),
+        (["serve", "--data", "d", "--http-port", "8080"], "this version has no such plane yet"),
         (["serve", "--data", "d", "--config", "nowhere.toml"], "nowhere.toml cannot be read"),
         (["dance"], "invalid choice: 'dance'"),
         ([], "required: COMMAND"),
@@ -160,7 +160,7 @@ def test_help_names_the_exit_codes(penstock: Run) -> None:
 
 def serve(data: Path, *arguments: str) -> subprocess.Popen[str]:
     return subprocess.Popen(
-        [sys.executable, "-m", "broker_core", "serve", "--data", str(data), "--flight-port", "0", *arguments],
+        [sys.executable, "-m", "broker_core", "serve", "--data", str(data), "--flight-port", "0", "--amqp-port", "0", *arguments],
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         stdin=subprocess.DEVNULL,
@@ -195,12 +195,12 @@ def test_a_signal_right_after_the_ready_line_is_not_lost(tmp_path: Path) -> None
 
 def test_a_port_that_is_taken_is_refused_and_not_shared(tmp_path: Path, penstock: Run, broker: Broker) -> None:
     port = broker.url.rpartition(":")[2]
-    refused = penstock("serve", "--data", str(tmp_path / "other"), "--flight-port", port)
+    refused = penstock("serve", "--data", str(tmp_path / "other"), "--flight-port", port, "--amqp-port", "0")
     assert refused.returncode == 2
     assert f"cannot listen on 127.0.0.1:{port}" in refused.stderr
 
 
 def test_a_directory_in_use_says_by_whom(penstock: Run, broker: Broker) -> None:
-    refused = penstock("serve", "--data", str(broker.data_dir), "--flight-port", "0")
+    refused = penstock("serve", "--data", str(broker.data_dir), "--flight-port", "0", "--amqp-port", "0")
     assert refused.returncode == 4
     assert str(broker.pid) in refused.stderr

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import dataclasses
 import re
 from pathlib import Path
 
 import pytest
 
 from broker_core import config, errors
-from broker_core.config import MIB, Settings, load
+from broker_core.config import KIB, MIB, Settings, load
+from broker_core.listeners import Listener
 
 
 def write(folder: Path, text: str) -> Path:
@@ -20,17 +22,28 @@ def write(folder: Path, text: str) -> Path:
 def test_the_example_holds_every_key_at_its_default(repository: Path) -> None:
     example = repository / "conf" / "penstock.toml"
     assert load(example, {"data": "d"}) == load(None, {"data": "d"})
-    named = set(re.findall(r"^(?:# )?(\w+) =", example.read_text(), re.MULTILINE))
-    assert named == set(config.KEYS)
+    text, tables = example.read_text().split("# [[listeners]]", 1)
+    named = set(re.findall(r"^(?:# )?(\w+) =", text, re.MULTILINE))
+    assert named | {"listeners"} == set(config.KEYS)
+    in_tables = set(re.findall(r"^# (\w+) =", tables, re.MULTILINE))
+    assert in_tables == {item.name for item in dataclasses.fields(Listener)}
 
 
 def test_the_example_s_commented_values_are_allowed(repository: Path, tmp_path: Path) -> None:
     text = (repository / "conf" / "penstock.toml").read_text()
-    live = re.sub(r"^# (data|retention_age_s|retention_bytes) =", r"\1 =", text, flags=re.MULTILINE)
+    text, tables = text.split("# [[listeners]]", 1)
+    live = re.sub(r"^# (?!http_port)(\w+ =)", r"\1", text, flags=re.MULTILINE).replace("\namqp_port = 5672", "")
+    live += "[[listeners]]" + re.sub(r"^# ?", "", tables, flags=re.MULTILINE)
     settings = load(write(tmp_path, live))
     assert settings.data == tmp_path / "data"
     assert settings.retention_age_s == 30 * 86400
     assert settings.retention_bytes == 100 * 1024 * MIB
+    assert settings.tls_key_file == tmp_path / "server.key"
+    assert [(item.scheme, item.port, item.without_sasl) for item in settings.amqp_listeners] == [
+        ("amqps", 5671, False),
+        ("wss", 443, False),
+        ("amqp", 5672, True),
+    ]
 
 
 def test_a_flag_wins_over_the_file_and_the_file_over_the_default(tmp_path: Path) -> None:
@@ -50,6 +63,12 @@ def test_a_flag_wins_over_the_file_and_the_file_over_the_default(tmp_path: Path)
         ("retention_age_s", "12 h", 12 * 3600.0),
         ("retention_age_s", 7, 7.0),
         ("flight_port", "0", 0),
+        ("amqp_port", "5673", 5673),
+        ("amqp_port", "off", None),
+        ("flight_tls", False, False),
+        ("flight_tls", "False", False),
+        ("amqp_max_frame_bytes", "1 KiB", KIB),
+        ("amqp_max_links", "7", 7),
     ],
 )
 def test_values_are_numbers_or_texts_with_a_unit(name: str, text: object, value: object) -> None:
@@ -63,8 +82,28 @@ def test_values_are_numbers_or_texts_with_a_unit(name: str, text: object, value:
         ("flight_port", 70_000),
         ("flight_port", True),
         ("flight_port", "http"),
-        ("amqp_port", 5672),
+        ("amqp_port", -1),
+        ("amqp_port", True),
+        ("amqp_port", "of"),
         ("http_port", 0),
+        ("flight_tls", "yes"),
+        ("flight_tls", 1),
+        ("tls_cert_file", ""),
+        ("tls_cert_file", 5),
+        ("users_file", ""),
+        ("amqp_max_frame_bytes", 511),
+        ("amqp_max_frame_bytes", 17 * MIB),
+        ("amqp_max_connections", 0),
+        ("amqp_max_sessions", 65_537),
+        ("amqp_credit", 1.5),
+        ("amqp_credit", True),
+        ("amqp_login_timeout_s", 0),
+        ("amqp_idle_timeout_s", "0 s"),
+        ("listeners", 5),
+        ("listeners", "5672"),
+        ("listeners", "[5672"),
+        ("listeners", [5672]),
+        ("listeners", {"port": 5672}),
         ("segment_bytes", "64 parsecs"),
         ("segment_bytes", 1),
         ("segment_bytes", -5),
@@ -111,3 +150,41 @@ def test_a_message_that_could_never_travel_is_refused() -> None:
 def test_without_a_data_directory_nothing_starts() -> None:
     with pytest.raises(errors.InvalidRequest, match="--data DIR"):
         load()
+
+
+def test_a_link_cannot_have_more_unsettled_than_its_connection() -> None:
+    with pytest.raises(errors.InvalidRequest, match=r"amqp_max_unsettled .* is more than amqp_max_unsettled_per_connection"):
+        Settings(data=Path("d"), amqp_max_unsettled=11, amqp_max_unsettled_per_connection=10)
+
+
+def test_users_are_beside_the_data_unless_named() -> None:
+    assert Settings(data=Path("d")).users_file == Path("d") / "users.json"
+    assert Settings(data=Path("d"), users_file=Path("u")).users_file == Path("u")
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        ({"tls_cert_file": "c"}, "tls_key_file is missing"),
+        ({"tls_key_file": "k"}, "tls_cert_file is missing"),
+        ({"tls_client_ca_file": "a"}, "tls_client_ca_file needs a certificate"),
+        ({"flight_tls": True}, "flight_tls needs a certificate"),
+    ],
+)
+def test_half_of_a_certificate_is_refused_by_what_is_missing(given: dict[str, object], said: str) -> None:
+    """W2: TLS that was asked for and cannot be is never left out quietly."""
+    with pytest.raises(errors.InvalidRequest, match=said):
+        load(None, {"data": "d", **given})
+
+
+@pytest.mark.parametrize(
+    "value", ["127.0.0.1", 0, "64 MiB", True, Path("cert.pem"), None, (Listener("::1", 5, True, True, ("PLAIN",), False),)]
+)
+def test_a_value_as_a_flag_is_the_same_value(value: object) -> None:
+    name = {str: "host", bool: "flight_tls", tuple: "listeners"}.get(type(value), "amqp_port")
+    if isinstance(value, Path):
+        assert config.FILE.parse(config.as_text(value)) == Path.cwd() / value
+    elif value == "64 MiB":
+        assert config.KEYS["segment_bytes"].parse(config.as_text(value)) == 64 * MIB
+    else:
+        assert config.KEYS[name].parse(config.as_text(value)) == value
