@@ -74,6 +74,18 @@ class ResourceLimit(PenstockError):
     code = "resource-limit"
 
 
+class Unauthenticated(PenstockError):
+    """Nobody knows who asks: no credentials, wrong ones, or a token that has expired."""
+
+    code = "unauthenticated"
+
+
+class NotAllowed(PenstockError):
+    """The user is known, and has no permission for this."""
+
+    code = "not-allowed"
+
+
 class NotMappable(PenstockError):
     """The rows lie too scattered to be read from the segments in place; ask for the messages instead."""
 
