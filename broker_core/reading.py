@@ -7,7 +7,7 @@ moves them from the journal into Parquet.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -57,6 +57,8 @@ class Cut(NamedTuple):
     state: npt.NDArray[np.uint8]
     outcome: Ints | int
     settled: npt.NDArray[np.int64] | None
+    returned: Ints | int  # 1: it came back before, so who gets it now is not its first acquirer
+    overlays: Mapping[int, list[bytes]]  # index within `rows` → what was added to its annotations, in order: encoded maps
 
 
 def cut(block: Block, rows: Rows) -> Cut:
@@ -71,6 +73,8 @@ def cut(block: Block, rows: Rows) -> Cut:
         block.state[: block.filled][rows].copy(),
         copied(block.outcome.get(rows)),
         block.settled_times(rows),
+        copied(block.returned.get(rows)),
+        block.overlays.among(rows),
     )
 
 
@@ -88,18 +92,41 @@ def within_retention(block: Block, rows: Rows, retained_from: int) -> Rows:
     return rows if kept.all() else numbers[kept]
 
 
-class _Stretch(NamedTuple):
-    """Rows of one record, in order, with what the broker says of them."""
+class Stretch(NamedTuple):
+    """Rows of one record, in order, with what the broker says of them. Per-row columns: an array, or a number for all."""
 
     payload: pa.RecordBatch
-    sequence: npt.NDArray[np.int64] | int
+    sequence: npt.NDArray[np.int64] | int  # a number: the first of neighbours
     time: int
     part: slice  # of the cut's per-row columns
     cut: Cut
 
+    def sequences(self) -> npt.NDArray[np.int64]:
+        if isinstance(self.sequence, int):
+            return np.arange(self.sequence, self.sequence + self.payload.num_rows)
+        return self.sequence
 
-def _stretches(journal: Journal, part: Cut) -> Iterator[_Stretch]:
+    @property
+    def attempts(self) -> Ints | int:
+        """Unsuccessful deliveries."""
+        return self.cut.attempts if isinstance(self.cut.attempts, int) else self.cut.attempts[self.part]
+
+    @property
+    def returned(self) -> Ints | int:
+        return self.cut.returned if isinstance(self.cut.returned, int) else self.cut.returned[self.part]
+
+    @property
+    def overlays(self) -> Mapping[int, list[bytes]]:
+        """Index within the stretch → what was added to the annotations, in order."""
+        start, stop = self.part.start, self.part.stop
+        return {index - start: entries for index, entries in self.cut.overlays.items() if start <= index < stop}
+
+
+def stretches(journal: Journal, part: Cut) -> Iterator[Stretch]:
+    """The messages of a cut in order, as they were stored; waits until the journal has written them."""
     pieces = part.pieces
+    if not len(pieces.row):
+        return
     changes = np.flatnonzero(np.diff(pieces.position)) + 1
     begins, ends = np.concatenate([[0], changes]), np.append(changes, len(pieces.position))
     done = 0
@@ -111,14 +138,14 @@ def _stretches(journal: Journal, part: Cut) -> Iterator[_Stretch]:
             for offset in range(0, count, BATCH_ROWS):
                 width = min(BATCH_ROWS, count - offset)
                 sequence = part.base + int(pieces.row[begin]) + offset
-                yield _Stretch(record.slice(first + offset, width), sequence, time, slice(done, done + width), part)
+                yield Stretch(record.slice(first + offset, width), sequence, time, slice(done, done + width), part)
                 done += width
         else:
             counts = pieces.rows[begin:end]
             steps = np.arange(int(counts.sum())) - np.repeat(np.cumsum(counts) - counts, counts)
             taken = record.take(pa.array(np.repeat(pieces.payload_row[begin:end], counts) + steps))
             sequences = np.repeat(pieces.row[begin:end], counts) + steps + part.base
-            yield _Stretch(taken, sequences, time, slice(done, done + len(steps)), part)
+            yield Stretch(taken, sequences, time, slice(done, done + len(steps)), part)
             done += len(steps)
 
 
@@ -126,12 +153,12 @@ def batches(
     journal: Journal, cuts: Iterable[Cut], columns: Sequence[str], queue: str, delivery: bytes = b""
 ) -> Iterator[pa.RecordBatch]:
     """Record batches of exactly `message.arrow_schema(columns)`, in the order of the cuts."""
-    waiting: list[_Stretch] = []
+    waiting: list[Stretch] = []
     rows = size = 0
     for part in cuts:
         if not row_count(part.rows):
             continue
-        for stretch in _stretches(journal, part):
+        for stretch in stretches(journal, part):
             alike = not waiting or stretch.payload.schema == waiting[0].payload.schema
             large = stretch.payload.num_rows >= SMALL_ROWS
             if waiting and (large or not alike or rows >= BATCH_ROWS or size >= BATCH_BYTES):
@@ -147,7 +174,7 @@ def batches(
         yield _batch(waiting, columns, queue, delivery)
 
 
-def _batch(stretches: list[_Stretch], columns: Sequence[str], queue: str, delivery: bytes) -> pa.RecordBatch:
+def _batch(stretches: list[Stretch], columns: Sequence[str], queue: str, delivery: bytes) -> pa.RecordBatch:
     sequence: Any
     time: Any
     if len(stretches) == 1:
@@ -156,7 +183,7 @@ def _batch(stretches: list[_Stretch], columns: Sequence[str], queue: str, delive
     else:
         payload = pa.concat_batches([s.payload for s in stretches])
         counts = [s.payload.num_rows for s in stretches]
-        sequence = np.concatenate([_sequences(s) for s in stretches])
+        sequence = np.concatenate([s.sequences() for s in stretches])
         time = np.repeat([s.time for s in stretches], counts)
     wanted = set(columns)
     return message.assemble(
@@ -173,13 +200,7 @@ def _batch(stretches: list[_Stretch], columns: Sequence[str], queue: str, delive
     )
 
 
-def _sequences(stretch: _Stretch) -> npt.NDArray[np.int64]:
-    if isinstance(stretch.sequence, int):
-        return np.arange(stretch.sequence, stretch.sequence + stretch.payload.num_rows)
-    return stretch.sequence
-
-
-def _join(stretches: list[_Stretch], name: str) -> Any:
+def _join(stretches: list[Stretch], name: str) -> Any:
     values = [getattr(s.cut, name) for s in stretches]
     if all(isinstance(value, int) and value == values[0] for value in values):
         return values[0]
@@ -199,7 +220,7 @@ def _names(codes: Any, names: pa.Array) -> Any:
     return names[codes].as_py() if isinstance(codes, int) else names.take(pa.array(codes))
 
 
-def _settled(stretches: list[_Stretch]) -> pa.Array:
+def _settled(stretches: list[Stretch]) -> pa.Array:
     parts = []
     for s in stretches:
         archived = s.cut.state[s.part] == State.ARCHIVED
@@ -208,9 +229,9 @@ def _settled(stretches: list[_Stretch]) -> pa.Array:
     return pa.concat_arrays(parts)
 
 
-def _deliveries(prefix: bytes, stretches: list[_Stretch]) -> pa.Array:
+def _deliveries(prefix: bytes, stretches: list[Stretch]) -> pa.Array:
     """`prefix` (lease, batch, epoch) and the sequence number, eight bytes big-endian: what a later settlement names."""
-    sequences = np.concatenate([_sequences(s) for s in stretches]).astype(">u8")
+    sequences = np.concatenate([s.sequences() for s in stretches]).astype(">u8")
     width = len(prefix) + 8
     data = np.empty((len(sequences), width), np.uint8)
     data[:, : len(prefix)] = np.frombuffer(prefix, np.uint8)

@@ -2,13 +2,15 @@
 
 `decide(state, command, now)` reads and returns events; `apply(state, event, position)` is the only code that changes the
 state, live and at recovery. The rooms: `states` (the table of transitions), `rowset` (which messages), `series` and `blocks`
-(columns), `queues`, `leases`, `state` (the whole), `commands`, `events`, `decide` and `decide_leases`, `apply`.
+(columns), `queues`, `leases`, `state` (the whole), `commands`, `events`, `decide`, `decide_links` and `decide_leases`, `apply`;
+what is sparse: `exclusions`, `overlays`; who hears of it: `arrivals`.
 """
 
-from broker_core.engine import decide_leases as _decide_leases  # registers what it decides
+from broker_core.engine import decide_leases as _decide_leases  # these two register what they decide
+from broker_core.engine import decide_links as _decide_links
 from broker_core.engine.apply import apply
 from broker_core.engine.decide import Decision, decide
 from broker_core.engine.state import BrokerState
 
 __all__ = ["BrokerState", "Decision", "apply", "decide"]
-del _decide_leases
+del _decide_leases, _decide_links

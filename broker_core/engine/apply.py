@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 
 from broker_core.engine import events as e
 from broker_core.engine.leases import Batch, Lease, Stage
-from broker_core.engine.limits import MAX_ERROR_TEXT
+from broker_core.engine.limits import MAX_ERROR_TEXT, MAX_EXCLUDED
 from broker_core.engine.queues import ArchivedBlock, Queue, Subscription
 from broker_core.engine.rowset import RowSet, row_count
 from broker_core.engine.state import NEXT_HOLDER, BrokerState, StagedPart, StageParts
@@ -150,6 +150,9 @@ def _(state: BrokerState, event: e.Settled, position: int) -> None:
 def _(state: BrokerState, event: e.Returned, position: int) -> None:
     queue = state.queues[event.queue]
     _give_back(queue, event.rows, event.cause)
+    if event.annotations:
+        for number, part in event.rows.items():
+            queue.overlay_bytes += queue.blocks[number].overlays.add(part, event.annotations)
     _let_go(queue, event.holder, event.rows)
     _take_out(state, event.lease, event.rows)
 
@@ -266,6 +269,15 @@ def _(state: BrokerState, event: e.Subscribed, position: int) -> None:
 def _(state: BrokerState, event: e.Looked, position: int) -> None:
     subscription = state.queues[event.queue].subscriptions[event.holder]
     subscription.place, subscription.epoch = event.place, event.epoch
+
+
+@_on(e.Excluded)
+def _(state: BrokerState, event: e.Excluded, position: int) -> None:
+    queue = state.queues[event.queue]
+    excluded = queue.subscriptions[event.holder].excluded
+    excluded.add(event.rows)
+    if excluded.count > MAX_EXCLUDED:
+        excluded.forget(queue.blocks)
 
 
 @_on(e.Unsubscribed)

@@ -7,6 +7,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from broker_core.engine.overlays import Overlays
 from broker_core.engine.rowset import BLOCK_BITS, BLOCK_ROWS, row_count
 from broker_core.engine.series import Column, Ints, Rows, Series, Sizes
 from broker_core.engine.states import State
@@ -64,6 +65,7 @@ class Block:
     outcome: Column
     settled: Column  # milliseconds after the block's first arrival, plus one; 0: not settled
     errors: dict[int, str]  # row → what the one who rejected it said
+    overlays: Overlays  # row → what was added to its annotations
     sizes: Sizes
     runs: Runs
     # derived
@@ -79,6 +81,7 @@ class Block:
         "low",
         "number",
         "outcome",
+        "overlays",
         "returned",
         "runs",
         "settled",
@@ -93,6 +96,7 @@ class Block:
         self.attempts, self.holder, self.returned = Column(), Column(), Column()
         self.outcome, self.settled = Column(), Column()
         self.errors = {}
+        self.overlays = Overlays()
         self.sizes = Sizes()
         self.runs = Runs.empty()
         self.counts = [0] * len(State)
@@ -229,6 +233,8 @@ class Block:
                 columns[name] = values[: self.filled].copy()
         if self.errors:
             columns["errors"] = {str(row): text for row, text in self.errors.items()}
+        if self.overlays:
+            columns["overlays"] = self.overlays.persisted()
         columns["size"] = self.sizes.persisted(self.filled)
         for name in ("row", "position", "skip", "time"):
             base, deltas = getattr(self.runs, name).persisted()
@@ -244,6 +250,8 @@ class Block:
             if name in columns:
                 setattr(block, name, Column(columns[name].copy()))
         block.errors = {int(row): text for row, text in columns.get("errors", {}).items()}
+        if "overlays" in columns:
+            block.overlays = Overlays.restored(columns["overlays"])
         size = columns["size"]
         block.sizes = Sizes(size) if isinstance(size, int) else Sizes(None, size.copy())
         block.runs = Runs(

@@ -95,7 +95,8 @@ class Subscribe(Command):
 class Unsubscribe(Command):
     queue: str
     holder: int
-    cause: Cause = Cause.LINK_LOST
+    cause: Cause = Cause.LINK_LOST  # how what the link still holds comes back, unless
+    outcome: Outcome | None = None  # the source's default outcome ends it: ACCEPTED or REJECTED
 
 
 @dataclass(frozen=True)
@@ -103,6 +104,16 @@ class Acquire(Command):
     queue: str
     holder: int
     messages: int  # the link's credit
+    max_bytes: int | None = None
+
+
+@dataclass(frozen=True)
+class Browse(Command):
+    """What is AVAILABLE from `place` on, without acquiring it. Reply: the rows, and the place to go on from."""
+
+    queue: str
+    place: int
+    messages: int
     max_bytes: int | None = None
 
 
@@ -121,6 +132,8 @@ class Release(Command):
     holder: int
     rows: RowSet
     cause: Cause = Cause.RELEASED
+    exclude: bool = False  # undeliverable here: do not offer them to this link again
+    annotations: bytes | None = None  # an encoded map, to be merged into the messages' annotations
 
 
 @dataclass(frozen=True)

@@ -1,6 +1,6 @@
 """`decide(state, command, now)`: reads the state, changes nothing, and returns events and a reply, or raises.
 
-What is decided about queues stands here; leases have `decide_leases`.
+What is decided about queues stands here; links have `decide_links`, leases `decide_leases`.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from broker_core import errors
 from broker_core.engine import commands as c
 from broker_core.engine import events as e
 from broker_core.engine.blocks import Block
+from broker_core.engine.exclusions import refused_by_all
 from broker_core.engine.limits import (
     MAX_ACQUIRE,
     MAX_NAME,
@@ -22,12 +23,11 @@ from broker_core.engine.limits import (
     MAX_QUEUES,
     MAX_STAGED_BYTES,
     MAX_STAGES,
-    MAX_SUBSCRIPTIONS,
     STAGE_AGE,
 )
 from broker_core.engine.packing import pack
-from broker_core.engine.queues import Queue, Subscription
-from broker_core.engine.rowset import RowSet
+from broker_core.engine.queues import Queue
+from broker_core.engine.rowset import RowSet, clip, row_count
 from broker_core.engine.state import LINK_HOLDER, BrokerState
 from broker_core.engine.states import ILLEGAL, NEXT_STATE, Cause, State, Verb
 
@@ -78,8 +78,8 @@ def check_rows(queue: Queue, rows: RowSet, verb: Verb, holder: int | None = None
     """Raise unless the table allows `verb` for every row, and `holder`, if given, holds them all."""
     for number, part in rows.items():
         block = queue.blocks.get(number)
-        states = block.state[: block.filled][part] if block is not None else np.array([State.ARCHIVED])
-        if block is None or len(states) == 0 or (NEXT_STATE[verb][states] == ILLEGAL).any():
+        states = block.state[clip(part, 0, block.filled)] if block is not None else np.array([State.ARCHIVED])
+        if block is None or len(states) < row_count(part) or (NEXT_STATE[verb][states] == ILLEGAL).any():
             found = ", ".join(State(s).name for s in np.unique(states)) or "nothing"
             raise errors.IllegalTransition(
                 f"cannot {verb.name.lower()} messages of {queue.name!r}: among them are some that are {found}"
@@ -220,70 +220,9 @@ def _stat(queue: Queue, leases: list[str]) -> dict[str, Any]:
         "bytes": queue.bytes,
         "unread": queue.unread,
         "leases": leases,
+        "consumers": len(queue.subscriptions),
+        "refused": refused_by_all(queue),
     }
-
-
-# Links: holders that end with their connection.
-@on(c.Subscribe)
-def _(state: BrokerState, command: c.Subscribe, now: c.Now) -> Decision:
-    queue = need_queue(state, command.queue)
-    if len(queue.subscriptions) >= MAX_SUBSCRIPTIONS:
-        raise errors.ResourceLimit(f"queue {queue.name!r} has {MAX_SUBSCRIPTIONS} subscriptions, which is the limit")
-    return Decision([(e.Subscribed(queue.name, state.next_link), None)], state.next_link)
-
-
-def need_subscription(queue: Queue, holder: int) -> Subscription:
-    subscription = queue.subscriptions.get(holder)
-    if subscription is None:
-        raise errors.NotFound(f"holder {holder} has no subscription to {queue.name!r}: its link has ended")
-    return subscription
-
-
-@on(c.Acquire)
-def _(state: BrokerState, command: c.Acquire, now: c.Now) -> Decision:
-    queue = need_queue(state, command.queue)
-    subscription = need_subscription(queue, command.holder)
-    place = queue.place_of(subscription)
-    rows = queue.find(place, messages=min(command.messages, MAX_ACQUIRE), max_bytes=command.max_bytes)
-    decision = Decision(reply=rows)
-    if rows:
-        decision.add(e.Acquired(queue.name, command.holder, rows))
-        place = rows.last + 1
-    decision.add(e.Looked(queue.name, command.holder, place, queue.returns.epoch))
-    return decision
-
-
-@on(c.Settle)
-def _(state: BrokerState, command: c.Settle, now: c.Now) -> Decision:
-    queue = need_queue(state, command.queue)
-    check_rows(queue, command.rows, Verb.SETTLE, command.holder)
-    event = e.Settled(queue.name, command.holder, command.rows, int(command.outcome), now.wall, command.error)
-    return Decision([(event, None)] if command.rows else [])
-
-
-@on(c.Release)
-def _(state: BrokerState, command: c.Release, now: c.Now) -> Decision:
-    queue = need_queue(state, command.queue)
-    check_rows(queue, command.rows, Verb.RETURN, command.holder)
-    event = e.Returned(queue.name, command.holder, command.rows, int(command.cause))
-    return Decision([(event, None)] if command.rows else [])
-
-
-@on(c.Unsubscribe)
-def _(state: BrokerState, command: c.Unsubscribe, now: c.Now) -> Decision:
-    queue = need_queue(state, command.queue)
-    subscription = need_subscription(queue, command.holder)
-    rows = RowSet.of((number, _held_by(queue.blocks[number], command.holder)) for number in sorted(subscription.held))
-    decision = Decision(reply=rows)
-    if rows:
-        decision.add(e.Returned(queue.name, command.holder, rows, int(command.cause)))
-    decision.add(e.Unsubscribed(queue.name, command.holder))
-    return decision
-
-
-def _held_by(block: Block, holder: int) -> Any:
-    mine = block.holder.get(slice(0, block.filled)) == np.int64(holder)
-    return np.flatnonzero((block.state[: block.filled] == State.ACQUIRED) & mine)
 
 
 @on(c.Recovered)

@@ -114,6 +114,7 @@ class Returned(Event):
     rows: RowSet
     cause: int
     lease: str | None = None
+    annotations: bytes | None = None  # added to those of the messages
 
 
 @dataclass(frozen=True)
@@ -256,6 +257,17 @@ class Looked(Event):
 
 
 @dataclass(frozen=True)
+class Excluded(Event):
+    """Not to be offered to this link again."""
+
+    kind = "excluded"
+    journaled = False
+    queue: str
+    holder: int
+    rows: RowSet
+
+
+@dataclass(frozen=True)
 class Unsubscribed(Event):
     kind = "unsubscribed"
     journaled = False
@@ -272,6 +284,8 @@ def _encode(value: Any) -> Any:
         return {"rows": value.to_json()}
     if isinstance(value, np.ndarray):
         return {"array": [value.dtype.str, base64.b64encode(value.tobytes()).decode()]}
+    if isinstance(value, bytes):
+        return {"bytes": base64.b64encode(value).decode()}
     if isinstance(value, dict):
         return {"map": {key: _encode(item) for key, item in value.items()}}
     return value
@@ -285,6 +299,8 @@ def _decode(value: Any) -> Any:
     if "array" in value:
         dtype, data = value["array"]
         return np.frombuffer(base64.b64decode(data), dtype)
+    if "bytes" in value:
+        return base64.b64decode(value["bytes"])
     return {key: _decode(item) for key, item in value["map"].items()}
 
 

@@ -1,8 +1,8 @@
 """Named integers and integer arrays as one byte string: the persisted form of a block's columns.
 
-Layout, version 1: `<u32 length of the header>`; the header as JSON, `{"v": 1, "n": {name: number}, "a": [[name, dtype, count]]}`,
-padded with spaces to a multiple of 8 bytes; then the arrays, each padded to 8 bytes. To change it: a new version number, and the
-old one still read here.
+Layout: `<u32 length of the header>`; the header as JSON, `{"v": 2, "n": {name: number}, "a": [[name, dtype, count]]}`,
+padded with spaces to a multiple of 8 bytes; then the arrays, each padded to 8 bytes. To change it, or the
+names that stand in it: a new version number, and the old ones still read here. Version 1 lacks blocks' `overlays`.
 """
 
 from __future__ import annotations
@@ -15,7 +15,8 @@ import numpy as np
 
 from broker_core.errors import DamagedJournal
 
-VERSION = 1
+VERSION = 2
+READ = (1, 2)
 _LENGTH = struct.Struct("<I")
 
 
@@ -36,9 +37,9 @@ def unpack(data: Any) -> dict[str, Any]:
     view = memoryview(data)
     (length,) = _LENGTH.unpack_from(view)
     header = json.loads(bytes(view[_LENGTH.size : _LENGTH.size + length]))
-    if header["v"] != VERSION:
+    if header["v"] not in READ:
         raise DamagedJournal(
-            f"columns of format {header['v']}: this Penstock reads {VERSION}; open them with the version that wrote them"
+            f"columns of format {header['v']}: this Penstock reads up to {VERSION}; open them with the version that wrote them"
         )
     values: dict[str, Any] = dict(header["n"])
     at = _LENGTH.size + length

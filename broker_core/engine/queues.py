@@ -11,7 +11,8 @@ import numpy as np
 import numpy.typing as npt
 
 from broker_core.engine.blocks import Block
-from broker_core.engine.rowset import BLOCK_BITS, BLOCK_ROWS, RowSet, exclude, head, row_count
+from broker_core.engine.exclusions import Exclusions
+from broker_core.engine.rowset import BLOCK_BITS, BLOCK_ROWS, RowSet, clip, exclude, head, row_count
 from broker_core.engine.series import Ints, Rows
 from broker_core.engine.states import State
 
@@ -56,6 +57,7 @@ class Subscription:
     place: int = 0
     epoch: int = 0
     held: dict[int, int] = field(default_factory=dict)  # block → rows held there, so that losing the link looks only there
+    excluded: Exclusions = field(default_factory=Exclusions)
 
 
 @dataclass
@@ -86,6 +88,7 @@ class Queue:
         # derived
         self.counts = [0] * len(State)  # of resident blocks
         self.bytes = 0  # stored bytes of what is not archived
+        self.overlay_bytes = 0  # of resident blocks
         self.subscriptions: dict[int, Subscription] = {}
         self.returns = ReturnLog()
         self._available: npt.NDArray[np.int32] = np.zeros(4, np.int32)  # by block number
@@ -132,6 +135,7 @@ class Queue:
         for state in State:
             self.counts[state] += block.counts[state]
         self._count_available(block.number, block.counts[State.AVAILABLE])
+        self.overlay_bytes += block.overlays.bytes
         live = np.flatnonzero(block.state[: block.filled] != State.ARCHIVED)
         self.bytes += block.sizes.total(live, len(live))
 
@@ -139,22 +143,34 @@ class Queue:
         """Let a block without a live row leave memory."""
         self.archived_away += block.counts[State.ARCHIVED]
         self.counts[State.ARCHIVED] -= block.counts[State.ARCHIVED]
+        self.overlay_bytes -= block.overlays.bytes
         del self.blocks[block.number]
 
     def find(
-        self, place: int, *, messages: int, max_bytes: int | None, until: int | None = None, without: RowSet | None = None
+        self,
+        place: int,
+        *,
+        messages: int,
+        max_bytes: int | None,
+        until: int | None = None,
+        without: RowSet | Exclusions | None = None,
     ) -> RowSet:
         """The next AVAILABLE messages from `place` on: at most `messages`, at most `max_bytes` of stored bytes.
 
-        One message larger than `max_bytes` travels alone. `until` bounds the sequence numbers (excluded).
+        One message larger than `max_bytes` travels alone. `until` bounds the sequence numbers (excluded). `without` is never
+        found; it costs a search in what of it lies behind `place`, however long the queue is.
         """
+        if messages <= 0:
+            return RowSet()
         parts: list[tuple[int, Rows]] = []
         left, room = messages, max_bytes
         for number in self._blocks_with_available(place):
             block = self.blocks[number]
-            stop = BLOCK_ROWS if until is None else until - block.base
+            start, stop = max(0, place - block.base), BLOCK_ROWS if until is None else until - block.base
             skipped = without.rows(number) if without else None
-            rows = block.available(place - block.base, stop, left + (row_count(skipped) if skipped is not None else 0))
+            if skipped is not None:
+                skipped = clip(skipped, start, BLOCK_ROWS)
+            rows = block.available(start, stop, left + (row_count(skipped) if skipped is not None else 0))
             if skipped is not None:
                 rows = head(exclude(rows, skipped), left)
             count = row_count(rows)

@@ -132,7 +132,7 @@ class RowSet:
 
     def sequences(self) -> npt.NDArray[np.int64]:
         """Every member, as int64: for tests and small sets."""
-        parts = [_as_array(rows) + (block << BLOCK_BITS) for block, rows in self.items()]
+        parts = [as_array(rows) + (block << BLOCK_BITS) for block, rows in self.items()]
         return np.concatenate(parts).astype(np.int64) if parts else np.zeros(0, np.int64)
 
     @property
@@ -165,7 +165,7 @@ class RowSet:
         parts = dict(self._parts)
         for block, rows in other.items():
             mine = self.rows(block)
-            parts[block] = _compress(rows if mine is None else np.union1d(_as_array(mine), _as_array(rows)))
+            parts[block] = _compress(rows if mine is None else np.union1d(as_array(mine), as_array(rows)))
         return RowSet(parts)
 
     def split(self, parts: int) -> list[tuple[int, int, int]]:
@@ -212,7 +212,8 @@ def _text(part: Bitmap) -> str:
     return f"{part.start}:{base64.b64encode(part.bits.tobytes()).decode()}"
 
 
-def _as_array(rows: Rows) -> Ints:
+def as_array(rows: Rows) -> Ints:
+    """The row numbers, one by one."""
     return np.arange(rows.start, rows.stop) if isinstance(rows, slice) else rows
 
 
@@ -229,8 +230,21 @@ def clip(rows: Rows, start: int, stop: int) -> Rows:
 
 
 def exclude(rows: Rows, gone: Rows) -> Rows:
-    mine = _as_array(rows)
-    return mine[np.isin(mine, _as_array(gone), assume_unique=True, invert=True)]
+    """The rows without those of `gone`."""
+    others = as_array(clip(gone, *_span(rows)))
+    if not len(others):
+        return rows
+    mine = as_array(rows)
+    at = np.minimum(np.searchsorted(others, mine), len(others) - 1)
+    kept: Ints = mine[others[at] != mine]
+    return kept
+
+
+def _span(rows: Rows) -> tuple[int, int]:
+    """The first of the rows, and one after the last."""
+    if isinstance(rows, slice):
+        return rows.start, rows.stop
+    return (int(rows[0]), int(rows[-1]) + 1) if len(rows) else (0, 0)
 
 
 def head(rows: Rows, count: int) -> Rows:

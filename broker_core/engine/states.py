@@ -59,6 +59,7 @@ class Cause(IntEnum):
     ROLLBACK = 5
     LEASE_UNREAD = 6
     LEASE_READ = 7
+    MODIFIED_UNCOUNTED = 8  # modified, without delivery-failed
 
 
 TRANSITIONS: dict[tuple[State, Verb], State] = {
@@ -85,6 +86,7 @@ RETURN_COUNTS_ATTEMPT: dict[Cause, bool] = {
     Cause.ROLLBACK: True,
     Cause.LEASE_UNREAD: False,
     Cause.LEASE_READ: True,
+    Cause.MODIFIED_UNCOUNTED: False,
 }
 
 ILLEGAL = 255

@@ -1,0 +1,148 @@
+"""What is decided about links: holders that end with their connection, and acquire, settle and give back as they please.
+
+A queue that is deleted under its links (force) takes their subscriptions with it: every command of theirs is then refused with
+NotFound, and nothing else is touched. Declared again under the same name it is another queue: their holders are not known there.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from broker_core import errors
+from broker_core.engine import commands as c
+from broker_core.engine import events as e
+from broker_core.engine.blocks import Block
+from broker_core.engine.decide import Decision, check_rows, need_queue, on
+from broker_core.engine.limits import (
+    MAX_ACQUIRE,
+    MAX_ANNOTATIONS,
+    MAX_EXCLUDED,
+    MAX_OVERLAY_BYTES,
+    MAX_OVERLAYS,
+    MAX_SUBSCRIPTIONS,
+)
+from broker_core.engine.overlays import ROW_BYTES
+from broker_core.engine.queues import Queue, Subscription
+from broker_core.engine.rowset import RowSet
+from broker_core.engine.state import BrokerState
+from broker_core.engine.states import Outcome, State, Verb
+
+
+def need_subscription(queue: Queue, holder: int) -> Subscription:
+    subscription = queue.subscriptions.get(holder)
+    if subscription is None:
+        raise errors.NotFound(f"holder {holder} has no subscription to {queue.name!r}: its link has ended")
+    return subscription
+
+
+@on(c.Subscribe)
+def _(state: BrokerState, command: c.Subscribe, now: c.Now) -> Decision:
+    queue = need_queue(state, command.queue)
+    if len(queue.subscriptions) >= MAX_SUBSCRIPTIONS:
+        raise errors.ResourceLimit(f"queue {queue.name!r} has {MAX_SUBSCRIPTIONS} subscriptions, which is the limit")
+    return Decision([(e.Subscribed(queue.name, state.next_link), None)], state.next_link)
+
+
+@on(c.Acquire)
+def _(state: BrokerState, command: c.Acquire, now: c.Now) -> Decision:
+    queue = need_queue(state, command.queue)
+    subscription = need_subscription(queue, command.holder)
+    if command.messages <= 0:
+        return Decision(reply=RowSet())
+    rows = queue.find(
+        queue.place_of(subscription),
+        messages=min(command.messages, MAX_ACQUIRE),
+        max_bytes=command.max_bytes,
+        without=subscription.excluded,
+    )
+    decision = Decision(reply=rows)
+    if rows:
+        decision.add(e.Acquired(queue.name, command.holder, rows))
+    # Nothing found: then nothing before the next arrival is for this link, until the return log says so. What it may not have
+    # is not looked at again and again.
+    place = rows.last + 1 if rows else queue.next_sequence
+    if (place, queue.returns.epoch) != (subscription.place, subscription.epoch):
+        decision.add(e.Looked(queue.name, command.holder, place, queue.returns.epoch))
+    return decision
+
+
+@on(c.Browse)
+def _(state: BrokerState, command: c.Browse, now: c.Now) -> Decision:
+    queue = need_queue(state, command.queue)
+    messages = min(command.messages, MAX_ACQUIRE)
+    rows = queue.find(max(0, command.place), messages=messages, max_bytes=command.max_bytes)
+    # Nothing found: the place stays, and a message that comes back behind it is still seen.
+    return Decision(reply=(rows, rows.last + 1 if rows else command.place))
+
+
+@on(c.Settle)
+def _(state: BrokerState, command: c.Settle, now: c.Now) -> Decision:
+    queue = need_queue(state, command.queue)
+    check_rows(queue, command.rows, Verb.SETTLE, command.holder)
+    event = e.Settled(queue.name, command.holder, command.rows, int(command.outcome), now.wall, command.error)
+    return Decision([(event, None)] if command.rows else [])
+
+
+@on(c.Release)
+def _(state: BrokerState, command: c.Release, now: c.Now) -> Decision:
+    queue, rows = need_queue(state, command.queue), command.rows
+    check_rows(queue, rows, Verb.RETURN, command.holder)
+    if not rows:
+        return Decision()
+    if command.annotations:
+        _check_annotations(queue, rows, command.annotations)
+    event = e.Returned(queue.name, command.holder, rows, int(command.cause), annotations=command.annotations or None)
+    decision = Decision([(event, None)])
+    if command.exclude:
+        excluded = need_subscription(queue, command.holder).excluded
+        if excluded.count + rows.count > MAX_EXCLUDED and excluded.live(queue.blocks) + rows.count > MAX_EXCLUDED:
+            raise errors.ResourceLimit(
+                f"this link calls more than {MAX_EXCLUDED} messages of {queue.name!r} undeliverable, which is the limit: nothing "
+                "was changed. Let it release or reject them, or use a selector or another queue"
+            )
+        decision.add(e.Excluded(queue.name, command.holder, rows))
+    return decision
+
+
+def _check_annotations(queue: Queue, rows: RowSet, annotations: bytes) -> None:
+    if len(annotations) > MAX_ANNOTATIONS:
+        raise errors.ResourceLimit(
+            f"the annotations added to messages of {queue.name!r} have {len(annotations)} bytes; at most {MAX_ANNOTATIONS} are "
+            "kept: nothing was changed"
+        )
+    if queue.overlay_bytes + rows.count * (len(annotations) + ROW_BYTES) > MAX_OVERLAY_BYTES:
+        raise errors.ResourceLimit(
+            f"annotations added to messages of {queue.name!r} take {MAX_OVERLAY_BYTES >> 20} MiB, which is the limit: nothing "
+            "was changed. Let such messages be settled"
+        )
+    for number, part in rows.items():
+        if queue.blocks[number].overlays.most(part, annotations) > MAX_OVERLAYS:
+            raise errors.ResourceLimit(
+                f"a message of {queue.name!r} had annotations added {MAX_OVERLAYS} times, which is the limit: nothing was changed"
+            )
+
+
+_ENDS = (Outcome.ACCEPTED, Outcome.REJECTED)  # a source's default outcome that settles
+
+
+@on(c.Unsubscribe)
+def _(state: BrokerState, command: c.Unsubscribe, now: c.Now) -> Decision:
+    if command.outcome is not None and command.outcome not in _ENDS:
+        raise errors.InvalidRequest(f"a default outcome that settles is accepted or rejected, not {command.outcome.name.lower()}")
+    queue = need_queue(state, command.queue)
+    subscription = need_subscription(queue, command.holder)
+    rows = RowSet.of((number, _held_by(queue.blocks[number], command.holder)) for number in sorted(subscription.held))
+    decision = Decision(reply=rows)
+    if rows and command.outcome is not None:
+        decision.add(e.Settled(queue.name, command.holder, rows, int(command.outcome), now.wall))
+    elif rows:
+        decision.add(e.Returned(queue.name, command.holder, rows, int(command.cause)))
+    decision.add(e.Unsubscribed(queue.name, command.holder))
+    return decision
+
+
+def _held_by(block: Block, holder: int) -> Any:
+    mine = block.holder.get(slice(0, block.filled)) == np.int64(holder)
+    return np.flatnonzero((block.state[: block.filled] == State.ACQUIRED) & mine)
