@@ -1,0 +1,16 @@
+"""Who may do what: the users file, permissions, tokens and TLS, for every plane alike. docs/security.md is its page.
+
+rights.py    the six rights, and queue patterns
+users.py     what is kept of users, as a value, and its JSON
+store.py     the users file: read, and changed by one process at a time
+passwords.py what a password is checked against, and what a check may cost
+attempts.py  the limit on failed logins
+access.py    `Access`: what the planes ask
+tls.py       `ServerTls`: the broker's TLS context
+"""
+
+from broker_core.security.access import ANONYMOUS, Access
+from broker_core.security.rights import Right
+from broker_core.security.tls import ServerTls
+
+__all__ = ["ANONYMOUS", "Access", "Right", "ServerTls"]

@@ -1,0 +1,114 @@
+"""`ServerTls`: the broker's TLS context, from the files of the settings, made anew when they change.
+
+TLS 1.2 and later. A client's certificate is asked for when `tls_client_ca_file` says who may sign it, and verified when there is
+one; a client without goes on, and logs in by another mechanism.
+"""
+
+from __future__ import annotations
+
+import logging
+import ssl
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+from broker_core import errors
+from broker_core.config import Settings
+from broker_core.security import store
+
+REFRESH_S = 1.0  # how often the files are looked at, at most
+
+log = logging.getLogger("penstock.security")
+
+
+class ServerTls:
+    """Thread-safe. InvalidRequest, naming the file, when one cannot be used at the start; later the last good context goes on."""
+
+    def __init__(self, settings: Settings, *, monotonic: Callable[[], float] = time.monotonic) -> None:
+        if settings.tls_cert_file is None or settings.tls_key_file is None:
+            raise errors.InvalidRequest("TLS needs a certificate of the broker's: set tls_cert_file and tls_key_file")
+        self._cert, self._key, self._client_ca = settings.tls_cert_file, settings.tls_key_file, settings.tls_client_ca_file
+        self._monotonic = monotonic
+        self._lock = threading.Lock()
+        self._looked = monotonic()
+        self._marks = self._marks_now()
+        self._context = self._make()
+
+    def context(self) -> ssl.SSLContext:
+        """The one for the next connection; those that are open keep theirs."""
+        with self._lock:
+            if self._monotonic() - self._looked >= REFRESH_S:
+                self._looked = self._monotonic()
+                self._refresh()
+            return self._context
+
+    def pair(self) -> tuple[bytes, bytes]:
+        """Certificate chain and key as PEM, for Flight, which takes nothing else. InvalidRequest as above."""
+        return _read("tls_cert_file", self._cert), _read("tls_key_file", self._key)
+
+    def _refresh(self) -> None:
+        marks = self._marks_now()
+        if marks == self._marks:
+            return
+        self._marks = marks
+        try:
+            self._context = self._make()
+        except errors.InvalidRequest as error:
+            # Also between the replacement of the certificate and that of its key, when the two do not fit each other.
+            log.error("%s; the certificate read before goes on to serve", error)
+        else:
+            log.info("the TLS certificate %s was read again", self._cert)
+
+    def _marks_now(self) -> list[store.Mark | None]:
+        return [store.mark_of(path) for path in (self._cert, self._key, self._client_ca) if path is not None]
+
+    def _make(self) -> ssl.SSLContext:
+        _read("tls_cert_file", self._cert)  # so that what cannot be read is named: OpenSSL does not say which it is
+        _read("tls_key_file", self._key)
+        context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+        context.minimum_version = ssl.TLSVersion.TLSv1_2
+        # Renegotiation is work for the broker at a client's word (OpenSSL refuses it from 3.0 on).
+        context.options |= getattr(ssl, "OP_NO_RENEGOTIATION", 0)
+        context.num_tickets = 0  # each connection is new: a resumed session would show a certificate without verifying it
+        try:
+            context.load_cert_chain(self._cert, self._key, password=_no_password)
+        except _Encrypted:
+            raise errors.InvalidRequest(
+                f"tls_key_file {self._key} is encrypted: a broker starts without anybody to ask"
+            ) from None
+        except (ssl.SSLError, OSError) as error:
+            raise errors.InvalidRequest(
+                f"tls_cert_file {self._cert} and tls_key_file {self._key} cannot be used together: {_reason(error)}; each is PEM,"
+                " the certificate first in its chain, the key its own"
+            ) from error
+        if self._client_ca is not None:
+            _read("tls_client_ca_file", self._client_ca)
+            try:
+                context.load_verify_locations(self._client_ca)
+            except (ssl.SSLError, OSError) as error:
+                raise errors.InvalidRequest(
+                    f"tls_client_ca_file {self._client_ca} cannot be used: {_reason(error)}; it is certificates in PEM"
+                ) from error
+            context.verify_mode = ssl.CERT_OPTIONAL
+        return context
+
+
+class _Encrypted(Exception):
+    pass
+
+
+def _no_password() -> str:
+    """Without this OpenSSL would ask at the terminal, and the broker never start."""
+    raise _Encrypted
+
+
+def _read(name: str, path: Path) -> bytes:
+    try:
+        return path.read_bytes()
+    except OSError as error:
+        raise errors.InvalidRequest(f"{name} {path} cannot be read: {error.strerror or error}") from error
+
+
+def _reason(error: OSError) -> str:
+    return getattr(error, "reason", None) or error.strerror or str(error)
