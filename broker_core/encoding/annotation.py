@@ -1,0 +1,64 @@
+"""Annotation sections (3.2.2, 3.2.3, 3.2.9): checked when they arrive, merged when they leave, otherwise never touched."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+
+from broker_core.amqp.decoder import LIMITS, decode
+from broker_core.amqp.encoder import put_compound
+from broker_core.amqp.errors import DecodeError, FieldError
+from broker_core.amqp.messages import MESSAGE_ANNOTATIONS, scan, skip
+from broker_core.amqp.types import Symbol, ULong
+
+KEPT_SECTIONS = 1024  # sections known to be right; then it begins anew
+KEPT_OCTETS = 512  # longer ones are looked at each time
+
+known: set[bytes] = set()
+"""Sections that `check` has found right before. Read only."""
+
+
+def check(section: bytes) -> None:
+    """Refuse a section of annotations, or a footer, that is not a map with symbols or ulongs as its keys.
+
+    Its values are decoded too: it has to leave again merged with others, and to be read as text. Raises DecodeError, FieldError.
+    """
+    if section in known:
+        return
+    (found,) = scan(section)
+    mapping, _ = decode(section, found.value, found.end)
+    # Among symbols and ulongs no two keys are equal in Python and different in AMQP: what does not become a dict has others.
+    if type(mapping) is not dict or any(type(key) not in (Symbol, ULong) for key in mapping):
+        raise FieldError(f"section 0x{found.code:02x} has a key that is neither symbol nor ulong")
+    if len(section) <= KEPT_OCTETS:
+        if len(known) >= KEPT_SECTIONS:
+            known.clear()
+        known.add(section)
+
+
+def merged(section: bytes | None, overlays: Iterable[bytes]) -> bytes:
+    """A message-annotations section out of one (or none) and of encoded maps laid over it: of equal keys the last one wins.
+
+    Values keep their octets. Raises DecodeError where an overlay is no map.
+    """
+    entries: dict[tuple[type, object], bytes] = {}
+    if section is not None:
+        (found,) = scan(section)
+        entries.update(_entries(section, found.value, found.end))
+    for overlay in overlays:
+        entries.update(_entries(overlay, 0, len(overlay)))
+    out = bytearray((0x00, 0x53, MESSAGE_ANNOTATIONS))
+    put_compound(out, 0xC1, 2 * len(entries), b"".join(entries.values()))
+    return bytes(out)
+
+
+def _entries(octets: bytes, position: int, end: int) -> Iterator[tuple[tuple[type, object], bytes]]:
+    """Key and octets of each entry of the map that lies at `position`."""
+    width = {0xC1: 1, 0xD1: 4}.get(octets[position]) if position < end else None
+    if width is None or skip(octets, position, end) != end:
+        raise DecodeError("annotations are one map", position)
+    position += 1 + 2 * width
+    while position < end:
+        key, value = decode(octets, position, end)
+        after = skip(octets, value, end, LIMITS.depth)
+        yield (type(key), key), octets[position:after]
+        position = after

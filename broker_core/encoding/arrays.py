@@ -1,0 +1,119 @@
+"""The few moves that encoding columns into AMQP is made of: lengths out of Arrow arrays, octets into Arrow arrays."""
+
+from __future__ import annotations
+
+from typing import Any, NoReturn, TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from broker_core.errors import InvalidRequest
+
+Ints: TypeAlias = "npt.NDArray[np.int64]"
+Bools: TypeAlias = "npt.NDArray[np.bool_]"
+Octets: TypeAlias = "npt.NDArray[np.uint8]"
+
+EMPTY = pa.scalar(b"", pa.binary())
+_NULL_IS_NOTHING = pc.JoinOptions(null_handling="replace", null_replacement="")
+
+
+def joined(*columns: Any) -> pa.Array:
+    """Binary columns (or scalars) put together row by row; nulls are no octets."""
+    return pc.binary_join_element_wise(*columns, EMPTY, options=_NULL_IS_NOTHING)
+
+
+def offsets(array: pa.Array) -> Ints:
+    """The n+1 offsets of a binary, string or map array."""
+    buffer = array.buffers()[1]
+    if buffer is None or buffer.size == 0:
+        return np.zeros(len(array) + 1, np.int64)
+    return np.frombuffer(buffer, np.int32, len(array) + 1, 4 * array.offset).astype(np.int64)
+
+
+def valid(array: pa.Array) -> Bools:
+    if array.null_count == 0:
+        return np.ones(len(array), np.bool_)
+    found: Bools = array.is_valid().to_numpy(zero_copy_only=False)
+    return found
+
+
+def numbers(array: pa.Array) -> Ints:
+    """The values of a 64-bit column; where it is null, anything."""
+    return np.frombuffer(array.buffers()[1], np.int64, len(array), 8 * array.offset)
+
+
+def lengths(array: pa.Array, there: Bools) -> Ints:
+    """Octets of each value. Arrow lets a null slot have a length: here it has none."""
+    return np.diff(offsets(array)) * there
+
+
+def big_endian(values: Ints, width: int) -> Octets:
+    """Integers of any shape as octets, along a new last axis."""
+    return values.astype(f">i{width}" if width == 8 else f">u{width}").view(np.uint8).reshape(*values.shape, width)
+
+
+def column(octets: Octets, widths: Ints) -> pa.Array:
+    """A binary array of the first `widths` octets of each line; the axes but the last, which is a line, become one."""
+    widths = widths.ravel()
+    lines = octets.reshape(len(widths), -1)
+    data = lines[np.arange(lines.shape[1]) < widths[:, None]]
+    ends = np.zeros(len(widths) + 1, np.int32)
+    np.cumsum(widths, out=ends[1:])
+    return pa.Array.from_buffers(pa.binary(), len(widths), [None, pa.py_buffer(ends), pa.py_buffer(data)])
+
+
+def before_values(codes: Any, sizes: Ints) -> tuple[Octets, Ints]:
+    """Constructor and size of values of variable width, and how many octets that is.
+
+    `codes`: the constructors for up to 255 octets (0xa0, 0xa1, 0xa3), of a shape that broadcasts to that of `sizes`.
+    """
+    small = sizes < 256
+    if small.all():
+        octets = np.empty((*sizes.shape, 2), np.uint8)
+        octets[..., 0] = codes
+        octets[..., 1] = sizes
+        return octets, np.full(sizes.shape, 2, np.int64)
+    octets = np.empty((*sizes.shape, 5), np.uint8)
+    octets[..., 0] = np.where(small, codes, codes + 0x10)
+    octets[..., 1:] = big_endian(sizes, 4)
+    octets[small, 1] = sizes[small]
+    return octets, np.where(small, 2, 5)
+
+
+def before_section(code: int, constructor: int, sizes: Ints, counts: Ints, there: Bools) -> tuple[pa.Array, Ints]:
+    """Descriptor, constructor (0xc0 or 0xc1), size and count of a section that is a list or map of `counts` elements in `sizes`
+    octets, where it is `there`; and how many octets that is."""
+    small = (sizes < 255) & (counts < 256)
+    octets = np.empty((len(sizes), 12), np.uint8)
+    octets[:, :3] = 0x00, 0x53, code
+    octets[:, 3] = np.where(small, constructor, constructor + 0x10)
+    octets[:, 4] = sizes + 1
+    octets[:, 5] = counts
+    large = ~small
+    if large.any():
+        octets[large, 4:8] = big_endian(sizes[large] + 4, 4)
+        octets[large, 8:] = big_endian(counts[large], 4)
+    widths = np.where(small, 6, 12) * there
+    return column(octets, widths), widths
+
+
+def check_ascii(name: str, array: pa.Array, row_of: Ints | None = None) -> None:
+    """Raise InvalidRequest unless all values can be symbols. `row_of`: the row that each value belongs to, if not its own."""
+    ends, data = offsets(array), array.buffers()[2]
+    if data is None or ends[-1] == ends[0]:
+        return
+    octets = np.frombuffer(data, np.uint8, int(ends[-1] - ends[0]), int(ends[0]))
+    if octets.max() < 128:
+        return
+    places = np.searchsorted(ends, np.flatnonzero(octets > 127) + ends[0], side="right") - 1
+    places = places[valid(array)[places]]
+    if len(places):
+        first = int(places[0])
+        text = array[first].as_py()
+        refuse(name, first if row_of is None else int(row_of[first]), f"{text!r} is no AMQP symbol: symbols are ASCII")
+
+
+def refuse(name: str, row: int, why: str) -> NoReturn:
+    raise InvalidRequest(f"column {name!r} in row {row}: {why}")

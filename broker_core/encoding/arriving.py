@@ -1,0 +1,248 @@
+"""Messages in: from complete encoded messages to one batch in the stored form.
+
+A message is cut at its sections, and the bare message goes on octet for octet. The common encodings (short descriptor, no
+described values) are followed through a table, one look-up a section: the next four octets name what may come next and how its
+size is written. Whatever is not in the table, and whatever does not end where the message ends, goes the plain way through
+`messages.scan`, which alone decides what is refused. So the fast way can only accept, and only what its table says; a property
+test holds both together.
+
+What is refused here is what could not leave again or be shown: sections out of order or beyond the message, a header field of a
+wrong type, annotations or a footer that cannot be decoded. Delivery annotations are for one hop, and dropped. Inside the bare
+message nothing is looked at: it is immutable, and whoever reads it decides. A message without a body is let through.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import lru_cache
+from typing import Any, NamedTuple
+
+import pyarrow as pa
+
+from broker_core.amqp.decoder import KINDS, decode
+from broker_core.amqp.errors import DecodeError, RemoteProtocolError
+from broker_core.amqp.messages import (
+    APPLICATION_PROPERTIES,
+    DATA,
+    DELIVERY_ANNOTATIONS,
+    FOOTER,
+    HEADER,
+    MESSAGE_ANNOTATIONS,
+    PROPERTIES,
+    SEQUENCE,
+    VALUE,
+    bare,
+    scan,
+    skip,
+)
+from broker_core.encoding import annotation, headers
+from broker_core.encoding.headers import NOTHING, Said
+from broker_core.errors import ResourceLimit
+from broker_core.message import MESSAGE_COLUMNS
+
+MAX_BATCH_BYTES = 2**31 - 1  # an Arrow binary column counts its octets in 31 bits
+
+
+class Arrived(NamedTuple):
+    """What became of a sequence of messages.
+
+    `batch`: those that are well-formed, in their order, in the stored form; columns that are null in all rows are left out.
+    `durable`: does any of their headers say so. `refused`: index and error (DecodeError, FieldError) of each of the others.
+    """
+
+    batch: pa.RecordBatch
+    durable: bool
+    refused: list[tuple[int, Exception]]
+
+
+class _Parts:
+    """The columns of a batch in the making. Few messages have annotations, fewer a footer: those are kept by row."""
+
+    __slots__ = ("annotations", "footers", "messages", "said")
+
+    def __init__(self) -> None:
+        self.messages: list[bytes] = []
+        self.said: list[Said] = []
+        self.annotations: dict[int, bytes] = {}
+        self.footers: dict[int, bytes] = {}
+
+
+def arrived(payloads: Sequence[bytes]) -> Arrived:
+    """Complete encoded messages as a batch in the stored form.
+
+    Raises ResourceLimit when together they exceed `MAX_BATCH_BYTES`.
+    """
+    if sum(map(len, payloads)) > MAX_BATCH_BYTES:
+        raise ResourceLimit(f"{len(payloads)} messages of more than {MAX_BATCH_BYTES} bytes together: store fewer at once")
+    parts = _Parts()
+    refused = _cut(payloads, parts)
+    said = _distinct(parts.said)
+    return Arrived(_batch(parts, said), any(one.durable for one in said), refused)
+
+
+def address_of(payload: bytes) -> str | None:
+    """What the properties of an encoded message say in `to`; None if nothing. Raises DecodeError if they are malformed."""
+    for section in scan(payload):
+        if section.code == PROPERTIES:
+            return _third(payload, section.value, section.end)
+    return None
+
+
+def _third(payload: bytes, position: int, end: int) -> str | None:
+    # The fields before it are measured, and what they are is left to the receiver.
+    width = {0x45: 0, 0xC0: 1, 0xD0: 4}[payload[position]]
+    if position + 1 + 2 * width > end:
+        raise DecodeError("a list cut short", position)
+    count = int.from_bytes(payload[position + 1 + width : position + 1 + 2 * width], "big")
+    position += 1 + 2 * width
+    if count < 3:
+        return None
+    for _ in range(2):
+        position = skip(payload, position, end)
+    value, _ = decode(payload, position, end)
+    if value is not None and type(value) is not str:
+        raise DecodeError("properties: to is no string", position)
+    return value
+
+
+# --- Cutting ---------------------------------------------------------------------------------------------------------------
+
+
+def _cut(payloads: Sequence[bytes], parts: _Parts) -> list[tuple[int, Exception]]:
+    """The hot loop. It returns which payloads were refused, and why."""
+    refused: list[tuple[int, Exception]] = []
+    headers_known, start, footer = headers.known, _TABLES[MESSAGE_ANNOTATIONS], _TABLES[FOOTER]
+    keep, say = parts.messages.append, parts.said.append
+    for number, payload in enumerate(payloads):
+        end = len(payload)
+        try:
+            position, said, note = 0, NOTHING, None
+            if payload[:4] == b"\x00\x53\x70\xc0":
+                position = 5 + payload[4]
+                said = headers_known[payload[:position]]
+            if payload[position + 2] < PROPERTIES:
+                position, note = _annotations(payload, position)
+            table, begin = start, position
+            while position < end:
+                table, fixed, sized = table[payload[position : position + 4]]
+                if sized == 1:
+                    position += 5 + payload[position + 4]
+                elif sized:
+                    position += 8 + int.from_bytes(payload[position + 4 : position + 8], "big")
+                else:
+                    position += fixed
+            if position == end and table is not footer:
+                if note is not None:
+                    parts.annotations[len(parts.messages)] = note
+                keep(payload[begin:])
+                say(said)
+                continue
+        except (KeyError, IndexError):
+            pass
+        try:
+            _plain(payload, parts)
+        except RemoteProtocolError as error:
+            refused.append((number, error))
+    return refused
+
+
+def _annotations(payload: bytes, position: int) -> tuple[int, bytes | None]:
+    """Where the bare message begins, and the message annotations. KeyError where the plain way has to look at them."""
+    note = None
+    table = _TABLES[HEADER]
+    while position < len(payload) and payload[position + 2] < PROPERTIES:
+        begin = position
+        table, _, sized = table[payload[position : position + 4]]
+        position += 5 + payload[position + 4] if sized == 1 else 8 + int.from_bytes(payload[position + 4 : position + 8], "big")
+        if table is _TABLES[MESSAGE_ANNOTATIONS]:
+            note = payload[begin:position]
+            if note not in annotation.known:
+                raise KeyError
+    return position, note
+
+
+def _plain(payload: bytes, parts: _Parts) -> None:
+    """One message, whatever it looks like. Raises DecodeError, FieldError."""
+    said, note, foot = NOTHING, None, None
+    sections = scan(payload)
+    for section in sections:
+        octets = payload[section.start : section.end] if section.code in _AROUND else b""
+        if section.code == HEADER:
+            said = headers.read(octets)
+        elif section.code == MESSAGE_ANNOTATIONS:
+            annotation.check(note := octets)
+        elif section.code == FOOTER:
+            annotation.check(foot := octets)
+    row = len(parts.messages)
+    if note is not None:
+        parts.annotations[row] = note
+    if foot is not None:
+        parts.footers[row] = foot
+    parts.messages.append(bare(payload, sections))
+    parts.said.append(said)
+
+
+_AROUND = (HEADER, MESSAGE_ANNOTATIONS, FOOTER)
+
+# --- The table -------------------------------------------------------------------------------------------------------------
+
+# (0x00, 0x53, section, constructor) → the table for what may follow, octets if the width is fixed, octets of the size if not.
+_Table = dict[bytes, tuple[Any, int, int]]
+
+_KINDS = {PROPERTIES: "list", DATA: "binary", SEQUENCE: "list"}
+_KINDS |= dict.fromkeys((DELIVERY_ANNOTATIONS, MESSAGE_ANNOTATIONS, APPLICATION_PROPERTIES, FOOTER), "map")
+_FIXED = {0x4: 0, 0x5: 1, 0x6: 2, 0x7: 4, 0x8: 8, 0x9: 16}
+
+
+def _follows(code: int, last: int) -> bool:
+    """May section `code` follow section `last` (3.2)?"""
+    if code in (SEQUENCE, VALUE) and last in (DATA, SEQUENCE):
+        return code == last == SEQUENCE
+    return code > last or code == last == DATA
+
+
+def _tables() -> dict[int, _Table]:
+    tables: dict[int, _Table] = {code: {} for code in range(HEADER, FOOTER + 1)}
+    for last, table in tables.items():
+        for code in range(DELIVERY_ANNOTATIONS, FOOTER + 1):
+            for constructor, kind in KINDS.items():
+                if _follows(code, last) and _KINDS.get(code, kind) == kind:
+                    width = constructor >> 4
+                    sized = 0 if width < 0xA else 1 if width in (0xA, 0xC, 0xE) else 4
+                    fixed = 0 if sized else 4 + _FIXED[width]
+                    table[bytes((0x00, 0x53, code, constructor))] = tables[code], fixed, sized
+    return tables
+
+
+_TABLES = _tables()
+
+# --- The batch -------------------------------------------------------------------------------------------------------------
+
+
+def _distinct(said: list[Said]) -> list[Said]:
+    # Nearly always all are one and the same object, which `count` sees without comparing.
+    return said[:1] if not said or said.count(said[0]) == len(said) else list(set(said))
+
+
+def _batch(parts: _Parts, distinct: list[Said]) -> pa.RecordBatch:
+    rows = len(parts.messages)
+    columns: dict[str, pa.Array] = {}
+    for i, name in enumerate(("priority", "durable", "ttl")):
+        if any(said[i] is not None for said in distinct):
+            one = len(distinct) == 1
+            values = [distinct[0][i]] * rows if one else [said[i] for said in parts.said]
+            columns[name] = pa.array(values, MESSAGE_COLUMNS[name])
+    columns["message"] = pa.array(parts.messages, pa.binary())
+    for name, found in (("encodedAnnotations", parts.annotations), ("footer", parts.footers)):
+        if found:
+            columns[name] = pa.array([found.get(row) for row in range(rows)], pa.binary())
+    names = tuple(name for name in _STORED if name in columns)
+    return pa.RecordBatch.from_arrays([columns[name] for name in names], schema=_schema(names))
+
+
+_STORED = [name for name in MESSAGE_COLUMNS if name in ("priority", "durable", "message", "ttl", "encodedAnnotations", "footer")]
+
+
+@lru_cache(maxsize=64)  # there are fewer
+def _schema(names: tuple[str, ...]) -> pa.Schema:
+    return pa.schema([pa.field(name, MESSAGE_COLUMNS[name]) for name in names])

@@ -1,0 +1,87 @@
+"""Columns of maps (`properties`, `annotations`) as the insides of AMQP maps."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from broker_core.encoding.arrays import (
+    Bools,
+    Ints,
+    before_values,
+    check_ascii,
+    column,
+    joined,
+    lengths,
+    offsets,
+    refuse,
+    valid,
+)
+
+STRING, SYMBOL, NULL = 0xA1, 0xA3, 0x40
+
+
+class Entries(NamedTuple):
+    """Of each row: its encoded entries one after the other, their octets, how many they are, and whether there is a map."""
+
+    octets: pa.Array
+    sizes: Ints
+    counts: Ints
+    there: Bools
+
+
+def entries(name: str, maps: pa.Array, key_code: int, without: tuple[str, Bools] | None = None) -> Entries:
+    """The entries of a map<string, string|null> column, keys as STRING or SYMBOL, values as strings.
+
+    `without`: a key that is left out in the rows that are marked. Raises InvalidRequest for a key that AMQP cannot say, or that a
+    row has twice, naming column and row.
+    """
+    there = valid(maps)
+    if maps.null_count:
+        maps = maps.take(pa.array(np.arange(len(maps))))  # so that nulls have no entries
+    bounds = offsets(maps)
+    first, last = int(bounds[0]), int(bounds[-1])
+    keys, values = maps.keys.slice(first, last - first), maps.items.slice(first, last - first)
+    counts = np.diff(bounds)
+    rows = np.repeat(np.arange(len(maps)), counts)
+    if without is not None:
+        kept = ~(pc.equal(keys, without[0]).to_numpy(zero_copy_only=False) & without[1][rows])
+        if not kept.all():
+            keys, values, rows = keys.filter(pa.array(kept)), values.filter(pa.array(kept)), rows[kept]
+            counts = np.bincount(rows, minlength=len(maps))
+    _check_keys(name, keys, rows, counts, key_code)
+    octets, sizes = _encoded(keys, values, key_code)
+    bounds = np.concatenate([[0], np.cumsum(counts)])
+    ends = np.concatenate([[0], np.cumsum(sizes)])[bounds]
+    data = pa.Array.from_buffers(pa.binary(), len(maps), [None, pa.py_buffer(ends.astype(np.int32)), octets.buffers()[2]])
+    return Entries(data, np.diff(ends), counts, there)
+
+
+def _check_keys(name: str, keys: pa.Array, rows: Ints, counts: Ints, key_code: int) -> None:
+    if key_code == SYMBOL:
+        check_ascii(name, keys, rows)
+    if len(counts) == 0 or counts.max() < 2:
+        return
+    codes = keys.dictionary_encode()
+    pairs = np.sort(rows * len(codes.dictionary) + codes.indices.to_numpy())
+    twice = np.flatnonzero(pairs[1:] == pairs[:-1])
+    if len(twice):
+        row, key = divmod(int(pairs[twice[0]]), len(codes.dictionary))
+        refuse(name, row, f"the key {codes.dictionary[key].as_py()!r} is there twice")
+
+
+def _encoded(keys: pa.Array, values: pa.Array, key_code: int) -> tuple[pa.Array, Ints]:
+    """Each entry, and its octets."""
+    there = valid(values)
+    sizes = np.stack([lengths(keys, valid(keys)), lengths(values, there)])
+    octets, widths = before_values(np.array([[key_code], [STRING]]), sizes)
+    if values.null_count:
+        octets[1, ~there, 0] = NULL
+        widths[1, ~there] = 1
+    prefixes, count = column(octets, widths), len(keys)
+    parts = (prefixes.slice(0, count), keys.cast(pa.binary()), prefixes.slice(count), values.cast(pa.binary()))
+    total: Ints = (sizes + widths).sum(axis=0)
+    return joined(*parts), total

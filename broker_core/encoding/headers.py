@@ -1,0 +1,143 @@
+"""Header sections (3.2.1) and the columns `durable`, `priority`, `ttl`: a null is a field of which the sender said nothing.
+
+Headers repeat from message to message, so both directions are kept by what they come from.
+
+A field that the sender said is said again, a default included, and one it did not say stays unsaid: the specification lets a
+receiver have defaults of its own ("unless other target or node specific defaults have otherwise been set"), so a default put into
+words and a field left out are not the same. `first-acquirer` is said whenever it is true. Its default, false, claims no more than
+that the message *may* have been acquired before, and `delivery-count` of 0 is the default too: a header that would say nothing
+else is left out, which the text makes equal to one without fields. In practice that is a message without a header of its own that
+was released once.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from broker_core.amqp.composites import from_values
+from broker_core.amqp.decoder import decode
+from broker_core.amqp.encoder import encode_into, put_boolean, put_compound, put_ubyte, put_uint
+from broker_core.amqp.messages import scan
+from broker_core.amqp.performatives import Header
+
+KEPT_HEADERS = 1024  # of each direction; then it begins anew
+KEPT_OCTETS = 64  # a longer header is read each time: nothing sensible needs more than 20
+
+
+class Said(NamedTuple):
+    """What a header says, in the order of the stored columns."""
+
+    priority: int | None
+    durable: bool | None
+    ttl: int | None
+
+
+NOTHING = Said(None, None, None)
+
+known: dict[bytes, Said] = {}
+"""What header sections say that were read before. Read only."""
+_written: dict[tuple[Any, ...], bytes] = {}
+
+
+def read(octets: bytes) -> Said:
+    """What a header section says. Raises DecodeError, or FieldError for a field of the wrong type or too many of them."""
+    said = known.get(octets)
+    if said is None:
+        said = _read(octets)
+        if len(octets) <= KEPT_OCTETS:
+            if len(known) >= KEPT_HEADERS:
+                known.clear()
+            known[octets] = said
+    return said
+
+
+def _read(octets: bytes) -> Said:
+    (section,) = scan(octets)
+    values, _ = decode(octets, section.value, section.end)
+    from_values(Header, values)  # checks the types, which are the ranges
+    assert isinstance(values, list)
+    durable, priority, ttl = (*values, None, None, None)[:3]
+    return Said(None if priority is None else int(priority), durable, None if ttl is None else int(ttl))
+
+
+def write(priority: int | None, durable: bool | None, ttl: int | None, attempts: int, returned: bool) -> bytes:
+    """A header section, `first-acquirer` being true unless `returned`; empty if it would say nothing."""
+    key = priority, durable, ttl, attempts, returned
+    octets = _written.get(key)
+    if octets is None:
+        octets = _write(*key)
+        if len(_written) >= KEPT_HEADERS:
+            _written.clear()
+        _written[key] = octets
+    return octets
+
+
+def _write(priority: int | None, durable: bool | None, ttl: int | None, attempts: int, returned: bool) -> bytes:
+    fields = (
+        (durable, put_boolean),
+        (priority, put_ubyte),
+        (ttl, put_uint),
+        (None if returned else True, put_boolean),
+        (attempts or None, put_uint),
+    )
+    body = bytearray()
+    kept = count = 0
+    for number, (value, put) in enumerate(fields, 1):
+        if value is None:
+            encode_into(body, None)
+            continue
+        put(body, value)
+        kept, count = len(body), number
+    if not count:
+        return b""
+    out = bytearray((0x00, 0x53, 0x70))
+    put_compound(out, 0xC0, count, body[:kept])
+    return bytes(out)
+
+
+def written(payload: pa.RecordBatch, attempts: Any, returned: Any) -> list[bytes] | bytes:
+    """The header of each row of a stored batch, or the one that all have.
+
+    `attempts` and `returned` are one for all, or one for each row. Work per distinct header, not per row.
+    """
+    columns = [_codes(payload, name) for name in ("priority", "durable", "ttl")]
+    columns += [_distinct(attempts), _distinct(returned)]
+    if all(codes is None for codes, _ in columns):
+        priority, durable, ttl, count, again = (values[0] for _, values in columns)
+        return write(priority, durable, ttl, int(count), bool(again))
+    code: Any = 0
+    for codes, values in columns:
+        code = code * len(values) + (0 if codes is None else codes)
+    _, first, inverse = np.unique(code, return_index=True, return_inverse=True)
+    octets = []
+    for row in first.tolist():
+        priority, durable, ttl, count, again = (values[0 if codes is None else codes[row]] for codes, values in columns)
+        octets.append(write(priority, durable, ttl, int(count), bool(again)))
+    return [octets[i] for i in inverse.tolist()]
+
+
+_Codes = tuple["npt.NDArray[np.int64] | None", list[Any]]  # which of the values a row has; None: all have the first
+
+
+def _codes(payload: pa.RecordBatch, name: str) -> _Codes:
+    index = payload.schema.get_field_index(name)
+    if index < 0:
+        return None, [None]
+    found = payload.column(index).dictionary_encode(null_encoding="encode")
+    values = found.dictionary.to_pylist()
+    if len(values) < 2:
+        return None, values or [None]
+    return found.indices.to_numpy(zero_copy_only=False).astype(np.int64), values
+
+
+def _distinct(numbers: Any) -> _Codes:
+    if isinstance(numbers, (int, np.integer, np.bool_)):
+        return None, [int(numbers)]
+    values, codes = np.unique(numbers, return_inverse=True)
+    if len(values) < 2:
+        return None, values.tolist() or [0]
+    return codes.astype(np.int64), values.tolist()
