@@ -8,8 +8,10 @@ from collections.abc import Callable
 from typing import Any
 
 from broker_core import errors
+from broker_core.amqp_plane import AmqpPlane
 from broker_core.config import Settings
 from broker_core.flight_plane import FlightPlane
+from broker_core.security import Access, ServerTls
 from broker_core.service import BrokerService
 
 log = logging.getLogger("penstock")
@@ -24,14 +26,31 @@ def serve(settings: Settings, ready: Callable[[dict[str, Any]], None], stop: thr
         failure.append(error)
         stop.set()
 
+    access = Access(settings.users_file)
+    tls = ServerTls(settings) if settings.tls_cert_file is not None else None
     service = BrokerService(settings, on_failure=fail)
-    plane = FlightPlane(service, settings.host, settings.flight_port)
-    ready({"ready": True, "amqp": None, "flight": plane.url, "http": None})
-    stop.wait()
-    plane.close()
+    planes: list[FlightPlane | AmqpPlane] = []
     try:
-        service.close()
-    except errors.StorageError:
-        if not failure:
-            raise
+        flight = FlightPlane(service, settings.host, settings.flight_port)
+        planes.append(flight)
+        scheme, _, port = flight.url.replace("://", ":").rpartition(":")
+        amqp = AmqpPlane(
+            service,
+            settings.amqp_listeners,
+            access=access,
+            tls_context=tls.context if tls else None,
+            flight=(scheme.partition(":")[0], int(port)),
+        )
+        planes.append(amqp)
+        urls = amqp.urls
+        ready({"ready": True, "amqp": urls[0] if urls else None, "flight": flight.url, "http": None, "listeners": urls})
+        stop.wait()
+    finally:
+        for plane in reversed(planes):
+            plane.close()
+        try:
+            service.close()
+        except errors.StorageError:
+            if not failure:
+                raise
     return 1 if failure else 0

@@ -74,8 +74,10 @@ class _WithoutPandas(MetaPathFinder):
 
 def _ready(addresses: dict[str, Any]) -> None:
     answer = {"ready": True, **{plane: addresses.get(plane) for plane in ("amqp", "flight", "http")}}
+    if len(addresses["listeners"]) > 1:
+        answer["listeners"] = addresses["listeners"]
     _say(answer)
-    log.info("ready at %s", answer["flight"])
+    log.info("ready at %s", ", ".join([*addresses["listeners"], addresses["flight"]]))
 
 
 def _say(answer: dict[str, Any]) -> None:

@@ -1,0 +1,43 @@
+"""Penstock's errors as AMQP's conditions (2.8.15): one table."""
+
+from __future__ import annotations
+
+from broker_core import errors
+from broker_core.amqp import Condition
+from broker_core.amqp.errors import RemoteProtocolError
+from broker_core.amqp.performatives import Error
+
+MAX_DESCRIPTION = 300  # characters: an error must fit any frame
+
+_CONDITIONS: dict[str, str] = {
+    errors.InvalidRequest.code: Condition.INVALID_FIELD,
+    errors.NotFound.code: Condition.NOT_FOUND,
+    errors.AlreadyExists.code: Condition.PRECONDITION_FAILED,
+    errors.InUse.code: Condition.RESOURCE_LOCKED,
+    errors.IllegalTransition.code: Condition.ILLEGAL_STATE,
+    errors.ResourceLimit.code: Condition.RESOURCE_LIMIT_EXCEEDED,
+    "not-allowed": Condition.UNAUTHORIZED_ACCESS,
+    "unauthenticated": Condition.UNAUTHORIZED_ACCESS,
+}
+
+
+def as_error(error: Exception) -> Error:
+    """What the peer is told."""
+    if isinstance(error, Refusal):
+        return Error(condition=error.condition, description=_short(str(error)))
+    if isinstance(error, RemoteProtocolError):
+        return Error(condition=error.condition, description=_short(error.description))
+    code = error.code if isinstance(error, errors.PenstockError) else ""
+    return Error(condition=_CONDITIONS.get(code, Condition.INTERNAL_ERROR), description=_short(str(error)))
+
+
+def _short(text: str) -> str:
+    return text if len(text) <= MAX_DESCRIPTION else text[: MAX_DESCRIPTION - 2] + " …"
+
+
+class Refusal(Exception):
+    """A request that is refused with a condition of AMQP's own."""
+
+    def __init__(self, condition: str, description: str) -> None:
+        super().__init__(description)
+        self.condition = condition

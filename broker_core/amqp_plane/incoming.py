@@ -1,0 +1,139 @@
+"""A link on which a client sends: credit given, messages enqueued, each confirmed once the disk has it.
+
+Credit is a window of what is unconfirmed (`Limits.credit`): it is renewed in batches, a tenth of the window at a time, as
+confirmations leave, so that what a sender can have under way is bounded whatever the disk does.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from broker_core.amqp import Accepted, DecodeError, Receiver, Rejected
+from broker_core.amqp.performatives import RCV_SECOND, Source
+from broker_core.amqp.states import LinkState
+from broker_core.amqp_plane.conditions import as_error
+from broker_core.encoding.arriving import address_of
+
+if TYPE_CHECKING:
+    from broker_core.amqp.deliveries import Delivery
+    from broker_core.amqp_plane.peer import Peer
+    from broker_core.turn import Turn
+
+RENEW_PART = 10  # credit is renewed when a tenth of the window has been confirmed
+
+
+class Incoming:
+    """One link that a client sends on, to one queue."""
+
+    def __init__(self, peer: Peer, link: Receiver, queue: str | None) -> None:
+        self.peer = peer
+        self.link = link
+        self.queue = queue
+        self.ended = False
+        self._unconfirmed = 0
+
+    def __repr__(self) -> str:
+        return f"link {self.link.name!r} to {self.queue!r} of {self.peer}"
+
+    def begin(self) -> None:
+        """The attach is answered: give the first credit."""
+        self._renew(0)
+
+    def delivered(self, deliveries: list[Delivery]) -> None:
+        """Complete messages have come."""
+        self._unconfirmed += len(deliveries)
+        formats = [d for d in deliveries if d.format]
+        if formats:
+            self.refused(formats, DecodeError(f"message-format {formats[0].format} is not known here", 0))
+            deliveries = [d for d in deliveries if not d.format]
+        if deliveries:
+            self._route(deliveries)
+
+    def _route(self, deliveries: list[Delivery]) -> None:
+        assert self.queue is not None
+        self.peer.plane.turns.arrived(self.queue, self, deliveries)
+
+    # --- effects
+
+    def confirmed(self, deliveries: list[Delivery]) -> None:
+        """They are in the queue, and as safe as the queue's durability says."""
+        self._unconfirmed -= len(deliveries)
+        if self._alive:
+            self._dispose(deliveries, Accepted())
+            self._renew(self.peer.plane.limits.credit // RENEW_PART)
+
+    def refused(self, deliveries: list[Delivery], error: Exception) -> None:
+        """They are not in the queue. A sender that has settled them cannot be told so by an outcome: its link ends instead."""
+        self._unconfirmed -= len(deliveries)
+        if not self._alive:
+            return
+        said = as_error(error)
+        self._dispose(deliveries, Rejected(error=said))
+        if any(delivery.remote_settled for delivery in deliveries):
+            self.peer.detach(self, said)
+        else:
+            self._renew(1)
+
+    def _dispose(self, deliveries: list[Delivery], state: Accepted | Rejected) -> None:
+        session = self.link.session
+        open_ones = [d for d in deliveries if not d.remote_settled and not d.settled]
+        if not open_ones:
+            return
+        # Receiver-settles-second: the sender hears the outcome and settles first (2.6.12).
+        if all(d.rcv_settle_mode != RCV_SECOND for d in open_ones):
+            session.dispose(open_ones, state)
+        else:
+            second = [d for d in open_ones if d.rcv_settle_mode == RCV_SECOND]
+            first = [d for d in open_ones if d.rcv_settle_mode != RCV_SECOND]
+            session.dispose(second, state, settled=False)
+            if first:
+                session.dispose(first, state)
+        self.peer.touch()
+
+    def _renew(self, batch: int) -> None:
+        window = self.peer.plane.limits.credit
+        credit = window - self._unconfirmed
+        if credit - self.link.link_credit >= batch and credit > 0 and self._alive:
+            self.link.grant(credit)
+            self.peer.touch()
+
+    # --- the end
+
+    @property
+    def _alive(self) -> bool:
+        return not self.ended and self.link.state is LinkState.ATTACHED and self.link.session.may_send
+
+    def flowed(self) -> None:
+        """The sender's state: nothing follows from it that the library has not done."""
+
+    def disposed(self, deliveries: list[Delivery], state: object, settled: bool) -> None:
+        """The sender settles: nothing is left to do."""
+
+    def end(self, turn: Turn) -> None:
+        self.ended = True
+
+
+class Relay(Incoming):
+    """The anonymous terminus: each message names its own queue in its property `to` (OASIS anonymous terminus 1.0)."""
+
+    def __init__(self, peer: Peer, link: Receiver, find: Callable[[str | None], str], source: Source) -> None:
+        super().__init__(peer, link, None)
+        self._find = find
+        self._can_reject = not source.outcomes or "amqp:rejected:list" in source.outcomes
+
+    def _route(self, deliveries: list[Delivery]) -> None:
+        routed: dict[str, list[Delivery]] = {}
+        for delivery in deliveries:
+            try:
+                routed.setdefault(self._find(address_of(delivery.payload)), []).append(delivery)
+            except Exception as error:
+                self._unroutable(delivery, error)
+        for queue, several in routed.items():
+            self.peer.plane.turns.arrived(queue, self, several)
+
+    def _unroutable(self, delivery: Delivery, error: Exception) -> None:
+        if self._can_reject:
+            self.refused([delivery], error)
+        else:
+            self.peer.detach(self, as_error(error))

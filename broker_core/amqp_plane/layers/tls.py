@@ -1,0 +1,117 @@
+"""TLS on `ssl.SSLObject`, the server's side.
+
+asyncio has TLS too, but keeps 256 KiB for each connection to read into, and 100 KiB is all that an idle one may take. OpenSSL
+gives its own buffers back when they are empty (Python sets SSL_MODE_RELEASE_BUFFERS), but a MemoryBIO keeps the size it once
+had: so octets pass through ours in pieces of one record.
+"""
+
+from __future__ import annotations
+
+import ssl
+
+from .base import LayerError
+
+#: Octets: a record's plain text, the most that OpenSSL reads or writes at a time.
+_RECORD = 16 * 1024
+
+
+class TlsLayer:
+    """`context`: of the server, with its certificate. Whether clients must show one is the context's to say."""
+
+    def __init__(self, context: ssl.SSLContext) -> None:
+        self._in = ssl.MemoryBIO()
+        self._bio_out = ssl.MemoryBIO()
+        self._tls = context.wrap_bio(self._in, self._bio_out, server_side=True)
+        self._out: list[bytes] = []
+        self.ready = False
+        self.closed = False
+        self._said_goodbye = False
+        self._broken = False
+
+    @property
+    def peer_certificate(self) -> bytes | None:
+        return self._tls.getpeercert(binary_form=True) if self.ready else None
+
+    def receive(self, data: bytes) -> bytes:
+        if self.closed or self._broken:
+            return b""
+        plain: list[bytes] = []
+        try:
+            for at in range(0, len(data), _RECORD):
+                self._in.write(data[at : at + _RECORD])
+                if not self._read(plain):
+                    self.closed = True
+                    break
+        except ssl.SSLError as error:
+            self._broken = True
+            raise LayerError(f"TLS: {_reason(error)}", self._wanted(plain)) from error
+        finally:
+            self._drain()  # an alert too
+        return self._wanted(plain)
+
+    def _wanted(self, plain: list[bytes]) -> bytes:
+        return b"" if self._said_goodbye else b"".join(plain)
+
+    def _read(self, plain: list[bytes]) -> bool:
+        """Whether there will be more."""
+        try:
+            if not self.ready:
+                self._tls.do_handshake()
+                self.ready = True
+            while True:
+                piece = self._tls.read(_RECORD)
+                if not piece:  # close_notify
+                    return False
+                plain.append(piece)
+        except ssl.SSLWantReadError:
+            return True
+        except ssl.SSLZeroReturnError:  # close_notify, in answer to ours
+            return False
+
+    def receive_eof(self) -> None:
+        if self.closed or self._broken or self._said_goodbye:
+            self.closed = True
+            return
+        self._broken = self.closed = True
+        raise LayerError("TLS: ended " + ("without close_notify" if self.ready else "in the handshake"))
+
+    def send(self, data: bytes) -> None:
+        if not self.ready:
+            raise RuntimeError("the TLS handshake is not complete")
+        if self._said_goodbye or self._broken:
+            return
+        view = memoryview(data)
+        for at in range(0, len(data), _RECORD):
+            self._tls.write(view[at : at + _RECORD])
+            self._drain()
+
+    def close(self) -> None:
+        if self._said_goodbye:
+            return
+        self._said_goodbye = True
+        if not self.ready or self._broken:
+            self.closed = True
+            return
+        try:
+            self._tls.unwrap()
+            self.closed = True
+        except ssl.SSLWantReadError:
+            pass  # the peer's close_notify is not here yet, and is not waited for
+        except ssl.SSLError:
+            self.closed = True
+        self._drain()
+
+    def _drain(self) -> None:
+        if self._bio_out.pending:
+            self._out.append(self._bio_out.read())
+
+    def data_to_send(self) -> bytes:
+        out, self._out = b"".join(self._out), []
+        return out
+
+
+def _reason(error: ssl.SSLError) -> str:
+    """In OpenSSL's words, but not where in OpenSSL."""
+    if isinstance(error, ssl.SSLCertVerificationError):
+        return f"the client's certificate is refused: {error.verify_message}"
+    return (error.reason or str(error.args[-1])).replace("_", " ").lower()

@@ -1,0 +1,177 @@
+"""AMQP over WebSocket (OASIS amqp-wsb 1.0): HTTP's upgrade with the subprotocol `amqp`, then AMQP's octets in binary messages.
+
+Messages and frames have no meaning of their own: AMQP frames may begin and end anywhere in them. So nothing is put together here:
+a frame's octets are passed on as they come, however long it says it is, and its size needs no limit.
+"""
+
+from __future__ import annotations
+
+import h11
+from wsproto.connection import Connection, ConnectionState, ConnectionType
+from wsproto.events import AcceptConnection, BytesMessage, CloseConnection, Ping, RejectConnection, Request, TextMessage
+from wsproto.frame_protocol import CloseReason
+from wsproto.handshake import H11Handshake
+from wsproto.utilities import RemoteProtocolError
+
+from .base import LayerError
+
+SUBPROTOCOL = "amqp"
+#: Octets of the HTTP request. Browsers send cookies; more than this is not about AMQP.
+MAX_REQUEST = 8 * 1024
+#: Octets of a message that we send: some clients take no more than 64 KiB, frame included, unless told otherwise.
+_MAX_MESSAGE = 60 * 1024
+
+
+class _Refused(Exception):
+    """What the HTTP request was answered with, and why."""
+
+    def __init__(self, status: int, reason: str, headers: list[tuple[bytes, bytes]] | None = None) -> None:
+        super().__init__(reason)
+        self.status = status
+        self.headers = headers or []
+
+
+class WebSocketLayer:
+    """The server's side of one connection. It answers pings, and the peer's close."""
+
+    peer_certificate = None
+
+    def __init__(self) -> None:
+        self._http: h11.Connection | None = h11.Connection(h11.SERVER, max_incomplete_event_size=MAX_REQUEST)
+        self._heard = 0
+        self._frames: Connection | None = None
+        self._out: list[bytes] = []
+        self._pong: bytes | None = None
+        self.closed = False
+
+    @property
+    def ready(self) -> bool:
+        return self._frames is not None
+
+    def receive(self, data: bytes) -> bytes:
+        if self.closed or not data:
+            return b""
+        if self._http is not None:
+            data = self._upgrade(self._http, data)
+        return self._read(self._frames, data) if self._frames is not None and data else b""
+
+    # --- HTTP
+
+    def _upgrade(self, http: h11.Connection, data: bytes) -> bytes:
+        """What came after the request, once it is complete."""
+        self._heard += len(data)
+        try:
+            http.receive_data(data)
+            event = http.next_event()
+            if event is h11.NEED_DATA:
+                return b""
+            if not isinstance(event, h11.Request):
+                raise _Refused(400, "no HTTP request")
+            rest = bytes(http.trailing_data[0])
+            if self._heard - len(rest) > MAX_REQUEST:
+                raise _Refused(431, f"a request of more than {MAX_REQUEST} octets")
+            self._frames = self._accept(event)
+        except h11.RemoteProtocolError as error:
+            self._refuse(http, error.error_status_hint, str(error))
+        except _Refused as error:
+            self._refuse(http, error.status, str(error), error.headers)
+        self._http = None
+        return rest
+
+    def _accept(self, request: h11.Request) -> Connection:
+        if request.method != b"GET" or request.http_version < b"1.1":
+            raise _Refused(400, f"{request.method.decode()} in HTTP {request.http_version.decode()}, not GET in 1.1")
+        handshake = H11Handshake(ConnectionType.SERVER)
+        try:
+            handshake.initiate_upgrade_connection(list(request.headers), request.target)
+            asked = next((event for event in handshake.events() if isinstance(event, Request)), None)
+        except RemoteProtocolError as error:
+            hint = error.event_hint
+            if isinstance(hint, RejectConnection):
+                raise _Refused(hint.status_code, str(error), list(hint.headers)) from error
+            raise _Refused(400, str(error)) from error
+        except (UnicodeError, h11.ProtocolError) as error:
+            raise _Refused(400, f"a header that cannot be read: {error}") from error
+        if asked is None:
+            raise _Refused(400, "no WebSocket request")
+        if SUBPROTOCOL not in asked.subprotocols:
+            named = ", ".join(asked.subprotocols) or "none"
+            raise _Refused(400, f"the subprotocols are {named}; {SUBPROTOCOL} is the one spoken here")
+        self._out.append(handshake.send(AcceptConnection(subprotocol=SUBPROTOCOL)))
+        connection = handshake.connection
+        assert connection is not None
+        return connection
+
+    def _refuse(self, http: h11.Connection, status: int, reason: str, headers: list[tuple[bytes, bytes]] | None = None) -> None:
+        self.closed, self._http = True, None
+        body = f"AMQP over WebSocket: {reason}\n".encode()
+        if http.our_state in (h11.IDLE, h11.SEND_RESPONSE):
+            kind = [
+                (b"content-type", b"text/plain; charset=utf-8"),
+                (b"content-length", b"%d" % len(body)),
+                (b"connection", b"close"),
+            ]
+            for event in (
+                h11.Response(status_code=status, headers=[*(headers or []), *kind]),
+                h11.Data(body),
+                h11.EndOfMessage(),
+            ):
+                self._out.append(http.send(event) or b"")
+        raise LayerError(f"WebSocket: {reason}")
+
+    # --- frames
+
+    def _read(self, frames: Connection, data: bytes) -> bytes:
+        said_goodbye = frames.state is ConnectionState.LOCAL_CLOSING
+        found: list[bytes] = []
+        frames.receive_data(data)
+        for event in frames.events():
+            if isinstance(event, BytesMessage):
+                if not said_goodbye:
+                    found.append(bytes(event.data))
+            elif isinstance(event, TextMessage):
+                self._break(frames, CloseReason.UNSUPPORTED_DATA, "a text message; AMQP is binary", found)
+            elif isinstance(event, Ping):
+                self._pong = bytes(event.payload)  # the latest is enough (RFC 6455, 5.5.3)
+            elif isinstance(event, CloseConnection):
+                if frames.state is ConnectionState.OPEN or (said_goodbye and frames.state is ConnectionState.LOCAL_CLOSING):
+                    self._break(frames, event.code, event.reason or "a frame that cannot be read", found)
+                self.closed = True
+                if frames.state is ConnectionState.REMOTE_CLOSING:
+                    self._out.append(bytes(frames.send(event.response())))
+                break
+        return b"".join(found)
+
+    def _break(self, frames: Connection, code: int, reason: str, found: list[bytes]) -> None:
+        self.closed = True
+        if frames.state is ConnectionState.OPEN:
+            self._out.append(bytes(frames.send(CloseConnection(code=code, reason=reason))))
+        raise LayerError(f"WebSocket: {reason}", b"".join(found))
+
+    def receive_eof(self) -> None:
+        if self.closed or (self._frames is not None and self._frames.state is not ConnectionState.OPEN):
+            self.closed = True
+            return
+        self.closed = True
+        raise LayerError("WebSocket: ended " + ("without a close frame" if self._frames is not None else "in the request"))
+
+    def send(self, data: bytes) -> None:
+        if self._frames is None:
+            raise RuntimeError("the WebSocket is not open yet")
+        if self.closed or self._frames.state is not ConnectionState.OPEN:
+            return
+        for at in range(0, len(data), _MAX_MESSAGE):
+            self._out.append(bytes(self._frames.send(BytesMessage(data=data[at : at + _MAX_MESSAGE]))))
+
+    def close(self) -> None:
+        if self._frames is None:
+            self.closed = True
+        elif not self.closed and self._frames.state is ConnectionState.OPEN:
+            self._out.append(bytes(self._frames.send(CloseConnection(code=CloseReason.NORMAL_CLOSURE))))
+
+    def data_to_send(self) -> bytes:
+        if self._pong is not None and self._frames is not None and self._frames.state is ConnectionState.OPEN:
+            self._out.append(bytes(self._frames.send(Ping(payload=self._pong).response())))
+        self._pong = None
+        out, self._out = b"".join(self._out), []
+        return out

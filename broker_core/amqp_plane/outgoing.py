@@ -1,0 +1,287 @@
+"""A link on which we send: messages acquired with its credit, sent when the disk has the acquisition, settled as it says.
+
+A delivery's tag is the message's sequence number, eight octets big-endian, so an outcome names its message without a table.
+What was acquired and has not left (`_unsent`, `_backlog`) is not an attempt: when the link ends it goes back uncounted.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
+
+from broker_core import errors
+from broker_core.amqp import Accepted, Modified, Rejected, Released, Sender
+from broker_core.amqp.encoder import encode
+from broker_core.amqp.performatives import TERMINAL
+from broker_core.amqp.states import LinkState
+from broker_core.amqp_plane.conditions import as_error
+from broker_core.encoding.leaving import leaving
+from broker_core.engine import commands as c
+from broker_core.engine.rowset import RowSet
+from broker_core.engine.states import Cause, Outcome
+from broker_core.reading import Cut, stretches
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from broker_core.amqp.deliveries import Delivery
+    from broker_core.amqp.performatives import DeliveryState, Source
+    from broker_core.amqp_plane.peer import Peer
+    from broker_core.turn import Turn
+
+
+class Ending(NamedTuple):
+    """What an outcome of the receiver's means for a message: one row of the mapping from AMQP's states (3.4) to commands."""
+
+    outcome: Outcome | None = None  # it ends,
+    cause: Cause | None = None  # or comes back
+    error: str | None = None
+    exclude: bool = False
+    annotations: bytes | None = None
+
+    def command(self, link: Outgoing, rows: RowSet) -> c.Command:
+        if self.outcome is not None:
+            return c.Settle(link.queue, link.holder, rows, self.outcome, self.error)
+        assert self.cause is not None
+        return c.Release(link.queue, link.holder, rows, self.cause, self.exclude, self.annotations)
+
+
+RETURNED = Ending(cause=Cause.RELEASED)
+TOO_LARGE = Ending(cause=Cause.RELEASED, exclude=True)
+
+
+def ending_of(state: DeliveryState | None, default: Ending | None) -> Ending | None:
+    """What a state means; None for one that is no outcome. Settled without an outcome is the source's default (3.5.3)."""
+    if isinstance(state, Accepted):
+        return Ending(outcome=Outcome.ACCEPTED)
+    if isinstance(state, Rejected):
+        said = state.error
+        return Ending(outcome=Outcome.REJECTED, error=None if said is None else f"{said.condition}: {said.description or ''}")
+    if isinstance(state, Released):
+        return RETURNED
+    if isinstance(state, Modified):
+        notes = state.message_annotations
+        return Ending(
+            cause=Cause.MODIFIED if state.delivery_failed else Cause.MODIFIED_UNCOUNTED,
+            exclude=bool(state.undeliverable_here),
+            annotations=encode(dict(notes)) if notes else None,
+        )
+    return default
+
+
+class Outgoing:
+    """One link that a client receives on. `holder` is the engine's number for it, from the attach's turn on."""
+
+    acquires = True
+
+    def __init__(self, peer: Peer, link: Sender, queue: str, source: Source, *, presettled: bool) -> None:
+        self.peer = peer
+        self.link = link
+        self.queue = queue
+        self.holder = 0
+        self.ended = False
+        self.in_ring = self.is_interested = False
+        self.is_particular = False  # not everything in the queue may be offered to this link
+        self.default = ending_of(source.default_outcome, None)
+        self._presettled = presettled
+        self._unsent: list[RowSet] = []  # acquired, the disk does not have it yet
+        self._pending = 0  # how many those are
+        self._backlog: deque[tuple[bytes, bytes]] = deque()  # tag, message: neither window nor frame took it yet
+
+    def __repr__(self) -> str:
+        return f"link {self.link.name!r} from {self.queue!r} of {self.peer}"
+
+    # --- taking
+
+    def appetite(self) -> int:
+        """How many messages it could take now."""
+        link = self.link
+        if self.ended or not self.holder or self._backlog or link.state is not LinkState.ATTACHED:
+            return 0
+        if self.peer.stalled or link.session.blocked or link.session.remote_incoming_window <= 0:
+            return 0
+        limits = self.peer.plane.limits
+        unsettled = limits.unsettled_per_link - len(link.unsettled)
+        in_all = limits.unsettled_per_connection - self.peer.unsettled
+        return min(link.link_credit, unsettled, in_all) - self._pending
+
+    def take(self, turn: Turn, messages: int, max_bytes: int) -> tuple[RowSet, int]:
+        """The next messages for this link, and the log position at which they may leave."""
+        return turn.carry(c.Acquire(self.queue, self.holder, messages, max_bytes))
+
+    def taken(self, rows: RowSet) -> None:
+        self._unsent.append(rows)
+        self._pending += rows.count
+
+    def found_nothing(self) -> None:
+        """The queue has nothing for the link: credit that it asked to have drained is used up (2.6.7)."""
+        if self._alive and not self._backlog and not self._pending and self.link.drain:
+            self.link.drained()
+            self.peer.touch()
+
+    def deliver(self, rows: RowSet, cuts: Sequence[Cut]) -> None:
+        """The disk has the acquisition: send."""
+        if self.ended:
+            return  # they went back with everything else that the link held
+        self._unsent.remove(rows)
+        self._pending -= rows.count
+        journal = self.peer.plane.service.journal
+        for part in cuts:
+            for stretch in stretches(journal, part):
+                numbers = stretch.sequences().astype(">i8").tobytes()
+                tags = [numbers[i : i + 8] for i in range(0, len(numbers), 8)]
+                messages = leaving(stretch.payload, stretch.attempts, stretch.returned, stretch.overlays)
+                self._backlog.extend(zip(tags, messages, strict=True))
+        self.pump()
+
+    def pump(self) -> None:
+        """Send what credit and windows allow of what is ready."""
+        self.peer.touch()
+        link, sent = self.link, list[bytes]()
+        while self._backlog and link.can_send:
+            tags, messages = zip(*self._backlog, strict=True)
+            count = len(link.send_many(tags, messages, settled=self._presettled))
+            sent += tags[:count]
+            if count < len(tags) and link.can_send and self._send_alone(tags[count], messages[count]):
+                sent.append(tags[count])
+                count += 1
+            for _ in range(count):
+                self._backlog.popleft()
+        if self._presettled and sent:
+            self._settle_sent(sent)
+        if self._backlog and link.link_credit <= 0:
+            self.give_back()
+        self.peer.plane.turns.hungry(self)
+
+    def _send_alone(self, tag: bytes, message: bytes) -> bool:
+        """A message of several frames. One larger than the receiver takes is not for this link, and waits for another."""
+        if 0 < self.link.max_message_size < len(message):
+            self._backlog.popleft()
+            self.is_particular = True
+            self._release([tag], TOO_LARGE)
+            return False
+        self.link.send(tag, message, settled=self._presettled)
+        return True
+
+    def _settle_sent(self, tags: list[bytes]) -> None:
+        """Sent settled: nobody will answer. It ends once it has left, not before, so that nothing is lost on our side."""
+        rows = rows_of_tags(tags)
+        self.peer.plane.turns.first(lambda turn: self._carry(turn, c.Settle(self.queue, self.holder, rows)))
+
+    def give_back(self) -> None:
+        """The credit for what is ready was withdrawn."""
+        self._release([tag for tag, _ in self._backlog], RETURNED)
+        self._backlog.clear()
+
+    def _release(self, tags: list[bytes], ending: Ending) -> None:
+        rows = rows_of_tags(tags)
+        self.peer.plane.turns.first(lambda turn: self._carry(turn, ending.command(self, rows)))
+
+    # --- what the receiver says
+
+    def flowed(self) -> None:
+        """Credit, or the session's window, has changed."""
+        if self._backlog:
+            self.pump()
+        self.peer.plane.turns.hungry(self)
+
+    def disposed(self, deliveries: list[Delivery], state: DeliveryState | None, settled: bool) -> None:
+        """The receiver's state for some deliveries of this link."""
+        ending = ending_of(state, (self.default or RETURNED) if settled else None)
+        if ending is None:
+            return
+        if ending.exclude:
+            self.is_particular = True
+        # A second word about the same delivery changes nothing: the first is being carried out.
+        fresh = [d for d in deliveries if not isinstance(d.state, TERMINAL)]
+        for delivery in fresh:
+            delivery.state = state if isinstance(state, TERMINAL) else Released()
+        if fresh:
+            self.peer.plane.turns.decided(self, ending, fresh)
+
+    def settled(self, ending: Ending, deliveries: list[Delivery]) -> None:
+        """The outcome holds: tell a receiver that waits for it, and go on with the room that it made."""
+        waiting = [d for d in deliveries if not d.settled and not d.remote_settled]
+        if waiting and self._alive:
+            self.link.session.dispose(waiting, waiting[0].state)
+            self.peer.touch()
+        self.peer.plane.turns.hungry(self)
+
+    # --- the end
+
+    @property
+    def _alive(self) -> bool:
+        return not self.ended and self.link.state is LinkState.ATTACHED and self.link.session.may_send
+
+    def end(self, turn: Turn) -> None:
+        """The link is over: what it holds goes back, by the source's default outcome or as lost with its link."""
+        if self.ended:
+            return
+        self.ended = True
+        if not self.holder:
+            return
+        for rows in [*self._unsent, rows_of_tags([tag for tag, _ in self._backlog])]:
+            if rows:
+                self._carry(turn, RETURNED.command(self, rows))
+        self._unsent.clear()
+        self._backlog.clear()
+        default = self.default or Ending(cause=Cause.LINK_LOST)
+        self._carry(turn, c.Unsubscribe(self.queue, self.holder, default.cause or Cause.LINK_LOST, default.outcome))
+
+    def _carry(self, turn: Turn, command: c.Command) -> None:
+        try:
+            turn.carry(command)
+        except errors.NotFound:  # the queue was deleted, and everything in it
+            self.ended = True
+        except errors.IllegalTransition as error:
+            self.peer.log(f"{self}: {error}")
+
+    def fail(self, error: errors.PenstockError) -> None:
+        """It cannot go on: the queue was deleted, or a message does not fit."""
+        self.peer.detach(self, as_error(error))
+
+
+def rows_of_tags(tags: list[bytes]) -> RowSet:
+    numbers = np.frombuffer(b"".join(tags), ">i8").astype(np.int64)
+    numbers.sort()
+    return RowSet.of_sequences(numbers)
+
+
+class Browsing(Outgoing):
+    """Copy distribution: the messages that wait are shown, and stay (3.3). Outcomes change nothing."""
+
+    acquires = False
+
+    def __init__(self, peer: Peer, link: Sender, queue: str, source: Source, *, presettled: bool) -> None:
+        super().__init__(peer, link, queue, source, presettled=presettled)
+        self._place = 0
+
+    def take(self, turn: Turn, messages: int, max_bytes: int) -> tuple[RowSet, int]:
+        (rows, self._place), end = turn.carry(c.Browse(self.queue, self._place, messages, max_bytes))
+        return rows, end
+
+    def _release(self, tags: list[bytes], ending: Ending) -> None:
+        pass
+
+    def give_back(self) -> None:
+        self._place = int.from_bytes(self._backlog[0][0], "big")  # to be shown again
+        self._backlog.clear()
+
+    def _settle_sent(self, tags: list[bytes]) -> None:
+        pass
+
+    def disposed(self, deliveries: list[Delivery], state: DeliveryState | None, settled: bool) -> None:
+        waiting = [d for d in deliveries if not settled and isinstance(state, TERMINAL) and not d.settled]
+        if waiting and self._alive:
+            self.link.session.dispose(waiting, state)
+            self.peer.touch()
+        self.peer.plane.turns.hungry(self)
+
+    def end(self, turn: Turn) -> None:
+        self.ended = True
+        self._backlog.clear()
+
+
+__all__ = ["Browsing", "Ending", "Outgoing", "ending_of", "rows_of_tags"]

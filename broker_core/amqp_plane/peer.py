@@ -1,0 +1,357 @@
+"""One connection, from the end of its login on: the protocol's events into links, and links into commands (`turn`).
+
+Answers that say something about queues (attach, detach, end, close) take their place in the line of effects, behind everything
+that the peer sent before: so a close is answered when all that came before it is safe, and told.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import logging
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+from broker_core.amqp import Condition, Connection, Role, SaslServer, Source, Target, events
+from broker_core.amqp.errors import LocalProtocolError
+from broker_core.amqp.performatives import SENDER, SND_SETTLED, Attach, Error
+from broker_core.amqp.states import ConnectionState, LinkState, SessionState
+from broker_core.amqp_plane.addresses import answered_source, answered_target, find_queue, find_source, find_target
+from broker_core.amqp_plane.conditions import Refusal, as_error
+from broker_core.amqp_plane.incoming import Incoming, Relay
+from broker_core.amqp_plane.outgoing import Browsing, Outgoing
+from broker_core.engine import commands as c
+from broker_core.errors import PenstockError
+from broker_core.security.rights import Right
+
+if TYPE_CHECKING:
+    from broker_core.amqp.links import Link
+    from broker_core.amqp_plane.server import AmqpPlane
+    from broker_core.amqp_plane.transport import Wire
+    from broker_core.listeners import Listener
+    from broker_core.turn import Turn
+
+log = logging.getLogger("penstock.amqp")
+
+ANONYMOUS = "anonymous"
+Endpoint = Incoming | Outgoing
+
+
+class Peer:
+    """`user` and `container` are known from the peer's open on; `stalled` while its socket takes no more."""
+
+    def __init__(self, plane: AmqpPlane, wire: Wire, listener: Listener, sasl: SaslServer) -> None:
+        self.plane = plane
+        self.wire = wire
+        self.user = ANONYMOUS
+        self.container = ""
+        self.sole = False
+        self.opened = False
+        self.gone = False
+        self.links: dict[Link, Endpoint] = {}
+        self.connection = Connection(Role.SERVER, plane.protocol, sasl, sasl_required=not listener.without_sasl)
+        self._handlers: dict[type[Any], Callable[[Any], None]] = {
+            events.Authenticated: self._on_authenticated,
+            events.AuthenticationFailed: self._on_failed_login,
+            events.Opened: self._on_open,
+            events.Begun: self._on_begin,
+            events.Attached: self._on_attach,
+            events.Flowed: self._on_flow,
+            events.Delivered: lambda event: self._at(event.link, lambda link: link.delivered(event.deliveries)),
+            events.Disposed: self._on_disposition,
+            events.Aborted: lambda event: None,
+            events.Stolen: lambda event: self._end([event.link], None),
+            events.Detached: self._on_detach,
+            events.Ended: self._on_end,
+            events.Closed: self._on_close,
+            events.Violated: self._on_violation,
+            events.TimedOut: self._on_timeout,
+            events.Lost: lambda event: self.lost(),
+        }
+
+    def __repr__(self) -> str:
+        return f"{self.wire.address} ({self.user}{f', {self.container!r:.60}' if self.container else ''})"
+
+    def log(self, text: str) -> None:
+        log.info("%s: %s", self, text)
+
+    # --- octets
+
+    def receive(self, data: bytes, now: float) -> None:
+        """Octets of the peer's, whatever layers they came through."""
+        for event in self.connection.receive_data(data, now):
+            try:
+                self._handlers[type(event)](event)
+            except LocalProtocolError as error:  # the peer's limits do not let us answer
+                self.log(f"cannot answer: {error}")
+                self.close(Error(condition=Condition.NOT_ALLOWED, description=str(error)[:200]))
+        self.touch()
+
+    def touch(self) -> None:
+        """Something may be there to be sent, at the end of the turn."""
+        self.plane.turns.touch(self)
+
+    def send(self) -> None:
+        """Write what the protocol has to say."""
+        data = self.connection.data_to_send()
+        if data:
+            self.wire.write(data)
+        if self.connection.finished:
+            self.wire.close()
+
+    def tick(self, now: float) -> None:
+        """Heartbeats, and the end of patience."""
+        for event in self.connection.tick(now):
+            self._handlers[type(event)](event)
+        self.send()
+
+    @property
+    def stalled(self) -> bool:
+        """Whether the socket is full: nothing is acquired for this peer until it reads."""
+        return self.wire.stalled
+
+    def flowing(self) -> None:
+        """The socket takes octets again."""
+        for endpoint in self.links.values():
+            endpoint.flowed()
+
+    def pause_reading(self) -> None:
+        self.wire.pause("the journal has no room")
+
+    def resume_reading(self) -> None:
+        self.wire.resume("the journal has no room")
+
+    # --- what it may
+
+    def may(self, right: Right, queue: str) -> bool:
+        return self.plane.access.may(self.user, right, queue)
+
+    @property
+    def unsettled(self) -> int:
+        """Deliveries that this peer holds."""
+        return sum(len(session.outgoing) for session in self.connection.sessions.values())
+
+    # --- login, open, close
+
+    def _on_authenticated(self, event: events.Authenticated) -> None:
+        self.user = event.user or ANONYMOUS
+
+    def _on_failed_login(self, event: events.AuthenticationFailed) -> None:
+        log.warning("%s: login refused: %s", self.wire.address, event.reason)
+        self.wire.login_failed()
+
+    def _on_open(self, event: events.Opened) -> None:
+        self.container = event.open.container_id
+        self.opened = True
+        # The open says what only this user may know.
+        properties = {**(self.plane.protocol.properties or {}), **self.plane.flight_properties(self.user)}
+        self.connection.settings = dataclasses.replace(self.plane.protocol, properties=properties)
+        try:
+            self.plane.admit(self)
+            self.plane.containers.enter(self, event.open)
+        except Refusal as refusal:
+            self.log(f"refused: {refusal}")
+            failed = {**properties, "amqp:connection-establishment-failed": True}
+            self.connection.settings = dataclasses.replace(self.connection.settings, properties=failed)
+            self.connection.open()
+            info = {"invalid-field": "container-id"} if refusal.condition == Condition.INVALID_FIELD else None
+            self.connection.close(Error(condition=refusal.condition, description=str(refusal)[:200], info=info))
+            return
+        self.connection.open()
+
+    def close(self, error: Error | None) -> None:
+        """Our close: the broker stops, or the peer went too far."""
+        self._end(list(self.links), None)
+        self.plane.turns.last(lambda: self._say_close(error))
+
+    def _say_close(self, error: Error | None) -> None:
+        if self.connection.may_send:
+            self.connection.close(error)
+        elif not self.gone and not self.opened:
+            self.wire.abort()
+        self.touch()
+
+    def _on_close(self, event: events.Closed) -> None:
+        if event.error is not None:
+            self.log(f"closed with {event.error.condition}: {event.error.description}")
+        self._end(list(self.links), None)
+        self.plane.turns.last(self._answer_close)
+
+    def _answer_close(self) -> None:
+        if self.connection.state is ConnectionState.CLOSE_RCVD:
+            self.connection.close()
+            self.touch()
+
+    def _on_violation(self, event: events.Violated) -> None:
+        self.log(f"broke the protocol: {event.error}")
+        if event.link is not None:
+            self._end([event.link], None)
+        elif event.session is not None:
+            self._end([link for link in self.links if link.session is event.session], None)
+        else:
+            self._end(list(self.links), None)
+
+    def _on_timeout(self, event: events.TimedOut) -> None:
+        self.log("silent beyond its idle time-out")
+        self._end(list(self.links), None)
+
+    def lost(self) -> None:
+        """The transport has gone: what its links held goes back, before any attach that comes later is answered."""
+        if not self.gone:
+            self.gone = True
+            self.connection.receive_eof()
+            self._end(list(self.links), None)
+            self.plane.left(self)
+
+    # --- sessions
+
+    def _on_begin(self, event: events.Begun) -> None:
+        event.session.begin()
+
+    def _on_end(self, event: events.Ended) -> None:
+        session = event.session
+
+        def answer() -> None:
+            if session.state is SessionState.END_RCVD and self.connection.may_send:
+                session.end()
+                self.touch()
+
+        self._end([link for link in self.links if link.session is session], None)
+        self.plane.turns.last(answer)
+
+    # --- links
+
+    def _on_attach(self, event: events.Attached) -> None:
+        link, attach = event.link, event.attach
+        try:
+            if len(self.links) >= self.plane.limits.links:
+                raise Refusal(Condition.RESOURCE_LIMIT_EXCEEDED, f"{self.plane.limits.links} links a connection are allowed")
+            endpoint = self._endpoint(link, attach)
+        except Refusal as refusal:
+            self.log(f"link {link.name!r:.80} refused: {refusal}")
+            said = as_error(refusal)
+            self.plane.turns.last(lambda: self._refuse(link, said))
+            return
+        self.plane.containers.attach(endpoint)
+        self.links[link] = endpoint
+        self.plane.turns.first(lambda turn: self._begin(turn, endpoint, attach))
+
+    def _endpoint(self, link: Any, attach: Attach) -> Endpoint:
+        if attach.role == SENDER:
+            queue = find_target(self, attach.target)
+            if queue is not None:
+                return Incoming(self, link, queue)
+            source = attach.source if isinstance(attach.source, Source) else Source()
+            return Relay(self, link, lambda to: find_queue(self, to, Right.SEND), source)
+        queue, browse = find_source(self, attach.source)
+        assert isinstance(attach.source, Source)
+        kind = Browsing if browse else Outgoing
+        return kind(self, link, queue, attach.source, presettled=attach.snd_settle_mode == SND_SETTLED)
+
+    def _begin(self, turn: Turn, endpoint: Endpoint, attach: Attach) -> None:
+        """In the turn of the attach: a consumer is a consumer from here on, and hears so when the disk allows."""
+        link = endpoint.link
+        if endpoint.ended:
+            return
+        if isinstance(endpoint, Outgoing) and endpoint.acquires:
+            try:
+                endpoint.holder, _ = turn.carry(c.Subscribe(endpoint.queue))
+            except PenstockError as error:
+                said = as_error(error)
+                self._forget(endpoint)
+                self.plane.turns.behind(turn, lambda: self._refuse(link, said))
+                return
+        elif isinstance(endpoint, Browsing):
+            endpoint.holder = -1
+        self.plane.turns.behind(turn, lambda: self._answer(endpoint, attach))
+
+    def _answer(self, endpoint: Endpoint, attach: Attach) -> None:
+        link = endpoint.link
+        if not self._awaits_attach(link):
+            return
+        if isinstance(endpoint, Incoming):
+            target = answered_target(attach.target) if isinstance(attach.target, Target) else None
+            link.attach(source=attach.source, target=target, max_message_size=self.plane.limits.message_bytes)
+            endpoint.begin()
+        else:
+            assert isinstance(attach.source, Source)
+            link.attach(source=answered_source(attach.source, not endpoint.acquires), target=attach.target)
+            self.plane.turns.hungry(endpoint)
+        self.touch()
+
+    def _refuse(self, link: Link, error: Error) -> None:
+        if self._awaits_attach(link):
+            link.refuse(error.condition, error.description)
+            self.touch()
+
+    def _awaits_attach(self, link: Link) -> bool:
+        waiting = (LinkState.ATTACH_RCVD, LinkState.DETACH_RCVD_UNANSWERED)
+        return link.state in waiting and link.session.may_send
+
+    def _on_flow(self, event: events.Flowed) -> None:
+        if event.link is not None:
+            self._at(event.link, lambda endpoint: endpoint.flowed())
+            return
+        for link, endpoint in list(self.links.items()):
+            if link.session is event.session:
+                endpoint.flowed()
+
+    def _on_disposition(self, event: events.Disposed) -> None:
+        several: dict[Link, list[Any]] = {}
+        for delivery in event.deliveries:
+            several.setdefault(delivery.link, []).append(delivery)
+        for link, deliveries in several.items():
+            endpoint = self.links.get(link)
+            if endpoint is not None:
+                endpoint.disposed(deliveries, event.state, event.settled)
+
+    def _at(self, link: Link, action: Callable[[Any], None]) -> None:
+        endpoint = self.links.get(link)
+        if endpoint is not None:
+            action(endpoint)
+
+    def _on_detach(self, event: events.Detached) -> None:
+        link, closed = event.link, event.closed
+
+        def answer() -> None:
+            if link.state is LinkState.DETACH_RCVD and link.session.may_send:
+                link.detach(closed=closed)
+                self.touch()
+
+        self._end([link], None)
+        self.plane.turns.last(answer)
+
+    def detach(self, endpoint: Endpoint, error: Error) -> None:
+        """Our detach, with the reason. Nothing happens when the link has ended already."""
+        if endpoint.link in self.links:
+            self.log(f"link {endpoint.link.name!r:.80} detached: {error.condition}: {error.description}")
+            self._end([endpoint.link], error)
+
+    def _end(self, links: list[Link], error: Error | None) -> None:
+        """Links are over; with an error, the peer is told so once what they held is back."""
+        for link in links:
+            endpoint = self.links.get(link)
+            if endpoint is not None:
+                self._forget(endpoint)
+                self.plane.turns.first(endpoint.end)
+        for link in links:
+            if error is not None:
+                self.plane.turns.last(lambda link=link: self._say_detach(link, error))  # type: ignore[misc]
+
+    def _say_detach(self, link: Link, error: Error) -> None:
+        if self._awaits_attach(link):
+            link.refuse(error.condition, error.description)
+        elif link.state is LinkState.ATTACHED and link.session.may_send:
+            link.detach(closed=True, error=error)
+        self.touch()
+
+    def look_for_deleted(self) -> None:
+        """Detach the links whose queue is gone."""
+        for endpoint in [e for e in self.links.values() if e.queue is not None and not self.plane.knows(e.queue)]:
+            self.detach(endpoint, Error(condition=Condition.RESOURCE_DELETED, description=f"{endpoint.queue!r} was deleted"))
+
+    def _forget(self, endpoint: Endpoint) -> None:
+        self.links.pop(endpoint.link, None)
+        self.plane.containers.detach(endpoint)
+
+
+__all__ = ["ANONYMOUS", "Endpoint", "Peer"]

@@ -1,0 +1,354 @@
+"""One turn of the loop: what all sockets brought becomes few commands, one journal write, and effects that wait for the disk.
+
+The links hand in what came (`arrived`, `decided`, `first`, `hungry`); when the loop has served every socket that was ready,
+`_flush` carries it all out under the broker's lock: one Enqueue per queue, one Settle or Release per link and outcome, then
+acquisitions for the links that wait. Each command's effect (dispositions, transfers, an answer to an attach) stands with its
+log position in one line, in order, and leaves when the journal's writer says that the log is durable up to there.
+
+Acquisitions go round: per queue, a link takes at most one helping and goes to the tail. One that finds nothing waits, interested,
+until something arrives; an arrival notifies one of those, and whoever takes what he was notified of, or finds that he cannot,
+hands the notification on. So nobody is overlooked, and a thousand idle links cost an arrival no more than one.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections import deque
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from broker_core import errors
+from broker_core import message as columns
+from broker_core.encoding.arriving import Arrived, arrived
+from broker_core.engine import commands as c
+from broker_core.engine.rowset import RowSet
+from broker_core.reading import store
+
+if TYPE_CHECKING:
+    from broker_core.amqp.deliveries import Delivery
+    from broker_core.amqp_plane.incoming import Incoming
+    from broker_core.amqp_plane.outgoing import Ending, Outgoing
+    from broker_core.amqp_plane.peer import Peer
+    from broker_core.service import BrokerService
+    from broker_core.turn import Turn
+
+log = logging.getLogger("penstock.amqp")
+
+HELPING_MESSAGES = 512  # one acquisition: a large one is cheap, and a small one lets the next link have its turn soon
+HELPING_BYTES = 1 << 20
+RECORD_BYTES = 16 << 20  # of one queue's messages in one command; what a turn brings beyond that makes another
+
+Effect = Callable[[], None]
+
+
+class Turns:
+    """Everything between the links and the broker; used in the loop's thread, but for what `on_*` says."""
+
+    def __init__(self, service: BrokerService, loop: asyncio.AbstractEventLoop) -> None:
+        self._service = service
+        self._loop = loop
+        self._arriving: dict[str, list[tuple[Incoming, list[Delivery]]]] = {}
+        self._endings: dict[tuple[Outgoing, Ending], list[Delivery]] = {}
+        self._first: list[Callable[[Turn], None]] = []
+        self._rings: dict[str, deque[Outgoing]] = {}
+        self._interested: dict[str, deque[Outgoing]] = {}
+        self._browsers: dict[str, list[Outgoing]] = {}
+        self._held: dict[Peer, None] = {}
+        self._ready: list[Effect] = []
+        self._effects: deque[tuple[int, Effect]] = deque()
+        self._touched: dict[Peer, None] = {}
+        self._scheduled = self._in_turn = self._crowded = False
+        # Written by other threads:
+        self._notified: set[str] = set()
+        self._woken = self._told = False
+        service.add_arrival_listener(self._on_arrival)
+        service.journal.add_listener(self._on_durable)
+
+    def close(self) -> None:
+        """No more news."""
+        self._service.remove_arrival_listener(self._on_arrival)
+
+    # --- what the links hand in
+
+    def arrived(self, queue: str, link: Incoming, deliveries: list[Delivery]) -> None:
+        """Complete deliveries for a queue; `link.confirmed` or `link.refused` is told what became of them."""
+        self._arriving.setdefault(queue, []).append((link, deliveries))
+        self.schedule()
+
+    def decided(self, link: Outgoing, ending: Ending, deliveries: list[Delivery]) -> None:
+        """The receiver's outcome for deliveries; `link.ended` is told when it holds."""
+        self._endings.setdefault((link, ending), []).extend(deliveries)
+        self.schedule()
+
+    def first(self, action: Callable[[Turn], None]) -> None:
+        """Something to carry out under the lock in this turn, after the outcomes and before anybody acquires."""
+        self._first.append(action)
+        self.schedule()
+
+    def hungry(self, link: Outgoing) -> None:
+        """The link could take messages."""
+        if not link.in_ring:
+            link.in_ring = True
+            self._rings.setdefault(link.queue, deque()).append(link)
+            self.schedule()
+
+    def after(self, end: int, effect: Effect) -> None:
+        """Let `effect` happen when the log is durable up to `end` and every effect before it has happened.
+
+        With an `end` of 0 it waits for nothing: the sender of a message that need not survive a crash is told at once.
+        """
+        if end:
+            self._effects.append((end, effect))
+        else:
+            self._ready.append(effect)
+
+    def behind(self, turn: Turn, effect: Effect) -> None:
+        """The same, behind every effect so far and all that `turn` has carried: for what must not overtake anything."""
+        last = self._effects[-1][0] if self._effects else 0
+        self._effects.append((max(turn.end, last), effect))
+
+    def last(self, effect: Effect) -> None:
+        """The same, behind all that has been handed in."""
+        self.first(lambda turn: self.behind(turn, effect))
+
+    def touch(self, peer: Peer) -> None:
+        """The peer's connection may have something to send."""
+        self._touched[peer] = None
+        self.schedule()
+
+    def forget(self, peer: Peer) -> None:
+        self._touched.pop(peer, None)
+
+    def schedule(self) -> None:
+        if not self._scheduled:
+            self._scheduled = True
+            self._loop.call_soon(self._flush)
+
+    # --- other threads
+
+    def _on_arrival(self, queue: str) -> None:
+        """Called under the broker's lock by whoever made messages available."""
+        self._notified.add(queue)
+        if not self._in_turn and not self._woken:
+            self._woken = True
+            self._call(self._wake)
+
+    def _on_durable(self, durable: int) -> None:
+        """Called by the journal's thread."""
+        if not self._told and (self._effects or self._crowded):
+            self._told = True
+            self._call(self._advance)
+
+    def _call(self, function: Effect) -> None:
+        try:
+            self._loop.call_soon_threadsafe(function)
+        except RuntimeError:  # the loop is closed: the plane has stopped
+            log.debug("news after the loop has closed")
+
+    def _wake(self) -> None:
+        self._woken = False
+        self.schedule()
+
+    # --- a turn
+
+    def _flush(self) -> None:
+        self._scheduled = False
+        arriving = self._take_arriving()
+        if not self._arriving:
+            self._let_go()
+        endings, self._endings = self._endings, {}
+        first, self._first = self._first, []
+        with self._service.turn() as turn:
+            self._in_turn = True
+            try:
+                for queue, parts, found in arriving:
+                    self._enqueue(turn, queue, parts, found)
+                for (link, ending), deliveries in endings.items():
+                    self._end(turn, link, ending, deliveries)
+                for action in first:
+                    action(turn)
+                self._acquire_all(turn)
+            finally:
+                self._in_turn = False
+        self._advance()
+
+    def _take_arriving(self) -> list[tuple[str, list[tuple[Incoming, list[Delivery]]], Arrived]]:
+        """Messages as columns, made before the lock is taken. What has no room in the journal's buffer waits, and its senders."""
+        waiting, self._arriving, taken = self._arriving, {}, []
+        for queue, parts in waiting.items():
+            while parts:
+                batch, size = [], 0
+                while parts and size < RECORD_BYTES:
+                    batch.append(parts.pop(0))
+                    size += sum(len(delivery.payload) for delivery in batch[-1][1])
+                try:
+                    room = self._room(size)
+                except errors.PenstockError as error:
+                    for link, deliveries in batch:
+                        link.refused(deliveries, error)
+                    continue
+                if not room:
+                    self._arriving[queue] = batch + parts
+                    for link, _ in self._arriving[queue]:
+                        self._held[link.peer] = None
+                        link.peer.pause_reading()
+                    break
+                taken.append((queue, batch, arrived([d.payload for _, deliveries in batch for d in deliveries])))
+        return taken
+
+    def _room(self, size: int) -> bool:
+        if self._service.room(size):
+            return True
+        self._crowded = True  # before the second look: the news that there is room again must not fall between the two
+        return self._service.room(size)
+
+    def _let_go(self) -> None:
+        held, self._held = self._held, {}
+        for peer in held:
+            peer.resume_reading()
+
+    def _enqueue(self, turn: Turn, queue: str, parts: list[tuple[Incoming, list[Delivery]]], found: Arrived) -> None:
+        count, error, end = found.batch.num_rows, None, turn.end
+        if count:
+            command = c.Enqueue(queue, count, columns.sizes(found.batch), store(found.batch), found.durable)
+            try:
+                _, end = turn.carry(command)
+            except errors.PenstockError as refusal:
+                error, end = refusal, turn.end
+        self.after(end, lambda: _confirm(parts, found.refused, error))
+
+    def _end(self, turn: Turn, link: Outgoing, ending: Ending, deliveries: list[Delivery]) -> None:
+        try:
+            _, end = turn.carry(ending.command(link, rows_of(deliveries)))
+        except errors.PenstockError as error:
+            # The link has ended in between, or the queue is gone: what became of the messages is decided already.
+            log.info("%s: an outcome came too late: %s", link, error)
+            end = turn.end
+        self.after(end, lambda: link.settled(ending, deliveries))
+
+    # --- acquisitions
+
+    def interested(self, link: Outgoing) -> None:
+        """The link would take messages, and there are none for it."""
+        if not link.is_interested:
+            link.is_interested = True
+            if link.acquires:
+                self._interested.setdefault(link.queue, deque()).append(link)
+            else:
+                self._browsers.setdefault(link.queue, []).append(link)
+
+    def _notify_browsers(self, queue: str) -> None:
+        for link in self._browsers.pop(queue, ()):
+            link.is_interested = False
+            if link.appetite() > 0:
+                self.hungry(link)
+
+    def _notify(self, queue: str) -> bool:
+        """Let one interested link look."""
+        waiting = self._interested.get(queue)
+        while waiting:
+            link = waiting.popleft()
+            link.is_interested = False
+            if link.appetite() > 0:
+                self.hungry(link)
+                return True
+        return False
+
+    def _acquire_all(self, turn: Turn) -> None:
+        notified = {*self._notified}
+        self._notified -= notified
+        for queue in notified:
+            self._notify(queue)
+            self._notify_browsers(queue)
+        for queue in list(self._rings):
+            # One helping for each that stands in the ring now; who wants more stands in the next turn's.
+            for link in self._take_ring(queue):
+                self._acquire(turn, link)
+
+    def _take_ring(self, queue: str) -> deque[Outgoing]:
+        ring = self._rings.pop(queue)
+        for link in ring:
+            link.in_ring = False
+        return ring
+
+    def _acquire(self, turn: Turn, link: Outgoing) -> None:
+        wanted = min(link.appetite(), HELPING_MESSAGES)
+        if wanted <= 0:
+            self._notify(link.queue)  # it cannot work: somebody else may
+            return
+        try:
+            rows, end = link.take(turn, wanted, HELPING_BYTES)
+            cuts = turn.cuts(link.queue, rows) if rows else []
+        except errors.PenstockError as error:
+            problem = error
+            self.after(turn.end, lambda: link.fail(problem))
+            return
+        if not rows:
+            self.interested(link)
+            self._notify_next(link)
+            self.after(end, link.found_nothing)
+            return
+        link.taken(rows)
+        self.after(end, lambda: link.deliver(rows, cuts))
+        if rows.count == wanted:
+            self._notify(link.queue)  # there may be more
+        if link.appetite() > 0:
+            self.hungry(link)
+        elif link.is_particular:
+            self._notify(link.queue)
+
+    def _notify_next(self, link: Outgoing) -> None:
+        """What one link may not have, another may."""
+        if link.is_particular:
+            self._notify(link.queue)
+
+    # --- effects
+
+    def _advance(self) -> None:
+        """Let everything happen that the disk allows, and send what comes of it."""
+        self._told = False
+        ready, self._ready = self._ready, []
+        effects, durable = self._effects, self._service.journal.durable
+        while effects and effects[0][0] <= durable:
+            ready.append(effects.popleft()[1])
+        for effect in ready:
+            try:
+                effect()
+            except Exception:
+                log.exception("an effect failed; the connection it belongs to may hang until it times out")
+        if self._crowded:
+            self._crowded = False
+            self.schedule()
+        touched, self._touched = self._touched, {}
+        for peer in touched:
+            peer.send()
+
+
+def _confirm(
+    parts: list[tuple[Incoming, list[Delivery]]], refused: list[tuple[int, Exception]], error: errors.PenstockError | None
+) -> None:
+    """Tell each link what became of its part; `refused` counts through all parts."""
+    bad = dict(refused)
+    start = 0
+    for link, deliveries in parts:
+        stop = start + len(deliveries)
+        if error is not None:
+            link.refused(deliveries, error)
+        elif not bad:
+            link.confirmed(deliveries)
+        else:
+            link.confirmed([d for i, d in enumerate(deliveries, start) if i not in bad])
+            for index in range(start, stop):
+                if index in bad:
+                    link.refused([deliveries[index - start]], bad[index])
+        start = stop
+
+
+def rows_of(deliveries: list[Delivery]) -> RowSet:
+    """The messages of deliveries that we sent: their tags are their sequence numbers."""
+    tags: Any = np.frombuffer(b"".join([delivery.tag for delivery in deliveries]), ">i8").astype(np.int64)
+    tags.sort()
+    return RowSet.of_sequences(tags)
