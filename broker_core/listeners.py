@@ -1,7 +1,8 @@
 """Where AMQP is listened for: each listener has its own address, TLS, WebSocket or not, and ways to log in.
 
 What may be offered follows from who can listen in. A password in clear (PLAIN) needs TLS, or a loopback address; peers without a
-name (ANONYMOUS, no SASL layer at all) are let in on loopback, and elsewhere only where that listener says so in words.
+name (ANONYMOUS, no SASL layer at all) are let in on loopback, and elsewhere only where that listener says so in words. A WebSocket
+on loopback counts as elsewhere there: every page that a browser of this machine shows can open one.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ class Listener:
     port 5671 by custom); `websocket`: AMQP in binary WebSocket frames, by HTTP's upgrade.
 
     `mechanisms`: the SASL mechanisms offered; empty means those that are safe here (see `safe_mechanisms`). `without_sasl`:
-    whether a peer that begins with AMQP's header instead of SASL's is let in, as nobody; None means on loopback with ANONYMOUS.
+    whether a peer that begins with AMQP's header instead of SASL's is let in, as nobody; None means where that is safe.
     `Settings` fills both in.
     """
 
@@ -137,9 +138,13 @@ def safe_mechanisms(listener: Listener, client_ca: bool) -> tuple[str, ...]:
         "EXTERNAL": listener.tls and client_ca,
         "SCRAM-SHA-256": True,
         "PLAIN": listener.tls or listener.loopback,
-        "ANONYMOUS": listener.loopback,
+        "ANONYMOUS": _nameless_is_safe(listener),
     }
     return tuple(name for name in MECHANISMS if safe[name])
+
+
+def _nameless_is_safe(listener: Listener) -> bool:
+    return listener.loopback and not listener.websocket
 
 
 def complete(listeners: Sequence[Listener], *, certificate: bool, client_ca: bool) -> tuple[Listener, ...]:
@@ -148,7 +153,9 @@ def complete(listeners: Sequence[Listener], *, certificate: bool, client_ca: boo
     for number, listener in enumerate(listeners):
         _check(number, listener, certificate, client_ca)
         names = listener.mechanisms or safe_mechanisms(listener, client_ca)
-        without = listener.loopback and "ANONYMOUS" in names if listener.without_sasl is None else listener.without_sasl
+        without = listener.without_sasl
+        if without is None:
+            without = _nameless_is_safe(listener) and "ANONYMOUS" in names
         if without and "ANONYMOUS" not in names:
             raise _refused(number, "without_sasl", "lets nameless peers in, so ANONYMOUS must be among its mechanisms")
         if listener.port and any((other.host, other.port) == (listener.host, listener.port) for other in done):

@@ -45,6 +45,14 @@ def test_on_a_network_nobody_is_nameless_and_no_password_in_clear(host: str) -> 
     assert only({}, host=host, mechanisms=["ANONYMOUS"], without_sasl=True).without_sasl is True
 
 
+def test_a_web_page_on_this_machine_is_not_let_in() -> None:
+    """W2: a browser lets any page open a WebSocket to loopback."""
+    listener = only({}, websocket=True)
+    assert (listener.mechanisms, listener.without_sasl) == (("SCRAM-SHA-256", "PLAIN"), False)
+    assert only({}, websocket=True, mechanisms=["ANONYMOUS"]).without_sasl is False
+    assert only({}, websocket=True, mechanisms=["ANONYMOUS"], without_sasl=True).without_sasl is True
+
+
 def test_with_tls_come_passwords_and_with_a_client_ca_certificates() -> None:
     assert only(TLS, host="0.0.0.0", tls=True).mechanisms == ("SCRAM-SHA-256", "PLAIN")
     assert only(CA, host="0.0.0.0", tls=True).mechanisms == ("EXTERNAL", "SCRAM-SHA-256", "PLAIN")

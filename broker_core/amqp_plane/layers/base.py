@@ -16,7 +16,7 @@ back, so it is the caller that must not read from a peer that does not read (a l
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Protocol
+from typing import Any, Protocol
 
 
 class LayerError(Exception):
@@ -42,8 +42,8 @@ class Layer(Protocol):
     def closed(self) -> bool: ...
 
     @property
-    def peer_certificate(self) -> bytes | None:
-        """The client's, in DER, once there is TLS, and it has shown one, and the context's CA has signed it."""
+    def peer_certificate(self) -> dict[str, Any] | None:
+        """The client's, as `getpeercert` has it, once there is TLS, and it has shown one that the context's CA has signed."""
 
     def receive(self, data: bytes) -> bytes:
         """Octets for the next layer, perhaps none. Raises LayerError."""
@@ -104,7 +104,7 @@ class Stack:
         return any(layer.closed for layer in self._layers)
 
     @property
-    def peer_certificate(self) -> bytes | None:
+    def peer_certificate(self) -> dict[str, Any] | None:
         return next((layer.peer_certificate for layer in self._layers if layer.peer_certificate), None)
 
     def receive(self, data: bytes) -> bytes:

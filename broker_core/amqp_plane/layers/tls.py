@@ -8,6 +8,7 @@ had: so octets pass through ours in pieces of one record.
 from __future__ import annotations
 
 import ssl
+from typing import Any
 
 from .base import LayerError
 
@@ -29,8 +30,8 @@ class TlsLayer:
         self._broken = False
 
     @property
-    def peer_certificate(self) -> bytes | None:
-        return self._tls.getpeercert(binary_form=True) if self.ready else None
+    def peer_certificate(self) -> dict[str, Any] | None:
+        return self._tls.getpeercert() or None if self.ready else None
 
     def receive(self, data: bytes) -> bytes:
         if self.closed or self._broken:
