@@ -1,8 +1,8 @@
 """Where AMQP is listened for: each listener has its own address, TLS, WebSocket or not, and ways to log in.
 
-What may be offered follows from who can listen in. A password in clear (PLAIN) needs TLS, or a loopback address; peers without a
-name (ANONYMOUS, no SASL layer at all) are let in on loopback, and elsewhere only where that listener says so in words. A WebSocket
-on loopback counts as elsewhere there: every page that a browser of this machine shows can open one.
+What may be offered follows from who can listen in. A password in clear (PLAIN) needs TLS, or a loopback address; peers without
+a name (ANONYMOUS, no SASL layer at all) are let in on loopback, and elsewhere only where that listener says so in words. A
+WebSocket on loopback counts as elsewhere there: every page that a browser of this machine shows can open one.
 """
 
 from __future__ import annotations
@@ -149,7 +149,7 @@ def _nameless_is_safe(listener: Listener) -> bool:
 
 def complete(listeners: Sequence[Listener], *, certificate: bool, client_ca: bool) -> tuple[Listener, ...]:
     """Checked against each other and against the certificates there are, with mechanisms and without_sasl filled in."""
-    done = []
+    done: list[Listener] = []
     for number, listener in enumerate(listeners):
         _check(number, listener, certificate, client_ca)
         names = listener.mechanisms or safe_mechanisms(listener, client_ca)
