@@ -188,27 +188,22 @@ class Block:
         if not row_count(rows):
             empty = np.zeros(0, np.int64)
             return Pieces(empty, empty, empty, empty, empty)
-        firsts = self.runs.row.array()
+        runs = self.runs
         if isinstance(rows, slice):
-            low = int(np.searchsorted(firsts, rows.start, side="right")) - 1
-            high = int(np.searchsorted(firsts, rows.stop, side="left"))
-            run = np.arange(low, high)
-            start = np.maximum(firsts[low:high], rows.start)
-            stop = np.minimum(np.append(firsts[low + 1 : high], rows.stop), rows.stop)
+            run = np.arange(runs.row.runs_of(rows.start), runs.row.runs_of(rows.stop - 1) + 1)
+            firsts = runs.row.take(run)
+            start, stop = firsts.copy(), np.append(firsts[1:], rows.stop)
+            start[0] = rows.start
         else:
-            of = np.searchsorted(firsts, rows, side="right") - 1
-            edges = np.flatnonzero((np.diff(rows) != 1) | (np.diff(of) != 0)) + 1
+            of = runs.row.runs_of(rows)
+            edges = np.flatnonzero((rows[1:] - rows[:-1] != 1) | (of[1:] != of[:-1])) + 1
             begins = np.concatenate([[0], edges])
             start = rows[begins].astype(np.int64)
             stop = rows[np.append(edges, len(rows)) - 1].astype(np.int64) + 1
             run = of[begins]
-        return Pieces(
-            start,
-            stop - start,
-            self.runs.position.array()[run] << 3,
-            start - firsts[run] + self.runs.skip.array()[run],
-            self.runs.time.array()[run],
-        )
+            firsts = runs.row.take(run)
+        payload_row = start - firsts + runs.skip.take(run)
+        return Pieces(start, stop - start, runs.position.take(run) << 3, payload_row, runs.time.take(run))
 
     def lowest_live_position(self) -> int | None:
         """The log position of the oldest payload that a row not yet archived needs."""

@@ -16,7 +16,7 @@ import numpy as np
 
 from broker_core.engine.commands import PublishKey
 from broker_core.engine.rowset import RowSet
-from broker_core.engine.series import Ints
+from broker_core.engine.series import Ints, narrowed
 from broker_core.errors import DamagedJournal
 
 
@@ -276,13 +276,20 @@ class Unsubscribed(Event):
 
 
 _KINDS: dict[str, type[Event]] = {cls.kind: cls for cls in Event.__subclasses__() if cls.journaled}
-_FIELDS = {cls: tuple(f.name for f in fields(cls)) for cls in _KINDS.values()}
+_FIELDS = {cls: tuple((f.name, f.default is None) for f in fields(cls)) for cls in _KINDS.values()}
+
+
+_SIMPLE = (str, int, bool, list)
+_JSON = json.JSONEncoder(separators=(",", ":"), check_circular=False)
 
 
 def _encode(value: Any) -> Any:
+    if isinstance(value, _SIMPLE):
+        return value
     if isinstance(value, RowSet):
         return {"rows": value.to_json()}
     if isinstance(value, np.ndarray):
+        value = narrowed(value)
         return {"array": [value.dtype.str, base64.b64encode(value.tobytes()).decode()]}
     if isinstance(value, bytes):
         return {"bytes": base64.b64encode(value).decode()}
@@ -305,9 +312,13 @@ def _decode(value: Any) -> Any:
 
 
 def encode(event: Event) -> bytes:
-    """The record's meta."""
-    body = {name: _encode(getattr(event, name)) for name in _FIELDS[type(event)]}
-    return json.dumps({"k": event.kind, **body}, separators=(",", ":")).encode()
+    """The record's meta. A field that may be None and is, is left out: None is its default then."""
+    body: dict[str, Any] = {"k": event.kind}
+    for name, optional in _FIELDS[type(event)]:
+        value = getattr(event, name)
+        if value is not None or not optional:
+            body[name] = _encode(value)
+    return _JSON.encode(body).encode()
 
 
 def decode(meta: bytes) -> Event:

@@ -214,10 +214,10 @@ class Queue:
 def _within(block: Block, rows: Rows, room: int, *, alone: bool) -> tuple[Rows, int]:
     """As many of the rows, from the first on, as fit `room` bytes; the first one always, if `alone`."""
     sizes = block.sizes.get(rows)
+    least = 1 if alone else 0  # `room` is below zero after one larger message
     if isinstance(sizes, int):
-        fit = min(row_count(rows), room // sizes if sizes else row_count(rows))
-    else:
-        fit = int(np.searchsorted(np.cumsum(sizes, dtype=np.int64), room, side="right"))
-    fit = max(fit, 1 if alone else 0)  # `room` is below zero after one larger message
-    kept = head(rows, fit)
-    return kept, block.sizes.total(kept, fit)
+        fit = max(least, min(row_count(rows), room // sizes if sizes else row_count(rows)))
+        return head(rows, fit), sizes * fit
+    sums = np.cumsum(sizes, dtype=np.int64)
+    fit = max(least, int(sums.searchsorted(room, side="right")))
+    return head(rows, fit), int(sums[fit - 1]) if fit else 0

@@ -29,34 +29,58 @@ class Bitmap(NamedTuple):
     bits: npt.NDArray[np.uint8]  # packed, one bit a row
 
 
-def _compress(rows: Rows) -> Ranges | Bitmap:
+class Few(NamedTuple):
+    """A command's rows as they came, while they take no more than the largest bitmap: packing them would only cost time."""
+
+    rows: Ints
+
+
+Part = slice | Few | Ranges | Bitmap
+_FEW = BLOCK_ROWS // 64
+
+
+def _part(rows: Rows) -> Part:
+    """What a row set keeps of rows, at least one."""
     if isinstance(rows, slice):
-        return np.array([[rows.start, rows.stop]], np.int32)
-    breaks = np.flatnonzero(np.diff(rows) != 1)
-    starts = rows[np.concatenate([[0], breaks + 1])]
-    stops = rows[np.concatenate([breaks, [len(rows) - 1]])] + 1
+        return rows
+    if int(rows[-1]) - int(rows[0]) + 1 == len(rows):
+        return slice(int(rows[0]), int(rows[-1]) + 1)
+    return Few(rows) if len(rows) <= _FEW else _compress(rows)
+
+
+def _compress(rows: Ints) -> Ranges | Bitmap:
+    breaks = np.flatnonzero(rows[1:] - rows[:-1] != 1)
     start = int(rows[0])
     width = int(rows[-1]) - start + 1
-    if len(starts) * _RANGE_BYTES <= -(-width // 8):
-        return np.stack([starts, stops], axis=1).astype(np.int32)
+    if (len(breaks) + 1) * _RANGE_BYTES <= -(-width // 8):
+        ranges = np.empty((len(breaks) + 1, 2), np.int32)
+        ranges[0, 0], ranges[-1, 1] = rows[0], rows[-1] + 1
+        ranges[1:, 0], ranges[:-1, 1] = rows[breaks + 1], rows[breaks] + 1
+        return ranges
     mask = np.zeros(width, np.uint8)
     mask[rows - start] = 1
     return Bitmap(start, np.packbits(mask, bitorder="little"))
 
 
-def _expand(part: Ranges | Bitmap) -> Rows:
+def _expand(part: Part) -> Rows:
+    if isinstance(part, slice):
+        return part
+    if isinstance(part, Few):
+        return part.rows
     if isinstance(part, Bitmap):
         bits: Ints = np.flatnonzero(np.unpackbits(part.bits, bitorder="little")) + part.start
         return bits
-    if len(part) == 1:
-        return slice(int(part[0, 0]), int(part[0, 1]))
     lengths = part[:, 1] - part[:, 0]
     offsets = np.repeat(part[:, 0] - np.concatenate([[0], np.cumsum(lengths)[:-1]]), lengths)
     rows: Ints = np.arange(int(lengths.sum())) + offsets
     return rows
 
 
-def _count(part: Ranges | Bitmap) -> int:
+def _count(part: Part) -> int:
+    if isinstance(part, slice):
+        return int(part.stop - part.start)
+    if isinstance(part, Few):
+        return len(part.rows)
     if isinstance(part, Bitmap):
         return int(np.bitwise_count(part.bits).sum(dtype=np.int64))
     return int((part[:, 1] - part[:, 0]).sum(dtype=np.int64))
@@ -67,14 +91,14 @@ class RowSet:
 
     __slots__ = ("_parts", "count")
 
-    def __init__(self, parts: dict[int, Ranges | Bitmap] | None = None) -> None:
+    def __init__(self, parts: dict[int, Part] | None = None) -> None:
         self._parts = parts or {}
         self.count = sum(_count(part) for part in self._parts.values())
 
     @classmethod
     def of(cls, parts: Iterable[tuple[int, Rows]]) -> RowSet:
         """From (block, rows) pairs in ascending order; empty ones are left out."""
-        return cls({b: _compress(rows) for b, rows in parts if row_count(rows)})
+        return cls({b: _part(rows) for b, rows in parts if row_count(rows)})
 
     @classmethod
     def of_sequences(cls, sequences: npt.NDArray[np.int64]) -> RowSet:
@@ -83,10 +107,10 @@ class RowSet:
             return cls()
         numbers = sequences >> BLOCK_BITS
         if numbers[0] == numbers[-1]:
-            return cls({int(numbers[0]): _compress(sequences & (BLOCK_ROWS - 1))})
+            return cls({int(numbers[0]): _part(sequences & (BLOCK_ROWS - 1))})
         edges = np.flatnonzero(np.diff(numbers)) + 1
         parts = np.split(sequences & (BLOCK_ROWS - 1), edges)
-        return cls({int(n): _compress(rows) for n, rows in zip(numbers[[0, *edges]], parts, strict=True)})
+        return cls({int(n): _part(rows) for n, rows in zip(numbers[[0, *edges]], parts, strict=True)})
 
     @classmethod
     def range(cls, first: int, stop: int) -> RowSet:
@@ -165,7 +189,7 @@ class RowSet:
         parts = dict(self._parts)
         for block, rows in other.items():
             mine = self.rows(block)
-            parts[block] = _compress(rows if mine is None else np.union1d(as_array(mine), as_array(rows)))
+            parts[block] = _part(rows if mine is None else np.union1d(as_array(mine), as_array(rows)))
         return RowSet(parts)
 
     def split(self, parts: int) -> list[tuple[int, int, int]]:
@@ -191,25 +215,31 @@ class RowSet:
 
     def to_json(self) -> dict[str, Any]:
         """Ranges as a flat list of row numbers, a bitmap as `start:base64`: a journal that a person can read."""
-        return {
-            str(block): _text(part) if isinstance(part, Bitmap) else part.reshape(-1).tolist()
-            for block, part in self._parts.items()
-        }
+        return {str(block): _json(part) for block, part in self._parts.items()}
 
     @classmethod
     def from_json(cls, data: dict[str, Any]) -> RowSet:
-        parts: dict[int, Ranges | Bitmap] = {}
+        parts: dict[int, Part] = {}
         for block, part in data.items():
             if isinstance(part, str):
                 start, _, bits = part.partition(":")
                 parts[int(block)] = Bitmap(int(start), np.frombuffer(base64.b64decode(bits), np.uint8))
+            elif len(part) == 2:
+                parts[int(block)] = slice(*part)
             else:
                 parts[int(block)] = np.array(part, np.int32).reshape(-1, 2)
         return cls(parts)
 
 
-def _text(part: Bitmap) -> str:
-    return f"{part.start}:{base64.b64encode(part.bits.tobytes()).decode()}"
+def _json(part: Part) -> list[int] | str:
+    if isinstance(part, slice):
+        return [part.start, part.stop]
+    if isinstance(part, Few):
+        part = _compress(part.rows)
+    if isinstance(part, Bitmap):
+        return f"{part.start}:{base64.b64encode(part.bits.tobytes()).decode()}"
+    flat: list[int] = part.reshape(-1).tolist()
+    return flat
 
 
 def as_array(rows: Rows) -> Ints:

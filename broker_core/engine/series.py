@@ -22,6 +22,16 @@ def _dtype_for(low: int, high: int) -> type[np.signedinteger[Any]]:
     raise OverflowError(f"{low}..{high} does not fit 64 bits")
 
 
+_UNSIGNED_MAX = {np.dtype(dtype): int(np.iinfo(dtype).max) for dtype in _UNSIGNED}
+_SIGNED_RANGE = {np.dtype(dtype): (int(np.iinfo(dtype).min), int(np.iinfo(dtype).max)) for dtype in _SIGNED}
+
+
+def narrowed(values: Ints) -> Ints:
+    """The same numbers, none below zero, in the narrowest type that holds them."""
+    top = int(values.max(initial=0))
+    return values.astype(next(d for d in _UNSIGNED if top <= _UNSIGNED_MAX[np.dtype(d)]), copy=False)
+
+
 class Series:
     """An append-only list of integers. While they rise evenly, only the step is stored; from then on the differences from the
     first, in the narrowest type that holds them."""
@@ -54,8 +64,8 @@ class Series:
             self._values = self._deltas()
             self._step = None
         values = self._values
-        info = np.iinfo(values.dtype)
-        if not info.min <= delta <= info.max:
+        low, high = _SIGNED_RANGE[values.dtype]
+        if not low <= delta <= high:
             values = values.astype(_dtype_for(delta, delta))
         if self._length == len(values):
             values = np.concatenate([values, np.zeros(max(4, len(values) // 2), values.dtype)])
@@ -73,6 +83,23 @@ class Series:
         if self._step is not None:
             return np.arange(self._length) * self._step + self._base
         return self._deltas().astype(np.int64) + self._base
+
+    def take(self, indices: Ints) -> npt.NDArray[np.int64]:
+        """The numbers at these indices, without looking at the others."""
+        if self._step is not None:
+            return indices.astype(np.int64) * self._step + self._base
+        return self._values[indices].astype(np.int64) + self._base
+
+    def runs_of(self, numbers: Ints | int) -> Any:
+        """Of a rising series: by number, the index of the last entry that is not above it."""
+        if self._step is not None:
+            if not self._step:
+                return np.zeros_like(numbers)
+            return np.minimum((numbers - self._base) // self._step, self._length - 1)
+        values = self._values[: self._length]
+        # In the type of the values, else numpy would copy them all: what is above that is above each of them.
+        wanted = np.minimum(numbers - self._base, _SIGNED_RANGE[values.dtype][1]).astype(values.dtype)
+        return np.searchsorted(values, wanted, side="right") - 1
 
     def __getitem__(self, index: int) -> int:
         if self._step is not None:
@@ -121,8 +148,8 @@ class Column:
             values = np.zeros(capacity, np.uint8)
         if len(values) < capacity:
             values = np.concatenate([values, np.zeros(capacity - len(values), values.dtype)])
-        if value > np.iinfo(values.dtype).max:
-            values = values.astype(next(d for d in _UNSIGNED if value <= np.iinfo(d).max))
+        if value > _UNSIGNED_MAX[values.dtype]:
+            values = values.astype(next(d for d in _UNSIGNED if value <= _UNSIGNED_MAX[np.dtype(d)]))
         self.values = values
         return values
 
