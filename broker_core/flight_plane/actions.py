@@ -10,9 +10,12 @@ from typing import Any
 from broker_core import __version__, errors
 from broker_core.engine import commands as c
 from broker_core.engine.limits import SECOND
+from broker_core.flight_plane.callers import Caller
+from broker_core.flight_plane.permissions import Permissions, visible
 from broker_core.flight_plane.requests import ACTIONS, INT, TEXT, Fields, parse, strings
 from broker_core.service import BrokerService
 
+LISTS = {"queue.list": "queues", "lease.list": "leases"}  # answers of which a caller gets what it may know of
 MAX_WAIT_MS = 100  # a long-poll: all sources of a Spark query are asked in one thread
 MAX_LEASE_TIMEOUT_S = 10 * 365 * 86400
 
@@ -20,9 +23,10 @@ MAX_LEASE_TIMEOUT_S = 10 * 365 * 86400
 class Actions:
     """The actions of docs/flight-protocol.md on one broker; `url` is where it is reached."""
 
-    def __init__(self, service: BrokerService) -> None:
+    def __init__(self, service: BrokerService, permissions: Permissions) -> None:
         self.url = ""
         self._service = service
+        self._permissions = permissions
         self._actions: dict[str, Callable[[dict[str, Any]], dict[str, Any]]] = {
             "hello": self._hello,
             "queue.declare": self._declare,
@@ -42,12 +46,17 @@ class Actions:
             "lease.delete": self._delete_lease,
         }
 
-    def carry_out(self, name: str, body: bytes) -> bytes:
+    def carry_out(self, caller: Caller, name: str, body: bytes) -> bytes:
         """The answer to one action, both in JSON; raises PenstockError."""
         handler = self._actions.get(name)
         if handler is None:
             raise errors.InvalidRequest(f"unknown action {name!r:.80}; known are {', '.join(ACTIONS)}")
-        return json.dumps(handler(parse(name, body, ACTIONS[name]))).encode()
+        fields = parse(name, body, ACTIONS[name])
+        self._permissions.check(caller, name, fields)
+        answer = handler(fields)
+        if name in LISTS:
+            answer[LISTS[name]] = visible(caller, answer[LISTS[name]])
+        return json.dumps(answer).encode()
 
     def _hello(self, f: dict[str, Any]) -> dict[str, Any]:
         return {

@@ -12,6 +12,7 @@ from pyarrow import flight
 
 from broker_core import errors, message, reading
 from broker_core.engine import commands as c
+from broker_core.flight_plane.permissions import Check
 from broker_core.service import BrokerService
 
 UNACKNOWLEDGED_BYTES = 32 << 20  # of one sender: enough to keep the disk busy while the next batches arrive
@@ -23,8 +24,11 @@ class Receiver:
     Acknowledgements have a thread of their own: the sender may wait for one while we wait for its next batch.
     """
 
-    def __init__(self, service: BrokerService, request: dict[str, Any], writer: flight.FlightMetadataWriter) -> None:
+    def __init__(
+        self, service: BrokerService, request: dict[str, Any], writer: flight.FlightMetadataWriter, check: Check
+    ) -> None:
         self._service = service
+        self._check = check  # whether the sender still may: a stream can outlast its permission
         self._request = request
         self._writer = writer
         self._changed = threading.Condition()
@@ -42,6 +46,7 @@ class Receiver:
         try:
             for chunk in reader:
                 if chunk.data is not None:
+                    self._check()
                     self._take(chunk.data)
         finally:
             with self._changed:

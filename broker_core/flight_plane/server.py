@@ -10,9 +10,12 @@ from pyarrow import flight
 
 from broker_core import errors
 from broker_core.flight_plane.actions import Actions
+from broker_core.flight_plane.callers import Callers
+from broker_core.flight_plane.permissions import Check, Permissions
 from broker_core.flight_plane.receiver import Receiver
 from broker_core.flight_plane.requests import ACTIONS, PUTS, by_op
 from broker_core.flight_plane.streams import Streams
+from broker_core.security.access import Access
 from broker_core.service import BrokerService
 
 MAX_ERROR_BYTES = 1000  # of an error's text: it travels twice in HTTP/2 headers, of which gRPC takes 8 KiB
@@ -20,11 +23,24 @@ STOP_GRACE_S = 2.0  # for calls that run when the broker stops; a client that ne
 
 
 class FlightPlane:
-    """A Flight server on its own threads, from construction until `close`."""
+    """A Flight server on its own threads, from construction until `close`.
 
-    def __init__(self, service: BrokerService, host: str, port: int) -> None:
-        self._server = _Server(service, host, port)
-        self.url = f"grpc://{host}:{self._server.port}"
+    `access`: who may do what; without it everybody everything. `tls`: certificate chain and key in PEM, and then it speaks
+    nothing but TLS (1.2 and later); pyarrow reads them once, so that another certificate needs another start.
+    """
+
+    def __init__(
+        self,
+        service: BrokerService,
+        host: str,
+        port: int,
+        *,
+        access: Access | None = None,
+        tls: tuple[bytes, bytes] | None = None,
+    ) -> None:
+        scheme = "grpc" if tls is None else "grpc+tls"
+        self._server = _Server(service, f"{scheme}://{host}:{port}", access, tls)
+        self.url = f"{scheme}://{host}:{self._server.port}"
         self._server.actions.url = self.url
 
     def close(self) -> None:
@@ -35,19 +51,25 @@ class FlightPlane:
 
 
 class _Server(flight.FlightServerBase):  # type: ignore[misc]  # pyarrow has no types
-    def __init__(self, service: BrokerService, host: str, port: int) -> None:
-        super().__init__(f"grpc://{host}:{port}")
+    def __init__(self, service: BrokerService, location: str, access: Access | None, tls: tuple[bytes, bytes] | None) -> None:
+        self._callers = Callers(access)
+        super().__init__(location, tls_certificates=None if tls is None else [tls], middleware=self._callers.middleware)
         self._service = service
-        self.actions = Actions(service)
-        self._streams = Streams(service)
+        self._permissions = Permissions(service)
+        self.actions = Actions(service, self._permissions)
+        self._streams = Streams(service, self._permissions)
 
     def do_action(self, context: flight.ServerCallContext, action: flight.Action) -> list[bytes]:
         try:
-            return [self.actions.carry_out(action.type, action.body.to_pybytes())]
+            return [self.actions.carry_out(self._callers.of(context), action.type, action.body.to_pybytes())]
         except errors.PenstockError as error:
             raise on_the_wire(error) from error
 
     def list_actions(self, context: flight.ServerCallContext) -> list[tuple[str, str]]:
+        try:
+            self._callers.of(context)
+        except errors.PenstockError as error:
+            raise on_the_wire(error) from error
         return [(name, ", ".join(known)) for name, known in ACTIONS.items()]
 
     def do_put(
@@ -58,26 +80,35 @@ class _Server(flight.FlightServerBase):  # type: ignore[misc]  # pyarrow has no 
         writer: flight.FlightMetadataWriter,
     ) -> None:
         try:
-            Receiver(self._service, by_op(descriptor.command or b"", PUTS), writer).receive(reader)
+            caller = self._callers.of(context)
+            request = by_op(descriptor.command or b"", PUTS)
+            check = self._permissions.check(caller, request["op"], request)
+            Receiver(self._service, request, writer, check).receive(reader)
         except errors.PenstockError as error:
             raise on_the_wire(error) from error
 
     def do_get(self, context: flight.ServerCallContext, ticket: flight.Ticket) -> flight.FlightDataStream:
         try:
-            schema, stream = self._streams.open(ticket.ticket)
+            schema, stream, check = self._streams.open(self._callers.of(context), ticket.ticket)
         except errors.PenstockError as error:
             raise on_the_wire(error) from error
-        return flight.GeneratorStream(schema, _translated(stream))
+        return flight.GeneratorStream(schema, _translated(stream, check))
 
 
-def _translated(stream: Iterator[Any]) -> Iterator[Any]:
+def _translated(stream: Iterator[Any], check: Check) -> Iterator[Any]:
     try:
-        yield from stream
+        for batch in stream:
+            check()
+            yield batch
     except errors.PenstockError as error:
         raise on_the_wire(error) from error
 
 
-_WIRE_ERRORS = {"peer": flight.FlightUnavailableError, "storage": flight.FlightInternalError}
+_BY_FAULT = {"peer": flight.FlightUnavailableError, "storage": flight.FlightInternalError}
+_BY_CODE = {
+    errors.Unauthenticated.code: flight.FlightUnauthenticatedError,
+    errors.NotAllowed.code: flight.FlightUnauthorizedError,
+}
 
 
 def on_the_wire(error: errors.PenstockError) -> flight.FlightError:
@@ -85,4 +116,5 @@ def on_the_wire(error: errors.PenstockError) -> flight.FlightError:
     text = str(error).encode(errors="backslashreplace")
     if len(text) > MAX_ERROR_BYTES:
         error = type(error)(text[:MAX_ERROR_BYTES].decode(errors="ignore") + " …")
-    return _WIRE_ERRORS.get(error.fault, flight.FlightServerError)(str(error), error.to_json())
+    kind = _BY_CODE.get(error.code) or _BY_FAULT.get(error.fault, flight.FlightServerError)
+    return kind(str(error), error.to_json())

@@ -14,6 +14,8 @@ from broker_core.engine import commands as c
 from broker_core.engine.blocks import Block
 from broker_core.engine.rowset import BLOCK_ROWS
 from broker_core.engine.states import Outcome, State
+from broker_core.flight_plane.callers import Caller
+from broker_core.flight_plane.permissions import Check, Permissions
 from broker_core.flight_plane.requests import TICKETS, by_op, strings
 from broker_core.service import BrokerService
 
@@ -21,19 +23,21 @@ from broker_core.service import BrokerService
 class Streams:
     """The tickets of docs/flight-protocol.md on one broker."""
 
-    def __init__(self, service: BrokerService) -> None:
+    def __init__(self, service: BrokerService, permissions: Permissions) -> None:
         self._service = service
+        self._permissions = permissions
 
-    def open(self, ticket: bytes) -> tuple[pa.Schema, Iterator[Any]]:
-        """Raises PenstockError, now or while the stream is read."""
+    def open(self, caller: Caller, ticket: bytes) -> tuple[pa.Schema, Iterator[Any], Check]:
+        """Schema, stream, and whether it is still permitted. Raises PenstockError, now or while the stream is read."""
         request = by_op(ticket, TICKETS)
+        check = self._permissions.check(caller, request["op"], request)
         columns = strings("columns", request["columns"])
         schema = message.arrow_schema(columns)
         if request["op"] == "browse":
-            return schema, self._browse(request, columns)
+            return schema, self._browse(request, columns), check
         if request["op"] == "batch":
-            return schema, self._batch(request, columns)
-        return reading.PIECE_SCHEMA, self._map(request)
+            return schema, self._batch(request, columns), check
+        return reading.PIECE_SCHEMA, self._map(request), check
 
     def _read(self, f: dict[str, Any]) -> tuple[str, Iterator[reading.Cut]]:
         """The first read of a batch is journaled and durable when this returns: before any byte leaves."""

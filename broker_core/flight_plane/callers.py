@@ -1,0 +1,112 @@
+"""Who calls: the HTTP header `authorization` of each call, into a user, and what that user may do.
+
+pyarrow shows headers only to middleware, and errors of middleware reach a client without ours: so the middleware keeps the
+header, and `Callers.of` judges it inside of the call.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import logging
+from typing import Any
+
+from pyarrow import flight
+
+from broker_core import errors
+from broker_core.security.access import ANONYMOUS, Access
+from broker_core.security.rights import Right
+
+MIDDLEWARE = "authorization"
+
+log = logging.getLogger("penstock.security")
+
+
+class Caller:
+    """A user, for as long as one call lasts. Without `access` everything is allowed."""
+
+    def __init__(self, access: Access | None, user: str, peer: str) -> None:
+        self.user, self.peer = user, peer
+        self._access = access
+        self._identity = None if access is None else access.identity(user)
+
+    def may(self, right: Right, queue: str) -> bool:
+        return self._access is None or self._access.may(self.user, right, queue)
+
+    def sees(self, queue: str) -> bool:
+        """Any right on a queue lets its user know of it, and of its counts."""
+        return self._access is None or self._access.may_any(self.user, queue)
+
+    def may_somewhere(self, right: Right) -> bool:
+        return self._access is None or self._access.may_somewhere(self.user, right)
+
+    def refuse(self, what: str) -> errors.PenstockError:
+        """The error for what is not permitted, logged. One without a name is asked for one."""
+        log.warning("%s at %s may not %s", self.user, self.peer, what)
+        if self.user == ANONYMOUS:
+            return errors.Unauthenticated(f"without a user nobody may {what}: give user and password, or a token")
+        return errors.NotAllowed(f"user {self.user!r} may not {what}: an administrator can allow it with `penstock permit`")
+
+    def renewed(self) -> None:
+        """Notice, within a long call, what has changed since. Unauthenticated when this user is gone or has another password."""
+        if self._access is not None:
+            self._access.refresh()
+            if self._access.identity(self.user) != self._identity:
+                raise errors.Unauthenticated(f"user {self.user!r} has changed or is gone since this call began: log in again")
+
+
+class Callers:
+    """Finds out who calls, for every method of the server."""
+
+    def __init__(self, access: Access | None) -> None:
+        self._access = access
+
+    @property
+    def middleware(self) -> dict[str, flight.ServerMiddlewareFactory]:
+        return {} if self._access is None else {MIDDLEWARE: _Keeper()}
+
+    def of(self, context: flight.ServerCallContext) -> Caller:
+        """Raises Unauthenticated; the words do not say whether it was the user or the password."""
+        access = self._access
+        if access is None:
+            return Caller(None, ANONYMOUS, "")
+        access.refresh()
+        peer = context.peer()
+        if not access.users_exist:
+            return Caller(access, ANONYMOUS, peer)
+        kept = context.get_middleware(MIDDLEWARE)
+        user = ANONYMOUS if kept is None else _user(access, kept.value, peer)
+        caller = Caller(access, user, peer)
+        if user == ANONYMOUS and not access.may_any(ANONYMOUS):
+            raise caller.refuse("do anything here")
+        return caller
+
+
+def _user(access: Access, header: str, peer: str) -> str:
+    scheme, _, rest = header.partition(" ")
+    if scheme.lower() == "bearer":
+        user = access.user_of_token(rest.strip())
+        if user is None:
+            log.warning("a token from %s refused: expired, or its user has changed, or this broker has been restarted", peer)
+            raise errors.Unauthenticated("the token does not hold (any more): log in again for another one")
+        return user
+    if scheme.lower() != "basic":
+        raise errors.Unauthenticated("the authorization must be Basic or Bearer")
+    try:
+        name, colon, password = base64.b64decode(rest.strip(), validate=True).decode().partition(":")
+    except (binascii.Error, ValueError):
+        colon = ""
+    if not colon:
+        raise errors.Unauthenticated("the authorization is not user:password in UTF-8 and base64")
+    return access.login(name, password, peer)
+
+
+class _Keeper(flight.ServerMiddlewareFactory):  # type: ignore[misc]  # pyarrow has no types
+    def start_call(self, info: flight.CallInfo, headers: dict[str, list[Any]]) -> flight.ServerMiddleware | None:
+        values = headers.get("authorization")
+        return _Kept(values[0]) if values else None
+
+
+class _Kept(flight.ServerMiddleware):  # type: ignore[misc]
+    def __init__(self, value: str) -> None:
+        self.value = value

@@ -1,0 +1,110 @@
+"""What each request needs: one table. docs/security.md shows it; a test compares it with the requests there are."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import Any, NamedTuple
+
+from broker_core.flight_plane.callers import Caller
+from broker_core.flight_plane.requests import strings
+from broker_core.security.rights import Right
+from broker_core.service import BrokerService
+
+
+class Need(NamedTuple):
+    """A right, and on which queues: `queue` (the field names it), `lease`, `stages` (theirs), or `seen` (any right will do)."""
+
+    right: Right | None
+    on: str | None
+    what: str  # in the refusal: "user may not …"
+
+
+NEEDS: dict[str, Need] = {
+    "hello": Need(None, None, ""),
+    "queue.declare": Need(Right.ADMIN, "queue", "declare"),
+    "queue.delete": Need(Right.ADMIN, "queue", "delete"),
+    "queue.list": Need(None, None, ""),  # shows what its user may know of
+    "queue.stat": Need(None, "seen", "see"),
+    "queue.purge": Need(Right.ADMIN, "queue", "purge"),
+    "stage.publish": Need(Right.SEND, "stages", "send to"),
+    "stage.discard": Need(Right.SEND, "stages", "send to"),
+    "lease.advance": Need(Right.RECEIVE, "lease", "receive from"),
+    "lease.plan": Need(Right.RECEIVE, "lease", "receive from"),
+    "lease.settle": Need(Right.RECEIVE, "lease", "receive from"),
+    "lease.renew": Need(Right.RECEIVE, "lease", "receive from"),
+    "lease.list": Need(None, None, ""),  # as queue.list
+    "lease.release": Need(Right.SETTLE, "lease", "settle for others on"),
+    "lease.settleRow": Need(Right.SETTLE, "lease", "settle for others on"),
+    "lease.delete": Need(Right.SETTLE, "lease", "settle for others on"),
+    # tickets and puts, by their `op`
+    "batch": Need(Right.RECEIVE, "lease", "receive from"),
+    "map": Need(Right.RECEIVE, "lease", "receive from"),
+    "browse": Need(Right.BROWSE, "queue", "browse"),
+    "enqueue": Need(Right.SEND, "queue", "send to"),
+    "stage": Need(Right.SEND, "stages", "send to"),
+}
+REPLAY = Need(Right.REPLAY, "queue", "replay")  # a browse of what is archived
+
+Check = Callable[[], None]
+
+
+class Permissions:
+    """Holds a request against the table."""
+
+    def __init__(self, service: BrokerService) -> None:
+        self._service = service
+
+    def check(self, caller: Caller, request: str, fields: dict[str, Any]) -> Check:
+        """Raises NotAllowed or Unauthenticated; returns the same check, for a call that goes on and on.
+
+        A queue that the caller may not use and one that is not there get the same answer, and so do leases and stages.
+        """
+        needs = [NEEDS[request]]
+        if request == "browse":
+            states = strings("states", fields["states"])
+            needs = [REPLAY] if "archived" in states else []
+            if not states or set(states) - {"archived"}:
+                needs.append(NEEDS["browse"])
+        held = [(need, *self._queues(caller, need, fields)) for need in needs if need.on is not None]
+
+        def check() -> None:
+            for need, queues, named in held:
+                if not _may(caller, need, queues):
+                    raise caller.refuse(f"{need.what} {named}")
+
+        check()
+
+        def again() -> None:
+            caller.renewed()
+            check()
+
+        return again
+
+    def _queues(self, caller: Caller, need: Need, fields: dict[str, Any]) -> tuple[list[str], str]:
+        """The queues that a request is about, none where what it names is not there, and what a refusal calls them."""
+        state = self._service.state
+        named = [fields["queue"]] if "queue" in fields else []
+        if need.on == "lease":
+            lease = state.leases.get(fields["lease"])
+            if lease is not None:
+                named.append(lease.queue)
+            return named, f"the queue of lease {fields['lease']!r:.300}"
+        if need.on == "stages":
+            stages = [fields["stage"]] if "stage" in fields else strings("stages", fields["stages"])
+            found = [known for known in map(state.stages.get, stages) if known is not None]
+            queues = {part.queue for stage in found for part in list(stage.parts)}
+            return [*named, *sorted(queues - set(named))], "the queues of these stages"
+        return named, f"queue {fields['queue']!r:.300}"
+
+
+def _may(caller: Caller, need: Need, queues: list[str]) -> bool:
+    if need.right is None:
+        return all(caller.sees(queue) for queue in queues)
+    if not queues:  # that it is not there is for those to know who might have had it
+        return caller.may_somewhere(need.right)
+    return all(caller.may(need.right, queue) for queue in queues)
+
+
+def visible(caller: Caller, rows: Iterable[Any]) -> list[Any]:
+    """Of stats or leases, those on queues that the caller may know of."""
+    return [row for row in rows if caller.sees(row["queue"])]
