@@ -1,0 +1,24 @@
+"""A small blocking AMQP 1.0 client on `broker_core.amqp`: the standard library and nothing else.
+
+    from broker_core.amqp import Message, decode_message
+    from broker_core.amqp_client import connect
+
+    with connect("amqp://127.0.0.1:5672") as connection:
+        sender = connection.sender("orders")
+        sender.send([Message(data=[b"hello"]).encode()])
+        sender.flush()                                   # every outcome has come, and all were accepted
+        receiver = connection.receiver("orders", credit=100)
+        deliveries = receiver.receive(timeout_s=1)
+        print([decode_message(delivery.payload).data for delivery in deliveries])
+        receiver.accept(deliveries)
+
+It moves lists of messages, not single ones, so that it can be the load generator of a benchmark. The rooms: `address`,
+`transport` (sockets and TLS), `dial` (connect), `connection` (the loop), `links` with `sender` and `receiver`, `failures`.
+"""
+
+from broker_core.amqp_client.connection import Connection
+from broker_core.amqp_client.dial import connect
+from broker_core.amqp_client.receiver import Receiver
+from broker_core.amqp_client.sender import Refusal, Sender
+
+__all__ = ["Connection", "Receiver", "Refusal", "Sender", "connect"]

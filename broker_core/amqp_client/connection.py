@@ -1,0 +1,255 @@
+"""One connection to a broker: the loop between the socket and `broker_core.amqp`, and who may wait for what.
+
+Everything happens inside the caller's calls; there is no thread. While a call waits, whatever comes is taken in and heartbeats
+are answered; a program that does something else for longer than the broker's idle time-out calls `idle` now and then.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping
+from types import TracebackType
+from typing import Any
+
+from broker_core import amqp, errors
+from broker_core.amqp import events
+from broker_core.amqp_client import failures
+from broker_core.amqp_client.links import CLOSE_TIMEOUT_S, ClientLink
+from broker_core.amqp_client.receiver import DEFAULT_CREDIT, Receiver
+from broker_core.amqp_client.sender import Sender
+from broker_core.amqp_client.transport import Transport
+
+#: Seconds that a call waits for the broker, unless `connect` is told otherwise.
+TIMEOUT_S = 60.0
+
+
+class Connection:
+    """Made by `connect`. Not to be used from two threads at once.
+
+    Every method that waits raises PeerError when the broker says nothing for `timeout_s`, and the connection's own error once
+    that is over.
+    """
+
+    def __init__(self, transport: Transport, machine: amqp.Connection, name: str, timeout_s: float) -> None:
+        self.name = name
+        self.timeout_s = timeout_s
+        self.ends: dict[amqp.Link, ClientLink] = {}
+        self._transport = transport
+        self._machine = machine
+        self._session: amqp.Session | None = None
+        self._failure: errors.PenstockError | None = None
+        self._closing = False
+        self._links = 0
+
+    @property
+    def remote_properties(self) -> Mapping[str, Any]:
+        """What the broker said about itself in its open."""
+        opened = self._machine.remote_open
+        return (opened.properties if opened is not None else None) or {}
+
+    @property
+    def session(self) -> amqp.Session:
+        """The one session that all links of this connection share."""
+        self.check()
+        if self._session is None:
+            self._session = self._machine.begin()
+        return self._session
+
+    def sender(self, address: str, *, presettled: bool = False) -> Sender:
+        """A link that sends to `address`. Raises the broker's refusal: NotFound, NotAllowed and so on."""
+        return Sender(self, address, self._link_name(), presettled)
+
+    def receiver(
+        self,
+        address: str,
+        credit: int = DEFAULT_CREDIT,
+        *,
+        limit: int | None = None,
+        browse: bool = False,
+        presettled: bool = False,
+    ) -> Receiver:
+        """A link that receives from `address`: at most `credit` messages at a time, at most `limit` in all.
+
+        `browse` looks at copies and takes nothing; `presettled` takes without a settlement (at most once).
+        """
+        return Receiver(self, address, self._link_name(), credit, limit, browse, presettled)
+
+    def _link_name(self) -> str:
+        self._links += 1
+        return f"{self._machine.settings.container_id}-{self._links}"
+
+    def fileno(self) -> int:
+        """For a `poll` beside other things: when it is readable, call `idle`."""
+        return self._transport.fileno()
+
+    def idle(self, timeout_s: float = 0.0) -> None:
+        """Take in what comes within `timeout_s` and answer heartbeats. Raises the connection's failure."""
+        deadline = time.monotonic() + timeout_s
+        self.turn(0.0)
+        while (left := deadline - time.monotonic()) > 0:
+            self.turn(left)
+
+    def next_heartbeat_s(self) -> float | None:
+        """Seconds until `idle` is due at the latest; None if the broker asks for no heartbeats."""
+        now = time.monotonic()
+        due = self._machine.next_tick(now)
+        return None if due is None else max(0.0, due - now)
+
+    # --- waiting
+
+    def check(self) -> None:
+        """Raises what ended this connection, if something did."""
+        if self._failure is not None:
+            raise self._failure
+
+    def turn(self, timeout_s: float) -> bool:
+        """Write what is ready, read what comes within `timeout_s`; whether something came. Raises the connection's failure."""
+        now = time.monotonic()
+        due = self._machine.next_tick(now)
+        data = self._exchange(timeout_s if due is None else min(timeout_s, max(0.0, due - now)))
+        now = time.monotonic()
+        found: list[events.Event] = []
+        if data:
+            found = self._machine.receive_data(data, now)
+        elif data is not None:
+            found = self._machine.receive_eof()
+        if due is not None:  # after reading: a sign of life may have waited in the socket
+            found += self._machine.tick(now)
+        for event in found:
+            self._on(event)
+        try:  # also after a failure: the reason for it may be among what is to be said
+            self.flush()
+        except errors.PenstockError as error:
+            self._fail(error)
+        self.check()
+        return data is not None
+
+    def until(self, done: Callable[[], bool], what: str, limit_s: float | None = None) -> None:
+        """Turns until `done`. `what` completes the error when that takes longer than `limit_s`, or the time limit."""
+        limit = self.timeout_s if limit_s is None else min(limit_s, self.timeout_s)
+        deadline = time.monotonic() + limit
+        while not done():
+            left = deadline - time.monotonic()
+            if left <= 0:
+                raise errors.PeerError(
+                    f"{self.name} has not answered within {limit:g} s: {what}. It may be overloaded or not a broker at"
+                    " all; try again, or raise the time limit"
+                )
+            self.turn(left)
+
+    def flush(self) -> None:
+        """Give the socket what is ready; what it does not take waits for the next turn."""
+        if not self._transport.congested:
+            data = self._machine.data_to_send()
+            if data:
+                self._transport.write(data)
+
+    @property
+    def congested(self) -> bool:
+        """Whether the socket has not taken everything yet; a sender then waits before it makes more."""
+        return self._transport.congested
+
+    def _exchange(self, timeout_s: float) -> bytes | None:
+        self.check()
+        try:
+            self.flush()
+            return self._transport.read(timeout_s)
+        except errors.PenstockError as error:
+            raise self._fail(error) from None
+
+    def _fail(self, error: errors.PenstockError) -> errors.PenstockError:
+        if self._failure is None:
+            self._failure = error
+        return self._failure
+
+    # --- what happens
+
+    def _on(self, event: events.Event) -> None:
+        if isinstance(event, events.Delivered | events.Attached | events.Detached | events.Aborted):
+            self._on_link(event.link, event)
+        elif isinstance(event, events.Flowed):
+            if event.link is not None:
+                self._on_link(event.link, event)
+        elif isinstance(event, events.Disposed):
+            self._on_disposed(event)
+        elif isinstance(event, events.Violated):
+            if event.link is not None:
+                self._on_link(event.link, event)
+            elif event.error.condition == amqp.Condition.UNAUTHORIZED_ACCESS:  # no mechanism that we can use, or a false server
+                self._fail(errors.Unauthenticated(f"{self.name}: {event.error.description}; see the user and the TLS options"))
+            else:
+                self._fail(errors.PeerError(f"{self.name} does not speak AMQP 1.0 as it should: {event.error}"))
+        elif isinstance(event, events.Ended):
+            if not self._closing:
+                self._fail(failures.from_peer(event.error, f"{self.name} ended the session"))
+        elif isinstance(event, events.Closed):
+            self._on_closed(event)
+        elif isinstance(event, events.TimedOut):
+            self._fail(errors.PeerError(f"{self.name} has said nothing for its whole idle time-out: it hangs, or is unreachable"))
+        elif isinstance(event, events.Lost):
+            self._fail(errors.PeerError(f"{self.name} closed the connection without a word: is it another kind of server?"))
+        elif isinstance(event, events.AuthenticationFailed):
+            self._fail(unauthenticated(self.name))
+        elif isinstance(event, events.Authenticated):
+            self._machine.open()
+
+    def _on_link(self, link: amqp.Link, event: events.Event) -> None:
+        end = self.ends.get(link)
+        if end is not None:
+            end.on_event(event)
+        elif isinstance(event, events.Attached):  # nobody attaches to a client
+            link.refuse(amqp.Condition.NOT_ALLOWED, "this client is no broker")
+
+    def _on_disposed(self, event: events.Disposed) -> None:
+        deliveries = event.deliveries
+        if not event.settled and event.state is None:
+            return
+        if len(self.ends) == 1:
+            for end in self.ends.values():
+                end.on_outcome(deliveries, event.state)
+        else:
+            by_link: dict[amqp.Link, list[Any]] = {}
+            for delivery in deliveries:
+                by_link.setdefault(delivery.link, []).append(delivery)
+            for link, own in by_link.items():
+                if link in self.ends:
+                    self.ends[link].on_outcome(own, event.state)
+        if not event.settled and deliveries and deliveries[0].link.role == amqp.Sender.role:
+            event.session.dispose(deliveries, settled=True)
+
+    def _on_closed(self, event: events.Closed) -> None:
+        if not self._closing:
+            self._fail(failures.from_peer(event.error, f"{self.name} closed the connection"))
+            self._machine.close()
+
+    # --- the beginning and the end
+
+    def open(self) -> None:
+        """Shake hands: SASL, then the two opens. For `connect`."""
+        self.until(lambda: self._machine.remote_open is not None, "no AMQP greeting came")
+
+    def close(self) -> None:
+        """Say goodbye and close. What is unsettled goes back to where it was. Never raises for a broker that is gone."""
+        if self._closing:
+            return
+        self._closing = True
+        if self._failure is None:
+            try:
+                self._machine.close()
+                self.until(lambda: self._machine.finished, "it does not close", CLOSE_TIMEOUT_S)
+            except (errors.PenstockError, amqp.ProtocolError):
+                pass
+        self._transport.close()
+        self._failure = self._failure or errors.PeerError(f"this connection to {self.name} is closed")
+
+    def __enter__(self) -> Connection:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        self.close()
+
+
+def unauthenticated(name: str) -> errors.PenstockError:
+    return errors.Unauthenticated(
+        f"{name} does not let us in: the user name, the password or the certificate is wrong, or nobody may come without one"
+    )

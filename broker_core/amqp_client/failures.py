@@ -1,0 +1,41 @@
+"""From what the peer says to Penstock's errors: who is at fault, and what to do."""
+
+from __future__ import annotations
+
+from broker_core import errors
+from broker_core.amqp import Accepted, Condition, Modified, Rejected, Released
+from broker_core.amqp.performatives import Error
+
+_KINDS: dict[str, type[errors.PenstockError]] = {
+    Condition.NOT_FOUND: errors.NotFound,
+    Condition.UNAUTHORIZED_ACCESS: errors.NotAllowed,
+    Condition.RESOURCE_LIMIT_EXCEEDED: errors.ResourceLimit,
+    Condition.MESSAGE_SIZE_EXCEEDED: errors.ResourceLimit,
+    Condition.RESOURCE_LOCKED: errors.InUse,
+    Condition.NOT_ALLOWED: errors.InvalidRequest,
+    Condition.NOT_IMPLEMENTED: errors.InvalidRequest,
+    Condition.INVALID_FIELD: errors.InvalidRequest,
+    Condition.DECODE_ERROR: errors.InvalidRequest,
+    Condition.PRECONDITION_FAILED: errors.InvalidRequest,
+}
+
+
+def from_peer(error: Error | None, what: str) -> errors.PenstockError:
+    """The error for `what` (a sentence's beginning: "the broker closed the connection"), by the peer's condition."""
+    if error is None:
+        return errors.PeerError(what)
+    text = f"{what}: {error.description} ({error.condition})" if error.description else f"{what}: {error.condition}"
+    return _KINDS.get(error.condition, errors.PeerError)(text)
+
+
+def from_outcome(state: object, what: str) -> errors.PenstockError:
+    """The error for messages that were not accepted."""
+    if isinstance(state, Rejected):
+        kind = from_peer(state.error, f"{what} rejected")
+        return kind if state.error is not None else errors.InvalidRequest(str(kind))
+    if isinstance(state, Released):
+        return errors.PeerError(f"{what} released: the broker did not take them; send them again")
+    if isinstance(state, Modified):
+        return errors.PeerError(f"{what} returned as undeliverable; send them again later")
+    assert not isinstance(state, Accepted)
+    return errors.PeerError(f"{what} settled without an outcome: nobody knows what became of them")

@@ -1,0 +1,86 @@
+"""What senders and receivers of the client have in common: being attached, refused, detached and closed."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from broker_core import amqp, errors
+from broker_core.amqp import events
+from broker_core.amqp.states import LinkState
+from broker_core.amqp_client import failures
+
+if TYPE_CHECKING:
+    from broker_core.amqp_client.connection import Connection
+
+#: Seconds that a goodbye may take, which is only a courtesy.
+CLOSE_TIMEOUT_S = 5.0
+
+
+class ClientLink:
+    """A link of the connection's one session. Raises what the broker gave as the reason, once it has ended the link."""
+
+    link: amqp.Link
+
+    def __init__(self, connection: Connection, address: str) -> None:
+        self.connection = connection
+        self.address = address
+        self._failure: errors.PenstockError | None = None
+
+    def check(self) -> None:
+        """Raises what ended this link or its connection."""
+        if self._failure is not None:
+            raise self._failure
+        self.connection.check()
+
+    def _attach(self, **terms: Any) -> None:
+        self.connection.ends[self.link] = self
+        try:
+            self.link.attach(**terms)
+            self.connection.until(self._attached, f"it does not answer an attach to {self.address!r}")
+        except BaseException as error:
+            self.connection.ends.pop(self.link, None)
+            if isinstance(error, amqp.LocalProtocolError):
+                raise errors.InvalidRequest(f"{self.address!r} cannot be attached to: {error}") from error
+            raise
+
+    def _attached(self) -> bool:
+        self.check()
+        # A null terminus is a refusal; the detach that says why comes next (2.6.3).
+        terminus = self.link.target if self.link.role == amqp.Sender.role else self.link.source
+        return self.link.state is LinkState.ATTACHED and terminus is not None
+
+    def _detached(self) -> bool:
+        return self.link.state is LinkState.DETACHED
+
+    def close(self) -> None:
+        """End the link for good. What is unsettled goes back to where it was. Never raises for what is over already."""
+        if self.link.state is LinkState.ATTACHED and self._failure is None:
+            try:
+                self.connection.check()
+                self.link.detach(closed=True)
+                self.connection.until(self._detached, "it does not answer a detach", CLOSE_TIMEOUT_S)
+            except (errors.PenstockError, amqp.ProtocolError):
+                pass
+        self._failure = self._failure or errors.PeerError(f"this link to {self.address!r} is closed")
+        self.connection.ends.pop(self.link, None)
+
+    # --- for the connection
+
+    def on_event(self, event: events.Event) -> None:
+        """One event of this link, in its order."""
+        if isinstance(event, events.Detached):
+            if self.link.state is LinkState.DETACH_RCVD:
+                self.link.detach(closed=True)
+            if self._failure is None:
+                self._failure = failures.from_peer(event.error, f"the broker ended the link to {self.address!r}")
+        elif isinstance(event, events.Violated):
+            self._failure = errors.PeerError(f"the broker broke the protocol on the link to {self.address!r}: {event.error}")
+
+    def on_outcome(self, deliveries: list[Any], state: object) -> None:
+        """The peer has given these deliveries of this link a state."""
+
+    def __enter__(self) -> Any:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()

@@ -1,0 +1,147 @@
+"""Receiving: deliveries in batches as they come, credit renewed as they are taken, outcomes in ranges."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from broker_core import amqp
+from broker_core.amqp import Accepted, Modified, Rejected, Released, events
+from broker_core.amqp.deliveries import Delivery
+from broker_core.amqp.performatives import SND_SETTLED, SND_UNSETTLED, Error
+from broker_core.amqp.states import LinkState
+from broker_core.amqp_client.links import ClientLink
+
+if TYPE_CHECKING:
+    from broker_core.amqp_client.connection import Connection
+
+#: Messages that may be under way or waiting here, where nothing else is said.
+DEFAULT_CREDIT = 1000
+
+_ACCEPTED, _RELEASED = Accepted(), Released()
+
+
+class Receiver(ClientLink):
+    """A receiving link, made by `Connection.receiver`. What was received and given no outcome goes back when the link ends.
+
+    A delivery has `payload` (the encoded message, see `broker_core.amqp.decode_message`), `id` and `tag`.
+    """
+
+    link: amqp.Receiver
+
+    def __init__(
+        self, connection: Connection, address: str, name: str, credit: int, limit: int | None, browse: bool, presettled: bool
+    ) -> None:
+        super().__init__(connection, address)
+        self.received = 0
+        self._credit = credit
+        self._limit = limit
+        self._waiting: list[Delivery] = []
+        self._draining = False
+        self.link = connection.session.receiver(name)
+        self._attach(
+            source=amqp.Source(address=address, distribution_mode="copy" if browse else None),
+            target=amqp.Target(),
+            snd_settle_mode=SND_SETTLED if presettled else SND_UNSETTLED,
+        )
+        self._renew()
+
+    def receive(self, most: int | None = None, timeout_s: float | None = None) -> list[Delivery]:
+        """The deliveries that have come, at most `most`, in order; waits for the first of them up to `timeout_s` seconds (None:
+        as long as it takes) and is empty when none came, or none can come because `limit` is reached.
+        """
+        deadline = None if timeout_s is None else time.monotonic() + timeout_s
+        self._renew()
+        self.connection.turn(0.0) if not self._waiting else self.connection.flush()
+        while not self._waiting and not self.exhausted:
+            self.check()
+            left = self.connection.timeout_s if deadline is None else deadline - time.monotonic()
+            if left <= 0:
+                return []
+            self.connection.turn(left)
+        if most is None or most >= len(self._waiting):
+            found, self._waiting = self._waiting, []
+        else:
+            found, self._waiting = self._waiting[:most], self._waiting[most:]
+        if not found:
+            self.check()
+        self._renew()
+        return found
+
+    @property
+    def exhausted(self) -> bool:
+        """Whether as many messages have come as `limit` allows."""
+        return self._limit is not None and self.received >= self._limit
+
+    def drain(self) -> None:
+        """Wait until the queue has given what it has, within the credit, and take the rest of the credit back.
+
+        What came meanwhile is for `receive`, which grants new credit.
+        """
+        self.check()
+        if self.link.link_credit:
+            self.link.grant(self.link.link_credit, drain=True)
+            self._draining = True
+            try:
+                self.connection.until(self._drained, f"it does not drain {self.address!r}")
+            finally:
+                self._draining = False
+
+    def _drained(self) -> bool:
+        self.check()
+        return self.link.link_credit == 0
+
+    # --- outcomes
+
+    def accept(self, deliveries: Sequence[Delivery]) -> None:
+        """They are done. Neighbours share a frame; nothing is waited for."""
+        self._settle(deliveries, _ACCEPTED)
+
+    def release(self, deliveries: Sequence[Delivery]) -> None:
+        """They go back to their places, as if they had never been delivered."""
+        self._settle(deliveries, _RELEASED)
+
+    def reject(self, deliveries: Sequence[Delivery], description: str | None = None, condition: str = "amqp:not-allowed") -> None:
+        """They cannot be used by anybody: the broker archives or dead-letters them."""
+        self._settle(deliveries, Rejected(error=Error(condition=condition, description=description)))
+
+    def modify(
+        self,
+        deliveries: Sequence[Delivery],
+        *,
+        failed: bool = True,
+        undeliverable: bool = False,
+        annotations: Mapping[str, Any] | None = None,
+    ) -> None:
+        """They go back; `failed` counts the delivery, `undeliverable` keeps them from this link."""
+        state = Modified(delivery_failed=failed, undeliverable_here=undeliverable, message_annotations=annotations)
+        self._settle(deliveries, state)
+
+    def _settle(self, deliveries: Sequence[Delivery], state: Any) -> None:
+        self.check()
+        open_ = [delivery for delivery in deliveries if not delivery.settled]
+        if open_:
+            self.link.session.dispose(open_, state)
+            self.connection.flush()
+
+    # --- credit
+
+    def _renew(self) -> None:
+        """Credit for what may still come, once half of it is used: never more than `credit` under way and waiting together."""
+        if self._draining or self.link.state is not LinkState.ATTACHED:
+            return
+        room = self._credit - len(self._waiting)
+        if self._limit is not None:
+            room = min(room, self._limit - self.received)
+        if room > self.link.link_credit and self.link.link_credit <= self._credit // 2:
+            self.link.grant(room)
+
+    # --- for the connection
+
+    def on_event(self, event: events.Event) -> None:
+        if isinstance(event, events.Delivered):
+            self.received += len(event.deliveries)
+            self._waiting += event.deliveries
+        else:
+            super().on_event(event)

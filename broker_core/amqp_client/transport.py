@@ -1,0 +1,159 @@
+"""Octets to and from a broker: a TCP or TLS socket that never blocks but in `wait`, and never for longer than it is told.
+
+A blocking `sendall` could wait for ever for a broker that itself waits for us to read; so writing goes as far as the socket
+takes it, and who waits, waits for both directions.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+import select
+import socket
+import ssl
+
+from broker_core.amqp_client.address import Address
+from broker_core.errors import InvalidRequest, PeerError
+
+#: Octets of one read. Larger ones only move the work; smaller ones cost a call each.
+READ_OCTETS = 256 * 1024
+#: Octets of TLS plaintext given to OpenSSL at once: it encrypts them before it returns.
+_TLS_WRITE_OCTETS = 256 * 1024
+
+
+class Transport:
+    """A connected socket. Raises PeerError for what the network does, always with the address."""
+
+    def __init__(self, sock: socket.socket, address: Address) -> None:
+        self._socket = sock
+        self._address = address
+        self._waiting: memoryview = memoryview(b"")
+        self._poll = select.poll()  # not select(): a program may have more than 1,024 files open
+        self._poll.register(sock.fileno(), 0)
+
+    @property
+    def secure(self) -> bool:
+        """Whether a password may be said here as it is: over TLS, or to this very machine."""
+        if isinstance(self._socket, ssl.SSLSocket):
+            return True
+        try:
+            return ipaddress.ip_address(self._socket.getpeername()[0].partition("%")[0]).is_loopback
+        except (OSError, ValueError):
+            return False
+
+    def fileno(self) -> int:
+        return self._socket.fileno()
+
+    @property
+    def congested(self) -> bool:
+        """Whether octets given to `write` wait for the socket."""
+        return bool(self._waiting)
+
+    def write(self, data: bytes) -> None:
+        """Write what the socket takes now; the rest waits here. Must not be called while `congested`."""
+        assert not self._waiting
+        self._waiting = memoryview(data)
+        self._push()
+
+    def _push(self) -> None:
+        try:
+            while self._waiting:
+                part = self._waiting[:_TLS_WRITE_OCTETS] if isinstance(self._socket, ssl.SSLSocket) else self._waiting
+                self._waiting = self._waiting[self._socket.send(part) :]
+        except (BlockingIOError, ssl.SSLWantWriteError, ssl.SSLWantReadError):
+            pass
+        except OSError as error:
+            self._waiting = memoryview(b"")
+            raise self._gone(error) from error
+
+    def read(self, timeout_s: float) -> bytes | None:
+        """What has come, up to READ_OCTETS; None when nothing came in time, b"" when the broker has closed. Also writes."""
+        data = self._read_now()
+        if data is not None:
+            return data
+        ready = self._poll_once(timeout_s)
+        if ready & select.POLLOUT:
+            self._push()
+        return self._read_now() if ready & ~select.POLLOUT else None
+
+    def _poll_once(self, timeout_s: float) -> int:
+        self._poll.modify(self._socket.fileno(), select.POLLIN | (select.POLLOUT if self._waiting else 0))
+        ready = self._poll.poll(max(0.0, timeout_s) * 1000)
+        return ready[0][1] if ready else 0
+
+    def _read_now(self) -> bytes | None:
+        found: list[bytes] = []
+        size = 0
+        try:
+            while size < READ_OCTETS:
+                data = self._socket.recv(READ_OCTETS - size)
+                if not data and found:
+                    break  # the end is told with the next read
+                found.append(data)
+                size += len(data)
+                if not data or not isinstance(self._socket, ssl.SSLSocket):  # TLS gives one record, 16 KiB, at a time
+                    break
+        except (BlockingIOError, ssl.SSLWantReadError, ssl.SSLWantWriteError):
+            pass
+        except OSError as error:
+            if not found:
+                raise self._gone(error) from error
+        return b"".join(found) if found else None
+
+    def close(self) -> None:
+        self._socket.close()
+
+    def _gone(self, error: OSError) -> PeerError:
+        why = (error.reason if isinstance(error, ssl.SSLError) else error.strerror) or error
+        return PeerError(f"the connection to {self._address} broke ({why}); nobody knows what became of what was not confirmed")
+
+
+def dial(address: Address, tls: ssl.SSLContext | None, timeout_s: float) -> Transport:
+    """Connect, and shake hands where there is TLS. Raises PeerError saying what to do."""
+    try:
+        sock = socket.create_connection((address.host, address.port), timeout_s)
+    except OSError as error:
+        raise PeerError(
+            f"no broker answers at {address} ({error.strerror or error}): start one with `penstock serve --data DIR`, or correct"
+            " the url"
+        ) from error
+    try:
+        sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        if tls is not None:
+            sock = tls.wrap_socket(sock, server_hostname=address.host)
+        sock.setblocking(False)
+    except OSError as error:
+        sock.close()
+        raise PeerError(_why(error, address)) from error
+    return Transport(sock, address)
+
+
+def _why(error: OSError, address: Address) -> str:
+    if isinstance(error, ssl.SSLCertVerificationError):
+        return (
+            f"the certificate of {address} is not trusted: {error.verify_message}; give the CA that issued it as the CA file,"
+            " or use the host name that it is made out to"
+        )
+    if isinstance(error, ssl.SSLError):
+        return f"no TLS with {address}: {error.reason or error}; is it a port without TLS, or does it want a client certificate?"
+    return f"the connection to {address} broke before it was up: {error.strerror or error}"
+
+
+def tls_context(ca_file: str | None, cert_file: str | None, key_file: str | None) -> ssl.SSLContext:
+    """Certificates and host names are always verified, against `ca_file` alone where it is given, else the system's CAs."""
+    if key_file is not None and cert_file is None:
+        raise InvalidRequest("a key file without a certificate file: give both")
+    try:
+        context = ssl.create_default_context(cafile=ca_file)
+    except OSError as error:
+        raise InvalidRequest(f"the CA file {ca_file} cannot be used: {error.strerror or error}") from error
+    context.minimum_version = ssl.TLSVersion.TLSv1_2
+    if cert_file is not None:
+        try:
+            # Never asks on a terminal for the password of an encrypted key.
+            context.load_cert_chain(cert_file, key_file, password=lambda: b"")
+        except OSError as error:
+            raise InvalidRequest(
+                f"the certificate {cert_file} with its key {key_file or cert_file} cannot be used: {error.strerror or error};"
+                " both must be PEM, and the key not encrypted"
+            ) from error
+    return context
