@@ -8,6 +8,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from broker_core import __version__, config
+from broker_core.cli import user_arguments
 
 _EXIT_CODES = """\
 exit codes: 0 done, 1 refused, 2 usage, 3 the broker cannot be reached, 4 its storage failed, 130 interrupted"""
@@ -28,16 +29,17 @@ def parser() -> argparse.ArgumentParser:
     _serve(commands)
     _queue(commands)
     _lease(commands)
+    user_arguments.add_commands(commands)
     return top
 
 
 def _serve(commands: Commands[argparse.ArgumentParser]) -> None:
-    serve = _command(
+    serve = make_command(
         commands,
         "serve",
         "run a broker until SIGTERM or Ctrl-C",
         "Runs a broker. When it accepts connections it prints one line of JSON to stdout; everything else goes to stderr.",
-        _lazily("serve", "run"),
+        lazily("serve", "run"),
     )
     serve.add_argument("--config", type=Path, metavar="FILE", help="a TOML file; see conf/penstock.toml. Flags win over it")
     serve.add_argument("--log-level", default="info", choices=["debug", "info", "warning", "error"], help="default: info")
@@ -64,7 +66,7 @@ _METAVARS = {
 
 
 def _queue(commands: Commands[argparse.ArgumentParser]) -> None:
-    queue = _group(commands, "queue", "declare, look into and remove queues")
+    queue = make_group(commands, "queue", "declare, look into and remove queues")
 
     declare = _client_command(queue, "declare", "make a queue; nothing happens when it is there already, declared alike", "queue")
     _name(declare)
@@ -94,7 +96,7 @@ def _queue(commands: Commands[argparse.ArgumentParser]) -> None:
 
 
 def _lease(commands: Commands[argparse.ArgumentParser]) -> None:
-    lease = _group(commands, "lease", "what Spark queries hold, and how to free it")
+    lease = make_group(commands, "lease", "what Spark queries hold, and how to free it")
 
     _client_command(lease, "list", "all leases: who holds how much, since when", "lease", run="list_all")
 
@@ -121,7 +123,7 @@ def _lease(commands: Commands[argparse.ArgumentParser]) -> None:
     _name(_client_command(lease, "delete", "forget a lease whose query will never come back", "lease"))
 
 
-def _group(commands: Commands[argparse.ArgumentParser], name: str, text: str) -> Commands[argparse.ArgumentParser]:
+def make_group(commands: Commands[argparse.ArgumentParser], name: str, text: str) -> Commands[argparse.ArgumentParser]:
     group = commands.add_parser(name, help=text, description=text.capitalize() + ".", allow_abbrev=False)
     return group.add_subparsers(title="commands", metavar="COMMAND", required=True)
 
@@ -129,14 +131,14 @@ def _group(commands: Commands[argparse.ArgumentParser], name: str, text: str) ->
 def _client_command(
     commands: Commands[argparse.ArgumentParser], name: str, text: str, module: str, run: str | None = None
 ) -> argparse.ArgumentParser:
-    command = _command(commands, name, text, text.capitalize() + ".", _lazily(module, run or name))
+    command = make_command(commands, name, text, text.capitalize() + ".", lazily(module, run or name))
     url = os.environ.get("PENSTOCK_URL", config.DEFAULT_URL)
     command.add_argument("--url", default=url, help=f"the broker; default: $PENSTOCK_URL, else {config.DEFAULT_URL}")
     command.add_argument("--json", action="store_true", help="print JSON to stdout, errors as JSON to stderr")
     return command
 
 
-def _command(
+def make_command(
     commands: Commands[argparse.ArgumentParser], name: str, text: str, description: str, run: Run
 ) -> argparse.ArgumentParser:
     command = commands.add_parser(name, help=text, description=description, epilog=_EXIT_CODES, allow_abbrev=False)
@@ -148,7 +150,7 @@ def _name(command: argparse.ArgumentParser) -> None:
     command.add_argument("name", metavar="NAME")
 
 
-def _lazily(module: str, function: str) -> Run:
+def lazily(module: str, function: str) -> Run:
     """`--help` needs neither Arrow nor numpy: import what runs when it runs."""
 
     def run(given: argparse.Namespace) -> int:

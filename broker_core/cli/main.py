@@ -33,7 +33,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         sys.stdout.flush()
         return code
     except errors.PenstockError as error:
-        return report(error, as_json=getattr(given, "json", False))
+        return report(error, as_json=getattr(given, "json", False), local=getattr(given, "local", False))
     except BrokenPipeError:  # penstock queue list | head
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
@@ -41,11 +41,15 @@ def main(argv: Sequence[str] | None = None) -> int:
         return INTERRUPTED
 
 
-def report(error: errors.PenstockError, *, as_json: bool) -> int:
+def report(error: errors.PenstockError, *, as_json: bool, local: bool = False) -> int:
+    """`local`: the command asked no broker."""
     if as_json:
         print(json.dumps({"error": json.loads(error.to_json())}), file=sys.stderr)
         return exit_code(error)
-    who = "the command line is wrong" if isinstance(error, UsageError) else _BY_FAULT[error.fault][1]
+    if isinstance(error, UsageError):
+        who = "the command line is wrong"
+    else:
+        who = "this was refused" if local else _BY_FAULT[error.fault][1]
     print(f"penstock: {who}: {error}", file=sys.stderr)
     return exit_code(error)
 

@@ -1,0 +1,191 @@
+"""`penstock user …` and `penstock permit`: they change the users file, and the broker notices."""
+
+from __future__ import annotations
+
+import argparse
+import getpass
+import os
+import sys
+from pathlib import Path
+from typing import Any
+
+from broker_core import errors
+from broker_core.cli import show
+from broker_core.cli.main import UsageError
+from broker_core.security import store
+from broker_core.security import users as u
+from broker_core.security.rights import Right
+from broker_core.security.users import User, Users
+
+_LIST = {"user": "user", "password": "password", "certificates": "certificates", "permissions": "permissions"}
+_PERMISSIONS = {"user": "user", "queue": "queue", "rights": "rights"}
+
+
+def add(given: argparse.Namespace) -> int:
+    if given.no_password and not given.certificate:
+        raise UsageError("--no-password needs --certificate: nobody could ever log in")
+    u.check_user_name(given.name)  # before anybody is asked for a password
+    credentials = None if given.no_password else u.credentials_of(_password(given), os.urandom(u.SALT_BYTES))
+    user = User(credentials, tuple(dict.fromkeys(given.certificate)))
+
+    def change(users: Users) -> Users:
+        if given.name in users.users and not given.replace:
+            raise errors.AlreadyExists(
+                f"there is a user {given.name!r} already; --replace sets its password and certificates anew"
+            )
+        if given.replace:
+            users.need(given.name)
+        return users.add(given.name, user)
+
+    users = store.edit(_file(given, make=True), change)
+    if given.json:
+        show.print_json(_row(users, given.name))
+        return 0
+    show.say(f"user {given.name} is {'set anew' if given.replace else 'added'}")
+    if len(users.users) == 1 and not given.replace:
+        show.say("it is the first: from now on nobody may do what is not permitted; see `penstock permit --help`")
+    return 0
+
+
+def list_all(given: argparse.Namespace) -> int:
+    users = _read(given)
+    rows = [_row(users, name) for name in sorted(users.users)]
+    if given.json:
+        show.print_json(rows)
+        return 0
+    empty = "no users: everything is allowed to everybody. Add one with `penstock user add NAME`"
+    show.print_table([{**row, "permissions": _in_words(row["permissions"])} for row in rows], _LIST, empty=empty)
+    return 0
+
+
+def remove(given: argparse.Namespace) -> int:
+    def change(users: Users) -> Users:
+        after = users.remove(given.name)
+        if not after.users and not given.force:
+            raise errors.InUse(
+                f"{given.name!r} is the last user: without users everything is allowed to everybody; --force does it"
+            )
+        return after
+
+    store.edit(_file(given), change)
+    if given.json:
+        show.print_json({"user": given.name})
+    else:
+        show.say(f"user {given.name} is removed, with its permissions")
+    return 0
+
+
+def permit(given: argparse.Namespace) -> int:
+    if given.list:
+        if given.queue is not None:
+            raise UsageError("--list takes no QUEUE: it shows what a user may do, or everybody")
+        return _list_permissions(given)
+    if given.rights is None:
+        raise UsageError("permit takes USER QUEUE RIGHT[,RIGHT…], or --list")
+    rights = _rights(given.rights)
+
+    def change(users: Users) -> Users:
+        edit = users.revoke if given.revoke else users.permit
+        return edit(given.user, given.queue, rights)
+
+    users = store.edit(_file(given), change)
+    held = sorted(right.value for right in users.permissions.get(given.user, {}).get(given.queue, ()))
+    if given.json:
+        show.print_json({"user": given.user, "queue": given.queue, "rights": held})
+        return 0
+    show.say(f"{given.user} may {', '.join(held) or 'nothing any more'} on {given.queue}")
+    if not users.users:
+        show.say("there are no users yet, so everything is allowed to everybody; see `penstock user add --help`")
+    return 0
+
+
+def _list_permissions(given: argparse.Namespace) -> int:
+    users = _read(given)
+    if given.user not in (None, u.ANONYMOUS):
+        users.need(given.user)
+    names = sorted(users.permissions) if given.user is None else [given.user]
+    rows = [
+        {"user": name, "queue": queue, "rights": sorted(right.value for right in rights)}
+        for name in names
+        for queue, rights in sorted(users.permissions.get(name, {}).items())
+    ]
+    if given.json:
+        show.print_json(rows)
+    else:
+        empty = "nothing is permitted yet" if users.users else "no users: everything is allowed to everybody"
+        show.print_table(rows, _PERMISSIONS, empty=empty)
+    return 0
+
+
+def _row(users: Users, name: str) -> dict[str, Any]:
+    """What may be shown of a user: never what a password is checked against."""
+    user = users.users[name]
+    held = users.permissions.get(name, {})
+    return {
+        "user": name,
+        "password": user.credentials is not None,
+        "certificates": list(user.certificates),
+        "permissions": {queue: sorted(right.value for right in held[queue]) for queue in sorted(held)},
+    }
+
+
+def _in_words(permissions: dict[str, list[str]]) -> str:
+    return "; ".join(f"{queue}: {', '.join(rights)}" for queue, rights in permissions.items()) or "–"
+
+
+def _rights(text: str) -> list[Right]:
+    names = [name.strip() for name in text.split(",")]
+    if names == ["all"]:
+        return list(Right)
+    try:
+        return [Right(name) for name in names]
+    except ValueError:
+        raise UsageError(f"{text!r} are not rights; they are all, or some of {', '.join(Right)}, comma-separated") from None
+
+
+def _file(given: argparse.Namespace, *, make: bool = False) -> Path:
+    if given.users_file is not None:
+        path: Path = given.users_file
+        if not path.parent.is_dir():
+            raise UsageError(f"--users-file cannot be {path}: there is no folder {path.parent}")
+    else:
+        path = given.data / store.FILE_NAME
+        if make and not given.data.exists():  # users before the first start: the broker is never open
+            given.data.mkdir(mode=0o700, parents=True)
+            print(f"penstock: {given.data} is new; no broker has run on it yet", file=sys.stderr)
+    if not make and not path.exists():
+        raise errors.NotFound(f"there is no users file {path}: `penstock user add NAME` makes it")
+    return path
+
+
+def _read(given: argparse.Namespace) -> Users:
+    users = store.read(_file(given))
+    if users is None:
+        raise errors.NotFound("the users file is gone")
+    return users
+
+
+def _password(given: argparse.Namespace) -> str:
+    """One line, without its end."""
+    if given.password_file not in (None, "-"):
+        try:
+            with open(given.password_file, "rb") as file:
+                return _line(file.readline(4 * u.MAX_PASSWORD + 2), given.password_file)
+        except OSError as error:
+            raise UsageError(f"--password-file {given.password_file} cannot be read: {error.strerror or error}") from error
+    if given.password_file is None and sys.stdin.isatty():
+        password = getpass.getpass(f"Password of {given.name}: ")
+        if getpass.getpass("The same again: ") != password:
+            raise UsageError("the two passwords are not the same; nothing was changed")
+        return password
+    return _line(sys.stdin.buffer.readline(4 * u.MAX_PASSWORD + 2), "stdin")
+
+
+def _line(octets: bytes, where: str) -> str:
+    try:
+        password = octets.decode().rstrip("\r\n")
+    except UnicodeDecodeError:
+        raise UsageError(f"the password in {where} is not UTF-8") from None
+    if not password:
+        raise UsageError(f"the first line of {where} is empty: there must be a password")
+    return password

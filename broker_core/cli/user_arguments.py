@@ -1,0 +1,62 @@
+"""The arguments of `penstock user …` and `penstock permit`, which change a file on this machine and speak to no broker."""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+
+from broker_core.cli import arguments
+
+_FILE = "The broker notices within a second, without a restart."
+
+
+def add_commands(commands: arguments.Commands[argparse.ArgumentParser]) -> None:
+    user = arguments.make_group(commands, "user", "who may log in")
+
+    add = _file_command(user, "add", f"add a user, or give one another password or certificate. {_FILE}")
+    add.add_argument("name", metavar="NAME")
+    how = add.add_mutually_exclusive_group()
+    how.add_argument(
+        "--password-file",
+        metavar="FILE",
+        help="its first line is the password; - is stdin. Default: asked for at a terminal, else the first line of stdin",
+    )
+    how.add_argument("--no-password", action="store_true", help="only a certificate proves this user; needs --certificate")
+    add.add_argument(
+        "--certificate",
+        action="append",
+        default=[],
+        metavar="NAME",
+        help="a TLS certificate with this common name is this user (SASL EXTERNAL); may be repeated",
+    )
+    add.add_argument("--replace", action="store_true", help="the user is there: set all of this anew, and keep its permissions")
+
+    _file_command(user, "list", "all users, how they log in and what they may do", run="list_all")
+
+    remove = _file_command(user, "remove", f"remove a user and its permissions. {_FILE}")
+    remove.add_argument("name", metavar="NAME")
+    remove.add_argument("--force", action="store_true", help="also the last one: from then on everything is allowed to everybody")
+
+    permit = _file_command(commands, "permit", f"let a user do something with a queue, or no longer. {_FILE}")
+    permit.add_argument("user", metavar="USER", nargs="?", help="or anonymous, for whoever gives no name")
+    permit.add_argument("queue", metavar="QUEUE", nargs="?", help="its name, or a pattern: each * stands for any text")
+    permit.add_argument(
+        "rights", metavar="RIGHT[,RIGHT…]", nargs="?", help="of send, receive, browse, settle, replay, admin; or all"
+    )
+    what = permit.add_mutually_exclusive_group()
+    what.add_argument("--revoke", action="store_true", help="take these rights away, as they were given")
+    what.add_argument("--list", action="store_true", help="show what is permitted, to USER or to everybody")
+
+
+def _file_command(
+    commands: arguments.Commands[argparse.ArgumentParser], name: str, text: str, run: str | None = None
+) -> argparse.ArgumentParser:
+    short = text.partition(".")[0]
+    description = text[0].upper() + text[1:].rstrip(".") + "."
+    command = arguments.make_command(commands, name, short, description, arguments.lazily("user", run or name))
+    command.set_defaults(local=True)
+    place = command.add_mutually_exclusive_group(required=True)
+    place.add_argument("--data", type=Path, metavar="DIR", help="the broker's data directory; the file is users.json in it")
+    place.add_argument("--users-file", type=Path, metavar="FILE", help="the file, where the broker has the setting users_file")
+    command.add_argument("--json", action="store_true", help="print JSON to stdout, errors as JSON to stderr")
+    return command
