@@ -31,7 +31,8 @@ def serve(settings: Settings, ready: Callable[[dict[str, Any]], None], stop: thr
     service = BrokerService(settings, on_failure=fail)
     planes: list[FlightPlane | AmqpPlane] = []
     try:
-        flight = FlightPlane(service, settings.host, settings.flight_port)
+        pair = tls.pair() if tls is not None and settings.flight_tls else None
+        flight = FlightPlane(service, settings.host, settings.flight_port, access=access, tls=pair)
         planes.append(flight)
         scheme, _, port = flight.url.replace("://", ":").rpartition(":")
         amqp = AmqpPlane(

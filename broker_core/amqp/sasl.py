@@ -5,8 +5,9 @@ response alike, in words and in work: an unknown user is checked against credent
 effort look like anybody's. Nobody but the caller learns why (`SaslServer.reason`). A second attempt needs a new connection
 (5.3.2).
 
-What a server's mechanisms need is injected: `lookup` finds a user's credentials, `external` is the name that the transport has
-proved (a TLS certificate's), `random` makes octets.
+What a server's mechanisms need is injected: `lookup` finds a user's credentials, `verify` checks a password given in clear (by
+itself against what `lookup` finds), `external` is the name that the transport has proved (a TLS certificate's), `random` makes
+octets.
 """
 
 from __future__ import annotations
@@ -34,6 +35,7 @@ ANONYMOUS, PLAIN, EXTERNAL, SCRAM_SHA_256 = "ANONYMOUS", "PLAIN", "EXTERNAL", "S
 NONCE_OCTETS = 18
 
 Lookup = Callable[[str], Credentials | None]
+Verify = Callable[[str, str], bool]
 Random = Callable[[int], bytes]
 
 
@@ -47,17 +49,19 @@ class SaslServer:
 
     `mechanisms`: what to offer, best first. `secret`: the same octets for the life of a server, from which unknown users get
     their salts. After the exchange `user` is the authenticated name (`anonymous` for ANONYMOUS), or `reason` says why there is
-    none.
+    none; `claimed` is the name that was tried.
     """
 
     mechanisms: Sequence[str]
     lookup: Lookup = field(default=lambda name: None)
+    verify: Verify | None = None
     external: str | None = None
     random: Random | None = None
     secret: bytes = field(default=b"", repr=False)
     iterations: int = scram.MIN_ITERATIONS
     user: str | None = field(default=None, init=False)
     mechanism: str | None = field(default=None, init=False)
+    claimed: str | None = field(default=None, init=False)
     reason: str | None = field(default=None, init=False)
     done: bool = field(default=False, init=False)
     _scram: tuple[str, Credentials, bool, str, str, str] | None = field(default=None, init=False, repr=False)
@@ -123,14 +127,20 @@ class SaslServer:
         try:
             authorize, name, password = (part.decode("utf-8") for part in parts)
         except ValueError:  # not three parts, or not UTF-8: as much work as for three
-            scram.check_password(self._find("")[0], "")
+            self._is_right("", "")
             raise _Refused("a malformed PLAIN response") from None
-        credentials, known = self._find(name)
-        if not (scram.check_password(credentials, password) and known):
+        self.claimed = name
+        if not self._is_right(name, password):
             raise _Refused(f"wrong name or password for {name!r}")
         if authorize not in ("", name):
             raise _Refused(f"{name!r} acting as {authorize!r}")
         return name
+
+    def _is_right(self, name: str, password: str) -> bool:
+        if self.verify is not None:
+            return self.verify(name, password)
+        credentials, known = self._find(name)
+        return scram.check_password(credentials, password) and known
 
     def _find(self, name: str) -> tuple[Credentials, bool]:
         """The user's credentials, or credentials that nobody's password fits and nobody can tell from real ones."""
@@ -149,7 +159,7 @@ class SaslServer:
         values = scram.attributes(first.encode())
         if list(values)[:2] != ["n", "r"] or not values["r"]:
             raise ScramError("a first message without name or nonce")
-        name = scram.unescape_name(values["n"])
+        name = self.claimed = scram.unescape_name(values["n"])
         credentials, known = self._find(name)
         if authorize and scram.unescape_name(authorize[2:]) != name:
             known = False

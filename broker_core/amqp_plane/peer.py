@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 from broker_core.amqp import Condition, Connection, Role, SaslServer, Source, Target, events
 from broker_core.amqp.errors import LocalProtocolError
 from broker_core.amqp.performatives import SENDER, SND_SETTLED, Attach, Error
+from broker_core.amqp.sasl import PLAIN
 from broker_core.amqp.states import ConnectionState, LinkState, SessionState
 from broker_core.amqp_plane.addresses import answered_source, answered_target, find_queue, find_source, find_target
 from broker_core.amqp_plane.conditions import Refusal, as_error
@@ -48,6 +49,7 @@ class Peer:
         self.opened = False
         self.gone = False
         self.links: dict[Link, Endpoint] = {}
+        self._sasl = sasl
         self.connection = Connection(Role.SERVER, plane.protocol, sasl, sasl_required=not listener.without_sasl)
         self._handlers: dict[type[Any], Callable[[Any], None]] = {
             events.Authenticated: self._on_authenticated,
@@ -78,7 +80,11 @@ class Peer:
 
     def receive(self, data: bytes, now: float) -> None:
         """Octets of the peer's, whatever layers they came through."""
-        for event in self.connection.receive_data(data, now):
+        self.happened(self.connection.receive_data(data, now))
+
+    def happened(self, found: list[events.Event]) -> None:
+        """What the protocol has found in some octets."""
+        for event in found:
             try:
                 self._handlers[type(event)](event)
             except LocalProtocolError as error:  # the peer's limits do not let us answer
@@ -132,12 +138,18 @@ class Peer:
 
     # --- login, open, close
 
+    @property
+    def logging_in(self) -> bool:
+        """Whether what comes may be a password."""
+        return not self._sasl.done and not self.opened
+
     def _on_authenticated(self, event: events.Authenticated) -> None:
         self.user = event.user or ANONYMOUS
 
     def _on_failed_login(self, event: events.AuthenticationFailed) -> None:
         log.warning("%s: login refused: %s", self.wire.address, event.reason)
-        self.wire.login_failed()
+        if self._sasl.mechanism != PLAIN:  # there the check has counted it
+            self.plane.access.attempts.failed(self.wire.address, self._sasl.claimed)
 
     def _on_open(self, event: events.Opened) -> None:
         self.container = event.open.container_id
@@ -155,6 +167,7 @@ class Peer:
             self.connection.open()
             info = {"invalid-field": "container-id"} if refusal.condition == Condition.INVALID_FIELD else None
             self.connection.close(Error(condition=refusal.condition, description=str(refusal)[:200], info=info))
+            self.wire.expect_close()
             return
         self.connection.open()
 
@@ -166,6 +179,7 @@ class Peer:
     def _say_close(self, error: Error | None) -> None:
         if self.connection.may_send:
             self.connection.close(error)
+            self.wire.expect_close()
         elif not self.gone and not self.opened:
             self.wire.abort()
         self.touch()

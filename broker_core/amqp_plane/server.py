@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 import socket
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import Future
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -36,6 +37,7 @@ SHORTEST_HEARTBEAT_MS = 1000  # an idle time-out that a peer may ask of us: half
 FIRST_FRAME_BYTES = 8192  # an open before we know the peer: some clients put more than 512 octets of properties there
 BACKLOG = 1024  # connections that wait to be accepted
 STOP_GRACE_S = 2.0  # for peers to answer our close
+PASSWORD_THREADS = 2  # that check passwords, which cost time on purpose; each connection waits for at most one check
 DOOMED = 64  # connections beyond the limit that are still told so, each with an open and a close
 
 
@@ -91,6 +93,7 @@ class AmqpPlane:
         self.access = access
         self.limits = Limits.of(service.settings)
         self.containers = Containers()
+        self.passwords = ThreadPoolExecutor(PASSWORD_THREADS, "penstock-amqp-login")
         self._tls_context = tls_context
         self._flight = flight
         self._listeners = tuple(listeners)
@@ -104,7 +107,7 @@ class AmqpPlane:
         self._thread = threading.Thread(target=self._loop.run_forever, name="penstock-amqp", daemon=True)
         self._thread.start()
         try:
-            self._call(self._listen())
+            self._run(self._listen())
         except OSError as error:
             self.close()
             raise errors.InvalidRequest(f"cannot listen for AMQP: {error}") from error
@@ -125,7 +128,12 @@ class AmqpPlane:
             properties={"product": "Penstock", "version": __version__},
         )
 
-    def _call(self, coroutine: Any) -> Any:
+    def call(self, function: Callable[[], None]) -> None:
+        """Let the loop call it, from any thread; nothing happens when the plane has stopped."""
+        with contextlib.suppress(RuntimeError):
+            self._loop.call_soon_threadsafe(function)
+
+    def _run(self, coroutine: Any) -> Any:
         future: Future[Any] = asyncio.run_coroutine_threadsafe(coroutine, self._loop)
         return future.result()
 
@@ -207,7 +215,8 @@ class AmqpPlane:
         """Tell every peer that the broker stops, wait a little for their answers, and close the loop."""
         if self._loop.is_closed():
             return
-        self._call(self._stop())
+        self._run(self._stop())
+        self.passwords.shutdown(cancel_futures=True)
         self.turns.close()
         self._loop.call_soon_threadsafe(self._loop.stop)
         self._thread.join()
