@@ -17,8 +17,8 @@ It moves lists of messages, not single ones, so that it can be the load generato
 """
 
 from broker_core.amqp_client.connection import Connection
-from broker_core.amqp_client.dial import connect
+from broker_core.amqp_client.dial import connect, login
 from broker_core.amqp_client.receiver import Receiver
 from broker_core.amqp_client.sender import Refusal, Sender
 
-__all__ = ["Connection", "Receiver", "Refusal", "Sender", "connect"]
+__all__ = ["Connection", "Receiver", "Refusal", "Sender", "connect", "login"]

@@ -14,6 +14,7 @@ from typing import Any
 from broker_core import amqp, errors
 from broker_core.amqp import events
 from broker_core.amqp_client import failures
+from broker_core.amqp_client.address import Address
 from broker_core.amqp_client.links import CLOSE_TIMEOUT_S, ClientLink
 from broker_core.amqp_client.receiver import DEFAULT_CREDIT, Receiver
 from broker_core.amqp_client.sender import Sender
@@ -30,8 +31,9 @@ class Connection:
     that is over.
     """
 
-    def __init__(self, transport: Transport, machine: amqp.Connection, name: str, timeout_s: float) -> None:
-        self.name = name
+    def __init__(self, transport: Transport, machine: amqp.Connection, address: Address, timeout_s: float) -> None:
+        self.name = str(address)
+        self.host = address.host
         self.timeout_s = timeout_s
         self.ends: dict[amqp.Link, ClientLink] = {}
         self._transport = transport

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import os
 import secrets
+import ssl
 
 from broker_core import amqp
 from broker_core.amqp.sasl import ANONYMOUS, EXTERNAL, PLAIN, SCRAM_SHA_256
 from broker_core.amqp_client import transport
 from broker_core.amqp_client.address import parse
 from broker_core.amqp_client.connection import TIMEOUT_S, Connection
+from broker_core.credentials import Credentials
 from broker_core.errors import InvalidRequest
 
 #: Octets of a frame that we take. Larger messages come in several.
@@ -38,19 +40,34 @@ def connect(
     is ANONYMOUS. `timeout_s` bounds every wait. Raises InvalidRequest for what is given wrong, PeerError when no broker answers,
     Unauthenticated when it does not let us in.
     """
+    credentials = Credentials.from_files(user, password, ca_file, cert_file, key_file)
+    tls = parse(url).tls
+    if not tls and credentials.certificates:
+        raise InvalidRequest(f"certificates have no meaning for {url}: use amqps://, or leave them out")
+    return login(
+        url,
+        user,
+        password,
+        tls=credentials.tls_context() if tls else None,
+        external=cert_file is not None,
+        timeout_s=timeout_s,
+    )
+
+
+def login(
+    url: str, user: str | None, password: str | None, *, tls: ssl.SSLContext | None, external: bool, timeout_s: float
+) -> Connection:
+    """`connect` with a TLS context that is made already; `external` says that it holds a certificate to log in with."""
     address = parse(url)
-    if (user is None) != (password is None):
-        raise InvalidRequest("a user needs a password and a password a user: give both, or neither")
-    if not address.tls and (ca_file or cert_file or key_file):
-        raise InvalidRequest(f"certificates have no meaning for {address}: use amqps://, or leave them out")
-    context = transport.tls_context(ca_file, cert_file, key_file) if address.tls else None
-    wire = transport.dial(address, context, timeout_s)
+    wire = transport.dial(address, tls, timeout_s)
     try:
         if user is not None:
             mechanisms = (SCRAM_SHA_256, PLAIN) if wire.secure else (SCRAM_SHA_256,)
         else:
-            mechanisms = (EXTERNAL,) if cert_file is not None else (ANONYMOUS,)
-        sasl = amqp.SaslClient(user, password, cert_file is not None, hostname=address.host, prefer=mechanisms, random=os.urandom)
+            mechanisms = (EXTERNAL,) if external else (ANONYMOUS,)
+        sasl = amqp.SaslClient(
+            user=user, password=password, external=external, hostname=address.host, prefer=mechanisms, random=os.urandom
+        )
         settings = amqp.Settings(
             container_id=f"penstock-client-{secrets.token_hex(8)}",
             hostname=address.host,
@@ -60,7 +77,7 @@ def connect(
             incoming_window=WINDOW_FRAMES,
             idle_time_out=IDLE_TIME_OUT_MS,
         )
-        connection = Connection(wire, amqp.Connection(amqp.Role.CLIENT, settings, sasl), str(address), timeout_s)
+        connection = Connection(wire, amqp.Connection(amqp.Role.CLIENT, settings, sasl), address, timeout_s)
         connection.open()
     except BaseException:
         wire.close()

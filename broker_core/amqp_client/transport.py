@@ -12,7 +12,7 @@ import socket
 import ssl
 
 from broker_core.amqp_client.address import Address
-from broker_core.errors import InvalidRequest, PeerError
+from broker_core.errors import PeerError
 
 #: Octets of one read. Larger ones only move the work; smaller ones cost a call each.
 READ_OCTETS = 256 * 1024
@@ -136,24 +136,3 @@ def _why(error: OSError, address: Address) -> str:
     if isinstance(error, ssl.SSLError):
         return f"no TLS with {address}: {error.reason or error}; is it a port without TLS, or does it want a client certificate?"
     return f"the connection to {address} broke before it was up: {error.strerror or error}"
-
-
-def tls_context(ca_file: str | None, cert_file: str | None, key_file: str | None) -> ssl.SSLContext:
-    """Certificates and host names are always verified, against `ca_file` alone where it is given, else the system's CAs."""
-    if key_file is not None and cert_file is None:
-        raise InvalidRequest("a key file without a certificate file: give both")
-    try:
-        context = ssl.create_default_context(cafile=ca_file)
-    except OSError as error:
-        raise InvalidRequest(f"the CA file {ca_file} cannot be used: {error.strerror or error}") from error
-    context.minimum_version = ssl.TLSVersion.TLSv1_2
-    if cert_file is not None:
-        try:
-            # Never asks on a terminal for the password of an encrypted key.
-            context.load_cert_chain(cert_file, key_file, password=lambda: b"")
-        except OSError as error:
-            raise InvalidRequest(
-                f"the certificate {cert_file} with its key {key_file or cert_file} cannot be used: {error.strerror or error};"
-                " both must be PEM, and the key not encrypted"
-            ) from error
-    return context

@@ -23,7 +23,7 @@ KEPT = make_credentials("pencil", b"0123456789abcdef")
 
 def users(*mechanisms: str, external: str | None = None) -> Callable[[], SaslServer]:
     lookup = {"ann": KEPT}.get
-    return lambda: SaslServer(list(mechanisms), lookup, external, os.urandom, SECRET)
+    return lambda: SaslServer(list(mechanisms), lookup=lookup, external=external, random=os.urandom, secret=SECRET)
 
 
 def who(peer: Peer) -> list[tuple[str | None, str]]:
@@ -150,10 +150,15 @@ def test_what_does_not_go_together_is_refused(authority: Authority) -> None:
         connect("amqp://127.0.0.1", "ann")
     with pytest.raises(errors.InvalidRequest, match="use amqps://"):
         connect("amqp://127.0.0.1", ca_file=authority.ca_file)
-    with pytest.raises(errors.InvalidRequest, match="CA file nowhere"):
+    with pytest.raises(errors.InvalidRequest, match="CA file nowhere cannot be read"):
         connect("amqps://127.0.0.1", ca_file="nowhere")
     with pytest.raises(errors.InvalidRequest, match="key file without"):
         connect("amqps://127.0.0.1", key_file="nowhere")
+    own = authority.issue("own")
+    with pytest.raises(errors.InvalidRequest, match=r"key .*server.* cannot be used: both must be PEM, belong together"):
+        connect("amqps://127.0.0.1", cert_file=own.cert, key_file=authority.issue("server").key)
+    with pytest.raises(errors.InvalidRequest, match="holds no certificate in PEM"):
+        connect("amqps://127.0.0.1", ca_file=own.key)
 
 
 def test_nobody_there_and_somebody_else_there() -> None:

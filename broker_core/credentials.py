@@ -1,0 +1,134 @@
+"""How a client logs in and whom it trusts: a user with a password, a certificate, a CA.
+
+Files are read once, where the user named them, and their content travels: an executor on another machine needs no files. No
+secret is in a repr, and none is ever in an error's text.
+"""
+
+from __future__ import annotations
+
+import base64
+import contextlib
+import os
+import ssl
+import tempfile
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+from broker_core.errors import InvalidRequest
+
+#: Bytes of a PEM file: a chain of a dozen certificates, or a whole store of CAs; anything longer is something else.
+MAX_PEM_BYTES = 4 << 20
+
+
+@dataclass(frozen=True)
+class Credentials:
+    """`user` and `password` go together; `ca` (instead of the system's CAs), `cert` and `key` are PEM."""
+
+    user: str | None = None
+    password: str | None = field(default=None, repr=False)
+    ca: bytes | None = field(default=None, repr=False)
+    cert: bytes | None = field(default=None, repr=False)
+    key: bytes | None = field(default=None, repr=False)
+
+    @classmethod
+    def from_files(
+        cls,
+        user: str | None = None,
+        password: str | None = None,
+        ca_file: str | None = None,
+        cert_file: str | None = None,
+        key_file: str | None = None,
+    ) -> Credentials:
+        """Read and checked. `key_file` is by default `cert_file` itself. Raises InvalidRequest, naming the file."""
+        if (user is None) != (password is None):
+            raise InvalidRequest("a user needs a password and a password a user: give both, or neither")
+        if key_file is not None and cert_file is None:
+            raise InvalidRequest("a key file without a certificate file: give both")
+        made = cls(
+            user,
+            password,
+            None if ca_file is None else _read("CA file", ca_file),
+            None if cert_file is None else _read("certificate file", cert_file),
+            None if cert_file is None else _read("key file", key_file or cert_file),
+        )
+        if ca_file is not None:
+            made._checked(f"the CA file {ca_file} holds no certificate in PEM", ca=True)
+        if cert_file is not None:
+            made._checked(
+                f"the certificate {cert_file} and the key {key_file or cert_file} cannot be used: both must be PEM, belong"
+                " together, and the key must not be encrypted",
+                ca=False,
+            )
+        return made
+
+    @property
+    def certificates(self) -> bool:
+        """Whether there is anything that has a meaning with TLS only."""
+        return self.ca is not None or self.cert is not None
+
+    def tls_context(self) -> ssl.SSLContext:
+        """Of a client. Certificates and host names are always verified, against `ca` alone where it is given."""
+        context = ssl.create_default_context(cadata=self.ca.decode("ascii", "replace") if self.ca is not None else None)
+        context.minimum_version = ssl.TLSVersion.TLSv1_2
+        if self.cert is not None and self.key is not None:
+            with _as_file(self.cert) as cert, _as_file(self.key) as key:
+                context.load_cert_chain(cert, key, password=_no_password)
+        return context
+
+    def _checked(self, refusal: str, *, ca: bool) -> None:
+        try:
+            Credentials(ca=self.ca if ca else None, cert=None if ca else self.cert, key=self.key).tls_context()
+        except (OSError, ValueError) as error:  # ssl.SSLError is an OSError
+            raise InvalidRequest(refusal) from error
+
+    def authorization(self) -> str | None:
+        """The HTTP header that says user and password."""
+        if self.user is None:
+            return None
+        return "Basic " + base64.b64encode(f"{self.user}:{self.password}".encode()).decode()
+
+
+NOBODY = Credentials()
+
+
+def system_ca() -> bytes | None:
+    """The CAs that this machine trusts, as PEM, for a library that does not know where they are."""
+    path = ssl.get_default_verify_paths().cafile
+    try:
+        return _read("CA file", path) if path else None
+    except InvalidRequest:
+        return None
+
+
+def _read(what: str, path: str) -> bytes:
+    try:
+        with open(path, "rb") as file:
+            content = file.read(MAX_PEM_BYTES + 1)
+    except OSError as error:
+        raise InvalidRequest(f"the {what} {path} cannot be read: {error.strerror or error}") from error
+    if len(content) > MAX_PEM_BYTES:
+        raise InvalidRequest(f"the {what} {path} has more than {MAX_PEM_BYTES:,} bytes: it is something else")
+    return content
+
+
+def _no_password() -> str:
+    """Instead of a question on the terminal."""
+    return ""
+
+
+@contextlib.contextmanager
+def _as_file(content: bytes) -> Iterator[str]:
+    """Python's ssl takes a key from a file only: from one in memory where the system has such, else a private one, briefly."""
+    if hasattr(os, "memfd_create"):
+        descriptor = os.memfd_create("penstock", os.MFD_CLOEXEC)
+        try:
+            with open(descriptor, "wb", closefd=False) as file:
+                file.write(content)
+            yield f"/proc/self/fd/{descriptor}"
+        finally:
+            os.close(descriptor)
+        return
+    with tempfile.NamedTemporaryFile() as named:  # nobody else may read it
+        named.write(content)
+        named.flush()
+        yield named.name
