@@ -71,6 +71,7 @@ class Broker:
         self._process: subprocess.Popen[bytes] | None = None
         self._said: IO[bytes] | None = None
         self._flight_url: str | None = None
+        self._amqp_url: str | None = None
 
     @property
     def url(self) -> str:
@@ -82,6 +83,15 @@ class Broker:
         if self._flight_url is None:
             raise errors.InvalidRequest("this broker was not started yet: use `with Broker(…) as broker:`, or call start()")
         return self._flight_url
+
+    @property
+    def amqp_url(self) -> str:
+        """Where any AMQP 1.0 client finds it, the first listener's. It stays the same over a restart."""
+        if self._flight_url is None:
+            raise errors.InvalidRequest("this broker was not started yet: use `with Broker(…) as broker:`, or call start()")
+        if self._amqp_url is None:
+            raise errors.InvalidRequest("this broker was started without AMQP: leave out amqp_port=off")
+        return self._amqp_url
 
     @property
     def pid(self) -> int:
@@ -127,11 +137,14 @@ class Broker:
             start_new_session=True,
         )
         try:
-            self._flight_url = self._await_ready(self._process)
+            answer = self._await_ready(self._process)
         except BaseException:
             self.kill()
             raise
+        self._flight_url, self._amqp_url = str(answer["flight"]), answer["amqp"]
         self._flags["flight_port"] = self._flight_url.rpartition(":")[2]
+        if self._amqp_url is not None and not self._listens_elsewhere:
+            self._flags["amqp_port"] = self._amqp_url.rpartition(":")[2]
         return self
 
     def stop(self, *, limit_s: float = STOP_LIMIT_S) -> None:
@@ -176,14 +189,19 @@ class Broker:
             command += ["--" + name.replace("_", "-"), value]
         return command
 
-    def _await_ready(self, process: subprocess.Popen[bytes]) -> str:
+    @property
+    def _listens_elsewhere(self) -> bool:
+        """Whether the listeners are named one by one, each with its port."""
+        return "listeners" in self._flags or (self._config is not None and "listeners" in configuration.read_file(self._config))
+
+    def _await_ready(self, process: subprocess.Popen[bytes]) -> dict[str, Any]:
         line = _read_line(process, time.monotonic() + self._start_limit)
         if line is None:
             raise errors.PeerError(f"the broker was not ready within {self._start_limit:g} s{self._quoted()}")
         try:
             answer = json.loads(line)
             if answer["ready"]:
-                return str(answer["flight"])
+                return dict(answer)
             failure = json.dumps(answer["error"]).encode()
         except (ValueError, KeyError, TypeError):
             with contextlib.suppress(subprocess.TimeoutExpired):

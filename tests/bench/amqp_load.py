@@ -1,0 +1,152 @@
+"""An AMQP client in a process of its own, for the rows about the AMQP plane: commands in, answers out, as JSON lines.
+
+It is our own client, and busy with little but octets, so that it is not the limit. Ends with its stdin.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import select
+import socket
+import ssl
+import sys
+import time
+from typing import Any
+
+from broker_core import amqp
+from broker_core.amqp_client import Connection, Receiver, connect
+
+QUEUE = "bench"
+PREPARED = 10_000  # encoded messages kept at a time
+
+
+def send(url: str, count: int, size: int, properties: bool = False) -> dict[str, Any]:
+    """Durable messages, every one confirmed; each has its own body."""
+    with connect(url) as connection:
+        sender = connection.sender(QUEUE)
+        seconds = 0.0
+        for first in range(0, count, PREPARED):
+            messages = [_message(number, size, properties) for number in range(first, min(count, first + PREPARED))]
+            began = time.perf_counter()
+            sender.send(messages)
+            if first + PREPARED >= count:
+                sender.flush()
+            seconds += time.perf_counter() - began
+    return {"seconds": seconds}
+
+
+def _message(number: int, size: int, properties: bool) -> bytes:
+    message = amqp.Message(data=[number.to_bytes(8, "big") * (size // 8)])
+    if properties:
+        message.header = amqp.performatives.Header(durable=True)
+        message.properties = amqp.performatives.Properties(
+            message_id=f"id-{number}", subject="bench", content_type="application/octet-stream", creation_time=1_700_000_000_000
+        )
+        message.application_properties = {"number": amqp.types.Int(number), "kind": "bench", "final": False}
+    return message.encode()
+
+
+def receive(url: str, count: int, credit: int = 1000) -> dict[str, Any]:
+    """Messages accepted as they come."""
+    with connect(url) as connection:
+        receiver = connection.receiver(QUEUE, credit=credit)
+        began, left = time.perf_counter(), count
+        while left > 0:
+            deliveries = receiver.receive(timeout_s=30)
+            assert deliveries, f"{left} messages did not come"
+            receiver.accept(deliveries)
+            left -= len(deliveries)
+        seconds = time.perf_counter() - began
+    return {"seconds": seconds}
+
+
+def receive_on_many(url: str, count: int, links: int, credit: int = 100) -> dict[str, Any]:
+    """The same on several connections at once, each with a link."""
+    connections = [connect(url) for _ in range(links)]
+    receivers: dict[int, Receiver] = {c.fileno(): c.receiver(QUEUE, credit=credit) for c in connections}
+    waiting = select.poll()
+    for descriptor in receivers:
+        waiting.register(descriptor, select.POLLIN)
+    began, left = time.perf_counter(), count
+    for receiver in receivers.values():
+        left -= _take(receiver)
+    while left > 0:
+        ready = waiting.poll(30_000)
+        assert ready, f"{left} messages did not come"
+        for descriptor, _ in ready:
+            left -= _take(receivers[descriptor])
+    seconds = time.perf_counter() - began
+    for connection in connections:
+        connection.close()
+    return {"seconds": seconds}
+
+
+def _take(receiver: Receiver) -> int:
+    deliveries = receiver.receive(timeout_s=0)
+    if deliveries:
+        receiver.accept(deliveries)
+    return len(deliveries)
+
+
+def latency(url: str, count: int, size: int) -> dict[str, Any]:
+    """Seconds from a send to the receipt of that message, one after the other."""
+    figures = []
+    with connect(url) as connection:
+        receiver, sender = connection.receiver(QUEUE, credit=10), connection.sender(QUEUE)
+        for number in range(count):
+            message = _message(number, size, False)
+            began = time.perf_counter()
+            sender.send([message])
+            deliveries = receiver.receive(timeout_s=30)
+            figures.append(time.perf_counter() - began)
+            assert len(deliveries) == 1
+            receiver.accept(deliveries)
+            sender.flush()
+    return {"seconds": figures}
+
+
+_stuck: list[Connection] = []
+
+
+def stick(url: str, credit: int = 10_000) -> dict[str, Any]:
+    """A receiver with credit that never reads again."""
+    connection = connect(url)
+    connection.receiver(QUEUE, credit=credit)
+    _stuck.append(connection)
+    return {}
+
+
+_open: list[tuple[ssl.SSLSocket, amqp.Connection]] = []
+
+
+def hold(url: str, count: int, user: str, password: str, ca: str) -> dict[str, Any]:
+    """Connections with TLS and SASL, open and idle."""
+    host, _, port = url.removeprefix("amqps://").rpartition(":")
+    context = ssl.create_default_context(cafile=ca)
+    for number in range(count):
+        wire = context.wrap_socket(socket.create_connection((host, int(port))), server_hostname=host)
+        sasl = amqp.SaslClient(user, password, prefer=("PLAIN",), random=os.urandom)
+        machine = amqp.Connection(amqp.Role.CLIENT, amqp.Settings(container_id=f"idle-{number}", sasl_frame_size=4096), sasl)
+        wire.sendall(machine.data_to_send())
+        opened = False
+        while machine.remote_open is None:
+            data = wire.recv(65536)
+            assert data, "the broker closed the connection"
+            machine.receive_data(data)
+            if not opened and sasl.done:
+                machine.open()
+                opened = True
+            wire.sendall(machine.data_to_send())
+        _open.append((wire, machine))
+    return {"open": len(_open)}
+
+
+def main() -> None:
+    for line in sys.stdin:
+        request = json.loads(line)
+        print(json.dumps(globals()[request.pop("do")](**request)), flush=True)
+
+
+if __name__ == "__main__":
+    main()
