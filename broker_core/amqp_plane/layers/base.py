@@ -121,8 +121,9 @@ class Stack:
         return data
 
     def receive_eof(self) -> None:
-        for layer in self._layers:
-            layer.receive_eof()
+        if not self.closed:
+            for layer in self._layers:
+                layer.receive_eof()
 
     def send(self, data: bytes) -> None:
         self._layers[-1].send(data)

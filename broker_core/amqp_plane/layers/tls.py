@@ -14,6 +14,8 @@ from .base import LayerError
 
 #: Octets: a record's plain text, the most that OpenSSL reads or writes at a time.
 _RECORD = 16 * 1024
+#: Octets given to it at a time. A memory BIO never shrinks: this is what each connection keeps of its reading for ever.
+_PIECE = 4 * 1024
 
 
 class TlsLayer:
@@ -38,8 +40,8 @@ class TlsLayer:
             return b""
         plain: list[bytes] = []
         try:
-            for at in range(0, len(data), _RECORD):
-                self._in.write(data[at : at + _RECORD])
+            for at in range(0, len(data), _PIECE):
+                self._in.write(data[at : at + _PIECE])
                 if not self._read(plain):
                     self.closed = True
                     break

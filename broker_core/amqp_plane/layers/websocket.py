@@ -20,6 +20,7 @@ SUBPROTOCOL = "amqp"
 MAX_REQUEST = 8 * 1024
 #: Octets of a message that we send: some clients take no more than 64 KiB, frame included, unless told otherwise.
 _MAX_MESSAGE = 60 * 1024
+_MAX_QUOTED = 100  # characters of the peer's, in answers and logs
 
 
 class _Refused(Exception):
@@ -59,20 +60,21 @@ class WebSocketLayer:
 
     def _upgrade(self, http: h11.Connection, data: bytes) -> bytes:
         """What came after the request, once it is complete."""
-        self._heard += len(data)
+        taken, after = data[: MAX_REQUEST - self._heard], data[MAX_REQUEST - self._heard :]
+        self._heard += len(taken)
         try:
-            http.receive_data(data)
+            http.receive_data(taken)
             event = http.next_event()
             if event is h11.NEED_DATA:
+                if self._heard == MAX_REQUEST:
+                    raise _Refused(431, f"a request of more than {MAX_REQUEST} octets")
                 return b""
             if not isinstance(event, h11.Request):
                 raise _Refused(400, "no HTTP request")
-            rest = bytes(http.trailing_data[0])
-            if self._heard - len(rest) > MAX_REQUEST:
-                raise _Refused(431, f"a request of more than {MAX_REQUEST} octets")
+            rest = bytes(http.trailing_data[0]) + after
             self._frames = self._accept(event)
-        except h11.RemoteProtocolError as error:
-            self._refuse(http, error.error_status_hint, str(error))
+        except h11.RemoteProtocolError as error:  # its text may quote all that the peer has sent
+            self._refuse(http, error.error_status_hint, "no HTTP request that can be read")
         except _Refused as error:
             self._refuse(http, error.status, str(error), error.headers)
         self._http = None
@@ -80,7 +82,9 @@ class WebSocketLayer:
 
     def _accept(self, request: h11.Request) -> Connection:
         if request.method != b"GET" or request.http_version < b"1.1":
-            raise _Refused(400, f"{request.method.decode()} in HTTP {request.http_version.decode()}, not GET in 1.1")
+            raise _Refused(
+                400, f"{request.method.decode()[:_MAX_QUOTED]} in HTTP {request.http_version.decode()}, not GET in 1.1"
+            )
         handshake = H11Handshake(ConnectionType.SERVER)
         try:
             handshake.initiate_upgrade_connection(list(request.headers), request.target)
@@ -91,11 +95,11 @@ class WebSocketLayer:
                 raise _Refused(hint.status_code, str(error), list(hint.headers)) from error
             raise _Refused(400, str(error)) from error
         except (UnicodeError, h11.ProtocolError) as error:
-            raise _Refused(400, f"a header that cannot be read: {error}") from error
+            raise _Refused(400, "a header that cannot be read") from error
         if asked is None:
             raise _Refused(400, "no WebSocket request")
         if SUBPROTOCOL not in asked.subprotocols:
-            named = ", ".join(asked.subprotocols) or "none"
+            named = ", ".join(asked.subprotocols)[:_MAX_QUOTED] or "none"
             raise _Refused(400, f"the subprotocols are {named}; {SUBPROTOCOL} is the one spoken here")
         self._out.append(handshake.send(AcceptConnection(subprotocol=SUBPROTOCOL)))
         connection = handshake.connection
