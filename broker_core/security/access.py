@@ -21,6 +21,7 @@ from broker_core.amqp.scram import Credentials
 from broker_core.security import passwords, store, tokens
 from broker_core.security.attempts import Attempts
 from broker_core.security.passwords import Passwords
+from broker_core.security.quiet import Quiet
 from broker_core.security.rights import Right, matches
 from broker_core.security.users import ANONYMOUS, SECRET_BYTES, User, Users
 
@@ -30,6 +31,7 @@ REFRESH_S = 1.0  # how often the file is looked at, at most: what a change takes
 TOKEN_S = 3600  # how long a token holds: a Spark query that lasts longer logs in again
 
 log = logging.getLogger("penstock.security")
+log.addFilter(Quiet())
 
 
 class Access:

@@ -1,0 +1,245 @@
+"""The users file: what it keeps, what it refuses, and that no edit is lost (W3)."""
+
+from __future__ import annotations
+
+import json
+import os
+import stat
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from broker_core import errors
+from broker_core.amqp import scram
+from broker_core.config import Settings
+from broker_core.security import store
+from broker_core.security.rights import Right, matches
+from broker_core.security.users import DEFAULT_ITERATIONS, Users, credentials_of, parse, render
+from broker_core.service import BrokerService
+
+from .helpers import QUICK, user, write
+
+
+def test_what_is_written_is_read_back(tmp_path: Path) -> None:
+    users = {"alice": user("pässword", "alice.example"), "spark": user(None, "CN of spark"), "böb": user()}
+    path = write(tmp_path / "users.json", users, {"alice": {"orders.*": "send,receive"}, "anonymous": {"news": "browse"}})
+    found = store.read(path)
+    assert found is not None
+    assert dict(found.users) == users
+    assert found.permissions["alice"] == {"orders.*": {Right.SEND, Right.RECEIVE}}
+    assert found.permissions["anonymous"] == {"news": {Right.BROWSE}}
+    assert parse(render(found)) == found
+
+
+def test_no_password_is_in_the_file_and_only_its_owner_reads_it(tmp_path: Path) -> None:
+    before = os.umask(0)
+    try:
+        path = write(tmp_path / "users.json", {"alice": user("correct horse")})
+    finally:
+        os.umask(before)
+    assert b"correct" not in path.read_bytes()
+    assert stat.S_IMODE(path.stat().st_mode) == 0o600
+    write(path, {"alice": user("another")})
+    assert stat.S_IMODE(path.stat().st_mode) == 0o600
+
+
+def test_two_users_with_one_password_have_nothing_in_common(tmp_path: Path) -> None:
+    one, two = (credentials_of("secret", os.urandom(16)) for _ in range(2))
+    assert {one.salt, one.stored_key, one.server_key}.isdisjoint({two.salt, two.stored_key, two.server_key})
+    assert one.iterations == DEFAULT_ITERATIONS >= scram.MIN_ITERATIONS
+    assert scram.check_password(one, "secret")
+    assert not scram.check_password(one, "Secret")
+
+
+@pytest.mark.parametrize("name", ["", "a:b", "anonymous", "a\nb", "x" * 256, "\u2163", "a\u00adb"])
+def test_a_name_that_some_client_could_not_send_is_refused(name: str) -> None:
+    with pytest.raises(errors.InvalidRequest):
+        Users(bytes(16)).add(name, user())
+
+
+@pytest.mark.parametrize("password", ["", "x" * 1025, "a\u0007b"])
+def test_what_cannot_be_a_password_is_refused(password: str) -> None:
+    with pytest.raises(errors.InvalidRequest, match="password"):
+        credentials_of(password, bytes(16), QUICK)
+
+
+def test_a_user_without_password_and_certificate_is_refused() -> None:
+    with pytest.raises(errors.InvalidRequest, match="neither a password nor a certificate"):
+        Users(bytes(16)).add("alice", user(None))
+
+
+def test_one_certificate_is_one_user() -> None:
+    users = Users(bytes(16)).add("alice", user("a", "cn"))
+    with pytest.raises(errors.InvalidRequest, match="'cn' is named for 'alice' and 'bob'"):
+        users.add("bob", user("b", "cn"))
+    assert users.add("alice", user("other", "cn")).users["alice"] == user("other", "cn")
+
+
+def test_a_user_who_comes_back_begins_without_permissions() -> None:
+    users = Users(bytes(16)).add("alice", user()).permit("alice", "orders", [Right.SEND])
+    again = users.remove("alice").add("alice", user())
+    assert again.permissions == {}
+    assert users.add("alice", user("new")).permissions == users.permissions
+
+
+def test_rights_are_given_and_taken_one_by_one() -> None:
+    users = Users(bytes(16)).add("alice", user()).permit("alice", "q", [Right.SEND]).permit("alice", "q", [Right.ADMIN])
+    assert users.permissions == {"alice": {"q": {Right.SEND, Right.ADMIN}}}
+    assert users.revoke("alice", "q", [Right.SEND]).permissions == {"alice": {"q": {Right.ADMIN}}}
+    assert users.revoke("alice", "q", list(Right)).permissions == {}
+    for wrong in (("alice", "other", Right.SEND), ("alice", "q", Right.BROWSE), ("bob", "q", Right.SEND)):
+        with pytest.raises(errors.NotFound):
+            users.revoke(wrong[0], wrong[1], [wrong[2]])
+    with pytest.raises(errors.NotFound, match="there is no user 'bob'"):
+        users.permit("bob", "q", [Right.SEND])
+
+
+@pytest.mark.parametrize(
+    ("pattern", "queue", "expected"),
+    [
+        ("orders", "orders", True),
+        ("orders", "orders.eu", False),
+        ("orders.*", "orders.eu", True),
+        ("orders.*", "orders.", True),
+        ("orders.*", "orders", False),
+        ("*", "", True),
+        ("*.eu", "orders.eu", True),
+        ("*.eu", "orders.eu.x", False),
+        ("a*b*c", "abc", True),
+        ("a*b*c", "axxbxxbxc", True),
+        ("a*b*c", "acb", False),
+        ("aa*aa", "aaa", False),
+        ("ab*ba", "aba", False),
+        ("*aa*a", "aa", False),
+        ("a.c", "abc", False),
+        ("[a]?", "a1", False),
+        ("**", "x", True),
+    ],
+)
+def test_a_star_stands_for_any_text_and_nothing_else_is_special(pattern: str, queue: str, expected: bool) -> None:
+    assert matches(pattern, queue) is expected
+
+
+def test_a_pattern_of_many_stars_takes_no_time() -> None:
+    assert not matches("*a" * 120 + "b", "a" * 255)  # exponential in a matcher that goes back
+
+
+# --- a file that a person, or nobody, has written
+
+GOOD: dict[str, Any] = json.loads(render(Users(bytes(16)).add("alice", user("x", "cn")).permit("alice", "q", [Right.SEND])))
+
+
+def changed(*path: str, to: Any) -> bytes:
+    document = json.loads(json.dumps(GOOD))
+    place = document
+    for name in path[:-1]:
+        place = place[name]
+    place[path[-1]] = to
+    return json.dumps(document).encode()
+
+
+KEPT = ("users", "alice", "scram-sha-256")
+BAD = {
+    "empty": b"",
+    "half": render(Users(bytes(16)))[:40],
+    "deep": b"[" * 100_000,
+    "not an object": b"[]",
+    "another version": changed("version", to=2),
+    "a key too many": changed("extra", to=1),
+    "no secret": changed("secret", to=""),
+    "users as a list": changed("users", to=[]),
+    "a user as a text": changed("users", "alice", to="secret"),
+    "a name that is none": changed("users", "a:b", to=GOOD["users"]["alice"]),
+    "no such field": changed("users", "alice", "password", to="secret"),
+    "certificates of numbers": changed("users", "alice", "certificates", to=[1]),
+    "a shared certificate": changed("users", "bob", to=GOOD["users"]["alice"]),
+    "a short salt": changed(*KEPT, "salt", to="AAAA"),
+    "no base64": changed(*KEPT, "storedKey", to="?"),
+    "key as a number": changed(*KEPT, "serverKey", to=5),
+    "few iterations": changed(*KEPT, "iterations", to=4095),
+    "endless iterations": changed(*KEPT, "iterations", to=10**12),
+    "iterations yes": changed(*KEPT, "iterations", to=True),
+    "rights of a stranger": changed("permissions", "bob", to={"q": ["send"]}),
+    "an unknown right": changed("permissions", "alice", "q", to=["fly"]),
+    "rights as a number": changed("permissions", "alice", "q", to=1),
+    "a queue without a name": changed("permissions", "alice", "", to=["send"]),
+    "a name twice": json.dumps(GOOD).replace('"permissions": {', '"permissions": {"alice": {"*": ["admin"]}, ').encode(),
+}
+
+
+@pytest.mark.parametrize("data", BAD.values(), ids=BAD.keys())
+def test_a_file_that_does_not_hold_is_refused_whole_by_name_and_left_alone(tmp_path: Path, data: bytes) -> None:
+    path = tmp_path / "users.json"
+    path.write_bytes(data)
+    with pytest.raises(errors.InvalidRequest, match=f"the users file {path} cannot be used: "):
+        store.read(path)
+    with pytest.raises(errors.InvalidRequest):
+        store.edit(path, lambda users: users)
+    assert path.read_bytes() == data
+    assert sorted(os.listdir(tmp_path)) == ["users.json", "users.json.lock"]
+
+
+def test_something_huge_is_not_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(store, "MAX_FILE_BYTES", 100)
+    (tmp_path / "users.json").write_bytes(b" " * 101)
+    with pytest.raises(errors.InvalidRequest, match="more than 100 bytes"):
+        store.read(tmp_path / "users.json")
+
+
+# --- several writers, crashes, and the journal beside it
+
+ADD = """
+import sys, os
+from pathlib import Path
+from broker_core.security import store
+from broker_core.security.users import User
+for number in range(20):
+    store.edit(Path(sys.argv[1]), lambda users: users.add(f"{sys.argv[2]}-{number}", User(None, (f"{sys.argv[2]}-{number}",))))
+"""
+
+
+def test_edits_of_several_processes_at_once_are_all_there(tmp_path: Path) -> None:
+    path = tmp_path / "users.json"
+    running = [subprocess.Popen([sys.executable, "-c", ADD, str(path), name]) for name in "abc"]
+    assert [process.wait(60) for process in running] == [0, 0, 0]
+    found = store.read(path)
+    assert found is not None
+    assert set(found.users) == {f"{name}-{number}" for name in "abc" for number in range(20)}
+
+
+def test_a_writer_that_was_killed_half_way_leaves_the_old_file_and_stops_nobody(tmp_path: Path) -> None:
+    path = write(tmp_path / "users.json", {"alice": user()})
+    before = path.read_bytes()
+    (tmp_path / "users.json.new").write_bytes(before[:50])
+    found = store.read(path)
+    assert found is not None
+    assert set(found.users) == {"alice"}
+    write(path, {"bob": user()})
+    assert sorted(os.listdir(tmp_path)) == ["users.json", "users.json.lock"]
+
+
+def test_a_change_that_fails_changes_nothing(tmp_path: Path) -> None:
+    path = write(tmp_path / "users.json", {"alice": user()})
+    before = path.read_bytes()
+    with pytest.raises(errors.NotFound):
+        store.edit(path, lambda users: users.remove("bob"))
+    assert path.read_bytes() == before
+
+
+def test_the_journal_and_the_users_file_leave_each_other_alone(tmp_path: Path) -> None:
+    """Users may be there before the journal is, and recovery, which removes leftovers of its own, touches none of the files."""
+    data = tmp_path / "data"
+    data.mkdir(mode=0o700)
+    path = write(data / "users.json", {"alice": user()})
+    (data / "users.json.new").write_bytes(b"half")
+    before = path.read_bytes()
+    for _ in range(2):
+        service = BrokerService(Settings(data=data))
+        service.close()
+        assert path.read_bytes() == before
+        assert (data / "users.json.new").exists()
+    write(path, {"bob": user()})
+    BrokerService(Settings(data=data)).close()
