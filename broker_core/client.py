@@ -1,38 +1,73 @@
 """A thin client of the Flight plane (docs/flight-protocol.md): JSON out, JSON in, Penstock's errors raised.
 
-It needs nothing but pyarrow, so that a Spark executor can use it.
+It needs nothing but pyarrow, so that a Spark executor can use it. With an `amqp://` or `amqps://` address it first asks the
+broker there for its Flight endpoint (`discovery`), and again whenever that may have changed: when its token has expired, and
+when nobody answers at the endpoint any more.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator
-from typing import Any
+import threading
+import time
+from collections.abc import Callable, Iterable, Iterator
+from itertools import chain
+from typing import Any, TypeVar
 
 import pyarrow as pa
 from pyarrow import flight
 
-from broker_core import errors
+from broker_core import credentials, discovery, errors
+from broker_core.credentials import NOBODY, Credentials
+from broker_core.discovery import Endpoint
+
+#: Seconds after which a token is replaced by a new one at the next call. It is good for an hour, and what is handed on with it
+#: (to tasks that wait for their turn) should be good for a while.
+TOKEN_FRESH_S = 1200.0
+
+_Result = TypeVar("_Result")
 
 
 class Client:
-    """One connection to the broker at `url` (`grpc://host:port`). Safe to use from several threads."""
+    """One connection to the broker at `url`: `grpc://host:port`, `grpc+tls://host:port`, `amqp://host[:port]` or `amqps://…`.
 
-    def __init__(self, url: str, *, timeout_s: float = 60.0) -> None:
+    `known` is an endpoint that was discovered for the url before, perhaps by another process. Safe to use from several threads.
+    """
+
+    def __init__(
+        self, url: str, credentials: Credentials = NOBODY, *, known: Endpoint | None = None, timeout_s: float = 60.0
+    ) -> None:
         self.url = url
+        self._credentials = credentials
         self._timeout = timeout_s
-        try:
-            self._flight = flight.connect(url.replace("grpc://", "grpc+tcp://", 1))
-        except (pa.ArrowException, ValueError) as error:
-            raise errors.InvalidRequest(f"cannot use {url!r} as a broker's address: {error}") from error
+        self._discovers = url.startswith(discovery.SCHEMES)
+        self._changing = threading.Lock()
+        self._stale_at = float("inf")
+        self._closed = False
+        self._endpoint = Endpoint("")
+        self._flight: Any = None
+        self._headers: list[tuple[bytes, bytes]] = []
+        if not self._discovers:
+            self._use(Endpoint(url))
+        elif known is not None:
+            self._use(known)
+        else:
+            self._discover()
+
+    @property
+    def endpoint(self) -> Endpoint:
+        """Where the Flight plane is; to be handed to `known`. A secret: with it goes the token."""
+        self._renew()
+        return self._endpoint
 
     def call(self, action: str, *, timeout_s: float | None = None, **fields: Any) -> dict[str, Any]:
         """Send one action and return its answer."""
-        options = flight.FlightCallOptions(timeout=timeout_s or self._timeout)
-        try:
-            results = list(self._flight.do_action((action, json.dumps(fields).encode()), options))
-        except pa.ArrowException as error:
-            raise self._translate(error) from error
+        body = json.dumps(fields).encode()
+
+        def ask() -> list[flight.Result]:
+            return list(self._flight.do_action((action, body), self._options(timeout_s or self._timeout)))
+
+        results = self._again_if_unknown(ask)
         answer = json.loads(results[0].body.to_pybytes())
         if not isinstance(answer, dict):
             raise errors.PeerError(f"{self.url} answered {action} with something else than an object")
@@ -43,34 +78,52 @@ class Client:
     ) -> dict[str, Any]:
         """Send record batches, at most `window` unacknowledged; return the last acknowledgement, all of it durable."""
         descriptor = flight.FlightDescriptor.for_command(json.dumps(command).encode())
-        last: dict[str, Any] = {"batches": 0, "messages": 0}
-        sent = 0
-        try:
-            writer, reader = self._flight.do_put(descriptor, schema)
+        # What was given out before the first acknowledgement, for the case that the token has expired: nothing was taken then.
+        kept: list[pa.RecordBatch] | None = []
+        source = iter(batches)
+
+        def send() -> dict[str, Any]:
+            nonlocal kept
+            last: dict[str, Any] = {"batches": 0, "messages": 0}
+            sent = 0
+            again = list(kept or ())
+            writer, reader = self._flight.do_put(descriptor, schema, self._options())
             try:
-                for batch in batches:
+                for number, batch in enumerate(chain(again, source)):
+                    if kept is not None and number >= len(again):
+                        kept.append(batch)
                     writer.write_batch(batch)
                     sent += 1
                     while sent - last["batches"] >= window:
-                        last = _acknowledgement(reader)
+                        last, kept = _acknowledgement(reader), None
                 writer.done_writing()
                 while last["batches"] < sent:
-                    last = _acknowledgement(reader)
+                    last, kept = _acknowledgement(reader), None
             finally:
                 writer.close()
-        except pa.ArrowException as error:
-            raise self._translate(error) from error
-        return last
+            return last
+
+        return self._again_if_unknown(send, lambda: kept is not None)
 
     def get(self, **ticket: Any) -> Iterator[pa.RecordBatch]:
         """Stream the record batches that a ticket names."""
+        named = flight.Ticket(json.dumps(ticket).encode())
+
+        def begin() -> tuple[flight.FlightStreamReader, flight.FlightStreamChunk | None]:
+            reader = self._flight.do_get(named, self._options())
+            return reader, next(reader, None)
+
+        reader, first = self._again_if_unknown(begin)
         try:
-            for chunk in self._flight.do_get(flight.Ticket(json.dumps(ticket).encode())):
-                yield chunk.data
+            if first is not None:
+                yield first.data
+                for chunk in reader:
+                    yield chunk.data
         except pa.ArrowException as error:
             raise self._translate(error) from error
 
     def close(self) -> None:
+        self._closed = True
         self._flight.close()
 
     def __enter__(self) -> Client:
@@ -79,15 +132,90 @@ class Client:
     def __exit__(self, *_: object) -> None:
         self.close()
 
+    # --- Where, and as whom ------------------------------------------------------------------------------------------------
+
+    def _again_if_unknown(self, attempt: Callable[[], _Result], may_repeat: Callable[[], bool] = lambda: True) -> _Result:
+        """The attempt; once more with a new token where the broker does not know the old one (any more)."""
+        self._renew()
+        used = self._endpoint
+        try:
+            return self._attempt(attempt)
+        except errors.Unauthenticated:
+            if not self._discovers or not may_repeat():
+                raise
+        except errors.PeerError:
+            self._stale_at = 0.0  # it may have started again elsewhere; the next call will see
+            raise
+        self._renew(used)
+        return self._attempt(attempt)
+
+    def _attempt(self, attempt: Callable[[], _Result]) -> _Result:
+        try:
+            return attempt()
+        except pa.ArrowException as error:
+            raise self._translate(error) from error
+
+    def _renew(self, used: Endpoint | None = None) -> None:
+        """Discover again, when it is time or when `used` is no good any more; only one thread does it."""
+        if not self._discovers or self._closed:
+            return
+        with self._changing:
+            if self._endpoint is used or time.monotonic() >= self._stale_at:
+                self._discover()
+
+    def _discover(self) -> None:
+        self._use(discovery.discover(self.url, self._credentials, self._timeout))
+        self._stale_at = time.monotonic() + TOKEN_FRESH_S
+
+    def _use(self, endpoint: Endpoint) -> None:
+        authorization = f"Bearer {endpoint.token}" if endpoint.token is not None else self._password_for(endpoint.url)
+        self._headers = [] if authorization is None else [(b"authorization", authorization.encode())]
+        # The old one is not closed under the feet of another thread, but goes with its last user.
+        if self._endpoint.url != endpoint.url:
+            self._flight = self._connected(endpoint.url)
+        self._endpoint = endpoint
+
+    def _password_for(self, url: str) -> str | None:
+        if self._discovers or self._credentials.user is None:
+            return None  # a broker that gives no token has no users
+        host = url.partition("://")[2].rpartition(":")[0]
+        if not url.startswith("grpc+tls://") and not discovery.is_loopback(host):
+            raise errors.InvalidRequest(
+                f"a password for {url} would cross the network in the open: use grpc+tls://, or the broker's amqp:// or amqps://"
+                " address, which logs in without saying the password"
+            )
+        return self._credentials.authorization()
+
+    def _connected(self, url: str) -> flight.FlightClient:
+        options: dict[str, Any] = {}
+        if url.startswith("grpc+tls://"):
+            mine = self._credentials
+            options = {"tls_root_certs": mine.ca or credentials.system_ca(), "cert_chain": mine.cert, "private_key": mine.key}
+        elif self._credentials.certificates and not self._discovers:
+            raise errors.InvalidRequest(f"certificates have no meaning for {url}: use grpc+tls:// or amqps://, or leave them out")
+        try:
+            return flight.connect(url.replace("grpc://", "grpc+tcp://", 1), **options)
+        except (pa.ArrowException, ValueError) as error:
+            raise errors.InvalidRequest(f"cannot use {url!r} as a broker's address: {error}") from error
+
+    def _options(self, timeout_s: float | None = None) -> flight.FlightCallOptions:
+        return flight.FlightCallOptions(timeout=timeout_s, headers=self._headers)
+
     def _translate(self, error: Exception) -> errors.PenstockError:
         info = getattr(error, "extra_info", b"")
         if info and info.startswith(b"{"):
             return errors.from_json(info)
         if isinstance(error, flight.FlightUnavailableError):
+            where = self._endpoint.url + self._hint()
             return errors.PeerError(
-                f"no broker answers at {self.url}: start one with `penstock serve --data DIR`, or correct the url"
+                f"no broker answers at {where}: start one with `penstock serve --data DIR`, or correct the url"
             )
-        return errors.PeerError(f"the call to {self.url} failed: {error}")
+        return errors.PeerError(f"the call to {self._endpoint.url} failed: {error}")
+
+    def _hint(self) -> str:
+        if not self._endpoint.url.startswith("grpc+tls://"):
+            return ""
+        return " with a certificate that is trusted here (which CA issued it, to which host name, until when?)"
 
 
 def _acknowledgement(reader: flight.FlightMetadataReader) -> dict[str, Any]:
