@@ -5,6 +5,8 @@ users.py     what is kept of users, as a value, and its JSON
 store.py     the users file: read, and changed by one process at a time
 passwords.py what a password is checked against, and what a check may cost
 attempts.py  the limit on failed logins
+tokens.py    bearer tokens: from a login on one plane to a call on another
+quiet.py     a log that refusals cannot fill
 access.py    `Access`: what the planes ask
 tls.py       `ServerTls`: the broker's TLS context
 """

@@ -70,7 +70,9 @@ class ServerTls:
         context.minimum_version = ssl.TLSVersion.TLSv1_2
         # Renegotiation is work for the broker at a client's word (OpenSSL refuses it from 3.0 on).
         context.options |= getattr(ssl, "OP_NO_RENEGOTIATION", 0)
-        context.num_tickets = 0  # each connection is new: a resumed session would show a certificate without verifying it
+        # TLS 1.3 does not resume: a resumed session shows a certificate without verifying it. TLS 1.2 may, with a ticket that it
+        # keeps itself, and `Access.user_of_certificate` looks at the date.
+        context.num_tickets = 0
         try:
             context.load_cert_chain(self._cert, self._key, password=_no_password)
         except _Encrypted:
