@@ -64,7 +64,7 @@ def answered_source(source: Source, browse: bool) -> Source:
     return Source(
         address=source.address,
         durable=0,
-        expiry_policy="session-end",
+        expiry_policy="link-detach",  # a terminus does not outlive its link: what it held goes back at the detach
         distribution_mode="copy" if browse else "move",
         default_outcome=source.default_outcome,
         outcomes=OUTCOMES,
@@ -77,6 +77,6 @@ def answered_target(target: Target) -> Target:
     return Target(
         address=target.address,
         durable=0,
-        expiry_policy="session-end",
+        expiry_policy="link-detach",
         capabilities=tuple(name for name in target.capabilities if name == "queue"),
     )

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from broker_core.amqp import Accepted, DecodeError, Receiver, Rejected
 from broker_core.amqp.performatives import RCV_SECOND, Source
 from broker_core.amqp.states import LinkState
-from broker_core.amqp_plane.conditions import as_error
+from broker_core.amqp_plane.conditions import Refusal, as_error
 from broker_core.encoding.arriving import address_of
 
 if TYPE_CHECKING:
@@ -127,7 +127,7 @@ class Relay(Incoming):
         for delivery in deliveries:
             try:
                 routed.setdefault(self._find(address_of(delivery.payload)), []).append(delivery)
-            except Exception as error:
+            except (Refusal, DecodeError) as error:
                 self._unroutable(delivery, error)
         for queue, several in routed.items():
             self.peer.plane.turns.arrived(queue, self, several)

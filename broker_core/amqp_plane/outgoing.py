@@ -186,6 +186,8 @@ class Outgoing:
         if self._backlog:
             self.pump()
         self.peer.plane.turns.hungry(self)
+        if not self.in_ring:
+            self.found_nothing()  # it could take nothing now, whatever there is
 
     def disposed(self, deliveries: list[Delivery], state: DeliveryState | None, settled: bool) -> None:
         """The receiver's state for some deliveries of this link."""

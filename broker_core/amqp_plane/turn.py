@@ -89,8 +89,8 @@ class Turns:
         self.schedule()
 
     def hungry(self, link: Outgoing) -> None:
-        """The link could take messages."""
-        if not link.in_ring:
+        """The link may be able to take messages."""
+        if not link.in_ring and link.appetite() > 0:
             link.in_ring = True
             self._rings.setdefault(link.queue, deque()).append(link)
             self.schedule()
@@ -243,8 +243,7 @@ class Turns:
     def _notify_browsers(self, queue: str) -> None:
         for link in self._browsers.pop(queue, ()):
             link.is_interested = False
-            if link.appetite() > 0:
-                self.hungry(link)
+            self.hungry(link)
 
     def _notify(self, queue: str) -> bool:
         """Let one interested link look."""
@@ -288,8 +287,10 @@ class Turns:
             return
         if not rows:
             self.interested(link)
-            self._notify_next(link)
-            self.after(end, link.found_nothing)
+            if link.is_particular:  # what one link may not have, another may
+                self._notify(link.queue)
+            if link.link.drain:
+                self.after(end, link.found_nothing)
             return
         link.taken(rows)
         self.after(end, lambda: link.deliver(rows, cuts))
@@ -298,11 +299,6 @@ class Turns:
         if link.appetite() > 0:
             self.hungry(link)
         elif link.is_particular:
-            self._notify(link.queue)
-
-    def _notify_next(self, link: Outgoing) -> None:
-        """What one link may not have, another may."""
-        if link.is_particular:
             self._notify(link.queue)
 
     # --- effects

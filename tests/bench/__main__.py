@@ -28,6 +28,10 @@ ROWS = {
     "release": "engine_rows.release",
     "memory": "broker_rows.memory",
     "restart": "broker_rows.restart",
+    "amqp-of-spark": "amqp_rows.of_spark",
+    "stuck": "amqp_rows.stuck",
+    "latency": "amqp_rows.latency",
+    "connections": "amqp_rows.connections",
 }
 
 
