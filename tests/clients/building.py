@@ -1,0 +1,118 @@
+"""Makes the client programs of this folder ready to run, once for each version of their sources, in build/clients/.
+
+Each tool chain fetches the pinned client from its own registry: npm, Go modules, Maven Central; proton is in the venv.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import hashlib
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+HERE = Path(__file__).resolve().parent
+BUILD = HERE.parent.parent / "build" / "clients"
+#: Seconds. All three from an empty cache take one minute on two cores, most of it Go's own library.
+BUILD_LIMIT_S = 300
+
+
+class MissingTool(Exception):
+    """This machine has no tool chain for that client."""
+
+
+def command_of(name: str) -> list[str]:
+    """The command that starts the client program `name`, built if need be. Raises MissingTool, CalledProcessError."""
+    tools, make, command = CLIENTS[name]
+    for tool, advice in tools.items():
+        if shutil.which(tool) is None:
+            raise MissingTool(f"{name} needs {tool}, which is not on PATH: {advice}")
+    return command(_made(name, make))
+
+
+def _made(name: str, make: Callable[[Path], None]) -> Path:
+    folder = BUILD / f"{name}-{_hash(HERE / name)}"
+    with _alone(name):
+        if folder.exists():
+            return folder
+        for old in BUILD.glob(f"{name}-*"):
+            shutil.rmtree(old, ignore_errors=True)
+        # Built under another name, so that what stands under the right one is always whole.
+        half = BUILD / f"{name}.half"
+        shutil.rmtree(half, ignore_errors=True)
+        shutil.copytree(HERE / name, half)
+        print(f"building the client {name}", file=sys.stderr, flush=True)
+        make(half)
+        half.rename(folder)
+    return folder
+
+
+def _hash(folder: Path) -> str:
+    total = hashlib.sha256()
+    for path in sorted(path for path in folder.rglob("*") if path.is_file() and "__pycache__" not in path.parts):
+        total.update(f"{path.relative_to(folder)}\0".encode() + path.read_bytes())
+    return total.hexdigest()[:16]
+
+
+@contextmanager
+def _alone(name: str) -> Iterator[None]:
+    """Two test runs do not build the same thing at once."""
+    BUILD.mkdir(parents=True, exist_ok=True)
+    with open(BUILD / f"{name}.lock", "w") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        yield
+
+
+def run(folder: Path, *command: str) -> None:
+    """Its output goes to our stderr."""
+    environment = {**os.environ, "GOFLAGS": "-mod=readonly"}
+    subprocess.run(
+        command, cwd=folder, env=environment, stdin=subprocess.DEVNULL, stdout=sys.stderr, check=True, timeout=BUILD_LIMIT_S
+    )
+
+
+def _make_rhea(folder: Path) -> None:
+    run(folder, "npm", "install", "--no-audit", "--no-fund", "--no-package-lock", "--ignore-scripts")
+
+
+def _make_go_amqp(folder: Path) -> None:
+    run(folder, "go", "build", "-o", "client", ".")
+
+
+def _make_qpid_jms(folder: Path) -> None:
+    run(folder, "mvn", "-q", "-B", "dependency:copy-dependencies", "-DincludeScope=runtime", "-DoutputDirectory=lib")
+    run(folder, "javac", "-cp", "lib/*", "-d", "classes", *sorted(path.name for path in folder.glob("*.java")))
+
+
+def _make_proton(folder: Path) -> None:
+    pass
+
+
+#: One core's worth of compiler and collector: these programs live for seconds.
+SMALL_JVM = ("-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC")
+#: Client → tools it needs with what to do without them, how it is made, and how it is started.
+CLIENTS: dict[str, tuple[dict[str, str], Callable[[Path], None], Callable[[Path], list[str]]]] = {
+    "rhea": (
+        dict.fromkeys(("node", "npm"), "install Node 18 or newer"),
+        _make_rhea,
+        lambda folder: ["node", str(folder / "client.js")],
+    ),
+    "go_amqp": ({"go": "install Go 1.25 or newer"}, _make_go_amqp, lambda folder: [str(folder / "client")]),
+    "qpid_jms": (
+        {"java": "install Java 17", "javac": "install a JDK 17, not only its runtime", "mvn": "install Maven 3"},
+        _make_qpid_jms,
+        lambda folder: [
+            "java",
+            "-XX:TieredStopAtLevel=1",
+            "-XX:+UseSerialGC",
+            "-cp",
+            f"{folder}/classes:{folder}/lib/*",
+            "Client",
+        ],
+    ),
+    "proton": ({}, _make_proton, lambda folder: [sys.executable, str(folder / "client.py")]),
+}

@@ -1,0 +1,127 @@
+"""Drives a client program: a process with one connection, which is told what to do and says what came of it.
+
+A command is one line of JSON with `do` and its arguments; the answer is one line of JSON:
+
+| do | arguments | answer |
+|---|---|---|
+| open | url, user, password, mechanism (`none`: no SASL layer), ca, cert, key, prefetch (qpid-jms) | properties |
+| send | to (null: the anonymous terminus), messages, session, settled | outcomes |
+| receive | from, count, credit, session, browse, outcome | messages |
+| drain | from, credit, outcome | messages: what came before the link was drained |
+| settle | from, outcome | what was held is settled, in order |
+| detach | from, to | |
+| close | | |
+| throughput (go_amqp) | url, address, count, size, window, way, wait | seconds |
+
+An outcome is `accept`, `reject`, `release`, `hold` (say nothing), `{"reject": {condition, description}}` or
+`{"modify": {failed, undeliverable, annotations}}`. An error is `{"error": {level, condition, description}}`, raised here
+as Refused.
+
+A message has durable, priority, ttl (ms), annotations, properties (names of the specification; times in ms, user-id in
+hexadecimal), application, and a body: `{"data": hexadecimal}`, `{"value": V}` or `{"sequence": [V …]}`. V and the values of
+application, annotations, message-id and correlation-id name their AMQP type: `{"int": 3}`, `{"string": "x"}`,
+`{"list": [V …]}`, `{"map": [[V, V] …]}`. A received message shows the types as the client's language sees them.
+"""
+
+from __future__ import annotations
+
+import json
+import queue
+import subprocess
+import tempfile
+import threading
+from typing import Any
+
+#: Seconds. More than any program waits by itself (30), so that its own words are what a failed test shows.
+ANSWER_LIMIT_S = 60
+
+
+class Refused(Exception):
+    """What the client program was told by the broker, or what it could not do."""
+
+    def __init__(self, error: dict[str, Any], said: str = "") -> None:
+        super().__init__(f"{error}{said and f'; stderr: {said}'}")
+        self.level: str = error["level"]
+        self.condition: str | None = error["condition"]
+        self.description: str | None = error["description"]
+
+
+class Program:
+    """`with Program(command_of("rhea")) as client: client.do("open", url=…)`."""
+
+    def __init__(self, command: list[str]) -> None:
+        self._stderr = tempfile.TemporaryFile()  # noqa: SIM115
+        self.process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=self._stderr)
+        self._answers: queue.Queue[bytes] = queue.Queue()
+        self._reader = threading.Thread(target=self._read, daemon=True)
+        self._reader.start()
+
+    def do(self, do: str, **arguments: Any) -> dict[str, Any]:
+        """Carry out one command. Raises Refused."""
+        self.start(do, **arguments)
+        return self.finish()
+
+    def start(self, do: str, **arguments: Any) -> None:
+        """Hand over a command; `finish` gives its answer. (`from` is a word of Python: it is written from_.)"""
+        assert self.process.stdin is not None
+        command = {"do": do, **{name.rstrip("_"): value for name, value in arguments.items()}}
+        self.process.stdin.write(json.dumps(command).encode() + b"\n")
+        self.process.stdin.flush()
+
+    def finish(self) -> dict[str, Any]:
+        try:
+            line = self._answers.get(timeout=ANSWER_LIMIT_S)
+        except queue.Empty:
+            raise AssertionError(f"no answer within {ANSWER_LIMIT_S} s{self._said()}") from None
+        if not line:
+            raise AssertionError(f"the client ended with exit code {self.process.wait()}{self._said()}")
+        answer: dict[str, Any] = json.loads(line)
+        if "error" in answer:
+            raise Refused(answer["error"], self._said())
+        return answer
+
+    def send(self, to: str | None, *messages: dict[str, Any], **more: Any) -> list[dict[str, Any]]:
+        """The outcome of each message."""
+        outcomes: list[dict[str, Any]] = self.do("send", to=to, messages=messages, **more)["outcomes"]
+        return outcomes
+
+    def receive(self, from_: str, count: int = 1, **more: Any) -> list[dict[str, Any]]:
+        messages: list[dict[str, Any]] = self.do("receive", from_=from_, count=count, **more)["messages"]
+        return messages
+
+    def kill(self) -> None:
+        """The connection ends as it does when a machine loses its power, except that the peer's system says so."""
+        self.process.kill()
+        self.close()
+
+    def close(self) -> None:
+        """The program ends with its stdin; whatever it does not close, its end does."""
+        if self.process.stdin is not None and not self.process.stdin.closed:
+            self.process.stdin.close()
+        try:
+            self.process.wait(10)
+        except subprocess.TimeoutExpired:
+            self.process.kill()
+            self.process.wait()
+        self._reader.join()
+        assert self.process.stdout is not None
+        self.process.stdout.close()
+        self._stderr.close()
+
+    def __enter__(self) -> Program:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def _read(self) -> None:
+        assert self.process.stdout is not None
+        for line in self.process.stdout:
+            self._answers.put(line)
+        self._answers.put(b"")
+
+    def _said(self) -> str:
+        if self._stderr.closed:
+            return ""
+        self._stderr.seek(0)
+        return self._stderr.read()[-2000:].decode(errors="replace").strip()
