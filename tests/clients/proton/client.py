@@ -58,14 +58,6 @@ MAKERS: dict[str, Any] = {
 NAMES: dict[type, str] = {ubyte: "ubyte", ushort: "ushort", uint: "uint", ulong: "ulong", byte: "byte", short: "short"}
 NAMES |= {int32: "int", int: "long", float32: "float", float: "double", char: "char", timestamp: "timestamp"}
 NAMES |= {str: "string", symbol: "symbol", bool: "boolean"}
-    float32: "float",
-    float: "double",
-    char: "char",
-    timestamp: "timestamp",
-    str: "string",
-    symbol: "symbol",
-    bool: "boolean",
-}
 #: Of a message's properties: our name → proton's attribute.
 PROPERTIES = {
     "to": "address",
