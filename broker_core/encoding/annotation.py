@@ -35,13 +35,13 @@ def check(section: bytes) -> None:
         known.add(section)
 
 
-def merged(section: bytes | None, overlays: Iterable[bytes]) -> bytes:
-    """A message-annotations section out of one (or none) and of encoded maps laid over it: of equal keys the last one wins.
+def merged(section: bytes, overlays: Iterable[bytes]) -> bytes:
+    """A message-annotations section out of one (empty: none) and encoded maps laid over it: of equal keys the last one wins.
 
     Values keep their octets. Raises DecodeError where an overlay is no map.
     """
     entries: dict[tuple[type, object], bytes] = {}
-    if section is not None:
+    if section:
         (found,) = scan(section)
         entries.update(_entries(section, found.value, found.end))
     for overlay in overlays:

@@ -24,12 +24,16 @@ def joined(*columns: Any) -> pa.Array:
     return pc.binary_join_element_wise(*columns, EMPTY, options=_NULL_IS_NOTHING)
 
 
-def offsets(array: pa.Array) -> Ints:
-    """The n+1 offsets of a binary, string or map array."""
+def _offsets(array: pa.Array) -> npt.NDArray[np.int32]:
     buffer = array.buffers()[1]
     if buffer is None or buffer.size == 0:
-        return np.zeros(len(array) + 1, np.int64)
-    return np.frombuffer(buffer, np.int32, len(array) + 1, 4 * array.offset).astype(np.int64)
+        return np.zeros(len(array) + 1, np.int32)
+    return np.frombuffer(buffer, np.int32, len(array) + 1, 4 * array.offset)
+
+
+def offsets(array: pa.Array) -> Ints:
+    """The n+1 offsets of a binary, string or map array."""
+    return _offsets(array).astype(np.int64)
 
 
 def valid(array: pa.Array) -> Bools:
@@ -44,9 +48,15 @@ def numbers(array: pa.Array) -> Ints:
     return np.frombuffer(array.buffers()[1], np.int64, len(array), 8 * array.offset)
 
 
-def lengths(array: pa.Array, there: Bools) -> Ints:
+def as_binary(array: pa.Array) -> pa.Array:
+    return array.view(pa.binary())
+
+
+def lengths(array: pa.Array) -> Ints:
     """Octets of each value. Arrow lets a null slot have a length: here it has none."""
-    return np.diff(offsets(array)) * there
+    ends = _offsets(array)
+    sizes = (ends[1:] - ends[:-1]).astype(np.int64)
+    return sizes * valid(array) if array.null_count else sizes
 
 
 def big_endian(values: Ints, width: int) -> Octets:
@@ -57,10 +67,18 @@ def big_endian(values: Ints, width: int) -> Octets:
 def column(octets: Octets, widths: Ints) -> pa.Array:
     """A binary array of the first `widths` octets of each line; the axes but the last, which is a line, become one."""
     widths = widths.ravel()
-    lines = octets.reshape(len(widths), -1)
-    data = lines[np.arange(lines.shape[1]) < widths[:, None]]
-    ends = np.zeros(len(widths) + 1, np.int32)
-    np.cumsum(widths, out=ends[1:])
+    lines = octets.reshape(len(widths), octets.shape[-1])
+    least, most = (int(widths.min()), int(widths.max())) if len(widths) else (0, 0)
+    if least == most:
+        data = np.ascontiguousarray(lines[:, :most]).ravel()
+        ends = np.arange(len(widths) + 1, dtype=np.int32) * most
+    else:
+        kept = np.empty((len(widths), most), np.bool_)
+        for place in range(most):
+            kept[:, place] = widths > place
+        data = lines[:, :most][kept]
+        ends = np.zeros(len(widths) + 1, np.int32)
+        np.cumsum(widths, out=ends[1:])
     return pa.Array.from_buffers(pa.binary(), len(widths), [None, pa.py_buffer(ends), pa.py_buffer(data)])
 
 
@@ -86,13 +104,14 @@ def before_section(code: int, constructor: int, sizes: Ints, counts: Ints, there
     """Descriptor, constructor (0xc0 or 0xc1), size and count of a section that is a list or map of `counts` elements in `sizes`
     octets, where it is `there`; and how many octets that is."""
     small = (sizes < 255) & (counts < 256)
-    octets = np.empty((len(sizes), 12), np.uint8)
+    octets = np.empty((len(sizes), 6 if small.all() else 12), np.uint8)
     octets[:, :3] = 0x00, 0x53, code
-    octets[:, 3] = np.where(small, constructor, constructor + 0x10)
+    octets[:, 3] = constructor
     octets[:, 4] = sizes + 1
     octets[:, 5] = counts
-    large = ~small
-    if large.any():
+    if octets.shape[1] > 6:
+        large = ~small
+        octets[large, 3] = constructor + 0x10
         octets[large, 4:8] = big_endian(sizes[large] + 4, 4)
         octets[large, 8:] = big_endian(counts[large], 4)
     widths = np.where(small, 6, 12) * there

@@ -8,6 +8,7 @@ without anything in it. Times are whole milliseconds, as AMQP's are.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -18,6 +19,7 @@ from broker_core.encoding.arrays import (
     Bools,
     Ints,
     Octets,
+    as_binary,
     before_section,
     before_values,
     big_endian,
@@ -32,7 +34,7 @@ from broker_core.encoding.arrays import (
 from broker_core.encoding.entries import NULL, STRING, SYMBOL, entries
 from broker_core.errors import ResourceLimit
 
-BINARY, TIMESTAMP, LIST, MAP = 0xA0, 0x83, 0xC0, 0xC1
+BINARY, UINT, TIMESTAMP, LIST, MAP = 0xA0, 0x70, 0x83, 0xC0, 0xC1
 DELIVERY_TIME = "x-opt-delivery-time"
 MAX_BYTES = 2**31 - 1  # of one column of messages: Arrow counts its octets in 31 bits
 _MAX_UINT = 2**32 - 1
@@ -50,8 +52,9 @@ _FIELDS = (
     ("absoluteExpiryTime", TIMESTAMP),
     ("creationTime", TIMESTAMP),
     ("groupId", STRING),
-    ("groupSequence", 0x70),
+    ("groupSequence", UINT),
 )
+_SIZED = (STRING, BINARY, SYMBOL)
 
 
 def bare_messages(payload: pa.RecordBatch) -> pa.Array:
@@ -59,20 +62,25 @@ def bare_messages(payload: pa.RecordBatch) -> pa.Array:
 
     Raises InvalidRequest naming column and row for what AMQP cannot say, ResourceLimit for more than `MAX_BYTES` in all.
     """
-    parts, sizes = _properties(payload)
-    maps = _held(payload, "properties")
-    if maps is not None:
-        found = entries("properties", maps, STRING)
+    return joined(*bare_parts(payload))
+
+
+def bare_parts(payload: pa.RecordBatch) -> list[pa.Array]:
+    """The same as columns that are yet to be joined, row by row."""
+    held = _held(payload)
+    parts, sizes = _properties(held, payload.num_rows)
+    if "properties" in held:
+        found = entries("properties", held["properties"], STRING)
         head, widths = before_section(APPLICATION_PROPERTIES, MAP, found.sizes, 2 * found.counts, found.there)
         parts += [head, found.octets]
         sizes = sizes + widths + found.sizes
     body = payload.column("body")
-    octets = lengths(body, valid(body))
+    octets = lengths(body)
     head, widths = _before_data(octets)
-    sizes = sizes + widths + octets
-    if sizes.sum() > MAX_BYTES:
-        raise ResourceLimit(f"{len(sizes)} messages of {sizes.sum()} bytes together, {MAX_BYTES} are allowed: ask for fewer rows")
-    return joined(*parts, head, body)
+    total = int((sizes + widths + octets).sum())
+    if total > MAX_BYTES:
+        raise ResourceLimit(f"{len(sizes)} messages of {total} bytes together, {MAX_BYTES} are allowed: ask for fewer rows")
+    return [*parts, head, body]
 
 
 def annotation_sections(payload: pa.RecordBatch) -> pa.Array | None:
@@ -80,7 +88,8 @@ def annotation_sections(payload: pa.RecordBatch) -> pa.Array | None:
 
     None if no row has any. A delivery time of its own column stands for the one that the map may hold. Raises InvalidRequest.
     """
-    maps, times = _held(payload, "annotations"), _held(payload, "deliveryTime")
+    held = _held(payload)
+    maps, times = held.get("annotations"), held.get("deliveryTime")
     if maps is None and times is None:
         return None
     rows = payload.num_rows
@@ -105,82 +114,80 @@ def annotation_sections(payload: pa.RecordBatch) -> pa.Array | None:
 _TIME_KEY = np.frombuffer(bytes((SYMBOL, len(DELIVERY_TIME))) + DELIVERY_TIME.encode(), np.uint8)
 
 
-def _held(payload: pa.RecordBatch, name: str) -> pa.Array | None:
-    """A column with anything in it."""
-    index = payload.schema.get_field_index(name)
-    if index < 0:
-        return None
-    found = payload.column(index)
-    return None if found.null_count == len(found) else found
+def _held(payload: pa.RecordBatch) -> dict[str, pa.Array]:
+    """The columns with anything in them."""
+    rows = payload.num_rows
+    return {n: found for n, found in zip(payload.schema.names, payload.columns, strict=True) if found.null_count < rows}
 
 
 # --- Properties ------------------------------------------------------------------------------------------------------------
 
 
-def _properties(payload: pa.RecordBatch) -> tuple[list[Any], Ints]:
+def _properties(held: Mapping[str, pa.Array], rows: int) -> tuple[list[pa.Array], Ints]:
     """The properties section in parts to be joined, and the octets of all of them."""
-    held = [_held(payload, name) for name, _ in _FIELDS]
-    used = max((i for i, found in enumerate(held, 1) if found is not None), default=0)
-    rows = payload.num_rows
+    used = max((i for i, (name, _) in enumerate(_FIELDS, 1) if name in held), default=0)
     if not used:
         return [], np.zeros(rows, np.int64)
     there = np.zeros((used, rows), np.bool_)
-    for i, found in enumerate(held[:used]):
-        if found is not None:
-            there[i] = valid(found)
+    for i, (name, _) in enumerate(_FIELDS[:used]):
+        if name in held:
+            there[i] = valid(held[name]) if held[name].null_count else True
     # How many fields each row's list has, and which fields it has therefore, if only as nulls.
     counts = (there * np.arange(1, used + 1)[:, None]).max(axis=0)
     listed = np.arange(used)[:, None] < counts
-    fields: list[list[Any]] = [[] for _ in range(used)]
-    sizes = np.zeros(rows, np.int64)
-    texts = [i for i in range(used) if _FIELDS[i][1] in (STRING, BINARY, SYMBOL)]
-    sizes += _texts(held, texts, there[texts], listed[texts], fields)
+    texts = [i for i in range(used) if _FIELDS[i][1] in _SIZED]
+    fields, sizes = _texts(held, texts, there[texts], listed[texts])
     for i in range(used):
-        if i not in texts:
-            octets, widths = _fixed(i, held[i], rows, there[i])
-            octets[~there[i], 0] = NULL
-            widths = np.where(there[i], widths, listed[i])
+        if _FIELDS[i][1] not in _SIZED:
+            octets, widths = _fixed(_FIELDS[i], held, there[i])
+            widths = _with_nulls(octets, widths, there[i], listed[i])
             fields[i] = [column(octets, widths)]
-            sizes += widths
+            sizes = sizes + widths
     head, widths = before_section(PROPERTIES, LIST, sizes, counts, counts > 0)
-    return [head, *(part for parts in fields for part in parts)], sizes + widths
+    return [head, *(part for i in range(used) for part in fields[i])], sizes + widths
 
 
-def _texts(held: list[pa.Array | None], texts: list[int], there: Bools, listed: Bools, fields: list[list[Any]]) -> Ints:
-    """Fills in the parts of the fields of variable width, all of them at once; returns their octets."""
+def _texts(held: Mapping[str, pa.Array], texts: list[int], there: Bools, listed: Bools) -> tuple[dict[int, list[pa.Array]], Ints]:
+    """The parts of the fields of variable width, all made at once, by field; and their octets."""
     sizes = np.zeros(there.shape, np.int64)
     for line, i in enumerate(texts):
-        found = held[i]
-        if found is not None:
-            if _FIELDS[i][1] == SYMBOL:
-                check_ascii(_FIELDS[i][0], found)
-            sizes[line] = lengths(found, there[line])
+        name, code = _FIELDS[i]
+        if name in held:
+            if code == SYMBOL:
+                check_ascii(name, held[name])
+            sizes[line] = lengths(held[name])
     octets, widths = before_values(np.array([[_FIELDS[i][1]] for i in texts]), sizes)
-    octets[~there, 0] = NULL
-    widths = np.where(there, widths, listed)
+    widths = _with_nulls(octets, widths, there, listed)
     prefixes, rows = column(octets, widths), there.shape[1]
+    fields = {}
     for line, i in enumerate(texts):
-        found = held[i]
-        fields[i] = [prefixes.slice(line * rows, rows)]
-        if found is not None:
-            fields[i].append(found.cast(pa.binary()))
-    total: Ints = (sizes + widths).sum(axis=0)
-    return total
+        value = held.get(_FIELDS[i][0])
+        fields[i] = [prefixes.slice(line * rows, rows), *([] if value is None else [as_binary(value)])]
+    return fields, (sizes + widths).sum(axis=0)
 
 
-def _fixed(field: int, found: pa.Array | None, rows: int, there: Bools) -> tuple[Octets, Any]:
+def _with_nulls(octets: Octets, widths: Ints, there: Bools, listed: Bools) -> Ints:
+    """Makes nulls of the values that are not there; the octets of all: one for a null, none after the last field of a list."""
+    if there.all():
+        return widths
+    octets[~there, 0] = NULL
+    return np.where(there, widths, listed)
+
+
+def _fixed(field: tuple[str, int], held: Mapping[str, pa.Array], there: Bools) -> tuple[Octets, Ints]:
     """A time or a uint of each row, and its octets where it is there."""
-    if found is None:
-        return np.empty((rows, 1), np.uint8), 1
-    if _FIELDS[field][1] == TIMESTAMP:
-        return _timestamps(found), 9
-    values = numbers(found)
+    name, code = field
+    if name not in held:
+        return np.empty((len(there), 1), np.uint8), np.ones(len(there), np.int64)
+    if code == TIMESTAMP:
+        return _timestamps(held[name]), np.full(len(there), 9)
+    values = numbers(held[name])
     wrong = there & ((values < 0) | (values > _MAX_UINT))
     if wrong.any():
         row = int(wrong.argmax())
-        refuse(_FIELDS[field][0], row, f"{values[row]} is no AMQP uint: allowed are 0 to {_MAX_UINT}")
-    octets = np.empty((rows, 5), np.uint8)
-    octets[:, 0] = np.where(values == 0, 0x43, np.where(values < 256, 0x52, 0x70))
+        refuse(name, row, f"{values[row]} is no AMQP uint: allowed are 0 to {_MAX_UINT}")
+    octets = np.empty((len(there), 5), np.uint8)
+    octets[:, 0] = np.where(values == 0, 0x43, np.where(values < 256, 0x52, UINT))
     octets[:, 1:] = big_endian(values, 4)
     small = values < 256
     octets[small, 1] = values[small]

@@ -11,6 +11,7 @@ import pyarrow.compute as pc
 from broker_core.encoding.arrays import (
     Bools,
     Ints,
+    as_binary,
     before_values,
     check_ascii,
     column,
@@ -45,7 +46,7 @@ def entries(name: str, maps: pa.Array, key_code: int, without: tuple[str, Bools]
     bounds = offsets(maps)
     first, last = int(bounds[0]), int(bounds[-1])
     keys, values = maps.keys.slice(first, last - first), maps.items.slice(first, last - first)
-    counts = np.diff(bounds)
+    counts = bounds[1:] - bounds[:-1]
     rows = np.repeat(np.arange(len(maps)), counts)
     if without is not None:
         kept = ~(pc.equal(keys, without[0]).to_numpy(zero_copy_only=False) & without[1][rows])
@@ -57,7 +58,7 @@ def entries(name: str, maps: pa.Array, key_code: int, without: tuple[str, Bools]
     bounds = np.concatenate([[0], np.cumsum(counts)])
     ends = np.concatenate([[0], np.cumsum(sizes)])[bounds]
     data = pa.Array.from_buffers(pa.binary(), len(maps), [None, pa.py_buffer(ends.astype(np.int32)), octets.buffers()[2]])
-    return Entries(data, np.diff(ends), counts, there)
+    return Entries(data, ends[1:] - ends[:-1], counts, there)
 
 
 def _check_keys(name: str, keys: pa.Array, rows: Ints, counts: Ints, key_code: int) -> None:
@@ -75,13 +76,13 @@ def _check_keys(name: str, keys: pa.Array, rows: Ints, counts: Ints, key_code: i
 
 def _encoded(keys: pa.Array, values: pa.Array, key_code: int) -> tuple[pa.Array, Ints]:
     """Each entry, and its octets."""
-    there = valid(values)
-    sizes = np.stack([lengths(keys, valid(keys)), lengths(values, there)])
+    sizes = np.stack([lengths(keys), lengths(values)])
     octets, widths = before_values(np.array([[key_code], [STRING]]), sizes)
     if values.null_count:
+        there = valid(values)
         octets[1, ~there, 0] = NULL
         widths[1, ~there] = 1
     prefixes, count = column(octets, widths), len(keys)
-    parts = (prefixes.slice(0, count), keys.cast(pa.binary()), prefixes.slice(count), values.cast(pa.binary()))
+    parts = (prefixes.slice(0, count), as_binary(keys), prefixes.slice(count), as_binary(values))
     total: Ints = (sizes + widths).sum(axis=0)
     return joined(*parts), total

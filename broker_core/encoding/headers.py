@@ -127,7 +127,14 @@ def _codes(payload: pa.RecordBatch, name: str) -> _Codes:
     index = payload.schema.get_field_index(name)
     if index < 0:
         return None, [None]
-    found = payload.column(index).dictionary_encode(null_encoding="encode")
+    column = payload.column(index)
+    if column.null_count == len(column):
+        return None, [None]
+    if column.null_count == 0:  # the usual case, without a dictionary
+        plain = column.to_numpy(zero_copy_only=False)
+        if (plain == plain[0]).all():
+            return None, [plain[0].item()]
+    found = column.dictionary_encode(null_encoding="encode")
     values = found.dictionary.to_pylist()
     if len(values) < 2:
         return None, values or [None]

@@ -16,7 +16,7 @@ import pyarrow as pa
 
 from broker_core.encoding import annotation, headers
 from broker_core.encoding.arrays import joined
-from broker_core.encoding.bare import annotation_sections, bare_messages
+from broker_core.encoding.bare import annotation_sections, bare_parts
 
 JOINED_BYTES = 1 << 30  # more octets than this are joined in two halves: an Arrow binary column ends at 2^31
 
@@ -35,7 +35,7 @@ def leaving(
     Raises InvalidRequest for a columnar row that AMQP cannot say, naming row and column.
     """
     rows = payload.num_rows
-    if rows > 1 and payload.nbytes > JOINED_BYTES:
+    if rows > 1 and payload.get_total_buffer_size() > JOINED_BYTES and payload.nbytes > JOINED_BYTES:  # the first is cheap
         half = rows // 2
         parts = ((payload.slice(0, half), slice(0, half), 0), (payload.slice(half), slice(half, rows), half))
         result: list[bytes] = []
@@ -45,13 +45,11 @@ def leaving(
         return result
     said = headers.written(payload, attempts, returned)
     head = pa.scalar(said, pa.binary()) if isinstance(said, bytes) else pa.array(said, pa.binary())
-    notes, middle, footer = _columns(payload)
-    columns = [head, *(column for column in (notes, middle, footer) if column is not None)]
-    messages: list[bytes] = joined(*columns).to_pylist()
+    before, middle, after = _columns(payload)
+    messages: list[bytes] = joined(head, *before, *middle, *after).to_pylist()
     for row, maps in overlays.items():
-        section = annotation.merged(None if notes is None else notes[row].as_py() or None, maps)
-        end = b"" if footer is None else footer[row].as_py() or b""
-        messages[row] = b"".join((said if isinstance(said, bytes) else said[row], section, middle[row].as_py(), end))
+        section = annotation.merged(_row(before, row), maps)
+        messages[row] = b"".join((said if isinstance(said, bytes) else said[row], section, _row(middle, row), _row(after, row)))
     return messages
 
 
@@ -59,11 +57,18 @@ def _part(numbers: int | npt.NDArray[Any], of: slice) -> int | npt.NDArray[Any]:
     return numbers[of] if isinstance(numbers, np.ndarray) else numbers
 
 
-def _columns(payload: pa.RecordBatch) -> tuple[pa.Array | None, pa.Array, pa.Array | None]:
-    """Annotations, bare message and footer of each row; None where no row has one."""
+def _columns(payload: pa.RecordBatch) -> tuple[list[pa.Array], list[pa.Array], list[pa.Array]]:
+    """What is before the bare message, the bare message, what is after it: columns to be joined, possibly none."""
     names = payload.schema.names
-    # What Spark sends encoded has annotations in columns of their own.
-    notes = payload.column("encodedAnnotations") if "encodedAnnotations" in names else annotation_sections(payload)
+    if "encodedAnnotations" in names:
+        notes = payload.column("encodedAnnotations")
+    else:
+        notes = annotation_sections(payload)  # what Spark sends encoded has annotations in columns of their own, too
+    before = [] if notes is None else [notes]
     if "message" not in names:
-        return notes, bare_messages(payload), None
-    return notes, payload.column("message"), payload.column("footer") if "footer" in names else None
+        return before, bare_parts(payload), []
+    return before, [payload.column("message")], [payload.column("footer")] if "footer" in names else []
+
+
+def _row(columns: list[pa.Array], row: int) -> bytes:
+    return b"".join(column[row].as_py() or b"" for column in columns)
