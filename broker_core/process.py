@@ -19,12 +19,14 @@ import subprocess
 import sys
 import tempfile
 import time
+import weakref
 from pathlib import Path
 from types import TracebackType
 from typing import IO, Any
 
 from broker_core import config as configuration
 from broker_core import errors
+from broker_core.credentials import NOBODY, Credentials
 
 #: Seconds. Recovery of tens of millions of messages takes less; a machine that swaps may take more.
 START_LIMIT_S = 120.0
@@ -111,11 +113,13 @@ class Broker:
         # pread: the child writes through the same file description, so its place must not move.
         return os.pread(self._said.fileno(), os.fstat(self._said.fileno()).st_size, 0).decode(errors="replace")
 
-    def declare(self, queue: str, **options: Any) -> None:
-        """Make a queue; nothing happens when it is there already, declared alike."""
+    def declare(self, queue: str, *, credentials: Credentials = NOBODY, **options: Any) -> None:
+        """Make a queue; nothing happens when it is there already, declared alike. `credentials`: where the broker has users, or a
+        certificate of a CA that this machine does not trust anyway.
+        """
         from broker_core.client import Client
 
-        with Client(self.url) as client:
+        with Client(self.url, credentials) as client:
             client.call("queue.declare", queue=queue, options=options)
 
     def start(self) -> Broker:
@@ -125,6 +129,7 @@ class Broker:
         self._forget()
         self.data_dir.mkdir(parents=True, exist_ok=True)
         self._said = tempfile.TemporaryFile()  # noqa: SIM115
+        weakref.finalize(self, self._said.close)  # `log` may be asked as long as this object lives
         # In the data directory, so that `-m` finds the package where this process has it, not in the folder it happens to be in.
         self._process = subprocess.Popen(
             self._command(),
