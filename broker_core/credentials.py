@@ -9,12 +9,15 @@ from __future__ import annotations
 import base64
 import contextlib
 import os
-import ssl
 import tempfile
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
 from broker_core.errors import InvalidRequest
+
+if TYPE_CHECKING:
+    import ssl
 
 #: Bytes of a PEM file: a chain of a dozen certificates, or a whole store of CAs; anything longer is something else.
 MAX_PEM_BYTES = 4 << 20
@@ -68,6 +71,8 @@ class Credentials:
 
     def tls_context(self) -> ssl.SSLContext:
         """Of a client. Certificates and host names are always verified, against `ca` alone where it is given."""
+        import ssl  # here: it takes longer to import than all of this package that a task needs
+
         context = ssl.create_default_context(cadata=self.ca.decode("ascii", "replace") if self.ca is not None else None)
         context.minimum_version = ssl.TLSVersion.TLSv1_2
         if self.cert is not None and self.key is not None:
@@ -93,6 +98,8 @@ NOBODY = Credentials()
 
 def system_ca() -> bytes | None:
     """The CAs that this machine trusts, as PEM, for a library that does not know where they are."""
+    import ssl
+
     path = ssl.get_default_verify_paths().cafile
     try:
         return _read("CA file", path) if path else None
