@@ -7,6 +7,7 @@ import os
 import stat
 import subprocess
 import sys
+import threading
 from pathlib import Path
 from typing import Any
 
@@ -192,10 +193,13 @@ def test_something_huge_is_not_read(tmp_path: Path, monkeypatch: pytest.MonkeyPa
 # --- several writers, crashes, and the journal beside it
 
 ADD = """
-import sys, os
+import sys
+import threading
 from pathlib import Path
 from broker_core.security import store
 from broker_core.security.users import User
+print("ready", flush=True)
+sys.stdin.readline()
 for number in range(20):
     store.edit(Path(sys.argv[1]), lambda users: users.add(f"{sys.argv[2]}-{number}", User(None, (f"{sys.argv[2]}-{number}",))))
 """
@@ -203,11 +207,46 @@ for number in range(20):
 
 def test_edits_of_several_processes_at_once_are_all_there(tmp_path: Path) -> None:
     path = tmp_path / "users.json"
-    running = [subprocess.Popen([sys.executable, "-c", ADD, str(path), name]) for name in "abc"]
-    assert [process.wait(60) for process in running] == [0, 0, 0]
+    running = [
+        subprocess.Popen([sys.executable, "-c", ADD, str(path), name], stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+        for name in "abc"
+    ]
+    for process in running:
+        assert process.stdout is not None
+        assert process.stdout.readline() == b"ready\n"
+    for process in running:
+        assert process.stdin is not None
+        process.stdin.write(b"go\n")
+        process.stdin.flush()
+    for process in running:
+        process.communicate(timeout=60)
+    assert [process.returncode for process in running] == [0, 0, 0]
     found = store.read(path)
     assert found is not None
     assert set(found.users) == {f"{name}-{number}" for name in "abc" for number in range(20)}
+
+
+def test_an_edit_waits_for_the_one_before_it(tmp_path: Path) -> None:
+    path = write(tmp_path / "users.json", {"alice": user()})
+    begun, go_on = threading.Event(), threading.Event()
+
+    def slowly(users: Users) -> Users:
+        begun.set()
+        assert go_on.wait(60)
+        return users.add("first", user())
+
+    first = threading.Thread(target=store.edit, args=(path, slowly))
+    second = threading.Thread(target=store.edit, args=(path, lambda users: users.add("second", user())))
+    first.start()
+    assert begun.wait(60)
+    second.start()
+    second.join(0.2)  # long enough to be done and undone, if nothing held it
+    go_on.set()
+    first.join()
+    second.join()
+    found = store.read(path)
+    assert found is not None
+    assert set(found.users) == {"alice", "first", "second"}
 
 
 def test_a_writer_that_was_killed_half_way_leaves_the_old_file_and_stops_nobody(tmp_path: Path) -> None:
