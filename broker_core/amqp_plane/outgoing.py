@@ -83,6 +83,7 @@ class Outgoing:
         self.holder = 0
         self.ended = False
         self.in_ring = self.is_interested = False
+        self.looked = 0  # when it last found nothing; see `Turns`
         self.is_particular = False  # not everything in the queue may be offered to this link
         self.default = ending_of(source.default_outcome, None)
         self._presettled = presettled
@@ -229,6 +230,7 @@ class Outgoing:
                 self._carry(turn, RETURNED.command(self, rows))
         self._unsent.clear()
         self._backlog.clear()
+        self.peer.plane.turns.forget_link(self)
         default = self.default or Ending(cause=Cause.LINK_LOST)
         self._carry(turn, c.Unsubscribe(self.queue, self.holder, default.cause or Cause.LINK_LOST, default.outcome))
 
@@ -287,3 +289,4 @@ class Browsing(Outgoing):
 
 
 __all__ = ["Browsing", "Ending", "Outgoing", "ending_of", "rows_of_tags"]
+        self.peer.plane.turns.forget_link(self)

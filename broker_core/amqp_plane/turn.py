@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections import deque
+from collections import OrderedDict, deque
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
@@ -54,8 +54,9 @@ class Turns:
         self._endings: dict[tuple[Outgoing, Ending], list[Delivery]] = {}
         self._first: list[Callable[[Turn], None]] = []
         self._rings: dict[str, deque[Outgoing]] = {}
-        self._interested: dict[str, deque[Outgoing]] = {}
-        self._browsers: dict[str, list[Outgoing]] = {}
+        self._interested: dict[str, OrderedDict[Outgoing, None]] = {}
+        self._browsers: dict[str, OrderedDict[Outgoing, None]] = {}
+        self._news: dict[str, int] = {}  # how often we heard of messages in a queue
         self._held: dict[Peer, None] = {}
         self._ready: list[Effect] = []
         self._effects: deque[tuple[int, Effect]] = deque()
@@ -75,7 +76,11 @@ class Turns:
 
     def arrived(self, queue: str, link: Incoming, deliveries: list[Delivery]) -> None:
         """Complete deliveries for a queue; `link.confirmed` or `link.refused` is told what became of them."""
-        self._arriving.setdefault(queue, []).append((link, deliveries))
+        parts = self._arriving.setdefault(queue, [])
+        if parts and parts[-1][0] is link:
+            parts[-1][1].extend(deliveries)  # they are confirmed together, in ranges
+        else:
+            parts.append((link, deliveries))
         self.schedule()
 
     def decided(self, link: Outgoing, ending: Ending, deliveries: list[Delivery]) -> None:
@@ -160,7 +165,9 @@ class Turns:
         if not self._arriving:
             self._let_go()
         endings, self._endings = self._endings, {}
-        first, self._first = self._first, []
+        first: list[Callable[[Turn], None]] = []
+        if not self._arriving:  # else who sent what waits there must not be told of an end before
+            first, self._first = self._first, []
         with self._service.turn() as turn:
             self._in_turn = True
             try:
@@ -169,11 +176,20 @@ class Turns:
                 for (link, ending), deliveries in endings.items():
                     self._end(turn, link, ending, deliveries)
                 for action in first:
-                    action(turn)
+                    self._act(turn, action)
                 self._acquire_all(turn)
             finally:
                 self._in_turn = False
         self._advance()
+
+    @staticmethod
+    def _act(turn: Turn, action: Callable[[Turn], None]) -> None:
+        try:
+            action(turn)
+        except errors.StorageError:
+            raise
+        except Exception:  # a mistake of ours: it concerns one link, and everybody else is served
+            log.exception("something of a turn failed; the connection it belongs to may hang until it times out")
 
     def _take_arriving(self) -> list[tuple[str, list[tuple[Incoming, list[Delivery]]], Arrived]]:
         """Messages as columns, made before the lock is taken. What has no room in the journal's buffer waits, and its senders."""
@@ -223,6 +239,10 @@ class Turns:
     def _end(self, turn: Turn, link: Outgoing, ending: Ending, deliveries: list[Delivery]) -> None:
         try:
             _, end = turn.carry(ending.command(link, rows_of(deliveries)))
+        except errors.ResourceLimit as error:
+            said = error
+            self.after(turn.end, lambda: link.fail(said))
+            return
         except errors.PenstockError as error:
             # The link has ended in between, or the queue is gone: what became of the messages is decided already.
             log.info("%s: an outcome came too late: %s", link, error)
@@ -235,31 +255,40 @@ class Turns:
         """The link would take messages, and there are none for it."""
         if not link.is_interested:
             link.is_interested = True
-            if link.acquires:
-                self._interested.setdefault(link.queue, deque()).append(link)
-            else:
-                self._browsers.setdefault(link.queue, []).append(link)
+            link.looked = self._news.get(link.queue, 0)
+            waiting = self._interested if link.acquires else self._browsers
+            waiting.setdefault(link.queue, OrderedDict())[link] = None
+
+    def forget_link(self, link: Outgoing) -> None:
+        """The link is over: it waits for nothing."""
+        if link.is_interested:
+            link.is_interested = False
+            waiting = self._interested if link.acquires else self._browsers
+            del waiting[link.queue][link]
 
     def _notify_browsers(self, queue: str) -> None:
         for link in self._browsers.pop(queue, ()):
             link.is_interested = False
             self.hungry(link)
 
-    def _notify(self, queue: str) -> bool:
-        """Let one interested link look."""
-        waiting = self._interested.get(queue)
+    def _notify(self, queue: str) -> None:
+        """Let one interested link look, unless all have looked since we last heard of messages there."""
+        waiting, news = self._interested.get(queue), self._news.get(queue, 0)
         while waiting:
-            link = waiting.popleft()
+            link = next(iter(waiting))
+            if link.looked == news:  # and all behind it: they stand in the order in which they looked
+                return
+            del waiting[link]
             link.is_interested = False
             if link.appetite() > 0:
                 self.hungry(link)
-                return True
-        return False
+                return
 
     def _acquire_all(self, turn: Turn) -> None:
         notified = {*self._notified}
         self._notified -= notified
         for queue in notified:
+            self._news[queue] = self._news.get(queue, 0) + 1
             self._notify(queue)
             self._notify_browsers(queue)
         for queue in list(self._rings):
