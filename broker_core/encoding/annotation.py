@@ -57,6 +57,8 @@ def _entries(octets: bytes, position: int, end: int) -> Iterator[tuple[tuple[typ
     if width is None or skip(octets, position, end) != end:
         raise DecodeError("annotations are one map", position)
     position += 1 + 2 * width
+    if position > end:
+        raise DecodeError("a map cut short", position)
     while position < end:
         key, value = decode(octets, position, end)
         after = skip(octets, value, end, LIMITS.depth)
