@@ -89,6 +89,7 @@ class Outgoing:
         self._presettled = presettled
         self._unsent: list[RowSet] = []  # acquired, the disk does not have it yet
         self._pending = 0  # how many those are
+        self._asked = False  # whether a flow with `drain` waits for its answer, credit or none
         self._backlog: deque[tuple[bytes, bytes]] = deque()  # tag, message: neither window nor frame took it yet
 
     def __repr__(self) -> str:
@@ -118,9 +119,16 @@ class Outgoing:
 
     def found_nothing(self) -> None:
         """The queue has nothing for the link: credit that it asked to have drained is used up (2.6.7)."""
-        if self._alive and not self._backlog and not self._pending and self.link.drain:
+        if self._asked and self._alive and not self._backlog and not self._pending:
+            self._asked = False
             self.link.drained()
             self.peer.touch()
+
+    def _go_on(self) -> None:
+        """Take more, if it can."""
+        self.peer.plane.turns.hungry(self)
+        if not self.in_ring:
+            self.found_nothing()  # it can take nothing now, whatever there is
 
     def deliver(self, rows: RowSet, cuts: Sequence[Cut]) -> None:
         """The disk has the acquisition: send."""
@@ -154,7 +162,7 @@ class Outgoing:
             self._settle_sent(sent)
         if self._backlog and link.link_credit <= 0:
             self.give_back()
-        self.peer.plane.turns.hungry(self)
+        self._go_on()
 
     def _send_alone(self, tag: bytes, message: bytes) -> bool:
         """A message of several frames. One larger than the receiver takes is not for this link, and waits for another."""
@@ -184,11 +192,10 @@ class Outgoing:
 
     def flowed(self) -> None:
         """Credit, or the session's window, has changed."""
+        self._asked = self.link.drain
         if self._backlog:
             self.pump()
-        self.peer.plane.turns.hungry(self)
-        if not self.in_ring:
-            self.found_nothing()  # it could take nothing now, whatever there is
+        self._go_on()
 
     def disposed(self, deliveries: list[Delivery], state: DeliveryState | None, settled: bool) -> None:
         """The receiver's state for some deliveries of this link."""
@@ -223,6 +230,7 @@ class Outgoing:
         if self.ended:
             return
         self.ended = True
+        self.peer.plane.turns.forget_link(self)
         if not self.holder:
             return
         for rows in [*self._unsent, rows_of_tags([tag for tag, _ in self._backlog])]:
@@ -230,7 +238,6 @@ class Outgoing:
                 self._carry(turn, RETURNED.command(self, rows))
         self._unsent.clear()
         self._backlog.clear()
-        self.peer.plane.turns.forget_link(self)
         default = self.default or Ending(cause=Cause.LINK_LOST)
         self._carry(turn, c.Unsubscribe(self.queue, self.holder, default.cause or Cause.LINK_LOST, default.outcome))
 
@@ -285,8 +292,8 @@ class Browsing(Outgoing):
 
     def end(self, turn: Turn) -> None:
         self.ended = True
+        self.peer.plane.turns.forget_link(self)
         self._backlog.clear()
 
 
 __all__ = ["Browsing", "Ending", "Outgoing", "ending_of", "rows_of_tags"]
-        self.peer.plane.turns.forget_link(self)

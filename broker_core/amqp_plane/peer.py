@@ -191,7 +191,7 @@ class Peer:
         self.plane.turns.last(self._answer_close)
 
     def _answer_close(self) -> None:
-        if self.connection.state is ConnectionState.CLOSE_RCVD:
+        if self.connection.state is ConnectionState.CLOSE_RCVD and not self.gone:
             self.connection.close()
             self.touch()
 
