@@ -64,57 +64,69 @@ def big_endian(values: Ints, width: int) -> Octets:
     return values.astype(f">i{width}" if width == 8 else f">u{width}").view(np.uint8).reshape(*values.shape, width)
 
 
-def column(octets: Octets, widths: Ints) -> pa.Array:
+def column(octets: Octets, widths: Ints | int) -> pa.Array:
     """A binary array of the first `widths` octets of each line; the axes but the last, which is a line, become one."""
-    widths = widths.ravel()
-    lines = octets.reshape(len(widths), octets.shape[-1])
-    least, most = (int(widths.min()), int(widths.max())) if len(widths) else (0, 0)
-    if least == most:
-        data = np.ascontiguousarray(lines[:, :most]).ravel()
-        ends = np.arange(len(widths) + 1, dtype=np.int32) * most
+    most = octets.shape[-1]
+    lines = octets.reshape(-1, most)
+    rows = len(lines)
+    if not isinstance(widths, int):
+        widths = widths.ravel()
+        if (widths == most).all():
+            widths = most
+    if isinstance(widths, int):
+        data = lines if widths == most else np.ascontiguousarray(lines[:, :widths])
+        ends = _RISING[: rows + 1] * widths if rows < len(_RISING) else np.arange(rows + 1, dtype=np.int32) * widths
     else:
-        kept = np.empty((len(widths), most), np.bool_)
+        kept = np.empty(lines.shape, np.bool_)
         for place in range(most):
             kept[:, place] = widths > place
-        data = lines[:, :most][kept]
-        ends = np.zeros(len(widths) + 1, np.int32)
+        data = lines[kept]
+        ends = np.zeros(rows + 1, np.int32)
         np.cumsum(widths, out=ends[1:])
-    return pa.Array.from_buffers(pa.binary(), len(widths), [None, pa.py_buffer(ends), pa.py_buffer(data)])
+    return pa.Array.from_buffers(pa.binary(), rows, [None, pa.py_buffer(ends), pa.py_buffer(data)])
 
 
-def before_values(codes: Any, sizes: Ints) -> tuple[Octets, Ints]:
-    """Constructor and size of values of variable width, and how many octets that is.
+_RISING = np.arange(8192, dtype=np.int32)
+
+
+def before_values(codes: Any, sizes: Ints, ahead: bytes = b"") -> tuple[Octets, Ints | int]:
+    """Constructor and size of values of variable width, after the same octets `ahead` of each, and how many octets that is.
 
     `codes`: the constructors for up to 255 octets (0xa0, 0xa1, 0xa3), of a shape that broadcasts to that of `sizes`.
     """
+    first = len(ahead)
     small = sizes < 256
-    if small.all():
-        octets = np.empty((*sizes.shape, 2), np.uint8)
-        octets[..., 0] = codes
-        octets[..., 1] = sizes
-        return octets, np.full(sizes.shape, 2, np.int64)
-    octets = np.empty((*sizes.shape, 5), np.uint8)
-    octets[..., 0] = np.where(small, codes, codes + 0x10)
-    octets[..., 1:] = big_endian(sizes, 4)
-    octets[small, 1] = sizes[small]
-    return octets, np.where(small, 2, 5)
+    all_small = bool(small.all())
+    octets = np.empty((*sizes.shape, first + (2 if all_small else 5)), np.uint8)
+    if ahead:
+        octets[..., :first] = np.frombuffer(ahead, np.uint8)
+    if all_small:
+        octets[..., first] = codes
+        octets[..., first + 1] = sizes
+        return octets, first + 2
+    octets[..., first] = np.where(small, codes, codes + 0x10)
+    octets[..., first + 1 :] = big_endian(sizes, 4)
+    octets[small, first + 1] = sizes[small]
+    return octets, np.where(small, first + 2, first + 5)
 
 
-def before_section(code: int, constructor: int, sizes: Ints, counts: Ints, there: Bools) -> tuple[pa.Array, Ints]:
+def before_section(code: int, constructor: int, sizes: Ints, counts: Ints, there: Bools) -> tuple[pa.Array, Ints | int]:
     """Descriptor, constructor (0xc0 or 0xc1), size and count of a section that is a list or map of `counts` elements in `sizes`
     octets, where it is `there`; and how many octets that is."""
-    small = (sizes < 255) & (counts < 256)
-    octets = np.empty((len(sizes), 6 if small.all() else 12), np.uint8)
-    octets[:, :3] = 0x00, 0x53, code
-    octets[:, 3] = constructor
+    large = (sizes > 254) | (counts > 255)
+    any_large = bool(large.any())
+    octets = np.empty((len(sizes), 12 if any_large else 6), np.uint8)
+    octets[:, :4] = np.array((0x00, 0x53, code, constructor), np.uint8)
     octets[:, 4] = sizes + 1
     octets[:, 5] = counts
-    if octets.shape[1] > 6:
-        large = ~small
+    widths: Ints | int = 6
+    if any_large:
         octets[large, 3] = constructor + 0x10
         octets[large, 4:8] = big_endian(sizes[large] + 4, 4)
         octets[large, 8:] = big_endian(counts[large], 4)
-    widths = np.where(small, 6, 12) * there
+        widths = np.where(large, 12, 6)
+    if not there.all():
+        widths = widths * there
     return column(octets, widths), widths
 
 

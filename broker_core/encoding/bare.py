@@ -76,11 +76,11 @@ def bare_parts(payload: pa.RecordBatch) -> list[pa.Array]:
         sizes = sizes + widths + found.sizes
     body = payload.column("body")
     octets = lengths(body)
-    head, widths = _before_data(octets)
+    before, widths = before_values(BINARY, octets, bytes((0x00, 0x53, DATA)))
     total = int((sizes + widths + octets).sum())
     if total > MAX_BYTES:
         raise ResourceLimit(f"{len(sizes)} messages of {total} bytes together, {MAX_BYTES} are allowed: ask for fewer rows")
-    return [*parts, head, body]
+    return [*parts, column(before, widths), body]
 
 
 def annotation_sections(payload: pa.RecordBatch) -> pa.Array | None:
@@ -88,6 +88,8 @@ def annotation_sections(payload: pa.RecordBatch) -> pa.Array | None:
 
     None if no row has any. A delivery time of its own column stands for the one that the map may hold. Raises InvalidRequest.
     """
+    if "annotations" not in payload.schema.names and "deliveryTime" not in payload.schema.names:
+        return None
     held = _held(payload)
     maps, times = held.get("annotations"), held.get("deliveryTime")
     if maps is None and times is None:
@@ -166,7 +168,7 @@ def _texts(held: Mapping[str, pa.Array], texts: list[int], there: Bools, listed:
     return fields, (sizes + widths).sum(axis=0)
 
 
-def _with_nulls(octets: Octets, widths: Ints, there: Bools, listed: Bools) -> Ints:
+def _with_nulls(octets: Octets, widths: Ints | int, there: Bools, listed: Bools) -> Ints | int:
     """Makes nulls of the values that are not there; the octets of all: one for a null, none after the last field of a list."""
     if there.all():
         return widths
@@ -174,13 +176,13 @@ def _with_nulls(octets: Octets, widths: Ints, there: Bools, listed: Bools) -> In
     return np.where(there, widths, listed)
 
 
-def _fixed(field: tuple[str, int], held: Mapping[str, pa.Array], there: Bools) -> tuple[Octets, Ints]:
+def _fixed(field: tuple[str, int], held: Mapping[str, pa.Array], there: Bools) -> tuple[Octets, Ints | int]:
     """A time or a uint of each row, and its octets where it is there."""
     name, code = field
     if name not in held:
-        return np.empty((len(there), 1), np.uint8), np.ones(len(there), np.int64)
+        return np.empty((len(there), 1), np.uint8), 1
     if code == TIMESTAMP:
-        return _timestamps(held[name]), np.full(len(there), 9)
+        return _timestamps(held[name]), 9
     values = numbers(held[name])
     wrong = there & ((values < 0) | (values > _MAX_UINT))
     if wrong.any():
@@ -199,12 +201,3 @@ def _timestamps(times: pa.Array) -> Octets:
     octets[:, 0] = TIMESTAMP
     octets[:, 1:] = big_endian(numbers(times) // 1000, 8)
     return octets
-
-
-def _before_data(sizes: Ints) -> tuple[pa.Array, Ints]:
-    inside, widths = before_values(BINARY, sizes)
-    octets = np.empty((len(sizes), 3 + inside.shape[1]), np.uint8)
-    octets[:, :3] = 0x00, 0x53, DATA
-    octets[:, 3:] = inside
-    widths = widths + 3
-    return column(octets, widths), widths

@@ -66,6 +66,9 @@ def _check_keys(name: str, keys: pa.Array, rows: Ints, counts: Ints, key_code: i
         check_ascii(name, keys, rows)
     if len(counts) == 0 or counts.max() < 2:
         return
+    each = int(counts[0])
+    if (counts == each).all() and keys.slice(each).equals(keys.slice(0, len(keys) - each)):
+        keys, rows = keys.slice(0, each), rows[:each]  # all rows have the keys of the first, which is common
     codes = keys.dictionary_encode()
     pairs = np.sort(rows * len(codes.dictionary) + codes.indices.to_numpy())
     twice = np.flatnonzero(pairs[1:] == pairs[:-1])
@@ -79,9 +82,9 @@ def _encoded(keys: pa.Array, values: pa.Array, key_code: int) -> tuple[pa.Array,
     sizes = np.stack([lengths(keys), lengths(values)])
     octets, widths = before_values(np.array([[key_code], [STRING]]), sizes)
     if values.null_count:
-        there = valid(values)
-        octets[1, ~there, 0] = NULL
-        widths[1, ~there] = 1
+        nulls = ~valid(values)
+        octets[1, nulls, 0] = NULL
+        widths = np.where(np.stack([np.zeros_like(nulls), nulls]), 1, widths)
     prefixes, count = column(octets, widths), len(keys)
     parts = (prefixes.slice(0, count), as_binary(keys), prefixes.slice(count), as_binary(values))
     total: Ints = (sizes + widths).sum(axis=0)
