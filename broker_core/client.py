@@ -28,6 +28,18 @@ TOKEN_FRESH_S = 1200.0
 _Result = TypeVar("_Result")
 
 
+def check(url: str, credentials: Credentials) -> None:
+    """InvalidRequest where these credentials have no meaning, or would be said to anybody who listens."""
+    if credentials.certificates and not url.startswith(("grpc+tls://", "amqps://")):
+        raise errors.InvalidRequest(f"certificates have no meaning for {url}: use grpc+tls:// or amqps://, or leave them out")
+    host = url.partition("://")[2].rpartition(":")[0]
+    if credentials.user is not None and url.startswith("grpc://") and not discovery.is_loopback(host):
+        raise errors.InvalidRequest(
+            f"a password for {url} would cross the network in the open: use grpc+tls://, or the broker's amqp:// or amqps://"
+            " address, where we log in without saying the password"
+        )
+
+
 class Client:
     """One connection to the broker at `url`: `grpc://host:port`, `grpc+tls://host:port`, `amqp://host[:port]` or `amqps://…`.
 
@@ -37,6 +49,7 @@ class Client:
     def __init__(
         self, url: str, credentials: Credentials = NOBODY, *, known: Endpoint | None = None, timeout_s: float = 60.0
     ) -> None:
+        check(url, credentials)
         self.url = url
         self._credentials = credentials
         self._timeout = timeout_s
@@ -56,8 +69,7 @@ class Client:
 
     @property
     def endpoint(self) -> Endpoint:
-        """Where the Flight plane is; to be handed to `known`. A secret: with it goes the token."""
-        self._renew()
+        """Where the Flight plane is, as far as this client knows; for another one's `known`. A secret: with it goes the token."""
         return self._endpoint
 
     def call(self, action: str, *, timeout_s: float | None = None, **fields: Any) -> dict[str, Any]:
@@ -178,12 +190,6 @@ class Client:
     def _password_for(self, url: str) -> str | None:
         if self._discovers or self._credentials.user is None:
             return None  # a broker that gives no token has no users
-        host = url.partition("://")[2].rpartition(":")[0]
-        if not url.startswith("grpc+tls://") and not discovery.is_loopback(host):
-            raise errors.InvalidRequest(
-                f"a password for {url} would cross the network in the open: use grpc+tls://, or the broker's amqp:// or amqps://"
-                " address, which logs in without saying the password"
-            )
         return self._credentials.authorization()
 
     def _connected(self, url: str) -> flight.FlightClient:
@@ -191,8 +197,6 @@ class Client:
         if url.startswith("grpc+tls://"):
             mine = self._credentials
             options = {"tls_root_certs": mine.ca or credentials.system_ca(), "cert_chain": mine.cert, "private_key": mine.key}
-        elif self._credentials.certificates and not self._discovers:
-            raise errors.InvalidRequest(f"certificates have no meaning for {url}: use grpc+tls:// or amqps://, or leave them out")
         try:
             return flight.connect(url.replace("grpc://", "grpc+tcp://", 1), **options)
         except (pa.ArrowException, ValueError) as error:

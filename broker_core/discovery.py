@@ -135,7 +135,6 @@ def sources() -> dict[str, bytes]:
 def _source(module: ModuleType) -> dict[str, bytes]:
     spec = module.__spec__
     assert spec is not None
-    loader = spec.loader
-    source = loader.get_source(spec.name) if isinstance(loader, InspectLoader) else None  # a file's, or a zip's
-    assert source is not None
+    loader: Any = spec.loader  # of a file, or of a zip
+    source: str = loader.get_source(spec.name)
     return {spec.name + ("." if spec.submodule_search_locations is not None else ""): zlib.compress(source.encode(), 9)}

@@ -24,7 +24,6 @@ from pyspark.sql.datasource import (
 )
 from pyspark.sql.types import StructType
 
-from broker_core.client import Client
 from connector.options import OUTCOMES, READ, Options
 from connector.read import Look, as_declared, read_look
 from connector.schema import check_source
@@ -48,9 +47,10 @@ class BatchReader(DataSourceReader):
         self._outcome: str | None = options["outcome"]
 
     def partitions(self) -> list[InputPartition]:
-        url, queue = self._options["url"], self._options["queue"]
-        with Client(url) as client:
+        queue = self._options["queue"]
+        with self._options.access.client() as client:
             tail = client.call("queue.stat", queue=queue)["nextSequence"] - 1
+            access = self._options.access.found_by(client)
         last = tail if self._last is None else min(self._last, tail)
         ticket = {
             "op": "browse",
@@ -62,7 +62,7 @@ class BatchReader(DataSourceReader):
             "columns": self._columns,
         }
         ranges = split(self._first, last, self._options["maxMessagesPerPartition"], self._options["minPartitions"])
-        return [Look(url, {**ticket, "first": first, "last": end}) for first, end in ranges]
+        return [Look(access, {**ticket, "first": first, "last": end}) for first, end in ranges]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         # Spark makes one partition of nothing where there is none.

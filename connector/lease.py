@@ -14,8 +14,8 @@ import threading
 from contextlib import suppress
 from typing import Any
 
-from broker_core.client import Client
 from broker_core.errors import PeerError, PenstockError, WrongOffset
+from connector.access import Access
 from connector.offset import INITIAL, Offset
 from connector.options import RANDOM_LEASE, Options
 from connector.patience import RECONNECT_S, Patience
@@ -32,7 +32,7 @@ class Lease:
 
     def __init__(self, options: Options) -> None:
         self._options = options
-        self._client = Client(options["url"])
+        self._client = options.access.client()
         self._known: Offset | None = None  # names broker, lease and run; its batch has no meaning here
         self._epoch: int | None = None
         self._data_dir = ""
@@ -43,6 +43,11 @@ class Lease:
     def data_dir(self) -> str:
         """Where the broker keeps its segments, for a task on the same host."""
         return self._data_dir
+
+    @property
+    def access(self) -> Access:
+        """What a task needs to reach the broker. Its token is a fresh one, as of this planner's last call."""
+        return self._options.access.found_by(self._client)
 
     @property
     def epoch(self) -> int:

@@ -10,7 +10,10 @@ from collections.abc import Callable, Mapping
 from datetime import datetime, timezone
 from typing import Any, NamedTuple
 
+from broker_core.client import check
+from broker_core.credentials import Credentials
 from broker_core.errors import InvalidRequest
+from connector.access import Access
 
 #: Where an option may stand. A batch read looks (`mode=browse`), a stream acquires.
 STREAM, READ, WRITE = "spark.readStream", "spark.read", "df.write and df.writeStream"
@@ -114,17 +117,10 @@ def _time(text: str) -> int:
 
 
 def _url(text: str) -> str:
-    scheme = text.partition("://")[0].lower()
-    if scheme in ("amqp", "amqps"):
-        raise InvalidRequest(
-            f"option url: {text!r} names the AMQP plane, which this version does not have yet;"
-            " use the broker's Flight endpoint, grpc://HOST:PORT (`penstock serve` prints it)"
-        )
-    if scheme == "grpc+tls":
-        raise InvalidRequest(
-            "option url: grpc+tls:// comes with the broker's TLS, which this version does not have yet; use grpc://"
-        )
-    if not re.fullmatch(r"grpc://(\[[0-9a-fA-F:.]+\]|[^/:\s\[\]]+):[0-9]{1,5}", text):
+    if "@" in text:
+        raise InvalidRequest("option url: it must not hold a user; urls end up in logs, so use the options userName and password")
+    host = r"(\[[0-9a-fA-F:.]+\]|[^/:\s\[\]]+)"
+    if not re.fullmatch(rf"grpc(\+tls)?://{host}:[0-9]{{1,5}}|amqps?://{host}(:[0-9]{{1,5}})?", text):
         raise ValueError
     return text
 
@@ -133,14 +129,26 @@ def _text(text: str) -> str:
     return text
 
 
+def _given(text: str) -> str:
+    if not text:
+        raise ValueError
+    return text
+
+
 RANDOM_LEASE = re.compile(r"q-[0-9a-f]{32}")
 
 _COUNT = "a whole number, at least 1"
-_NO_USERS = "this version's broker has neither users nor TLS: reach it on a loopback or private network"
+_URL = "amqp://HOST[:PORT], amqps://HOST[:PORT], grpc://HOST:PORT or grpc+tls://HOST:PORT"
 
 OPTIONS: tuple[Option, ...] = (
-    Option("url", ANYWHERE, "grpc://HOST:PORT", _url),
+    Option("url", ANYWHERE, _URL, _url),
     Option("queue", ANYWHERE, "the name of one queue, up to 255 characters, without '/' and ','", _queue),
+    # Logging in. The files are read where the options are given; executors need none.
+    Option("userName", ANYWHERE, "the name of a user, not empty", _given),
+    Option("password", ANYWHERE, "a text", _text),
+    Option("caFile", ANYWHERE, "a file with CA certificates in PEM", _given),
+    Option("certFile", ANYWHERE, "a file with a certificate in PEM", _given),
+    Option("keyFile", ANYWHERE, "a file with the certificate's key in PEM, not encrypted", _given),
     # Reading a stream.
     Option("maxMessagesPerTrigger", (STREAM,), _COUNT, _whole(1)),
     Option("maxBytesPerTrigger", (STREAM,), 'a size such as 1048576 or "64m", at least 1', _united(_SIZES, 1)),
@@ -169,17 +177,15 @@ OPTIONS: tuple[Option, ...] = (
     # Of the design, and not there yet.
     Option("exchange", ANYWHERE, "", _text, later="this version's broker has no exchanges; name a queue with the option queue"),
     Option("selector", (STREAM, READ), "", _text, later="selectors come with a later version; filter the DataFrame"),
-    Option("userName", ANYWHERE, "", _text, later=_NO_USERS),
-    Option("password", ANYWHERE, "", _text, later=_NO_USERS),
-    Option("caFile", ANYWHERE, "", _text, later=_NO_USERS),
-    Option("certFile", ANYWHERE, "", _text, later=_NO_USERS),
-    Option("keyFile", ANYWHERE, "", _text, later=_NO_USERS),
 )
 _BY_NAME = {option.name.lower(): option for option in OPTIONS}
 
 
 class Options(Mapping[str, Any]):
-    """The checked options: every name of the table with its value, default or None. `given` are those the user wrote."""
+    """The checked options: every name of the table with its value, default or None. `given` are those the user wrote.
+
+    `access` is what the options say about the broker and the login. The password is in there alone, and never among the values.
+    """
 
     def __init__(self, options: Mapping[str, str]) -> None:
         self._values = {option.name: option.default for option in OPTIONS}
@@ -191,6 +197,21 @@ class Options(Mapping[str, Any]):
             self._values[option.name] = _parse(option, text)
             self.given.add(option.name)
         _check_together(self)
+        self.access = self._access()
+
+    def _access(self) -> Access:
+        password, self._values["password"] = self._values["password"], None
+        if (self["userName"] is None) != (password is None):
+            raise InvalidRequest("options userName and password go together: give both, or neither")
+        if self["keyFile"] is not None and self["certFile"] is None:
+            raise InvalidRequest("option keyFile has no meaning without certFile: give both")
+        try:
+            credentials = Credentials.from_files(self["userName"], password, self["caFile"], self["certFile"], self["keyFile"])
+            if self["url"] is not None:
+                check(self["url"], credentials)
+        except InvalidRequest as error:
+            raise InvalidRequest(f"options url, userName, caFile, certFile, keyFile: {error}") from None
+        return Access(self["url"] or "", credentials)
 
     def __getitem__(self, name: str) -> Any:
         return self._values[name]
@@ -208,7 +229,7 @@ class Options(Mapping[str, Any]):
             if place not in places:
                 raise InvalidRequest(f"option {name} has no meaning for {place}; it is for {' and '.join(places)}")
         if self["url"] is None:
-            raise InvalidRequest("option url is missing; it must be grpc://HOST:PORT (`penstock serve` prints it)")
+            raise InvalidRequest(f"option url is missing; it must be {_URL} (`penstock serve` prints them)")
         if self["queue"] is None and place != WRITE:
             raise InvalidRequest(f"option queue is missing; {place} needs the name of a queue")
         if place == STREAM and self["mode"] == "browse":

@@ -10,7 +10,8 @@ import zipfile
 from pathlib import Path
 
 _ROOT = Path(__file__).resolve().parent.parent
-_BROKER_CORE = ("__init__.py", "errors.py", "client.py", "message.py")
+_BROKER_CORE = ("__init__.py", "errors.py", "client.py", "credentials.py", "discovery.py", "message.py")
+_PACKAGES = ("broker_core/amqp", "broker_core/amqp_client", "connector")
 # The same content gives the same bytes, so that a cluster that caches by checksum does so.
 _DATE = (1980, 1, 1, 0, 0, 0)
 
@@ -18,7 +19,7 @@ _DATE = (1980, 1, 1, 0, 0, 0)
 def write(out: Path) -> list[str]:
     """Write the zip; return the names in it."""
     files = [_ROOT / "broker_core" / name for name in _BROKER_CORE]
-    files += sorted((_ROOT / "connector").glob("*.py"))
+    files += [file for package in _PACKAGES for file in sorted((_ROOT / package).glob("*.py"))]
     names = []
     with zipfile.ZipFile(out, "w", zipfile.ZIP_DEFLATED) as archive:
         for file in files:

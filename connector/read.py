@@ -18,6 +18,7 @@ from pyspark.sql.datasource import InputPartition
 from broker_core import message
 from broker_core.client import Client
 from broker_core.errors import NotMappable, PeerError
+from connector.access import Access
 from connector.patience import RECONNECT_S, Patience
 
 # A record batch below this costs Spark more in fixed work than in rows; one far above only memory.
@@ -33,7 +34,7 @@ class Part(InputPartition):
     def __init__(
         self,
         *,
-        url: str,
+        access: Access,
         data_dir: str,
         broker: str,
         queue: str,
@@ -44,7 +45,7 @@ class Part(InputPartition):
         first: int,
         last: int,
     ) -> None:
-        self.url = url
+        self.access = access
         self.data_dir = data_dir
         self.broker = broker
         self.queue = queue
@@ -65,10 +66,10 @@ class Part(InputPartition):
 
 
 class Look(InputPartition):
-    """One task of a batch read: what the ticket `op=browse` says, at the broker at `url`."""
+    """One task of a batch read: what the ticket `op=browse` says."""
 
-    def __init__(self, url: str, ticket: dict[str, Any]) -> None:
-        self.url = url
+    def __init__(self, access: Access, ticket: dict[str, Any]) -> None:
+        self.access = access
         self.ticket = ticket
 
     def __repr__(self) -> str:
@@ -80,7 +81,7 @@ class Look(InputPartition):
 
 def read_part(part: Part, columns: Sequence[str], fail_on_data_loss: bool) -> Iterator[pa.RecordBatch]:
     """The messages of a part in order, as batches of `arrow_schema(columns)`."""
-    with Client(part.url) as client:
+    with part.access.client() as client:
         yield from coalesce(_patiently(lambda: _messages(client, part, columns, fail_on_data_loss)))
 
 
@@ -119,7 +120,7 @@ def _messages(client: Client, part: Part, columns: Sequence[str], fail_on_data_l
 
 
 def read_look(look: Look) -> Iterator[pa.RecordBatch]:
-    with Client(look.url) as client:
+    with look.access.client() as client:
         yield from coalesce(client.get(**look.ticket))
 
 

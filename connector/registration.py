@@ -9,7 +9,7 @@ from typing import Any
 from pyspark import cloudpickle
 from pyspark.errors import PySparkException
 
-from broker_core import client, errors, message
+from broker_core import client, credentials, discovery, errors, message
 from connector.source import AmqpSource
 
 ALREADY_THERE = "DATA_SOURCE_ALREADY_EXISTS"
@@ -38,7 +38,9 @@ def _from_zip() -> bool:
 def _ship_by_value() -> None:
     """Let the class take along the code it needs, to processes that cannot import it.
 
-    For this, nothing of what is shipped may import its own modules inside functions: the other side could not.
+    For this, nothing of what is shipped may import its own modules inside functions: the other side could not. The AMQP library,
+    which is imported only where it is needed, goes as source.
     """
-    for module in (sys.modules["connector"], client, errors, message):
+    discovery.SHIPPED = discovery.sources()
+    for module in (sys.modules["connector"], client, credentials, discovery, errors, message):
         cloudpickle.register_pickle_by_value(module)  # type: ignore[no-untyped-call]

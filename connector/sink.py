@@ -54,11 +54,12 @@ class _Writer:
             )
         self._options = options
         self._columns = sink_columns(schema, queue=options["queue"], ignore_unknown=options["ignoreUnknownColumns"])
+        self._access = options.access.found()  # once, for all tasks; only an AMQP url is asked for anything
 
     def _stage(self, batches: Iterator[pa.RecordBatch]) -> list[str]:
         stage = secrets.token_hex(16)
         queue = self._options["queue"]
-        with Client(self._options["url"]) as client:
+        with self._access.client() as client:
             prepared = (self._prepared(batch) for batch in batches if batch.num_rows)
             if queue is None:
                 count = _Router(client, stage).route(prepared)
@@ -74,14 +75,14 @@ class _Writer:
         return routed, message.validate(chosen)
 
     def _publish(self, stages: list[str], key: dict[str, Any] | None) -> None:
-        with Client(self._options["url"]) as client:
+        with self._access.client() as client:
             client.call("stage.publish", stages=stages, key=key)
 
     def _discard(self, messages: Sequence[WriterCommitMessage | None]) -> None:
         stages = _stages(messages)
         # The write has failed already; the user must see why, not that the broker could not be told. It forgets them itself.
         if stages:
-            with suppress(PenstockError), Client(self._options["url"]) as client:
+            with suppress(PenstockError), self._access.client() as client:
                 client.call("stage.discard", stages=stages)
 
 

@@ -59,7 +59,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             return []
         parts = self._lease.plan(finished, wanted)
         names = {
-            "url": self._options["url"],
+            "access": self._lease.access,
             "data_dir": self._lease.data_dir,
             "broker": wanted.broker,
             "queue": self._options["queue"],

@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+import pickle
+from dataclasses import replace
+
 import pytest
 
+from broker_core.discovery import Endpoint
 from broker_core.errors import InvalidRequest
 from connector.options import OPTIONS, READ, STREAM, WRITE, Options
+from connector.read import Look
 
 URL = "grpc://127.0.0.1:8815"
 BASE = {"url": URL, "queue": "orders"}
@@ -25,6 +30,9 @@ def test_names_are_case_insensitive_and_absent_ones_have_their_defaults() -> Non
     [
         ("url", "grpc://[::1]:8815", "grpc://[::1]:8815"),
         ("url", "grpc://broker.example:1", "grpc://broker.example:1"),
+        ("url", "grpc+tls://broker.example:1", "grpc+tls://broker.example:1"),
+        ("url", "amqp://broker.example", "amqp://broker.example"),
+        ("url", "amqps://[::1]:5671", "amqps://[::1]:5671"),
         ("maxBytesPerTrigger", "64m", 64 << 20),
         ("maxBytesPerTrigger", "1 GiB", 1 << 30),
         ("maxBytesPerTrigger", "4096", 4096),
@@ -53,6 +61,12 @@ def test_a_value_is_read(name: str, text: str, value: object) -> None:
     [
         ("url", "http://127.0.0.1:80"),
         ("url", "grpc://127.0.0.1"),
+        ("url", "grpc+tls://127.0.0.1"),
+        ("url", "amqp://"),
+        ("url", "amqp://127.0.0.1/orders"),
+        ("url", "amqp+tls://127.0.0.1"),
+        ("userName", ""),
+        ("caFile", ""),
         ("url", "grpc://127.0.0.1:8815/orders"),
         ("queue", ""),
         ("queue", " "),
@@ -98,13 +112,15 @@ def test_a_wrong_value_is_refused_by_name_with_what_is_allowed(name: str, text: 
     [
         ({"maxMesagesPerTrigger": "1"}, "no option 'maxMesagesPerTrigger'; allowed are .*maxMessagesPerTrigger"),
         ({"path": "orders"}, "option queue"),
-        ({"url": "amqp://127.0.0.1:5672"}, "grpc://HOST:PORT"),
-        ({"url": "amqps://127.0.0.1:5671"}, "grpc://HOST:PORT"),
-        ({"url": "grpc+tls://127.0.0.1:1"}, "use grpc://"),
+        ({"url": "amqp://ann:hunter2@127.0.0.1"}, "userName and password"),
+        ({"userName": "ann"}, "give both, or neither"),
+        ({"password": "hunter2"}, "give both, or neither"),
+        ({"keyFile": "key.pem"}, "without certFile"),
+        ({"caFile": "nowhere.pem"}, "options .*caFile.*nowhere.pem cannot be read"),
+        ({"url": "grpc://broker.example:1", "userName": "ann", "password": "hunter2"}, "in the open: use grpc"),
         ({"operation": "settle"}, "issue 5"),
         ({"exchange": "logs"}, "option queue"),
         ({"selector": "color = 'red'"}, "filter the DataFrame"),
-        ({"password": "secret"}, "neither users nor TLS"),
         ({"txnAppId": "job"}, "name both, or neither"),
         ({"txnVersion": "1"}, "name both, or neither"),
         ({"startingSequence": "5", "endingSequence": "4"}, "startingSequence"),
@@ -117,9 +133,24 @@ def test_a_refusal_says_what_to_do(options: dict[str, str], says: str) -> None:
 
 
 def test_a_password_is_never_repeated_in_an_error() -> None:
-    with pytest.raises(InvalidRequest) as refusal:
-        Options({"password": "hunter2"})
-    assert "hunter2" not in str(refusal.value)
+    for options in (
+        {"password": "hunter2"},
+        {"url": "amqp://ann:hunter2@h"},
+        {"url": "grpc://broker.example:1", "userName": "ann", "password": "hunter2"},
+    ):
+        with pytest.raises(InvalidRequest) as refusal:
+            Options(options)
+        assert "hunter2" not in str(refusal.value)
+
+
+def test_a_password_travels_and_does_not_show() -> None:
+    options = Options({**BASE, "url": "amqp://broker.example", "userName": "ann", "password": "hunter2"})
+    assert (options.access.credentials.user, options.access.credentials.password) == ("ann", "hunter2")
+    assert pickle.loads(pickle.dumps(options)).access == options.access
+    assert "hunter2" not in repr((options, dict(options), options.access, vars(options)))
+    part = Look(replace(options.access, known=Endpoint("grpc://broker.example:1", "a-token")), {"op": "browse"})
+    assert "hunter2" not in repr(part)
+    assert "a-token" not in repr((part, vars(part)))
 
 
 @pytest.mark.parametrize(

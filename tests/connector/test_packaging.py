@@ -30,15 +30,17 @@ def archive(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return out
 
 
-def test_the_zip_holds_the_connector_and_three_modules_of_the_core(archive: Path) -> None:
+def test_the_zip_holds_the_connector_and_what_it_needs_of_the_core(archive: Path) -> None:
     names = zipfile.ZipFile(archive).namelist()
-    assert {name for name in names if name.startswith("broker_core")} == {
-        "broker_core/__init__.py",
-        "broker_core/errors.py",
-        "broker_core/client.py",
-        "broker_core/message.py",
-    }
+    needed = {"__init__", "errors", "client", "credentials", "discovery", "message", "amqp", "amqp_client"}
+    assert {name.split("/")[1].removesuffix(".py") for name in names if name.startswith("broker_core")} >= needed
     assert "connector/source.py" in names
+
+
+def test_the_zip_is_enough_to_discover_a_broker(archive: Path) -> None:
+    code = "from broker_core import discovery; print(discovery._amqp_client().__file__, len(discovery.sources()) > 20)"
+    done = run(code, path=str(archive))
+    assert done.stdout == f"{archive}/broker_core/amqp_client/__init__.py True\n", done.stderr
 
 
 def test_the_zip_is_enough_to_import_the_source(archive: Path, tmp_path: Path) -> None:
@@ -61,5 +63,5 @@ def test_the_command_writes_the_zip_and_refuses_anything_else(tmp_path: Path, ca
 
 def test_what_every_planning_worker_imports_is_light(archive: Path) -> None:
     modules = imported("connector.source", path=str(archive))
-    for heavy in ("pyarrow.compute", "pandas"):
+    for heavy in ("pyarrow.compute", "pandas", "broker_core.amqp"):
         assert heavy not in modules

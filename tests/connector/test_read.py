@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 from broker_core import message
 from connector import read
+from connector.access import Access
 from connector.batch import split
 from connector.read import Part, Piece, as_declared, coalesce, is_local
 from connector.sink import MOST_BYTES, by_queue, halved
@@ -76,7 +77,16 @@ def test_what_is_too_large_for_one_block_is_halved() -> None:
 
 
 def part_of(folder: Path, broker: str = "b1") -> Part:
-    names = {"url": "grpc://127.0.0.1:1", "queue": "q", "lease": "l", "run": "r", "epoch": 1, "batch": 1, "first": 0, "last": 9}
+    names = {
+        "access": Access("grpc://127.0.0.1:1"),
+        "queue": "q",
+        "lease": "l",
+        "run": "r",
+        "epoch": 1,
+        "batch": 1,
+        "first": 0,
+        "last": 9,
+    }
     return Part(data_dir=str(folder), broker=broker, **names)  # type: ignore[arg-type]
 
 

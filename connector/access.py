@@ -1,0 +1,40 @@
+"""Which broker, and as whom: what every planner and task needs to connect, in one value that travels to executors.
+
+It holds secrets (a password, a private key, a token), so it travels only inside readers, writers and partitions, which Spark
+keeps in memory; it is in no offset and no commit message, and its repr shows none of them.
+
+With an AMQP url the planner discovers the Flight endpoint, and hands it to its tasks, which then need no login of their own. A
+token ends after an hour, or with the broker's process; a task that is refused for that discovers again by itself.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+
+from broker_core.client import Client
+from broker_core.credentials import NOBODY, Credentials
+from broker_core.discovery import SCHEMES, Endpoint
+
+
+@dataclass(frozen=True)
+class Access:
+    """`url` is the user's; `known` the endpoint that was found there last."""
+
+    url: str
+    credentials: Credentials = field(default=NOBODY, repr=False)
+    known: Endpoint | None = field(default=None, repr=False)
+
+    def client(self) -> Client:
+        """A connection. With an AMQP url of which nothing is known, this asks the broker."""
+        return Client(self.url, self.credentials, known=self.known)
+
+    def found_by(self, client: Client) -> Access:
+        """The same, with what that client knows now."""
+        return replace(self, known=client.endpoint)
+
+    def found(self) -> Access:
+        """The same, asked for now. Raises what keeps us from the broker."""
+        if not self.url.startswith(SCHEMES):
+            return self
+        with self.client() as client:
+            return self.found_by(client)
