@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 from broker_core.amqp import Condition, Source, Target
 from broker_core.amqp.performatives import Coordinator
+from broker_core.amqp.types import Described
 from broker_core.amqp_plane.conditions import Refusal
 from broker_core.security.rights import Right
 
@@ -19,7 +20,12 @@ if TYPE_CHECKING:
 
 OUTCOMES = ("amqp:accepted:list", "amqp:rejected:list", "amqp:released:list", "amqp:modified:list")
 # Filters that select: a link without them would get messages that it did not ask for.
-_SELECTING = ("apache.org:selector-filter:string", "apache.org:no-local-filter:list")
+_SELECTING = (
+    "apache.org:selector-filter:string",
+    "apache.org:no-local-filter:list",
+    0x0000468C00000004,
+    0x0000468C00000003,
+)
 
 
 def find_queue(peer: Peer, address: Value, right: Right) -> str:
@@ -38,6 +44,8 @@ def find_target(peer: Peer, target: object) -> str | None:
     """The queue that a sender's attach names; None for the anonymous terminus."""
     if isinstance(target, Coordinator):
         raise Refusal(Condition.NOT_IMPLEMENTED, "this version has no transactions")
+    if isinstance(target, Described):
+        raise Refusal(Condition.NOT_IMPLEMENTED, f"no target of the type {target.descriptor!r:.80} is known here")
     if not isinstance(target, Target):
         raise Refusal(Condition.INVALID_FIELD, "a sender's attach needs a target")
     if target.dynamic:
@@ -47,13 +55,15 @@ def find_target(peer: Peer, target: object) -> str | None:
 
 def find_source(peer: Peer, source: object) -> tuple[str, bool]:
     """The queue that a receiver's attach names, and whether it only looks (distribution mode *copy*)."""
+    if isinstance(source, Described):
+        raise Refusal(Condition.NOT_IMPLEMENTED, f"no source of the type {source.descriptor!r:.80} is known here")
     if not isinstance(source, Source):
         raise Refusal(Condition.INVALID_FIELD, "a receiver's attach needs a source")
     if source.dynamic:
         raise Refusal(Condition.NOT_IMPLEMENTED, "this version makes no dynamic nodes: name a queue that exists")
-    for value in (source.filter or {}).values():
-        descriptor = getattr(value, "descriptor", None)
-        if descriptor in _SELECTING or descriptor in (0x0000468C00000004, 0x0000468C00000003):
+    for name, value in (source.filter or {}).items():
+        # What says which filter it is, is the descriptor of its value; some clients put it into the name alone.
+        if getattr(value, "descriptor", name) in _SELECTING:
             raise Refusal(Condition.NOT_IMPLEMENTED, "this version has no selectors: leave the filter out")
     browse = source.distribution_mode == "copy"
     return find_queue(peer, source.address, Right.BROWSE if browse else Right.RECEIVE), browse

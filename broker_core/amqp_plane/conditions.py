@@ -7,7 +7,7 @@ from broker_core.amqp import Condition
 from broker_core.amqp.errors import RemoteProtocolError
 from broker_core.amqp.performatives import Error
 
-MAX_DESCRIPTION = 300  # characters: an error must fit any frame
+MAX_DESCRIPTION = 300  # octets: an error must fit any frame, and the smallest has 512
 
 _CONDITIONS: dict[str, str] = {
     errors.InvalidRequest.code: Condition.INVALID_FIELD,
@@ -32,7 +32,10 @@ def as_error(error: Exception) -> Error:
 
 
 def _short(text: str) -> str:
-    return text if len(text) <= MAX_DESCRIPTION else text[: MAX_DESCRIPTION - 2] + " …"
+    octets = text.encode("utf-8", "replace")
+    if len(octets) <= MAX_DESCRIPTION:
+        return octets.decode()
+    return octets[: MAX_DESCRIPTION - len(" …".encode())].decode("utf-8", "ignore") + " …"
 
 
 class Refusal(Exception):
