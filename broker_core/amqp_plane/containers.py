@@ -3,7 +3,7 @@
 A link belongs to a pair of containers, so its name is looked up under user, container id and direction; the user is part of it,
 or a stranger could steal links by saying somebody else's container id. The second attach of a name takes it from the first,
 whatever connection that is on. A container may ask to be here once only (OASIS *sole connection for container*): the policy it
-names says whether the older connection or the newer one has to go.
+names says whether the older connection or the newer one has to go; what the older one asked for counts before the newer's wish.
 """
 
 from __future__ import annotations
@@ -25,7 +25,12 @@ if TYPE_CHECKING:
 SOLE = "sole-connection-for-container"
 POLICY = "sole-connection-enforcement-policy"
 REFUSE_CONNECTION, CLOSE_EXISTING = 0, 1
-STOLEN = Error(condition=Condition.STOLEN, description="attached again, on another connection of the container")
+REPLACED = Error(
+    condition=Condition.RESOURCE_LOCKED,
+    description="the container has connected again",
+    info={"sole-connection-enforcement": True},
+)
+STOLEN = Error(condition=Condition.STOLEN, description="attached again")
 
 
 class Containers:
@@ -44,20 +49,18 @@ class Containers:
 
     def enter(self, peer: Peer, theirs: Open) -> None:
         """A connection is about to be opened. Refusal if another one of its container is here alone."""
-        older = self._peers.get((peer.user, peer.container), [])
-        peer.sole = SOLE in theirs.desired_capabilities
-        if older and (peer.sole or any(other.sole for other in older)):
-            policy = (theirs.properties or {}).get(POLICY, REFUSE_CONNECTION)
-            if not (peer.sole and policy == CLOSE_EXISTING):
+        if SOLE in theirs.desired_capabilities:
+            peer.sole = (theirs.properties or {}).get(POLICY, REFUSE_CONNECTION)
+        replaced = []
+        for other in self._peers.get((peer.user, peer.container), []):
+            policy = peer.sole if other.sole is None else other.sole
+            if policy is None or not other.connection.may_send:  # nobody minds, or it is closed already
+                continue
+            if policy != CLOSE_EXISTING:
                 raise Refusal(Condition.INVALID_FIELD, f"container-id {peer.container!r:.80} is connected already")
-            for other in list(older):
-                other.close(
-                    Error(
-                        condition=Condition.RESOURCE_LOCKED,
-                        description="the container has connected again",
-                        info={"sole-connection-enforcement": True},
-                    )
-                )
+            replaced.append(other)
+        for other in replaced:
+            other.close(REPLACED)
         self._peers.setdefault((peer.user, peer.container), []).append(peer)
         self._users[peer.user] = self.count(peer.user) + 1
 
@@ -80,10 +83,10 @@ class Containers:
         return endpoint.peer.user, endpoint.peer.container, endpoint.link.role, endpoint.link.name
 
     def attach(self, endpoint: Incoming | Outgoing) -> None:
-        """The name is this link's now; another connection's link that had it is detached."""
+        """The name is this link's now; the link that had it is detached."""
         key = self._key(endpoint)
         older = self._links.get(key)
-        if older is not None and older.peer is not endpoint.peer:
+        if older is not None:
             older.peer.detach(older, STOLEN)
         self._links[key] = endpoint
 

@@ -10,8 +10,9 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from broker_core.amqp import Accepted, DecodeError, Receiver, Rejected
-from broker_core.amqp.performatives import RCV_SECOND, Source
+from broker_core.amqp.performatives import RCV_SECOND, Error, Source
 from broker_core.amqp.states import LinkState
+from broker_core.amqp.types import Symbol
 from broker_core.amqp_plane.conditions import Refusal, as_error
 from broker_core.encoding.arriving import address_of
 
@@ -32,6 +33,7 @@ class Incoming:
         self.queue = queue
         self.ended = False
         self._unconfirmed = 0
+        self._unfinished = 0  # we have said our outcome, and the sender has to settle (receiver-settles-second)
 
     def __repr__(self) -> str:
         return f"link {self.link.name!r} to {self.queue!r} of {self.peer}"
@@ -59,26 +61,28 @@ class Incoming:
     def confirmed(self, deliveries: list[Delivery]) -> None:
         """They are in the queue, and as safe as the queue's durability says."""
         self._unconfirmed -= len(deliveries)
-        if self._alive:
-            self._dispose(deliveries, Accepted())
-            self._renew(self.peer.plane.limits.credit // RENEW_PART)
+        self._dispose(deliveries, Accepted())
+        self._renew(self.peer.plane.limits.credit // RENEW_PART)
 
     def refused(self, deliveries: list[Delivery], error: Exception) -> None:
         """They are not in the queue. A sender that has settled them cannot be told so by an outcome: its link ends instead."""
         self._unconfirmed -= len(deliveries)
-        if not self._alive:
-            return
         said = as_error(error)
         self._dispose(deliveries, Rejected(error=said))
-        if any(delivery.remote_settled for delivery in deliveries):
-            self.peer.detach(self, said)
-        else:
-            self._renew(1)
+        self._renew(1)
+        settled = next((delivery for delivery in deliveries if delivery.remote_settled), None)
+        if settled is not None:
+            self._give_up(settled, said)
+
+    def _give_up(self, delivery: Delivery, error: Error) -> None:
+        """Detach, because of a delivery that no outcome can be told of, once everything before it is told."""
+        error.info = {Symbol("delivery-tag"): delivery.tag}
+        self.peer.plane.turns.last(lambda: self.peer.detach(self, error))
 
     def _dispose(self, deliveries: list[Delivery], state: Accepted | Rejected) -> None:
         session = self.link.session
         open_ones = [d for d in deliveries if not d.remote_settled and not d.settled]
-        if not open_ones:
+        if not open_ones or not self._may_tell:
             return
         # Receiver-settles-second: the sender hears the outcome and settles first (2.6.12).
         if all(d.rcv_settle_mode != RCV_SECOND for d in open_ones):
@@ -87,18 +91,26 @@ class Incoming:
             second = [d for d in open_ones if d.rcv_settle_mode == RCV_SECOND]
             first = [d for d in open_ones if d.rcv_settle_mode != RCV_SECOND]
             session.dispose(second, state, settled=False)
+            self._unfinished += len(second)
+            for delivery in second:
+                delivery.payload = b""
             if first:
                 session.dispose(first, state)
         self.peer.touch()
 
     def _renew(self, batch: int) -> None:
         window = self.peer.plane.limits.credit
-        credit = window - self._unconfirmed
+        credit = window - self._unconfirmed - self._unfinished
         if credit - self.link.link_credit >= batch and credit > 0 and self._alive:
             self.link.grant(credit)
             self.peer.touch()
 
     # --- the end
+
+    @property
+    def _may_tell(self) -> bool:
+        """Also when the peer has ended the link, its session or the connection, until we have answered that."""
+        return self.link.state in (LinkState.ATTACHED, LinkState.DETACH_RCVD) and self.link.session.may_send
 
     @property
     def _alive(self) -> bool:
@@ -108,7 +120,10 @@ class Incoming:
         """The sender's state: nothing follows from it that the library has not done."""
 
     def disposed(self, deliveries: list[Delivery], state: object, settled: bool) -> None:
-        """The sender settles: nothing is left to do."""
+        """The sender settles: what we had said our outcome of is finished, and makes room for more."""
+        if settled:
+            self._unfinished -= sum(delivery.state is not None for delivery in deliveries)
+            self._renew(self.peer.plane.limits.credit // RENEW_PART)
 
     def end(self, turn: Turn) -> None:
         self.ended = True
@@ -136,4 +151,5 @@ class Relay(Incoming):
         if self._can_reject:
             self.refused([delivery], error)
         else:
-            self.peer.detach(self, as_error(error))
+            self._unconfirmed -= 1
+            self._give_up(delivery, as_error(error))

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 
 from broker_core import errors
-from broker_core.amqp import Accepted, Modified, Rejected, Released, Sender
+from broker_core.amqp import Accepted, Condition, Modified, Rejected, Released, Sender
 from broker_core.amqp.encoder import encode
 from broker_core.amqp.performatives import TERMINAL
 from broker_core.amqp.states import LinkState
@@ -21,7 +21,7 @@ from broker_core.encoding.leaving import leaving
 from broker_core.engine import commands as c
 from broker_core.engine.rowset import RowSet
 from broker_core.engine.states import Cause, Outcome
-from broker_core.reading import Cut, stretches
+from broker_core.reading import Cut, Stretch, stretches
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -49,7 +49,7 @@ class Ending(NamedTuple):
 
 
 RETURNED = Ending(cause=Cause.RELEASED)
-TOO_LARGE = Ending(cause=Cause.RELEASED, exclude=True)
+NOT_HERE = Ending(cause=Cause.RELEASED, exclude=True)
 
 
 def ending_of(state: DeliveryState | None, default: Ending | None) -> Ending | None:
@@ -66,7 +66,7 @@ def ending_of(state: DeliveryState | None, default: Ending | None) -> Ending | N
         return Ending(
             cause=Cause.MODIFIED if state.delivery_failed else Cause.MODIFIED_UNCOUNTED,
             exclude=bool(state.undeliverable_here),
-            annotations=encode(dict(notes)) if notes else None,
+            annotations=encode(notes) if notes else None,
         )
     return default
 
@@ -100,14 +100,18 @@ class Outgoing:
     def appetite(self) -> int:
         """How many messages it could take now."""
         link = self.link
-        if self.ended or not self.holder or self._backlog or link.state is not LinkState.ATTACHED:
+        if self.ended or not self.holder or link.state is not LinkState.ATTACHED or self.peer.stalled:
             return 0
-        if self.peer.stalled or link.session.blocked or link.session.remote_incoming_window <= 0:
+        if link.session.blocked or link.session.remote_incoming_window <= 0:
+            self.peer.squeezed.add(link.session)
             return 0
-        limits = self.peer.plane.limits
-        unsettled = limits.unsettled_per_link - len(link.unsettled)
-        in_all = limits.unsettled_per_connection - self.peer.unsettled
-        return min(link.link_credit, unsettled, in_all) - self._pending
+        if self._backlog:
+            return 0
+        peer, limits = self.peer, self.peer.plane.limits
+        in_all = limits.unsettled_per_connection - peer.unsettled - peer.underway
+        if in_all <= 0:
+            peer.full = True
+        return min(in_all, min(link.link_credit, limits.unsettled_per_link - len(link.unsettled)) - self._pending)
 
     def take(self, turn: Turn, messages: int, max_bytes: int) -> tuple[RowSet, int]:
         """The next messages for this link, and the log position at which they may leave."""
@@ -116,6 +120,7 @@ class Outgoing:
     def taken(self, rows: RowSet) -> None:
         self._unsent.append(rows)
         self._pending += rows.count
+        self.peer.underway += rows.count
 
     def found_nothing(self) -> None:
         """The queue has nothing for the link: credit that it asked to have drained is used up (2.6.7)."""
@@ -141,9 +146,27 @@ class Outgoing:
             for stretch in stretches(journal, part):
                 numbers = stretch.sequences().astype(">i8").tobytes()
                 tags = [numbers[i : i + 8] for i in range(0, len(numbers), 8)]
-                messages = leaving(stretch.payload, stretch.attempts, stretch.returned, stretch.overlays)
-                self._backlog.extend(zip(tags, messages, strict=True))
+                try:
+                    messages = leaving(stretch.payload, stretch.attempts, stretch.returned, stretch.overlays)
+                except errors.InvalidRequest as error:
+                    self.peer.log(f"{self}: {error}")
+                    self._one_by_one(stretch, tags)
+                else:
+                    self._backlog.extend(zip(tags, messages, strict=True))
         self.pump()
+
+    def _one_by_one(self, stretch: Stretch, tags: list[bytes]) -> None:
+        """A message that AMQP cannot say is not for this link; those around it are."""
+        count, overlays = len(tags), stretch.overlays
+        attempts, returned = np.broadcast_to(stretch.attempts, count), np.broadcast_to(stretch.returned, count)
+        for row, tag in enumerate(tags):
+            laid = {0: overlays[row]} if row in overlays else {}
+            try:
+                [message] = leaving(stretch.payload.slice(row, 1), int(attempts[row]), int(returned[row]), laid)
+            except errors.InvalidRequest:
+                self._leave_to_others(tag)
+            else:
+                self._backlog.append((tag, message))
 
     def pump(self) -> None:
         """Send what credit and windows allow of what is ready."""
@@ -158,6 +181,7 @@ class Outgoing:
                 count += 1
             for _ in range(count):
                 self._backlog.popleft()
+            self.peer.underway -= count
         if self._presettled and sent:
             self._settle_sent(sent)
         if self._backlog and link.link_credit <= 0:
@@ -168,11 +192,16 @@ class Outgoing:
         """A message of several frames. One larger than the receiver takes is not for this link, and waits for another."""
         if 0 < self.link.max_message_size < len(message):
             self._backlog.popleft()
-            self.is_particular = True
-            self._release([tag], TOO_LARGE)
+            self._leave_to_others(tag)
             return False
         self.link.send(tag, message, settled=self._presettled)
         return True
+
+    def _leave_to_others(self, tag: bytes) -> None:
+        """A message that this link cannot have."""
+        self.peer.underway -= 1
+        self.is_particular = True
+        self._release([tag], NOT_HERE)
 
     def _settle_sent(self, tags: list[bytes]) -> None:
         """Sent settled: nobody will answer. It ends once it has left, not before, so that nothing is lost on our side."""
@@ -182,6 +211,10 @@ class Outgoing:
     def give_back(self) -> None:
         """The credit for what is ready was withdrawn."""
         self._release([tag for tag, _ in self._backlog], RETURNED)
+        self._forget_backlog()
+
+    def _forget_backlog(self) -> None:
+        self.peer.underway -= len(self._backlog)
         self._backlog.clear()
 
     def _release(self, tags: list[bytes], ending: Ending) -> None:
@@ -214,12 +247,21 @@ class Outgoing:
     def settled(self, ending: Ending, deliveries: list[Delivery]) -> None:
         """The outcome holds: tell a receiver that waits for it, and go on with the room that it made."""
         waiting = [d for d in deliveries if not d.settled and not d.remote_settled]
-        if waiting and self._alive:
+        if waiting and self._may_tell:
             self.link.session.dispose(waiting, waiting[0].state)
             self.peer.touch()
+        self._made_room()
+
+    def _made_room(self) -> None:
         self.peer.plane.turns.hungry(self)
+        self.peer.has_room()
 
     # --- the end
+
+    @property
+    def _may_tell(self) -> bool:
+        """Also when the peer has ended the link, its session or the connection, until we have answered that."""
+        return self.link.state in (LinkState.ATTACHED, LinkState.DETACH_RCVD) and self.link.session.may_send
 
     @property
     def _alive(self) -> bool:
@@ -237,8 +279,12 @@ class Outgoing:
             if rows:
                 self._carry(turn, RETURNED.command(self, rows))
         self._unsent.clear()
-        self._backlog.clear()
+        self.peer.underway -= self._pending
+        self._forget_backlog()
         default = self.default or Ending(cause=Cause.LINK_LOST)
+        if default.annotations:
+            left = [tag for tag, delivery in self.link.unsettled.items() if not isinstance(delivery.state, TERMINAL)]
+            self._carry(turn, default._replace(exclude=False).command(self, rows_of_tags(left)))
         self._carry(turn, c.Unsubscribe(self.queue, self.holder, default.cause or Cause.LINK_LOST, default.outcome))
 
     def _carry(self, turn: Turn, command: c.Command) -> None:
@@ -248,10 +294,16 @@ class Outgoing:
             self.ended = True
         except errors.IllegalTransition as error:
             self.peer.log(f"{self}: {error}")
+        except errors.ResourceLimit as error:
+            said = error
+            self.peer.plane.turns.after(turn.end, lambda: self.fail(said))
 
     def fail(self, error: errors.PenstockError) -> None:
-        """It cannot go on: the queue was deleted, or a message does not fit."""
-        self.peer.detach(self, as_error(error))
+        """It cannot go on: the queue was deleted, or a limit does not let it say what it has to."""
+        said = as_error(error)
+        if isinstance(error, errors.NotFound):  # it was there at the attach
+            said.condition = Condition.RESOURCE_DELETED
+        self.peer.detach(self, said)
 
 
 def rows_of_tags(tags: list[bytes]) -> RowSet:
@@ -278,22 +330,23 @@ class Browsing(Outgoing):
 
     def give_back(self) -> None:
         self._place = int.from_bytes(self._backlog[0][0], "big")  # to be shown again
-        self._backlog.clear()
+        self._forget_backlog()
 
     def _settle_sent(self, tags: list[bytes]) -> None:
         pass
 
     def disposed(self, deliveries: list[Delivery], state: DeliveryState | None, settled: bool) -> None:
         waiting = [d for d in deliveries if not settled and isinstance(state, TERMINAL) and not d.settled]
-        if waiting and self._alive:
+        if waiting and self._may_tell:
             self.link.session.dispose(waiting, state)
             self.peer.touch()
-        self.peer.plane.turns.hungry(self)
+        self._made_room()
 
     def end(self, turn: Turn) -> None:
         self.ended = True
         self.peer.plane.turns.forget_link(self)
-        self._backlog.clear()
+        self.peer.underway -= self._pending
+        self._forget_backlog()
 
 
 __all__ = ["Browsing", "Ending", "Outgoing", "ending_of", "rows_of_tags"]

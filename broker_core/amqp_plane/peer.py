@@ -26,6 +26,7 @@ from broker_core.security.rights import Right
 
 if TYPE_CHECKING:
     from broker_core.amqp.links import Link
+    from broker_core.amqp.sessions import Session
     from broker_core.amqp_plane.server import AmqpPlane
     from broker_core.amqp_plane.transport import Wire
     from broker_core.listeners import Listener
@@ -45,10 +46,13 @@ class Peer:
         self.wire = wire
         self.user = ANONYMOUS
         self.container = ""
-        self.sole = False
+        self.sole: Any = None  # the policy of a container that wants to be here once only
         self.opened = False
         self.gone = False
         self.links: dict[Link, Endpoint] = {}
+        self.underway = 0  # messages acquired for this peer that have not left
+        self.full = False  # whether a link waits for the connection's limit on unsettled deliveries
+        self.squeezed: set[Session] = set()  # sessions in which a link waits for the peer's window
         self._sasl = sasl
         self.connection = Connection(Role.SERVER, plane.protocol, sasl, sasl_required=not listener.without_sasl)
         self._handlers: dict[type[Any], Callable[[Any], None]] = {
@@ -203,10 +207,12 @@ class Peer:
             self._end([link for link in self.links if link.session is event.session], None)
         else:
             self._end(list(self.links), None)
+            self.wire.expect_close()
 
     def _on_timeout(self, event: events.TimedOut) -> None:
         self.log("silent beyond its idle time-out")
         self._end(list(self.links), None)
+        self.wire.expect_close()
 
     def lost(self) -> None:
         """The transport has gone: what its links held goes back, before any attach that comes later is answered."""
@@ -223,6 +229,7 @@ class Peer:
 
     def _on_end(self, event: events.Ended) -> None:
         session = event.session
+        self.squeezed.discard(session)
 
         def answer() -> None:
             if session.state is SessionState.END_RCVD and self.connection.may_send:
@@ -284,30 +291,54 @@ class Peer:
             return
         if isinstance(endpoint, Incoming):
             target = answered_target(attach.target) if isinstance(attach.target, Target) else None
-            link.attach(source=attach.source, target=target, max_message_size=self.plane.limits.message_bytes)
+            source, size = attach.source, self.plane.limits.message_bytes
+            self._say(link, lambda: link.attach(source=source, target=target, max_message_size=size))
             endpoint.begin()
         else:
             assert isinstance(attach.source, Source)
-            link.attach(source=answered_source(attach.source, not endpoint.acquires), target=attach.target)
+            answered = answered_source(attach.source, not endpoint.acquires)
+            self._say(link, lambda: link.attach(source=answered, target=attach.target))
             self.plane.turns.hungry(endpoint)
-        self.touch()
 
     def _refuse(self, link: Link, error: Error) -> None:
         if self._awaits_attach(link):
-            link.refuse(error.condition, error.description)
-            self.touch()
+            self._say(link, lambda: link.refuse(error.condition, error.description))
+
+    def _say(self, link: Link, action: Callable[[], None]) -> None:
+        """Send what the peer's limits may not allow; its session ends if they do not."""
+        try:
+            action()
+        except LocalProtocolError as error:
+            self.log(f"link {link.name!r:.80} cannot be answered: {error}")
+            session = link.session
+            self._end([other for other in self.links if other.session is session], None)
+            small = str(error).startswith(Condition.FRAME_SIZE_TOO_SMALL)
+            condition = Condition.FRAME_SIZE_TOO_SMALL if small else Condition.NOT_ALLOWED
+            session.end(Error(condition=condition, description=str(error)[:200]))
+        self.touch()
 
     def _awaits_attach(self, link: Link) -> bool:
         waiting = (LinkState.ATTACH_RCVD, LinkState.DETACH_RCVD_UNANSWERED)
         return link.state in waiting and link.session.may_send
 
     def _on_flow(self, event: events.Flowed) -> None:
-        if event.link is not None:
+        session = event.session
+        if event.link is not None and session not in self.squeezed:
             self._at(event.link, lambda endpoint: endpoint.flowed())
             return
+        # The window of the session, which all of its links wait for.
+        self.squeezed.discard(session)
         for link, endpoint in list(self.links.items()):
-            if link.session is event.session:
+            if link.session is session:
                 endpoint.flowed()
+
+    def has_room(self) -> None:
+        """Deliveries were settled: who waited for that may go on."""
+        if self.full:
+            self.full = False
+            for endpoint in list(self.links.values()):
+                if isinstance(endpoint, Outgoing):
+                    self.plane.turns.hungry(endpoint)
 
     def _on_disposition(self, event: events.Disposed) -> None:
         several: dict[Link, list[Any]] = {}
@@ -330,6 +361,7 @@ class Peer:
             if link.state is LinkState.DETACH_RCVD and link.session.may_send:
                 link.detach(closed=closed)
                 self.touch()
+            link.session.forget(link)  # also when it was not closed: nobody will ask for its deliveries any more
 
         self._end([link], None)
         self.plane.turns.last(answer)
@@ -353,7 +385,7 @@ class Peer:
 
     def _say_detach(self, link: Link, error: Error) -> None:
         if self._awaits_attach(link):
-            link.refuse(error.condition, error.description)
+            self._refuse(link, error)
         elif link.state is LinkState.ATTACHED and link.session.may_send:
             link.detach(closed=True, error=error)
         self.touch()
