@@ -1,0 +1,40 @@
+"""Golden transcripts of the plane: what passes between a client and the broker, frame by frame, in files that a person can read.
+
+`PENSTOCK_WRITE_TRANSCRIPTS=1 pytest tests/amqp_plane/test_transcripts.py` writes them anew; read the diff before you commit it.
+A line begins with who speaks: `->` the client, `<-` the broker, `!` the operator, `=` what stands in the queue, `#` a remark.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from . import scenarios_attach
+from .harness import Stage, stage
+
+FOLDER = Path(__file__).parent / "transcripts"
+SCENARIOS = [*scenarios_attach.SCENARIOS]
+
+
+@pytest.mark.parametrize("scenario", SCENARIOS, ids=lambda f: f.__name__)
+def test_transcript(scenario: Callable[[Stage], None], tmp_path: Path) -> None:
+    with stage(tmp_path, **getattr(scenario, "settings", {})) as made:
+        made.declare("q")
+        try:
+            scenario(made)
+        except BaseException:
+            print("\n".join(made.lines))
+            raise
+        text = "\n".join(made.lines) + "\n"
+    path = FOLDER / f"{scenario.__name__}.txt"
+    if os.environ.get("PENSTOCK_WRITE_TRANSCRIPTS"):
+        path.write_text(text, encoding="utf-8")
+    assert path.exists(), "no transcript yet: run with PENSTOCK_WRITE_TRANSCRIPTS=1"
+    assert text == path.read_text(encoding="utf-8")
+
+
+def test_no_transcript_without_its_scenario() -> None:
+    assert {path.stem for path in FOLDER.glob("*.txt")} == {scenario.__name__ for scenario in SCENARIOS}
