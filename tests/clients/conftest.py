@@ -1,0 +1,84 @@
+"""A broker for each file of tests, a queue for each test, and foreign clients: unmodified, at their pinned versions.
+
+Their programs are built before the first test that needs them (see building.py). Without its tool chain a client is skipped on a
+laptop; on the build machine (CI is set) that is a failure.
+"""
+
+from __future__ import annotations
+
+import itertools
+import os
+from collections.abc import Callable, Iterator
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from broker_core import Broker
+from broker_core.client import Client
+
+from .building import MissingTool, command_of
+from .driving import Program
+
+_numbers = itertools.count()
+
+Start = Callable[..., Program]
+
+
+@cache
+def _built(name: str) -> list[str] | MissingTool:
+    try:
+        return command_of(name)
+    except MissingTool as missing:
+        return missing
+
+
+def command_or_skip(name: str) -> list[str]:
+    built = _built(name)
+    if isinstance(built, list):
+        return built
+    if os.environ.get("CI"):
+        pytest.fail(f"{built} (CI is set, where every client must run)")
+    pytest.skip(str(built))
+
+
+@pytest.fixture(scope="module")
+def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Broker]:
+    with Broker(tmp_path_factory.mktemp("broker") / "data", fsync="never") as running:
+        yield running
+
+
+@pytest.fixture(scope="module")
+def flight(broker: Broker) -> Iterator[Client]:
+    with Client(broker.url) as connected:
+        yield connected
+
+
+@pytest.fixture
+def queue(flight: Client) -> str:
+    name = f"queue-{next(_numbers)}"
+    flight.call("queue.declare", queue=name)
+    return name
+
+
+@pytest.fixture
+def start() -> Iterator[Start]:
+    """`start(name, url, …)`: a client program, connected; a test may start several. They end with the test."""
+    with_us: list[Program] = []
+
+    def started(name: str, url: str | None = None, **options: Any) -> Program:
+        program = Program(command_or_skip(name))
+        with_us.append(program)
+        if url is not None:
+            program.do("open", url=url, **options)
+        return program
+
+    yield started
+    for program in with_us:
+        program.close()
+
+
+@pytest.fixture
+def snippets(repository: Path) -> str:
+    return (repository / "docs" / "clients.md").read_text()

@@ -1,0 +1,223 @@
+"""What every foreign client must find (W4): the same questions, put to each in its own words."""
+
+from __future__ import annotations
+
+import pytest
+
+from broker_core import Broker
+from broker_core.client import Client
+
+from .conftest import Start
+from .driving import Program, Refused
+
+NAMES = ("rhea", "go_amqp", "qpid_jms", "proton")
+#: JMS knows neither annotations nor reasons nor settled sends, and a closed consumer's link stays until all is acknowledged.
+OTHERS = tuple(name for name in NAMES if name != "qpid_jms")
+
+
+def text(said: str, **more: object) -> dict[str, object]:
+    return {"durable": True, "body": {"value": {"string": said}}, **more}
+
+
+def texts(*said: str) -> list[dict[str, object]]:
+    return [text(one) for one in said]
+
+
+def said(messages: list[dict[str, object]]) -> list[str]:
+    return [message["body"]["value"]["string"] for message in messages]  # type: ignore[index]
+
+
+def waiting(flight: Client, queue: str) -> tuple[int, int]:
+    """AVAILABLE and ACQUIRED."""
+    stat = flight.call("queue.stat", queue=queue)
+    return stat["available"], stat["acquired"]
+
+
+@pytest.fixture(params=NAMES)
+def client(request: pytest.FixtureRequest, start: Start, broker: Broker) -> Program:
+    # A prefetch of JMS would take everything at once, which other tests want and these do not.
+    return start(request.param, broker.amqp_url, **({"prefetch": 0} if request.param == "qpid_jms" else {}))
+
+
+def named(*names: str) -> pytest.MarkDecorator:
+    return pytest.mark.parametrize("client", names, indirect=True)
+
+
+def test_messages_come_in_the_order_they_were_sent(client: Program, queue: str, flight: Client) -> None:
+    outcomes = client.send(queue, *(text(str(i)) for i in range(200)))
+    assert outcomes == [{"outcome": "accepted"}] * 200
+    assert said(client.receive(queue, 200)) == [str(i) for i in range(200)]
+    client.do("close")
+    assert waiting(flight, queue) == (0, 0)
+
+
+def test_what_was_accepted_is_gone_and_what_was_held_comes_back_in_place(
+    client: Program, queue: str, flight: Client, start: Start, broker: Broker
+) -> None:
+    """W5, C8: a client ends without settling; what it held is back at its place, first, counted by the table of returns."""
+    client.send(queue, *texts("a", "b", "c", "d"))
+    client.receive(queue, 1)
+    assert said(client.receive(queue, 2, outcome="hold")) == ["b", "c"]
+    assert waiting(flight, queue) == (1, 2)
+    client.kill()
+    again = start("proton", broker.amqp_url)
+    back = again.receive(queue, 3)
+    assert said(back) == ["b", "c", "d"]
+    assert [(one["deliveryCount"], one["firstAcquirer"]) for one in back] == [(1, False), (1, False), (0, True)]
+
+
+@named(*OTHERS)
+def test_a_link_that_ends_gives_back_what_it_held(client: Program, queue: str, flight: Client) -> None:
+    client.send(queue, *texts("a", "b"))
+    client.receive(queue, 1, outcome="hold")
+    client.do("detach", from_=queue)
+    assert waiting(flight, queue) == (2, 0)
+    assert said(client.receive(queue, 2)) == ["a", "b"]
+
+
+def test_released_messages_come_again_uncounted(client: Program, queue: str) -> None:
+    client.send(queue, *texts("a", "b"))
+    client.receive(queue, 1, outcome="release")
+    first, second = client.receive(queue, 2)
+    assert said([first, second]) == ["a", "b"]
+    assert first["deliveryCount"] == 0
+
+
+def test_modified_as_failed_counts_the_attempt(client: Program, queue: str) -> None:
+    client.send(queue, text("a"))
+    client.receive(queue, 1, outcome={"modify": {"failed": True}})
+    (again,) = client.receive(queue, 1)
+    assert again["deliveryCount"] == 1
+
+
+@named(*OTHERS)
+def test_modified_annotations_are_merged(client: Program, queue: str) -> None:
+    client.send(queue, text("a", annotations={"x-opt-kept": {"int": 1}, "x-opt-changed": {"int": 1}}))
+    added = {"x-opt-changed": {"int": 2}, "x-opt-new": {"string": "here"}}
+    client.receive(queue, 1, outcome={"modify": {"failed": True, "annotations": added}})
+    (again,) = client.receive(queue, 1)
+    assert {name: next(iter(value.values())) for name, value in again["annotations"].items()} == {
+        "x-opt-kept": 1,
+        "x-opt-changed": 2,
+        "x-opt-new": "here",
+    }
+
+
+def test_undeliverable_here_goes_to_somebody_else(client: Program, queue: str, start: Start, broker: Broker) -> None:
+    client.send(queue, *texts("a", "b"))
+    client.receive(queue, 1, outcome={"modify": {"failed": True, "undeliverable": True}})
+    assert said(client.receive(queue, 1)) == ["b"]
+    (other,) = start("proton", broker.amqp_url).receive(queue, 1)
+    assert said([other]) == ["a"]
+    assert other["deliveryCount"] == 1
+
+
+def test_rejected_messages_leave_the_queue_with_that_outcome(client: Program, queue: str, flight: Client) -> None:
+    client.send(queue, text("a"))
+    client.receive(queue, 1, outcome="reject")
+    client.do("close")
+    assert waiting(flight, queue) == (0, 0)
+    rows = [
+        row
+        for batch in flight.get(op="browse", queue=queue, columns=["outcome"], states=["archived"])
+        for row in batch.to_pylist()
+    ]
+    assert [row["outcome"] for row in rows] == ["rejected"]
+
+
+@named(*OTHERS)
+def test_a_reason_for_a_rejection_is_taken(client: Program, queue: str, flight: Client) -> None:
+    client.send(queue, text("a"))
+    client.receive(queue, 1, outcome={"reject": {"condition": "app:spoilt", "description": "smells"}})
+    client.do("close")
+    assert waiting(flight, queue) == (0, 0)
+
+
+def test_drain_says_when_there_is_nothing_more(client: Program, queue: str) -> None:
+    assert client.do("drain", from_=queue, credit=5)["messages"] == []
+    client.send(queue, *texts("a", "b"))
+    assert said(client.do("drain", from_=queue, credit=5)["messages"]) == ["a", "b"]
+    client.send(queue, text("c"))
+    assert said(client.receive(queue, 1)) == ["c"]
+
+
+def test_credit_is_kept(client: Program, queue: str, flight: Client) -> None:
+    client.send(queue, *texts("a", "b", "c", "d"))
+    client.receive(queue, 2, credit=2, outcome="hold")
+    assert waiting(flight, queue) == (2, 2)
+
+
+def test_browsing_takes_nothing(client: Program, queue: str, flight: Client) -> None:
+    client.send(queue, *texts("a", "b"))
+    assert said(client.receive(queue, 2, browse=True)) == ["a", "b"]
+    client.do("close")
+    assert waiting(flight, queue) == (2, 0)
+
+
+def test_the_anonymous_terminus_goes_by_each_message_s_to(client: Program, queue: str, flight: Client) -> None:
+    flight.call("queue.declare", queue=f"{queue}-2")
+    for to in (queue, f"{queue}-2", queue):
+        assert client.send(None, text(to, properties={"to": to})) == [{"outcome": "accepted"}]
+    assert said(client.receive(queue, 2)) == [queue] * 2
+    assert said(client.receive(f"{queue}-2", 1)) == [f"{queue}-2"]
+
+
+def test_the_anonymous_terminus_refuses_an_unknown_to_and_goes_on(client: Program, queue: str) -> None:
+    try:
+        (outcome,) = client.send(None, text("x", properties={"to": "nowhere"}))
+        refused = outcome.get("error", outcome)["condition"]
+    except Refused as error:
+        refused = error.condition
+    assert refused == "amqp:not-found"
+    assert client.send(None, text("x", properties={"to": queue})) == [{"outcome": "accepted"}]
+
+
+@pytest.mark.parametrize("way", ["send", "receive"])
+def test_an_unknown_address_is_refused_and_the_connection_lives_on(client: Program, queue: str, way: str) -> None:
+    arguments = {"to": "nowhere", "messages": texts("x")} if way == "send" else {"from_": "nowhere", "count": 1}
+    with pytest.raises(Refused) as refused:
+        client.do(way, **arguments)
+    assert (refused.value.level, refused.value.condition) == ("link", "amqp:not-found")
+    client.send(queue, text("a"))
+    assert said(client.receive(queue, 1)) == ["a"]
+
+
+def test_two_sessions_are_two_consumers(client: Program, queue: str, flight: Client) -> None:
+    client.send(queue, *texts("a", "b"), session=0)
+    assert said(client.receive(queue, 1, session=1, outcome="hold")) == ["a"]
+    assert said(client.receive(queue, 1, session=2)) == ["b"]
+    assert waiting(flight, queue) == (0, 1)
+
+
+def test_large_messages_come_whole(client: Program, queue: str) -> None:
+    """Several MiB: dozens of frames each way."""
+    body = (bytes(range(256)) * 20_000).hex()
+    client.send(queue, {"durable": True, "body": {"data": body}}, text("after"))
+    large, after = client.receive(queue, 2)
+    assert large["body"]["data"] == body
+    assert said([after]) == ["after"]
+
+
+@named(*OTHERS)
+def test_settled_when_sent(client: Program, queue: str, flight: Client) -> None:
+    client.send(queue, *texts("a", "b"), settled=True)
+    assert said(client.receive(queue, 2)) == ["a", "b"]
+
+
+@pytest.mark.parametrize("mechanism", ["none", "ANONYMOUS"])
+def test_on_loopback_nobody_needs_a_name(mechanism: str, start: Start, broker: Broker, queue: str) -> None:
+    for name in NAMES:
+        client = start(name, broker.amqp_url, mechanism=mechanism)
+        client.send(queue, text(name))
+        assert said(client.receive(queue, 1)) == [name]
+
+
+def test_header_fields_arrive(client: Program, queue: str) -> None:
+    client.send(queue, text("a", priority=7, ttl=60_000), {**text("b"), "durable": False})
+    first, second = client.receive(queue, 2)
+    assert (first["durable"], first["priority"]) == (True, 7)
+    assert second["durable"] is False
+    if "ttl" in first:
+        assert first["ttl"] == 60_000
+    else:  # JMS says when, not how long
+        assert first["expiration"] > 0
