@@ -242,7 +242,7 @@ class Settings:
     amqp_idle_timeout_s: float = key(
         120.0,
         seconds(1),
-        "Told to the peer, which sends something at least so often. Silent for twice that, it is gone; what it held returns.",
+        "Silent for so long, a peer is gone and what it held returns. It is told half: to send something at least so often.",
     )
     amqp_max_unsettled: int = key(
         10_000,

@@ -38,7 +38,7 @@ def functions(repository: Path, program: str, **environment: str) -> subprocess.
 def test_help_names_every_command(repository: Path, word: str) -> None:
     done = dev(repository, word)
     assert done.returncode == 0
-    for command in ("setup", "demo", "test", "lint", "bench"):
+    for command in ("setup", "demo", "test", "fuzz", "lint", "bench"):
         assert f"\n  {command} " in done.stdout
 
 
@@ -102,6 +102,40 @@ def test_the_stamp_follows_the_contents_and_the_names(repository: Path, tmp_path
     assert stamp() == second
     (tmp_path / "b" / "c.py").rename(tmp_path / "b" / "d.py")
     assert stamp() != second
+
+
+def fuzz(repository: Path, folder: Path, arguments: str, *, fails: bool = False) -> subprocess.CompletedProcess[str]:
+    """`./dev fuzz` with a pytest that only writes down how it was called."""
+    (folder / "bin").mkdir(exist_ok=True)
+    pytest = folder / "bin" / "pytest"
+    said = '"$PENSTOCK_FUZZ_SEED" "$PENSTOCK_FUZZ_ROUNDS" "$PENSTOCK_HYPOTHESIS" "$@"'
+    pytest.write_text(f'#!/bin/sh\necho {said} >> "{folder}/calls"\nexit {int(fails)}\n')
+    pytest.chmod(0o755)
+    return functions(repository, f'VENV="{folder}"; fuzz {arguments}')
+
+
+def test_fuzz_draws_a_seed_for_each_run_and_says_it(repository: Path, tmp_path: Path) -> None:
+    seeds = []
+    for _ in range(2):
+        done = fuzz(repository, tmp_path, "0")
+        assert done.returncode == 0
+        call = (tmp_path / "calls").read_text().splitlines()[-1].split()
+        assert call[1:3] == ["10", "random"]
+        assert f"--hypothesis-seed={call[0]}" in call
+        assert f"seed {call[0]}" in done.stderr
+        assert all((repository / path).exists() for path in call if path.startswith("tests/"))
+        seeds.append(call[0])
+    assert seeds[0] != seeds[1]
+
+
+def test_fuzz_says_how_to_repeat_what_failed(repository: Path, tmp_path: Path) -> None:
+    done = fuzz(repository, tmp_path, "5 77", fails=True)
+    assert done.returncode == 1
+    assert "seed 77 fails; repeat it with ./dev fuzz 0 77" in done.stderr
+    assert len((tmp_path / "calls").read_text().splitlines()) == 1
+    assert fuzz(repository, tmp_path, "5 77").returncode == 0  # a given seed runs once, not for minutes
+    for wrong in ("soon", "1 x", "-1"):
+        assert "both whole numbers" in fuzz(repository, tmp_path, wrong).stderr
 
 
 def test_ci_calls_dev_test(repository: Path) -> None:
