@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from broker_core.amqp import Accepted, DecodeError, Receiver, Rejected
+from broker_core.amqp import Accepted, Condition, DecodeError, Receiver, Rejected
 from broker_core.amqp.performatives import RCV_SECOND, Error, Source
 from broker_core.amqp.states import LinkState
 from broker_core.amqp.types import Symbol
@@ -47,7 +47,8 @@ class Incoming:
         self._unconfirmed += len(deliveries)
         formats = [d for d in deliveries if d.format]
         if formats:
-            self.refused(formats, DecodeError(f"message-format {formats[0].format} is not known here", 0))
+            refusal = Refusal(Condition.NOT_IMPLEMENTED, f"message-format {formats[0].format} is not known here")
+            self.refused(formats, refusal)
             deliveries = [d for d in deliveries if not d.format]
         if deliveries:
             self._route(deliveries)
@@ -62,14 +63,14 @@ class Incoming:
         """They are in the queue, and as safe as the queue's durability says."""
         self._unconfirmed -= len(deliveries)
         self._dispose(deliveries, Accepted())
-        self._renew(self.peer.plane.limits.credit // RENEW_PART)
+        self._renew_batch()
 
     def refused(self, deliveries: list[Delivery], error: Exception) -> None:
         """They are not in the queue. A sender that has settled them cannot be told so by an outcome: its link ends instead."""
         self._unconfirmed -= len(deliveries)
         said = as_error(error)
         self._dispose(deliveries, Rejected(error=said))
-        self._renew(1)
+        self._renew_batch()
         settled = next((delivery for delivery in deliveries if delivery.remote_settled), None)
         if settled is not None:
             self._give_up(settled, said)
@@ -98,6 +99,9 @@ class Incoming:
                 session.dispose(first, state)
         self.peer.touch()
 
+    def _renew_batch(self) -> None:
+        self._renew(self.peer.plane.limits.credit // RENEW_PART)
+
     def _renew(self, batch: int) -> None:
         window = self.peer.plane.limits.credit
         credit = window - self._unconfirmed - self._unfinished
@@ -123,7 +127,7 @@ class Incoming:
         """The sender settles: what we had said our outcome of is finished, and makes room for more."""
         if settled:
             self._unfinished -= sum(delivery.state is not None for delivery in deliveries)
-            self._renew(self.peer.plane.limits.credit // RENEW_PART)
+            self._renew_batch()
 
     def end(self, turn: Turn) -> None:
         self.ended = True
