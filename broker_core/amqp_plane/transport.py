@@ -13,6 +13,7 @@ import os
 from typing import TYPE_CHECKING, cast
 
 from broker_core.amqp import SaslServer
+from broker_core.amqp.sasl import EXTERNAL
 from broker_core.amqp_plane.layers import LayerError, stack
 from broker_core.amqp_plane.peer import Peer
 from broker_core.errors import Unauthenticated
@@ -101,8 +102,12 @@ class Wire(asyncio.Protocol):
     def _begin(self) -> None:
         access = self.plane.access
         certificate = self._layer.peer_certificate
+        offered = self.listener.mechanisms
+        if certificate is None:
+            # Some clients take EXTERNAL wherever they see it, and then have nothing to show for it.
+            offered = tuple(name for name in offered if name != EXTERNAL) or offered
         sasl = SaslServer(
-            self.listener.mechanisms,
+            offered,
             lookup=lambda name: None if access.attempts.blocked(self.address, name) else access.credentials(name),
             verify=self._verify,
             external=access.user_of_certificate(certificate),
