@@ -168,6 +168,16 @@ class Turns:
         first: list[Callable[[Turn], None]] = []
         if not self._arriving:  # else who sent what waits there must not be told of an end before
             first, self._first = self._first, []
+        if arriving or endings or first or self._rings or self._notified:
+            self._carry_out(arriving, endings, first)
+        self._advance()
+
+    def _carry_out(
+        self,
+        arriving: list[tuple[str, list[tuple[Incoming, list[Delivery]]], Arrived]],
+        endings: dict[tuple[Outgoing, Ending], list[Delivery]],
+        first: list[Callable[[Turn], None]],
+    ) -> None:
         with self._service.turn() as turn:
             self._in_turn = True
             try:
@@ -180,7 +190,6 @@ class Turns:
                 self._acquire_all(turn)
             finally:
                 self._in_turn = False
-        self._advance()
 
     @staticmethod
     def _act(turn: Turn, action: Callable[[Turn], None]) -> None:
