@@ -117,10 +117,14 @@ class WebSocketClient:
 
     def _advance(self) -> None:
         while self.ready and self._waiting:
-            self._out += self.connection.send(self._waiting.pop(0))
+            event = self._waiting.pop(0)
+            if self.closed is None:
+                self._out += self.connection.send(event)
 
     def hear(self, data: bytes) -> bytes:
         plain = b""
+        if self.closed is not None:
+            return plain
         self.connection.receive_data(data)
         for event in self.connection.events():
             self.events.append(event)
