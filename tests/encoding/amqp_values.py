@@ -14,3 +14,8 @@ _spec.loader.exec_module(_module)
 STEADY = _module.STEADY
 symbols = _module.symbols
 values = _module.values
+arrays = _module.arrays
+compounds = _module.compounds
+integers = _module.integers
+scalar = _module.scalar
+scalars = _module.scalars
