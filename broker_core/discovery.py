@@ -27,6 +27,8 @@ FLIGHT_SCHEMES = ("grpc", "grpc+tls")
 #: Where this code travels by value to processes that cannot import it: the sources of `broker_core.amqp_client` and what it
 #: needs, by module name, compressed. See `connector.registration`.
 SHIPPED: dict[str, bytes] | None = None
+#: What `broker_core` is called in there: by its own name it would seem to be installed, to whoever pickles something next.
+SHIPPED_NAME = "penstock_shipped"
 
 
 @dataclass(frozen=True)
@@ -96,8 +98,9 @@ def _amqp_client() -> Any:
     except ModuleNotFoundError:
         if SHIPPED is None:
             raise
-    sys.meta_path.append(_Shipped(SHIPPED))
-    return importlib.import_module("broker_core.amqp_client")
+    if SHIPPED_NAME not in sys.modules:
+        sys.meta_path.append(_Shipped(SHIPPED))
+    return importlib.import_module(SHIPPED_NAME + ".amqp_client")
 
 
 class _Shipped(MetaPathFinder, InspectLoader):
@@ -125,16 +128,18 @@ def sources() -> dict[str, bytes]:
     found = {}
     for name in _NEEDED:
         package = importlib.import_module(name)
-        found.update(_source(package))
-        if name != "broker_core":
-            for entry in pkgutil.iter_modules(getattr(package, "__path__", ()), name + "."):
-                found.update(_source(importlib.import_module(entry.name)))
+        modules = () if name == "broker_core" else pkgutil.iter_modules(getattr(package, "__path__", ()), name + ".")
+        for module in (package, *(importlib.import_module(entry.name) for entry in modules)):
+            path, source = _source(module)
+            found[path.replace("broker_core", SHIPPED_NAME)] = zlib.compress(
+                source.replace("broker_core", SHIPPED_NAME).encode(), 9
+            )
     return found
 
 
-def _source(module: ModuleType) -> dict[str, bytes]:
+def _source(module: ModuleType) -> tuple[str, str]:
     spec = module.__spec__
     assert spec is not None
     loader: Any = spec.loader  # of a file, or of a zip
     source: str = loader.get_source(spec.name)
-    return {spec.name + ("." if spec.submodule_search_locations is not None else ""): zlib.compress(source.encode(), 9)}
+    return spec.name + ("." if spec.submodule_search_locations is not None else ""), source

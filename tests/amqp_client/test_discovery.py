@@ -228,7 +228,7 @@ finder, sources, url = pickle.load(sys.stdin.buffer)
 assert find_spec("broker_core") is None
 exec(finder)
 sys.meta_path.append(_Shipped(sources))
-from broker_core.amqp_client import connect
+from penstock_shipped.amqp_client import connect
 with connect(url) as connection:
     print(connection.remote_properties["product"])
 """

@@ -148,7 +148,9 @@ def test_under_spark_connect_it_ships_itself(
     script.write_text(PREAMBLE + session + ROUND_TRIP)
     with process(server, env=env, log=tmp_path / "connect.log", ready=lambda: listens(port)):
         client = environment(installed, bare)
-        found = run([BASE_PYTHON, str(script), orders.url, str(tmp_path), f"sc://127.0.0.1:{port}"], env=client, cwd=tmp_path)
+        # Where it is not installed, the AMQP library that finds the Flight endpoint must come along too.
+        url = orders.url if server_has_it else orders.amqp_url
+        found = run([BASE_PYTHON, str(script), url, str(tmp_path), f"sc://127.0.0.1:{port}"], env=client, cwd=tmp_path)
     assert found == DONE
 
 
@@ -184,5 +186,5 @@ def test_on_a_standalone_cluster_with_py_files(orders: Broker, tmp_path: Path, b
         worker("one"),
         worker("two"),
     ):
-        found = run([*submit, str(script), orders.url, str(tmp_path), ""], env=env, cwd=tmp_path)
+        found = run([*submit, str(script), orders.amqp_url, str(tmp_path), ""], env=env, cwd=tmp_path)
     assert found == DONE
