@@ -16,7 +16,9 @@ import pytest
 from broker_core import errors
 from broker_core.amqp import scram
 from broker_core.config import Settings
+from broker_core.engine import limits
 from broker_core.security import store
+from broker_core.security import users as users_module
 from broker_core.security.rights import Right, matches
 from broker_core.security.users import DEFAULT_ITERATIONS, Users, credentials_of, parse, render
 from broker_core.service import BrokerService
@@ -65,6 +67,10 @@ def test_a_name_that_some_client_could_not_send_is_refused(name: str) -> None:
 def test_what_cannot_be_a_password_is_refused(password: str) -> None:
     with pytest.raises(errors.InvalidRequest, match="password"):
         credentials_of(password, bytes(16), QUICK)
+
+
+def test_a_permission_can_name_any_queue_there_can_be() -> None:
+    assert users_module.MAX_NAME == limits.MAX_NAME
 
 
 def test_a_user_without_password_and_certificate_is_refused() -> None:
@@ -196,7 +202,9 @@ ADD = """
 import sys
 import threading
 from pathlib import Path
+from broker_core.engine import limits
 from broker_core.security import store
+from broker_core.security import users as users_module
 from broker_core.security.users import User
 print("ready", flush=True)
 sys.stdin.readline()
