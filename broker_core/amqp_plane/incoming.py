@@ -120,7 +120,7 @@ class Incoming:
     def _alive(self) -> bool:
         return not self.ended and self.link.state is LinkState.ATTACHED and self.link.session.may_send
 
-    def flowed(self) -> None:
+    def flowed(self, *, asked: bool = False) -> None:
         """The sender's state: nothing follows from it that the library has not done."""
 
     def disposed(self, deliveries: list[Delivery], state: object, settled: bool) -> None:

@@ -223,9 +223,10 @@ class Outgoing:
 
     # --- what the receiver says
 
-    def flowed(self) -> None:
-        """Credit, or the session's window, has changed."""
-        self._asked = self.link.drain
+    def flowed(self, *, asked: bool = False) -> None:
+        """Credit, or the session's window, has changed; `asked`: the receiver has told the state of this link."""
+        if asked:
+            self._asked = self.link.drain
         if self._backlog:
             self.pump()
         self._go_on()

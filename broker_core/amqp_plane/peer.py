@@ -324,13 +324,13 @@ class Peer:
     def _on_flow(self, event: events.Flowed) -> None:
         session = event.session
         if event.link is not None and session not in self.squeezed:
-            self._at(event.link, lambda endpoint: endpoint.flowed())
+            self._at(event.link, lambda endpoint: endpoint.flowed(asked=True))
             return
         # The window of the session, which all of its links wait for.
         self.squeezed.discard(session)
         for link, endpoint in list(self.links.items()):
             if link.session is session:
-                endpoint.flowed()
+                endpoint.flowed(asked=link is event.link)
 
     def has_room(self) -> None:
         """Deliveries were settled: who waited for that may go on."""
