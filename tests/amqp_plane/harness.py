@@ -1,15 +1,12 @@
 """A real plane over a real socket, in the process of the test, and clients that say exactly what a test wants said.
 
-`Stage` is a broker with its plane; `Script` a client that sends performatives as they are written and reads frame by frame, each of
-which must be the one that is expected next; `Client` one whose protocol our own library keeps, for generated histories. Every wait
-ends with what is waited for, or fails after `PATIENCE_S`.
+`Stage` is a broker with its plane; `Script` a client that sends performatives as they are written and reads frame by frame, each
+of which must be the one that is expected next. Every wait ends with what is waited for, or fails after `PATIENCE_S`.
 """
 
 from __future__ import annotations
 
 import contextlib
-import itertools
-import select
 import socket
 import threading
 import time
@@ -17,36 +14,24 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, TypeVar
 
-from broker_core.amqp import Connection, Message, Role, Settings, decode_message, events
+from broker_core.amqp import decode_message
 from broker_core.amqp.composites import Composite
-from broker_core.amqp.errors import RemoteProtocolError
 from broker_core.amqp.frames import AMQP_FRAME, encode_frame, parse_frame, protocol_header
-from broker_core.amqp.performatives import (
-    RECEIVER,
-    SENDER,
-    Attach,
-    Begin,
-    Detach,
-    Disposition,
-    Flow,
-    Header,
-    Open,
-    Source,
-    Target,
-    Transfer,
-)
-from broker_core.amqp.types import Symbol
+from broker_core.amqp.performatives import RECEIVER, SENDER, Attach, Begin, Flow, Open, Transfer
 from broker_core.amqp_plane import AmqpPlane
 from broker_core.config import Settings as BrokerSettings
 from broker_core.engine import commands as c
 from broker_core.engine.states import State
+from broker_core.errors import ResourceLimit
 from broker_core.journal import Disk
 from broker_core.security import Access
 from broker_core.service import BrokerService
 
 from ..amqp.wire import show
+from ..journal.lying_disk import LyingDisk
+from .frames import begin, flow, receives, sends, shown
+from .library_client import PATIENCE_S, Client
 
-PATIENCE_S = 20.0  # for what must come, on the slowest machine
 HEADER_OCTETS = 8
 MANY = 1 << 30
 
@@ -59,6 +44,7 @@ class Stage:
     def __init__(self, folder: Path, *, disk: Disk | None = None, access: Access | None = None, **settings: Any) -> None:
         self.lines: list[str] = []
         self.settings = BrokerSettings(data=folder / "data", **settings)
+        self.disk = disk
         self.service = BrokerService(self.settings, disk=disk)
         self.access = access or Access(folder / "users.json")
         self.plane = AmqpPlane(
@@ -86,6 +72,36 @@ class Stage:
     def delete(self, queue: str) -> None:
         self.lines.append(f"!  the queue {queue!r} is deleted")
         self.service.submit(c.DeleteQueue(queue, force=True))
+
+    def slow_disk(self) -> None:
+        """From here on nothing becomes durable, until `quick_disk`."""
+        assert isinstance(self.disk, LyingDisk)
+        self.lines.append("!  the disk is slow: nothing becomes durable")
+        gate = self._gate = threading.Event()
+
+        def wait(call: str, name: str) -> None:
+            if call == "sync":
+                assert gate.wait(PATIENCE_S)
+
+        self.disk.fail = wait  # type: ignore[assignment]
+
+    def quick_disk(self) -> None:
+        self.lines.append("!  the disk has it all")
+        self._gate.set()
+
+    def room(self, nbytes: int | None) -> None:
+        """So much is free on the disk, and the broker has noticed."""
+        assert isinstance(self.disk, LyingDisk)
+        self.lines.append(f"!  the disk has {'room' if nbytes is None else f'{nbytes} bytes free'}")
+        self.disk.room = nbytes
+
+        def noticed() -> bool:
+            try:
+                return self.service.room(1) and nbytes is None
+            except ResourceLimit:
+                return nbytes is not None
+
+        self.until(noticed, "the broker looks at its disk")
 
     # --- what it says
 
@@ -145,9 +161,22 @@ class Stage:
         return script
 
     def client(self, container: str, **settings: Any) -> Client:
-        client = Client(self, container, **settings)
+        client = Client(self.address, container, **settings)
         self._clients.append(client)
         return client
+
+
+Scenario = Callable[[Stage], None]
+
+
+def staged(**settings: Any) -> Callable[[Scenario], Scenario]:
+    """A scenario's broker: its settings, and its disk (a class)."""
+
+    def mark(scenario: Scenario) -> Scenario:
+        scenario.settings = settings  # type: ignore[attr-defined]
+        return scenario
+
+    return mark
 
 
 @contextlib.contextmanager
@@ -311,168 +340,3 @@ class Script:
     def usual(self) -> Script:
         self.begin()
         return self
-
-
-# ---- frames as tests mean them
-
-
-def begin(**fields: Any) -> Begin:
-    return Begin(**{"next_outgoing_id": 0, "incoming_window": 1000, "outgoing_window": 1000, **fields})
-
-
-def sends(queue: str | None = "q", handle: int = 0, **fields: Any) -> Attach:
-    usual: dict[str, Any] = {"name": f"to {queue}", "source": Source(address="here"), "target": Target(address=queue)}
-    return Attach(**{"handle": handle, "role": SENDER, "initial_delivery_count": 0, **usual, **fields})
-
-
-def receives(queue: str | None = "q", handle: int = 0, **fields: Any) -> Attach:
-    usual: dict[str, Any] = {"name": f"from {queue}", "source": Source(address=queue), "target": Target(address="here")}
-    return Attach(**{"handle": handle, "role": RECEIVER, **usual, **fields})
-
-
-def flow(handle: int | None, credit: int | None = None, count: int = 0, **fields: Any) -> Flow:
-    usual = {"next_incoming_id": 0, "incoming_window": 1000, "next_outgoing_id": 0, "outgoing_window": 1000}
-    link = {} if handle is None else {"handle": handle, "delivery_count": count, "link_credit": credit}
-    return Flow(**{**usual, **link, **fields})
-
-
-def transfer(number: int, payload: bytes | None = None, handle: int = 0, **fields: Any) -> tuple[Transfer, bytes]:
-    """One delivery in one frame: `payload` is by default a message whose body is m0, m1 …"""
-    usual = {"handle": handle, "delivery_id": number, "delivery_tag": b"t%d" % number, "message_format": 0}
-    return Transfer(**{**usual, **fields}), message(b"m%d" % number) if payload is None else payload
-
-
-def more(payload: bytes, handle: int = 0, **fields: Any) -> tuple[Transfer, bytes]:
-    """A further frame of a delivery."""
-    return Transfer(handle=handle, **fields), payload
-
-
-def message(body: bytes, **sections: Any) -> bytes:
-    return Message(data=[body], **sections).encode()
-
-
-def says(state: Any, first: int, last: int | None = None, *, settled: bool = True) -> Disposition:
-    """A receiver's disposition."""
-    return Disposition(role=RECEIVER, first=first, last=last, settled=settled, state=state)
-
-
-def detach(handle: int = 0, *, closed: bool = True) -> Detach:
-    return Detach(handle=handle, closed=closed)
-
-
-# ---- frames as people read them
-
-_LONG = 64  # octets of a body that are shown
-
-
-def shown(body: Composite | None, payload: bytes = b"") -> str:
-    if isinstance(body, Open):
-        body = _steady(body)
-    text = "(empty)" if body is None else show(body)
-    return f"{text} + {_message(payload)}" if payload else text
-
-
-def _steady(body: Open) -> Open:
-    """Without what differs from broker to broker."""
-    names = {"version": "VERSION", "flight-token": "TOKEN"}
-    properties = {key: names.get(str(key), value) for key, value in (body.properties or {}).items()}
-    container = "BROKER" if body.container_id.startswith("penstock-") else body.container_id
-    fields = {item.attribute: getattr(body, item.attribute) for item in body.FIELDS}
-    return Open(**{**fields, "container_id": container, "properties": properties or None})
-
-
-def _message(payload: bytes) -> str:
-    try:
-        found = decode_message(payload)
-    except RemoteProtocolError:
-        return f"{len(payload)} octets"
-    parts = []
-    header = found.header
-    if header is not None:
-        parts.append(show(header))
-    for name in ("delivery_annotations", "message_annotations", "application_properties", "footer"):
-        value = getattr(found, name)
-        if value is not None:
-            parts.append(f"{name.replace('_', '-')}={show(value)}")
-    if found.properties is not None:
-        parts.append(show(found.properties))
-    for data in found.data:
-        parts.append(show(data) if len(data) <= _LONG else f"{len(data)} octets of data")
-    if found.has_value:
-        parts.append(f"value={show(found.value)}")
-    return " ".join(parts) or "an empty message"
-
-
-def header_of(payload: bytes) -> Header:
-    header = decode_message(payload).header
-    return Header() if header is None else header
-
-
-def annotations_of(payload: bytes) -> dict[str, Any]:
-    return {str(key): value for key, value in (decode_message(payload).message_annotations or {}).items()}
-
-
-# ---- a client whose protocol is kept by our library
-
-
-class Client:
-    """`pump` moves octets and hands every event to `on_event`; links are the library's."""
-
-    def __init__(self, stage: Stage, container: str, *, receive_buffer: int | None = None, **settings: Any) -> None:
-        self.stage = stage
-        self.connection = Connection(Role.CLIENT, Settings(container_id=container, **settings))
-        self._socket = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
-        if receive_buffer is not None:
-            self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, receive_buffer)
-        self._socket.connect(stage.address)
-        self._socket.setblocking(False)
-        self.gone = False
-        self.reads = True
-        self.on_event: Callable[[Any], None] = lambda event: None
-        self._names = itertools.count()
-        self.connection.open()
-        self.until(lambda: self.connection.remote_open is not None, "the broker's open")
-
-    def pump(self, wait_s: float = 0.0) -> bool:
-        """Write what is to be written, read what has come; whether something has."""
-        if self.gone:
-            return False
-        data = self.connection.data_to_send()
-        while data:
-            select.select([], [self._socket], [], PATIENCE_S)
-            data = data[self._socket.send(data) :]
-        if not self.reads or not select.select([self._socket], [], [], wait_s)[0]:
-            return False
-        try:
-            data = self._socket.recv(1 << 18)
-        except ConnectionError:
-            data = b""
-        if not data:
-            self.gone = True
-            found = self.connection.receive_eof()
-        else:
-            found = self.connection.receive_data(data)
-        for event in found:
-            self.on_event(event)
-        return True
-
-    def until(self, condition: Callable[[], bool], what: str) -> None:
-        end = time.monotonic() + PATIENCE_S
-        while True:
-            self.pump(0.0)
-            if condition():
-                return
-            assert time.monotonic() < end and not self.gone, f"waited in vain: {what}"
-            self.pump(0.05)
-
-    def drop(self, *, quietly: bool = False) -> None:
-        self.gone = True
-        self._socket.close()
-
-
-def attached(event: Any) -> bool:
-    return isinstance(event, events.Attached)
-
-
-def symbol(text: str) -> Symbol:
-    return Symbol(text)

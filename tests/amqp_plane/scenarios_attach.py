@@ -21,7 +21,8 @@ from broker_core.amqp.performatives import (
 from broker_core.amqp.types import Described, Symbol
 from broker_core.amqp_plane.containers import POLICY, SOLE
 
-from .harness import Script, Stage, begin, detach, flow, receives, sends, symbol, transfer
+from .frames import begin, detach, flow, receives, sends, symbol, transfer
+from .harness import Script, Stage
 
 
 def attach_as_source_and_as_target(s: Stage) -> None:

@@ -7,21 +7,26 @@ A line begins with who speaks: `->` the client, `<-` the broker, `!` the operato
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
-from . import scenarios_attach
-from .harness import Stage, stage
+from . import scenarios_attach, scenarios_ends, scenarios_incoming, scenarios_outgoing
+from .harness import Scenario, stage
 
 FOLDER = Path(__file__).parent / "transcripts"
-SCENARIOS = [*scenarios_attach.SCENARIOS]
+SCENARIOS = [
+    *scenarios_attach.SCENARIOS,
+    *scenarios_incoming.SCENARIOS,
+    *scenarios_outgoing.SCENARIOS,
+    *scenarios_ends.SCENARIOS,
+]
 
 
 @pytest.mark.parametrize("scenario", SCENARIOS, ids=lambda f: f.__name__)
-def test_transcript(scenario: Callable[[Stage], None], tmp_path: Path) -> None:
-    with stage(tmp_path, **getattr(scenario, "settings", {})) as made:
+def test_transcript(scenario: Scenario, tmp_path: Path) -> None:
+    settings = {name: value() if callable(value) else value for name, value in getattr(scenario, "settings", {}).items()}
+    with stage(tmp_path, **settings) as made:
         made.declare("q")
         try:
             scenario(made)

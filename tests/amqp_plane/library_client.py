@@ -1,0 +1,67 @@
+"""A client whose protocol our own library keeps, for generated histories."""
+
+from __future__ import annotations
+
+import select
+import socket
+import time
+from collections.abc import Callable
+from typing import Any
+
+from broker_core.amqp import Connection, Role, Settings
+
+PATIENCE_S = 20.0  # for what must come, on the slowest machine
+
+
+class Client:
+    """`pump` moves octets and hands every event to `on_event`; links are the library's."""
+
+    def __init__(self, address: tuple[str, int], container: str, *, receive_buffer: int | None = None, **settings: Any) -> None:
+        self.connection = Connection(Role.CLIENT, Settings(container_id=container, **settings))
+        self._socket = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
+        if receive_buffer is not None:
+            self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, receive_buffer)
+        self._socket.connect(address)
+        self._socket.setblocking(False)
+        self.gone = False
+        self.reads = True
+        self.on_event: Callable[[Any], None] = lambda event: None
+        self.connection.open()
+        self.until(lambda: self.connection.remote_open is not None, "the broker's open")
+
+    def pump(self, wait_s: float = 0.0) -> bool:
+        """Write what is to be written, read what has come; whether something has."""
+        if self.gone:
+            return False
+        data = self.connection.data_to_send()
+        while data:
+            select.select([], [self._socket], [], PATIENCE_S)
+            data = data[self._socket.send(data) :]
+        if not self.reads or not select.select([self._socket], [], [], wait_s)[0]:
+            return False
+        try:
+            data = self._socket.recv(1 << 18)
+        except ConnectionError:
+            data = b""
+        if not data:
+            self.gone = True
+            found = self.connection.receive_eof()
+        else:
+            found = self.connection.receive_data(data)
+        for event in found:
+            self.on_event(event)
+        return True
+
+    def until(self, condition: Callable[[], bool], what: str) -> None:
+        end = time.monotonic() + PATIENCE_S
+        while True:
+            self.pump(0.0)
+            if condition():
+                return
+            assert time.monotonic() < end, f"waited in vain: {what}"
+            assert not self.gone, f"the connection has gone, waiting for {what}"
+            self.pump(0.05)
+
+    def drop(self, *, quietly: bool = False) -> None:
+        self.gone = True
+        self._socket.close()
