@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import time
+
 import pytest
 
 from broker_core import Broker
@@ -27,10 +29,15 @@ def said(messages: list[dict[str, object]]) -> list[str]:
     return [message["body"]["value"]["string"] for message in messages]  # type: ignore[index]
 
 
-def waiting(flight: Client, queue: str) -> tuple[int, int]:
-    """AVAILABLE and ACQUIRED."""
-    stat = flight.call("queue.stat", queue=queue)
-    return stat["available"], stat["acquired"]
+def await_counts(flight: Client, queue: str, available: int, acquired: int, within_s: float = 20) -> None:
+    """An outcome is on its way when a client has said it: look until the queue has so many messages in the two states."""
+    deadline = time.monotonic() + within_s
+    while True:
+        stat = flight.call("queue.stat", queue=queue)
+        if (stat["available"], stat["acquired"]) == (available, acquired):
+            return
+        assert time.monotonic() < deadline, stat
+        time.sleep(0.01)
 
 
 @pytest.fixture(params=NAMES)
@@ -48,7 +55,7 @@ def test_messages_come_in_the_order_they_were_sent(client: Program, queue: str, 
     assert outcomes == [{"outcome": "accepted"}] * 200
     assert said(client.receive(queue, 200)) == [str(i) for i in range(200)]
     client.do("close")
-    assert waiting(flight, queue) == (0, 0)
+    await_counts(flight, queue, 0, 0)
 
 
 def test_what_was_accepted_is_gone_and_what_was_held_comes_back_in_place(
@@ -58,7 +65,7 @@ def test_what_was_accepted_is_gone_and_what_was_held_comes_back_in_place(
     client.send(queue, *texts("a", "b", "c", "d"))
     client.receive(queue, 1)
     assert said(client.receive(queue, 2, outcome="hold")) == ["b", "c"]
-    assert waiting(flight, queue) == (1, 2)
+    await_counts(flight, queue, 1, 2)
     client.kill()
     again = start("proton", broker.amqp_url)
     back = again.receive(queue, 3)
@@ -71,7 +78,7 @@ def test_a_link_that_ends_gives_back_what_it_held(client: Program, queue: str, f
     client.send(queue, *texts("a", "b"))
     client.receive(queue, 1, outcome="hold")
     client.do("detach", from_=queue)
-    assert waiting(flight, queue) == (2, 0)
+    await_counts(flight, queue, 2, 0)
     assert said(client.receive(queue, 2)) == ["a", "b"]
 
 
@@ -116,7 +123,7 @@ def test_rejected_messages_leave_the_queue_with_that_outcome(client: Program, qu
     client.send(queue, text("a"))
     client.receive(queue, 1, outcome="reject")
     client.do("close")
-    assert waiting(flight, queue) == (0, 0)
+    await_counts(flight, queue, 0, 0)
     rows = [
         row
         for batch in flight.get(op="browse", queue=queue, columns=["outcome"], states=["archived"])
@@ -130,7 +137,7 @@ def test_a_reason_for_a_rejection_is_taken(client: Program, queue: str, flight: 
     client.send(queue, text("a"))
     client.receive(queue, 1, outcome={"reject": {"condition": "app:spoilt", "description": "smells"}})
     client.do("close")
-    assert waiting(flight, queue) == (0, 0)
+    await_counts(flight, queue, 0, 0)
 
 
 def test_drain_says_when_there_is_nothing_more(client: Program, queue: str) -> None:
@@ -144,14 +151,14 @@ def test_drain_says_when_there_is_nothing_more(client: Program, queue: str) -> N
 def test_credit_is_kept(client: Program, queue: str, flight: Client) -> None:
     client.send(queue, *texts("a", "b", "c", "d"))
     client.receive(queue, 2, credit=2, outcome="hold")
-    assert waiting(flight, queue) == (2, 2)
+    await_counts(flight, queue, 2, 2)
 
 
 def test_browsing_takes_nothing(client: Program, queue: str, flight: Client) -> None:
     client.send(queue, *texts("a", "b"))
     assert said(client.receive(queue, 2, browse=True)) == ["a", "b"]
     client.do("close")
-    assert waiting(flight, queue) == (2, 0)
+    await_counts(flight, queue, 2, 0)
 
 
 def test_the_anonymous_terminus_goes_by_each_message_s_to(client: Program, queue: str, flight: Client) -> None:
@@ -186,7 +193,7 @@ def test_two_sessions_are_two_consumers(client: Program, queue: str, flight: Cli
     client.send(queue, *texts("a", "b"), session=0)
     assert said(client.receive(queue, 1, session=1, outcome="hold")) == ["a"]
     assert said(client.receive(queue, 1, session=2)) == ["b"]
-    assert waiting(flight, queue) == (0, 1)
+    await_counts(flight, queue, 0, 1)
 
 
 def test_large_messages_come_whole(client: Program, queue: str) -> None:
@@ -210,6 +217,7 @@ def test_on_loopback_nobody_needs_a_name(mechanism: str, start: Start, broker: B
         client = start(name, broker.amqp_url, mechanism=mechanism)
         client.send(queue, text(name))
         assert said(client.receive(queue, 1)) == [name]
+        client.do("close")
 
 
 def test_header_fields_arrive(client: Program, queue: str) -> None:

@@ -21,7 +21,7 @@ from .conftest import Start
 from .driving import Refused
 from .test_each import NAMES, said, text
 
-QUEUES = 60  # declared before there are users; each test takes one
+QUEUES = 60  # each test takes one
 PASSWORD = "correct horse"
 CONFIG = """
 tls_cert_file = "broker.pem"
@@ -84,14 +84,14 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
     write_pair(folder, "dora", clients.issue_cert("dora@example.org", common_name="dora"))
     (folder / "broker.toml").write_text(CONFIG)
     data = str(folder / "data")
+    with Broker(data, fsync="never") as broker, Client(broker.flight_url) as flight:
+        for name in ("closed", *(f"open-{number}" for number in range(QUEUES))):
+            flight.call("queue.declare", queue=name)
+    penstock("user", "add", "alice", "--data", data, "--password-file", "-", stdin=PASSWORD + "\n")
+    penstock("user", "add", "dora", "--data", data, "--no-password", "--certificate", "dora")
+    for user in ("alice", "dora"):
+        penstock("permit", user, "open-*", "send,receive", "--data", data)
     with Broker(data, config=folder / "broker.toml", fsync="never") as broker:
-        with Client(broker.flight_url) as flight:
-            for name in ("closed", *(f"open-{number}" for number in range(QUEUES))):
-                flight.call("queue.declare", queue=name)
-        penstock("user", "add", "alice", "--data", data, "--password-file", "-", stdin=PASSWORD + "\n")
-        penstock("user", "add", "dora", "--data", data, "--no-password", "--certificate", "dora")
-        for user in ("alice", "dora"):
-            penstock("permit", user, "open-*", "send,receive", "--data", data)
         ready = re.search(r"ready at (.*)", broker.log())
         assert ready is not None
         urls = {url.partition(":")[0]: url.replace("127.0.0.1", "localhost") for url in ready[1].split(", ")}
