@@ -15,6 +15,7 @@ from pyarrow import flight
 
 from broker_core import errors
 from broker_core.security.access import ANONYMOUS, Access
+from broker_core.security.attempts import on_this_machine
 from broker_core.security.rights import Right
 
 MIDDLEWARE = "authorization"
@@ -56,10 +57,11 @@ class Caller:
 
 
 class Callers:
-    """Finds out who calls, for every method of the server."""
+    """Finds out who calls, for every method of the server. `encrypted`: it speaks TLS, so that nobody else hears."""
 
-    def __init__(self, access: Access | None) -> None:
+    def __init__(self, access: Access | None, *, encrypted: bool) -> None:
         self._access = access
+        self._encrypted = encrypted
 
     @property
     def middleware(self) -> dict[str, flight.ServerMiddlewareFactory]:
@@ -75,14 +77,14 @@ class Callers:
         if not access.users_exist:
             return Caller(access, ANONYMOUS, peer)
         kept = context.get_middleware(MIDDLEWARE)
-        user = ANONYMOUS if kept is None else _user(access, kept.value, peer)
+        user = ANONYMOUS if kept is None else _user(access, kept.value, peer, self._encrypted or on_this_machine(peer))
         caller = Caller(access, user, peer)
         if user == ANONYMOUS and not access.may_any(ANONYMOUS):
             raise caller.refuse("do anything here")
         return caller
 
 
-def _user(access: Access, header: str, peer: str) -> str:
+def _user(access: Access, header: str, peer: str, unheard: bool) -> str:
     scheme, _, rest = header.partition(" ")
     if scheme.lower() == "bearer":
         user = access.user_of_token(rest.strip())
@@ -92,6 +94,9 @@ def _user(access: Access, header: str, peer: str) -> str:
         return user
     if scheme.lower() != "basic":
         raise errors.Unauthenticated("the authorization must be Basic or Bearer")
+    if not unheard:  # before anybody learns whether it is right; a token, which ends by itself, is taken
+        log.warning("a password from %s refused unseen: it came in clear over a network", peer)
+        raise errors.Unauthenticated("a password is not taken in clear over a network: set flight_tls, or log in over AMQP")
     try:
         name, colon, password = base64.b64decode(rest.strip(), validate=True).decode().partition(":")
     except (binascii.Error, ValueError):

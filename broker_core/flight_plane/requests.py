@@ -55,6 +55,7 @@ _BATCH: Fields = {
     "first": INT,
     "last": INT,
     "columns": (list, _REQUIRED),
+    "stored": _BOOL,
 }
 TICKETS: dict[str, Fields] = {
     "batch": {**_BATCH, **_LOSS},
@@ -69,6 +70,7 @@ TICKETS: dict[str, Fields] = {
         "until": _OPTIONAL_INT,
         "outcome": ((str, type(None)), None),
         "columns": (list, _REQUIRED),
+        "stored": _BOOL,
     },
 }
 PUTS: dict[str, Fields] = {"enqueue": {"op": TEXT, "queue": TEXT}, "stage": {"op": TEXT, "queue": TEXT, "stage": TEXT}}

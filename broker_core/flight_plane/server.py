@@ -52,7 +52,7 @@ class FlightPlane:
 
 class _Server(flight.FlightServerBase):  # type: ignore[misc]  # pyarrow has no types
     def __init__(self, service: BrokerService, location: str, access: Access | None, tls: tuple[bytes, bytes] | None) -> None:
-        self._callers = Callers(access)
+        self._callers = Callers(access, encrypted=tls is not None)
         super().__init__(location, tls_certificates=None if tls is None else [tls], middleware=self._callers.middleware)
         self._service = service
         self._permissions = Permissions(service)

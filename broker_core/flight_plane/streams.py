@@ -32,7 +32,7 @@ class Streams:
         request = by_op(ticket, TICKETS)
         check = self._permissions.check(caller, request["op"], request)
         columns = strings("columns", request["columns"])
-        schema = message.arrow_schema(columns)
+        schema = message.arrow_schema(columns, stored=request["stored"])
         if request["op"] == "browse":
             return schema, self._browse(request, columns), check
         if request["op"] == "batch":
@@ -48,7 +48,7 @@ class Streams:
     def _batch(self, f: dict[str, Any], columns: list[str]) -> Iterator[Any]:
         queue, cuts = self._read(f)
         token = delivery_prefix(f["lease"], f["batch"], f["epoch"])
-        return reading.batches(self._service.journal, cuts, columns, queue, token)
+        return reading.batches(self._service.journal, cuts, columns, queue, token, stored=f["stored"])
 
     def _map(self, f: dict[str, Any]) -> Iterator[Any]:
         _, found = self._read(f)
@@ -59,7 +59,7 @@ class Streams:
 
     def _browse(self, f: dict[str, Any], columns: list[str]) -> Iterator[Any]:
         cuts = self._service.browse(f["queue"], selection(f), f["first"], f["last"])
-        return reading.batches(self._service.journal, cuts, columns, f["queue"])
+        return reading.batches(self._service.journal, cuts, columns, f["queue"], stored=f["stored"])
 
 
 def delivery_prefix(lease: str, batch: int, epoch: int) -> bytes:

@@ -57,9 +57,23 @@ class Attempts:
 
 
 def host_of(peer: str) -> str:
-    """Whom `host:port`, `[v6]:port`, gRPC's `ipv4:host:port` and `ipv6:%5Bv6%5D:port`, or a bare host, count as: the address; of
-    IPv6 the network of 64 bits, all of which one machine has to itself.
+    """Whom a peer counts as: its address; of IPv6 the network of 64 bits, all of which one machine has to itself.
+
+    `peer` is `host:port`, `[v6]:port`, gRPC's `ipv4:host:port` or `ipv6:%5Bv6%5D:port`, or a bare host.
     """
+    text, address = _address(peer)
+    if isinstance(address, ipaddress.IPv6Address):
+        return str(ipaddress.ip_network((int(address) >> 64 << 64, 64)))
+    return text[:MAX_NAME] if address is None else str(address)
+
+
+def on_this_machine(peer: str) -> bool:
+    """Whether what passes between it and us leaves no machine. `peer` as for `host_of`."""
+    text, address = _address(peer)
+    return text == "unix" if address is None else address.is_loopback
+
+
+def _address(peer: str) -> tuple[str, ipaddress.IPv4Address | ipaddress.IPv6Address | None]:
     text = peer.replace("%5B", "[").replace("%5D", "]").removeprefix("ipv4:").removeprefix("ipv6:")
     if text.startswith("["):
         text = text[1:].partition("]")[0]
@@ -68,11 +82,8 @@ def host_of(peer: str) -> str:
     try:
         address = ipaddress.ip_address(text.partition("%")[0])
     except ValueError:
-        return text[:MAX_NAME]
-    if isinstance(address, ipaddress.IPv6Address):
-        mapped = address.ipv4_mapped
-        return str(mapped) if mapped else str(ipaddress.ip_network((int(address) >> 64 << 64, 64)))
-    return str(address)
+        return text, None
+    return text, (address.ipv4_mapped if isinstance(address, ipaddress.IPv6Address) else None) or address
 
 
 def _short(name: str | None) -> str | None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import json
 import logging
+import socket
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -343,6 +344,33 @@ def test_anonymous_has_what_is_permitted_to_it(site: Site) -> None:
     with pytest.raises(errors.Unauthenticated, match="give user and password"):
         nobody.call("queue.purge", queue="news")
     assert refused(nobody, "orders") == set(REQUESTS) - {"hello", "queue.list", "lease.list"}
+
+
+def test_a_password_in_clear_over_a_network_is_not_taken(tmp_path: Path, site: Site) -> None:
+    address = own_address()
+    if address is None:
+        pytest.skip("this machine has loopback only")
+    site.user("alice", Right.SEND)
+    site.access.refresh()
+    plane = FlightPlane(site.service, address, 0, access=site.access)
+    try:
+        for password in ("secret", "wrong"):
+            with pytest.raises(errors.Unauthenticated, match="not taken in clear over a network"):
+                Peer(flight.connect(plane.url), basic("alice", password)).call("hello")
+        Peer(flight.connect(plane.url), "Bearer " + site.access.token("alice")).call("hello")
+    finally:
+        plane.close()
+
+
+def own_address() -> str | None:
+    """An address of this machine that is not loopback; nothing is sent."""
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
+        try:
+            probe.connect(("192.0.2.1", 9))
+        except OSError:
+            return None
+        address = str(probe.getsockname()[0])
+    return None if address.startswith("127.") else address
 
 
 # --- changes while it runs

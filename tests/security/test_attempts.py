@@ -9,7 +9,7 @@ import pytest
 from broker_core import errors
 from broker_core.amqp import scram
 from broker_core.security import attempts
-from broker_core.security.attempts import FAILURES_OF_A_NAME, FAILURES_OF_A_PEER, WINDOW_S, Attempts, host_of
+from broker_core.security.attempts import FAILURES_OF_A_NAME, FAILURES_OF_A_PEER, WINDOW_S, Attempts, host_of, on_this_machine
 
 from .helpers import Clock, access_of, user, write
 
@@ -67,6 +67,11 @@ def test_memory_is_bounded_whatever_strangers_send(monkeypatch: pytest.MonkeyPat
 )
 def test_a_peer_is_an_address_without_its_port(peer: str, host: str) -> None:
     assert host_of(peer) == host
+
+
+def test_only_loopback_is_this_machine() -> None:
+    assert [on_this_machine(p) for p in ("127.0.0.1:1", "127.9.9.9", "[::1]:1", "ipv6:%5B::1%5D:40000", "unix:")] == [True] * 5
+    assert not [p for p in ("192.0.2.1:1", "[2001:db8::1]:1", "localhost.example:1", "0.0.0.0:1", "") if on_this_machine(p)]
 
 
 def test_a_guesser_is_stopped_before_any_work_and_clients_that_are_in_go_on(
