@@ -73,7 +73,7 @@ def _(state: BrokerState, command: c.Browse, now: c.Now) -> Decision:
     queue = need_queue(state, command.queue)
     messages = min(command.messages, MAX_ACQUIRE)
     rows = queue.find(max(0, command.place), messages=messages, max_bytes=command.max_bytes)
-    # Nothing found: the place stays, and a message that comes back behind it is still seen.
+    # Nothing found: the place stays, and what comes back after it is still seen.
     return Decision(reply=(rows, rows.last + 1 if rows else command.place))
 
 

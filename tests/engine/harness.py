@@ -20,6 +20,7 @@ class Engine:
     def __init__(self, state: BrokerState | None = None, log: list[tuple[bytes, int]] | None = None) -> None:
         self.state = state or BrokerState()
         self.log = log if log is not None else []
+        self.packed: dict[int, bytes] = {}  # position → a block that left memory
         self.up = 0
         self.wall = START
 
@@ -27,8 +28,10 @@ class Engine:
         reply = None
         for command in commands:
             decision = decide(self.state, command, c.Now(self.wall, self.up))
-            for event, _ in decision.events:
+            for event, payload in decision.events:
                 position = 8 * (len(self.log) + 1)
+                if isinstance(event, e.BlockArchived):
+                    self.packed[position] = payload
                 if event.journaled:
                     self.log.append((e.encode(event), position))
                 apply(self.state, event, position)

@@ -81,6 +81,38 @@ class Script:
         self.engine.run(c.Release("q", self.links[name], numbers(rows), Cause.MODIFIED))
         return "back in place, counted"
 
+    def modify_uncounted(self, name: str, rows: str) -> str:
+        self.engine.run(c.Release("q", self.links[name], numbers(rows), Cause.MODIFIED_UNCOUNTED))
+        return "back in place, uncounted"
+
+    def not_here(self, name: str, rows: str, annotations: str = "") -> str:
+        command = c.Release("q", self.links[name], numbers(rows), Cause.MODIFIED, True, annotations.encode() or None)
+        self.engine.run(command)
+        return "back in place, for others"
+
+    def annotate(self, name: str, rows: str, annotations: str) -> str:
+        self.engine.run(c.Release("q", self.links[name], numbers(rows), annotations=annotations.encode()))
+        return "back in place, with a note"
+
+    def notes(self, row: str) -> str:
+        block = self.engine.state.queues["q"].blocks[0]
+        return ", ".join(entry.decode() for entry in block.overlays.get(int(row))) or "none"
+
+    def browse(self, place: str, count: str) -> str:
+        rows, following = self.engine.run(c.Browse("q", int(place), int(count)))
+        return f"{show(rows)}; on from {following}"
+
+    def end(self, name: str, default: str) -> str:
+        holder = self.links.pop(name)
+        if default in ("accepted", "rejected"):
+            rows = self.engine.run(c.Unsubscribe("q", holder, outcome=Outcome[default.upper()]))
+            return f"archived: {show(rows)}"
+        return f"back: {show(self.engine.run(c.Unsubscribe('q', holder, Cause[default.upper()])))}"
+
+    def consumers(self) -> str:
+        (stat,) = self.engine.run(c.Stat("q"))
+        return f"{stat['consumers']}, {stat['refused']} messages refused by all of them"
+
     def lose(self, name: str) -> str:
         return f"back: {show(self.engine.run(c.Unsubscribe('q', self.links.pop(name))))}"
 

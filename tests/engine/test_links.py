@@ -1,0 +1,263 @@
+"""C8 Q6 Q10 Q12: what a link says of its messages, in numbers that a plain history does not reach; limits; old formats."""
+
+from __future__ import annotations
+
+import base64
+import json
+from collections.abc import Callable
+
+import numpy as np
+import pytest
+
+from broker_core import errors
+from broker_core.engine import BrokerState, apply
+from broker_core.engine import commands as c
+from broker_core.engine import events as e
+from broker_core.engine.blocks import Block
+from broker_core.engine.exclusions import Exclusions
+from broker_core.engine.limits import MAX_ANNOTATIONS, MAX_EXCLUDED, MAX_OVERLAYS
+from broker_core.engine.packing import unpack
+from broker_core.engine.rowset import BLOCK_ROWS, RowSet
+from broker_core.engine.state import conserved
+from broker_core.engine.states import RETURN_COUNTS_ATTEMPT, Cause, Outcome
+from broker_core.reading import cut
+
+from .harness import Engine
+
+
+def engine_with(count: int, links: int = 1) -> Engine:
+    engine = Engine()
+    engine.run(c.DeclareQueue("q"), c.Enqueue("q", count, 1), *[c.Subscribe("q")] * links)
+    return engine
+
+
+def took(engine: Engine, holder: int, count: int) -> list[int]:
+    return list(engine.run(c.Acquire("q", holder, count)).sequences().tolist())
+
+
+def test_which_ways_back_count_as_an_attempt() -> None:
+    """C8 Q10: one table. Whoever cannot say that nobody began to work on the message counts it."""
+    counted = {cause.name for cause, counts in RETURN_COUNTS_ATTEMPT.items() if counts}
+    assert counted == {"MODIFIED", "LOCK_TIMED_OUT", "LINK_LOST", "BROKER_LOST", "ROLLBACK", "LEASE_READ"}
+
+
+def test_what_a_link_excluded_is_passed_over_without_being_looked_at_again() -> None:
+    """Q2 Q12: the place goes to the end of the queue, and only a return brings it back."""
+    engine = engine_with(3000, links=2)
+    assert len(took(engine, 1, 3000)) == 3000
+    engine.run(c.Release("q", 1, RowSet.range(0, 3000), exclude=True))
+    link = engine.state.queues["q"].subscriptions[1]
+    assert took(engine, 1, 10) == []
+    assert (link.place, link.epoch) == (3000, engine.state.queues["q"].returns.epoch)
+    engine.run(c.Enqueue("q", 2, 1))
+    assert took(engine, 1, 10) == [3000, 3001]
+    assert took(engine, 3, 3) == [0, 1, 2]  # nobody else is held up
+    engine.run(c.Release("q", 3, RowSet.range(0, 3)), c.Release("q", 1, RowSet.single(3000)))
+    assert took(engine, 1, 10) == [3000]
+    assert took(engine, 3, 2) == [0, 1]
+
+
+def test_a_byte_limit_and_a_credit_count_what_is_offered_and_not_what_is_excluded() -> None:
+    engine = engine_with(100)
+    took(engine, 1, 50)
+    engine.run(c.Release("q", 1, RowSet.of_sequences(np.arange(0, 50, 2)), exclude=True))
+    engine.run(c.Release("q", 1, RowSet.of_sequences(np.arange(1, 50, 2))))
+    assert engine.run(c.Acquire("q", 1, 99, 3)).sequences().tolist() == [1, 3, 5]
+    assert took(engine, 1, 23) == [*range(7, 50, 2), 50]
+
+
+def test_excluded_messages_that_were_settled_make_room_for_others() -> None:
+    engine = engine_with(2 * MAX_EXCLUDED, links=2)
+    took(engine, 1, MAX_EXCLUDED)
+    engine.run(c.Release("q", 1, RowSet.range(0, MAX_EXCLUDED), exclude=True))
+    assert took(engine, 1, 2) == [MAX_EXCLUDED, MAX_EXCLUDED + 1]
+    one = RowSet.single(MAX_EXCLUDED)
+    before = engine.persisted()
+    with pytest.raises(errors.ResourceLimit, match=f"more than {MAX_EXCLUDED}.*nothing was changed"):
+        engine.run(c.Release("q", 1, one, exclude=True))
+    assert engine.persisted() == before
+    assert took(engine, 3, 5) == [0, 1, 2, 3, 4]
+    engine.run(c.Settle("q", 3, RowSet.range(0, 5)), c.Release("q", 1, one, exclude=True))
+    assert engine.state.queues["q"].subscriptions[1].excluded.count == MAX_EXCLUDED - 4
+    assert took(engine, 1, 5) == list(range(MAX_EXCLUDED + 2, MAX_EXCLUDED + 7))
+
+
+def test_what_every_link_refused_shows_in_stat() -> None:
+    """Q12"""
+    engine = engine_with(4, links=2)
+
+    def refused() -> int:
+        return int(engine.run(c.Stat("q"))[0]["refused"])
+
+    took(engine, 1, 4)
+    engine.run(c.Release("q", 1, RowSet.range(0, 3), exclude=True))
+    assert refused() == 0
+    took(engine, 3, 3)
+    engine.run(c.Release("q", 3, RowSet.range(1, 3), Cause.MODIFIED, exclude=True))
+    assert refused() == 2
+    engine.run(c.Subscribe("q"))
+    assert refused() == 0
+    engine.run(c.Unsubscribe("q", 5), c.Unsubscribe("q", 1), c.Unsubscribe("q", 3))
+    assert refused() == 0
+    assert engine.run(c.Stat("q"))[0]["consumers"] == 0
+
+
+def test_overlays_are_bounded_and_saying_the_same_again_fills_nothing() -> None:
+    engine = engine_with(2)
+
+    def modify(entry: bytes) -> None:
+        rows = engine.run(c.Acquire("q", 1, 2))
+        try:
+            engine.run(c.Release("q", 1, rows, Cause.MODIFIED, annotations=entry))
+        except errors.ResourceLimit:
+            engine.run(c.Release("q", 1, rows))
+            raise
+
+    block = engine.state.queues["q"].blocks[0]
+    for number in range(MAX_OVERLAYS):
+        modify(b"%d" % number)
+    for _ in range(3):
+        modify(b"0")
+        modify(b"1")
+    expected = [b"%d" % number for number in [*range(2, MAX_OVERLAYS), 0, 1]]
+    assert block.overlays.among(slice(0, 2)) == {0: expected, 1: expected}  # the later one wins, so the order is the last ones'
+    with pytest.raises(errors.ResourceLimit, match=f"{MAX_OVERLAYS} times.*nothing was changed"):
+        modify(b"one more")
+    with pytest.raises(errors.ResourceLimit, match=f"{MAX_ANNOTATIONS} are kept: nothing was changed"):
+        modify(b"x" * (MAX_ANNOTATIONS + 1))
+    for life in (engine, engine.recovered(), engine.from_snapshot()):
+        assert life.state.queues["q"].blocks[0].overlays.among(slice(1, 2)) == {0: expected}
+
+
+def test_overlays_of_all_messages_of_a_queue_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("broker_core.engine.decide_links.MAX_OVERLAY_BYTES", 1000)
+    engine = engine_with(20)
+    took(engine, 1, 20)
+    engine.run(c.Release("q", 1, RowSet.range(0, 10), annotations=b"12345678"))
+    with pytest.raises(errors.ResourceLimit, match="nothing was changed"):
+        engine.run(c.Release("q", 1, RowSet.range(10, 20), annotations=b"12345678"))
+    assert engine.state.queues["q"].overlay_bytes == engine.from_snapshot().state.queues["q"].overlay_bytes == 720
+
+
+def test_overlays_go_with_their_block_and_come_back_with_it() -> None:
+    engine = engine_with(BLOCK_ROWS)
+    took(engine, 1, BLOCK_ROWS)
+    engine.run(c.Release("q", 1, RowSet.range(7, 9), annotations=b"why"))
+    took(engine, 1, 2)
+    engine.run(c.Settle("q", 1, RowSet.range(0, BLOCK_ROWS)), c.ArchiveBlock("q", 0))
+    queue = engine.state.queues["q"]
+    assert (queue.blocks, queue.overlay_bytes) == ({}, 0)
+    block = Block.restored(unpack(engine.packed[queue.archive[0].position]))
+    assert cut(block, slice(5, 9)).overlays == {2: [b"why"], 3: [b"why"]}
+
+
+@pytest.mark.parametrize("rows", [slice(0, 6), np.array([0, 3, 5])], ids=["range", "scattered"])
+def test_a_cut_says_who_is_not_first_and_what_was_added(rows: slice | np.ndarray) -> None:  # type: ignore[type-arg]
+    engine = engine_with(6)
+    assert (cut(engine.state.queues["q"].blocks[0], rows).returned, {}) == (0, {})
+    took(engine, 1, 6)
+    engine.run(c.Release("q", 1, RowSet.range(3, 5), Cause.MODIFIED_UNCOUNTED, annotations=b"a"))
+    part = cut(engine.state.queues["q"].blocks[0], rows)
+    numbers = list(range(6)) if isinstance(rows, slice) else rows.tolist()
+    assert np.asarray(part.returned).tolist() == [int(n in (3, 4)) for n in numbers]
+    assert part.attempts == 0
+    assert part.overlays == {numbers.index(n): [b"a"] for n in (3, 4) if n in numbers}
+
+
+@pytest.mark.parametrize("outcome", [o for o in Outcome if o not in (Outcome.ACCEPTED, Outcome.REJECTED)])
+def test_a_default_outcome_that_settles_nothing_is_refused(outcome: Outcome) -> None:
+    engine = engine_with(1)
+    with pytest.raises(errors.InvalidRequest, match="accepted or rejected"):
+        engine.run(c.Unsubscribe("q", 1, outcome=outcome))
+
+
+def test_a_credit_of_nothing_gets_nothing_and_moves_nothing() -> None:
+    engine = engine_with(3)
+    assert took(engine, 1, 0) == took(engine, 1, -1) == []
+    assert engine.run(c.Browse("q", 0, 0)) == (RowSet(), 0)
+    assert took(engine, 1, 1) == [0]
+
+
+COMMANDS: list[Callable[[int], c.Command]] = [
+    lambda holder: c.Acquire("q", holder, 5),
+    lambda holder: c.Settle("q", holder, RowSet.range(0, 2)),
+    lambda holder: c.Release("q", holder, RowSet.range(0, 2), exclude=True, annotations=b"x"),
+    lambda holder: c.Unsubscribe("q", holder),
+    lambda holder: c.Browse("q", 0, 5),
+    lambda holder: c.Subscribe("q"),
+    lambda holder: c.Enqueue("q", 1, 1),
+]
+
+
+@pytest.mark.parametrize("again", [False, True])
+def test_a_queue_that_is_deleted_under_its_links_is_not_found_and_nothing_else_breaks(again: bool) -> None:
+    """With `again` it is declared anew: another queue, in which the old links hold nothing."""
+    engine = engine_with(5)
+    engine.run(c.DeclareQueue("other"), c.Enqueue("other", 3, 1))
+    took(engine, 1, 2)
+    other = engine.run(c.Subscribe("other"))
+    assert engine.run(c.Acquire("other", other, 2)).count == 2
+    with pytest.raises(errors.InUse):
+        engine.run(c.DeleteQueue("q"))
+    engine.run(c.DeleteQueue("q", force=True))
+    if again:
+        engine.run(c.DeclareQueue("q"), c.Enqueue("q", 5, 1))
+        assert took(engine, engine.run(c.Subscribe("q")), 5) == [0, 1, 2, 3, 4]
+    for make in COMMANDS[: 4 if again else None]:
+        with pytest.raises(errors.IllegalTransition if again and "rows" in vars(make(1)) else errors.NotFound):
+            engine.run(make(1))
+    engine.run(c.Settle("other", other, RowSet.range(0, 2)))
+    for life in (engine, engine.recovered(), engine.from_snapshot()):
+        life.run(c.Recovered(), c.Tick())
+        assert all(conserved(queue) for queue in life.state.queues.values())
+        assert life.run(c.Stat("other"))[0]["archived"] == 2
+
+
+def test_exclusions_are_a_set() -> None:
+    excluded, plain, random = Exclusions(), set[int](), np.random.default_rng(7)
+    for _ in range(200):
+        new = np.setdiff1d(random.integers(0, 3 * BLOCK_ROWS, 9), sorted(plain))
+        excluded.add(RowSet.of_sequences(new))
+        plain |= set(new.tolist())
+    assert [(b << 16) + int(r) for b, rows in sorted(excluded.items()) for r in rows] == sorted(plain)
+    assert excluded.count == len(plain)
+
+
+# What older versions wrote.
+OLD_EVENTS = [
+    b'{"k":"queue.declared","queue":"q","type":"fifo","options":{"map":{"durability":"all"}}}',
+    b'{"k":"enqueued","queue":"q","first":0,"count":3,"sizes":{"array":["<i8","AQAAAAAAAAACAAAAAAAAAAMAAAAAAAAA"]},"time":5}',
+    b'{"k":"acquired","queue":"q","holder":1,"rows":{"rows":{"0":[0,3]}},"lease":null,"batch":null}',
+    b'{"k":"returned","queue":"q","holder":1,"rows":{"rows":{"0":[0,1,2,3]}},"cause":1,"lease":null}',
+    b'{"k":"settled","queue":"q","holder":1,"rows":{"rows":{"0":"1:AQ=="}},"outcome":2,"time":6,"error":"no","lease":null}',
+]
+
+
+def test_a_journal_of_0_1_reads_as_it_did() -> None:
+    state = BrokerState()
+    for position, meta in enumerate(OLD_EVENTS, 1):
+        apply(state, e.decode(meta), 8 * position)
+    queue, block = state.queues["q"], state.queues["q"].blocks[0]
+    assert queue.counts == [0, 2, 0, 1]
+    assert block.attempts.get(slice(0, 3)).tolist() == [1, 0, 1]  # type: ignore[union-attr]
+    assert (block.errors, block.overlays.among(slice(0, 3)), queue.bytes) == ({1: "no"}, {}, 4)
+
+
+def test_a_block_of_format_1_reads_as_it_did_and_a_later_format_is_refused() -> None:
+    engine = engine_with(3)
+    took(engine, 1, 2)
+    _, (packed,) = engine.persisted()
+    header = json.loads(packed[4 : 4 + int.from_bytes(packed[:4], "little")])
+    assert header["v"] == 2
+    old, newer = packed.replace(b'"v": 2', b'"v": 1', 1), packed.replace(b'"v": 2', b'"v": 3', 1)
+    assert np.array_equal(Block.restored(unpack(old)).state, [2, 2, 1])
+    with pytest.raises(errors.DamagedJournal, match="format 3"):
+        unpack(newer)
+
+
+def test_an_event_without_annotations_is_what_older_versions_read() -> None:
+    plain = json.loads(e.encode(e.Returned("q", 1, RowSet.single(0), 0)))
+    assert set(plain) == {"k", "queue", "holder", "rows", "cause"}
+    event = e.Returned("q", 1, RowSet.single(0), 8, annotations=b"\x00\xc1")
+    assert json.loads(e.encode(event))["annotations"] == {"bytes": base64.b64encode(b"\x00\xc1").decode()}
+    assert e.decode(e.encode(event)) == event
