@@ -7,7 +7,7 @@ import threading
 from collections.abc import Callable
 from typing import Any
 
-from broker_core import errors
+from broker_core import errors, open_files
 from broker_core.amqp_plane import AmqpPlane
 from broker_core.config import Settings
 from broker_core.flight_plane import FlightPlane
@@ -26,7 +26,7 @@ def serve(settings: Settings, ready: Callable[[dict[str, Any]], None], stop: thr
         failure.append(error)
         stop.set()
 
-    access = Access(settings.users_file)
+    access = Access.of(settings)
     tls = ServerTls(settings) if settings.tls_cert_file is not None else None
     service = BrokerService(settings, on_failure=fail)
     planes: list[FlightPlane | AmqpPlane] = []

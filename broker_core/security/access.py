@@ -18,6 +18,8 @@ from typing import Any
 
 from broker_core import errors
 from broker_core.amqp.scram import Credentials
+from broker_core.config import Settings
+from broker_core.listeners import Listener
 from broker_core.security import passwords, store, tokens
 from broker_core.security.attempts import Attempts
 from broker_core.security.passwords import Passwords
@@ -65,6 +67,17 @@ class Access:
                 f"the users file {path} is not there: make it with `penstock user add NAME --users-file {path}`"
             )
         self._now = _Loaded(users if users is not None else Users(random(SECRET_BYTES)), self._token_key)
+
+    @classmethod
+    def of(cls, settings: Settings) -> Access:
+        """As a broker of these settings needs it; says so when it is open to a network."""
+        access = cls(settings.users_file, must_exist=settings.users_file != settings.data / store.FILE_NAME)
+        reached = [listener.host for listener in (Listener(settings.host), *settings.amqp_listeners) if not listener.loopback]
+        if reached and not access.users_exist:
+            log.warning(
+                "no users: everything is allowed to everybody who reaches %s; see `penstock user add`", ", ".join(reached)
+            )
+        return access
 
     @property
     def users_exist(self) -> bool:

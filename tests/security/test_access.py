@@ -5,11 +5,13 @@ from __future__ import annotations
 import logging
 import os
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from broker_core import errors
 from broker_core.amqp import scram
+from broker_core.config import Settings
 from broker_core.security import ANONYMOUS, Access, Right, store
 from broker_core.security.access import TOKEN_S, name_of
 from broker_core.security.quiet import LINES, WINDOW_S, Quiet
@@ -144,6 +146,21 @@ def test_a_broken_or_a_missing_file_that_was_named_keeps_the_broker_from_startin
     path.write_bytes(b"{}")
     with pytest.raises(errors.InvalidRequest, match="cannot be used"):
         Access(path)
+
+
+def test_a_broker_that_is_open_to_a_network_says_so(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    def said(**settings: Any) -> list[str]:
+        caplog.clear()
+        with caplog.at_level(logging.WARNING):
+            Access.of(Settings(data=tmp_path, amqp_port=None, **settings))
+        return [record.getMessage() for record in caplog.records]
+
+    assert said() == []
+    assert ["0.0.0.0" in line for line in said(host="0.0.0.0")] == [True]
+    write(tmp_path / "users.json", {"alice": user()})
+    assert said(host="0.0.0.0") == []
+    with pytest.raises(errors.InvalidRequest, match="is not there"):
+        said(users_file=tmp_path / "elsewhere.json")
 
 
 # --- logging in
