@@ -260,9 +260,10 @@ class Settings:
 
     def __post_init__(self) -> None:
         for item in fields(self):
-            object.__setattr__(self, item.name, _checked(item.name, getattr(self, item.name)))
-        if self.users_file is None:
-            object.__setattr__(self, "users_file", self.data / "users.json")
+            value = _checked(item.name, getattr(self, item.name))
+            if value is None and item.name == "users_file":
+                value = self.data / "users.json"
+            object.__setattr__(self, item.name, value)
         self._check_tls()
         self._complete_listeners()
         if self.max_message_bytes > self.max_batch_bytes:

@@ -27,8 +27,8 @@ def make_room(connections: int) -> int:
     room = connections if soft == resource.RLIM_INFINITY else max(0, min(connections, soft - OTHERS))
     if room < connections:
         log.warning(
-            "only %d files may be open, so there is room for about %d of amqp_max_connections = %d: raise the hard limit (ulimit -Hn,"
-            " or LimitNOFILE of the service), or lower amqp_max_connections",
+            "only %d files may be open, so there is room for about %d of amqp_max_connections = %d: raise the hard limit"
+            " (ulimit -Hn, or LimitNOFILE of the service), or lower amqp_max_connections",
             soft,
             room,
             connections,
