@@ -31,6 +31,11 @@ def as_error(error: Exception) -> Error:
     return Error(condition=_CONDITIONS.get(code, Condition.INTERNAL_ERROR), description=_short(str(error)))
 
 
+def deleted(queue: str) -> Error:
+    """For the links of a queue that is gone."""
+    return Error(condition=Condition.RESOURCE_DELETED, description=_short(f"the queue {queue!r} was deleted"))
+
+
 def _short(text: str) -> str:
     octets = text.encode("utf-8", "replace")
     if len(octets) <= MAX_DESCRIPTION:

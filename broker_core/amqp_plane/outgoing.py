@@ -12,11 +12,11 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 
 from broker_core import errors
-from broker_core.amqp import Accepted, Condition, Modified, Rejected, Released, Sender
+from broker_core.amqp import Accepted, Modified, Rejected, Released, Sender
 from broker_core.amqp.encoder import encode
 from broker_core.amqp.performatives import TERMINAL
 from broker_core.amqp.states import LinkState
-from broker_core.amqp_plane.conditions import as_error
+from broker_core.amqp_plane.conditions import as_error, deleted
 from broker_core.encoding.leaving import leaving
 from broker_core.engine import commands as c
 from broker_core.engine.rowset import RowSet
@@ -172,11 +172,11 @@ class Outgoing:
         """Send what credit and windows allow of what is ready."""
         self.peer.touch()
         link, sent = self.link, list[bytes]()
-        while self._backlog and link.can_send:
+        while self._backlog and self._can_send:
             tags, messages = zip(*self._backlog, strict=True)
             count = len(link.send_many(tags, messages, settled=self._presettled))
             sent += tags[:count]
-            if count < len(tags) and link.can_send and self._send_alone(tags[count], messages[count]):
+            if count < len(tags) and self._can_send and self._send_alone(tags[count], messages[count]):
                 sent.append(tags[count])
                 count += 1
             for _ in range(count):
@@ -187,6 +187,11 @@ class Outgoing:
         if self._backlog and link.link_credit <= 0:
             self.give_back()
         self._go_on()
+
+    @property
+    def _can_send(self) -> bool:
+        """Without a window the library would keep one message, which would seem to have left."""
+        return self.link.can_send and self.link.session.remote_incoming_window > 0
 
     def _send_alone(self, tag: bytes, message: bytes) -> bool:
         """A message of several frames. One larger than the receiver takes is not for this link, and waits for another."""
@@ -301,10 +306,10 @@ class Outgoing:
 
     def fail(self, error: errors.PenstockError) -> None:
         """It cannot go on: the queue was deleted, or a limit does not let it say what it has to."""
-        said = as_error(error)
         if isinstance(error, errors.NotFound):  # it was there at the attach
-            said.condition = Condition.RESOURCE_DELETED
-        self.peer.detach(self, said)
+            self.peer.detach(self, deleted(self.queue))
+        else:
+            self.peer.detach(self, as_error(error))
 
 
 def rows_of_tags(tags: list[bytes]) -> RowSet:

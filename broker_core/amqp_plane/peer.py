@@ -17,7 +17,7 @@ from broker_core.amqp.performatives import SENDER, SND_SETTLED, Attach, Error
 from broker_core.amqp.sasl import PLAIN
 from broker_core.amqp.states import ConnectionState, LinkState, SessionState
 from broker_core.amqp_plane.addresses import answered_source, answered_target, find_queue, find_source, find_target
-from broker_core.amqp_plane.conditions import Refusal, as_error
+from broker_core.amqp_plane.conditions import Refusal, as_error, deleted
 from broker_core.amqp_plane.incoming import Incoming, Relay
 from broker_core.amqp_plane.outgoing import Browsing, Outgoing
 from broker_core.engine import commands as c
@@ -392,8 +392,9 @@ class Peer:
 
     def look_for_deleted(self) -> None:
         """Detach the links whose queue is gone."""
-        for endpoint in [e for e in self.links.values() if e.queue is not None and not self.plane.knows(e.queue)]:
-            self.detach(endpoint, Error(condition=Condition.RESOURCE_DELETED, description=f"{endpoint.queue!r} was deleted"))
+        for endpoint in list(self.links.values()):
+            if endpoint.queue is not None and not self.plane.knows(endpoint.queue):
+                self.detach(endpoint, deleted(endpoint.queue))
 
     def _forget(self, endpoint: Endpoint) -> None:
         self.links.pop(endpoint.link, None)
