@@ -53,12 +53,20 @@ class Stage:
         host, _, port = self.plane.urls[0].partition("://")[2].rpartition(":")
         self.address = (host, int(port))
         self._clients: list[Script | Client] = []
+        self._stopping: threading.Thread | None = None
 
     def close(self) -> None:
         for client in self._clients:
             client.drop(quietly=True)
+        if self._stopping is not None:
+            self._stopping.join()
         self.plane.close()
         self.service.close()
+
+    def stop(self) -> None:
+        """Begin to stop the plane."""
+        self._stopping = threading.Thread(target=self.plane.close)
+        self._stopping.start()
 
     # --- what the broker is told beside AMQP
 

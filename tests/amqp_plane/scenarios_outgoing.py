@@ -1,4 +1,4 @@
-"""Clients receive: credit, drain, outcomes and what they mean for the next one who gets the message (2.6.7, 2.6.12, 3.3, 3.4, 3.5)."""
+"""Clients receive (2.6.7, 2.6.12, 3.3 to 3.5): credit, drain, outcomes and what they mean for who gets the message next."""
 
 from __future__ import annotations
 
