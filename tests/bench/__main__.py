@@ -31,6 +31,7 @@ ROWS = {
     "amqp-of-spark": "amqp_rows.of_spark",
     "stuck": "amqp_rows.stuck",
     "latency": "amqp_rows.latency",
+    "artemis": "artemis_rows.both_ways",
     "connections": "amqp_rows.connections",
 }
 

@@ -1,6 +1,6 @@
 """ActiveMQ Artemis as the registry has it, with its default journal, on loopback, for as long as it is needed.
 
-    with artemis(folder) as url: …
+    with artemis(folder, queue) as url: …
 
 The distribution is fetched with Maven, which keeps it; the instance is made anew in `folder` by Artemis's own `create`.
 """
@@ -51,13 +51,13 @@ def distribution() -> Path:
 
 
 @contextmanager
-def artemis(folder: Path) -> Iterator[str]:
-    """The AMQP url of a broker whose data is in `folder` (made, and left for the caller to remove). Raises Unavailable."""
+def artemis(folder: Path, queue: str) -> Iterator[str]:
+    """The AMQP url of a broker with that queue, its data in `folder` (made, and left for the caller). Raises Unavailable."""
     home, port = distribution(), _free_port()
     folder.parent.mkdir(parents=True, exist_ok=True)
     others = ["--no-web", "--no-hornetq-acceptor", "--no-mqtt-acceptor", "--no-stomp-acceptor", "--no-amqp-acceptor"]
     access = ["--user=bench", "--password=bench", "--allow-anonymous"]
-    place = ["--host=127.0.0.1", f"--default-port={port}", "--silent"]
+    place = ["--host=127.0.0.1", f"--default-port={port}", f"--queues={queue}", "--silent"]
     _run([str(home / "bin" / "artemis"), "create", str(folder), *place, *access, *others], CREATE_LIMIT_S, folder.parent)
     with open(folder / "log" / "console.txt", "wb") as console:
         process = subprocess.Popen(
