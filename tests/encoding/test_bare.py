@@ -94,8 +94,9 @@ def test_nulls_that_have_a_length_are_nothing() -> None:
     subject = masked(pa.array(["one", "twö", "three"]), 1)
     kind = masked(pa.array(["a", "nö", "c"]), 1)  # what stands in a null's place is no symbol, and need not be one
     maps = masked(pa.array([[("a", "1")], [("b", "2"), ("b", "3")], [("c", "4")]], STRING_MAP), 1)
-    batch = pa.record_batch({"body": pa.array([b"1", b"2", b"3"]), "subject": subject, "contentType": kind, "properties": maps})
-    assert batch.to_pylist()[1] == {"body": b"2", "subject": None, "contentType": None, "properties": None}
+    body, group = pa.array([b"1", b"2", b"3"]), pa.array(["g", "g", "g"])
+    batch = pa.record_batch({"body": body, "subject": subject, "contentType": kind, "groupId": group, "properties": maps})
+    assert batch.to_pylist()[1] == {"body": b"2", "subject": None, "contentType": None, "groupId": "g", "properties": None}
     assert bare_messages(batch).to_pylist() == [bare_message(row).encode() for row in batch.to_pylist()]
 
 
