@@ -164,7 +164,7 @@ class BrokerService:
             durable = self.journal.durable  # first: what is written while the disk is asked is then reckoned twice, not never
             free = self.journal.free_bytes()
             self._free = (free, durable, up + FREE_SPACE_FOR_US)
-        self._check_space(free - (self.journal.end - durable) - nbytes)
+        self._check_space(free - max(0, self.journal.end - durable) - nbytes)
         return self.journal.has_room(nbytes)
 
     def _check_space(self, left: int) -> None:

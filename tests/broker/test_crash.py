@@ -57,6 +57,8 @@ HISTORY: list[Step] = [
     [c.Acquire("q2", LINK, 4)],
     [c.Settle("q2", LINK, RowSet.single(1), Outcome.REJECTED, "no")],
     [c.Release("q2", LINK, RowSet.single(2), Cause.MODIFIED)],
+    [c.Release("q2", LINK, RowSet.single(3), Cause.MODIFIED_UNCOUNTED, True, b"what modified adds")],
+    [c.Browse("q2", 0, 9)],
     [stage("s3", "q2", *BULK)],
     [c.Publish(["s3"], c.PublishKey("stream", "query", 0))],  # repeated: no-op, the stage goes
     advance("q", "lease", 2, epoch=None, messages=50),  # batch 2 was never read
@@ -66,6 +68,9 @@ HISTORY: list[Step] = [
     "take_snapshot",
     [enqueue("q2", *BULK)],
     [c.Unsubscribe("q2", LINK)],
+    [c.Subscribe("q2")],
+    [c.Acquire("q2", LINK + 2, 2)],
+    [c.Unsubscribe("q2", LINK + 2, outcome=Outcome.REJECTED)],
     [c.Purge("q2")],
     [c.ReleaseLease("lease", settle=False)],
     [c.Purge("q")],
@@ -209,6 +214,7 @@ def test_a_recovery_that_is_itself_cut_short_loses_nothing(honest: Reference) ->
 
 def test_the_history_has_what_it_is_for(honest: Reference) -> None:
     """Else the crashes prove less than they say."""
+    assert any("overlays" in block for _, blocks in honest.states for block in blocks)
     disk = LyingDisk()
     assert run(HISTORY, disk) == len(HISTORY)
     assert disk.calls["unlink"] >= 2  # retention took a segment, the third snapshot the first
