@@ -49,6 +49,16 @@ def test_no_password_is_in_the_file_and_only_its_owner_reads_it(tmp_path: Path) 
     assert stat.S_IMODE(path.stat().st_mode) == 0o600
 
 
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can give a file away")
+def test_when_root_edits_the_file_its_broker_still_owns_it(tmp_path: Path) -> None:
+    os.chown(tmp_path, 12345, 12345)  # of a broker that has not run yet: its directory says who it is
+    path = write(tmp_path / "users.json", {"alice": user()})
+    assert {(file.stat().st_uid, file.stat().st_gid) for file in tmp_path.iterdir()} == {(12345, 12345)}
+    os.chown(path, 23456, 23456)
+    write(path, {"bob": user()})
+    assert (path.stat().st_uid, path.stat().st_gid) == (23456, 23456)
+
+
 def test_two_users_with_one_password_have_nothing_in_common(tmp_path: Path) -> None:
     one, two = (credentials_of("secret", os.urandom(16)) for _ in range(2))
     assert {one.salt, one.stored_key, one.server_key}.isdisjoint({two.salt, two.stored_key, two.server_key})
