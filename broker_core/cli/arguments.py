@@ -8,7 +8,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from broker_core import __version__, config
-from broker_core.cli import user_arguments
+from broker_core.cli import message_arguments, user_arguments
 
 _EXIT_CODES = """\
 exit codes: 0 done, 1 refused, 2 usage, 3 the broker cannot be reached, 4 its storage failed, 130 interrupted"""
@@ -29,6 +29,7 @@ def parser() -> argparse.ArgumentParser:
     _serve(commands)
     _queue(commands)
     _lease(commands)
+    message_arguments.add_commands(commands)
     user_arguments.add_commands(commands)
     return top
 
@@ -79,7 +80,7 @@ def _queue(commands: Commands[argparse.ArgumentParser]) -> None:
 
     peek = _client_command(queue, "peek", "look at messages without taking them", "queue")
     _name(peek)
-    peek.add_argument("--count", type=_positive, default=10, metavar="N", help="how many at most; default: 10")
+    peek.add_argument("--count", type=positive, default=10, metavar="N", help="how many at most; default: 10")
     peek.add_argument("--from", type=_natural, dest="first", metavar="N", help="the first sequence number to look at")
     peek.add_argument(
         "--states",
@@ -133,7 +134,12 @@ def _client_command(
 ) -> argparse.ArgumentParser:
     command = make_command(commands, name, text, text.capitalize() + ".", lazily(module, run or name))
     url = os.environ.get("PENSTOCK_URL", config.DEFAULT_URL)
-    command.add_argument("--url", default=url, help=f"the broker; default: $PENSTOCK_URL, else {config.DEFAULT_URL}")
+    command.add_argument(
+        "--url",
+        default=url,
+        help=f"amqp://HOST[:PORT], amqps://…, grpc://HOST:PORT, grpc+tls://…; default: $PENSTOCK_URL, else {config.DEFAULT_URL}",
+    )
+    message_arguments.add_login(command)
     command.add_argument("--json", action="store_true", help="print JSON to stdout, errors as JSON to stderr")
     return command
 
@@ -169,11 +175,11 @@ def _natural(text: str) -> int:
     return number
 
 
-def _positive(text: str) -> int:
+def positive(text: str) -> int:
     number = _natural(text)
     if number == 0:
         raise argparse.ArgumentTypeError("0 is too few")
     return number
 
 
-_natural.__name__ = _positive.__name__ = "whole number"  # argparse puts it into its message
+_natural.__name__ = positive.__name__ = "whole number"  # argparse puts it into its message

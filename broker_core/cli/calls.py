@@ -6,6 +6,7 @@ import argparse
 from collections.abc import Iterator
 from contextlib import contextmanager
 
+from broker_core.cli import login
 from broker_core.cli.main import UsageError
 from broker_core.client import Client
 
@@ -13,9 +14,15 @@ from broker_core.client import Client
 LONG_S = 600.0
 
 
+_SCHEMES = ("amqp://", "amqps://", "grpc://", "grpc+tls://")
+
+
 @contextmanager
 def broker(given: argparse.Namespace) -> Iterator[Client]:
-    if not given.url.startswith(("grpc://", "grpc+tls://")):
-        raise UsageError(f"--url cannot be {given.url!r}; it must be grpc://HOST:PORT or grpc+tls://HOST:PORT")
-    with Client(given.url) as client:
+    if not given.url.startswith(_SCHEMES) or "@" in given.url:
+        raise UsageError(
+            "--url must be amqp://HOST[:PORT], amqps://HOST[:PORT], grpc://HOST:PORT or grpc+tls://HOST:PORT, without a user"
+            " (see --user)"
+        )
+    with Client(given.url, login.credentials(given)) as client:
         yield client

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import argparse
 import json
 import os
 import sys
 from collections.abc import Sequence
+from pathlib import Path
 
 from broker_core import errors
 from broker_core.cli import arguments
@@ -27,7 +29,7 @@ class UsageError(errors.InvalidRequest):
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one command; its exit code is the process's."""
-    given = arguments.parser().parse_args(argv)
+    given = _parsed(argv)
     try:
         code: int = given.run(given)
         sys.stdout.flush()
@@ -39,6 +41,18 @@ def main(argv: Sequence[str] | None = None) -> int:
         return 0
     except KeyboardInterrupt:
         return INTERRUPTED
+
+
+def _parsed(argv: Sequence[str] | None) -> argparse.Namespace:
+    """argparse takes a list of positional arguments in one piece only; the rest of it, after a flag, is added here."""
+    parser = arguments.parser()
+    given, rest = parser.parse_known_args(argv)
+    more = getattr(given, "more", None)
+    if rest and (more is None or any(text.startswith("-") for text in rest)):
+        parser.error(f"unrecognized arguments: {' '.join(rest)}")
+    if more is not None:
+        getattr(given, more).extend(map(Path, rest))
+    return given
 
 
 def report(error: errors.PenstockError, *, as_json: bool, local: bool = False) -> int:

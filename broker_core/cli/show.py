@@ -17,7 +17,12 @@ _PREVIEW = 60
 
 
 def print_json(value: Any) -> None:
-    print(json.dumps(value, default=_plain, ensure_ascii=False))
+    print(as_json(value))
+
+
+def as_json(value: Any) -> str:
+    """On one line; octets as text where they are UTF-8, else as `{"base64": …}`."""
+    return json.dumps(value, default=_plain, ensure_ascii=False)
 
 
 def _plain(value: object) -> object:

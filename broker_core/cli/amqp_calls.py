@@ -1,0 +1,99 @@
+"""What `penstock send` and `penstock receive` share: the connection, stopping on a signal, and the sign of life."""
+
+from __future__ import annotations
+
+import argparse
+import signal
+import time
+from types import FrameType
+from typing import Any
+
+from rich.console import Console
+from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
+
+from broker_core.amqp_client import Connection
+from broker_core.amqp_client import login as log_in
+from broker_core.cli import login
+from broker_core.cli.main import UsageError
+
+#: Seconds between two looks at whether somebody wants us to stop, and between two changes of the bar.
+TURN_S = 0.25
+#: Seconds that the broker may take to answer.
+TIMEOUT_S = 60.0
+
+
+def connection(given: argparse.Namespace) -> Connection:
+    """As --url and the login flags say."""
+    if not given.url.startswith(("amqp://", "amqps://")):
+        raise UsageError(
+            f"--url cannot be {given.url!r}; messages go over AMQP, so it must be amqp://HOST[:PORT] or amqps://HOST[:PORT]"
+            " ($PENSTOCK_URL may be such a one for every command)"
+        )
+    credentials = login.credentials(given)
+    tls = given.url.startswith("amqps://")
+    if credentials.certificates and not tls:
+        raise UsageError(f"certificates have no meaning for {given.url}: use amqps://, or leave them out")
+    return log_in(
+        given.url,
+        credentials.user,
+        credentials.password,
+        tls=credentials.tls_context() if tls else None,
+        external=credentials.cert is not None,
+        timeout_s=TIMEOUT_S,
+    )
+
+
+class Stop:
+    """While it is entered, the first Ctrl-C or SIGTERM only sets `asked`, so that what is begun is finished; the next one ends
+    the process as usual.
+    """
+
+    def __init__(self) -> None:
+        self.asked = False
+        self._before: dict[int, Any] = {}
+
+    def __enter__(self) -> Stop:
+        self._before = {number: signal.signal(number, self._ask) for number in (signal.SIGINT, signal.SIGTERM)}
+        return self
+
+    def _ask(self, number: int, frame: FrameType | None) -> None:
+        self.asked = True
+        self.__exit__()
+
+    def __exit__(self, *_: object) -> None:
+        for number, handler in self._before.items():
+            signal.signal(number, handler)
+
+
+class Meter:
+    """A bar on stderr, when that is a terminal: messages, their rate, and how far we are where `total` (of octets or messages)
+    is known.
+    """
+
+    def __init__(self, text: str, total: int | None, *, quiet: bool) -> None:
+        console = Console(stderr=True)
+        columns = (
+            TextColumn("{task.description}"),
+            BarColumn(),
+            TextColumn("{task.fields[messages]:,} messages, {task.fields[rate]:,.0f}/s"),
+            TimeElapsedColumn(),
+        )
+        self._bar = Progress(*columns, console=console, transient=True, disable=quiet or not console.is_terminal)
+        self._task = self._bar.add_task(text, total=total, messages=0, rate=0.0)
+        self._started = time.monotonic()
+        self._shown = 0.0
+
+    def show(self, messages: int, done: int) -> None:
+        """`done` in what `total` counts."""
+        now = time.monotonic()
+        if now - self._shown >= TURN_S:
+            self._shown = now
+            rate = messages / max(now - self._started, 1e-9)
+            self._bar.update(self._task, completed=done, messages=messages, rate=rate)
+
+    def __enter__(self) -> Meter:
+        self._bar.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._bar.stop()

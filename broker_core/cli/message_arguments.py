@@ -1,0 +1,109 @@
+"""The arguments of `penstock send` and `penstock receive`, and of logging in, which all client commands share."""
+
+from __future__ import annotations
+
+import argparse
+import os
+from pathlib import Path
+
+from broker_core.cli import arguments
+
+DEFAULT_AMQP_URL = "amqp://127.0.0.1:5672"
+
+
+def add_login(command: argparse.ArgumentParser) -> None:
+    command.add_argument("--user", metavar="NAME", help="log in as this user; asks for the password at a terminal")
+    command.add_argument("--password-file", metavar="FILE", help="its first line is the user's password")
+    command.add_argument("--ca-file", metavar="FILE", help="trust these CAs (PEM) instead of the system's, for TLS")
+    command.add_argument("--cert-file", metavar="FILE", help="a client certificate (PEM), which also says who you are")
+    command.add_argument("--key-file", metavar="FILE", help="its key; default: in --cert-file")
+
+
+def add_commands(commands: arguments.Commands[argparse.ArgumentParser]) -> None:
+    _send(commands)
+    _receive(commands)
+
+
+def _send(commands: arguments.Commands[argparse.ArgumentParser]) -> None:
+    send = _amqp_command(
+        commands,
+        "send",
+        "send lines, or whole files, as messages",
+        "Sends each line of the files, or of stdin, as a message (without its end of line; an empty line is an empty message)."
+        " When it ends with exit code 0, the broker has confirmed every one of them.",
+    )
+    send.add_argument("files", metavar="FILE", nargs="*", type=Path, help="default: stdin")
+    send.set_defaults(more="files")
+    send.add_argument("--whole", action="store_true", help="each file is one message, not each line")
+    send.add_argument(
+        "--property",
+        action="append",
+        default=[],
+        metavar="K=V",
+        help="an application property of every message, a string; may be repeated",
+    )
+    send.add_argument("--content-type", metavar="TYPE", help="of every message, such as application/json")
+    send.add_argument(
+        "--durable", action=argparse.BooleanOptionalAction, default=True, help="whether the broker must keep them over a restart"
+    )
+    send.add_argument("--ttl", type=_seconds, metavar="SECONDS", help="they expire after so long; default: never")
+
+
+def _receive(commands: arguments.Commands[argparse.ArgumentParser]) -> None:
+    receive = _amqp_command(
+        commands,
+        "receive",
+        "take messages, and write their bodies to stdout or into files",
+        "Writes the body of each message as a line to stdout, and accepts it when that was written; what was not goes back to its"
+        " place. A pipe takes more than its reader may read: limit with --count, or write files.",
+    )
+    receive.add_argument("--count", type=arguments.positive, metavar="N", help="stop after so many; default: no limit")
+    receive.add_argument(
+        "--wait",
+        type=_seconds_or_forever,
+        default=1.0,
+        metavar="SECONDS",
+        help="stop when no message has come for so long; inf: never; default: 1",
+    )
+    receive.add_argument("--browse", action="store_true", help="look at copies: everything stays in the queue")
+    receive.add_argument(
+        "--output",
+        default="-",
+        metavar="DIR",
+        help="a file for each message in DIR, named by numbers; default: -, lines on stdout",
+    )
+
+
+def _amqp_command(
+    commands: arguments.Commands[argparse.ArgumentParser], name: str, text: str, description: str
+) -> argparse.ArgumentParser:
+    command = arguments.make_command(commands, name, text, description, arguments.lazily(name, "run"))
+    command.add_argument("queue", metavar="QUEUE")
+    url = os.environ.get("PENSTOCK_URL", DEFAULT_AMQP_URL)
+    command.add_argument(
+        "--url", default=url, help=f"amqp://HOST[:PORT] or amqps://…; default: $PENSTOCK_URL, else {DEFAULT_AMQP_URL}"
+    )
+    add_login(command)
+    what = "a line of JSON for each message" if name == "receive" else "the counts as JSON on stdout"
+    command.add_argument("--json", action="store_true", help=f"{what}, errors as JSON on stderr")
+    return command
+
+
+def _seconds_or_forever(text: str) -> float:
+    number = float(text)
+    if not number >= 0:
+        raise argparse.ArgumentTypeError(f"{text} is less than 0")
+    return number
+
+
+def _seconds(text: str) -> float:
+    number = _seconds_or_forever(text)
+    if not 0 < number <= MAX_TTL_S:
+        raise argparse.ArgumentTypeError(f"{text} is not above 0 and at most {MAX_TTL_S:,}")
+    return number
+
+
+#: A ttl is milliseconds in 32 bits: 49 days.
+MAX_TTL_S = (2**32 - 1) // 1000
+
+_seconds.__name__ = _seconds_or_forever.__name__ = "number of seconds"  # argparse puts it into its message

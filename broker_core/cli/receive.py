@@ -1,0 +1,141 @@
+"""`penstock receive`: messages out of a queue, as lines or files; accepted when they are written."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import re
+import sys
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+from broker_core import errors
+from broker_core.amqp import RemoteProtocolError
+from broker_core.amqp.deliveries import Delivery
+from broker_core.amqp.messages import DATA, PROPERTIES, VALUE, bare, scan
+from broker_core.amqp_client import Receiver
+from broker_core.cli import show
+from broker_core.cli.amqp_calls import TURN_S, Meter, Stop, connection
+from broker_core.cli.main import INTERRUPTED, UsageError
+from broker_core.encoding import plain
+
+#: Messages under way: what an interrupted run gives back at most.
+CREDIT = 500
+_FIELDS = ("messageId", "correlationId", "subject", "to", "replyTo", "contentType", "groupId", "properties", "body")
+
+Write = Callable[[Sequence[Delivery]], None]
+
+
+def run(given: argparse.Namespace) -> int:
+    if given.json and given.output != "-":
+        raise UsageError("--json writes to stdout, so it has no meaning with --output DIR")
+    write = _json_lines if given.json else _lines if given.output == "-" else Folder(Path(given.output)).write
+    # A bar would be torn apart by lines on the same terminal.
+    quiet = given.json or (given.output == "-" and sys.stdout.isatty())
+    with connection(given) as broker, Stop() as stop, Meter(f"receiving from {given.queue}", given.count, quiet=quiet) as meter:
+        receiver = broker.receiver(given.queue, min(CREDIT, given.count or CREDIT), limit=given.count, browse=given.browse)
+        count = 0
+        while not stop.asked and (deliveries := _next(receiver, given.wait, stop)):
+            write(deliveries)  # before they are accepted: what fails here goes back
+            receiver.accept(deliveries)
+            count += len(deliveries)
+            meter.show(count, count)
+        receiver.close()  # before anything is said: the broker has then heard the last outcome
+    if sys.stderr.isatty():
+        seen = "seen in" if given.browse else "received from"
+        print(f"{'interrupted: ' if stop.asked else ''}{count:,} messages {seen} {given.queue}", file=sys.stderr)
+    return INTERRUPTED if stop.asked else 0
+
+
+def _next(receiver: Receiver, wait_s: float, stop: Stop) -> list[Delivery]:
+    """What comes within `wait_s` seconds; nothing when nothing did, or when it is time to stop."""
+    left = wait_s
+    while not stop.asked and not receiver.exhausted and left > 0:
+        turn = min(left, TURN_S)
+        if found := receiver.receive(timeout_s=turn):
+            return found
+        left -= turn
+    if not stop.asked:
+        receiver.drain()  # what was under way just now is not left behind
+    return [] if stop.asked else receiver.receive(timeout_s=0)
+
+
+# --- Bodies ----------------------------------------------------------------------------------------------------------------
+
+
+def body_of(delivery: Delivery) -> bytes:
+    """As the column `body` has it: the octets of the data sections, or of a text; other values as JSON; nothing for null."""
+    payload = delivery.payload
+    try:
+        inside = [section for section in scan(payload) if PROPERTIES <= section.code <= VALUE]
+        if inside and inside[-1].code == DATA and (len(inside) == 1 or inside[-2].code != DATA):
+            section = inside[-1]
+            return payload[section.value + (2 if payload[section.value] == 0xA0 else 5) : section.end]
+        found = plain.row(bare(payload), None, ["body"])["body"]
+    except RemoteProtocolError as error:
+        raise errors.PeerError(f"the broker sent a message that cannot be read ({error}); it stays in the queue") from error
+    return found if isinstance(found, bytes) else b""
+
+
+def _fields(delivery: Delivery) -> dict[str, Any]:
+    try:
+        row = plain.row(bare(delivery.payload), None, _FIELDS)
+    except RemoteProtocolError as error:
+        raise errors.PeerError(f"the broker sent a message that cannot be read ({error}); it stays in the queue") from error
+    if row["properties"] is not None:
+        row["properties"] = dict(row["properties"])
+    return {name: value for name, value in row.items() if value is not None}
+
+
+# --- Where they go ---------------------------------------------------------------------------------------------------------
+
+
+def _lines(deliveries: Sequence[Delivery]) -> None:
+    _write(b"".join([body_of(delivery) + b"\n" for delivery in deliveries]))
+
+
+def _json_lines(deliveries: Sequence[Delivery]) -> None:
+    _write("".join([show.as_json(_fields(delivery)) + "\n" for delivery in deliveries]).encode())
+
+
+def _write(data: bytes) -> None:
+    sys.stdout.flush()
+    rest = memoryview(data)
+    while rest:
+        rest = rest[os.write(sys.stdout.fileno(), rest) :]
+
+
+class Folder:
+    """A file a message, numbered on from what is there; on the disk before `write` returns. Nothing is ever overwritten."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        try:
+            path.mkdir(parents=True, exist_ok=True)
+            taken = [int(name) for name in os.listdir(path) if re.fullmatch(r"[0-9]{8,}", name)]
+        except OSError as error:
+            raise UsageError(f"--output {path} cannot be used: {error.strerror or error}") from error
+        self._next = max(taken, default=0) + 1
+
+    def write(self, deliveries: Sequence[Delivery]) -> None:
+        try:
+            for delivery in deliveries:
+                with open(self._path / f"{self._next:08}", "xb") as file:
+                    file.write(body_of(delivery))
+                    file.flush()
+                    os.fsync(file.fileno())
+                self._next += 1
+            self._sync()
+        except OSError as error:
+            raise errors.InvalidRequest(
+                f"{self._path} cannot be written to: {error.strerror or error}; what is not accepted yet goes back to its place"
+            ) from error
+
+    def _sync(self) -> None:
+        """The names, too."""
+        folder = os.open(self._path, os.O_RDONLY | os.O_DIRECTORY)
+        try:
+            os.fsync(folder)
+        finally:
+            os.close(folder)

@@ -1,0 +1,162 @@
+"""`penstock send`: lines, or whole files, into a queue."""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import os
+import select
+import sys
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+
+from broker_core import amqp, errors
+from broker_core.amqp.performatives import Header, Properties
+from broker_core.amqp_client import Connection, Sender
+from broker_core.cli import show
+from broker_core.cli.amqp_calls import TURN_S, Meter, Stop, connection
+from broker_core.cli.main import INTERRUPTED, UsageError
+
+#: Octets read at once, and the longest line or file where the broker names no limit of its own.
+BLOCK_OCTETS = 256 * 1024
+MAX_BODY_OCTETS = 64 << 20
+
+
+def run(given: argparse.Namespace) -> int:
+    prefix = head(given)
+    for file in given.files:
+        if not os.access(file, os.R_OK) or file.is_dir():
+            raise UsageError(f"{file} cannot be read; nothing was sent")
+    total = sum(file.stat().st_size for file in given.files) if given.files else None
+    with connection(given) as broker, Stop() as stop, Meter(f"sending to {given.queue}", total, quiet=given.json) as meter:
+        sender = broker.sender(given.queue)
+        try:
+            _send(sender, prefix, _Input(given, broker, sender, stop), meter)
+        except errors.PenstockError as error:
+            with contextlib.suppress(errors.PenstockError):
+                sender.flush()
+            counts = f"{sender.accepted:,} messages are confirmed"
+            raise type(error)(f"{error}; {counts}, {sender.unsettled:,} may or may not have arrived") from error
+    if given.json:
+        show.print_json({"queue": given.queue, "sent": sender.accepted, "interrupted": stop.asked})
+    else:
+        show.say(f"{'interrupted: ' if stop.asked else ''}{sender.accepted:,} messages sent to {given.queue}")
+    return INTERRUPTED if stop.asked else 0
+
+
+def _send(sender: Sender, prefix: bytes, blocks: _Input, meter: Meter) -> None:
+    for bodies in blocks:
+        sender.send([message(prefix, body) for body in bodies])
+        if sender.refused:
+            break
+        meter.show(sender.sent, blocks.octets)
+    sender.flush()
+
+
+# --- Messages --------------------------------------------------------------------------------------------------------------
+
+
+def head(given: argparse.Namespace) -> bytes:
+    """The sections before the body, which are the same for every message."""
+    properties = {}
+    for text in given.property:
+        name, equals, value = text.partition("=")
+        if not name or not equals:
+            raise UsageError(f"--property cannot be {text!r}; it must be NAME=VALUE")
+        properties[name] = value
+    ttl = None if given.ttl is None else max(1, round(given.ttl * 1000))
+    try:
+        return amqp.Message(
+            header=Header(durable=given.durable, ttl=ttl),
+            properties=None if given.content_type is None else Properties(content_type=given.content_type),
+            application_properties=properties or None,
+        ).encode()
+    except amqp.EncodeError as error:
+        raise UsageError(f"--content-type or --property: {error}") from error
+
+
+def message(prefix: bytes, body: bytes) -> bytes:
+    """With the body as one data section (3.2.6)."""
+    size = len(body)
+    if size < 256:
+        return b"%b\x00\x53\x75\xa0%c%b" % (prefix, size, body)
+    return b"".join((prefix, b"\x00\x53\x75\xb0", size.to_bytes(4, "big"), body))
+
+
+# --- Bodies ----------------------------------------------------------------------------------------------------------------
+
+
+class _Input:
+    """Iterates over lists of bodies. While it waits for stdin, heartbeats are answered. `octets`: read so far."""
+
+    def __init__(self, given: argparse.Namespace, broker: Connection, sender: Sender, stop: Stop) -> None:
+        self.octets = 0
+        self._files: list[Path] = given.files
+        self._whole: bool = given.whole
+        self._broker = broker
+        self._stop = stop
+        self._limit = sender.link.max_message_size or MAX_BODY_OCTETS
+
+    def __iter__(self) -> Iterator[list[bytes]]:
+        if not self._files:
+            yield from self._bodies(sys.stdin.fileno(), "stdin")
+        for file in self._files:
+            if self._stop.asked:
+                return
+            try:
+                descriptor = os.open(file, os.O_RDONLY | os.O_CLOEXEC)
+            except OSError as error:
+                raise UsageError(f"{file} cannot be read: {error.strerror or error}") from error
+            try:
+                yield from self._bodies(descriptor, str(file))
+            finally:
+                os.close(descriptor)
+
+    def _bodies(self, descriptor: int, where: str) -> Iterator[list[bytes]]:
+        blocks = self._blocks(descriptor, where)
+        if not self._whole:
+            yield from self._lines(blocks, where)
+            return
+        parts: list[bytes] = []
+        for block in blocks:
+            parts.append(block)
+            self._check(sum(map(len, parts)), where)
+        if not self._stop.asked:
+            yield [b"".join(parts)]
+
+    def _lines(self, blocks: Iterable[bytes], where: str) -> Iterator[list[bytes]]:
+        begun: list[bytes] = []
+        size = 0
+        for block in blocks:
+            first, *lines = block.split(b"\n")
+            begun.append(first)
+            size += len(first)
+            self._check(size, f"a line of {where}")
+            if lines:
+                last = lines.pop()
+                yield [b"".join(begun), *lines]
+                begun, size = [last], len(last)
+        if size and not self._stop.asked:
+            yield [b"".join(begun)]  # a last line without an end
+
+    def _check(self, size: int, what: str) -> None:
+        if size > self._limit:
+            raise errors.ResourceLimit(f"{what} is longer than a message may be, {self._limit:,} bytes; it was not sent")
+
+    def _blocks(self, descriptor: int, where: str) -> Iterator[bytes]:
+        waiting = select.poll()
+        waiting.register(descriptor, select.POLLIN)
+        waiting.register(self._broker.fileno(), select.POLLIN)
+        while not self._stop.asked:
+            ready = [number for number, _ in waiting.poll(TURN_S * 1000)]
+            self._broker.idle()
+            if descriptor not in ready:
+                continue
+            try:
+                block = os.read(descriptor, BLOCK_OCTETS)
+            except OSError as error:
+                raise errors.InvalidRequest(f"{where} cannot be read any further: {error.strerror or error}") from error
+            if not block:
+                return
+            self.octets += len(block)
+            yield block

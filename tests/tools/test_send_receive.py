@@ -1,0 +1,232 @@
+"""`penstock send` and `penstock receive` in a shell, against a real broker: what is confirmed, and what comes back."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from broker_core.client import Client
+from broker_core.process import Broker
+
+from .conftest import Run
+
+COLUMNS = ["body", "contentType", "durable", "properties"]
+
+
+def shell(broker: Broker, *arguments: str, given: bytes = b"", url: str | None = None) -> subprocess.CompletedProcess[bytes]:
+    return subprocess.run(
+        [sys.executable, "-m", "broker_core", *arguments],
+        input=given,
+        capture_output=True,
+        timeout=60,
+        env={**os.environ, "PENSTOCK_URL": url or broker.amqp_url},
+        cwd=broker.data_dir.parent,
+        check=False,
+    )
+
+
+def begin(broker: Broker, *arguments: str) -> subprocess.Popen[bytes]:
+    return subprocess.Popen(
+        [sys.executable, "-m", "broker_core", *arguments],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        env={**os.environ, "PENSTOCK_URL": broker.amqp_url},
+        cwd=broker.data_dir.parent,
+    )
+
+
+def until(condition: Callable[[], bool]) -> None:
+    end = time.monotonic() + 60
+    while not condition():
+        assert time.monotonic() < end, "it did not come about in time"
+        time.sleep(0.02)
+
+
+def rows(client: Client, queue: str) -> list[dict[str, Any]]:
+    found = client.get(op="browse", queue=queue, states=["available"], columns=COLUMNS)
+    return [row for batch in found for row in batch.to_pylist()]
+
+
+def counts(client: Client, queue: str = "orders") -> tuple[int, int, int]:
+    stat = client.call("queue.stat", queue=queue)
+    return stat["available"], stat["acquired"], stat["archived"]
+
+
+@pytest.fixture
+def orders(broker: Broker, client: Client) -> Broker:
+    client.call("queue.declare", queue="orders")
+    return broker
+
+
+def test_lines_in_lines_out(orders: Broker, client: Client) -> None:
+    lines = "one\nzwölf\n\n last without an end".encode()
+    sent = shell(orders, "send", "orders", given=lines)
+    assert (sent.returncode, sent.stdout, sent.stderr) == (0, b"4 messages sent to orders\n", b"")
+    assert counts(client) == (4, 0, 0)
+    received = shell(orders, "receive", "orders", "--wait", "0.2")
+    assert (received.returncode, received.stdout, received.stderr) == (0, lines + b"\n", b"")
+    assert counts(client) == (0, 0, 4)
+    assert shell(orders, "receive", "orders", "--wait", "0").stdout == b""
+
+
+def test_many_lines_come_whole_and_in_order(orders: Broker, client: Client, tmp_path: Path) -> None:
+    text = b"".join(b"%d %s\n" % (number, b"x" * (number % 700)) for number in range(20_000))
+    (tmp_path / "lines").write_bytes(text)
+    sent = shell(orders, "send", "orders", "lines", "--json")
+    assert json.loads(sent.stdout) == {"queue": "orders", "sent": 20_000, "interrupted": False}
+    assert shell(orders, "receive", "orders", "--count", "20000").stdout == text
+
+
+def test_files_as_whole_messages_and_back_as_files(orders: Broker, client: Client, tmp_path: Path) -> None:
+    contents = [b"", b"two\nlines\n", bytes(range(256)) * 2000]
+    names = [f"file{number}" for number in range(len(contents))]
+    for name, content in zip(names, contents, strict=True):
+        (tmp_path / name).write_bytes(content)
+    for _ in range(2):
+        assert shell(orders, "send", "orders", "--whole", *names).returncode == 0
+        done = shell(orders, "receive", "orders", "--output", "out", "--wait", "0.2")
+        assert (done.returncode, done.stdout) == (0, b"")
+    written = sorted((tmp_path / "out").iterdir())
+    assert [file.name for file in written] == [f"{number:08}" for number in range(1, 7)]  # the second run goes on
+    assert [file.read_bytes() for file in written] == contents * 2
+    assert counts(client) == (0, 0, 6)
+
+
+def test_what_is_said_about_the_messages_arrives_with_them(orders: Broker, client: Client) -> None:
+    flags = [
+        "--property",
+        "colour=blue",
+        "--property",
+        "empty=",
+        "--content-type",
+        "application/json",
+        "--no-durable",
+        "--ttl",
+        "60",
+    ]
+    shell(orders, "send", "orders", *flags, given=b"{}\n")
+    shell(orders, "send", "orders", given=b"plain\n")
+    marked, plain = rows(client, "orders")
+    assert (marked["body"], marked["contentType"]) == (b"{}", "application/json")
+    assert not marked["durable"]  # false is the default, so it need not be said
+    assert dict(marked["properties"]) == {"colour": "blue", "empty": ""}
+    assert (plain["contentType"], plain["durable"], plain["properties"]) == (None, True, None)
+    first, second = map(json.loads, shell(orders, "receive", "orders", "--json", "--count", "2").stdout.splitlines())
+    assert first == {"body": "{}", "contentType": "application/json", "properties": {"colour": "blue", "empty": ""}}
+    assert second == {"body": "plain"}
+
+
+def test_a_count_takes_no_more_than_that(orders: Broker, client: Client) -> None:
+    shell(orders, "send", "orders", given=b"1\n2\n3\n4\n5\n")
+    assert shell(orders, "receive", "orders", "--count", "2").stdout == b"1\n2\n"
+    assert counts(client) == (3, 0, 2)
+    (row,) = list(client.get(op="browse", queue="orders", states=["available"], columns=["deliveryCount"]))
+    assert row.column(0).to_pylist() == [0, 0, 0]
+
+
+def test_browsing_takes_nothing(orders: Broker, client: Client) -> None:
+    shell(orders, "send", "orders", given=b"1\n2\n3\n")
+    for _ in range(2):
+        assert shell(orders, "receive", "orders", "--browse", "--wait", "0.2").stdout == b"1\n2\n3\n"
+    assert counts(client) == (3, 0, 0)
+
+
+def test_a_line_is_sent_while_stdin_stays_open(orders: Broker, client: Client) -> None:
+    process = begin(orders, "send", "orders")
+    assert process.stdin is not None
+    process.stdin.write(b"now\nnot y")
+    process.stdin.flush()
+    until(lambda: counts(client)[0] == 1)
+    process.send_signal(signal.SIGINT)
+    out, err = process.communicate(timeout=30)
+    assert (process.returncode, out) == (130, b"interrupted: 1 messages sent to orders\n"), err
+    assert [row["body"] for row in rows(client, "orders")] == [b"now"]
+
+
+def test_ctrl_c_while_receiving_gives_back_what_was_not_written(orders: Broker, client: Client) -> None:
+    process = begin(orders, "receive", "orders", "--wait", "inf")
+    shell(orders, "send", "orders", given=b"1\n2\n3\n")
+    assert process.stdout is not None
+    assert [process.stdout.readline() for _ in range(3)] == [b"1\n", b"2\n", b"3\n"]
+    until(lambda: counts(client) == (0, 0, 3))
+    process.send_signal(signal.SIGINT)
+    out, err = process.communicate(timeout=30)
+    assert (process.returncode, out) == (130, b""), err
+
+
+def test_what_a_reader_that_ends_has_not_taken_goes_back(orders: Broker, client: Client) -> None:
+    count = 3000
+    shell(orders, "send", "orders", given=b"".join(b"%01000d\n" % number for number in range(count)))
+    process = begin(orders, "receive", "orders", "--wait", "inf")
+    assert process.stdout is not None
+    read = [process.stdout.readline() for _ in range(3)]
+    process.stdout.close()
+    process.wait(30)
+    until(lambda: counts(client)[1] == 0)
+    available, _, archived = counts(client)
+    assert available + archived == count
+    assert 0 < available < count
+    left = [int(row["body"]) for row in rows(client, "orders")]
+    assert left == list(range(archived, count))  # the oldest are gone, and the rest is in its place
+    assert [int(line) for line in read] == [0, 1, 2]
+
+
+def test_a_broker_that_dies_is_said_with_what_is_confirmed(orders: Broker, client: Client) -> None:
+    process = begin(orders, "send", "orders", "--json")
+    assert process.stdin is not None
+    process.stdin.write(b"".join(b"%d\n" % number for number in range(1000)))
+    process.stdin.flush()
+    until(lambda: counts(client)[0] == 1000)
+    orders.kill()
+    _, err = process.communicate(timeout=30)
+    assert process.returncode == 3
+    said = json.loads(err)["error"]
+    assert said["fault"] == "peer"
+    assert "1,000 messages are confirmed, 0 may or may not have arrived" in said["message"]
+    orders.start()
+    assert counts(client) == (1000, 0, 0)
+
+
+def test_a_queue_that_is_not_there_is_refused(orders: Broker) -> None:
+    for command in (["send", "nowhere"], ["receive", "nowhere"]):
+        refused = shell(orders, *command, given=b"1\n")
+        assert refused.returncode == 1
+        assert refused.stderr.startswith(b"penstock: the broker refused this request: ")
+        assert b"nowhere" in refused.stderr
+
+
+def test_nobody_there_is_exit_code_3(broker: Broker) -> None:
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        refused = shell(broker, "send", "orders", url=f"amqp://127.0.0.1:{taken.getsockname()[1]}")
+    assert refused.returncode == 3
+    assert b"penstock serve --data DIR" in refused.stderr
+
+
+def test_a_user_logs_in_for_every_command(tmp_path: Path, penstock: Run) -> None:
+    (tmp_path / "password").write_text("pencil\n")
+    (tmp_path / "wrong").write_text("wrong\n")
+    (tmp_path / "broker").mkdir()
+    user = ["--user", "ann", "--password-file", "password"]
+    assert penstock("user", "add", "ann", "--password-file", "password", "--data", "broker").returncode == 0
+    assert penstock("permit", "ann", "*", "all", "--data", "broker").returncode == 0
+    with Broker(tmp_path / "broker", fsync="never") as broker:
+        for url in (broker.amqp_url, broker.flight_url):
+            assert penstock("queue", "declare", "orders", *user, url=url).returncode == 0
+            refused = penstock("queue", "list", *user[:3], "wrong", url=url)
+            assert (refused.returncode, refused.stdout) == (1, "")
+            assert "wrong" in refused.stderr
+        assert shell(broker, "send", "orders", *user, given=b"1\n").stdout == b"1 messages sent to orders\n"
+        assert shell(broker, "receive", "orders", *user, "--count", "1").stdout == b"1\n"
+        assert shell(broker, "receive", "orders", "--count", "1").returncode == 1
