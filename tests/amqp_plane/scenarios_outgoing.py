@@ -17,6 +17,7 @@ from broker_core.amqp.performatives import (
     Rejected,
     Released,
     Source,
+    Transfer,
 )
 
 from ..journal.lying_disk import LyingDisk
@@ -258,12 +259,12 @@ def several_frames_in_a_window(s: Stage) -> None:
     a = s.script(max_frame_size=512)
     a.frame_size = 512
     a.begin(incoming_window=2)
-    a.receiver(credit=1)
-    a.receiver(handle=1, name="another", credit=1)
-    first = a._frame()
-    second = a._frame()
-    assert first is not None
-    assert second is not None
+    a.receiver()
+    a.receiver(handle=1, name="another")
+    a.send(flow(0, 1, incoming_window=2))
+    a.expect(Transfer, handle=0, more=True)
+    a.expect(Transfer, handle=0, more=True)
+    a.send(flow(1, 1, incoming_window=0))
     s.note("the window is used up in the middle of a message; then the rest of it, and the other link's")
     a.send(flow(None, incoming_window=2))
     a.expect_message()
