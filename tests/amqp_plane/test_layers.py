@@ -20,8 +20,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from wsproto.events import BytesMessage, CloseConnection, Ping, Pong, RejectConnection, RejectData, TextMessage
 
-from broker_core.amqp_plane.layers import Layer, LayerError, Stack, TlsLayer, WebSocketLayer, stack
-from broker_core.amqp_plane.layers.websocket import MAX_REQUEST
+from broker_core.amqp_plane.layers import Layer, LayerError, Stack, stack
+from broker_core.amqp_plane.layers.tls import TlsLayer
+from broker_core.amqp_plane.layers.websocket import MAX_REQUEST, WebSocketLayer
 
 from ..amqp.test_fuzz import SEED
 from ..amqp.values import STEADY

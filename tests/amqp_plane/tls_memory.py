@@ -15,7 +15,7 @@ from pathlib import Path
 
 import trustme
 
-from broker_core.amqp_plane.layers import TlsLayer
+from broker_core.amqp_plane.layers.tls import TlsLayer
 
 CONNECTIONS = 200
 FIRST = 20  # not counted: what is made once
