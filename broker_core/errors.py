@@ -99,6 +99,21 @@ class PeerError(PenstockError):
     fault = "peer"
 
 
+class MalformedMessage(PenstockError):
+    """A stored message, sent in AMQP's encoding, whose octets are none. Nothing was read of it; the text says how to get past."""
+
+    code = "malformed"
+    fault = "peer"
+
+    @classmethod
+    def of(cls, queue: str, sequence: int, reason: str) -> MalformedMessage:
+        return cls(
+            f"message {sequence} of queue {queue!r} is no well-formed AMQP message, which is its sender's fault ({reason})."
+            " It is still there: a batch read of the column 'message' alone gives its octets. To let a stream go on without it:"
+            f" `penstock lease settle NAME --sequence {sequence} --outcome rejected`, and start the query again"
+        )
+
+
 class StorageError(PenstockError):
     """A write or fsync failed; the broker stops, since nobody can know what is on the disk."""
 

@@ -1,4 +1,5 @@
-"""What a message is in columns: names, Arrow types, the stored form, and the schema of a stream that leaves the broker.
+"""What a message is in columns: names, Arrow types, the stored form, and the schema of a stream that leaves the broker
+(`assembly` makes its batches).
 
 Pure pyarrow, since the broker, the connector's planner and Spark's executors all use it. Nothing here loops over messages.
 `pyarrow.compute` is imported where it is used: it takes 30 ms, and Spark's planning workers need only names and types.
@@ -123,7 +124,6 @@ _BITS = {name: 1 << i for i, name in enumerate(MESSAGE_COLUMNS)}
 #: What may be sent, and what may be asked for.
 SENT_COLUMNS: tuple[str, ...] = tuple(name for name in MESSAGE_COLUMNS if name not in INTERNAL_COLUMNS)
 _TYPES = {**{name: MESSAGE_COLUMNS[name] for name in SENT_COLUMNS}, **SYSTEM_COLUMNS}
-_ISSUE = "that conversion comes with the AMQP plane (issue 4)"
 
 
 class _Kept:
@@ -147,29 +147,32 @@ class _Kept:
         return _Kept, (self._function, self._limit)
 
 
-def _kept(limit: int) -> Callable[[Callable[..., Any]], _Kept]:
+def kept(limit: int) -> Callable[[Callable[..., Any]], _Kept]:
+    """Keeps the last `limit` answers of a function; a class's `__reduce__` is what `functools.lru_cache` lacks."""
     return lambda function: _Kept(function, limit)
 
 
 # --- Schemas ---------------------------------------------------------------------------------------------------------------
 
 
-@_kept(256)
-def _arrow_schema(columns: tuple[str, ...]) -> pa.Schema:
+@kept(256)
+def _arrow_schema(columns: tuple[str, ...], stored: bool) -> pa.Schema:
     for i, name in enumerate(columns):
-        if name not in _TYPES:
+        if name not in _TYPES and not (stored and name in INTERNAL_COLUMNS):
             raise InvalidRequest(f"there is no column {name!r}; allowed are {', '.join(_TYPES)}")
         if name in columns[:i]:
             raise InvalidRequest(f"column {name!r} is named twice")
-    return pa.schema([pa.field(name, _TYPES[name], nullable=name not in NOT_NULL) for name in columns])
+    types = {**MESSAGE_COLUMNS, **SYSTEM_COLUMNS}
+    return pa.schema([pa.field(name, types[name], nullable=name not in NOT_NULL) for name in columns])
 
 
-def arrow_schema(columns: Sequence[str]) -> pa.Schema:
+def arrow_schema(columns: Sequence[str], *, stored: bool = False) -> pa.Schema:
     """The schema of an outgoing stream of these columns, in this order: to the letter what Spark expects of them.
 
-    Raises InvalidRequest for an unknown or repeated name.
+    With `stored`, of a stream of columns as they are stored: the internal ones are then allowed. Raises InvalidRequest for an
+    unknown or repeated name.
     """
-    return _arrow_schema(tuple(columns))
+    return _arrow_schema(tuple(columns), stored)
 
 
 def payload_schema(mask: int) -> pa.Schema:
@@ -177,7 +180,7 @@ def payload_schema(mask: int) -> pa.Schema:
     return _payload_schema(mask)
 
 
-@_kept(4096)
+@kept(4096)
 def _payload_schema(mask: int) -> pa.Schema:
     if not 0 <= mask < 1 << len(MESSAGE_COLUMNS):
         raise InvalidRequest(
@@ -185,6 +188,11 @@ def _payload_schema(mask: int) -> pa.Schema:
             " read it with the version that wrote it"
         )
     return pa.schema([pa.field(name, type_) for name, type_ in MESSAGE_COLUMNS.items() if mask & _BITS[name]])
+
+
+def is_encoded(mask: int) -> bool:
+    """Is a payload with this mask one of encoded messages?"""
+    return bool(mask & _BITS["message"])
 
 
 # --- The stored form -------------------------------------------------------------------------------------------------------
@@ -361,115 +369,3 @@ def _check_range(name: str, array: pa.Array) -> None:
     wrong = pc.fill_null(pc.or_(pc.less(array, least), pc.greater(array, most)), False)
     row = pc.index(wrong, True).as_py()
     raise InvalidRequest(f"column {name!r} is {array[row].as_py()} in row {row}; allowed are {least} to {most}")
-
-
-# --- Messages that go out --------------------------------------------------------------------------------------------------
-
-
-def assemble(
-    columns: Sequence[str],
-    payload: pa.RecordBatch,
-    *,
-    queue: str,
-    sequence: Integers,
-    time: Integers,
-    delivery_count: Integers | None = None,
-    state: str | pa.Array | None = None,
-    outcome: str | pa.Array | None = None,
-    settled: Integers | None = None,
-    delivery: bytes | pa.Array | None = None,
-) -> pa.RecordBatch:
-    """A batch of exactly `arrow_schema(columns)` around the rows of `payload`; what is there is not copied.
-
-    `sequence` is the first number (the rows follow one another) or one per row; `time` and `settled` are microseconds since
-    1970 UTC, one for all or one per row, as are the others. What `payload` does not hold is null. Raises InvalidRequest where a
-    column would need a conversion between the columnar and the encoded form.
-    """
-    schema = arrow_schema(columns)
-    rows = payload.num_rows
-    arrays = []
-    for name in schema.names:
-        if name in MESSAGE_COLUMNS:
-            arrays.append(_payload_column(name, payload))
-        elif name == "queue":
-            arrays.append(_constant(queue, pa.string(), rows))
-        elif name == "sequenceNumber":
-            arrays.append(_rising(sequence, rows) if isinstance(sequence, int) else _values(sequence, pa.int64(), rows))
-        elif name == "enqueuedTime":
-            arrays.append(_values(time, TIMESTAMP, rows))
-        elif name == "deliveryCount":
-            arrays.append(_values(delivery_count, pa.int32(), rows))
-        elif name == "settledTime":
-            arrays.append(_values(settled, TIMESTAMP, rows))
-        else:
-            value = {"state": state, "outcome": outcome, "delivery": delivery}[name]
-            arrays.append(_values(value, SYSTEM_COLUMNS[name], rows))
-    return pa.RecordBatch.from_arrays(arrays, schema=schema)
-
-
-def empty(columns: Sequence[str]) -> pa.RecordBatch:
-    """A batch of no rows with `arrow_schema(columns)`."""
-    return pa.RecordBatch.from_pylist([], schema=arrow_schema(columns))
-
-
-def _payload_column(name: str, payload: pa.RecordBatch) -> pa.Array:
-    index = payload.schema.get_field_index(name)
-    if index >= 0:
-        return payload.column(index)
-    held = payload.schema.names
-    if payload.num_rows and name == "message" and "body" in held:
-        raise InvalidRequest(f"these messages were sent in columns and {name!r} asks for their AMQP encoding: {_ISSUE}")
-    if payload.num_rows and name in BARE_COLUMNS and "message" in held:
-        raise InvalidRequest(f"these messages were sent as bare AMQP messages and {name!r} asks for a part of them: {_ISSUE}")
-    return _nulls(MESSAGE_COLUMNS[name], payload.num_rows)
-
-
-def _values(value: Any, type_: pa.DataType, rows: int) -> pa.Array:
-    if value is None:
-        return _nulls(type_, rows)
-    if isinstance(value, (int, str, bytes)):
-        return _constant(value, type_, rows)
-    array = value if isinstance(value, pa.Array) else pa.array(value)
-    if array.type == type_:
-        return array
-    return array.view(type_) if pa.types.is_timestamp(type_) and pa.types.is_int64(array.type) else array.cast(type_)
-
-
-# Constant columns are cut from arrays that are kept: one for each value and power of two, so that a stream of batches of any
-# lengths builds each only once. The caches are small, since a big constant string column is as big as a column.
-
-
-def _constant(value: int | str | bytes, type_: pa.DataType, rows: int) -> pa.Array:
-    return _repeated(value, type_, _room(rows)).slice(0, rows)
-
-
-def _nulls(type_: pa.DataType, rows: int) -> pa.Array:
-    return _all_null(type_, _room(rows)).slice(0, rows)
-
-
-def _rising(first: int, rows: int) -> pa.Array:
-    import pyarrow.compute as pc
-
-    return pc.add(_counted(_room(rows)).slice(0, rows), first)
-
-
-def _room(rows: int) -> int:
-    return 1 << max(rows - 1, 0).bit_length()
-
-
-@_kept(64)
-def _repeated(value: int | str | bytes, type_: pa.DataType, length: int) -> pa.Array:
-    return pa.repeat(pa.scalar(value, type=type_), length)
-
-
-@_kept(128)
-def _all_null(type_: pa.DataType, length: int) -> pa.Array:
-    return pa.nulls(length, type=type_)
-
-
-@_kept(4)
-def _counted(length: int) -> pa.Array:
-    """0, 1, 2, … without numpy, which an executor need not have."""
-    import pyarrow.compute as pc
-
-    return pc.cumulative_sum(pa.repeat(pa.scalar(1, pa.int64()), length), start=-1)

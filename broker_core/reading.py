@@ -14,7 +14,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from broker_core import errors, message
+from broker_core import assembly, errors, message
 from broker_core.engine.blocks import Block, Pieces
 from broker_core.engine.packing import unpack
 from broker_core.engine.queues import ArchivedBlock
@@ -107,6 +107,10 @@ class Stretch(NamedTuple):
         return self.sequence
 
     @property
+    def is_encoded(self) -> bool:
+        return "message" in self.payload.schema.names
+
+    @property
     def attempts(self) -> Ints | int:
         """Unsuccessful deliveries."""
         return self.cut.attempts if isinstance(self.cut.attempts, int) else self.cut.attempts[self.part]
@@ -150,43 +154,46 @@ def stretches(journal: Journal, part: Cut) -> Iterator[Stretch]:
 
 
 def batches(
-    journal: Journal, cuts: Iterable[Cut], columns: Sequence[str], queue: str, delivery: bytes = b""
+    journal: Journal, cuts: Iterable[Cut], columns: Sequence[str], queue: str, delivery: bytes = b"", *, stored: bool = False
 ) -> Iterator[pa.RecordBatch]:
-    """Record batches of exactly `message.arrow_schema(columns)`, in the order of the cuts."""
+    """Record batches of exactly `message.arrow_schema(columns, stored=stored)`, in the order of the cuts.
+
+    Columns that a message's form does not hold are converted, or with `stored` null.
+    """
     waiting: list[Stretch] = []
     rows = size = 0
     for part in cuts:
         if not row_count(part.rows):
             continue
         for stretch in stretches(journal, part):
-            alike = not waiting or stretch.payload.schema == waiting[0].payload.schema
+            alike = not waiting or stretch.is_encoded == waiting[0].is_encoded
             large = stretch.payload.num_rows >= SMALL_ROWS
             if waiting and (large or not alike or rows >= BATCH_ROWS or size >= BATCH_BYTES):
-                yield _batch(waiting, columns, queue, delivery)
+                yield _batch(waiting, columns, queue, delivery, stored)
                 waiting, rows, size = [], 0, 0
             if large:
-                yield _batch([stretch], columns, queue, delivery)
+                yield _batch([stretch], columns, queue, delivery, stored)
                 continue
             waiting.append(stretch)
             rows += stretch.payload.num_rows
             size += stretch.payload.nbytes
     if waiting:
-        yield _batch(waiting, columns, queue, delivery)
+        yield _batch(waiting, columns, queue, delivery, stored)
 
 
-def _batch(stretches: list[Stretch], columns: Sequence[str], queue: str, delivery: bytes) -> pa.RecordBatch:
+def _batch(stretches: list[Stretch], columns: Sequence[str], queue: str, delivery: bytes, stored: bool) -> pa.RecordBatch:
     sequence: Any
     time: Any
     if len(stretches) == 1:
         one = stretches[0]
         payload, sequence, time = one.payload, one.sequence, one.time
     else:
-        payload = pa.concat_batches([s.payload for s in stretches])
+        payload = assembly.joined([s.payload for s in stretches])
         counts = [s.payload.num_rows for s in stretches]
         sequence = np.concatenate([s.sequences() for s in stretches])
         time = np.repeat([s.time for s in stretches], counts)
     wanted = set(columns)
-    return message.assemble(
+    return assembly.assemble(
         columns,
         payload,
         queue=queue,
@@ -197,6 +204,7 @@ def _batch(stretches: list[Stretch], columns: Sequence[str], queue: str, deliver
         outcome=_names(_join(stretches, "outcome"), _OUTCOME_NAMES) if "outcome" in wanted else None,
         settled=_settled(stretches) if "settledTime" in wanted else None,
         delivery=_deliveries(delivery, stretches) if "delivery" in wanted and delivery else None,
+        stored=stored,
     )
 
 

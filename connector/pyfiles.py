@@ -10,8 +10,11 @@ import zipfile
 from pathlib import Path
 
 _ROOT = Path(__file__).resolve().parent.parent
-_BROKER_CORE = ("__init__.py", "errors.py", "client.py", "credentials.py", "discovery.py", "message.py")
-_PACKAGES = ("broker_core/amqp", "broker_core/amqp_client", "connector")
+_BROKER_CORE = tuple(
+    f"{name}.py"
+    for name in ("__init__", "assembly", "client", "conversion", "credentials", "discovery", "errors", "message", "shipped")
+)
+_PACKAGES = ("broker_core/amqp", "broker_core/amqp_client", "broker_core/encoding", "connector")
 # The same content gives the same bytes, so that a cluster that caches by checksum does so.
 _DATE = (1980, 1, 1, 0, 0, 0)
 

@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 import pyarrow as pa
 from pyspark.sql.datasource import InputPartition
 
-from broker_core import message
+from broker_core import assembly, message
 from broker_core.client import Client
 from broker_core.errors import NotMappable, PeerError
 from connector.access import Access
@@ -116,12 +116,21 @@ def _messages(client: Client, part: Part, columns: Sequence[str], fail_on_data_l
                 reached = pieces[-1].sequence + pieces[-1].rows
             else:
                 return
-    yield from client.get(**{**part.ticket("batch", columns, fail_on_data_loss), "first": reached})
+    ticket = part.ticket("batch", assembly.needed(columns), fail_on_data_loss)
+    yield from _converted(client.get(**{**ticket, "first": reached, "stored": True}), columns, part.queue)
 
 
 def read_look(look: Look) -> Iterator[pa.RecordBatch]:
     with look.access.client() as client:
-        yield from coalesce(client.get(**look.ticket))
+        columns = look.ticket["columns"]
+        ticket = {**look.ticket, "columns": assembly.needed(columns), "stored": True}
+        yield from _converted(client.get(**ticket), columns, look.ticket["queue"])
+
+
+def _converted(batches: Iterable[pa.RecordBatch], columns: Sequence[str], queue: str) -> Iterator[pa.RecordBatch]:
+    """Messages as the broker stores them, into the columns asked for: here, not there, since here are more processors."""
+    for batch in coalesce(batches):
+        yield assembly.converted(columns, batch, queue)
 
 
 def as_declared(batches: Iterable[pa.RecordBatch], nullable: Sequence[bool]) -> Iterator[pa.RecordBatch]:
@@ -193,7 +202,7 @@ def _assembled(
     rows = size = 0
     for piece in pieces:
         large = piece.rows >= LARGE_ROWS
-        if group and (large or piece.columns != group[0].columns or rows >= BATCH_ROWS or size >= BATCH_BYTES):
+        if group and (large or not _alike(piece, group[0]) or rows >= BATCH_ROWS or size >= BATCH_BYTES):
             yield _assemble(group, files, columns, queue)
             group, rows, size = [], 0, 0
         group.append(piece)
@@ -206,6 +215,10 @@ def _assembled(
         yield _assemble(group, files, columns, queue)
 
 
+def _alike(piece: Piece, other: Piece) -> bool:
+    return piece.columns == other.columns or message.is_encoded(piece.columns) == message.is_encoded(other.columns)
+
+
 def _assemble(pieces: list[Piece], files: dict[str, pa.Buffer], columns: Sequence[str], queue: str) -> pa.RecordBatch:
     payloads = []
     for piece in pieces:
@@ -213,12 +226,12 @@ def _assemble(pieces: list[Piece], files: dict[str, pa.Buffer], columns: Sequenc
         payloads.append(stored.slice(piece.row, piece.rows))
     if len(pieces) == 1:
         one = pieces[0]
-        return message.assemble(
+        return assembly.assemble(
             columns, payloads[0], queue=queue, sequence=one.sequence, time=one.time, delivery_count=one.deliveryCount
         )
-    return message.assemble(
+    return assembly.assemble(
         columns,
-        _joined(payloads),
+        assembly.joined(payloads),
         queue=queue,
         sequence=_int64(range(p.sequence, p.sequence + p.rows) for p in pieces),
         time=_int64([p.time] * p.rows for p in pieces),

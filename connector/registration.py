@@ -9,7 +9,7 @@ from typing import Any
 from pyspark import cloudpickle
 from pyspark.errors import PySparkException
 
-from broker_core import client, credentials, discovery, errors, message
+from broker_core import assembly, client, conversion, credentials, discovery, errors, message, shipped
 from connector.source import AmqpSource
 
 ALREADY_THERE = "DATA_SOURCE_ALREADY_EXISTS"
@@ -38,9 +38,10 @@ def _from_zip() -> bool:
 def _ship_by_value() -> None:
     """Let the class take along the code it needs, to processes that cannot import it.
 
-    For this, nothing of what is shipped may import its own modules inside functions: the other side could not. The AMQP library,
-    which is imported only where it is needed, goes as source.
+    For this, nothing of what is shipped may import its own modules inside functions: the other side could not. What is imported
+    only where it is needed, the AMQP library and the decoder of messages, goes as source.
     """
-    discovery.SHIPPED = discovery.sources()
-    for module in (sys.modules["connector"], client, credentials, discovery, errors, message):
+    shipped.SOURCES = shipped.sources()
+    ours = (assembly, client, conversion, credentials, discovery, errors, message, shipped)
+    for module in (sys.modules["connector"], *ours):
         cloudpickle.register_pickle_by_value(module)  # type: ignore[no-untyped-call]

@@ -55,10 +55,9 @@ _BATCH: Fields = {
     "first": INT,
     "last": INT,
     "columns": (list, _REQUIRED),
-    "stored": _BOOL,
 }
 TICKETS: dict[str, Fields] = {
-    "batch": {**_BATCH, **_LOSS},
+    "batch": {**_BATCH, **_LOSS, "stored": _BOOL},
     "map": {**_BATCH, **_LOSS},
     "browse": {
         "op": TEXT,

@@ -32,7 +32,7 @@ class Streams:
         request = by_op(ticket, TICKETS)
         check = self._permissions.check(caller, request["op"], request)
         columns = strings("columns", request["columns"])
-        schema = message.arrow_schema(columns, stored=request["stored"])
+        schema = message.arrow_schema(columns, stored=request.get("stored", False))
         if request["op"] == "browse":
             return schema, self._browse(request, columns), check
         if request["op"] == "batch":

@@ -14,7 +14,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from broker_core import discovery, errors
+from broker_core import errors, shipped
 from broker_core.client import Client
 from broker_core.credentials import Credentials
 from broker_core.discovery import Endpoint, endpoint_of, is_loopback
@@ -227,16 +227,16 @@ from importlib.util import find_spec, spec_from_loader
 finder, sources, url = pickle.load(sys.stdin.buffer)
 assert find_spec("broker_core") is None
 exec(finder)
-sys.meta_path.append(_Shipped(sources))
+sys.meta_path.append(Finder(sources))
 from penstock_shipped.amqp_client import connect
 with connect(url) as connection:
     print(connection.remote_properties["product"])
 """
-    finder = "from __future__ import annotations\n" + inspect.getsource(discovery._Shipped)
+    finder = "from __future__ import annotations\n" + inspect.getsource(shipped.Finder)
     with Peer(properties={"product": "Peer"}) as peer:
         done = subprocess.run(
             [sys.executable, "-S", "-c", program],  # -S: no site-packages
-            input=pickle.dumps((finder, discovery.sources(), peer.url)),
+            input=pickle.dumps((finder, shipped.sources(), peer.url)),
             capture_output=True,
             cwd=tmp_path,
             env={name: value for name, value in os.environ.items() if name != "PYTHONPATH"},

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from datetime import datetime, timezone
 from typing import Any
 
@@ -12,8 +13,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pyspark import cloudpickle
 
-from broker_core import message
-from broker_core.errors import InvalidRequest
+from broker_core import assembly, message
+from broker_core.amqp import Message, decode_message
+from broker_core.amqp.performatives import Properties
+from broker_core.amqp.types import UInt
+from broker_core.errors import InvalidRequest, MalformedMessage
 
 TEXT = st.text(max_size=6)
 TIME = st.integers(0, 2**50)
@@ -30,6 +34,7 @@ VALUES: dict[str, st.SearchStrategy[Any]] = {
     "annotations": st.lists(st.tuples(TEXT, TEXT), max_size=2, unique_by=lambda pair: pair[0]),
 }
 BERLIN = pa.timestamp("ms", tz="Europe/Berlin")
+PAIRS = pa.map_(pa.string(), pa.string())
 COUNTS = pa.map_(pa.string(), pa.int64())
 OPTIONAL = [name for name in message.SENT_COLUMNS if name not in ("body", "message")]
 
@@ -82,7 +87,7 @@ def test_assemble_gives_exactly_the_schema_and_what_was_there(batch: pa.RecordBa
     rows = payload.num_rows
     sequence: Any = np.arange(first, first + 3 * rows, 3) if spread else first
     columns = [name for name in (*message.SENT_COLUMNS, *message.SYSTEM_COLUMNS) if name != "message"]
-    found = message.assemble(
+    found = assembly.assemble(
         columns,
         payload,
         queue="q",
@@ -145,9 +150,9 @@ def test_a_batch_without_rows() -> None:
     none = message.validate(pa.record_batch({"body": pa.array([], pa.binary())}))
     back = message.unpack(*message.pack(none))
     assert message.sizes(back) == 0
-    found = message.assemble(message.DEFAULT_COLUMNS, back, queue="q", sequence=0, time=0)
+    found = assembly.assemble(message.DEFAULT_COLUMNS, back, queue="q", sequence=0, time=0)
     assert found.schema.equals(message.arrow_schema(message.DEFAULT_COLUMNS))
-    assert found.num_rows == message.empty(message.DEFAULT_COLUMNS).num_rows == 0
+    assert found.num_rows == assembly.empty(message.DEFAULT_COLUMNS).num_rows == 0
 
 
 def test_null_slots_with_a_length_count_nothing() -> None:
@@ -247,14 +252,74 @@ def test_text_that_is_no_utf8_is_refused() -> None:
         message.validate(pa.record_batch({"body": pa.array([b""]), "subject": evil}))
 
 
-def test_the_other_form_of_a_message_is_refused_where_it_would_need_a_conversion() -> None:
-    columnar = pa.record_batch({"body": pa.array([b"x"])})
-    encoded = pa.record_batch({"message": pa.array([b"x"]), "priority": pa.array([3], pa.int16())})
-    for columns, payload in ((["message"], columnar), (["body"], encoded), (["subject"], encoded)):
-        with pytest.raises(InvalidRequest, match="issue 4"):
-            message.assemble(columns, payload, queue="q", sequence=0, time=0)
-    found = message.assemble(["message", "priority", "ttl"], encoded, queue="q", sequence=0, time=0)
-    assert found.to_pylist() == [{"message": b"x", "priority": 3, "ttl": None}]
+BARE = Message(properties=Properties(subject="s"), application_properties={"k": UInt(1)}, data=[b"x"]).encode()
+
+
+def test_what_is_asked_for_is_made_from_the_other_form() -> None:
+    columnar = pa.record_batch(
+        {"body": pa.array([b"x"]), "subject": pa.array(["s"]), "properties": pa.array([[("k", "1")]], PAIRS)}
+    )
+    encoded = pa.record_batch({"message": pa.array([BARE]), "priority": pa.array([3], pa.int16())})
+    columns = ["subject", "body", "priority", "properties", "ttl"]
+    found = assembly.assemble(columns, encoded, queue="q", sequence=0, time=0)
+    assert found.schema.equals(message.arrow_schema(columns))
+    assert found.to_pylist() == [{"subject": "s", "body": b"x", "priority": 3, "properties": [("k", "1")], "ttl": None}]
+    found = assembly.assemble(["message", "subject"], columnar, queue="q", sequence=0, time=0)
+    [row] = found.to_pylist()
+    back = decode_message(row["message"])
+    assert back.properties is not None
+    assert (back.properties.subject, back.data, back.application_properties) == ("s", [b"x"], {"k": "1"})
+
+
+def mixed() -> list[pa.RecordBatch]:
+    """One row each, in either form."""
+    return [
+        pa.record_batch({"body": pa.array([b"0"]), "subject": pa.array(["zero"])}),
+        pa.record_batch({"message": pa.array([BARE]), "footer": pa.array([b"\0Sx\xc1\1\0"])}),
+        pa.record_batch({"body": pa.array([b"2"]), "priority": pa.array([2], pa.int16())}),
+        pa.record_batch({"message": pa.array([BARE]), "encodedAnnotations": pa.array([b"\0Sr\xc1\5\2\xa3\1a\x41"])}),
+    ]
+
+
+@pytest.mark.parametrize("rows", [[0, 1, 2, 3], [0, 2], [1, 3], [3]])
+def test_stored_columns_of_both_forms_become_what_was_asked_for(rows: list[int]) -> None:
+    """What an executor does with the stored columns that a broker elsewhere sends it."""
+    columns = ["sequenceNumber", "subject", "body", "priority", "annotations", "state"]
+    sent = [mixed()[row] for row in rows]
+    numbered = [assembly.assemble(columns, b, queue="q", sequence=n, time=0, state="available") for n, b in enumerate(sent)]
+    asked = assembly.needed(columns)
+    stored = [
+        assembly.assemble(asked, b, queue="q", sequence=n, time=0, state="available", stored=True) for n, b in enumerate(sent)
+    ]
+    assert all(batch.schema.equals(message.arrow_schema(asked, stored=True)) for batch in stored)
+    found = assembly.converted(columns, pa.concat_batches(stored), "q")
+    assert found.schema.equals(message.arrow_schema(columns))
+    assert found.to_pylist() == pa.concat_batches(numbered).to_pylist()
+    assert [row["body"] for row in found.to_pylist()] == [[b"0", b"x", b"2", b"x"][row] for row in rows]
+
+
+def test_payloads_of_one_form_are_joined_whatever_columns_they_have() -> None:
+    found = assembly.joined([mixed()[1], mixed()[3]])
+    assert found.schema.names == ["message", "encodedAnnotations", "footer"]
+    assert [row["footer"] is None for row in found.to_pylist()] == [False, True]
+
+
+@pytest.mark.parametrize("sequence", [40, [40, 77], pa.array([40, 77]), np.array([40, 77])])
+def test_what_is_no_message_is_refused_by_its_number(sequence: Any) -> None:
+    damaged = pa.record_batch({"message": pa.array([BARE, b"\0Ss\xc0\xff"])})
+    number = 41 if sequence is not None and isinstance(sequence, int) else 77
+    with pytest.raises(MalformedMessage, match=f"message {number} of queue 'q'.*lease settle NAME --sequence {number} "):
+        assembly.assemble(["body"], damaged, queue="q", sequence=sequence, time=0)
+    found = assembly.assemble(["message"], damaged, queue="q", sequence=sequence, time=0)
+    assert found.column(0).to_pylist() == [BARE, b"\0Ss\xc0\xff"]
+
+
+def test_without_numpy_an_encoded_message_says_what_is_missing(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in [name for name in sys.modules if name.startswith("broker_core.encoding.")]:
+        monkeypatch.delitem(sys.modules, name)
+    monkeypatch.setitem(sys.modules, "numpy", None)
+    with pytest.raises(InvalidRequest, match="install numpy"):
+        assembly.assemble(["body"], mixed()[1], queue="q", sequence=0, time=0)
 
 
 def test_the_module_survives_being_shipped_by_value() -> None:

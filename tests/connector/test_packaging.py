@@ -32,15 +32,39 @@ def archive(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def test_the_zip_holds_the_connector_and_what_it_needs_of_the_core(archive: Path) -> None:
     names = zipfile.ZipFile(archive).namelist()
-    needed = {"__init__", "errors", "client", "credentials", "discovery", "message", "amqp", "amqp_client"}
+    needed = {
+        "__init__",
+        "errors",
+        "client",
+        "credentials",
+        "discovery",
+        "message",
+        "amqp",
+        "amqp_client",
+        "encoding",
+        "assembly",
+    }
     assert {name.split("/")[1].removesuffix(".py") for name in names if name.startswith("broker_core")} >= needed
     assert "connector/source.py" in names
 
 
 def test_the_zip_is_enough_to_discover_a_broker(archive: Path) -> None:
-    code = "from broker_core import discovery; print(discovery._amqp_client().__file__, len(discovery.sources()) > 20)"
+    code = "from broker_core import shipped; print(shipped.module('amqp_client').__file__, len(shipped.sources()) > 30)"
     done = run(code, path=str(archive))
     assert done.stdout == f"{archive}/broker_core/amqp_client/__init__.py True\n", done.stderr
+
+
+DECODE = """
+import pyarrow as pa
+from broker_core import assembly
+batch = pa.record_batch({"message": pa.array([b"\\0Su\\xa0\\1x", b"\\0Sw\\xa1\\1y", b"\\0Sv\\x45"])})
+print(assembly.assemble(["body"], batch, queue="q", sequence=0, time=0).column(0).to_pylist())
+"""
+
+
+def test_the_zip_is_enough_to_decode_messages(archive: Path) -> None:
+    done = run(DECODE, path=str(archive))
+    assert done.stdout == "[b'x', b'y', b'[]']\n", done.stderr
 
 
 def test_the_zip_is_enough_to_import_the_source(archive: Path, tmp_path: Path) -> None:
@@ -63,5 +87,5 @@ def test_the_command_writes_the_zip_and_refuses_anything_else(tmp_path: Path, ca
 
 def test_what_every_planning_worker_imports_is_light(archive: Path) -> None:
     modules = imported("connector.source", path=str(archive))
-    for heavy in ("pyarrow.compute", "pandas", "broker_core.amqp"):
+    for heavy in ("pyarrow.compute", "pandas", "broker_core.amqp", "broker_core.encoding"):
         assert heavy not in modules

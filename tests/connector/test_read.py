@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from broker_core import message
+from broker_core import assembly, message
 from connector import read
 from connector.access import Access
 from connector.batch import split
@@ -50,7 +50,7 @@ def test_ranges_cover_everything_once(first: int, last: int, most: int, least: i
 
 
 def test_nullability_is_what_was_declared() -> None:
-    batch = message.assemble(["queue", "body"], pa.record_batch({"body": pa.array([b"x"])}), queue="q", sequence=0, time=0)
+    batch = assembly.assemble(["queue", "body"], pa.record_batch({"body": pa.array([b"x"])}), queue="q", sequence=0, time=0)
     (found,) = as_declared([batch], [True, True])
     assert [field.nullable for field in found.schema] == [True, True]
     assert found.to_pylist() == batch.to_pylist()

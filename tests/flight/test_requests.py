@@ -71,7 +71,7 @@ BATCH = {
     "failOnDataLoss": True,
 }
 VALID_TICKETS: dict[str, dict[str, Any]] = {
-    "batch": {"op": "batch", **BATCH},
+    "batch": {"op": "batch", **BATCH, "stored": True},
     "map": {"op": "map", **BATCH},
     "browse": {
         "op": "browse",
@@ -83,13 +83,14 @@ VALID_TICKETS: dict[str, dict[str, Any]] = {
         "until": 2**62,
         "outcome": None,
         "columns": ["body"],
+        "stored": True,
     },
 }
 VALID_PUTS = {"enqueue": {"op": "enqueue", "queue": "Q"}, "stage": {"op": "stage", "queue": "Q", "stage": "s Q"}}
 OPTIONAL = {
     "type": "fifo", "options": {}, "force": False, "key": None, "fresh": False, "messages": None, "bytes": None, "until": None,
     "waitMs": 0, "exclude": False, "failOnDataLoss": True, "leaseTimeout": None, "minPartitions": 1, "maxMessages": None,
-    "error": None, "states": ["available"], "first": 0, "last": None, "since": None, "outcome": None,
+    "error": None, "states": ["available"], "stored": False, "first": 0, "last": None, "since": None, "outcome": None,
 }  # fmt: skip
 SAMPLES: list[Any] = ["text", 7, 1.5, True, None, [1], {"a": 1}]
 

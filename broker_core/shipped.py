@@ -1,0 +1,78 @@
+"""Modules of `broker_core` that are imported only where they are needed, also where the code travels by value.
+
+Spark Connect, and the planner of a stream after `--py-files`, get the data source pickled with the modules it uses, to processes
+that cannot import them. What would make every import slow (the AMQP library, the decoder of messages) does not travel like that:
+it goes along as source, and is imported from there when it is first asked for.
+"""
+
+from __future__ import annotations
+
+import importlib
+import pkgutil
+import sys
+import zlib
+from collections.abc import Mapping
+from importlib.abc import InspectLoader, MetaPathFinder
+from importlib.machinery import ModuleSpec
+from importlib.util import find_spec, spec_from_loader
+from typing import Any
+
+#: Where this code travels by value: what `sources` gave, else None. See `connector.registration`.
+SOURCES: dict[str, bytes] | None = None
+#: What `broker_core` is called in there. By its own name it would seem to be installed: what is pickled next would refer to it.
+NAME = "penstock_shipped"
+
+#: All that `module` is asked for, and what that imports besides the standard library, pyarrow and numpy.
+_NEEDED = (
+    *("broker_core", "broker_core.amqp", "broker_core.amqp_client", "broker_core.encoding"),
+    *("broker_core.credentials", "broker_core.errors", "broker_core.message"),
+)
+
+
+def module(name: str) -> Any:
+    """`broker_core.NAME`, or its shipped copy, whose classes are its own: an error of it is none of `broker_core.errors`."""
+    try:
+        return importlib.import_module(f"broker_core.{name}")
+    except ModuleNotFoundError as error:
+        if SOURCES is None or error.name is None or error.name.partition(".")[0] != "broker_core":
+            raise
+    if NAME not in sys.modules:
+        sys.meta_path.append(Finder(SOURCES))
+    return importlib.import_module(f"{NAME}.{name}")
+
+
+class Finder(MetaPathFinder, InspectLoader):
+    """Imports from sources in memory, after everything else has been asked. A package's name ends with a dot."""
+
+    def __init__(self, sources: Mapping[str, bytes]) -> None:
+        self._sources = sources
+
+    def find_spec(self, name: str, path: object, target: object = None) -> ModuleSpec | None:
+        return spec_from_loader(name, self) if self.is_package(name) or name in self._sources else None
+
+    def is_package(self, name: str) -> bool:
+        return name + "." in self._sources
+
+    def get_source(self, name: str) -> str:
+        return zlib.decompress(self._sources.get(name) or self._sources[name + "."]).decode()
+
+
+def sources() -> dict[str, bytes]:
+    """What `SOURCES` is to be: by module name, compressed."""
+    found = {}
+    for name in _NEEDED:
+        path = getattr(importlib.import_module(name), "__path__", ())
+        modules = [] if name == "broker_core" else [entry.name for entry in pkgutil.iter_modules(path, name + ".")]
+        for each in (name, *modules):
+            key, source = _source(each)
+            found[key.replace("broker_core", NAME)] = zlib.compress(source.replace("broker_core", NAME).encode(), 9)
+    return found
+
+
+def _source(name: str) -> tuple[str, str]:
+    # Found, not imported: a planner need not have numpy.
+    spec = find_spec(name)
+    assert spec is not None
+    loader: Any = spec.loader  # of a file, or of a zip
+    source: str = loader.get_source(spec.name)
+    return spec.name + ("." if spec.submodule_search_locations is not None else ""), source
