@@ -47,6 +47,9 @@ def as_program(repository: Path, url: str) -> str:
             words = shlex.split(line.replace(DEFAULT_URL, url), comments=True)
             if not words or line.startswith(ELSEWHERE):
                 continue
+            if {"|", ">"} & set(words):
+                parts.append(f"shell('bash', '-c', {line!r})\n")
+                continue
             binary = str(Path(sys.executable).parent / words[0])
             arguments = [str(repository / word) if word.startswith(("conf/", "jobs/")) else word for word in words[1:]]
             parts.append(f"shell(*{[binary, *arguments]!r})\n")
@@ -59,7 +62,7 @@ def test_the_readme_from_top_to_bottom(repository: Path, broker: Broker, tmp_pat
     done = subprocess.run(
         [sys.executable, str(program)],
         cwd=tmp_path,
-        env={**os.environ, "PENSTOCK_URL": broker.url, "PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"},
+        env={**os.environ, "PENSTOCK_URL": broker.amqp_url, "PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"},
         stdin=subprocess.DEVNULL,
         capture_output=True,
         text=True,
