@@ -11,6 +11,7 @@ import json
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator
+from contextlib import suppress
 from itertools import chain
 from typing import Any, TypeVar
 
@@ -24,6 +25,8 @@ from broker_core.discovery import Endpoint
 #: Seconds after which a token is replaced by a new one at the next call. It is good for an hour, and what is handed on with it
 #: (to tasks that wait for their turn) should be good for a while.
 TOKEN_FRESH_S = 1200.0
+#: Seconds until that is tried again where it failed.
+RENEW_AGAIN_S = 60.0
 
 _Result = TypeVar("_Result")
 
@@ -55,7 +58,8 @@ class Client:
         self._timeout = timeout_s
         self._discovers = url.startswith(discovery.SCHEMES)
         self._changing = threading.Lock()
-        self._stale_at = float("inf")
+        self._fresh_until = float("inf")
+        self._lost = False
         self._closed = False
         self._endpoint = Endpoint("")
         self._flight: Any = None
@@ -156,7 +160,7 @@ class Client:
             if not self._discovers or not may_repeat():
                 raise
         except errors.PeerError:
-            self._stale_at = 0.0  # it may have started again elsewhere; the next call will see
+            self._lost = True  # it may have started again elsewhere; the next call will see
             raise
         self._renew(used)
         return self._attempt(attempt)
@@ -172,12 +176,16 @@ class Client:
         if not self._discovers or self._closed:
             return
         with self._changing:
-            if self._endpoint is used or time.monotonic() >= self._stale_at:
+            if self._lost or self._endpoint is used:
                 self._discover()
+            elif time.monotonic() >= self._fresh_until:
+                self._fresh_until = time.monotonic() + RENEW_AGAIN_S
+                with suppress(errors.PenstockError):  # the old token is still good
+                    self._discover()
 
     def _discover(self) -> None:
         self._use(discovery.discover(self.url, self._credentials, self._timeout))
-        self._stale_at = time.monotonic() + TOKEN_FRESH_S
+        self._fresh_until, self._lost = time.monotonic() + TOKEN_FRESH_S, False
 
     def _use(self, endpoint: Endpoint) -> None:
         authorization = f"Bearer {endpoint.token}" if endpoint.token is not None else self._password_for(endpoint.url)

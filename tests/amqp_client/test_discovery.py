@@ -14,6 +14,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
+from broker_core import client as flight_client
 from broker_core import errors, shipped
 from broker_core.client import Client
 from broker_core.credentials import Credentials
@@ -115,6 +116,16 @@ def test_a_broker_that_came_back_on_another_flight_port_is_found_again(tmp_path:
         with Broker(tmp_path / "broker", fsync="never", amqp_port=int(amqp_port)) as again:
             assert again.flight_url != before.url
             assert client.call("queue.stat", queue="q")["queue"] == "q"
+
+
+def test_a_token_that_cannot_be_replaced_early_is_used_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(flight_client, "TOKEN_FRESH_S", 0.0)  # each call would rather have a new one
+    with Broker(tmp_path / "broker", fsync="never") as broker, Client(broker.amqp_url) as client:
+        exchange(client, "q")
+        broker.stop()
+        port = int(broker.flight_url.rpartition(":")[2])
+        with Broker(tmp_path / "broker", fsync="never", flight_port=port, amqp_port=None):
+            assert client.call("queue.stat", queue="q")["available"] == 2
 
 
 @pytest.fixture(scope="module")
