@@ -176,7 +176,7 @@ def test_what_a_reader_that_ends_has_not_taken_goes_back(orders: Broker, client:
     until(lambda: counts(client)[1] == 0)
     available, _, archived = counts(client)
     assert available + archived == count
-    assert 0 < available < count
+    assert archived <= 100  # what fits into a pipe, 64 KiB, and what was read: nothing is accepted that was not written
     left = [int(row["body"]) for row in rows(client, "orders")]
     assert left == list(range(archived, count))  # the oldest are gone, and the rest is in its place
     assert [int(line) for line in read] == [0, 1, 2]
