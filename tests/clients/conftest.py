@@ -10,7 +10,6 @@ import itertools
 import os
 from collections.abc import Callable, Iterator
 from functools import cache
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -77,8 +76,3 @@ def start() -> Iterator[Start]:
     yield started
     for program in with_us:
         program.close()
-
-
-@pytest.fixture
-def snippets(repository: Path) -> str:
-    return (repository / "docs" / "clients.md").read_text()

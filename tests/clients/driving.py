@@ -6,13 +6,14 @@ A command is one line of JSON with `do` and its arguments; the answer is one lin
 |---|---|---|
 | open | url, user, password, mechanism (`none`: no SASL layer), ca, cert, key, prefetch (qpid-jms) | properties |
 | send | to (null: the anonymous terminus), messages, session, settled | outcomes |
-| receive | from, count, credit, session, browse, outcome | messages |
+| receive | from, count, credit, session, browse, outcome, second (rhea, go_amqp) | messages |
 | drain | from, credit, outcome | messages: what came before the link was drained |
 | settle | from, outcome | what was held is settled, in order |
 | detach | from, to | |
 | close | | |
 | throughput (go_amqp) | url, address, count, size, window, way, wait | seconds |
 
+With `second` the receiver settles second: the answer comes when the broker has settled each outcome.
 An outcome is `accept`, `reject`, `release`, `hold` (say nothing), `{"reject": {condition, description}}` or
 `{"modify": {failed, undeliverable, annotations}}`. An error is `{"error": {level, condition, description}}`, raised here
 as Refused.

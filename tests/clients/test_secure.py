@@ -6,6 +6,7 @@ import itertools
 import re
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -73,6 +74,15 @@ def write_pair(folder: Path, name: str, certificate: trustme.LeafCert) -> None:
     (folder / f"{name}.key").write_bytes(key.private_bytes(*form))
 
 
+def urls_of(broker: Broker) -> dict[str, str]:
+    """Of all its listeners, by scheme, from the line in its log that follows the one on stdout."""
+    deadline = time.monotonic() + 20
+    while (ready := re.search(r"ready at (.*)", broker.log())) is None:
+        assert time.monotonic() < deadline, broker.log()
+        time.sleep(0.01)
+    return {url.partition(":")[0]: url.replace("127.0.0.1", "localhost") for url in ready[1].split(", ")}
+
+
 @pytest.fixture(scope="module")
 def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
     folder = tmp_path_factory.mktemp("site")
@@ -92,10 +102,7 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
     for user in ("alice", "dora"):
         penstock("permit", user, "open-*", "send,receive", "--data", data)
     with Broker(data, config=folder / "broker.toml", fsync="never") as broker:
-        ready = re.search(r"ready at (.*)", broker.log())
-        assert ready is not None
-        urls = {url.partition(":")[0]: url.replace("127.0.0.1", "localhost") for url in ready[1].split(", ")}
-        yield Site(folder, broker, urls)
+        yield Site(folder, broker, urls_of(broker))
 
 
 @pytest.fixture

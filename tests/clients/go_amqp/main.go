@@ -170,11 +170,15 @@ func (c *client) receiver(ctx context.Context, command object) (*receiver, error
 		return nil, err
 	}
 	browse, _ := command["browse"].(bool)
-	name := fmt.Sprint(index, browse, command["from"])
+	second, _ := command["second"].(bool)
+	name := fmt.Sprint(index, browse, second, command["from"])
 	if c.receivers[name] == nil {
 		chosen := &amqp.ReceiverOptions{Credit: -1}
 		if browse {
 			chosen.SourceDistributionMode = amqp.SourceDistributionModeCopy
+		}
+		if second {
+			chosen.SettlementMode = amqp.ReceiverSettleModeSecond.Ptr() // an outcome returns when the broker has settled
 		}
 		made, err := session.NewReceiver(ctx, command["from"].(string), chosen)
 		if err != nil {

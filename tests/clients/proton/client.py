@@ -121,7 +121,8 @@ def shown(octets: bytes) -> dict[str, Any]:
     properties = {name: value for name, value in properties.items() if value and value != "None"}
     for name, value in (("message-id", message.id), ("correlation-id", message.correlation_id)):
         if value is not None:
-            properties[name] = typed(value)
+            # Of a number proton forgets the type; among ids there is only one with numbers.
+            properties[name] = typed(ulong(value) if isinstance(value, int) else value)
     if message.user_id:
         properties["user-id"] = message.user_id.hex()
     for name, seconds in (("absolute-expiry-time", message.expiry_time), ("creation-time", message.creation_time)):

@@ -127,18 +127,18 @@ async function send({ to, messages, session: number = 0, settled = false, wait =
     return { outcomes: deliveries.map((delivery) => delivery.outcome || { outcome: 'none' }) };
 }
 
-function receiver({ from, session: number = 0, browse = false }) {
+function receiver({ from, session: number = 0, browse = false, second = false }) {
     const source = { address: from, ...(browse ? { distribution_mode: 'copy' } : {}) };
-    const options = { source, credit_window: 0, autoaccept: false };
-    return link('receiver', number, [from, browse], (where) => where.open_receiver(options));
+    const options = { source, credit_window: 0, autoaccept: false, rcv_settle_mode: second ? 1 : 0 };
+    return link('receiver', number, [from, browse, second], (where) => where.open_receiver(options));
 }
 
 async function receive(command) {
-    const { count = 1, credit = 0, wait = 20, outcome = 'accept' } = command;
+    const { count = 1, credit = 0, wait = 20 } = command;
     const taking = await receiver(command);
     taking.add_credit((credit || count) - taking.credit - taking.arrived.length);
     await until(() => alive(taking) && taking.arrived.length >= count, wait);
-    return take(taking, count, outcome);
+    return take(taking, count, command);
 }
 
 async function drain(command) {
@@ -149,7 +149,7 @@ async function drain(command) {
     taking.add_credit(command.credit);
     await until(() => alive(taking) && drained);
     taking.drain = false;
-    return take(taking, taking.arrived.length, command.outcome || 'accept');
+    return take(taking, taking.arrived.length, command);
 }
 
 function settle(delivery, outcome) {
@@ -165,12 +165,14 @@ function settle(delivery, outcome) {
     }
 }
 
-async function take(taking, count, outcome) {
+async function take(taking, count, command) {
+    const { outcome = 'accept' } = command;
     const taken = taking.arrived.splice(0, count);
     for (const [, delivery] of taken) {
         if (outcome === 'hold') taking.held.push(delivery);
         else settle(delivery, outcome);
     }
+    if (command.second) await until(() => alive(taking) && taken.every(([, delivery]) => delivery.remote_settled));
     return { messages: taken.map(([message]) => shown(message)) };
 }
 

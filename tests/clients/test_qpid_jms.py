@@ -1,0 +1,81 @@
+"""JMS over AMQP, as far as this version goes: its kinds of messages, its headers, its prefetch."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from broker_core import Broker
+from broker_core.client import Client
+
+from .conftest import Start
+from .test_each import await_counts, said, text
+
+ITEMS: list[dict[str, Any]] = [
+    {"boolean": True},
+    {"byte": 1},
+    {"short": 2},
+    {"int": 3},
+    {"long": 4},
+    {"float": 0.5},
+    {"double": 0.25},
+]
+ITEMS += [{"string": "text"}, {"binary": "00ff"}]
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        {"value": {"string": ""}},
+        {"data": ""},
+        {"data": "00" * 100_000},
+        {"sequence": ITEMS},
+        {"value": {"map": [[{"string": f"key {number}"}, item] for number, item in enumerate(ITEMS)]}},
+    ],
+    ids=["no text", "no bytes", "many bytes", "stream", "map"],
+)
+def test_each_kind_of_message(body: dict[str, Any], start: Start, broker: Broker, queue: str) -> None:
+    client = start("qpid_jms", broker.amqp_url)
+    client.send(queue, {"body": body})
+    (received,) = client.receive(queue, 1)
+    if "map" in body.get("value", {}):  # a map has no order
+        received["body"]["value"]["map"].sort(key=lambda pair: pair[0]["string"])
+    assert received["body"] == body
+
+
+def test_its_headers(start: Start, broker: Broker, queue: str) -> None:
+    client = start("qpid_jms", broker.amqp_url)
+    properties = {
+        "subject": "type",
+        "reply-to": "replies",
+        "correlation-id": {"string": "ID:c"},
+        "group-id": "g",
+        "group-sequence": 9,
+    }
+    client.send(queue, text("a", properties=properties, priority=9))
+    (received,) = client.receive(queue, 1)
+    shown = received["properties"]
+    assert {name: shown[name] for name in properties} == properties
+    assert (shown["to"], received["durable"], received["priority"], received["redelivered"]) == (queue, True, 9, False)
+    assert shown["message-id"]["string"].startswith("ID:")
+    assert shown["creation-time"] > 0
+
+
+def test_what_was_prefetched_goes_back_when_the_consumer_closes(start: Start, broker: Broker, queue: str, flight: Client) -> None:
+    greedy = start("qpid_jms", broker.amqp_url, prefetch=100)
+    greedy.send(queue, *(text(str(number)) for number in range(10)))
+    assert said(greedy.receive(queue, 2)) == ["0", "1"]
+    await_counts(flight, queue, 0, 8)
+    greedy.do("close")
+    await_counts(flight, queue, 8, 0)
+    back = start("qpid_jms", broker.amqp_url).receive(queue, 8)
+    assert said(back) == [str(number) for number in range(2, 10)]
+
+
+def test_two_consumers_share_a_queue(start: Start, broker: Broker, queue: str, flight: Client) -> None:
+    one, other = (start("qpid_jms", broker.amqp_url, prefetch=0) for _ in range(2))
+    one.send(queue, *(text(str(number)) for number in range(20)))
+    taken = [*said(one.receive(queue, 10)), *said(other.receive(queue, 10))]
+    assert sorted(taken, key=int) == [str(number) for number in range(20)]
+    await_counts(flight, queue, 0, 0)

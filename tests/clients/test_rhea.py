@@ -1,0 +1,26 @@
+"""What only rhea and go-amqp can do: settle second."""
+
+from __future__ import annotations
+
+import pytest
+
+from broker_core import Broker
+from broker_core.client import Client
+
+from .conftest import Start
+from .test_each import await_counts, said, text
+
+pytestmark = pytest.mark.parametrize("name", ["rhea", "go_amqp"])
+
+
+@pytest.mark.parametrize("outcome", ["accept", "reject", "release", {"modify": {"failed": True}}])
+def test_the_receiver_settles_second(
+    name: str, outcome: str | dict[str, object], start: Start, broker: Broker, queue: str, flight: Client
+) -> None:
+    """The client keeps a delivery until the broker has settled it, which it does when the outcome is on the disk."""
+    client = start(name, broker.amqp_url)
+    client.send(queue, text("a"), text("b"))
+    assert said(client.receive(queue, 1, second=True, outcome=outcome)) == ["a"]
+    ends = outcome in ("accept", "reject")
+    await_counts(flight, queue, 1 if ends else 2, 0)
+    assert said(client.receive(queue, 1, second=True)) == ["b" if ends else "a"]
