@@ -27,6 +27,8 @@ if TYPE_CHECKING:
 log = logging.getLogger("penstock.amqp")
 
 WRITE_BUFFER = 1 << 20  # bytes that wait for a socket before its peer counts as stalled
+# Bytes read at a time: what one peer may make the loop work through before the others have their turn. Strangers get little.
+STRANGER_READ, READ = 16 << 10, 256 << 10
 CLOSE_TIMEOUT_S = 5.0  # for a peer to answer our close, and for what is written to leave
 
 # Why a socket is not read from: any of these.
@@ -57,6 +59,7 @@ class Wire(asyncio.Protocol):
             self.abort()
             return
         self._transport.set_write_buffer_limits(high=WRITE_BUFFER)
+        self._read_at_most(STRANGER_READ)
         self._deadline = self.plane.now() + self.plane.limits.login_timeout_s
         if self._layer.ready:
             self._begin()
@@ -143,6 +146,11 @@ class Wire(asyncio.Protocol):
     def opened(self) -> None:
         """The login is over."""
         self._deadline = None
+        self._read_at_most(READ)
+
+    def _read_at_most(self, size: int) -> None:
+        if hasattr(self._transport, "max_size"):  # of asyncio's socket transports; another loop's may do as they like
+            self._transport.max_size = size
 
     # --- the peer's
 

@@ -62,7 +62,11 @@ def test_the_readme_from_top_to_bottom(repository: Path, broker: Broker, tmp_pat
     done = subprocess.run(
         [sys.executable, str(program)],
         cwd=tmp_path,
-        env={**os.environ, "PENSTOCK_URL": broker.amqp_url, "PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"},
+        env={
+            **os.environ,
+            "PENSTOCK_URL": broker.amqp_url,
+            "PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}",
+        },
         stdin=subprocess.DEVNULL,
         capture_output=True,
         text=True,
