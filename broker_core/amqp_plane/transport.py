@@ -149,8 +149,9 @@ class Wire(asyncio.Protocol):
         self._read_at_most(READ)
 
     def _read_at_most(self, size: int) -> None:
-        if hasattr(self._transport, "max_size"):  # of asyncio's socket transports; another loop's may do as they like
-            self._transport.max_size = size
+        transport = self._transport
+        if transport is not None and hasattr(transport, "max_size"):  # asyncio's own; another loop's may do as they like
+            transport.max_size = size
 
     # --- the peer's
 
