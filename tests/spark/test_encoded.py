@@ -1,0 +1,136 @@
+"""A queue of messages that Spark sent (columns) and that AMQP clients sent (encoded): whoever reads sees one kind of row."""
+
+from __future__ import annotations
+
+from datetime import datetime, timezone
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from pyspark.errors import StreamingQueryException
+
+from broker_core.amqp import Message, decode_message
+from broker_core.amqp.performatives import Properties
+from broker_core.amqp.types import Int, Symbol, Timestamp, ULong
+
+from .conftest import Rig
+
+#: Every column that a message itself fills.
+COLUMNS = (
+    *("body", "messageId", "correlationId", "subject", "to", "replyTo", "contentType", "groupId", "userId", "contentEncoding"),
+    *("priority", "durable", "creationTime", "absoluteExpiryTime", "properties", "groupSequence"),
+)
+SCHEMA = (
+    "sequenceNumber LONG, body BINARY, messageId STRING, correlationId STRING, subject STRING, to STRING, replyTo STRING,"
+    " contentType STRING, groupId STRING, userId STRING, contentEncoding STRING, priority SMALLINT, durable BOOLEAN,"
+    " creationTime TIMESTAMP, absoluteExpiryTime TIMESTAMP, properties MAP<STRING, STRING>, groupSequence LONG, message BINARY"
+)
+NOON = datetime(2026, 1, 31, 12, tzinfo=timezone.utc)
+MILLIS = int(NOON.timestamp() * 1000)
+
+
+def encoded(number: int) -> bytes:
+    return Message(
+        properties=Properties(
+            message_id=ULong(number),
+            user_id=b"guest",
+            to="orders",
+            subject="ü",
+            reply_to="answers",
+            correlation_id="c",
+            content_type=Symbol("text/plain"),
+            content_encoding=Symbol("identity"),
+            absolute_expiry_time=MILLIS + 1,
+            creation_time=MILLIS,
+            group_id="g",
+            group_sequence=number,
+        ),
+        application_properties={"n": Int(number), "t": Timestamp(MILLIS), "none": None},
+        data=[str(number).encode()],
+    ).encode()
+
+
+def expected(number: int) -> dict[str, Any]:
+    """The row of `encoded(number)`, which has a priority and no word on durability."""
+    return {
+        "body": bytearray(str(number).encode()),
+        "messageId": str(number),
+        "correlationId": "c",
+        "subject": "ü",
+        "to": "orders",
+        "replyTo": "answers",
+        "contentType": "text/plain",
+        "groupId": "g",
+        "userId": "guest",
+        "contentEncoding": "identity",
+        "priority": 7,
+        "durable": None,
+        "groupSequence": number,
+        "properties": {"n": str(number), "t": "2026-01-31T12:00:00.000Z", "none": None},
+    }
+
+
+@pytest.fixture
+def mixed(rig: Rig) -> str:
+    """Rows 0 to 9 and 30 to 39 in columns, 10 to 29 encoded, 40 to 49 of both kinds by turns."""
+    rig.declare("mixed")
+
+    def send_encoded(first: int, count: int) -> None:
+        messages = pa.array([encoded(number) for number in range(first, first + count)], pa.binary())
+        batch = pa.record_batch({"message": messages, "priority": pa.array([7] * count, pa.int16())})
+        rig.client.put({"op": "enqueue", "queue": "mixed"}, batch.schema, [batch])
+
+    rig.send("mixed", 0, 10)
+    send_encoded(10, 20)
+    rig.send("mixed", 30, 10)
+    for number in range(40, 50, 2):
+        send_encoded(number, 1)
+        rig.send("mixed", number + 1, 1)
+    return "mixed"
+
+
+def check(rows: list[Any]) -> None:
+    assert [row.sequenceNumber for row in rows] == list(range(50))
+    for number, row in enumerate(rows):
+        found = row.asDict(recursive=True)
+        bare = decode_message(bytes(found.pop("message")))
+        assert bare.data == [str(number).encode()]
+        if 10 <= number < 30 or (number >= 40 and number % 2 == 0):
+            assert found.pop("creationTime").astimezone(timezone.utc) == NOON
+            assert found.pop("absoluteExpiryTime").astimezone(timezone.utc).microsecond == 1000
+            assert found == {"sequenceNumber": number, **expected(number)}
+        else:
+            assert found == {"sequenceNumber": number, **dict.fromkeys(COLUMNS), "body": bytearray(str(number).encode())}
+
+
+def test_a_batch_read_gives_rows_of_both_kinds(rig: Rig, mixed: str) -> None:
+    """R1: over Flight, where the executor decodes what the broker sends as it is stored."""
+    frame = rig.spark.read.format("amqp").schema(SCHEMA).options(url=rig.broker.url, queue=mixed, minPartitions="3").load()
+    check(sorted(frame.collect()))
+
+
+@pytest.mark.parametrize("elsewhere", [False, True])
+def test_a_stream_takes_rows_of_both_kinds(rig: Rig, mixed: str, elsewhere: bool, tmp_path: Path) -> None:
+    """On the broker's host, from its files, and elsewhere over Flight: `delivery` is a column that only the broker can fill."""
+    schema = SCHEMA + (", delivery BINARY" if elsewhere else "")
+    frame = rig.spark.readStream.format("amqp").schema(schema).options(url=rig.broker.url, queue=mixed).load()
+    rig.drain(frame.drop("delivery"))
+    check(sorted(rig.spark.read.format("delta").load(rig.path("table")).collect()))
+    assert rig.counts(mixed) == (0, 0, 50)
+
+
+def test_a_message_that_cannot_be_decoded_is_named_and_can_be_passed_by(rig: Rig) -> None:
+    rig.declare("damaged")
+    bare = pa.array([encoded(0), b"\0Ss\xc0\xff", encoded(2)], pa.binary())
+    batch = pa.record_batch({"message": bare})
+    rig.client.put({"op": "enqueue", "queue": "damaged"}, batch.schema, [batch])
+    bodies = rig.stream("damaged", consumer="passing").select("body")
+    writer = bodies.writeStream.format("noop").option("checkpointLocation", rig.path("checkpoint")).trigger(availableNow=True)
+    with pytest.raises(StreamingQueryException, match="message 1 of queue 'damaged' is no well-formed AMQP message"):
+        writer.start().awaitTermination()
+    octets = rig.spark.read.format("amqp").schema("message BINARY").options(url=rig.broker.url, queue="damaged")
+    assert [bytes(row.message) for row in octets.options(states="acquired").load().collect()] == bare.to_pylist()
+    rig.client.call("lease.settleRow", lease="passing", sequence=1, outcome="rejected")
+    rig.drain(rig.stream("damaged", consumer="passing").select("body"))
+    assert rig.table() == [0, 2]
