@@ -131,7 +131,7 @@ class Outgoing:
 
     def _go_on(self) -> None:
         """Take more, if it can."""
-        self.peer.plane.turns.hungry(self)
+        self.peer.plane.turns.hungry(self, anyway=self._asked)
         if not self.in_ring:
             self.found_nothing()  # it can take nothing now, whatever there is
 

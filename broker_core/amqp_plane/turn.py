@@ -93,9 +93,10 @@ class Turns:
         self._first.append(action)
         self.schedule()
 
-    def hungry(self, link: Outgoing) -> None:
-        """The link may be able to take messages."""
-        if not link.in_ring and link.appetite() > 0:
+    def hungry(self, link: Outgoing, *, anyway: bool = False) -> None:
+        """The link may be able to take messages. One that is waiting for news does not look before, unless `anyway`: it would
+        find nothing, or what somebody else was told of."""
+        if not link.in_ring and (anyway or not link.is_interested) and link.appetite() > 0:
             link.in_ring = True
             self._rings.setdefault(link.queue, deque()).append(link)
             self.schedule()
@@ -322,6 +323,7 @@ class Turns:
         except errors.PenstockError as error:
             problem = error
             self.after(turn.end, lambda: link.fail(problem))
+            self._notify(link.queue)
             return
         if not rows:
             self.interested(link)
