@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import itertools
 import os
+import subprocess
 from collections.abc import Callable, Iterator
 from functools import cache
 from typing import Any
@@ -26,17 +27,20 @@ Start = Callable[..., Program]
 
 
 @cache
-def _built(name: str) -> list[str] | MissingTool:
+def _built(name: str) -> list[str] | Exception:
+    """The outcome is kept, a failure too: a registry that cannot be reached is not asked again for each test."""
     try:
         return command_of(name)
-    except MissingTool as missing:
-        return missing
+    except (MissingTool, subprocess.SubprocessError) as error:
+        return error
 
 
 def command_or_skip(name: str) -> list[str]:
     built = _built(name)
     if isinstance(built, list):
         return built
+    if not isinstance(built, MissingTool):
+        pytest.fail(f"{name} could not be built, see stderr: {built}")
     if os.environ.get("CI"):
         pytest.fail(f"{built} (CI is set, where every client must run)")
     pytest.skip(str(built))
