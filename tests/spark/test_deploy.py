@@ -24,9 +24,11 @@ from connector import pyfiles
 SPARK_HOME = Path(pyspark.__file__).parent
 
 ROUND_TRIP = """
-frame = spark.range(0, 100, 1, 2).selectExpr("cast(id as string) body")
+columns = spark.range(0, 50, 1, 2).selectExpr("cast(id as string) body")
+encoded = spark.range(50, 100, 1, 2).selectExpr("concat(unhex('005375A002'), encode(cast(id as string), 'UTF-8')) message")
 options = {"url": url, "queue": "orders"}
-frame.write.format("amqp").options(**options).mode("append").save()
+for frame in (columns, encoded):
+    frame.write.format("amqp").options(**options).mode("append").save()
 looked = spark.read.format("amqp").options(**options).load().count()
 stream = spark.readStream.format("amqp").options(**options).load()
 writer = stream.selectExpr("cast(body as string) body").writeStream.format("json").option("checkpointLocation", folder + "/c")
