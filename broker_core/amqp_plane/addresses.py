@@ -33,11 +33,15 @@ def find_queue(peer: Peer, address: Value, right: Right) -> str:
     if not isinstance(address, str) or not address:
         raise Refusal(Condition.INVALID_FIELD, f"an address is the name of a queue, not {address!r:.80}")
     if not peer.may(right, address):
-        # The same whether it exists or not: names are not for those who may not use them.
-        raise Refusal(Condition.UNAUTHORIZED_ACCESS, f"user {peer.user!r} may not {right.name.lower()} at {address!r:.80}")
+        raise forbidden(peer, right, address)
     if not peer.plane.knows(address):
         raise Refusal(Condition.NOT_FOUND, f"there is no queue {address!r:.80}: declare it with `penstock queue declare`")
     return address
+
+
+def forbidden(peer: Peer, right: Right, address: str) -> Refusal:
+    """The same whether the queue exists or not: names are not for those who may not use them."""
+    return Refusal(Condition.UNAUTHORIZED_ACCESS, f"user {peer.user!r} may not {right.name.lower()} at {address!r:.80}")
 
 
 def find_target(peer: Peer, target: object) -> str | None:

@@ -16,6 +16,7 @@ from broker_core.amqp.errors import LocalProtocolError
 from broker_core.amqp.performatives import SENDER, SND_SETTLED, Attach, Error
 from broker_core.amqp.sasl import PLAIN
 from broker_core.amqp.states import ConnectionState, LinkState, SessionState
+from broker_core.amqp_plane import revocation
 from broker_core.amqp_plane.addresses import answered_source, answered_target, find_queue, find_source, find_target
 from broker_core.amqp_plane.conditions import Refusal, as_error, deleted
 from broker_core.amqp_plane.incoming import Incoming, Relay
@@ -45,6 +46,7 @@ class Peer:
         self.plane = plane
         self.wire = wire
         self.user = ANONYMOUS
+        self.identity: str | None = ""  # of the user's record that the login was checked against
         self.container = ""
         self.sole: Any = None  # the policy of a container that wants to be here once only
         self.opened = False
@@ -149,6 +151,7 @@ class Peer:
 
     def _on_authenticated(self, event: events.Authenticated) -> None:
         self.user = event.user or ANONYMOUS
+        self.identity = self.wire.checked.get(self.user, "")
 
     def _on_failed_login(self, event: events.AuthenticationFailed) -> None:
         log.warning("%s: login refused: %s", self.wire.address, event.reason)
@@ -162,10 +165,13 @@ class Peer:
         properties = {**(self.plane.protocol.properties or {}), **self.plane.flight_properties(self.user)}
         self.connection.settings = dataclasses.replace(self.plane.protocol, properties=properties)
         try:
+            if not revocation.holds(self):  # looked at after the token was made: it must not be a later record's
+                raise Refusal(Condition.UNAUTHORIZED_ACCESS, revocation.CHANGED)
             self.plane.admit(self)
             self.plane.containers.enter(self, event.open)
         except Refusal as refusal:
             self.log(f"refused: {refusal}")
+            properties.pop("flight-token", None)
             failed = {**properties, "amqp:connection-establishment-failed": True}
             self.connection.settings = dataclasses.replace(self.connection.settings, properties=failed)
             self.connection.open()

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 from broker_core import __version__, errors
 from broker_core.amqp import Condition, Settings
 from broker_core.amqp.performatives import Error
+from broker_core.amqp_plane import revocation
 from broker_core.amqp_plane.conditions import Refusal
 from broker_core.amqp_plane.containers import SOLE, Containers
 from broker_core.amqp_plane.transport import Wire
@@ -100,6 +101,7 @@ class AmqpPlane:
         self._wires: set[Wire] = set()
         self._servers: list[asyncio.Server] = []
         self._stopping = False
+        self._users = access.generation  # of the users file, when the peers were last looked at
         self._loop = asyncio.new_event_loop()
         self.turns = Turns(service, self._loop)
         self.protocol = self._protocol()
@@ -193,8 +195,11 @@ class AmqpPlane:
         if self._flight is None:
             return {}
         scheme, port = self._flight
-        token = {"flight-token": self.access.token(user)} if self.access.users_exist else {}
-        return {"flight-scheme": scheme, "flight-port": port, **token}
+        found: dict[str, Any] = {"flight-scheme": scheme, "flight-port": port}
+        if self.access.users_exist:
+            with contextlib.suppress(errors.NotFound):  # the user went after the login: the open is refused
+                found["flight-token"] = self.access.token(user)
+        return found
 
     # --- time
 
@@ -202,11 +207,14 @@ class AmqpPlane:
         if self._stopping:
             return
         now = self.now()
-        self.access.refresh()
+        self.access.refresh()  # also the Flight plane does, so what it answers here does not say whether there is news
+        before, self._users = self._users, self.access.generation
         for wire in list(self._wires):
             wire.tick(now)
             if wire.peer is not None:
                 wire.peer.look_for_deleted()
+                if self._users != before:
+                    revocation.enforce(wire.peer)
         self._loop.call_later(TICK_S, self._tick)
 
     # --- the end

@@ -20,6 +20,7 @@ from broker_core.errors import Unauthenticated
 
 if TYPE_CHECKING:
     from broker_core.amqp.events import Event
+    from broker_core.amqp.scram import Credentials
     from broker_core.amqp_plane.layers import Layer
     from broker_core.amqp_plane.server import AmqpPlane
     from broker_core.listeners import Listener
@@ -44,6 +45,7 @@ class Wire(asyncio.Protocol):
         self.listener = listener
         self.address = "?"
         self.peer: Peer | None = None
+        self.checked: dict[str, str | None] = {}  # names that were looked up for the login: the identity that each had then
         self._layer: Layer = stack(plane.tls_context() if listener.tls else None, listener.websocket)
         self._transport: asyncio.Transport | None = None
         self._paused: set[str] = set()
@@ -109,18 +111,27 @@ class Wire(asyncio.Protocol):
         if certificate is None:
             # Some clients take EXTERNAL wherever they see it, and then have nothing to show for it.
             offered = tuple(name for name in offered if name != EXTERNAL) or offered
+        external = access.user_of_certificate(certificate)
+        if external is not None:
+            self.checked[external] = access.identity(external)
         sasl = SaslServer(
             offered,
-            lookup=lambda name: None if access.attempts.blocked(self.address, name) else access.credentials(name),
+            lookup=self._credentials,
             verify=self._verify,
-            external=access.user_of_certificate(certificate),
+            external=external,
             random=os.urandom,
             secret=access.secret,
             iterations=access.iterations,
         )
         self.peer = Peer(self.plane, self, self.listener, sasl)
 
+    def _credentials(self, name: str) -> Credentials | None:
+        access = self.plane.access
+        self.checked[name] = access.identity(name)
+        return None if access.attempts.blocked(self.address, name) else access.credentials(name)
+
     def _verify(self, name: str, password: str) -> bool:
+        self.checked[name] = self.plane.access.identity(name)
         try:
             self.plane.access.login(name, password, self.address)
         except Unauthenticated:
