@@ -18,6 +18,12 @@ Places: TypeAlias = npt.NDArray[np.int64]
 Mask: TypeAlias = npt.NDArray[np.bool_]
 
 
+# Freed memory at the end of the heap goes back to the system where it is more than 128 KiB, and comes again page by page: a third
+# of the time of what allocates a few dozen arrays of that size in turn. The GNU C library raises that limit by itself, to twice
+# the largest block that was mapped alone and freed. This is such a block; none of its pages is ever touched.
+np.empty(16 << 20, np.uint8)
+
+
 def at(buffer: Octets, places: Places) -> Octets:
     """One octet at each place."""
     return buffer.take(places, mode="clip")
