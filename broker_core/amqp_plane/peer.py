@@ -91,6 +91,8 @@ class Peer:
     def happened(self, found: list[events.Event]) -> None:
         """What the protocol has found in some octets."""
         for event in found:
+            if self.gone and not isinstance(event, events.AuthenticationFailed):
+                return  # it left while its password was checked
             try:
                 self._handlers[type(event)](event)
             except LocalProtocolError as error:  # the peer's limits do not let us answer

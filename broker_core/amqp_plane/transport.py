@@ -19,6 +19,8 @@ from broker_core.amqp_plane.peer import Peer
 from broker_core.errors import Unauthenticated
 
 if TYPE_CHECKING:
+    from concurrent.futures import Future
+
     from broker_core.amqp.events import Event
     from broker_core.amqp.scram import Credentials
     from broker_core.amqp_plane.layers import Layer
@@ -49,7 +51,9 @@ class Wire(asyncio.Protocol):
         self._layer: Layer = stack(plane.tls_context() if listener.tls else None, listener.websocket)
         self._transport: asyncio.Transport | None = None
         self._paused: set[str] = set()
-        self._deadline: float | None = None  # of the login, of a stuck socket, of our close: the plane's tick looks
+        self._deadline: float | None = None  # of the login, of our close: the plane's tick looks
+        self._stuck_until: float | None = None  # of a socket that takes no more
+        self._checking: Future[list[Event]] | None = None
 
     # --- the loop's
 
@@ -88,16 +92,18 @@ class Wire(asyncio.Protocol):
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._transport = None
+        if self._checking is not None:
+            self._checking.cancel()  # or those who connect again and again would queue up more checks than there are peers
         if self.peer is not None:
             self.peer.lost()
         self.plane.leave(self)
 
     def pause_writing(self) -> None:
-        self._deadline = self.plane.now() + self.plane.limits.idle_timeout_s
+        self._stuck_until = self.plane.now() + self.plane.limits.idle_timeout_s
         self.pause(FULL)
 
     def resume_writing(self) -> None:
-        self._deadline = None
+        self._stuck_until = None
         self.resume(FULL)
         if self.peer is not None:
             self.peer.flowing()
@@ -144,15 +150,16 @@ class Wire(asyncio.Protocol):
         if peer.logging_in and "PLAIN" in self.listener.mechanisms:
             # Checking a password costs some 20 ms on purpose: in a thread of its own, while this socket is not read.
             self.pause(LOGIN)
-            future = self.plane.passwords.submit(peer.connection.receive_data, data, self.plane.now())
-            future.add_done_callback(lambda done: self.plane.call(lambda: self._logged_in(done.result())))
+            self._checking = self.plane.passwords.submit(peer.connection.receive_data, data, self.plane.now())
+            self._checking.add_done_callback(lambda done: self.plane.call(lambda: self._checked(done)))
         else:
             peer.receive(data, self.plane.now())
 
-    def _logged_in(self, found: list[Event]) -> None:
-        assert self.peer is not None
-        self.peer.happened(found)
-        self.resume(LOGIN)
+    def _checked(self, done: Future[list[Event]]) -> None:
+        self._checking = None
+        if not done.cancelled() and self.peer is not None:
+            self.peer.happened(done.result())
+            self.resume(LOGIN)
 
     def opened(self) -> None:
         """The login is over."""
@@ -207,12 +214,16 @@ class Wire(asyncio.Protocol):
 
     def tick(self, now: float) -> None:
         """Cut off who is too slow; let the protocol keep its time."""
-        if self._deadline is not None and now >= self._deadline:
-            why = FULL if self.stalled else "it did not log in, or answer our close, in time"
-            log.info("%s: cut off: %s", self.peer or self.address, why)
-            self.abort()
+        if self._stuck_until is not None and now >= self._stuck_until:
+            self._cut_off(FULL)
+        elif self._deadline is not None and now >= self._deadline:
+            self._cut_off("it did not log in, or answer our close, in time")
         elif self.peer is not None and not self._paused:
             self.peer.tick(now)
+
+    def _cut_off(self, why: str) -> None:
+        log.info("%s: cut off: %s", self.peer or self.address, why)
+        self.abort()
 
     def expect_close(self) -> None:
         """Our close has been said: the peer has to answer it in time."""
