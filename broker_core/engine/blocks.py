@@ -175,6 +175,9 @@ class Block:
 
     def _raise_low(self) -> None:
         """Move the mark past rows that are no longer AVAILABLE; each row is passed once, so this costs little in all."""
+        if not self.counts[State.AVAILABLE]:
+            self.low = self.filled
+            return
         while self.low < self.filled:
             window = self.state[self.low : min(self.filled, self.low + _SCAN_ROWS)] == State.AVAILABLE
             step = int(window.argmax())
@@ -190,7 +193,10 @@ class Block:
             return Pieces(empty, empty, empty, empty, empty)
         runs = self.runs
         if isinstance(rows, slice):
-            run = np.arange(runs.row.runs_of(rows.start), runs.row.runs_of(rows.stop - 1) + 1)
+            last = int(runs.row.runs_of(rows.stop - 1))
+            if runs.row[last] <= rows.start:
+                return self._piece(rows, last)
+            run = np.arange(runs.row.runs_of(rows.start), last + 1)
             firsts = runs.row.take(run)
             start, stop = firsts.copy(), np.append(firsts[1:], rows.stop)
             start[0] = rows.start
@@ -204,6 +210,13 @@ class Block:
             firsts = runs.row.take(run)
         payload_row = start - firsts + runs.skip.take(run)
         return Pieces(start, stop - start, runs.position.take(run) << 3, payload_row, runs.time.take(run))
+
+    def _piece(self, rows: slice, run: int) -> Pieces:
+        """The one piece of rows that all lie in one run, as a single message always does."""
+        runs = self.runs
+        payload_row = rows.start - runs.row[run] + runs.skip[run]
+        numbers = (rows.start, rows.stop - rows.start, runs.position[run] << 3, payload_row, runs.time[run])
+        return Pieces(*np.array(numbers, np.int64).reshape(5, 1))
 
     def lowest_live_position(self) -> int | None:
         """The log position of the oldest payload that a row not yet archived needs."""

@@ -29,7 +29,7 @@ from broker_core.engine.packing import pack
 from broker_core.engine.queues import Queue
 from broker_core.engine.rowset import RowSet, clip, row_count
 from broker_core.engine.state import LINK_HOLDER, BrokerState
-from broker_core.engine.states import ILLEGAL, NEXT_STATE, Cause, State, Verb
+from broker_core.engine.states import LEGAL, Cause, State, Verb
 
 
 @dataclass
@@ -78,8 +78,8 @@ def check_rows(queue: Queue, rows: RowSet, verb: Verb, holder: int | None = None
     """Raise unless the table allows `verb` for every row, and `holder`, if given, holds them all."""
     for number, part in rows.items():
         block = queue.blocks.get(number)
-        states = block.state[clip(part, 0, block.filled)] if block is not None else np.array([State.ARCHIVED])
-        if block is None or len(states) < row_count(part) or (NEXT_STATE[verb][states] == ILLEGAL).any():
+        states = block.state[clip(part, 0, block.filled)] if block is not None else np.array([State.ARCHIVED], np.uint8)
+        if block is None or len(states) < row_count(part) or states.tobytes().translate(None, LEGAL[verb]):
             found = ", ".join(State(s).name for s in np.unique(states)) or "nothing"
             raise errors.IllegalTransition(
                 f"cannot {verb.name.lower()} messages of {queue.name!r}: among them are some that are {found}"

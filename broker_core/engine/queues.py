@@ -194,10 +194,10 @@ class Queue:
             self._low_block += 1
         number = max(place >> BLOCK_BITS, self._low_block)
         while number < len(self._available):
-            step = int((self._available[number:] > 0).argmax())
-            number += step
-            if not self._available[number]:
-                return
+            if not self._available[number]:  # nearly always the next one has some
+                number += int((self._available[number:] > 0).argmax())
+                if not self._available[number]:
+                    return
             yield number
             number += 1
 

@@ -93,7 +93,9 @@ class RowSet:
 
     def __init__(self, parts: dict[int, Part] | None = None) -> None:
         self._parts = parts or {}
-        self.count = sum(_count(part) for part in self._parts.values())
+        self.count = 0
+        for part in self._parts.values():
+            self.count += _count(part)
 
     @classmethod
     def of(cls, parts: Iterable[tuple[int, Rows]]) -> RowSet:
@@ -103,8 +105,8 @@ class RowSet:
     @classmethod
     def of_sequences(cls, sequences: npt.NDArray[np.int64]) -> RowSet:
         """From sequence numbers in strictly ascending order, as a link's settlements name them."""
-        if not len(sequences):
-            return cls()
+        if len(sequences) < 2:
+            return cls.single(int(sequences[0])) if len(sequences) else cls()
         numbers = sequences >> BLOCK_BITS
         if numbers[0] == numbers[-1]:
             return cls({int(numbers[0]): _part(sequences & (BLOCK_ROWS - 1))})
@@ -125,7 +127,8 @@ class RowSet:
 
     @classmethod
     def single(cls, sequence: int) -> RowSet:
-        return cls.range(sequence, sequence + 1)
+        row = sequence & (BLOCK_ROWS - 1)
+        return cls({sequence >> BLOCK_BITS: slice(row, row + 1)})
 
     def __len__(self) -> int:
         return self.count

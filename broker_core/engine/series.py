@@ -104,7 +104,7 @@ class Series:
     def __getitem__(self, index: int) -> int:
         if self._step is not None:
             return range(self._length)[index] * self._step + self._base
-        return int(self._deltas()[index]) + self._base
+        return int(self._values[: self._length][index]) + self._base
 
     def trim(self) -> None:
         """Give back what was allocated ahead: the series has reached its end."""

@@ -100,3 +100,4 @@ def _lookup() -> npt.NDArray[np.uint8]:
 
 
 NEXT_STATE = _lookup()  # [verb, state] → state, or ILLEGAL: the same table for whole columns
+LEGAL = {verb: bytes(state for state in State if (state, verb) in TRANSITIONS) for verb in Verb}  # the states it may begin from
