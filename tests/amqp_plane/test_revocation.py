@@ -1,4 +1,4 @@
-"""The users file changes while its users are connected (W3): what no longer holds ends, what it held is back, the rest goes on."""
+"""The users file changes while its users are connected (W3): what no longer holds ends, what it held is back, others go on."""
 
 from __future__ import annotations
 
