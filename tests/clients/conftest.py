@@ -50,6 +50,8 @@ def command_or_skip(name: str) -> list[str]:
 def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Broker]:
     with Broker(tmp_path_factory.mktemp("broker") / "data", fsync="never") as running:
         yield running
+        # Whatever a client does, the broker has an answer; what it has not thought of it logs with a traceback.
+        assert "Traceback" not in running.log()
 
 
 @pytest.fixture(scope="module")

@@ -4,7 +4,7 @@ A command is one line of JSON with `do` and its arguments; the answer is one lin
 
 | do | arguments | answer |
 |---|---|---|
-| open | url, user, password, mechanism (`none`: no SASL layer), ca, cert, key, prefetch (qpid-jms) | properties |
+| open | url, user, password, mechanism (`none`: no SASL layer), ca, cert, key, idle (s), prefetch (qpid_jms) | properties |
 | send | to (null: the anonymous terminus), messages, session, settled | outcomes |
 | receive | from, count, credit, session, browse, outcome, second (rhea, go_amqp) | messages |
 | drain | from, credit, outcome | messages: what came before the link was drained |

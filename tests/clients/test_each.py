@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from pathlib import Path
 
 import pytest
 
@@ -229,3 +230,19 @@ def test_header_fields_arrive(client: Program, queue: str) -> None:
         assert first["ttl"] == 60_000
     else:  # JMS says when, not how long
         assert first["expiration"] > 0
+
+
+@pytest.mark.parametrize("name", ["rhea", "go_amqp", "qpid_jms"])
+def test_who_is_idle_stays_connected(name: str, start: Start, tmp_path: Path) -> None:
+    """Heartbeats, both ways: each end would give up a silent other after a second or two, and neither does.
+
+    proton's blocking connection cannot send any while its program waits for something else.
+    """
+    with Broker(tmp_path, fsync="never", amqp_idle_timeout_s=1) as broker:
+        broker.declare("q")
+        client = start(name, broker.amqp_url, idle=2)
+        client.send("q", text("before"))
+        time.sleep(5)  # the silence itself: more than twice what either end bears
+        client.send("q", text("after"))
+        assert said(client.receive("q", 2)) == ["before", "after"]
+        client.do("close")

@@ -48,6 +48,9 @@ func options(command object) *amqp.ConnOptions {
 	if user, ok := command["user"].(string); ok {
 		chosen.SASLType = amqp.SASLTypePlain(user, command["password"].(string))
 	}
+	if idle, ok := command["idle"]; ok {
+		chosen.IdleTimeout = time.Duration(number(idle)) * time.Second
+	}
 	switch command["mechanism"] {
 	case "none":
 		chosen.SASLType = nil

@@ -39,20 +39,21 @@ public final class Client {
     private final Map<String, List<Message>> held = new HashMap<>();
 
     private JsonObject open(JsonObject command) throws Exception {
-        StringBuilder url = new StringBuilder(text(command, "url", null));
-        char separator = '?';
-        if (command.has("mechanism") && !text(command, "mechanism", "").equals("none")) {
-            url.append(separator).append("amqp.saslMechanisms=").append(text(command, "mechanism", null));
-            separator = '&';
-        }
-        if (text(command, "mechanism", "").equals("none")) {
-            url.append(separator).append("amqp.saslLayer=false");
-            separator = '&';
+        List<String> options = new ArrayList<>();
+        String mechanism = text(command, "mechanism", "");
+        if (mechanism.equals("none")) {
+            options.add("amqp.saslLayer=false");
+        } else if (!mechanism.isEmpty()) {
+            options.add("amqp.saslMechanisms=" + mechanism);
         }
         if (command.has("prefetch")) {
-            url.append(separator).append("jms.prefetchPolicy.all=").append(command.get("prefetch").getAsInt());
+            options.add("jms.prefetchPolicy.all=" + command.get("prefetch").getAsInt());
         }
-        JmsConnectionFactory factory = new JmsConnectionFactory(url.toString());
+        if (command.has("idle")) {
+            options.add("amqp.idleTimeout=" + command.get("idle").getAsInt() * 1000);
+        }
+        String url = text(command, "url", null) + (options.isEmpty() ? "" : "?" + String.join("&", options));
+        JmsConnectionFactory factory = new JmsConnectionFactory(url);
         if (command.has("ca")) {
             var context = Tls.context(text(command, "ca", null), text(command, "cert", null), text(command, "key", null));
             factory.setExtension(JmsConnectionExtensions.SSL_CONTEXT.toString(), (made, uri) -> context);

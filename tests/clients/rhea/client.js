@@ -77,9 +77,10 @@ function alive(link) {
 
 const read = (path) => (path ? fs.readFileSync(path) : undefined);
 
-async function open({ url, user, password, mechanism, ca, cert, key }) {
+async function open({ url, user, password, mechanism, ca, cert, key, idle }) {
     const { protocol, hostname, port } = new URL(url);
     const options = { host: hostname, port: Number(port), reconnect: false, username: user, password };
+    if (idle) options.idle_time_out = idle * 1000;
     if (mechanism === 'ANONYMOUS') options.username = 'anonymous';
     const tls = { ca: read(ca), cert: read(cert), key: read(key) };
     if (protocol === 'amqps:') Object.assign(options, tls, { transport: 'tls', servername: hostname });
