@@ -21,7 +21,6 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from broker_core import errors
-from broker_core import message as columns
 from broker_core.encoding.arriving import Arrived, arrived
 from broker_core.engine import commands as c
 from broker_core.engine.rowset import RowSet
@@ -63,7 +62,7 @@ class Turns:
         self._touched: dict[Peer, None] = {}
         self._scheduled = self._in_turn = self._crowded = False
         # Written by other threads:
-        self._notified: set[str] = set()
+        self._notified: dict[str, None] = {}  # in the order in which messages came
         self._woken = self._told = False
         service.add_arrival_listener(self._on_arrival)
         service.journal.add_listener(self._on_durable)
@@ -137,7 +136,7 @@ class Turns:
 
     def _on_arrival(self, queue: str) -> None:
         """Called under the broker's lock by whoever made messages available."""
-        self._notified.add(queue)
+        self._notified[queue] = None
         if not self._in_turn and not self._woken:
             self._woken = True
             self._call(self._wake)
@@ -239,7 +238,7 @@ class Turns:
     def _enqueue(self, turn: Turn, queue: str, parts: list[tuple[Incoming, list[Delivery]]], found: Arrived) -> None:
         count, error, end = found.batch.num_rows, None, turn.end
         if count:
-            command = c.Enqueue(queue, count, columns.sizes(found.batch), store(found.batch), found.durable)
+            command = c.Enqueue(queue, count, found.sizes, store(found.batch), found.durable)
             try:
                 _, end = turn.carry(command)
             except errors.PenstockError as refusal:
@@ -295,8 +294,7 @@ class Turns:
                 return
 
     def _acquire_all(self, turn: Turn) -> None:
-        notified = {*self._notified}
-        self._notified -= notified
+        notified, self._notified = self._notified, {}
         for queue in notified:
             self._news[queue] = self._news.get(queue, 0) + 1
             self._notify(queue)
