@@ -28,6 +28,7 @@ from broker_core.security import Access
 from broker_core.service import BrokerService
 
 from ..amqp.wire import show
+from ..broker.helpers import enqueue
 from ..journal.lying_disk import LyingDisk
 from .frames import begin, flow, receives, sends, shown
 from .library_client import PATIENCE_S, Client
@@ -92,6 +93,12 @@ class Stage:
                 assert gate.wait(PATIENCE_S)
 
         self.disk.fail = wait  # type: ignore[assignment]
+
+    def crowd(self, queue: str) -> None:
+        """Let so much wait for the (slow) disk that nothing more may."""
+        self.lines.append("!  the journal's buffer is full")
+        while self.service.room(1):
+            self.service.submit_nowait(enqueue(queue, b"x" * (4 << 20)))
 
     def quick_disk(self) -> None:
         self.lines.append("!  the disk has it all")

@@ -282,6 +282,23 @@ def the_disk_is_full(s: Stage) -> None:
     s.show("q")
 
 
+@staged(disk=LyingDisk)
+def the_journal_has_no_room(s: Stage) -> None:
+    s.note("more waits for the disk than may: senders are not read from, and nothing overtakes what they have sent")
+    s.declare("other")
+    a = s.script().usual()
+    a.sender()
+    s.slow_disk()
+    s.crowd("other")
+    a.send(transfer(0), transfer(1, settled=True), Close())
+    s.until(lambda: bool(s.plane.turns._held), "the sender is held")
+    s.quick_disk()
+    a.expect(Disposition, first=0)
+    a.expect(Close)
+    a.expect_end()
+    s.show("q")
+
+
 def an_attach_without_a_source_sends_as_well(s: Stage) -> None:
     a = s.script().usual()
     a.send(sends(source=None))
@@ -320,6 +337,7 @@ SCENARIOS = [
     anonymous_relay,
     anonymous_relay_without_rejected,
     the_disk_is_full,
+    the_journal_has_no_room,
     an_attach_without_a_source_sends_as_well,
     windows_renew,
 ]
