@@ -59,6 +59,7 @@ class Connection:
         self.remote_open: Open | None = None
         self.sessions: dict[int, Session] = {}
         self.remote_sessions: dict[int, Session] = {}
+        self.unfinished_size = 0  # octets of deliveries whose last frame has not come
         self._out: list[bytes] = []
         self._buffer = b""
         self._parts: list[bytes] = []

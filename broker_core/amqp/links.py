@@ -167,6 +167,7 @@ class Link:
     def _leave(self, state: LinkState, forget: bool) -> None:
         self.state = state
         self.session.outbox.drop(self)
+        self.drop_unfinished()
         if forget:
             self.session.forget(self)
         if state is LinkState.DETACHED:
@@ -195,6 +196,9 @@ class Link:
             self.refuse(error.condition, as_error(error).description)
         else:
             self.detach(closed=True, error=as_error(error))
+
+    def drop_unfinished(self) -> None:
+        """What is half received never was."""
 
     def on_flow(self, flow: Flow) -> None:
         """The link's part of a flow."""

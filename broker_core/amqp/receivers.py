@@ -38,13 +38,13 @@ MAX_TAG = 32
 class _Partial:
     """A delivery whose last transfer has not come yet. An `ignored` one is a resume of something we do not know (2.7.5)."""
 
-    __slots__ = ("data", "delivery", "ignored", "settled", "size")
+    __slots__ = ("data", "delivery", "held", "ignored", "settled", "size")
 
     def __init__(self, delivery: Delivery, ignored: bool) -> None:
         self.delivery = delivery
         self.ignored = ignored
         self.data: bytes | bytearray = b""
-        self.size = 0
+        self.size = self.held = 0
         self.settled = False
 
     def add(self, payload: bytes) -> None:
@@ -127,6 +127,7 @@ class Receiver(Link):
         if not partial.ignored:
             partial.add(payload)
         if transfer.more:
+            self._hold(partial, len(payload))
             return []
         if not partial.settled and self.snd_settle_mode == SND_SETTLED:
             raise not_allowed("an unsettled delivery on a link whose sender settles")
@@ -141,8 +142,22 @@ class Receiver(Link):
             self.session.settle(delivery)
         return [events.Delivered(self, [delivery])]
 
+    def _hold(self, partial: _Partial, octets: int) -> None:
+        connection = self.session.connection
+        partial.held += octets
+        connection.unfinished_size += octets
+        limit = connection.settings.max_unfinished_size
+        if 0 < limit < connection.unfinished_size:
+            text = f"more than {limit} octets of messages that are not complete"
+            raise RemoteProtocolError(Condition.RESOURCE_LIMIT_EXCEEDED, text, Scope.LINK)
+
+    def drop_unfinished(self) -> None:
+        if self._partial is not None:
+            self.session.connection.unfinished_size -= self._partial.held
+            self._partial = None
+
     def _completed(self) -> None:
-        self._partial = None
+        self.drop_unfinished()
         self.delivery_count = serial.add(self.delivery_count, 1)
         self.link_credit = max(0, self.link_credit - 1)
         self.available = max(0, self.available - 1)

@@ -218,6 +218,8 @@ class Session:
     def _leave(self, state: SessionState) -> None:
         self.state = state
         self.outbox.clear()
+        for link in self.links.values():
+            link.drop_unfinished()
         if state is SessionState.UNMAPPED:
             self.connection.release_channel(self)
 

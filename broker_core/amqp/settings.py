@@ -27,8 +27,9 @@ class Settings:
     numbers, one less than how many. `idle_time_out`: milliseconds, what we tell the peer; we give up after twice that (2.4.5).
     `min_remote_idle_time_out`: milliseconds, a peer that asks for less is refused. `incoming_window` and `outgoing_window`:
     transfer frames per session; the incoming one is renewed by a flow when half of it is used. `max_message_size`: octets a
-    delivery may have on a link that says nothing else, 0 for any. `errant_link_ends_session`: input for a link that we detached
-    with an error ends the session, as 2.6.5 says; False drops it, for peers whose transfers were under way.
+    delivery may have on a link that says nothing else, 0 for any. `max_unfinished_size`: octets, over all links, of deliveries
+    whose last frame has not come, 0 for any; the link that goes beyond is detached. `errant_link_ends_session`: input for a link
+    that we detached with an error ends the session, as 2.6.5 says; False drops it, for peers whose transfers were under way.
     """
 
     container_id: str
@@ -43,6 +44,7 @@ class Settings:
     incoming_window: int = 2048
     outgoing_window: int = 2048
     max_message_size: int = 0
+    max_unfinished_size: int = 0
     errant_link_ends_session: bool = True
     offered_capabilities: tuple[str, ...] = ()
     desired_capabilities: tuple[str, ...] = ()

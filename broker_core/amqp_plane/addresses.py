@@ -15,6 +15,7 @@ from broker_core.amqp_plane.conditions import Refusal
 from broker_core.security.rights import Right
 
 if TYPE_CHECKING:
+    from broker_core.amqp.performatives import Attach
     from broker_core.amqp.types import Value
     from broker_core.amqp_plane.peer import Peer
 
@@ -71,6 +72,14 @@ def find_source(peer: Peer, source: object) -> tuple[str, bool]:
             raise Refusal(Condition.NOT_IMPLEMENTED, "this version has no selectors: leave the filter out")
     browse = source.distribution_mode == "copy"
     return find_queue(peer, source.address, Right.BROWSE if browse else Right.RECEIVE), browse
+
+
+def forget_termini(*attaches: Attach | None) -> None:
+    """Once it is answered nothing of an attach is asked for but its modes and sizes: a peer's links could keep a frame each."""
+    for attach in attaches:
+        if attach is not None:
+            attach.source = attach.target = attach.unsettled = attach.properties = None
+            attach.offered_capabilities = attach.desired_capabilities = ()
 
 
 def answered_source(source: Source, browse: bool) -> Source:

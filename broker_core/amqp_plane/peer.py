@@ -6,7 +6,6 @@ that the peer sent before: so a close is answered when all that came before it i
 
 from __future__ import annotations
 
-import dataclasses
 import logging
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
@@ -16,8 +15,15 @@ from broker_core.amqp.errors import LocalProtocolError
 from broker_core.amqp.performatives import SENDER, SND_SETTLED, Attach, Error
 from broker_core.amqp.sasl import PLAIN
 from broker_core.amqp.states import ConnectionState, LinkState, SessionState
-from broker_core.amqp_plane import revocation
-from broker_core.amqp_plane.addresses import answered_source, answered_target, find_queue, find_source, find_target
+from broker_core.amqp_plane import opening
+from broker_core.amqp_plane.addresses import (
+    answered_source,
+    answered_target,
+    find_queue,
+    find_source,
+    find_target,
+    forget_termini,
+)
 from broker_core.amqp_plane.conditions import Refusal, as_error, deleted
 from broker_core.amqp_plane.incoming import Incoming, Relay
 from broker_core.amqp_plane.outgoing import Browsing, Outgoing
@@ -60,7 +66,7 @@ class Peer:
         self._handlers: dict[type[Any], Callable[[Any], None]] = {
             events.Authenticated: self._on_authenticated,
             events.AuthenticationFailed: self._on_failed_login,
-            events.Opened: self._on_open,
+            events.Opened: lambda event: opening.answer(self, event.open),
             events.Begun: self._on_begin,
             events.Attached: self._on_attach,
             events.Flowed: self._on_flow,
@@ -160,29 +166,6 @@ class Peer:
         if self._sasl.mechanism != PLAIN:  # there the check has counted it
             self.plane.access.attempts.failed(self.wire.address, self._sasl.claimed)
 
-    def _on_open(self, event: events.Opened) -> None:
-        self.container = event.open.container_id
-        self.opened = True
-        # The open says what only this user may know.
-        properties = {**(self.plane.protocol.properties or {}), **self.plane.flight_properties(self.user)}
-        self.connection.settings = dataclasses.replace(self.plane.protocol, properties=properties)
-        try:
-            if not revocation.holds(self):  # looked at after the token was made: it must not be a later record's
-                raise Refusal(Condition.UNAUTHORIZED_ACCESS, revocation.CHANGED)
-            self.plane.admit(self)
-            self.plane.containers.enter(self, event.open)
-        except Refusal as refusal:
-            self.log(f"refused: {refusal}")
-            properties.pop("flight-token", None)
-            failed = {**properties, "amqp:connection-establishment-failed": True}
-            self.connection.settings = dataclasses.replace(self.connection.settings, properties=failed)
-            self.connection.open()
-            info = {"invalid-field": "container-id"} if refusal.condition == Condition.INVALID_FIELD else None
-            self.connection.close(Error(condition=refusal.condition, description=str(refusal)[:200], info=info))
-            self.wire.expect_close()
-            return
-        self.connection.open()
-
     def close(self, error: Error | None) -> None:
         """Our close: the broker stops, or the peer went too far."""
         self._end(list(self.links), None)
@@ -234,6 +217,7 @@ class Peer:
 
     def _on_begin(self, event: events.Begun) -> None:
         event.session.begin()
+        event.begin.properties = None  # not kept: there may be many sessions
 
     def _on_end(self, event: events.Ended) -> None:
         session = event.session
@@ -251,6 +235,10 @@ class Peer:
 
     def _on_attach(self, event: events.Attached) -> None:
         link, attach = event.link, event.attach
+        if sum(len(session.remote_links) for session in self.connection.remote_sessions.values()) > 2 * self.plane.limits.links:
+            # Links that were refused and that it does not detach: they cost as much as others.
+            self.close(Error(condition=Condition.RESOURCE_LIMIT_EXCEEDED, description="too many links that are not detached"))
+            return
         try:
             if len(self.links) >= self.plane.limits.links:
                 raise Refusal(Condition.RESOURCE_LIMIT_EXCEEDED, f"{self.plane.limits.links} links a connection are allowed")
@@ -323,6 +311,7 @@ class Peer:
             small = str(error).startswith(Condition.FRAME_SIZE_TOO_SMALL)
             condition = Condition.FRAME_SIZE_TOO_SMALL if small else Condition.NOT_ALLOWED
             session.end(Error(condition=condition, description=str(error)[:200]))
+        forget_termini(link.local_attach, link.remote_attach)
         self.touch()
 
     def _awaits_attach(self, link: Link) -> bool:

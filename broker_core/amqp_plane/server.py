@@ -39,6 +39,7 @@ FIRST_FRAME_BYTES = 8192  # an open before we know the peer: some clients put mo
 BACKLOG = 1024  # connections that wait to be accepted
 STOP_GRACE_S = 2.0  # for peers to answer our close
 PASSWORD_THREADS = 2  # that check passwords, which cost time on purpose; each connection waits for at most one check
+UNFINISHED_MESSAGES = 2  # of the largest size, that one connection may have half sent, over all its links
 DOOMED = 64  # connections beyond the limit that are still told so, each with an open and a close
 
 
@@ -125,6 +126,7 @@ class AmqpPlane:
             idle_time_out=int(limits.idle_timeout_s * 500),  # we give up after twice that (2.4.5)
             min_remote_idle_time_out=SHORTEST_HEARTBEAT_MS,
             max_message_size=limits.message_bytes,
+            max_unfinished_size=UNFINISHED_MESSAGES * limits.message_bytes,
             errant_link_ends_session=False,
             offered_capabilities=("ANONYMOUS-RELAY", SOLE),
             properties={"product": "Penstock", "version": __version__},

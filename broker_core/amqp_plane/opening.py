@@ -1,0 +1,45 @@
+"""The answer to a peer's open: let in, or told why not by an open and a close (2.4.5, OASIS sole connection for container)."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import TYPE_CHECKING
+
+from broker_core.amqp import Condition
+from broker_core.amqp.performatives import Error
+from broker_core.amqp_plane import revocation
+from broker_core.amqp_plane.conditions import Refusal
+
+if TYPE_CHECKING:
+    from broker_core.amqp.performatives import Open
+    from broker_core.amqp_plane.peer import Peer
+
+
+def answer(peer: Peer, theirs: Open) -> None:
+    """The open says what only this user may know: where the other plane is, and a token for it."""
+    plane, connection = peer.plane, peer.connection
+    peer.container = theirs.container_id
+    peer.opened = True
+    properties = {**(plane.protocol.properties or {}), **plane.flight_properties(peer.user)}
+    refusal = _refusal(peer, theirs)
+    if refusal is not None:
+        properties.pop("flight-token", None)
+        properties["amqp:connection-establishment-failed"] = True
+    connection.settings = dataclasses.replace(plane.protocol, properties=properties)
+    connection.open()
+    if refusal is not None:
+        peer.log(f"refused: {refusal}")
+        info = {"invalid-field": "container-id"} if refusal.condition == Condition.INVALID_FIELD else None
+        connection.close(Error(condition=refusal.condition, description=str(refusal)[:200], info=info))
+        peer.wire.expect_close()
+
+
+def _refusal(peer: Peer, theirs: Open) -> Refusal | None:
+    try:
+        if not revocation.holds(peer):  # looked at after the token was made: it must not be a later record's
+            raise Refusal(Condition.UNAUTHORIZED_ACCESS, revocation.CHANGED)
+        peer.plane.admit(peer)
+        peer.plane.containers.enter(peer, theirs)
+    except Refusal as refusal:
+        return refusal
+    return None
