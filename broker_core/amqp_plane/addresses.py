@@ -74,7 +74,7 @@ def find_source(peer: Peer, source: object) -> tuple[str, bool]:
     return find_queue(peer, source.address, Right.BROWSE if browse else Right.RECEIVE), browse
 
 
-def forget_termini(*attaches: Attach | None) -> None:
+def forget_terms(*attaches: Attach | None) -> None:
     """Once it is answered nothing of an attach is asked for but its modes and sizes: a peer's links could keep a frame each."""
     for attach in attaches:
         if attach is not None:

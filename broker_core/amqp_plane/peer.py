@@ -16,14 +16,7 @@ from broker_core.amqp.performatives import SENDER, SND_SETTLED, Attach, Error
 from broker_core.amqp.sasl import PLAIN
 from broker_core.amqp.states import ConnectionState, LinkState, SessionState
 from broker_core.amqp_plane import opening
-from broker_core.amqp_plane.addresses import (
-    answered_source,
-    answered_target,
-    find_queue,
-    find_source,
-    find_target,
-    forget_termini,
-)
+from broker_core.amqp_plane.addresses import answered_source, answered_target, find_queue, find_source, find_target, forget_terms
 from broker_core.amqp_plane.conditions import Refusal, as_error, deleted
 from broker_core.amqp_plane.incoming import Incoming, Relay
 from broker_core.amqp_plane.outgoing import Browsing, Outgoing
@@ -311,7 +304,7 @@ class Peer:
             small = str(error).startswith(Condition.FRAME_SIZE_TOO_SMALL)
             condition = Condition.FRAME_SIZE_TOO_SMALL if small else Condition.NOT_ALLOWED
             session.end(Error(condition=condition, description=str(error)[:200]))
-        forget_termini(link.local_attach, link.remote_attach)
+        forget_terms(link.local_attach, link.remote_attach)
         self.touch()
 
     def _awaits_attach(self, link: Link) -> bool:
