@@ -12,7 +12,18 @@ from pathlib import Path
 _ROOT = Path(__file__).resolve().parent.parent
 _BROKER_CORE = tuple(
     f"{name}.py"
-    for name in ("__init__", "assembly", "client", "conversion", "credentials", "discovery", "errors", "message", "shipped")
+    for name in (
+        "__init__",
+        "assembly",
+        "client",
+        "conversion",
+        "credentials",
+        "discovery",
+        "errors",
+        "message",
+        "representable",
+        "shipped",
+    )
 )
 _PACKAGES = ("broker_core/amqp", "broker_core/amqp_client", "broker_core/encoding", "connector")
 # The same content gives the same bytes, so that a cluster that caches by checksum does so.

@@ -11,6 +11,7 @@ import numpy as np
 from pyarrow import flight
 
 from broker_core import errors, message, reading
+from broker_core.encoding import sections
 from broker_core.engine import commands as c
 from broker_core.flight_plane.permissions import Check
 from broker_core.service import BrokerService
@@ -68,10 +69,12 @@ class Receiver:
         largest = sizes if isinstance(sizes, int) else int(sizes.max(initial=0))
         if largest > limits.max_message_bytes:
             raise errors.ResourceLimit(f"a message has at most {limits.max_message_bytes} bytes, one of these has {largest}")
+        if "message" in batch.schema.names:
+            sections.check(batch.column("message"))
         if not isinstance(sizes, int):
             sizes = sizes.astype(np.min_scalar_type(largest))
         payload = reading.store(batch)
-        nbytes = sum(len(part) for part in payload)
+        nbytes = payload.nbytes
         self._service.admit(nbytes)
         if self._request["op"] == "enqueue":
             durable = message.any_durable(batch)

@@ -20,18 +20,20 @@ from broker_core.amqp.types import UInt
 from broker_core.errors import InvalidRequest, MalformedMessage
 
 TEXT = st.text(max_size=6)
+SYMBOL = st.text(st.characters(max_codepoint=127), max_size=6)
 TIME = st.integers(0, 2**50)
 VALUES: dict[str, st.SearchStrategy[Any]] = {
     **dict.fromkeys(message.SENT_COLUMNS, TEXT),
+    **dict.fromkeys(("contentType", "contentEncoding"), SYMBOL),
     "priority": st.integers(0, 255),
     "durable": st.booleans(),
     "creationTime": TIME,
     "absoluteExpiryTime": TIME,
     "deliveryTime": TIME,
-    "groupSequence": st.integers(-1, 2**32 - 1),
+    "groupSequence": st.integers(0, 2**32 - 1),
     "ttl": st.integers(0, 2**32 - 1),
     "properties": st.lists(st.tuples(TEXT, st.none() | TEXT), max_size=3, unique_by=lambda pair: pair[0]),
-    "annotations": st.lists(st.tuples(TEXT, TEXT), max_size=2, unique_by=lambda pair: pair[0]),
+    "annotations": st.lists(st.tuples(SYMBOL, TEXT), max_size=2, unique_by=lambda pair: pair[0]),
 }
 BERLIN = pa.timestamp("ms", tz="Europe/Berlin")
 PAIRS = pa.map_(pa.string(), pa.string())

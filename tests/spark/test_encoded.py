@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import re
+import subprocess
+import sys
 from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any
@@ -10,6 +13,7 @@ import pyarrow as pa
 import pytest
 from pyspark.errors import StreamingQueryException
 
+from broker_core import amqp_client
 from broker_core.amqp import Message, decode_message
 from broker_core.amqp.performatives import Properties
 from broker_core.amqp.types import Int, Symbol, Timestamp, ULong
@@ -121,16 +125,29 @@ def test_a_stream_takes_rows_of_both_kinds(rig: Rig, mixed: str, elsewhere: bool
 
 
 def test_a_message_that_cannot_be_decoded_is_named_and_can_be_passed_by(rig: Rig) -> None:
+    """An AMQP client sent it: its sections are right, and the subject in its properties is a number. The way out of the error is
+    the command that it names."""
     rig.declare("damaged")
-    bare = pa.array([encoded(0), b"\0Ss\xc0\xff", encoded(2)], pa.binary())
-    batch = pa.record_batch({"message": bare})
-    rig.client.put({"op": "enqueue", "queue": "damaged"}, batch.schema, [batch])
+    bare = [encoded(0), b"\0Ss\xc0\6\4\x40\x40\x40\x54\7\0Su\xa0\1x", encoded(2)]
+    with amqp_client.connect(rig.broker.amqp_url) as connection, connection.sender("damaged") as sender:
+        sender.send(bare)
+        sender.flush()
     bodies = rig.stream("damaged", consumer="passing").select("body")
     writer = bodies.writeStream.format("noop").option("checkpointLocation", rig.path("checkpoint")).trigger(availableNow=True)
-    with pytest.raises(StreamingQueryException, match="message 1 of queue 'damaged' is no well-formed AMQP message"):
+    with pytest.raises(StreamingQueryException, match="message 1 of queue 'damaged' is no well-formed AMQP message") as raised:
         writer.start().awaitTermination()
+    command = re.search(r"penstock (lease settle) NAME (--sequence 1 --outcome rejected)", str(raised.value))
+    assert command is not None
     octets = rig.spark.read.format("amqp").schema("message BINARY").options(url=rig.broker.url, queue="damaged")
-    assert [bytes(row.message) for row in octets.options(states="acquired").load().collect()] == bare.to_pylist()
-    rig.client.call("lease.settleRow", lease="passing", sequence=1, outcome="rejected")
+    assert [bytes(row.message) for row in octets.options(states="acquired").load().collect()] == bare
+    done = subprocess.run(
+        [sys.executable, "-m", "broker_core", *command[1].split(), "passing", *command[2].split(), "--url", rig.broker.url],
+        check=False,
+        capture_output=True,
+        text=True,
+    )
+    assert done.returncode == 0, done.stderr
     rig.drain(rig.stream("damaged", consumer="passing").select("body"))
     assert rig.table() == [0, 2]
+    rejected = octets.options(states="archived", outcome="rejected").load().collect()
+    assert [bytes(row.message) for row in rejected] == bare[1:2]

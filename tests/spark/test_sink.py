@@ -75,6 +75,23 @@ def test_a_row_without_content_is_named(rig: Rig) -> None:
 
 
 @pytest.mark.parametrize(
+    ("columns", "says"),
+    [
+        (["'x' body", "if(id = 3, 4294967296, 7L) groupSequence"], "'groupSequence' is 4294967296 in row 3; allowed are 0 to"),
+        (["'x' body", "if(id = 3, 'ü', 'x') contentType"], "'contentType' has 'ü' in row 3; .*symbols are ASCII"),
+        (["'x' body", "if(id = 3, map('ü', ''), null) annotations"], "'annotations' has 'ü' in row 3; .*symbols are ASCII"),
+        (["if(id = 3, X'0053', X'005375A000') message"], "'message' in row 3: not a bare AMQP message"),
+        (["if(id = 3, X'005370C000005375A000', X'005375A000') message"], "'message' in row 3: a header is no part of a bare"),
+    ],
+)
+def test_a_row_that_no_amqp_client_could_get_is_named_when_it_is_written(rig: Rig, columns: list[str], says: str) -> None:
+    rig.declare("orders")
+    with pytest.raises(PySparkException, match=says):
+        rig.write(rig.spark.range(0, 5, 1, 1).selectExpr(*columns), "orders")
+    assert rig.bodies("orders") == []
+
+
+@pytest.mark.parametrize(
     ("columns", "options", "says"),
     [
         (["'x' value"], {"queue": "orders"}, "no sink column 'value'.*ignoreUnknownColumns"),
