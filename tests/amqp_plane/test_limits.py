@@ -1,0 +1,318 @@
+"""W5, W6: each limit of the AMQP plane, what whoever goes beyond it is told, and somebody beside them who notices nothing."""
+
+from __future__ import annotations
+
+import contextlib
+import struct
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from broker_core.amqp.frames import SASL_ID, protocol_header
+from broker_core.amqp.performatives import Accepted, Attach, Begin, Close, Detach, Disposition, End, Open
+from broker_core.amqp_plane.server import DOOMED, FIRST_FRAME_BYTES, UNFINISHED_MESSAGES
+
+from ..broker.helpers import enqueue
+from .frames import begin, detach, flow, message, more, receives, says, sends, symbol, transfer
+from .harness import Script, Stage, stage
+from .logins import Site, log_in, user
+from .test_fuzz_plane import Bystander
+
+KIB = 1024
+FRAME = 4 * KIB
+
+Limited = Callable[..., contextlib.AbstractContextManager[Stage]]
+
+
+@pytest.fixture
+def limited(tmp_path: Path) -> Limited:
+    """A stage with these settings, and a bystander on it: it is served while the block lasts, and after it."""
+
+    @contextlib.contextmanager
+    def make(**settings: Any) -> Iterator[Stage]:
+        with stage(tmp_path, fsync="never", **settings) as s:
+            s.declare("q", "bystander")
+            bystander = Bystander(s.plane.urls[0])
+            bystander.start()
+            bystander.served(0)
+            before = bystander.rounds
+            try:
+                yield s
+                bystander.served(before)
+            finally:
+                bystander.stop()
+            assert bystander.failure is None
+
+    return make
+
+
+def told(a: Script, kind: type[Any], condition: str, **fields: Any) -> Any:
+    """The next frame, with this error."""
+    said = a.expect(kind, **fields)
+    assert said.error is not None
+    assert said.error.condition == condition
+    return said
+
+
+def closed(a: Script, condition: str, *, answer: bool = True) -> None:
+    """Without `answer`: where the next frame begins nobody knows, and the broker does not wait for it."""
+    told(a, Close, condition)
+    if answer:
+        a.send(Close())
+    a.expect_end()
+
+
+# ---- frames and messages
+
+
+def test_a_frame_is_as_large_as_our_open_says_and_no_larger(limited: Limited) -> None:
+    with limited(amqp_max_frame_bytes=FRAME) as s:
+        a = s.script("A").usual()
+        assert a.stage.plane.limits.frame_bytes == FRAME
+        a.sender()
+        body = transfer(0, message(b"x" * (FRAME - 200)))
+        a.send(body)
+        a.expect(Disposition, state=Accepted())
+        a.say("the head of a frame of one octet more", struct.pack(">IBBH", FRAME + 1, 2, 0, 0))
+        closed(a, "amqp:connection:framing-error", answer=False)
+
+
+def test_an_open_is_smaller(limited: Limited) -> None:
+    with limited() as s:
+        a = s.script("A", open=False)
+        a.say("header AMQP 0.1.0.0", protocol_header(0))
+        a.hear_header()
+        a.say("the head of an open", struct.pack(">IBBH", FIRST_FRAME_BYTES + 1, 2, 0, 0))
+        a.expect(Open)
+        closed(a, "amqp:connection:framing-error", answer=False)
+
+
+def test_a_frame_of_the_login_is_smaller_still(limited: Limited) -> None:
+    with limited() as s:
+        a = s.script("A", open=False)
+        a.say("header SASL", protocol_header(SASL_ID))
+        a.hear_header()
+        a.say("the head of a SASL frame", struct.pack(">IBBH", 513, 2, 1, 0))
+        assert a._fill(16), "the mechanisms"
+        assert not a._fill(1 << 20), "nobody is there to be told why: SASL has no close"
+
+
+@pytest.mark.parametrize("queue", ["q", None])
+def test_a_message_is_as_large_as_our_attach_says_and_no_larger(limited: Limited, queue: str | None) -> None:
+    """In one frame, in one of several that come together, and in several frames; also where the queue is named by the message."""
+    most = 8 * KIB
+    properties = {"properties": _to("q")}
+    with limited(max_message_bytes=most) as s:
+        a = s.script("A").usual()
+        s.note("whole")
+        assert a.sender(queue).max_message_size == most
+        fits = message(b"x" * (most - 100), **properties)
+        assert most - 100 < len(fits) <= most
+        a.send(transfer(0, fits))
+        a.expect(Disposition, state=Accepted())
+        a.send(transfer(1, message(b"small", **properties)), transfer(2, fits + bytes(200)))
+        told(a, Detach, "amqp:link:message-size-exceeded")
+        a.send(detach())
+        s.note("in parts")
+        a.sender(queue)
+        a.send(transfer(3, fits[: most // 2], more=True), more(fits[: most // 2 + 1], more=True))
+        told(a, Detach, "amqp:link:message-size-exceeded")
+        a.send(detach())
+        a.sender(queue)
+        a.send(transfer(4, fits))
+        a.expect(Disposition, state=Accepted())
+        assert s.counts("q") == {"available": 3}
+
+
+def _to(queue: str) -> Any:
+    from broker_core.amqp.messages import Properties
+
+    return Properties(to=queue)
+
+
+def test_messages_that_are_not_complete_are_bounded_over_all_links_of_a_connection(limited: Limited) -> None:
+    most = 4 * KIB
+    with limited(max_message_bytes=most) as s:
+        a = s.script("A")
+        a.begin(0)
+        a.begin(1)
+        half = message(b"x" * (most - 200))[: most - 300]
+        for handle in range(UNFINISHED_MESSAGES):
+            a.sender(handle=handle, name=f"link {handle}")
+            a.send(transfer(handle, half, handle=handle, more=True))
+        a.send(sends(name="beyond"), channel=1)
+        a.expect(Attach, 1)
+        a._frame()  # its credit
+        a.send(transfer(0, half, more=True), channel=1)
+        a.send(more(half, more=False), channel=1)
+        told(a, Detach, "amqp:resource-limit-exceeded", channel=1)
+        s.note("those before it come to their end, and leave room")
+        for handle in range(UNFINISHED_MESSAGES):
+            whole = message(b"x" * (most - 200))
+            a.send(more(whole[len(half) :], handle=handle))
+            a.expect(Disposition, state=Accepted())
+        for number in range(10):  # room is given back however a delivery ends
+            a.send(transfer(10 + 2 * number, half, more=True), more(b"", aborted=True))
+            a.send(transfer(11 + 2 * number, half, handle=1, more=True), detach(1))
+            a.expect(Detach, handle=1)
+            a.sender(handle=1, name="link 1")
+        a.send(End(), channel=1)
+        a.expect(End, 1)
+        for _ in range(3):
+            a.begin(1)
+            a.send(sends(name="beyond"), channel=1)
+            a.expect(Attach, 1)
+            a._frame()
+            a.send(transfer(0, half, more=True), End(), channel=1)
+            a.expect(End, 1)
+        assert s.counts("q") == {"available": UNFINISHED_MESSAGES}
+        [wire] = [wire for wire in s.plane._wires if wire.peer is not None and wire.peer.container == "client"]
+        assert wire.peer is not None
+        assert wire.peer.connection.unfinished_size == 0
+
+
+# ---- connections
+
+
+def doomed(s: Stage, name: str) -> None:
+    b = s.script(name, open=False)
+    answer = b.open(container_id=name)
+    assert answer.properties is not None
+    assert answer.properties[symbol("amqp:connection-establishment-failed")] is True
+    closed(b, "amqp:resource-limit-exceeded")
+
+
+def test_connections_beyond_the_limit_are_told_so_until_not_even_that_is_affordable(limited: Limited) -> None:
+    with limited(amqp_max_connections=4) as s:
+        friends = [s.script(f"friend {number}", container_id=f"{number}") for number in range(3)]
+        doomed(s, "one more")
+        silent = [s.script(f"silent {number}", open=False) for number in range(DOOMED)]
+        s.until(lambda: len(s.plane._wires) == 4 + DOOMED, "all of them are accepted")
+        beyond = s.script("beyond", open=False)
+        assert not beyond._fill(1), "no word, but an end"
+        for one in silent:
+            one.drop(quietly=True)
+        friends.pop().drop()
+        s.until(lambda: len(s.plane._wires) == 3, "they are gone")
+        s.script("again", container_id="again").usual().sender()
+
+
+def test_connections_of_one_user_leave_room_for_others(limited: Limited, tmp_path: Path) -> None:
+    site = Site(tmp_path, {"alice": user(), "bob": user()}, {n: {"*": "send,receive"} for n in ("alice", "bob", "anonymous")})
+    with limited(amqp_max_connections_per_user=2, access=site.access) as s:
+        held = [log_in(s, "alice", container_id=f"{number}") for number in range(2)]
+        a = log_in(s, "alice", container_id="3")
+        closed(a, "amqp:resource-limit-exceeded")
+        bob = log_in(s, "bob").usual()
+        bob.sender()
+        held.pop().drop()
+        s.until(lambda: s.plane.containers.count("alice") == 1, "it is gone")
+        log_in(s, "alice").usual().sender()
+
+
+# ---- sessions and links
+
+
+def test_sessions_are_as_many_as_channel_max_says(limited: Limited) -> None:
+    with limited(amqp_max_sessions=3) as s:
+        a = s.script("A", open=False)
+        assert a.open().channel_max == 2
+        for channel in range(3):
+            a.begin(channel)
+        a.send(End(), channel=1)
+        a.expect(End, 1)
+        a.begin(1)
+        a.send(begin(), channel=3)
+        closed(a, "amqp:connection:framing-error")
+
+
+def test_handles_are_as_many_as_handle_max_says(limited: Limited) -> None:
+    with limited(amqp_max_links=3) as s:
+        a = s.script("A")
+        a.send(begin())
+        assert a.expect(Begin).handle_max == 2
+        for handle in range(3):
+            a.sender(handle=handle, name=f"{handle}")
+        a.send(sends(handle=3, name="one more"))
+        closed(a, "amqp:connection:framing-error")
+
+
+def test_links_are_counted_over_all_sessions(limited: Limited) -> None:
+    with limited(amqp_max_links=3) as s:
+        a = s.script("A").usual()
+        a.begin(1)
+        for handle in range(3):
+            a.sender(handle=handle, name=f"{handle}")
+        a.send(sends(name="one more"), channel=1)
+        a.expect(Attach, 1, target=None)
+        told(a, Detach, "amqp:resource-limit-exceeded", channel=1)
+        a.send(detach(), channel=1)
+        a.send(detach(2))
+        a.expect(Detach, 0, handle=2)
+        a.send(sends(name="in its place"), channel=1)
+        a.expect(Attach, 1)
+
+
+def test_links_that_were_refused_and_are_not_detached_are_bounded_too(limited: Limited) -> None:
+    with limited(amqp_max_links=4, amqp_max_sessions=4) as s:
+        a = s.script("A")
+        sent = 0
+        for channel in range(4):
+            a.begin(channel)
+            for handle in range(4):
+                a.send(sends("nowhere", handle=handle, name=f"{channel} {handle}"), channel=channel)
+                sent += 1
+                frame = a._frame()
+                assert frame is not None
+                if isinstance(frame[1], Close):
+                    assert frame[1].error is not None
+                    assert frame[1].error.condition == "amqp:resource-limit-exceeded"
+                    assert sent == 9
+                    return
+                told(a, Detach, "amqp:not-found", channel=channel)
+        raise AssertionError("nothing has stopped it")
+
+
+# ---- unsettled deliveries
+
+
+def test_unsettled_deliveries_of_a_link_and_of_a_connection(limited: Limited) -> None:
+    with limited(amqp_max_unsettled=3, amqp_max_unsettled_per_connection=5) as s:
+        s.service.submit(enqueue("q", *[b"m%d" % number for number in range(20)]))
+        a = s.script("A").usual()
+        a.begin(1)
+        a.receiver(credit=1000)
+        a.expect_messages(b"m0", b"m1", b"m2")
+        a.nothing()
+        a.send(receives(name="other"), flow(0, 1000), channel=1)
+        a.expect(Attach, 1)
+        a.expect_messages(b"m3", b"m4")
+        a.nothing()
+        s.note("somebody else is not held back by it")
+        b = s.script("B", container_id="B").usual()
+        b.receiver(credit=2)
+        b.expect_messages(b"m5", b"m6")
+        s.note("an outcome makes room, settled or not")
+        a.send(says(Accepted(), 0, 1))
+        a.expect_messages(b"m7", b"m8")
+        a.nothing()
+
+
+def test_a_sender_has_as_many_under_way_as_its_credit(limited: Limited) -> None:
+    with limited(amqp_credit=10) as s:
+        a = s.script("A").usual()
+        a.send(sends())
+        a.expect(Attach)
+        said = a._frame()
+        assert said is not None
+        assert said[1].link_credit == 10  # type: ignore[attr-defined]
+        a.send(*[transfer(number) for number in range(11)])
+        while not isinstance(frame := a._frame(), tuple) or not isinstance(frame[1], Detach):
+            assert frame is not None, "the connection lives on"
+        assert frame[1].error is not None
+        assert frame[1].error.condition == "amqp:link:transfer-limit-exceeded"
+        s.until(lambda: s.counts("q") == {"available": 10}, "those within its credit are taken")
+        a.send(detach())
+        a.sender()
