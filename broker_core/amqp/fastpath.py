@@ -9,7 +9,7 @@ being right, only on the holes being where they are said to be (`_holes` walks t
 test holds both together. Rejected: a hand-written decoder of the common shapes (a second truth); numpy over the buffer (frames
 have to be found one after the other anyway, and at 64 KiB a read the arrays cost more than they save).
 
-Templates are found by twelve octets, from the data offset to the third field; a connection keeps at most 256 of them.
+Templates are found by their first octets, from the data offset to the third field (`_LISTS`); a connection keeps at most 256 of them.
 """
 
 from __future__ import annotations
@@ -106,6 +106,8 @@ class Scanner:
                 if end - position < size:
                     break
                 template = find(buffer[position + 4 : position + 16])
+                if template is None and buffer[position + 11 : position + 12] == b"\xd0":
+                    template = find(buffer[position + 4 : position + 22])
                 if template is not None and template.size + 4 <= size:
                     pieces = template.unpack(buffer, position + 4)
                     if template.run and pieces[::2] == template.fixed:
@@ -146,26 +148,32 @@ class Scanner:
         return items, position, None
 
     def _learn(self, frame: Frame, buffer: bytes, position: int, size: int) -> None:
-        # Only the plain shape: no extended header, descriptor as smallulong, list8.
-        if buffer[position + 4] != 2 or buffer[position + 8 : position + 10] != b"\x00\x53" or buffer[position + 11] != 0xC0:
+        # Only the plain shape: no extended header, descriptor as smallulong, list8 or list32.
+        if buffer[position + 4] != 2 or buffer[position + 8 : position + 10] != b"\x00\x53" or buffer[position + 11] not in _LISTS:
             return
         octets = buffer[position + 4 : position + size - len(frame.payload)]
-        if len(octets) < 12:
+        key, fields = _LISTS[octets[7]]
+        if len(octets) < key:
             return
         if len(self._templates) >= MAX_TEMPLATES:
             self._templates.clear()
-        self._templates[octets[:12]] = _Template(frame, octets, _holes(frame.performative, octets))
+        self._templates[octets[:key]] = _Template(frame, octets, _holes(frame.performative, octets, fields))
 
 
-def _holes(performative: Composite | None, octets: bytes) -> list[tuple[int, int, str]]:
-    """The holes of a list8 performative: (offset in `octets`, width, attribute); a negative width is that many octets of binary.
+# Constructor of a list → octets of a template's key, and where the fields begin, both from the data offset on: 4 of header, 3 of
+# descriptor, then the constructor, size and count. A key reaches into the fields as far as the handle, and no further than what
+# frames of one link have in common.
+_LISTS = {0xC0: (12, 10), 0xD0: (18, 16)}
 
-    `octets` begins with the data offset: 4 of header, 3 of descriptor, then 0xc0, size, count.
+
+def _holes(performative: Composite | None, octets: bytes, fields: int) -> list[tuple[int, int, str]]:
+    """The holes of a performative whose fields begin at `fields`: (offset in `octets`, width, attribute); a negative width is that
+    many octets of binary.
     """
     assert performative is not None
-    holes, place = [], 10
+    holes, place = [], fields
     allowed = _HOLES[type(performative)]
-    for index in range(octets[9]):
+    for index in range(octets[9] if fields == 10 else int.from_bytes(octets[12:16], "big")):
         code = octets[place]
         after = skip(octets, place, len(octets))
         if index in allowed:
