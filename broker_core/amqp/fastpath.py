@@ -9,7 +9,7 @@ being right, only on the holes being where they are said to be (`_holes` walks t
 test holds both together. Rejected: a hand-written decoder of the common shapes (a second truth); numpy over the buffer (frames
 have to be found one after the other anyway, and at 64 KiB a read the arrays cost more than they save).
 
-Templates are found by their first octets, from the data offset to the third field (`_LISTS`); a connection keeps at most 256 of them.
+Templates are found by their first octets, from the data offset to the third field (`_LISTS`); a connection keeps at most 256.
 """
 
 from __future__ import annotations
@@ -149,7 +149,8 @@ class Scanner:
 
     def _learn(self, frame: Frame, buffer: bytes, position: int, size: int) -> None:
         # Only the plain shape: no extended header, descriptor as smallulong, list8 or list32.
-        if buffer[position + 4] != 2 or buffer[position + 8 : position + 10] != b"\x00\x53" or buffer[position + 11] not in _LISTS:
+        smallulong = buffer[position + 8 : position + 10] == b"\x00\x53"
+        if buffer[position + 4] != 2 or not smallulong or buffer[position + 11] not in _LISTS:
             return
         octets = buffer[position + 4 : position + size - len(frame.payload)]
         key, fields = _LISTS[octets[7]]
@@ -167,8 +168,8 @@ _LISTS = {0xC0: (12, 10), 0xD0: (18, 16)}
 
 
 def _holes(performative: Composite | None, octets: bytes, fields: int) -> list[tuple[int, int, str]]:
-    """The holes of a performative whose fields begin at `fields`: (offset in `octets`, width, attribute); a negative width is that
-    many octets of binary.
+    """The holes of a performative whose fields begin at `fields`: (offset in `octets`, width, attribute); a negative width is
+    that many octets of binary.
     """
     assert performative is not None
     holes, place = [], fields
