@@ -38,6 +38,7 @@ log = logging.getLogger("penstock.amqp")
 
 HELPING_MESSAGES = 512  # one acquisition: a large one is cheap, and a small one lets the next link have its turn soon
 HELPING_BYTES = 1 << 20
+LARGE_TURN = 256  # deliveries that are worth a turn by themselves; fewer wait for the disk to be done with the turn before
 RECORD_BYTES = 16 << 20  # of one queue's messages in one command; what a turn brings beyond that makes another
 
 Effect = Callable[[], None]
@@ -60,7 +61,8 @@ class Turns:
         self._ready: list[Effect] = []
         self._effects: deque[tuple[int, Effect]] = deque()
         self._touched: dict[Peer, None] = {}
-        self._scheduled = self._in_turn = self._crowded = False
+        self._gathered = 0  # deliveries that came since the last turn
+        self._scheduled = self._in_turn = self._crowded = self._patient = False
         # Written by other threads:
         self._notified: dict[str, None] = {}  # in the order in which messages came
         self._woken = self._told = False
@@ -75,6 +77,7 @@ class Turns:
 
     def arrived(self, queue: str, link: Incoming, deliveries: list[Delivery]) -> None:
         """Complete deliveries for a queue; `link.confirmed` or `link.refused` is told what became of them."""
+        self._gathered += len(deliveries)
         parts = self._arriving.setdefault(queue, [])
         if parts and parts[-1][0] is link:
             parts[-1][1].extend(deliveries)  # they are confirmed together, in ranges
@@ -84,6 +87,7 @@ class Turns:
 
     def decided(self, link: Outgoing, ending: Ending, deliveries: list[Delivery]) -> None:
         """The receiver's outcome for deliveries; `link.ended` is told when it holds."""
+        self._gathered += len(deliveries)
         self._endings.setdefault((link, ending), []).extend(deliveries)
         self.schedule()
 
@@ -160,7 +164,15 @@ class Turns:
     # --- a turn
 
     def _flush(self) -> None:
+        """A turn, unless it is small and the disk is still at work on the one before: nothing could be told any earlier, and what
+        comes meanwhile makes one larger turn of it. A client that sends frame by frame would else make a turn of each.
+        """
         self._scheduled = False
+        if self._effects and self._gathered < LARGE_TURN and self._effects[-1][0] > self._service.journal.durable:
+            self._patient = True  # until `_advance`
+            self._send()
+            return
+        self._patient, self._gathered = False, 0
         arriving = self._take_arriving()
         if not self._arriving:
             self._let_go()
@@ -356,6 +368,11 @@ class Turns:
         if self._crowded:
             self._crowded = False
             self.schedule()
+        self._send()
+        if self._patient:
+            self.schedule()
+
+    def _send(self) -> None:
         touched, self._touched = self._touched, {}
         for peer in touched:
             peer.send()
