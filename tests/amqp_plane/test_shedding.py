@@ -1,0 +1,420 @@
+"""W5, W6: peers that take their time, or more memory than is theirs, are shed; who works beside them is served throughout.
+
+Time-outs are short settings here; every test waits for what ends a connection, and none looks at a clock.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import random
+import socket
+import struct
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from broker_core import Broker, open_files
+from broker_core.amqp import Source, Target, events
+from broker_core.amqp.frames import AMQP_ID, SASL_FRAME, SASL_ID, encode_frame, protocol_header
+from broker_core.amqp.performatives import Accepted, Close, Disposition, Flow, Open, SaslInit
+from broker_core.amqp_client import connect
+from broker_core.amqp_plane import transport
+
+from ..broker.helpers import enqueue
+from .frames import begin, flow, message, receives, says, sends, transfer
+from .harness import Stage, stage
+from .test_fuzz_plane import FRAME, KINDS, MIB, PATIENCE_S, Attacker, Bystander, Scene
+
+KIB = 1024
+SILENT = 2000
+#: Of a connection that has not logged in, in the broker: what an idle one may take, whatever it has sent.
+UNKNOWN = 100 * KIB
+
+every_kind = pytest.mark.parametrize("kind", KINDS)
+
+
+@pytest.fixture(scope="module")
+def scene(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Scene]:
+    open_files.make_room(2 * SILENT)
+    made = Scene(tmp_path_factory.mktemp("shedding"))
+    try:
+        yield made
+    finally:
+        made.close()
+
+
+class Peak(threading.Thread):
+    """The most memory of its own that the broker has had meanwhile."""
+
+    def __init__(self, scene: Scene) -> None:
+        super().__init__(daemon=True)
+        self._scene, self._over = scene, threading.Event()
+        self.before = self.most = scene.resident()
+
+    def run(self) -> None:
+        while not self._over.wait(0.02):
+            self.most = max(self.most, self._scene.resident())
+
+    def __enter__(self) -> Peak:
+        self.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._over.set()
+        self.join()
+
+    @property
+    def growth(self) -> int:
+        return self.most - self.before
+
+
+def ended(side: socket.socket) -> None:
+    """The broker ends this connection, whatever it says before."""
+    side.settimeout(PATIENCE_S)
+    with contextlib.suppress(ConnectionResetError):
+        while side.recv(65536):
+            pass
+    side.close()
+
+
+# ---- before the login
+
+SASL, AMQP = protocol_header(SASL_ID), protocol_header(AMQP_ID)
+HELLO = b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03"  # of TLS, 512 octets long
+OPEN = encode_frame(0, Open(container_id="x" * 400).encode())
+INIT = encode_frame(0, SaslInit(mechanism="PLAIN", initial_response=bytes(300)).encode(), frame_type=SASL_FRAME)
+UNFINISHED = {
+    "silence": b"",
+    "half a header": AMQP[:5],
+    "a header": AMQP,
+    "half an open": AMQP + OPEN[:-1],
+    "the header of SASL": SASL,
+    "half a SASL frame": SASL + INIT[:-1],
+    "SASL without an end": SASL + encode_frame(0, SaslInit(mechanism="PLAIN").encode(), frame_type=SASL_FRAME),
+}
+
+
+@every_kind
+def test_who_does_not_get_as_far_as_an_open_is_shed(scene: Scene, kind: str) -> None:
+    """Each of them at once, with what they said within whatever layers there are."""
+    with scene.watched():
+        attackers = []
+        for said in UNFINISHED.values():
+            attacker = Attacker(scene, kind, random.Random(0))
+            attacker.open_layers()
+            attacker.say(said)
+            attackers.append(attacker)
+        for attacker in attackers:
+            ended(attacker.side)
+        assert scene.broker.log().count("it did not log in") >= len(attackers)
+
+
+@pytest.mark.parametrize("kind", ["tls", "websocket", "tls, websocket"])
+@pytest.mark.parametrize("said", [b"", HELLO, HELLO + bytes(300), b"GET / HTTP/1.1\r\nHost: x\r\n"])
+def test_half_open_layers_are_shed(scene: Scene, kind: str, said: bytes) -> None:
+    with scene.watched():
+        side = scene.connect(kind)
+        side.sendall(said)
+        ended(side)
+
+
+@every_kind
+def test_a_handshake_octet_by_octet_gains_no_time(scene: Scene, kind: str) -> None:
+    """The patience is counted from the connection, not from the last octet."""
+    with scene.watched():
+        client = KINDS[kind]()
+        client.say(SASL + INIT)
+        said = client.data_to_send() or bytes(400)
+        side = scene.connect(kind)
+        side.settimeout(0.02)
+        sent = 0
+        with contextlib.suppress(BrokenPipeError, ConnectionResetError):
+            while sent < 10_000:
+                side.sendall(said[sent % (len(said) - 1)].to_bytes(1, "big") if sent < len(said) - 1 else b"")
+                sent += 1
+                try:
+                    if not side.recv(65536):
+                        break
+                except TimeoutError:
+                    continue
+        assert sent < 10_000, "it was never shed"
+        side.close()
+
+
+MOST = {
+    "plain": [SASL + INIT[:-1], AMQP + struct.pack(">IBBH", 8192, 2, 0, 0) + bytes(8183)],
+    "tls": [HELLO + bytes(505), struct.pack(">BHHBHB", 22, 0x0301, 16384, 1, 1, 0xFA) + bytes(16380)],
+    "websocket": [b"GET / HTTP/1.1\r\n" + b"Cookie: " + b"x" * 8160],
+}
+
+
+@pytest.mark.parametrize("kind", MOST)
+def test_memory_of_those_who_have_not_logged_in_is_bounded(scene: Scene, kind: str) -> None:
+    """Each says as much as it may, and as much again, which nobody keeps."""
+    count = 400
+    with scene.watched(), Peak(scene) as memory:
+        sides = []
+        for number in range(count):
+            side = scene.connect(kind)
+            with contextlib.suppress(OSError):
+                side.sendall(MOST[kind][number % len(MOST[kind])])
+            sides.append(side)
+        for side in sides:
+            with contextlib.suppress(OSError):
+                side.sendall(bytes(20 * KIB))
+        for side in sides:
+            ended(side)
+    print(f"{kind}: {memory.growth / count / KIB:.0f} KiB each")
+    assert memory.growth < count * UNKNOWN
+
+
+def test_two_thousand_connections_that_say_nothing_are_shed_while_a_client_works(scene: Scene) -> None:
+    """W5: half of them at a listener with TLS. In all they may not cost what 2,000 idle clients may."""
+    with scene.watched(), Peak(scene) as memory:
+        sides = [scene.connect("tls" if number % 2 else "plain") for number in range(SILENT)]
+        rounds = scene.bystander.rounds
+        for side in sides:
+            ended(side)
+        scene.bystander.served(rounds)
+    print(f"{memory.growth / MIB:.0f} MiB at most")
+    assert memory.growth < SILENT * UNKNOWN
+
+
+def test_more_silent_connections_than_there_may_be_keep_nobody_out_for_long(tmp_path: Path) -> None:
+    """They take all the places there are, until they are shed; who is in stays in."""
+    with Broker(tmp_path / "data", fsync="never", amqp_max_connections=50, amqp_login_timeout_s=1.0) as broker:
+        broker.declare("bystander")
+        bystander = Bystander(broker.amqp_url)
+        bystander.start()
+        bystander.served(0)
+        host, _, port = broker.amqp_url.partition("://")[2].rpartition(":")
+        sides = [socket.create_connection((host, int(port)), PATIENCE_S) for _ in range(300)]
+        for side in sides:
+            ended(side)
+        with connect(broker.amqp_url) as again:
+            again.sender("bystander")
+        bystander.served(bystander.rounds)
+        bystander.stop()
+        assert bystander.failure is None
+
+
+# ---- once it is in
+
+
+def test_what_attaches_and_begins_say_is_not_kept(scene: Scene) -> None:
+    """A frame may be full of an unsettled map; a thousand links could keep a thousand of them."""
+    from broker_core.amqp.performatives import Attach
+
+    unsettled: dict[bytes, Any] = {b"%04d" % number: None for number in range(6000)}
+    links = 150
+    with scene.watched():
+        attacker = Attacker(scene, "plain", random.Random(0))
+        attacker.say(AMQP + encode_frame(0, Open(container_id="greedy", max_frame_size=FRAME).encode()))
+        attacker.say(encode_frame(0, begin().encode()))
+        memory = scene.resident()
+        for handle in range(links):
+            frame = receives("q", handle=handle, name=f"link {handle}", unsettled=unsettled)
+            assert isinstance(frame, Attach)
+            attacker.say(encode_frame(0, frame.encode()))
+        while attacker.heard.count(b"\x00\x53\x12") < links and not attacker.gone:
+            attacker.hear(PATIENCE_S)
+        assert not attacker.gone
+        grown = scene.resident() - memory
+        print(f"{grown / links / KIB:.0f} KiB a link")
+        assert grown < links * 64 * KIB
+        attacker.vanish()
+
+
+@contextlib.contextmanager
+def patient(folder: Path, **settings: Any) -> Iterator[Stage]:
+    """A plane in this process, with a bystander."""
+    with stage(folder, fsync="never", **settings) as s:
+        s.declare("q", "bystander")
+        bystander = Bystander(s.plane.urls[0])
+        bystander.start()
+        bystander.served(0)
+        before = bystander.rounds
+        try:
+            yield s
+            bystander.served(before)
+        finally:
+            bystander.stop()
+        assert bystander.failure is None
+
+
+def test_a_peer_that_stops_beating_is_closed_and_what_it_held_is_back(tmp_path: Path) -> None:
+    """One that sends empty frames, and nothing else, stays."""
+    with patient(tmp_path, amqp_idle_timeout_s=1) as s:
+        s.service.submit(enqueue("q", b"m0", b"m1", b"m2"))
+        a, b = s.script("A", container_id="A").usual(), s.script("B", container_id="B").usual()
+        assert s.plane.protocol.idle_time_out == 500
+        a.receiver(credit=2)
+        a.expect_messages(b"m0", b"m1")
+        b.receiver(credit=1)
+        b.expect_messages(b"m2")
+        over = threading.Event()
+
+        def beat() -> None:
+            while not over.wait(0.1):
+                b._socket.sendall(encode_frame(0, b""))
+
+        beating = threading.Thread(target=beat)
+        beating.start()
+        said = a.expect(Close)
+        assert said.error is not None
+        assert said.error.condition == "amqp:resource-limit-exceeded"
+        s.until(lambda: s.counts("q") == {"available": 2, "acquired": 1}, "what it held is back")
+        over.set()
+        beating.join()
+        b.send(says(Accepted(), 0))
+        b.nothing()
+        assert s.counts("q") == {"available": 2, "archived": 1}
+
+
+def test_a_close_that_is_not_answered_is_waited_for_only_so_long(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(transport, "CLOSE_TIMEOUT_S", 0.3)
+    with patient(tmp_path, amqp_max_sessions=1) as s:
+        a = s.script("A").usual()
+        a.send(begin(), channel=1)
+        a.expect(Close)
+        a.expect_end()
+
+
+SIZE = 100 * KIB
+#: Of messages that are acquired for a peer that does not read: what waits for its socket on both sides, and one helping.
+ON_THE_WAY = transport.WRITE_BUFFER + 8 * MIB
+
+
+def test_a_receiver_that_never_reads_is_cut_off_and_slows_nobody(tmp_path: Path) -> None:
+    """It goes on to send heartbeats. What is acquired for it is bounded by what its socket takes, not by its credit."""
+    count = 200
+    with patient(tmp_path, amqp_idle_timeout_s=2, amqp_max_unsettled=10_000) as s:
+        for _ in range(count // 10):
+            s.service.submit(enqueue("q", *[b"x" * SIZE] * 10))
+        stuck = s.client("stuck", receive_buffer=4096, max_frame_size=1 << 20)
+        session = stuck.connection.begin()
+        link = session.receiver("never read")
+        link.attach(source=Source(address="q"), target=Target())
+        stuck.until(lambda: link.remote_attach is not None, "the answer to the attach")
+        stuck.reads = False
+        link.grant(count)
+        over = threading.Event()
+
+        def beat() -> None:
+            with contextlib.suppress(OSError):
+                while not over.wait(0.1):
+                    stuck._socket.send(encode_frame(0, b""))
+
+        stuck.pump()
+        beating = threading.Thread(target=beat)
+        beating.start()
+        s.until(lambda: stalled(s), "its socket is full")
+        assert s.counts("q")["acquired"] * SIZE < ON_THE_WAY
+        got = take(s, "brisk", 50)
+        assert got == 50, "somebody else has what it left"
+        s.until(lambda: s.counts("q") == {"available": count - 50, "archived": 50}, "it is cut off, and its messages are back")
+        over.set()
+        beating.join()
+
+
+def take(s: Stage, name: str, wanted: int) -> int:
+    """A client that takes and accepts so many."""
+    client = s.client(name, max_frame_size=1 << 20)
+    got: list[int] = []
+    settled: list[int] = []
+
+    def on_event(event: Any) -> None:
+        if isinstance(event, events.Delivered):
+            got.extend(d.id for d in event.deliveries)
+            event.link.session.dispose(event.deliveries, Accepted(), settled=False)
+        elif isinstance(event, events.Disposed):
+            settled.extend(d.id for d in event.deliveries)
+
+    client.on_event = on_event
+    link = client.connection.begin().receiver(name)
+    link.attach(source=Source(address="q"), target=Target(), rcv_settle_mode=1)
+    link.grant(wanted)
+    client.until(lambda: len(got) == wanted and len(settled) >= wanted, "the messages, and that they are settled")
+    return len(got)
+
+
+def blind(s: Stage, first: list[Any]) -> socket.socket:
+    """Says these frames after its open and begin, and never reads."""
+    side = socket.socket()
+    side.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+    side.connect(s.address)
+    opening = [Open(container_id="blind"), begin(incoming_window=1 << 31, outgoing_window=1 << 31), *first]
+    side.sendall(AMQP + b"".join(encode_frame(0, body.encode()) for body in opening))
+    return side
+
+
+def stalled(s: Stage) -> bool:
+    return any(wire.stalled for wire in s.plane._wires)
+
+
+def cut_off(s: Stage, side: socket.socket) -> None:
+    [wire] = [wire for wire in s.plane._wires if wire.stalled]
+    assert wire._transport is not None
+    # What one read of its socket brought is answered whole.
+    assert wire._transport.get_write_buffer_size() < 3 * transport.WRITE_BUFFER
+    s.until(lambda: wire not in s.plane._wires, "it is cut off")
+    side.close()
+
+
+def test_a_sender_that_never_reads_its_outcomes_is_cut_off(tmp_path: Path) -> None:
+    """Its messages are refused, each in words, which pile up. It keeps to its windows, as if it had heard of them."""
+    with patient(tmp_path, amqp_idle_timeout_s=2, amqp_credit=1000) as s:
+        side = blind(s, [sends(name="blind")])
+        links = s.plane.containers._links
+        s.until(lambda: any(key[3] == "blind" for key in links), "it is attached")
+        [link] = [endpoint.link for key, endpoint in links.items() if key[3] == "blind"]
+        start = 0
+        while not stalled(s):
+            assert start < 500_000, "nothing stops it"
+            s.until(lambda: stalled(s) or link.link_credit >= 500, "it has credit")
+            frames = [transfer(number, b"not a message") for number in range(start, start + 500)]
+            side.sendall(b"".join(encode_frame(0, body.encode(), payload) for body, payload in frames))
+            start += 500
+            s.until(lambda: stalled(s) or link.delivery_count == start, "they have come")  # noqa: B023
+        cut_off(s, side)
+        assert s.counts("q") == {}
+
+
+def test_a_peer_that_asks_for_echoes_and_reads_none_is_cut_off(tmp_path: Path) -> None:
+    with patient(tmp_path, amqp_idle_timeout_s=2) as s:
+        echo = Flow(next_incoming_id=0, incoming_window=1 << 31, next_outgoing_id=0, outgoing_window=1 << 31, echo=True)
+        part, sent = encode_frame(0, echo.encode()) * 1000, 0
+        side = blind(s, [])
+        side.settimeout(0.1)
+        while not stalled(s):
+            assert sent < 400 * len(part), "nothing stops it"
+            with contextlib.suppress(TimeoutError):
+                sent += side.send(part[sent % len(part) :])
+        cut_off(s, side)
+
+
+def test_a_reader_that_was_only_slow_misses_nothing(tmp_path: Path) -> None:
+    count = 200
+    with patient(tmp_path, amqp_idle_timeout_s=60) as s:
+        for _ in range(count // 10):
+            s.service.submit(enqueue("q", *[b"x" * SIZE] * 10))
+        slow = s.script("slow").usual()
+        slow.frame_size = 1 << 20
+        slow.send(receives(), flow(0, count))
+        s.until(lambda: stalled(s), "its socket is full")
+        sent = threading.Thread(target=_other_sender, args=(s,))
+        sent.start()
+        slow._frame()
+        for _ in range(count):
+            assert len(slow.expect_message()) > SIZE
+        sent.join()
+
+
+def _other_sender(s: Stage) -> None:
+    other = s.script("other", container_id="other").usual()
+    other.sender()
+    other.send(transfer(0, message(b"late")))
+    other.expect(Disposition, state=Accepted())
