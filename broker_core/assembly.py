@@ -90,9 +90,14 @@ def _made(names: Sequence[str], payload: pa.RecordBatch, queue: str, sequence: I
     if "message" not in held:
         return {"message": conversion.encoded(payload)} if "message" in names and "body" in held else {}
     wanted = [name for name in names if name in BARE_COLUMNS]
-    if "annotations" in names and "annotations" not in held and "encodedAnnotations" in held:
+    if "annotations" in names and "encodedAnnotations" in held:
         wanted.append("annotations")
-    return conversion.decoded(payload, wanted, queue, sequence) if wanted else {}
+    made = conversion.decoded(payload, wanted, queue, sequence) if wanted else {}
+    if "annotations" in made and "annotations" in held:  # of some rows encoded, of others as Spark sends them beside a message
+        import pyarrow.compute as pc
+
+        made["annotations"] = pc.coalesce(made["annotations"], payload.column("annotations"))
+    return made
 
 
 def needed(columns: Sequence[str]) -> list[str]:

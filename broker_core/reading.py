@@ -15,6 +15,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from broker_core import assembly, errors, message
+from broker_core.encoding.overlaid import overlaid
 from broker_core.engine.blocks import Block, Pieces
 from broker_core.engine.packing import unpack
 from broker_core.engine.queues import ArchivedBlock
@@ -193,6 +194,8 @@ def _batch(stretches: list[Stretch], columns: Sequence[str], queue: str, deliver
         sequence = np.concatenate([s.sequences() for s in stretches])
         time = np.repeat([s.time for s in stretches], counts)
     wanted = set(columns)
+    if not wanted.isdisjoint(("annotations", "encodedAnnotations")) and any(s.cut.overlays for s in stretches):
+        payload = overlaid(payload, _overlays(stretches))
     return assembly.assemble(
         columns,
         payload,
@@ -218,6 +221,15 @@ def _join(stretches: list[Stretch], name: str) -> Any:
             for s, value in zip(stretches, values, strict=True)
         ]
     )
+
+
+def _overlays(stretches: list[Stretch]) -> dict[int, list[bytes]]:
+    """By row of the stretches put together."""
+    found, first = {}, 0
+    for stretch in stretches:
+        found.update({first + row: maps for row, maps in stretch.overlays.items()})
+        first += stretch.payload.num_rows
+    return found
 
 
 _STATE_NAMES = pa.array([state.name.lower() for state in State])

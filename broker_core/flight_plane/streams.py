@@ -37,7 +37,7 @@ class Streams:
             return schema, self._browse(request, columns), check
         if request["op"] == "batch":
             return schema, self._batch(request, columns), check
-        return reading.PIECE_SCHEMA, self._map(request), check
+        return reading.PIECE_SCHEMA, self._map(request, columns), check
 
     def _read(self, f: dict[str, Any]) -> tuple[str, Iterator[reading.Cut]]:
         """The first read of a batch is journaled and durable when this returns: before any byte leaves."""
@@ -50,11 +50,13 @@ class Streams:
         token = delivery_prefix(f["lease"], f["batch"], f["epoch"])
         return reading.batches(self._service.journal, cuts, columns, queue, token, stored=f["stored"])
 
-    def _map(self, f: dict[str, Any]) -> Iterator[Any]:
+    def _map(self, f: dict[str, Any], columns: list[str]) -> Iterator[Any]:
         _, found = self._read(f)
         cuts = list(found)
         if not reading.mappable(cuts):
             raise errors.NotMappable("the messages lie too scattered; ask for op=batch")
+        if "annotations" in columns and any(part.overlays for part in cuts):
+            raise errors.NotMappable("annotations were added to messages since they were sent; ask for op=batch")
         return (reading.piece_batch(self._service.journal, part) for part in cuts)
 
     def _browse(self, f: dict[str, Any], columns: list[str]) -> Iterator[Any]:
