@@ -174,7 +174,7 @@ class Peer:
 
     def _on_close(self, event: events.Closed) -> None:
         if event.error is not None:
-            self.log(f"closed with {event.error.condition}: {event.error.description}")
+            self.log(f"closed with {event.error.condition!r:.80}: {event.error.description!r:.300}")
         self._end(list(self.links), None)
         self.plane.turns.last(self._answer_close)
 

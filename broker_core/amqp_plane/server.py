@@ -21,6 +21,7 @@ from broker_core.amqp_plane.conditions import Refusal
 from broker_core.amqp_plane.containers import SOLE, Containers
 from broker_core.amqp_plane.transport import Wire
 from broker_core.amqp_plane.turn import Turns
+from broker_core.security.quiet import Quiet
 
 if TYPE_CHECKING:
     import ssl
@@ -32,6 +33,7 @@ if TYPE_CHECKING:
     from broker_core.service import BrokerService
 
 log = logging.getLogger("penstock.amqp")
+log.addFilter(Quiet())  # who is refused may be refused a thousand times a second
 
 TICK_S = 0.25  # how exact heartbeats and time-outs are
 SHORTEST_HEARTBEAT_MS = 1000  # an idle time-out that a peer may ask of us: half of it must be several ticks
