@@ -8,7 +8,7 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-from broker_core.amqp import Connection, Role, Settings
+from broker_core.amqp import Connection, Role, SaslClient, Settings
 
 PATIENCE_S = 20.0  # for what must come, on the slowest machine
 
@@ -16,8 +16,16 @@ PATIENCE_S = 20.0  # for what must come, on the slowest machine
 class Client:
     """`pump` moves octets and hands every event to `on_event`; links are the library's."""
 
-    def __init__(self, address: tuple[str, int], container: str, *, receive_buffer: int | None = None, **settings: Any) -> None:
-        self.connection = Connection(Role.CLIENT, Settings(container_id=container, **settings))
+    def __init__(
+        self,
+        address: tuple[str, int],
+        container: str,
+        sasl: SaslClient | None = None,
+        *,
+        receive_buffer: int | None = None,
+        **settings: Any,
+    ) -> None:
+        self.connection = Connection(Role.CLIENT, Settings(container_id=container, **settings), sasl)
         self._socket = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
         if receive_buffer is not None:
             self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, receive_buffer)
@@ -26,6 +34,8 @@ class Client:
         self.gone = False
         self.reads = True
         self.on_event: Callable[[Any], None] = lambda event: None
+        if sasl is not None:
+            self.until(lambda: sasl.done, "the login")
         self.connection.open()
         self.until(lambda: self.connection.remote_open is not None, "the broker's open")
 
