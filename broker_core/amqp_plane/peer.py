@@ -35,6 +35,7 @@ if TYPE_CHECKING:
 log = logging.getLogger("penstock.amqp")
 
 ANONYMOUS = "anonymous"
+LINE = 600  # characters of the log that one thing of a peer's may take
 Endpoint = Incoming | Outgoing
 
 
@@ -79,7 +80,7 @@ class Peer:
         return f"{self.wire.address} ({self.user}{f', {self.container!r:.60}' if self.container else ''})"
 
     def log(self, text: str) -> None:
-        log.info("%s: %s", self, text)
+        log.info("%s: %s", self, one_line(text))
 
     # --- octets
 
@@ -155,7 +156,7 @@ class Peer:
         self.identity = self.wire.checked.get(self.user, "")
 
     def _on_failed_login(self, event: events.AuthenticationFailed) -> None:
-        log.warning("%s: login refused: %s", self.wire.address, event.reason)
+        log.warning("%s: login refused: %s", self.wire.address, one_line(event.reason))
         if self._sasl.mechanism != PLAIN:  # there the check has counted it
             self.plane.access.attempts.failed(self.wire.address, self._sasl.claimed)
 
@@ -389,6 +390,11 @@ class Peer:
     def _forget(self, endpoint: Endpoint) -> None:
         self.links.pop(endpoint.link, None)
         self.plane.containers.detach(endpoint)
+
+
+def one_line(text: str) -> str:
+    """For the log, whatever a peer has put into it."""
+    return (text if text.isprintable() else ascii(text))[:LINE]
 
 
 __all__ = ["ANONYMOUS", "Endpoint", "Peer"]
