@@ -19,13 +19,13 @@ from collections.abc import Mapping
 from . import events, states
 from .composites import Composite
 from .errors import Condition, FieldError, FramingError, LocalProtocolError, RemoteProtocolError, Scope
-from .fastpath import Run, Scanner, scan_plainly
+from .fastpath import Dispositions, Run, Scanner, scan_plainly
 from .frames import MIN_MAX_FRAME_SIZE, Frame, encode_frame, frame_size
 from .handshake import Handshake
 from .idle import IdleTimers
 from .links import Link, as_error, not_allowed
 from .performatives import Begin, Close, End, Error, Open
-from .runs import take_run
+from .runs import take_dispositions, take_run
 from .sasl import SaslClient, SaslServer
 from .sessions import Session
 from .settings import Role, Settings
@@ -158,7 +158,7 @@ class Connection:
         for item in items:
             if self.finished or self.state in _READ_ENOUGH:
                 return after
-            found += self._on_run(item) if isinstance(item, Run) else self._on_frame(item)
+            found += self._on_frame(item) if isinstance(item, Frame) else self._on_run(item)
         if error is not None and not self.finished and self.state not in _READ_ENOUGH:
             if isinstance(error, FramingError):
                 found += self._fail(error)
@@ -286,11 +286,11 @@ class Connection:
         except RemoteProtocolError as error:
             return self._fail(error)
 
-    def _on_run(self, run: Run) -> list[events.Event]:
+    def _on_run(self, run: Run | Dispositions) -> list[events.Event]:
         session = self.remote_sessions.get(run.channel)
         if self.state is not _C.OPENED or session is None:
             return [event for frame in run.frames() for event in ([] if self.finished else self._on_frame(frame))]
-        return take_run(session, run)
+        return take_run(session, run) if isinstance(run, Run) else take_dispositions(session, run)
 
     def guarded(self, session: Session, performative: Composite, payload: bytes) -> list[events.Event]:
         """A frame for a session; an error of the session's is answered with its end, one of the connection's with a close."""

@@ -115,7 +115,10 @@ class Aborted:
 
 @dataclass(slots=True)
 class Disposed:
-    """The peer's disposition, with those deliveries of its range that were unsettled here; settled ones are forgotten now."""
+    """The peer's disposition, with those deliveries of its range that were unsettled here; settled ones are forgotten now.
+
+    Neighbouring dispositions that say the same may share an event.
+    """
 
     session: Session
     deliveries: list[Delivery]

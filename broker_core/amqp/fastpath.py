@@ -51,10 +51,26 @@ class Run(NamedTuple):
         ]
 
 
+class Dispositions(NamedTuple):
+    """Consecutive dispositions on one channel that differ in their ranges only; `disposition` is their common shape."""
+
+    channel: int
+    disposition: Disposition
+    ranges: list[tuple[int, int]]  # first and last, both included
+
+    def frames(self) -> list[Frame]:
+        """The same, frame by frame."""
+        alone = self.disposition.last is None
+        return [
+            Frame(self.channel, _with(self.disposition, {"first": first} if alone else {"first": first, "last": last}), b"")
+            for first, last in self.ranges
+        ]
+
+
 class _Template:
     """A frame's octets 4 to the end of the performative, cut into pieces; `fixed` are the pieces that must be equal."""
 
-    __slots__ = ("attributes", "base", "channel", "fixed", "run", "size", "unpack")
+    __slots__ = ("attributes", "base", "channel", "fixed", "ranged", "run", "size", "unpack")
 
     def __init__(self, frame: Frame, octets: bytes, holes: list[tuple[int, int, str]]) -> None:
         assert frame.performative is not None
@@ -79,6 +95,9 @@ class _Template:
             and self.attributes == ("delivery_id", "delivery_tag")
             and not (t.more or t.aborted or t.resume or t.state is not None or t.rcv_settle_mode is not None)
         )
+        # Clients that settle each delivery by itself send nothing else.
+        alone = isinstance(t, Disposition) and t.last is None and self.attributes == ("first",)
+        self.ranged = alone or (isinstance(t, Disposition) and self.attributes == ("first", "last"))
 
 
 class Scanner:
@@ -89,17 +108,18 @@ class Scanner:
 
     def scan(
         self, buffer: bytes, position: int, max_frame_size: int, one: bool = False
-    ) -> tuple[list[Frame | Run], int, RemoteProtocolError | None]:
+    ) -> tuple[list[Frame | Run | Dispositions], int, RemoteProtocolError | None]:
         """All complete frames from `position` on, where the rest begins, and what is wrong there if something is.
 
         With `one`, stops after one item: the first frames of a connection change what is allowed to follow.
         """
-        items: list[Frame | Run] = []
+        items: list[Frame | Run | Dispositions] = []
         end, find = len(buffer), self._templates.get
         run: _Template | None = None
         ids: list[int] = []
         tags: list[bytes] = []
         payloads: list[bytes] = []
+        ranges: list[tuple[int, int]] = []
         while end - position >= 4:
             size = int.from_bytes(buffer[position : position + 4], "big")
             if HEADER_SIZE <= size <= max_frame_size:
@@ -118,6 +138,16 @@ class Scanner:
                         ids.append(pieces[1])
                         tags.append(pieces[3])
                         payloads.append(buffer[position + 4 + template.size : position + size])
+                        position += size
+                        if one:
+                            break
+                        continue
+                    if template.ranged and template.size + 4 == size and pieces[::2] == template.fixed:
+                        if template is not run:
+                            run, ranges = template, []
+                            assert isinstance(template.base, Disposition)
+                            items.append(Dispositions(template.channel, template.base, ranges))
+                        ranges.append((pieces[1], pieces[-2]))
                         position += size
                         if one:
                             break
@@ -202,9 +232,9 @@ def _with(performative: Any, changes: dict[str, Any]) -> Any:
 
 def scan_plainly(
     buffer: bytes, position: int, max_frame_size: int, one: bool = False
-) -> tuple[list[Frame | Run], int, RemoteProtocolError | None]:
+) -> tuple[list[Frame | Run | Dispositions], int, RemoteProtocolError | None]:
     """What `Scanner.scan` must be equal to, once its runs are taken apart."""
-    items: list[Frame | Run] = []
+    items: list[Frame | Run | Dispositions] = []
     while len(buffer) - position >= 4:
         try:
             size = frame_size(buffer, position, max_frame_size)

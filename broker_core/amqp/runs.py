@@ -1,4 +1,5 @@
-"""Runs of transfers (see `fastpath`) into a session: in blocks where nothing is special, else one by one the plain way.
+"""Runs of transfers and of dispositions (see `fastpath`) into a session: in blocks where nothing is special, else one by one the
+plain way.
 
 A block never reaches past a renewal of the session's window, so that the flows which renew it stand where the plain way puts
 them.
@@ -6,9 +7,9 @@ them.
 
 from __future__ import annotations
 
-from . import events, states
-from .fastpath import Run
-from .performatives import Transfer
+from . import events, serial, states
+from .fastpath import Dispositions, Run
+from .frames import Frame
 from .receivers import Receiver
 from .sessions import Session
 from .states import SessionState
@@ -34,10 +35,24 @@ def take_run(session: Session, run: Run) -> list[events.Event]:
     return found
 
 
+def take_dispositions(session: Session, run: Dispositions) -> list[events.Event]:
+    """The event of a run of dispositions: one for all of them."""
+    states.advance(states.SESSION, session.state, "r:frame")
+    if session.state is SessionState.DISCARDING:
+        return []
+    if any(serial.difference(last, first) < 0 for first, last in run.ranges):
+        return _plainly(session, run.frames())
+    return [session.disposed(run.disposition, run.ranges)]
+
+
 def _one_by_one(session: Session, run: Run, begin: int) -> list[events.Event]:
     rest = Run(run.channel, run.transfer, run.ids[begin:], run.tags[begin:], run.payloads[begin:])
+    return _plainly(session, rest.frames())
+
+
+def _plainly(session: Session, frames: list[Frame]) -> list[events.Event]:
     found: list[events.Event] = []
-    for frame in rest.frames():
-        assert isinstance(frame.performative, Transfer)
+    for frame in frames:
+        assert frame.performative is not None
         found += session.connection.guarded(session, frame.performative, frame.payload)
     return found

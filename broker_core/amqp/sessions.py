@@ -331,20 +331,31 @@ class Session:
             return [events.Violated(error, self, link)]
 
     def _on_disposition(self, disposition: Disposition) -> list[events.Event]:
+        first = disposition.first
+        last = first if disposition.last is None else disposition.last
+        if serial.difference(last, first) < 0:
+            raise FieldError(f"a disposition from {first} to {disposition.last}", Scope.SESSION)
+        return [self.disposed(disposition, [(first, last)])]
+
+    def disposed(self, disposition: Disposition, ranges: Sequence[tuple[int, int]]) -> events.Disposed:
+        """What a disposition says, of each of these ranges in turn, whatever its own."""
         issuer_receives = disposition.role == RECEIVER
         unsettled = self.outgoing if issuer_receives else self.incoming
-        first = disposition.first
-        span = serial.difference(first if disposition.last is None else disposition.last, first)
-        if span < 0:
-            raise FieldError(f"a disposition from {first} to {disposition.last}", Scope.SESSION)
-        deliveries = list(in_range(unsettled, first, span))
-        for delivery in deliveries:
-            if disposition.state is not None and (issuer_receives or not isinstance(delivery.remote_state, TERMINAL)):
-                delivery.remote_state = disposition.state
-            if disposition.settled:
-                delivery.remote_settled = True
-                self.settle(delivery)
-        return [events.Disposed(self, deliveries, disposition.state, disposition.settled)]
+        state, settled = disposition.state, disposition.settled
+        found: list[Delivery] = []
+        for first, last in ranges:
+            if first == last:
+                named = [unsettled[first]] if first in unsettled else []
+            else:
+                named = list(in_range(unsettled, first, serial.difference(last, first)))
+            for delivery in named:
+                if state is not None and (issuer_receives or not isinstance(delivery.remote_state, TERMINAL)):
+                    delivery.remote_state = state
+                if settled:
+                    delivery.remote_settled = True
+                    self.settle(delivery)
+            found += named
+        return events.Disposed(self, found, state, settled)
 
     def _on_flow(self, flow: Flow) -> list[events.Event]:
         link = None if flow.handle is None else self._link(flow.handle)

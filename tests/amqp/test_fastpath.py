@@ -5,12 +5,13 @@ from __future__ import annotations
 import time
 from typing import Any
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from broker_core.amqp.composites import Composite
-from broker_core.amqp.fastpath import MAX_TEMPLATES, Run, Scanner, scan_plainly
-from broker_core.amqp.frames import encode_frame
+from broker_core.amqp.fastpath import MAX_TEMPLATES, Dispositions, Run, Scanner, scan_plainly
+from broker_core.amqp.frames import Frame, encode_frame
 from broker_core.amqp.performatives import (
     Accepted,
     Disposition,
@@ -69,7 +70,7 @@ def buffers(draw: st.DrawFn) -> bytes:
 
 
 def flat(result: tuple[list[Any], int, Any]) -> tuple[list[Any], int, str]:
-    items = [frame for item in result[0] for frame in (item.frames() if isinstance(item, Run) else [item])]
+    items = [frame for item in result[0] for frame in ([item] if isinstance(item, Frame) else item.frames())]
     return items, result[1], repr(result[2])
 
 
@@ -112,6 +113,20 @@ def test_transfers_of_one_shape_become_a_run() -> None:
     assert len(items) == 2  # the one that was learnt from, and all others
     assert isinstance(items[1], Run)
     assert items[1].ids == list(range(1001, 1100))
+
+
+@pytest.mark.parametrize("last", [False, True])
+def test_dispositions_of_one_shape_become_one_item(last: bool) -> None:
+    said = [
+        Disposition(role=True, first=n, last=n + 3 if last else None, settled=True, state=Accepted()) for n in range(300, 400, 5)
+    ]
+    buffer = b"".join(encode_frame(0, body.encode()) for body in said)
+    items, end, error = Scanner().scan(buffer, 0, LIMIT)
+    assert error is None
+    assert end == len(buffer)
+    assert len(items) == 2  # the one that was learnt from, and all others
+    assert isinstance(items[1], Dispositions)
+    assert [frame.performative for frame in items[1].frames()] == said[1:]
 
 
 def test_templates_are_bounded() -> None:

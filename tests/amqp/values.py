@@ -109,11 +109,16 @@ def same(left: Any, right: Any) -> bool:
 
 
 def flatten(found: list[events.Event]) -> list[Any]:
-    """Events in a form that does not depend on how many deliveries shared one, and that can be compared."""
+    """Events in a form that does not depend on how many deliveries or dispositions shared one, and that can be compared."""
     result: list[Any] = []
     for event in found:
         if isinstance(event, events.Delivered):
             result += [(event.link.name, d.id, d.tag, d.format, d.payload, d.settled, d.batchable) for d in event.deliveries]
+        elif isinstance(event, events.Disposed):
+            said = ["disposed", event.session.remote_channel, repr(event.state), event.settled]
+            if not (result and isinstance(result[-1], tuple) and result[-1][0] == said):
+                result.append((said, []))
+            result[-1][1].extend((d.id, d.tag, repr(d.remote_state)) for d in event.deliveries)
         else:
             result.append(repr(event))
     return result

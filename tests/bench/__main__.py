@@ -19,6 +19,7 @@ ROOT = Path(__file__).resolve().parents[2]
 ROWS = {
     "drain-noop": "spark_rows.drain_noop",
     "drain-delta": "spark_rows.drain_delta",
+    "drain-encoded": "spark_rows.drain_encoded",
     "first-row": "spark_rows.first_row",
     "trigger": "spark_rows.trigger",
     "enqueue-flight": "broker_rows.enqueue_flight",
@@ -28,6 +29,7 @@ ROWS = {
     "release": "engine_rows.release",
     "memory": "broker_rows.memory",
     "restart": "broker_rows.restart",
+    "amqp-transfers": "amqp_rows.transfers",
     "amqp-of-spark": "amqp_rows.of_spark",
     "stuck": "amqp_rows.stuck",
     "latency": "amqp_rows.latency",

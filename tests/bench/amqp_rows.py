@@ -65,6 +65,54 @@ def _broker(bench: Bench, **options: Any) -> Iterator[Broker]:
     bench.remove(data)
 
 
+def transfers(bench: Bench) -> Iterator[Line]:
+    """Durable transfers in, and out with accept, against a peer on python-qpid-proton that has no queue."""
+    ours_count, peer_count = bench.count(100_000, 5_000), bench.count(30_000, 5_000)
+    with _broker(bench) as broker, _proton_peer() as peer, Load() as load:
+
+        def rate(do: str, url: str, count: int) -> float:
+            size = {"size": 1024} if do == "send" else {"credit": CREDIT}
+            return count / float(load(do, url=url, count=count, **size)["seconds"])
+
+        for do, what in (("send", "in, each accepted"), ("receive", "out, each accepted by the client")):
+            feed = do == "receive"
+
+            def ours(_: int, do: str = do, feed: bool = feed) -> float:
+                if feed:
+                    load("send", url=broker.amqp_url, count=ours_count, size=1024)
+                return rate(do, broker.amqp_url, ours_count)
+
+            def theirs(_: int, do: str = do) -> float:
+                return rate(do, peer, peer_count)
+
+            ours(0), theirs(0)
+            figures = bench.pairs("messages/s", ours, theirs)
+            yield Line(
+                "amqp-transfers",
+                f"durable transfers of 1 KiB {what}, one link, window {CREDIT:,}",
+                "a bare python-qpid-proton peer without queue and disk",
+                2,
+                4,
+                True,
+                "messages/s",
+                *figures,
+            )
+
+
+@contextmanager
+def _proton_peer() -> Iterator[str]:
+    program = str(Path(__file__).with_name("proton_peer.py"))
+    process = subprocess.Popen([sys.executable, program], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+    assert process.stdout is not None
+    assert process.stdin is not None
+    try:
+        yield process.stdout.readline().strip()
+    finally:
+        process.stdin.close()  # it ends with us
+        process.wait()
+        process.stdout.close()
+
+
 def of_spark(bench: Bench) -> Iterator[Line]:
     """AMQP clients receiving what Spark sent."""
     messages = bench.count(200_000, BATCH)
