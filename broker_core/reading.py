@@ -23,18 +23,31 @@ from broker_core.engine.rowset import row_count
 from broker_core.engine.series import Ints, Rows
 from broker_core.engine.states import Outcome, State
 from broker_core.journal import Journal
+from broker_core.recent import Recent
 
 BATCH_ROWS = 65_536  # rows of a record batch at most
 SMALL_ROWS = 4_096  # a stretch of fewer rows is put together with its neighbours, up to
 BATCH_BYTES = 8 << 20  # bytes of payload, roughly
 MAPPABLE_ROWS = 16  # a reader on this host maps the segments itself if stretches are at least this long on average
 _MASK = 8  # a payload starts with its columns mask, little-endian
+_NOTHING_RECENT = Recent()
 
 
-def store(batch: pa.RecordBatch) -> list[Any]:
-    """A validated batch as the buffers of a journal payload."""
-    mask, buffer = message.pack(batch)
-    return [mask.to_bytes(_MASK, "little"), buffer]
+class Stored(NamedTuple):
+    """A journal payload, and the batch that `load` will make of it."""
+
+    buffers: list[Any]
+    batch: pa.RecordBatch
+
+    @property
+    def nbytes(self) -> int:
+        return sum(map(len, self.buffers))
+
+
+def store(batch: pa.RecordBatch) -> Stored:
+    """A validated batch as a journal payload."""
+    mask, batch = message.stored_form(batch)
+    return Stored([mask.to_bytes(_MASK, "little"), batch.serialize()], batch)
 
 
 def load(journal: Journal, position: int) -> pa.RecordBatch:
@@ -60,22 +73,25 @@ class Cut(NamedTuple):
     settled: npt.NDArray[np.int64] | None
     returned: Ints | int  # 1: it came back before, so who gets it now is not its first acquirer
     overlays: Mapping[int, list[bytes]]  # index within `rows` → what was added to its annotations, in order: encoded maps
+    batches: Mapping[int, pa.RecordBatch]  # log position → the record's batch, where it is still at hand
 
 
-def cut(block: Block, rows: Rows) -> Cut:
+def cut(block: Block, rows: Rows, recent: Recent = _NOTHING_RECENT) -> Cut:
     def copied(values: Ints | int) -> Ints | int:
         return values if isinstance(values, int) else values.copy()
 
+    pieces = block.pieces(rows)
     return Cut(
         block.base,
         rows,
-        block.pieces(rows),
+        pieces,
         copied(block.attempts.get(rows)),
         block.state[: block.filled][rows].copy(),
         copied(block.outcome.get(rows)),
         block.settled_times(rows),
         copied(block.returned.get(rows)),
         block.overlays.among(rows),
+        recent.among(pieces.position) if recent else {},
     )
 
 
@@ -128,15 +144,18 @@ class Stretch(NamedTuple):
 
 
 def stretches(journal: Journal, part: Cut) -> Iterator[Stretch]:
-    """The messages of a cut in order, as they were stored; waits until the journal has written them."""
+    """The messages of a cut in order, as they were stored. What is not at hand is read, once the journal has written it."""
     pieces = part.pieces
+    if len(pieces.row) == 1 and pieces.rows[0] <= BATCH_ROWS:
+        yield _stretch(journal, part)
+        return
     if not len(pieces.row):
         return
     changes = np.flatnonzero(np.diff(pieces.position)) + 1
     begins, ends = np.concatenate([[0], changes]), np.append(changes, len(pieces.position))
     done = 0
     for begin, end in zip(begins.tolist(), ends.tolist(), strict=True):
-        record = load(journal, int(pieces.position[begin]))
+        record = _record(journal, part, int(pieces.position[begin]))
         time = int(pieces.time[begin])
         if end - begin == 1:
             first, count = int(pieces.payload_row[begin]), int(pieces.rows[begin])
@@ -152,6 +171,18 @@ def stretches(journal: Journal, part: Cut) -> Iterator[Stretch]:
             sequences = np.repeat(pieces.row[begin:end], counts) + steps + part.base
             yield Stretch(taken, sequences, time, slice(done, done + len(steps)), part)
             done += len(steps)
+
+
+def _stretch(journal: Journal, part: Cut) -> Stretch:
+    """The only one of a cut whose rows lie in one piece, as a single message always does."""
+    row, count, position, first, time = [int(column[0]) for column in part.pieces]
+    record = _record(journal, part, position)
+    return Stretch(record.slice(first, count), part.base + row, time, slice(0, count), part)
+
+
+def _record(journal: Journal, part: Cut, position: int) -> pa.RecordBatch:
+    batch = part.batches.get(position)
+    return load(journal, position) if batch is None else batch
 
 
 def batches(

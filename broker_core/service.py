@@ -25,6 +25,7 @@ from broker_core.engine.rowset import BLOCK_BITS, RowSet
 from broker_core.engine.state import pack_blocks
 from broker_core.journal import Disk, Journal, LocalDisk
 from broker_core.reading import Cut, cut, open_block, within_retention
+from broker_core.recent import Recent
 from broker_core.turn import Arrivals, Turn
 
 __all__ = ["BrokerService", "Turn", "system_clock"]
@@ -57,6 +58,7 @@ class BrokerService:
         self._clock = clock
         self._lock = threading.Lock()
         self._arrivals = Arrivals(self._lock)
+        self._recent = Recent()
         self._closing = threading.Event()
         disk = disk or LocalDisk(settings.data)
         try:
@@ -120,9 +122,9 @@ class BrokerService:
             raise refusal
         return reply, end
 
-    def turn(self) -> Turn:
+    def turn(self, *, hurry: bool = True) -> Turn:
         """Several commands under one lock, each with an answer of its own, and no wait for the disk: see `Turn`."""
-        return Turn(self.state, self.journal, self._clock, self._lock, self._arrivals)
+        return Turn(self.state, self.journal, self._clock, self._lock, self._arrivals, self._recent, hurry)
 
     # Arrivals
     @property

@@ -19,8 +19,10 @@ from broker_core.engine import events as e
 from broker_core.engine.arrivals import worth_a_look
 from broker_core.engine.decide import need_queue
 from broker_core.engine.rowset import BLOCK_BITS, RowSet
+from broker_core.engine.states import State
 from broker_core.journal import Journal
-from broker_core.reading import Cut, cut
+from broker_core.reading import Cut, Stored, cut
+from broker_core.recent import Recent
 
 log = logging.getLogger("penstock")
 
@@ -60,13 +62,24 @@ class Turn:
     """`with service.turn() as turn`: the broker's lock is held in between. Nothing here waits for the disk, and nothing in the
     with-block may: no other method of the service is called there (most take the same lock).
 
+    Without `hurry`, who waits for something of it without `journal.wait` says so by `journal.hurry`, best once a turn: what
+    nobody waits for, such as an outcome that its receiver has settled, need not cost a sync of its own.
+
     Who carried something waits afterwards, until the journal is durable up to what `carry` said, before anybody hears of it.
     """
 
     def __init__(
-        self, state: BrokerState, journal: Journal, clock: Callable[[], c.Now], lock: threading.Lock, arrivals: Arrivals
+        self,
+        state: BrokerState,
+        journal: Journal,
+        clock: Callable[[], c.Now],
+        lock: threading.Lock,
+        arrivals: Arrivals,
+        recent: Recent,
+        hurry: bool,
     ) -> None:
         self._state, self._journal, self._clock, self._lock, self._arrivals = state, journal, clock, lock, arrivals
+        self._recent, self._hurry = recent, hurry
         self._seen = 0
         self.end = 0
 
@@ -98,11 +111,17 @@ class Turn:
     def _put(self, event: e.Event, payload: Any) -> None:
         position = 0
         if event.journaled:
-            position = self._journal.append(e.encode(event), _buffers(payload)).position
+            position = self._journal.append(e.encode(event), _buffers(payload), hurry=self._hurry).position
+            if isinstance(payload, Stored):
+                self._recent.add(position, payload.batch)
         queues = worth_a_look(self._state, event)
         apply(self._state, event, position)
         if queues:
             self._arrivals.tell(queues)
+
+    def available(self, queue_name: str) -> int:
+        """How many messages of the queue are AVAILABLE."""
+        return need_queue(self._state, queue_name).counts[State.AVAILABLE]
 
     def cuts(self, queue_name: str, rows: RowSet) -> list[Cut]:
         """Copies, now, of what the columns say of these messages, block by block. For rows that are AVAILABLE or ACQUIRED: those
@@ -113,11 +132,13 @@ class Turn:
             block = queue.blocks.get(number)
             if block is None:
                 raise errors.DataLoss(f"messages of {queue_name!r} around sequence number {number << BLOCK_BITS} left memory")
-            found.append(cut(block, part))
+            found.append(cut(block, part, self._recent))
         return found
 
 
 def _buffers(payload: Any) -> Sequence[Any]:
     if payload is None:
         return ()
+    if isinstance(payload, Stored):
+        return payload.buffers
     return payload if isinstance(payload, list) else [payload]

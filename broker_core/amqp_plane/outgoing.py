@@ -144,8 +144,7 @@ class Outgoing:
         journal = self.peer.plane.service.journal
         for part in cuts:
             for stretch in stretches(journal, part):
-                numbers = stretch.sequences().astype(">i8").tobytes()
-                tags = [numbers[i : i + 8] for i in range(0, len(numbers), 8)]
+                tags = [number.to_bytes(8, "big") for number in stretch.sequences().tolist()]
                 try:
                     messages = leaving(stretch.payload, stretch.attempts, stretch.returned, stretch.overlays)
                 except errors.InvalidRequest as error:

@@ -190,7 +190,7 @@ class Turns:
         endings: dict[tuple[Outgoing, Ending], list[Delivery]],
         first: list[Callable[[Turn], None]],
     ) -> None:
-        with self._service.turn() as turn:
+        with self._service.turn(hurry=False) as turn:
             self._in_turn = True
             try:
                 for queue, parts, found in arriving:
@@ -268,6 +268,8 @@ class Turns:
             # The link has ended in between, or the queue is gone: what became of the messages is decided already.
             log.info("%s: an outcome came too late: %s", link, error)
             end = turn.end
+        if all(delivery.remote_settled for delivery in deliveries):
+            end = 0  # the receiver waits for no answer
         self.after(end, lambda: link.settled(ending, deliveries))
 
     # --- acquisitions
@@ -347,7 +349,10 @@ class Turns:
         if rows.count == wanted:
             self._notify(link.queue)  # there may be more
         if link.appetite() > 0:
-            self.hungry(link)
+            if link.acquires and not link.link.drain and not turn.available(link.queue):
+                self.interested(link)  # it has all that there was: to look again would only keep the disk waiting
+            else:
+                self.hungry(link)
         elif link.is_particular:
             self._notify(link.queue)
 
@@ -360,6 +365,8 @@ class Turns:
         effects, durable = self._effects, self._service.journal.durable
         while effects and effects[0][0] <= durable:
             ready.append(effects.popleft()[1])
+        if effects:
+            self._service.journal.hurry(effects[-1][0])
         for effect in ready:
             try:
                 effect()
@@ -400,6 +407,8 @@ def _confirm(
 
 def rows_of(deliveries: list[Delivery]) -> RowSet:
     """The messages of deliveries that we sent: their tags are their sequence numbers."""
+    if len(deliveries) == 1:
+        return RowSet.single(int.from_bytes(deliveries[0].tag, "big"))
     tags: Any = np.frombuffer(b"".join([delivery.tag for delivery in deliveries]), ">i8").astype(np.int64)
     tags.sort()
     return RowSet.of_sequences(tags)

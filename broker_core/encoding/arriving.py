@@ -15,8 +15,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import lru_cache
+from itertools import accumulate
 from typing import Any, NamedTuple
 
+import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 
 from broker_core.amqp.decoder import KINDS, decode
@@ -40,6 +43,7 @@ from broker_core.encoding.headers import NOTHING, Said
 from broker_core.errors import ResourceLimit
 from broker_core.message import MESSAGE_COLUMNS
 
+FEW = 16  # messages for which plain Python is faster than Arrow
 MAX_BATCH_BYTES = 2**31 - 1  # an Arrow binary column counts its octets in 31 bits
 
 
@@ -48,11 +52,13 @@ class Arrived(NamedTuple):
 
     `batch`: those that are well-formed, in their order, in the stored form; columns that are null in all rows are left out.
     `durable`: does any of their headers say so. `refused`: index and error (DecodeError, FieldError) of each of the others.
+    `sizes`: what `message.sizes` says of the batch.
     """
 
     batch: pa.RecordBatch
     durable: bool
     refused: list[tuple[int, Exception]]
+    sizes: int | npt.NDArray[np.int64]
 
 
 class _Parts:
@@ -77,7 +83,10 @@ def arrived(payloads: Sequence[bytes]) -> Arrived:
     parts = _Parts()
     refused = _cut(payloads, parts)
     said = _distinct(parts.said)
-    return Arrived(_batch(parts, said), any(one.durable for one in said), refused)
+    lengths = list(map(len, parts.messages))
+    alike = lengths.count(lengths[0]) == len(lengths) if lengths else True
+    sizes: Any = (lengths or [0])[0] if alike else np.array(lengths, np.int64)
+    return Arrived(_batch(parts, said, lengths), any(one.durable for one in said), refused, sizes)
 
 
 def address_of(payload: bytes) -> str | None:
@@ -119,6 +128,9 @@ def _cut(payloads: Sequence[bytes], parts: _Parts) -> list[tuple[int, Exception]
             position, said, note = 0, NOTHING, None
             if payload[:4] == b"\x00\x53\x70\xc0":
                 position = 5 + payload[4]
+                said = headers_known[payload[:position]]
+            elif payload[:4] == b"\x00\x53\x70\xd0":
+                position = 8 + int.from_bytes(payload[4:8], "big")
                 said = headers_known[payload[:position]]
             if payload[position + 2] < PROPERTIES:
                 position, note = _annotations(payload, position)
@@ -224,20 +236,30 @@ def _distinct(said: list[Said]) -> list[Said]:
     return said[:1] if not said or said.count(said[0]) == len(said) else list(set(said))
 
 
-def _batch(parts: _Parts, distinct: list[Said]) -> pa.RecordBatch:
+def _batch(parts: _Parts, distinct: list[Said], lengths: list[int]) -> pa.RecordBatch:
     rows = len(parts.messages)
     columns: dict[str, pa.Array] = {}
+    if distinct == [NOTHING] and not parts.annotations and not parts.footers:
+        return pa.RecordBatch.from_arrays([_binary(parts.messages, lengths)], schema=_schema(("message",)))
     for i, name in enumerate(("priority", "durable", "ttl")):
         if any(said[i] is not None for said in distinct):
             one = len(distinct) == 1
             values = [distinct[0][i]] * rows if one else [said[i] for said in parts.said]
             columns[name] = pa.array(values, MESSAGE_COLUMNS[name])
-    columns["message"] = pa.array(parts.messages, pa.binary())
+    columns["message"] = _binary(parts.messages, lengths)
     for name, found in (("encodedAnnotations", parts.annotations), ("footer", parts.footers)):
         if found:
             columns[name] = pa.array([found.get(row) for row in range(rows)], pa.binary())
     names = tuple(name for name in _STORED if name in columns)
     return pa.RecordBatch.from_arrays([columns[name] for name in names], schema=_schema(names))
+
+
+def _binary(values: list[bytes], lengths: list[int]) -> pa.Array:
+    """`pa.array(values, pa.binary())`, which takes longer for its preparations than for a few values."""
+    if len(values) > FEW:
+        return pa.array(values, pa.binary())
+    ends = np.array([0, *accumulate(lengths)], np.int32)
+    return pa.Array.from_buffers(pa.binary(), len(values), [None, pa.py_buffer(ends), pa.py_buffer(b"".join(values))])
 
 
 _STORED = [name for name in MESSAGE_COLUMNS if name in ("priority", "durable", "message", "ttl", "encodedAnnotations", "footer")]

@@ -74,7 +74,7 @@ class Receiver:
         if not isinstance(sizes, int):
             sizes = sizes.astype(np.min_scalar_type(largest))
         payload = reading.store(batch)
-        nbytes = sum(len(part) for part in payload)
+        nbytes = payload.nbytes
         self._service.admit(nbytes)
         if self._request["op"] == "enqueue":
             durable = message.any_durable(batch)

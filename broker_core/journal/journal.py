@@ -127,11 +127,17 @@ class Journal:
         """Would `reserve` return at once? StorageError when the journal failed."""
         return self._writer.has_room(nbytes)
 
-    def append(self, meta: bytes, payload: Sequence[Buffer] = ()) -> Appended:
+    def append(self, meta: bytes, payload: Sequence[Buffer] = (), *, hurry: bool = True) -> Appended:
         """Append a record, by one thread at a time; never waits for the disk. `payload` is one after the other the bytes of
         the record's payload; large ones are not copied, and must not change any more. StorageError when the journal failed.
+
+        Without `hurry` it is written together with the next that has it, when somebody waits for it, or after `LINGER_S`.
         """
-        return Appended(*self._writer.append(meta, payload))
+        return Appended(*self._writer.append(meta, payload, hurry))
+
+    def hurry(self, end: int) -> None:
+        """Somebody waits, elsewhere, until `durable` >= `end`: let it begin. Returns at once."""
+        self._writer.hurry(end)
 
     def wait(self, end: int, timeout_s: float | None = None) -> None:
         """Wait until `durable` >= `end`. StorageError when the journal failed, TimeoutError after `timeout_s` seconds."""

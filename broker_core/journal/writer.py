@@ -30,6 +30,7 @@ from broker_core.journal.segments import Segment, SegmentChain, create
 
 Fsync = Literal["always", "interval", "never"]
 
+LINGER_S = 0.002  # how long a record that nobody waits for may wait for others, to share their sync
 GROUP_LIMIT = 32 << 20  # bytes; more gains nothing from fewer syncs, and makes who waits for the first record wait longer
 
 _log = logging.getLogger(__name__)
@@ -71,6 +72,8 @@ class Writer:
         self._open: Group | None = None  # being filled
         self._closed: deque[Group] = deque()  # full, to be written before it
         self._next = end  # where the next group opens
+        self._hurried = 0  # somebody waits for what is below
+        self._linger_until = 0.0  # of the group being filled, while nobody waits for anything in it
         self._sync_wanted = 0
         self.end = self.written = self.synced = self.durable = end
 
@@ -80,22 +83,40 @@ class Writer:
 
     # ---- those who append
 
-    def append(self, meta: bytes, payload: Sequence[Buffer]) -> tuple[int, int]:
+    def append(self, meta: bytes, payload: Sequence[Buffer], hurry: bool = True) -> tuple[int, int]:
         with self._lock:
             if self.failure is not None or self._stopping:
                 raise self._refusal()
             group = self._open
+            first = group is None
             if group is None:
                 group = self._open = Group(self._next)
+                self._linger_until = 0.0 if hurry else time.monotonic() + LINGER_S
             elif group.end - group.start >= self._group_bytes:
                 self._closed.append(group)
                 group = self._open = Group(group.after)
             position = group.append(meta, payload)
             end = self.end = group.end
-            if self._idle:
-                self._idle = False
-                self._work.notify()
+            if hurry:
+                self._hurry(end)
+            elif first:
+                self._wake()  # to count the time from now on
         return position, end
+
+    def hurry(self, end: int) -> None:
+        if end > self._hurried:
+            with self._lock:
+                self._hurry(end)
+
+    def _hurry(self, end: int) -> None:
+        if end > self._hurried:
+            self._hurried = end
+            self._wake()
+
+    def _wake(self) -> None:
+        if self._idle:
+            self._idle = False
+            self._work.notify()
 
     def has_room(self, nbytes: int) -> bool:
         if self.failure is not None:
@@ -112,6 +133,7 @@ class Writer:
         with self._lock:
             if self.failure is not None:
                 raise self._refusal()
+            self._hurry(self.end)
             self._wait(
                 lambda: self._fits(nbytes),
                 timeout_s,
@@ -126,6 +148,7 @@ class Writer:
         if self.durable >= end:
             return
         with self._lock:
+            self._hurry(end)
             self._wait(lambda: self.durable >= end, timeout_s, lambda: _late(end, timeout_s))
 
     def wait_written(self, position: int) -> None:
@@ -133,6 +156,7 @@ class Writer:
         if self.written > position:
             return
         with self._lock:
+            self._hurry(position + 1)
             self._wait(lambda: self.written > position, None, lambda: _late(position, None))
 
     def sync_to(self, end: int) -> None:
@@ -141,8 +165,8 @@ class Writer:
             if self.synced >= end:
                 return
             self._sync_wanted = max(self._sync_wanted, end)
-            self._idle = False
-            self._work.notify()
+            self._hurry(end)
+            self._wake()
             self._wait(lambda: self.synced >= end, None, lambda: _late(end, None))
 
     def add_listener(self, callback: Callable[[int], None]) -> None:
@@ -200,9 +224,9 @@ class Writer:
     def _take(self) -> list[Group] | None:
         """What to write next, at most `GROUP_LIMIT` and one record; [] when only a sync is due, None at the end."""
         with self._lock:
-            while not (self._open or self._closed or self._stopping or self.failure or self._sync_due()):
+            while not (self._write_due() or self._stopping or self.failure or self._sync_due()):
                 self._idle = True
-                self._work.wait(self._time_to_sync())
+                self._work.wait(self._patience())
                 self._idle = False
             if self.failure is not None:
                 raise self.failure
@@ -213,6 +237,19 @@ class Writer:
             if not self._closed:
                 return None if self._stopping else []
             return [self._closed.popleft()]
+
+    def _write_due(self) -> bool:
+        group = self._open
+        if self._closed or group is None:
+            return bool(self._closed)
+        return self._hurried > group.start or time.monotonic() >= self._linger_until
+
+    def _patience(self) -> float | None:
+        """Seconds until something is due; None: until somebody comes."""
+        times = [] if self._open is None else [max(0.0, self._linger_until - time.monotonic())]
+        if (sync := self._time_to_sync()) is not None:
+            times.append(sync)
+        return min(times, default=None)
 
     def _time_to_sync(self) -> float | None:
         if self._fsync != "interval" or self.written == self.synced:

@@ -106,7 +106,7 @@ def test_a_message_at_a_time_goes_round(made: Stage) -> None:
     """C1: who was notified and took goes to the tail, so that single arrivals reach one link after the other."""
     crowd = Crowd(made, connections=2, sessions=2, links=3)
     crowd.grant(100)
-    made.settle()
+    made.until(lambda: len(made.plane.turns._interested.get("q", ())) == 12, "all wait")
     for number in range(36):
         publish(made, 1)
         crowd.until(number + 1)

@@ -9,13 +9,15 @@ from dataclasses import replace
 from random import Random
 
 import numpy as np
+import pyarrow as pa
 import pytest
 
-from broker_core import reading
+from broker_core import reading, recent
 from broker_core.engine import commands as c
 from broker_core.engine.rowset import RowSet
 from broker_core.engine.states import Cause, Outcome
 from broker_core.errors import DataLoss, InvalidRequest, NotFound, ResourceLimit, StorageError
+from broker_core.recent import Recent
 from broker_core.service import FREE_SPACE_FOR_US, BrokerService
 
 from ..journal.lying_disk import LyingDisk
@@ -99,6 +101,41 @@ def test_cuts_of_a_turn_show_what_was_just_acquired_and_last() -> None:
         assert [np.broadcast_to(part.attempts, part.payload.num_rows).tolist() for part in parts] == [[1], [1, 0]]
         assert [np.broadcast_to(part.returned, part.payload.num_rows).tolist() for part in parts] == [[1], [1, 0]]
         assert [part.overlays for part in parts] == [{0: [NOTE]}, {0: [NOTE]}]
+
+
+def test_what_was_just_stored_is_not_read_back_and_is_the_same() -> None:
+    """The record is at hand, whole or some rows of it, and its batch is what reading it would give."""
+    disk = LyingDisk()
+    with running(disk) as service:
+        service.submit(c.DeclareQueue("q"), c.Subscribe("q"))
+        for count in (1, 1, 3, 1):
+            service.submit(enqueue("q", *numbered(count)))
+        with service.turn() as turn:
+            rows, end = turn.carry(c.Acquire("q", 1, 5))
+            (at_hand,) = turn.cuts("q", rows)
+        service.journal.wait(end)
+        (plain,) = service.cuts("q", rows)
+        expected = list(reading.stretches(service.journal, plain))
+        disk.fail = lambda call, name: OSError(5, "it was read") if call == "read" else None
+        found = list(reading.stretches(service.journal, at_hand))
+        assert [(f.sequence, f.time, f.part) for f in found] == [(e.sequence, e.time, e.part) for e in expected]
+        assert all(f.payload.equals(e.payload) for f, e in zip(found, expected, strict=True))
+        assert [f.payload.num_rows for f in found] == [1, 1, 3]
+
+
+def test_what_is_at_hand_is_bounded() -> None:
+    kept, batch = Recent(), pa.record_batch({"body": [b"x" * 1000]})
+    for position in range(recent.MAX_RECORDS + 10):
+        kept.add(position, batch)
+    assert len(kept) == recent.MAX_RECORDS
+    assert list(kept.among(np.array([9, 10]))) == [10]
+    large = pa.record_batch({"body": [b"x" * (recent.LARGEST - 100)]})
+    for position in range(10_000, 10_100):
+        kept.add(position, large)
+        assert kept.bytes <= recent.MAX_BYTES
+    assert kept.bytes == len(kept) * large.get_total_buffer_size()
+    kept.add(20_000, pa.record_batch({"body": [b"x" * recent.LARGEST]}).slice(0, 0))  # a slice keeps all of it alive
+    assert not kept.among(np.array([20_000]))
 
 
 def test_cuts_of_what_is_not_in_memory_are_refused() -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 from typing import Any
 
+import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -18,7 +19,7 @@ from broker_core.amqp.types import Array, Described, Symbol, UByte, UInt, ULong
 from broker_core.encoding import arriving
 from broker_core.encoding.arriving import address_of, arrived
 from broker_core.errors import ResourceLimit
-from broker_core.message import MESSAGE_COLUMNS, any_durable
+from broker_core.message import MESSAGE_COLUMNS, any_durable, sizes
 
 from .amqp_values import STEADY, symbols, values
 
@@ -129,6 +130,10 @@ def test_the_fast_way_is_the_plain_way(payloads: list[bytes]) -> None:
     assert rows_of(found) == expected
     assert found.durable == any_durable(found.batch) == any(row["durable"] for row in expected)
     assert arrived(payloads).batch.equals(found.batch)  # what is remembered of headers and annotations changes nothing
+    assert np.array_equal(found.sizes, sizes(found.batch))
+    many = arrived(payloads * (arriving.FEW + 1))  # by Arrow
+    assert rows_of(many) == expected * (arriving.FEW + 1)
+    assert np.array_equal(many.sizes, sizes(many.batch))
 
 
 def test_every_section_after_every_other_in_every_constructor() -> None:

@@ -71,6 +71,18 @@ def test_what_leaves_is_what_came_but_for_the_header(sent: list[Message], data: 
         assert header_of(left) == expected
 
 
+@given(st.lists(messages, min_size=1, max_size=module.FEW), st.data())
+@settings(STEADY, max_examples=100)
+def test_a_few_rows_leave_as_many_do(sent: list[Message], data: st.DataObject) -> None:
+    batch = arrived([message.encode() for message in sent]).batch
+    rows, times = batch.num_rows, module.FEW + 1
+    overlays = data.draw(st.dictionaries(st.integers(0, rows - 1), st.lists(maps.map(encode), min_size=1, max_size=2)))
+    attempts = np.array(data.draw(st.lists(counts, min_size=rows, max_size=rows)), np.int64)
+    (many,) = pa.Table.from_batches([batch] * times).combine_chunks().to_batches()
+    laid = {row + rows * time: notes for row, notes in overlays.items() for time in range(times)}
+    assert leaving(batch, attempts, 0, overlays) * times == leaving(many, np.tile(attempts, times), 0, laid)
+
+
 @given(st.lists(messages, max_size=6))
 @settings(STEADY, max_examples=150)
 def test_what_left_arrives_as_the_same_columns(sent: list[Message]) -> None:

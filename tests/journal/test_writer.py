@@ -8,6 +8,7 @@ import time
 import pytest
 
 from broker_core.errors import StorageError
+from broker_core.journal import writer
 
 from .helpers import append, content, open_journal, read_all, running
 from .lying_disk import LyingDisk
@@ -34,6 +35,39 @@ def test_many_waiters_share_few_syncs():
             thread.join()
         assert len(content(journal)) == 200
         assert 10 <= disk.calls["sync"] - before < 100
+
+
+def test_what_nobody_waits_for_shares_a_sync(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(writer, "LINGER_S", 1000.0)
+    disk = LyingDisk()
+    with running(disk) as journal:
+        append(journal, (b"", b""))
+        before = disk.calls["sync"]
+        for waits in (journal.wait, lambda end: (journal.hurry(end), journal.wait(end, 10))):
+            for _ in range(3):
+                end = journal.append(b"nobody waits", hurry=False).end
+            waits(end)
+        for _ in range(3):
+            journal.append(b"nobody waits", hurry=False)
+        journal.wait(journal.append(b"somebody may").end, 10)
+        position = journal.append(b"read", [b"payload"], hurry=False).position
+        assert journal.payload(position).to_pybytes() == b"payload"
+        journal.append(b"nobody waits", hurry=False)
+        journal.write_snapshot(journal.end, b"", [])
+        assert disk.calls["sync"] - before == 5 + 1  # one is the snapshot's file
+        journal.append(b"at the close", hurry=False)
+    with running(disk) as journal:
+        assert [meta for meta, _ in content(journal)][-2:] == [b"nobody waits", b"at the close"]
+
+
+def test_what_nobody_waits_for_is_soon_durable_all_the_same():
+    with running(LyingDisk()) as journal:
+        append(journal, (b"", b""))
+        for _ in range(3):
+            reached = threading.Event()
+            end = journal.append(b"nobody waits", hurry=False).end
+            journal.add_listener(lambda durable, end=end, reached=reached: durable >= end and reached.set())
+            assert journal.durable >= end or reached.wait(10) or journal.durable >= end
 
 
 def test_what_was_appended_before_the_start_is_one_write_and_one_sync():
