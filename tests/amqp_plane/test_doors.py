@@ -1,0 +1,264 @@
+"""W2, W3: the doors of the AMQP plane: who gets in where, what those hear who do not, and what the log has of them."""
+
+from __future__ import annotations
+
+import contextlib
+import datetime
+import os
+import re
+import socket
+import ssl
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import trustme
+
+from broker_core import Broker
+from broker_core.amqp import SaslClient
+from broker_core.amqp.frames import AMQP_ID, SASL_FRAME, SASL_ID, encode_frame, parse_frame, protocol_header
+from broker_core.amqp.performatives import (
+    Attach,
+    Open,
+    SaslInit,
+    SaslMechanisms,
+    SaslOutcome,
+)
+from broker_core.security import store
+
+from ..security.helpers import write
+from .frames import begin, sends, symbol
+from .logins import user
+from .talk import AUTHORITY, CLIENTS, STRANGERS
+from .test_fuzz_plane import PATIENCE_S
+
+SECRET = "a secret that no log may have"
+SCRAM = "SCRAM-SHA-256"
+REFUSED = "amqp:unauthorized-access"
+AMQP, SASL = protocol_header(AMQP_ID), protocol_header(SASL_ID)
+EVERYTHING = ["EXTERNAL", SCRAM, "PLAIN", "ANONYMOUS"]
+
+LISTENERS: dict[str, dict[str, Any]] = {
+    "plain": {"mechanisms": [SCRAM, "PLAIN", "ANONYMOUS"], "without_sasl": True},
+    "plain, named": {"mechanisms": [SCRAM, "PLAIN"]},
+    "tls": {"tls": True, "mechanisms": EVERYTHING, "without_sasl": True},
+    "tls, named": {"tls": True, "mechanisms": EVERYTHING, "without_sasl": False},
+}
+
+
+# ---- a broker with listeners of each kind
+
+
+class Doors:
+    """A real broker, its users, and raw conversations with its listeners."""
+
+    def __init__(self, folder: Path) -> None:
+        AUTHORITY.issue_cert("localhost").private_key_and_cert_chain_pem.write_to_path(str(folder / "both.pem"))
+        CLIENTS.cert_pem.write_to_path(str(folder / "clients.pem"))
+        users = {"alice": user(SECRET, "alice.example"), "nobody's": user(None, "other.example")}
+        (folder / "data").mkdir()
+        write(folder / "data" / store.FILE_NAME, users, {"alice": {"q": "send"}, "anonymous": {"q": "browse"}})
+        self.broker = Broker(
+            folder / "data",
+            fsync="never",
+            tls_cert_file=folder / "both.pem",
+            tls_key_file=folder / "both.pem",
+            tls_client_ca_file=folder / "clients.pem",
+            listeners=[{"port": 0, **listener} for listener in LISTENERS.values()],
+        )
+        self.broker.start()
+        self.ports: dict[str, int] = {}
+        end = time.monotonic() + PATIENCE_S
+        while len(self.ports) < len(LISTENERS):  # they are logged when the broker is ready, a little later
+            assert time.monotonic() < end
+            ports = re.findall(r"amqps?://127\.0\.0\.1:(\d+)", self.broker.log())
+            self.ports = dict(zip(LISTENERS, map(int, ports), strict=False))
+
+    def connect(self, door: str, certificate: trustme.LeafCert | None = None) -> socket.socket:
+        side: socket.socket = socket.create_connection(("127.0.0.1", self.ports[door]), PATIENCE_S)
+        if "tls" in door:
+            context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+            AUTHORITY.configure_trust(context)
+            if certificate is not None:
+                certificate.configure_cert(context)
+            side = context.wrap_socket(side, server_hostname="localhost")
+        return side
+
+
+@pytest.fixture(scope="module")
+def doors(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Doors]:
+    made = Doors(tmp_path_factory.mktemp("doors"))
+    try:
+        yield made
+    finally:
+        made.broker.stop()
+        assert SECRET not in made.broker.log()
+        assert "Traceback" not in made.broker.log()
+
+
+def read(side: socket.socket, size: int) -> bytes:
+    data = b""
+    while len(data) < size:
+        piece = side.recv(size - len(data))
+        if not piece:
+            break
+        data += piece
+    return data
+
+
+def frame(side: socket.socket) -> Any:
+    head = read(side, 4)
+    octets = head + read(side, int.from_bytes(head, "big") - 4)
+    return parse_frame(octets, 0, len(octets), octets[5]).performative
+
+
+def ends(side: socket.socket) -> bytes:
+    """What still comes, up to the end of the stream."""
+    data = b""
+    with contextlib.suppress(ssl.SSLEOFError, ConnectionResetError), side:
+        while piece := side.recv(65536):
+            data += piece
+    return data
+
+
+def login(side: socket.socket, sasl: SaslClient) -> list[Any]:
+    """The frames that the broker says in the SASL layer."""
+    side.sendall(SASL)
+    assert read(side, 8) == SASL
+    said = []
+    while not sasl.done:
+        said.append(frame(side))
+        for answer in sasl.receive(said[-1]):
+            side.sendall(encode_frame(0, answer.encode(), frame_type=SASL_FRAME))
+    return said
+
+
+def client(mechanism: str, name: str | None = "alice", password: str = SECRET) -> SaslClient:
+    return SaslClient(name, password, external=True, prefer=(mechanism,), random=os.urandom)
+
+
+def opened(side: socket.socket) -> Any:
+    side.sendall(AMQP + encode_frame(0, Open(container_id="someone").encode()))
+    assert read(side, 8) == AMQP
+    return frame(side)
+
+
+ALICE = CLIENTS.issue_cert(common_name="alice.example")
+
+
+@pytest.mark.parametrize("mechanism", [SCRAM, "PLAIN", "ANONYMOUS"])
+@pytest.mark.parametrize("door", LISTENERS)
+def test_a_mechanism_lets_in_where_it_is_offered(doors: Doors, door: str, mechanism: str) -> None:
+    with doors.connect(door) as side:
+        side.sendall(SASL)
+        assert read(side, 8) == SASL
+        offered = frame(side)
+        assert isinstance(offered, SaslMechanisms)
+        expected = [name for name in LISTENERS[door]["mechanisms"] if name != "EXTERNAL"]  # nothing to show for it
+        assert list(offered.sasl_server_mechanisms) == expected
+    if mechanism in expected:
+        with doors.connect(door) as side:
+            login(side, client(mechanism))
+            answer = opened(side)
+            assert isinstance(answer, Open)
+            assert symbol("flight-token") in answer.properties
+    else:
+        with doors.connect(door) as side:
+            side.sendall(SASL + encode_frame(0, SaslInit(mechanism=mechanism).encode(), frame_type=SASL_FRAME))
+            assert ends(side).endswith(encode_frame(0, SaslOutcome(code=1).encode(), frame_type=SASL_FRAME))
+
+
+def test_a_certificate_logs_its_user_in_and_nobody_else(doors: Doors) -> None:
+    for _ in range(2):
+        with doors.connect("tls, named", ALICE) as side:
+            said = login(side, client("EXTERNAL"))
+            assert said[0].sasl_server_mechanisms[0] == "EXTERNAL"
+            assert isinstance(opened(side), Open)
+    for certificate in (CLIENTS.issue_cert(common_name="stranger.example"), CLIENTS.issue_cert(common_name="alice")):
+        with doors.connect("tls, named", certificate) as side:
+            said = login(side, client("EXTERNAL"))
+            assert said[-1] == SaslOutcome(code=1)
+            assert ends(side) == b""
+
+
+@pytest.mark.parametrize("door", LISTENERS)
+def test_without_a_sasl_layer_only_where_that_is_allowed(doors: Doors, door: str) -> None:
+    with doors.connect(door) as side:
+        side.sendall(AMQP)
+        if LISTENERS[door].get("without_sasl"):
+            assert read(side, 8) == AMQP
+        else:
+            assert ends(side) == SASL, "answered with the header that is spoken here, and ended"
+
+
+def test_the_nameless_are_one_user_whose_permissions_count(doors: Doors) -> None:
+    with doors.connect("plain") as side:
+        assert isinstance(opened(side), Open)
+        side.sendall(encode_frame(0, begin().encode()) + encode_frame(0, sends("q").encode()))
+        frame(side)
+        assert isinstance(frame(side), Attach)
+        said = frame(side)
+        assert said.error.condition == REFUSED
+
+
+# ---- who is refused
+
+
+def refused_plain(doors: Doors, door: str, response: bytes) -> bytes:
+    """All that the broker says to this PLAIN response."""
+    with doors.connect(door) as side:
+        init = SaslInit(mechanism="PLAIN", initial_response=response)
+        side.sendall(SASL + encode_frame(0, init.encode(), frame_type=SASL_FRAME))
+        here = f"{side.getsockname()[0]}:{side.getsockname()[1]}"
+        said = ends(side)
+    log = doors.broker.log()
+    assert f"{here}: login refused" in log, "logged, with the peer"
+    return said
+
+
+@pytest.mark.parametrize("door", ["plain", "tls, named"])
+def test_all_who_are_refused_hear_the_same(doors: Doors, door: str) -> None:
+    """PLAIN: a wrong password, a name nobody has, a user without one, somebody else's identity, no proper response at all."""
+    wrong = "wrong " + SECRET
+    responses = [f"\0alice\0{wrong}", f"\0who\0{SECRET}", f"\0nobody's\0{SECRET}", f"bob\0alice\0{SECRET}", "x", "\0\0"]
+    said = {refused_plain(doors, door, response.encode()) for response in responses}
+    assert len(said) == 1
+    assert said.pop().endswith(encode_frame(0, SaslOutcome(code=1).encode(), frame_type=SASL_FRAME))
+    assert wrong not in doors.broker.log()
+
+
+def test_scram_says_as_little(doors: Doors) -> None:
+    """The challenge for a name that nobody has looks like another's, twice the same salt; then the same outcome."""
+    shapes = set()
+    salts = []
+    for name, password in (("alice", "wrong"), ("who", SECRET), ("who", "wrong"), ("nobody's", SECRET)):
+        with doors.connect("plain") as side:
+            said = login(side, client(SCRAM, name, password))
+            challenge = dict(part.split("=", 1) for part in said[1].challenge.decode().split(","))
+            salts.append((name, challenge["s"]))
+            shapes.add((len(challenge["r"]), len(challenge["s"]), challenge["i"], said[2].code, said[2].additional_data))
+            assert ends(side) == b""
+    assert len(shapes) == 1
+    assert salts[1] == salts[2]
+    assert len({salt for _, salt in salts}) == 3
+
+
+@pytest.mark.parametrize("kind", ["expired", "of another CA"])
+def test_a_certificate_that_does_not_hold_is_refused_in_the_handshake(doors: Doors, kind: str) -> None:
+    long_ago = datetime.datetime(2020, 1, 1, tzinfo=datetime.timezone.utc)
+    day = datetime.timedelta(days=1)
+    if kind == "expired":
+        certificate = CLIENTS.issue_cert(common_name="alice.example", not_before=long_ago, not_after=long_ago + day)
+    else:
+        certificate = STRANGERS.issue_cert(common_name="alice.example")
+    before = len(doors.broker.log())
+    heard = b""
+    with contextlib.suppress(ssl.SSLError, ConnectionResetError), doors.connect("tls, named", certificate) as side:
+        side.sendall(SASL)
+        heard = read(side, 8)
+    assert heard == b"", "no octet of the broker's"
+    said = doors.broker.log()[before:]
+    assert re.search(r"127\.0\.0\.1:\d+: TLS: the client's certificate is refused", said)
+    assert ("expired" in said) == (kind == "expired")

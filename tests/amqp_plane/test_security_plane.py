@@ -1,0 +1,290 @@
+"""W2, W3 at the AMQP plane: guessing passwords, checks beside the loop, and what a user may do once in."""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import os
+import socket
+import struct
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from broker_core.amqp import SaslClient
+from broker_core.amqp.frames import AMQP_ID, SASL_FRAME, SASL_ID, encode_frame, protocol_header
+from broker_core.amqp.messages import Properties
+from broker_core.amqp.performatives import (
+    Accepted,
+    Attach,
+    Detach,
+    Disposition,
+    Open,
+    Rejected,
+    SaslInit,
+    SaslOutcome,
+)
+from broker_core.amqp_plane.server import PASSWORD_THREADS
+from broker_core.security import Access, quiet
+from broker_core.security.attempts import FAILURES_OF_A_NAME
+from broker_core.security.users import User, credentials_of
+
+from ..broker.helpers import enqueue
+from ..security.helpers import QUICK
+from .frames import begin, flow, message, receives, sends, symbol, transfer
+from .harness import Stage, stage
+from .logins import Site, begin_sasl, exchange, hear, log_in, say
+from .test_fuzz_plane import PATIENCE_S
+from .test_revocation import detached
+
+SECRET = "a secret that no log may have"
+SCRAM = "SCRAM-SHA-256"
+REFUSED = "amqp:unauthorized-access"
+AMQP, SASL = protocol_header(AMQP_ID), protocol_header(SASL_ID)
+
+
+@pytest.fixture(autouse=True)
+def _all_refusals_are_logged(monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest) -> None:
+    if "fill_the_log" not in request.node.name:
+        monkeypatch.setattr(quiet, "LINES", 10**9)
+
+
+# ---- attempts
+
+
+@pytest.fixture
+def site(tmp_path: Path) -> Site:
+    # Each has a salt of its own, so that a password that was right for one says nothing of another's.
+    kept = {name: credentials_of(SECRET, name.encode().ljust(16), QUICK) for name in ("alice", "bob", "carol")}
+    users = {name: User(credentials) for name, credentials in kept.items()}
+    may = {"alice": {"q": "send", "of alice": "send,receive,browse"}, "bob": {"q": "receive", "of bob": "receive"}}
+    return Site(tmp_path, users, {**may, "carol": {"q": "browse", "bystander": "send,receive"}})
+
+
+@pytest.fixture
+def s(site: Site, tmp_path: Path) -> Iterator[Stage]:
+    with stage(tmp_path, access=site.access, fsync="never") as made:
+        made.declare("q", "of alice", "of bob", "bystander")
+        yield made
+
+
+def tries(s: Stage, name: str, password: str, mechanism: str) -> int | None:
+    script = s.script(name, open=False)
+    code = exchange(script, SaslClient(name, password, prefer=(mechanism,), random=os.urandom))
+    if code:
+        assert not script._fill(1), "one attempt a connection"
+    script.drop(quietly=True)
+    return code
+
+
+@pytest.mark.parametrize("guessed", ["PLAIN", SCRAM])
+def test_guessing_is_counted_and_limited_whatever_the_mechanism(
+    s: Stage, site: Site, guessed: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    assert tries(s, "bob", SECRET, "PLAIN") == 0
+    for _ in range(FAILURES_OF_A_NAME):
+        assert tries(s, "alice", "a guess", guessed) == 1
+    for mechanism in ("PLAIN", SCRAM):
+        assert tries(s, "alice", SECRET, mechanism) == 1, "not looked at, and told so in no other words"
+        assert tries(s, "carol", SECRET, mechanism) == 0, "another name is another count"
+    for _ in range(FAILURES_OF_A_NAME):
+        tries(s, "bob", "a guess", "PLAIN")
+    assert tries(s, "bob", SECRET, "PLAIN") == 0, "who was let in before is not locked out"
+    site.clock.pass_(61)
+    assert tries(s, "alice", SECRET, guessed) == 0
+    assert "127.0.0.1:" in caplog.text
+    assert SECRET not in caplog.text
+    assert "a guess" not in caplog.text
+
+
+def test_refusals_do_not_fill_the_log(s: Stage, caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.INFO)
+    for number in range(quiet.LINES + 60):
+        script = s.script(f"{number}", open=False)
+        begin_sasl(script)
+        hear(script)
+        say(script, SaslInit(mechanism="NONE\nAND A LINE OF MY OWN"))
+        assert hear(script) == SaslOutcome(code=1)
+        script.drop(quietly=True)
+    ours = [record for record in caplog.records if record.name.startswith("penstock.amqp")]
+    assert len(ours) <= 2 * quiet.LINES
+    assert all(record.getMessage().isprintable() for record in ours)
+
+
+# ---- checks beside the loop
+
+
+class Gated(Access):
+    """Checks of passwords begin, and end when the test says so."""
+
+    def __init__(self, path: Path) -> None:
+        super().__init__(path)
+        self.gate, self.begun = threading.Event(), threading.Semaphore(0)
+        self.checks = 0
+
+    def login(self, name: str, password: str, peer: str) -> str:
+        if name == "carol":
+            return super().login(name, password, peer)
+        self.checks += 1
+        self.begun.release()
+        assert self.gate.wait(PATIENCE_S)
+        return super().login(name, password, peer)
+
+
+@contextlib.contextmanager
+def gated(site: Site, folder: Path, **settings: Any) -> Iterator[tuple[Stage, Gated]]:
+    access = Gated(site.path)
+    with stage(folder, access=access, fsync="never", **settings) as made:
+        made.declare("q", "of alice", "bystander")
+        try:
+            yield made, access
+        finally:
+            access.gate.set()
+
+
+def plain(name: str) -> SaslInit:
+    return SaslInit(mechanism="PLAIN", initial_response=f"\0{name}\0{SECRET}".encode())
+
+
+def test_checking_passwords_does_not_stop_who_is_in(site: Site, tmp_path: Path) -> None:
+    """Whatever a check takes: here it takes until somebody has gone on beside it."""
+    with gated(site, tmp_path) as (s, access):
+        carol = log_in(s, "carol", SECRET).usual()
+        carol.sender("bystander")
+        scripts = [s.script(f"{number}", open=False) for number in range(20)]
+        for script in scripts:
+            begin_sasl(script)
+            hear(script)
+        for script in scripts:
+            say(script, plain("alice"))
+        for _ in range(PASSWORD_THREADS):
+            assert access.begun.acquire(timeout=PATIENCE_S)
+        for number in range(50):
+            carol.send(transfer(number, message(b"on")))
+            carol.expect(Disposition, first=number, state=Accepted())
+        access.gate.set()
+        for script in scripts:
+            assert hear(script) == SaslOutcome(code=0)
+
+
+def test_who_leaves_while_the_password_is_checked_leaves_nothing(site: Site, tmp_path: Path) -> None:
+    """Everything in one write, and a reset before the check is over; checks that nobody waits for are not begun."""
+    octets = SASL + encode_frame(0, plain("alice").encode(), frame_type=SASL_FRAME) + AMQP
+    for body in (Open(container_id="gone"), begin(), sends("q"), receives("of alice", handle=1), flow(1, 10)):
+        octets += encode_frame(0, body.encode())
+    with gated(site, tmp_path, amqp_login_timeout_s=0.5) as (s, access):
+        for _ in range(30):
+            side = socket.create_connection(s.address)
+            side.sendall(octets + encode_frame(0, *_octets(transfer(0))))
+            side.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+            side.close()
+        assert access.begun.acquire(timeout=PATIENCE_S)
+        s.until(lambda: not s.plane._wires, "all of them are gone")
+        access.gate.set()
+        s.plane.passwords.submit(lambda: None).result(PATIENCE_S)
+        log_in(s, "carol", SECRET).usual().nothing()
+        assert access.checks <= 2 * PASSWORD_THREADS
+        assert s.plane.containers.count("alice") == 0
+        assert not s.plane.containers._links
+        assert s.counts("q") == {}
+
+
+def _octets(body: Any) -> tuple[bytes, bytes]:
+    return body[0].encode(), body[1]
+
+
+# ---- permissions
+
+
+@pytest.mark.parametrize(("name", "right"), [("alice", "send"), ("bob", "receive"), ("carol", "browse")])
+def test_a_link_needs_the_right_of_its_direction(s: Stage, name: str, right: str) -> None:
+    a = log_in(s, name, SECRET).usual()
+    copies = receives("q", name="copies")
+    copies.source.distribution_mode = symbol("copy")
+    for each, body in (("send", sends("q")), ("receive", receives("q")), ("browse", copies)):
+        s.note(each)
+        a.send(body)
+        a.expect(Attach)
+        if each == right:
+            if right == "send":
+                a._frame()  # its credit
+            a.nothing()
+            a.send(_close_link())
+            a.expect(Detach, error=None)
+        else:
+            detached(a)
+            a.send(_close_link())
+
+
+def _close_link() -> Detach:
+    return Detach(handle=0, closed=True)
+
+
+def test_a_queue_that_is_not_there_and_one_that_is_not_permitted_sound_alike(s: Stage) -> None:
+    a = log_in(s, "alice", SECRET).usual()
+    said = []
+    for queue in ("of bob", "which is not there"):
+        a.send(sends(queue, name="same"))
+        a.expect(Attach)
+        error = a.expect(Detach).error
+        assert error is not None
+        said.append((error.condition, (error.description or "").replace(queue, "X")))
+        a.send(_close_link())
+    assert said[0] == said[1]
+
+
+def test_the_relay_sends_only_where_its_user_may(s: Stage) -> None:
+    a = log_in(s, "alice", SECRET).usual()
+    a.sender(None)
+    for number, queue in enumerate(("q", "of bob", "which is not there")):
+        a.send(transfer(number, message(b"x", properties=Properties(to=queue))))
+    said: dict[int, Any] = {}
+    while len(said) < 3:
+        one = a.expect(Disposition)
+        said.update(dict.fromkeys(range(one.first, (one.last or one.first) + 1), one.state))
+    assert said[0] == Accepted()
+    assert isinstance(said[1], Rejected)
+    assert isinstance(said[2], Rejected)
+    assert said[1].error.condition == said[2].error.condition == REFUSED
+    assert s.counts("q") == {"available": 1}
+    assert s.counts("of bob") == {}
+
+
+def test_another_users_container_id_and_link_names_are_not_the_same(s: Stage) -> None:
+    """C9: a container belongs to the user that opened it; saying its name takes nothing from it."""
+    s.service.submit(enqueue("q", b"m0", b"m1"))
+    site_name = "alice's machine"
+    bob = log_in(s, "bob", SECRET, container_id=site_name).usual()
+    bob.receiver("q", name="orders", credit=1)
+    bob.expect_messages(b"m0")
+    carol = log_in(s, "carol", SECRET, container_id=site_name).usual()
+    looks = receives("q", name="orders")
+    looks.source.distribution_mode = symbol("copy")
+    carol.send(looks, flow(0, 1))
+    carol.expect(Attach)
+    carol.expect_messages(b"m1")
+    alone = {"desired_capabilities": (symbol("sole-connection-for-container"),)}
+    policy = {symbol("sole-connection-enforcement-policy"): 1}
+    alice = log_in(s, "alice", SECRET, container_id=site_name, properties=policy, **alone).usual()
+    alice.sender("q", name="orders")
+    s.note("nobody was closed, and nothing was stolen")
+    bob.nothing()
+    carol.nothing()
+    again = log_in(s, "bob", SECRET, container_id=site_name).usual()
+    again.receiver("q", name="orders", credit=1)
+    stolen = bob.expect(Detach)
+    assert stolen.error is not None
+    assert stolen.error.condition == "amqp:link:stolen"
+    again.expect_messages(b"m0")
+
+
+def test_the_token_in_the_open_is_this_users_own(s: Stage, site: Site) -> None:
+    for name in ("alice", "bob"):
+        script = s.script(name, open=False)
+        exchange(script, SaslClient(name, SECRET, prefer=(SCRAM,), random=os.urandom))
+        answer = script.open(container_id=name)
+        assert answer.properties is not None
+        assert site.access.user_of_token(answer.properties[symbol("flight-token")]) == name
