@@ -59,7 +59,7 @@ def assemble(
         elif name == "queue":
             arrays.append(_constant(queue, pa.string(), rows))
         elif name == "sequenceNumber":
-            arrays.append(_rising(sequence, rows) if isinstance(sequence, int) else _values(sequence, pa.int64(), rows))
+            arrays.append(rising(sequence, rows) if isinstance(sequence, int) else _values(sequence, pa.int64(), rows))
         elif name == "enqueuedTime":
             arrays.append(_values(time, TIMESTAMP, rows))
         elif name == "deliveryCount":
@@ -184,7 +184,8 @@ def _nulls(type_: pa.DataType, rows: int) -> pa.Array:
     return _all_null(type_, _room(rows)).slice(0, rows)
 
 
-def _rising(first: int, rows: int) -> pa.Array:
+def rising(first: int, rows: int) -> pa.Array:
+    """`first` and the numbers after it, as int64."""
     import pyarrow.compute as pc
 
     return pc.add(_counted(_room(rows)).slice(0, rows), first)

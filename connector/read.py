@@ -7,9 +7,9 @@ and journals the read), maps the files and assembles the columns itself. Where t
 from __future__ import annotations
 
 import os
-from array import array
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
+from itertools import accumulate
 from typing import Any, NamedTuple
 
 import pyarrow as pa
@@ -229,22 +229,39 @@ def _assemble(pieces: list[Piece], files: dict[str, pa.Buffer], columns: Sequenc
         return assembly.assemble(
             columns, payloads[0], queue=queue, sequence=one.sequence, time=one.time, delivery_count=one.deliveryCount
         )
+    owners = _owners(pieces)
     return assembly.assemble(
         columns,
         assembly.joined(payloads),
         queue=queue,
-        sequence=_int64(range(p.sequence, p.sequence + p.rows) for p in pieces),
-        time=_int64([p.time] * p.rows for p in pieces),
-        delivery_count=_int64([p.deliveryCount] * p.rows for p in pieces),
+        sequence=_sequences(pieces, owners),
+        time=_each([p.time for p in pieces], owners),
+        delivery_count=_each([p.deliveryCount for p in pieces], owners),
     )
 
 
-def _int64(runs: Iterable[Iterable[int]]) -> pa.Array:
-    """One int64 array of many short runs, without numpy, which an executor need not have."""
-    values = array("q")
-    for run in runs:
-        values.extend(run)
-    return pa.Array.from_buffers(pa.int64(), len(values), [None, pa.py_buffer(values)])
+# Without numpy, which an executor need not have, and without a Python object for each row.
+
+
+def _owners(pieces: list[Piece]) -> pa.Array:
+    """Of each row the place of its piece."""
+    import pyarrow.compute as pc
+
+    ends = pa.array([0, *accumulate(p.rows for p in pieces)], pa.int32())
+    return pc.list_parent_indices(pa.ListArray.from_arrays(ends, pa.nulls(ends[-1].as_py())))
+
+
+def _each(values: list[int], owners: pa.Array) -> int | pa.Array:
+    """One value of each piece for all of its rows; a number if it is the same for all."""
+    return values[0] if values.count(values[0]) == len(values) else pa.array(values, pa.int64()).take(owners)
+
+
+def _sequences(pieces: list[Piece], owners: pa.Array) -> int | pa.Array:
+    import pyarrow.compute as pc
+
+    before = accumulate((p.rows for p in pieces), initial=0)
+    bases = _each([p.sequence - rows for p, rows in zip(pieces, before, strict=False)], owners)  # the last one is the total
+    return bases if isinstance(bases, int) else pc.add(bases, assembly.rising(0, len(owners)))
 
 
 # --- Many small into few large ---------------------------------------------------------------------------------------------
