@@ -193,7 +193,7 @@ class Block:
             return Pieces(empty, empty, empty, empty, empty)
         runs = self.runs
         if isinstance(rows, slice):
-            last = int(runs.row.runs_of(rows.stop - 1))
+            last = runs.row.run_of(rows.stop - 1)
             if runs.row[last] <= rows.start:
                 return self._piece(rows, last)
             run = np.arange(runs.row.runs_of(rows.start), last + 1)

@@ -28,6 +28,7 @@ from broker_core.engine.limits import (
 from broker_core.engine.packing import pack
 from broker_core.engine.queues import Queue
 from broker_core.engine.rowset import RowSet, clip, row_count
+from broker_core.engine.series import Ints
 from broker_core.engine.state import LINK_HOLDER, BrokerState
 from broker_core.engine.states import LEGAL, Cause, State, Verb
 
@@ -84,10 +85,14 @@ def check_rows(queue: Queue, rows: RowSet, verb: Verb, holder: int | None = None
             raise errors.IllegalTransition(
                 f"cannot {verb.name.lower()} messages of {queue.name!r}: among them are some that are {found}"
             )
-        if holder is not None and not np.all(block.holder.get(part) == holder):
+        if holder is not None and not _all_are(block.holder.get(part), holder):
             raise errors.IllegalTransition(
                 f"the messages of {queue.name!r} are held by somebody else by now; nothing was changed"
             )
+
+
+def _all_are(values: Ints | int, value: int) -> bool:
+    return values == value if isinstance(values, int) else bool((values == value).all())
 
 
 # Options of a queue: name → allowed values, the default first.

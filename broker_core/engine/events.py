@@ -322,10 +322,18 @@ def encode(event: Event) -> bytes:
     for name, prefix, optional in known:
         value = getattr(event, name)
         if value is not None or not optional:
-            # A whole number is its own text, without the encoder's price: every command has several.
-            parts += (prefix, str(value) if type(value) is int else _JSON.encode(_encode(value)))
+            parts += (prefix, _text(value))
     parts.append("}")
     return "".join(parts).encode()
+
+
+def _text(value: Any) -> str:
+    """`_encode` as JSON, without the encoder's price for the numbers and rows of which every command has some."""
+    if type(value) is int:
+        return str(value)
+    if type(value) is RowSet:
+        return f'{{"rows":{value.to_text()}}}'
+    return _JSON.encode(_encode(value))
 
 
 def decode(meta: bytes) -> Event:

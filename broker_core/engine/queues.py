@@ -192,12 +192,13 @@ class Queue:
     def _blocks_with_available(self, place: int) -> Iterator[int]:
         while self._low_block < len(self._available) and not self._available[self._low_block]:
             self._low_block += 1
-        number = max(place >> BLOCK_BITS, self._low_block)
-        while number < len(self._available):
+        number, left = max(place >> BLOCK_BITS, self._low_block), self.counts[State.AVAILABLE]
+        while left > 0 and number < len(self._available):
             if not self._available[number]:  # nearly always the next one has some
                 number += int((self._available[number:] > 0).argmax())
                 if not self._available[number]:
                     return
+            left -= int(self._available[number])
             yield number
             number += 1
 

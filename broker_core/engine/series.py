@@ -101,6 +101,12 @@ class Series:
         wanted = np.minimum(numbers - self._base, _SIGNED_RANGE[values.dtype][1]).astype(values.dtype)
         return np.searchsorted(values, wanted, side="right") - 1
 
+    def run_of(self, number: int) -> int:
+        """`runs_of` one number; it is nearly always in the last run, which has just come, or of a series that rises evenly."""
+        if self._length and number >= self[-1]:
+            return self._length - 1
+        return int(self.runs_of(number))
+
     def __getitem__(self, index: int) -> int:
         if self._step is not None:
             return range(self._length)[index] * self._step + self._base

@@ -58,6 +58,7 @@ def test_a_row_set_of_sequences_holds_just_these(a: set[int]) -> None:
 @given(SEQUENCES)
 def test_a_row_set_survives_the_journal(a: set[int]) -> None:
     assert RowSet.from_json(json.loads(json.dumps(rows_of(a).to_json()))) == rows_of(a)
+    assert json.loads(rows_of(a).to_text()) == rows_of(a).to_json()
 
 
 @FAST
