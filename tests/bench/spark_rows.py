@@ -14,6 +14,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
+import both_forms
 import spark_sources
 from feeding import BATCH, QUEUE, copied, filled
 from harness import Bench, Line, Stopwatch
@@ -63,6 +64,25 @@ def drain_delta(bench: Bench) -> Iterator[Line]:
         yield _drain(bench, "drain-delta", what, origin, messages, DEFAULT_COLUMNS, "delta", (0.7, 0.95))
 
 
+def drain_encoded(bench: Bench) -> Iterator[Line]:
+    """What it costs to decode in Spark's tasks."""
+    messages = bench.count(1_000_000, 200_000)
+    origins = {form: bench.folder() for form in ("encoded", "columnar")}
+    for form, origin in origins.items():
+        with bench.doing(f"{messages:,} {form} messages"):
+            both_forms.filled(origin, messages, form)
+
+    def rate(form: str) -> float:
+        return messages / _drained(bench, origins[form], DEFAULT_COLUMNS, "noop", messages)
+
+    rate("encoded"), rate("columnar")
+    figures = bench.pairs("rows/s", lambda _: rate("encoded"), lambda _: rate("columnar"))
+    for origin in origins.values():
+        bench.remove(origin)
+    what = f"drain {messages:,} messages that an AMQP client sent, with properties, availableNow into noop, the default columns"
+    yield Line("drain-encoded", what, "the same rows sent by Spark", 0.4, 0.7, True, "rows/s", *figures)
+
+
 @contextmanager
 def _filled(bench: Bench, messages: int) -> Iterator[Path]:
     origin = bench.folder()
@@ -89,11 +109,7 @@ def _drain(
     partitions = -(-messages // DEFAULT_MESSAGES_PER_PARTITION)
 
     def ours(_: int) -> float:
-        data = copied(origin, bench.folder())
-        with Broker(data, fsync="always") as broker:
-            seconds = _run(bench, _queue(broker.url, columns), sink, messages)
-        bench.remove(data)
-        return messages / seconds
+        return messages / _drained(bench, origin, columns, sink, messages)
 
     def theirs(_: int) -> float:
         return messages / _run(bench, _memory(columns, messages, partitions=partitions), sink, messages)
@@ -102,6 +118,15 @@ def _drain(
     figures = bench.pairs("rows/s", ours, theirs)
     against = "the same rows from a Python source that yields one prebuilt Arrow batch"
     return Line(row, what, against, *marks, True, "rows/s", *figures)
+
+
+def _drained(bench: Bench, origin: Path, columns: tuple[str, ...], sink: str, messages: int) -> float:
+    """Seconds to drain a broker on a copy of this directory."""
+    data = copied(origin, bench.folder())
+    with Broker(data, fsync="always") as broker:
+        seconds = _run(bench, _queue(broker.url, columns), sink, messages)
+    bench.remove(data)
+    return seconds
 
 
 def _queue(url: str, columns: tuple[str, ...], **options: Any) -> DataFrame:
