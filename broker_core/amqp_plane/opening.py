@@ -6,6 +6,7 @@ import dataclasses
 from typing import TYPE_CHECKING
 
 from broker_core.amqp import Condition
+from broker_core.amqp.errors import LocalProtocolError
 from broker_core.amqp.performatives import Error
 from broker_core.amqp_plane import revocation
 from broker_core.amqp_plane.conditions import Refusal
@@ -26,7 +27,13 @@ def answer(peer: Peer, theirs: Open) -> None:
         properties.pop("flight-token", None)
         properties["amqp:connection-establishment-failed"] = True
     connection.settings = dataclasses.replace(plane.protocol, properties=properties)
-    connection.open()
+    try:
+        connection.open()
+    except LocalProtocolError as error:  # larger than the frames that the peer takes: it does without
+        peer.log(f"told less: {error}")
+        properties.pop("flight-token", None)
+        connection.settings = dataclasses.replace(plane.protocol, properties=properties)
+        connection.open()
     if refusal is not None:
         peer.log(f"refused: {refusal}")
         info = {"invalid-field": "container-id"} if refusal.condition == Condition.INVALID_FIELD else None

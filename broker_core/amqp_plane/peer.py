@@ -169,7 +169,7 @@ class Peer:
         if self.connection.may_send:
             self.connection.close(error)
             self.wire.expect_close()
-        elif not self.gone and not self.opened:
+        elif not self.gone and self.connection.local_open is None:  # there is no way to say it
             self.wire.abort()
         self.touch()
 

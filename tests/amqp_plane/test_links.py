@@ -51,6 +51,20 @@ def test_names_of_another_user_never_meet(tmp_path: Path) -> None:
             client.until(lambda link=link: len(link.unsettled) == 1, "a message for each that is left")  # type: ignore[misc]
 
 
+def test_an_open_that_the_peers_frames_do_not_take_is_shorter(tmp_path: Path) -> None:
+    """2.4.1: a long name makes a long token; a peer of 512 octets a frame is let in without it, and not kept waiting for ever."""
+    name = "a" * 160
+    users = write(tmp_path / "users.json", {name: user("a's")}, {name: {"q": "receive"}})
+    with stage(tmp_path, disk=LyingDisk(), access=Access(users)) as made:
+        made.declare("q")
+        for size, told in ((65536, True), (512, False)):
+            login = SaslClient(user=name, password="a's")
+            client = made.client(f"{size}", sasl=login, max_frame_size=size, first_frame_size=size)
+            answer = client.connection.remote_open
+            assert answer is not None
+            assert ("flight-token" in (answer.properties or {})) is told
+
+
 def test_a_user_without_the_right_is_refused_and_learns_nothing(tmp_path: Path) -> None:
     """W3: the same answer for a queue that is there and one that is not; the connection lives on."""
     users = write(tmp_path / "users.json", {"bob": user("bob's")}, {"bob": {"mine": "receive"}})
