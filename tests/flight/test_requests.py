@@ -136,6 +136,16 @@ def test_the_tables_here_and_the_protocol_name_the_same_requests(repository: Pat
     assert {name: set(fields) for name, fields in VALID_PUTS.items()} == {name: set(fields) for name, fields in PUTS.items()}
 
 
+def test_the_protocol_names_what_a_stat_and_a_lease_say(repository: Path, client: Client, prepared: str) -> None:
+    text = (repository / "docs" / "flight-protocol.md").read_text()
+    rows = (re.split(r"(?<!\\)\|", line) for line in text.splitlines() if line.startswith(("| `queue.stat`", "| `lease.list`")))
+    said = {cells[1].strip(" `"): cells[3].strip() for cells in rows}
+    stat = client.call("queue.stat", queue=prepared)
+    assert re.findall(r"(?:^|, )`(\w+)`", said["queue.stat"]) == list(stat)
+    for name in client.call("lease.list")["leases"][0]:
+        assert f"`{name}`" in said["lease.list"]
+
+
 @pytest.mark.parametrize("action", VALID)
 def test_a_complete_request_is_answered_and_one_without_what_is_optional_too(client: Client, prepared: str, action: str) -> None:
     request = named(VALID[action], prepared)
