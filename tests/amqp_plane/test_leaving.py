@@ -1,0 +1,155 @@
+"""W5, C8: a client that goes away at each step of what the golden transcripts show: nothing of it stays, what it held is back.
+
+Each scenario is played as often as its clients say frames, and each time the connection ends one frame later, by a FIN or by a
+reset. The scenario's own broker, with somebody beside it, is looked at afterwards.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import gc
+import socket
+import struct
+import weakref
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from broker_core.amqp.performatives import Accepted, Disposition
+
+from . import scenarios_attach, scenarios_ends, scenarios_incoming, scenarios_outgoing
+from .frames import flow, message, says, transfer
+from .harness import Scenario, Script, Stage
+
+SCENARIOS: list[Scenario] = [
+    scenarios_attach.everything_in_one_write,
+    scenarios_attach.a_link_is_stolen_between_two_connections,
+    scenarios_attach.sole_connection_closes_the_older,
+    scenarios_incoming.several_frames_and_aborted,
+    scenarios_incoming.anonymous_relay,
+    scenarios_incoming.the_receiver_settles_second,
+    scenarios_outgoing.outcomes,
+    scenarios_outgoing.both_settle_modes_of_a_receiver,
+    scenarios_outgoing.browsing_beside_an_acquirer,
+    scenarios_outgoing.sent_settled,
+    scenarios_ends.a_session_error_ends_its_links_alone,
+    scenarios_ends.outcomes_before_an_end_hold,
+]
+NOT_COUNTED = ("filler", "bystander", "last")
+
+
+class Left(Exception):
+    """The client has gone."""
+
+
+class Leaving(Stage):
+    """A stage whose scripts say `steps` frames in all, and are gone then."""
+
+    def __init__(self, folder: Path, steps: int, how: str, **settings: Any) -> None:
+        super().__init__(folder, fsync="never", **settings)
+        self.steps, self.how = steps, how
+
+    def script(self, name: str = "", **fields: Any) -> Script:
+        opens = fields.pop("open", True)
+        script = super().script(name, open=False)
+        if name not in NOT_COUNTED:
+            self._count(script)
+        if opens:
+            script.open(**fields)
+        return script
+
+    def _count(self, script: Script) -> None:
+        say, send = script.say, script.send
+
+        def say_one(text: str, *octets: bytes) -> None:
+            self._step(script)
+            say(text, *octets)
+
+        def send_each(*bodies: Any, channel: int = 0) -> None:
+            for at in range(len(bodies)):
+                if self.steps <= at:
+                    send(*bodies[:at], channel=channel)  # what came before it, in one write
+                    self._leave(script)
+            self.steps -= len(bodies)
+            send(*bodies, channel=channel)
+
+        script.say, script.send = say_one, send_each  # type: ignore[method-assign]
+
+    def _step(self, script: Script) -> None:
+        if self.steps <= 0:
+            self._leave(script)
+        self.steps -= 1
+
+    def _leave(self, script: Script) -> None:
+        side = script._socket
+        if self.how == "reset":
+            side.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+        else:
+            with contextlib.suppress(OSError):
+                side.shutdown(socket.SHUT_WR)
+                while side.recv(65536):  # what the broker still says; then it ends the connection too
+                    pass
+        side.close()
+        raise Left
+
+
+def play(folder: Path, scenario: Scenario, steps: int, how: str) -> bool:
+    """Whether the client left before the scenario was over. Fails if anything stays of it."""
+    settings = {name: value() if callable(value) else value for name, value in getattr(scenario, "settings", {}).items()}
+    s = Leaving(folder, steps, how, **settings)
+    try:
+        s.declare("q", "bystander")
+        bystander = s.script("bystander", container_id="bystander").usual()
+        bystander.sender("bystander")
+        bystander.receiver("bystander", handle=1, credit=1)
+        left = False
+        try:
+            scenario(s)
+        except Left:
+            left = True
+        peers = [weakref.ref(wire.peer) for wire in s.plane._wires if wire.peer is not None]
+        for client in s._clients:
+            if client is not bystander:
+                client.drop(quietly=True)
+        s.script("last", container_id="last").drop()  # accepted behind all others
+        s.until(lambda: len(s.plane._wires) == 1, "only the bystander is connected")
+        s.settle()
+        nothing_stays(s, peers)
+        bystander.send(transfer(0, message(b"still here"), handle=0))
+        bystander.expect(Disposition, state=Accepted())
+        bystander.expect_messages(b"still here")
+        bystander.send(says(Accepted(), 0), flow(1, 1, count=1))
+        bystander.nothing()
+        return left
+    finally:
+        s.close()
+
+
+def nothing_stays(s: Leaving, peers: list[Any]) -> None:
+    [wire] = s.plane._wires
+    turns, containers = s.plane.turns, s.plane.containers
+    assert {key[1] for key in containers._links} == {"bystander"}
+    assert list(containers._peers) == [("anonymous", "bystander")]
+    assert containers.count("anonymous") == 1
+    for waiting in (turns._rings, turns._interested, turns._browsers):
+        assert {link.peer.container for links in waiting.values() for link in links} <= {"bystander"}  # type: ignore[attr-defined]
+    assert not turns._arriving
+    assert not turns._endings
+    assert not turns._held
+    assert s.counts("q").get("acquired", 0) == 0, "what it held is back"
+    with s.service.turn():
+        consumers = [name for name, queue in s.service.state.queues.items() for _ in queue.subscriptions]
+    assert consumers == ["bystander"], "nobody is a consumer who is not there"
+    gc.collect()
+    alive = [ref() for ref in peers if ref() is not None and ref() is not wire.peer]
+    assert not alive, f"{alive} are kept"
+
+
+@pytest.mark.parametrize("how", ["fin", "reset"])
+@pytest.mark.parametrize("scenario", SCENARIOS, ids=lambda f: f.__name__)
+def test_leaving_at_each_step(scenario: Scenario, how: str, tmp_path: Path) -> None:
+    steps = 0
+    while play(tmp_path / f"{steps}", scenario, steps, how):
+        steps += 1
+    assert steps > 5
