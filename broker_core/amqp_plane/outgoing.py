@@ -248,6 +248,8 @@ class Outgoing:
             delivery.state = state if isinstance(state, TERMINAL) else Released()
         if fresh:
             self.peer.plane.turns.decided(self, ending, fresh)
+        if settled:
+            self._made_room()
 
     def settled(self, ending: Ending, deliveries: list[Delivery]) -> None:
         """The outcome holds: tell a receiver that waits for it, and go on with the room that it made."""

@@ -39,6 +39,7 @@ log = logging.getLogger("penstock.amqp")
 HELPING_MESSAGES = 512  # one acquisition: a large one is cheap, and a small one lets the next link have its turn soon
 HELPING_BYTES = 1 << 20
 LARGE_TURN = 256  # deliveries that are worth a turn by themselves; fewer wait for the disk to be done with the turn before
+LINGER_S = 0.001  # outcomes that nobody waits for are carried out when everybody has been told, or after so long
 RECORD_BYTES = 16 << 20  # of one queue's messages in one command; what a turn brings beyond that makes another
 
 Effect = Callable[[], None]
@@ -52,6 +53,7 @@ class Turns:
         self._loop = loop
         self._arriving: dict[str, list[tuple[Incoming, list[Delivery]]]] = {}
         self._endings: dict[tuple[Outgoing, Ending], list[Delivery]] = {}
+        self._later: dict[tuple[Outgoing, Ending], list[Delivery]] = {}
         self._first: list[Callable[[Turn], None]] = []
         self._rings: dict[str, deque[Outgoing]] = {}
         self._interested: dict[str, OrderedDict[Outgoing, None]] = {}
@@ -62,7 +64,7 @@ class Turns:
         self._effects: deque[tuple[int, Effect]] = deque()
         self._touched: dict[Peer, None] = {}
         self._gathered = 0  # deliveries that came since the last turn
-        self._scheduled = self._in_turn = self._crowded = self._patient = False
+        self._scheduled = self._in_turn = self._crowded = self._patient = self._lingers = False
         # Written by other threads:
         self._notified: dict[str, None] = {}  # in the order in which messages came
         self._woken = self._told = False
@@ -86,7 +88,17 @@ class Turns:
         self.schedule()
 
     def decided(self, link: Outgoing, ending: Ending, deliveries: list[Delivery]) -> None:
-        """The receiver's outcome for deliveries; `link.ended` is told when it holds."""
+        """The receiver's outcome for deliveries; `link.settled` is told when it holds.
+
+        What ends messages whose receiver has settled them is told to nobody, and makes nothing available: it stands back behind
+        what somebody waits for, unless it is worth a turn.
+        """
+        if ending.outcome is not None and len(deliveries) < LARGE_TURN and all(d.remote_settled for d in deliveries):
+            self._later.setdefault((link, ending), []).extend(deliveries)
+            if not self._lingers:
+                self._lingers = True
+                self._loop.call_later(LINGER_S, self._lingered)
+            return
         self._gathered += len(deliveries)
         self._endings.setdefault((link, ending), []).extend(deliveries)
         self.schedule()
@@ -180,9 +192,28 @@ class Turns:
         first: list[Callable[[Turn], None]] = []
         if not self._arriving:  # else who sent what waits there must not be told of an end before
             first, self._first = self._first, []
+        if first:  # ends of links, which come after all outcomes
+            for key, deliveries in self._take_later().items():
+                endings.setdefault(key, []).extend(deliveries)
         if arriving or endings or first or self._rings or self._notified:
             self._carry_out(arriving, endings, first)
         self._advance()
+
+    def _catch_up(self) -> None:
+        """Nobody waits now: time for what nobody waits for."""
+        later = self._take_later()
+        if later:
+            with self._service.turn(hurry=False) as turn:
+                for (link, ending), deliveries in later.items():
+                    self._end(turn, link, ending, deliveries)
+
+    def _lingered(self) -> None:
+        self._lingers = False
+        self._catch_up()
+
+    def _take_later(self) -> dict[tuple[Outgoing, Ending], list[Delivery]]:
+        later, self._later = self._later, {}
+        return later
 
     def _carry_out(
         self,
@@ -269,7 +300,7 @@ class Turns:
             log.info("%s: an outcome came too late: %s", link, error)
             end = turn.end
         if all(delivery.remote_settled for delivery in deliveries):
-            end = 0  # the receiver waits for no answer
+            return  # the receiver waits for no answer, and its room was made at once
         self.after(end, lambda: link.settled(ending, deliveries))
 
     # --- acquisitions
@@ -378,6 +409,8 @@ class Turns:
         self._send()
         if self._patient:
             self.schedule()
+        elif ready and not effects:
+            self._catch_up()
 
     def _send(self) -> None:
         touched, self._touched = self._touched, {}
