@@ -14,6 +14,8 @@ from broker_core.encoding.bare import annotation_sections, bare_messages
 from broker_core.encoding.leaving import leaving
 from broker_core.errors import InvalidRequest
 
+from .amqp_values import STEADY
+
 KEYS = st.sampled_from(["a", "b", "ü", "x-opt-a", ""])
 ANYTHING: dict[str, st.SearchStrategy[Any]] = {
     "contentType": st.sampled_from(["text/plain", "", "tëxt"]),
@@ -50,6 +52,7 @@ def refusal(batch: pa.RecordBatch) -> InvalidRequest | None:
     return None
 
 
+@STEADY
 @given(batches(), st.sampled_from([representable.FEW, 0]))
 def test_exactly_what_could_not_leave_is_refused_with_a_row_that_is_to_blame(batch: pa.RecordBatch, few: int) -> None:
     """Both ways of looking for a key that stands twice."""

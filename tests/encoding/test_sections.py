@@ -15,6 +15,7 @@ from broker_core.encoding import sections
 from broker_core.errors import InvalidRequest
 
 from . import messages as m
+from .amqp_values import STEADY
 
 GOOD = b"\0Su\xa0\1x"
 WHOLE = {
@@ -39,6 +40,7 @@ def right(octets: bytes) -> bool:
         return False
 
 
+@STEADY
 @given(st.lists(EVEN_DAMAGED, max_size=6), st.integers(0, 2))
 def test_the_first_that_the_library_would_not_take_is_named(messages: list[bytes], skipped: int) -> None:
     """On slices from anywhere in a column, generated and damaged: neither more nor less is refused than by the plain scan."""
