@@ -58,6 +58,13 @@ def test_ordinary_messages_are_followed_without_the_plain_scan() -> None:
     assert not sections._odd(binary(*ordinary * 3)).any()
 
 
+@pytest.mark.parametrize("second", [b"\0Sw\x40", b"\0Sv\x45", b"\0Ss\x45", b"\0St\xc1\1\0"])
+def test_a_body_of_two_kinds_and_sections_out_of_order_are_refused(second: bytes) -> None:
+    sections.check(binary(second, GOOD + GOOD))
+    with pytest.raises(InvalidRequest, match="row 2: not a bare AMQP message: "):
+        sections.check(binary(second, GOOD, GOOD + second))
+
+
 @pytest.mark.parametrize("name", WHOLE)
 def test_who_sends_a_whole_message_is_told_what_to_do_with_the_rest_of_it(name: str) -> None:
     with pytest.raises(InvalidRequest, match=f"'message' in row 1: .*{name} is no part of a bare message: leave it out"):
