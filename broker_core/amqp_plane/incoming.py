@@ -15,6 +15,7 @@ from broker_core.amqp.states import LinkState
 from broker_core.amqp.types import Symbol
 from broker_core.amqp_plane.conditions import Refusal, as_error
 from broker_core.encoding.arriving import address_of
+from broker_core.errors import PenstockError
 
 if TYPE_CHECKING:
     from broker_core.amqp.deliveries import Delivery
@@ -157,3 +158,23 @@ class Relay(Incoming):
         else:
             self._unconfirmed -= 1
             self._give_up(delivery, as_error(error))
+
+
+def confirm(
+    parts: list[tuple[Incoming, list[Delivery]]], refused: list[tuple[int, Exception]], error: PenstockError | None
+) -> None:
+    """Tell each link what became of its part; `refused` counts through all parts."""
+    bad = dict(refused)
+    start = 0
+    for link, deliveries in parts:
+        stop = start + len(deliveries)
+        if error is not None:
+            link.refused(deliveries, error)
+        elif not bad:
+            link.confirmed(deliveries)
+        else:
+            link.confirmed([d for i, d in enumerate(deliveries, start) if i not in bad])
+            for index in range(start, stop):
+                if index in bad:
+                    link.refused([deliveries[index - start]], bad[index])
+        start = stop

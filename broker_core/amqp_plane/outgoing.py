@@ -313,7 +313,14 @@ class Outgoing:
             self.peer.detach(self, as_error(error))
 
 
+def rows_of(deliveries: list[Delivery]) -> RowSet:
+    """The messages of deliveries that we sent: their tags are their sequence numbers."""
+    return rows_of_tags([delivery.tag for delivery in deliveries])
+
+
 def rows_of_tags(tags: list[bytes]) -> RowSet:
+    if len(tags) == 1:
+        return RowSet.single(int.from_bytes(tags[0], "big"))
     numbers = np.frombuffer(b"".join(tags), ">i8").astype(np.int64)
     numbers.sort()
     return RowSet.of_sequences(numbers)

@@ -16,29 +16,31 @@ import asyncio
 import logging
 from collections import OrderedDict, deque
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
-
-import numpy as np
+from typing import TYPE_CHECKING
 
 from broker_core import errors
+from broker_core.amqp_plane.incoming import confirm
+from broker_core.amqp_plane.outcomes import LARGE_TURN, Outcomes
+from broker_core.amqp_plane.outgoing import rows_of
 from broker_core.encoding.arriving import Arrived, arrived
 from broker_core.engine import commands as c
-from broker_core.engine.rowset import RowSet
 from broker_core.reading import store
 
 if TYPE_CHECKING:
     from broker_core.amqp.deliveries import Delivery
     from broker_core.amqp_plane.incoming import Incoming
+    from broker_core.amqp_plane.outcomes import Endings
     from broker_core.amqp_plane.outgoing import Ending, Outgoing
     from broker_core.amqp_plane.peer import Peer
     from broker_core.service import BrokerService
     from broker_core.turn import Turn
 
+    Taken = list[tuple[str, list[tuple[Incoming, list[Delivery]]], Arrived]]
+
 log = logging.getLogger("penstock.amqp")
 
 HELPING_MESSAGES = 512  # one acquisition: a large one is cheap, and a small one lets the next link have its turn soon
 HELPING_BYTES = 1 << 20
-LARGE_TURN = 256  # deliveries that are worth a turn by themselves; fewer wait for the disk to be done with the turn before
 LINGER_S = 0.001  # outcomes that nobody waits for are carried out when everybody has been told, or after so long
 RECORD_BYTES = 16 << 20  # of one queue's messages in one command; what a turn brings beyond that makes another
 
@@ -52,8 +54,7 @@ class Turns:
         self._service = service
         self._loop = loop
         self._arriving: dict[str, list[tuple[Incoming, list[Delivery]]]] = {}
-        self._endings: dict[tuple[Outgoing, Ending], list[Delivery]] = {}
-        self._later: dict[tuple[Outgoing, Ending], list[Delivery]] = {}
+        self._outcomes = Outcomes()
         self._first: list[Callable[[Turn], None]] = []
         self._rings: dict[str, deque[Outgoing]] = {}
         self._interested: dict[str, OrderedDict[Outgoing, None]] = {}
@@ -88,20 +89,13 @@ class Turns:
         self.schedule()
 
     def decided(self, link: Outgoing, ending: Ending, deliveries: list[Delivery]) -> None:
-        """The receiver's outcome for deliveries; `link.settled` is told when it holds.
-
-        What ends messages whose receiver has settled them is told to nobody, and makes nothing available: it stands back behind
-        what somebody waits for, unless it is worth a turn.
-        """
-        if ending.outcome is not None and len(deliveries) < LARGE_TURN and all(d.remote_settled for d in deliveries):
-            self._later.setdefault((link, ending), []).extend(deliveries)
-            if not self._lingers:
-                self._lingers = True
-                self._loop.call_later(LINGER_S, self._lingered)
-            return
-        self._gathered += len(deliveries)
-        self._endings.setdefault((link, ending), []).extend(deliveries)
-        self.schedule()
+        """The receiver's outcome for deliveries; `link.settled` is told when it holds, if the receiver waits for that."""
+        if self._outcomes.add(link, ending, deliveries):
+            self._gathered += len(deliveries)
+            self.schedule()
+        elif not self._lingers:
+            self._lingers = True
+            self._loop.call_later(LINGER_S, self._lingered)
 
     def first(self, action: Callable[[Turn], None]) -> None:
         """Something to carry out under the lock in this turn, after the outcomes and before anybody acquires."""
@@ -188,20 +182,17 @@ class Turns:
         arriving = self._take_arriving()
         if not self._arriving:
             self._let_go()
-        endings, self._endings = self._endings, {}
         first: list[Callable[[Turn], None]] = []
         if not self._arriving:  # else who sent what waits there must not be told of an end before
             first, self._first = self._first, []
-        if first:  # ends of links, which come after all outcomes
-            for key, deliveries in self._take_later().items():
-                endings.setdefault(key, []).extend(deliveries)
+        endings = self._outcomes.take(every=bool(first))  # those are ends of links, too, which come after all outcomes
         if arriving or endings or first or self._rings or self._notified:
             self._carry_out(arriving, endings, first)
         self._advance()
 
     def _catch_up(self) -> None:
         """Nobody waits now: time for what nobody waits for."""
-        later = self._take_later()
+        later = self._outcomes.take_later()
         if later:
             with self._service.turn(hurry=False) as turn:
                 for (link, ending), deliveries in later.items():
@@ -211,16 +202,7 @@ class Turns:
         self._lingers = False
         self._catch_up()
 
-    def _take_later(self) -> dict[tuple[Outgoing, Ending], list[Delivery]]:
-        later, self._later = self._later, {}
-        return later
-
-    def _carry_out(
-        self,
-        arriving: list[tuple[str, list[tuple[Incoming, list[Delivery]]], Arrived]],
-        endings: dict[tuple[Outgoing, Ending], list[Delivery]],
-        first: list[Callable[[Turn], None]],
-    ) -> None:
+    def _carry_out(self, arriving: Taken, endings: Endings, first: list[Callable[[Turn], None]]) -> None:
         with self._service.turn(hurry=False) as turn:
             self._in_turn = True
             try:
@@ -243,7 +225,7 @@ class Turns:
         except Exception:  # a mistake of ours: it concerns one link, and everybody else is served
             log.exception("something of a turn failed; the connection it belongs to may hang until it times out")
 
-    def _take_arriving(self) -> list[tuple[str, list[tuple[Incoming, list[Delivery]]], Arrived]]:
+    def _take_arriving(self) -> Taken:
         """Messages as columns, made before the lock is taken. What has no room in the journal's buffer waits, and its senders."""
         waiting, self._arriving, taken = self._arriving, {}, []
         for queue, parts in waiting.items():
@@ -286,7 +268,7 @@ class Turns:
                 _, end = turn.carry(command)
             except errors.PenstockError as refusal:
                 error, end = refusal, turn.end
-        self.after(end, lambda: _confirm(parts, found.refused, error))
+        self.after(end, lambda: confirm(parts, found.refused, error))
 
     def _end(self, turn: Turn, link: Outgoing, ending: Ending, deliveries: list[Delivery]) -> None:
         try:
@@ -416,32 +398,3 @@ class Turns:
         touched, self._touched = self._touched, {}
         for peer in touched:
             peer.send()
-
-
-def _confirm(
-    parts: list[tuple[Incoming, list[Delivery]]], refused: list[tuple[int, Exception]], error: errors.PenstockError | None
-) -> None:
-    """Tell each link what became of its part; `refused` counts through all parts."""
-    bad = dict(refused)
-    start = 0
-    for link, deliveries in parts:
-        stop = start + len(deliveries)
-        if error is not None:
-            link.refused(deliveries, error)
-        elif not bad:
-            link.confirmed(deliveries)
-        else:
-            link.confirmed([d for i, d in enumerate(deliveries, start) if i not in bad])
-            for index in range(start, stop):
-                if index in bad:
-                    link.refused([deliveries[index - start]], bad[index])
-        start = stop
-
-
-def rows_of(deliveries: list[Delivery]) -> RowSet:
-    """The messages of deliveries that we sent: their tags are their sequence numbers."""
-    if len(deliveries) == 1:
-        return RowSet.single(int.from_bytes(deliveries[0].tag, "big"))
-    tags: Any = np.frombuffer(b"".join([delivery.tag for delivery in deliveries]), ">i8").astype(np.int64)
-    tags.sort()
-    return RowSet.of_sequences(tags)

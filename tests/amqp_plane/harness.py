@@ -149,7 +149,7 @@ class Stage:
         turns, done = self.plane.turns, threading.Event()
 
         def look() -> None:
-            busy = turns._scheduled or turns._effects or turns._ready or turns._later or turns._notified or turns._woken
+            busy = turns._scheduled or turns._effects or turns._ready or turns._outcomes.later or turns._notified or turns._woken
             if busy:
                 self.plane._loop.call_later(0.001, look)
             else:

@@ -135,7 +135,7 @@ def nothing_stays(s: Leaving, peers: list[Any]) -> None:
     for waiting in (turns._rings, turns._interested, turns._browsers):
         assert {link.peer.container for links in waiting.values() for link in links} <= {"bystander"}  # type: ignore[attr-defined]
     assert not turns._arriving
-    assert not turns._endings
+    assert not turns._outcomes
     assert not turns._held
     assert s.counts("q").get("acquired", 0) == 0, "what it held is back"
     with s.service.turn():

@@ -1,0 +1,47 @@
+"""What receivers said of messages, until a turn carries it out.
+
+What ends messages whose receiver has settled them is told to nobody, and makes nothing available. So it stands back behind what
+somebody waits for, and shares the next sync, unless there is so much that it is worth a turn.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from broker_core.amqp.deliveries import Delivery
+    from broker_core.amqp_plane.outgoing import Ending, Outgoing
+
+    Endings = dict[tuple[Outgoing, Ending], list[Delivery]]
+
+LARGE_TURN = 256  # deliveries that are worth a turn by themselves; fewer wait for the disk to be done with the turn before
+
+
+class Outcomes:
+    """By link and ending; `later` is what nobody waits for."""
+
+    def __init__(self) -> None:
+        self._now: Endings = {}
+        self.later: Endings = {}
+
+    def __bool__(self) -> bool:
+        return bool(self._now or self.later)
+
+    def add(self, link: Outgoing, ending: Ending, deliveries: list[Delivery]) -> bool:
+        """Whether it asks for a turn."""
+        waits = ending.outcome is None or not all(delivery.remote_settled for delivery in deliveries)
+        now = waits or len(deliveries) >= LARGE_TURN
+        (self._now if now else self.later).setdefault((link, ending), []).extend(deliveries)
+        return now
+
+    def take(self, *, every: bool) -> Endings:
+        """What asked for a turn, or all there is."""
+        taken, self._now = self._now, {}
+        if every:
+            for key, deliveries in self.take_later().items():
+                taken.setdefault(key, []).extend(deliveries)
+        return taken
+
+    def take_later(self) -> Endings:
+        later, self.later = self.later, {}
+        return later
