@@ -43,7 +43,8 @@ def enqueue_command(batch: pa.RecordBatch, queue: str = QUEUE) -> c.Enqueue:
 
 
 def nbytes(command: c.Enqueue) -> int:
-    return sum(len(part) for part in command.payload)
+    nbytes: int = command.payload.nbytes
+    return nbytes
 
 
 def enqueue(service: BrokerService, messages: int, size: int, rows: int, queue: str = QUEUE) -> None:
