@@ -16,6 +16,7 @@ import asyncio
 import logging
 from collections import OrderedDict, deque
 from collections.abc import Callable
+from functools import partial
 from typing import TYPE_CHECKING
 
 from broker_core import errors
@@ -192,8 +193,7 @@ class Turns:
 
     def _catch_up(self) -> None:
         """Nobody waits now: time for what nobody waits for."""
-        later = self._outcomes.take_later()
-        if later:
+        if later := self._outcomes.take_later():
             with self._service.turn(hurry=False) as turn:
                 for (link, ending), deliveries in later.items():
                     self._end(turn, link, ending, deliveries)
@@ -274,8 +274,7 @@ class Turns:
         try:
             _, end = turn.carry(ending.command(link, rows_of(deliveries)))
         except errors.ResourceLimit as error:
-            said = error
-            self.after(turn.end, lambda: link.fail(said))
+            self.after(turn.end, partial(link.fail, error))
             return
         except errors.PenstockError as error:
             # The link has ended in between, or the queue is gone: what became of the messages is decided already.
@@ -322,10 +321,14 @@ class Turns:
 
     def _acquire_all(self, turn: Turn) -> None:
         notified, self._notified = self._notified, {}
-        for queue in notified:
-            self._news[queue] = self._news.get(queue, 0) + 1
-            self._notify(queue)
-            self._notify_browsers(queue)
+        scheduled, self._scheduled = self._scheduled, True  # who becomes hungry here is served below, without another turn
+        try:
+            for queue in notified:
+                self._news[queue] = self._news.get(queue, 0) + 1
+                self._notify(queue)
+                self._notify_browsers(queue)
+        finally:
+            self._scheduled = scheduled
         for queue in list(self._rings):
             # One helping for each that stands in the ring now; who wants more stands in the next turn's.
             for link in self._take_ring(queue):
@@ -346,8 +349,7 @@ class Turns:
             rows, end = link.take(turn, wanted, HELPING_BYTES)
             cuts = turn.cuts(link.queue, rows) if rows else []
         except errors.PenstockError as error:
-            problem = error
-            self.after(turn.end, lambda: link.fail(problem))
+            self.after(turn.end, partial(link.fail, error))
             self._notify(link.queue)
             return
         if not rows:
@@ -385,13 +387,11 @@ class Turns:
                 effect()
             except Exception:
                 log.exception("an effect failed; the connection it belongs to may hang until it times out")
-        if self._crowded:
+        if self._crowded or self._patient:
             self._crowded = False
             self.schedule()
         self._send()
-        if self._patient:
-            self.schedule()
-        elif ready and not effects:
+        if ready and not effects and not self._patient:
             self._catch_up()
 
     def _send(self) -> None:
