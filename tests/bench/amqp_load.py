@@ -170,7 +170,9 @@ def hold(url: str, count: int, user: str, password: str, ca: str) -> dict[str, A
     host, _, port = url.removeprefix("amqps://").rpartition(":")
     context = ssl.create_default_context(cafile=ca)
     for number in range(count):
-        wire = context.wrap_socket(socket.create_connection((host, int(port))), server_hostname=host)
+        plain = socket.create_connection((host, int(port)))
+        plain.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        wire = context.wrap_socket(plain, server_hostname=host)
         machine = _opened(wire, amqp.SaslClient(user, password, prefer=("PLAIN",), random=os.urandom), f"idle-{number}")
         _open.append((wire, machine))
     return {"open": len(_open)}
