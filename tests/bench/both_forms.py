@@ -5,6 +5,7 @@ The AMQP messages are stored as the plane stores what one turn of its loop bring
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -27,7 +28,8 @@ BODY = 96  # octets
 
 def filled(data: Path, messages: int, form: str) -> None:
     """Fill a new data directory from a process of its own: `form` is encoded or columnar."""
-    subprocess.run([sys.executable, __file__, str(data), str(messages), form], check=True)
+    beside = {**os.environ, "PYTHONPATH": str(Path(__file__).parent)}  # `./dev` lets nobody import from a program's own folder
+    subprocess.run([sys.executable, __file__, str(data), str(messages), form], check=True, env=beside)
 
 
 def _batches(form: str) -> list[pa.RecordBatch]:
