@@ -18,6 +18,7 @@ from typing import Any
 import trustme
 from feeding import BATCH, QUEUE, anonymous_bytes, batch_of
 from harness import Bench, Line
+from yardsticks import proton_peer
 
 from broker_core.client import Client
 from broker_core.process import Broker
@@ -68,7 +69,7 @@ def _broker(bench: Bench, **options: Any) -> Iterator[Broker]:
 def transfers(bench: Bench) -> Iterator[Line]:
     """Durable transfers in, and out with accept, against a peer on python-qpid-proton that has no queue."""
     ours_count, peer_count = bench.count(100_000, 5_000), bench.count(30_000, 5_000)
-    with _broker(bench) as broker, _proton_peer() as peer, Load() as load:
+    with _broker(bench) as broker, proton_peer() as peer, Load() as load:
 
         def rate(do: str, url: str, count: int) -> float:
             size = {"size": 1024} if do == "send" else {"credit": CREDIT}
@@ -97,20 +98,6 @@ def transfers(bench: Bench) -> Iterator[Line]:
                 "messages/s",
                 *figures,
             )
-
-
-@contextmanager
-def _proton_peer() -> Iterator[str]:
-    program = str(Path(__file__).with_name("proton_peer.py"))
-    process = subprocess.Popen([sys.executable, program], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
-    assert process.stdout is not None
-    assert process.stdin is not None
-    try:
-        yield process.stdout.readline().strip()
-    finally:
-        process.stdin.close()  # it ends with us
-        process.wait()
-        process.stdout.close()
 
 
 def of_spark(bench: Bench) -> Iterator[Line]:

@@ -6,7 +6,7 @@ import os
 import subprocess
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 from zlib import crc32
 
@@ -44,16 +44,26 @@ def read_and_checksum(data: Path) -> float:
     return watch.seconds
 
 
-@contextmanager
-def discarding_server() -> Iterator[str]:
+def discarding_server() -> AbstractContextManager[str]:
     """The url of a Flight server, in a process of its own, that acknowledges batches and throws them away."""
-    program = str(Path(__file__).with_name("discarding_server.py"))
-    process = subprocess.Popen([sys.executable, program], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+    return _served("discarding_server.py")
+
+
+def proton_peer() -> AbstractContextManager[str]:
+    """The url of a peer on python-qpid-proton, in a process of its own, without a queue and a disk."""
+    return _served("proton_peer.py")
+
+
+@contextmanager
+def _served(program: str) -> Iterator[str]:
+    """What a program of this folder says when it listens; it ends with its stdin."""
+    command = [sys.executable, str(Path(__file__).with_name(program))]
+    process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
     assert process.stdout is not None
     assert process.stdin is not None
     try:
         yield process.stdout.readline().strip()
     finally:
-        process.stdin.close()  # it ends with us
+        process.stdin.close()
         process.wait()
         process.stdout.close()
