@@ -36,16 +36,17 @@ def serve(settings: Settings, ready: Callable[[dict[str, Any]], None], stop: thr
         pair = tls.pair() if tls is not None and settings.flight_tls else None
         flight = FlightPlane(service, settings.host, settings.flight_port, access=access, tls=pair)
         planes.append(flight)
-        scheme, _, port = flight.url.replace("://", ":").rpartition(":")
-        amqp = AmqpPlane(
-            service,
-            settings.amqp_listeners,
-            access=access,
-            tls_context=tls.context if tls else None,
-            flight=(scheme.partition(":")[0], int(port)),
-        )
-        planes.append(amqp)
-        urls = amqp.urls
+        urls: list[str] = []
+        if settings.amqp_listeners:
+            amqp = AmqpPlane(
+                service,
+                settings.amqp_listeners,
+                access=access,
+                tls_context=tls.context if tls else None,
+                flight=(flight.scheme, flight.port),
+            )
+            planes.append(amqp)
+            urls = amqp.urls
         ready({"ready": True, "amqp": urls[0] if urls else None, "flight": flight.url, "http": None, "listeners": urls})
         stop.wait()
     finally:

@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING
 
 from broker_core.amqp import Accepted, Condition, DecodeError, Receiver, Rejected
 from broker_core.amqp.performatives import RCV_SECOND, Error, Source
-from broker_core.amqp.states import LinkState
 from broker_core.amqp.types import Symbol
 from broker_core.amqp_plane.conditions import Refusal, as_error
+from broker_core.amqp_plane.endpoint import LinkEnd
 from broker_core.encoding.arriving import address_of
 from broker_core.errors import PenstockError
 
@@ -25,14 +25,15 @@ if TYPE_CHECKING:
 RENEW_PART = 10  # credit is renewed when a tenth of the window has been confirmed
 
 
-class Incoming:
+class Incoming(LinkEnd):
     """One link that a client sends on, to one queue."""
+
+    link: Receiver
 
     def __init__(self, peer: Peer, link: Receiver, queue: str | None) -> None:
         self.peer = peer
         self.link = link
         self.queue = queue
-        self.ended = False
         self._unconfirmed = 0
         self._unfinished = 0  # we have said our outcome, and the sender has to settle (receiver-settles-second)
 
@@ -111,15 +112,6 @@ class Incoming:
             self.peer.touch()
 
     # --- the end
-
-    @property
-    def _may_tell(self) -> bool:
-        """Also when the peer has ended the link, its session or the connection, until we have answered that."""
-        return self.link.state in (LinkState.ATTACHED, LinkState.DETACH_RCVD) and self.link.session.may_send
-
-    @property
-    def _alive(self) -> bool:
-        return not self.ended and self.link.state is LinkState.ATTACHED and self.link.session.may_send
 
     def flowed(self, *, asked: bool = False) -> None:
         """The sender's state: nothing follows from it that the library has not done."""

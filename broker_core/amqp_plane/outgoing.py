@@ -17,6 +17,7 @@ from broker_core.amqp.encoder import encode
 from broker_core.amqp.performatives import TERMINAL
 from broker_core.amqp.states import LinkState
 from broker_core.amqp_plane.conditions import as_error, deleted
+from broker_core.amqp_plane.endpoint import LinkEnd
 from broker_core.encoding.leaving import leaving
 from broker_core.engine import commands as c
 from broker_core.engine.rowset import RowSet
@@ -71,17 +72,18 @@ def ending_of(state: DeliveryState | None, default: Ending | None) -> Ending | N
     return default
 
 
-class Outgoing:
+class Outgoing(LinkEnd):
     """One link that a client receives on. `holder` is the engine's number for it, from the attach's turn on."""
 
     acquires = True
+
+    link: Sender
 
     def __init__(self, peer: Peer, link: Sender, queue: str, source: Source, *, presettled: bool) -> None:
         self.peer = peer
         self.link = link
         self.queue = queue
         self.holder = 0
-        self.ended = False
         self.in_ring = self.is_interested = False
         self.looked = 0  # when it last found nothing; see `Turns`
         self.is_particular = False  # not everything in the queue may be offered to this link
@@ -264,15 +266,6 @@ class Outgoing:
         self.peer.has_room()
 
     # --- the end
-
-    @property
-    def _may_tell(self) -> bool:
-        """Also when the peer has ended the link, its session or the connection, until we have answered that."""
-        return self.link.state in (LinkState.ATTACHED, LinkState.DETACH_RCVD) and self.link.session.may_send
-
-    @property
-    def _alive(self) -> bool:
-        return not self.ended and self.link.state is LinkState.ATTACHED and self.link.session.may_send
 
     def end(self, turn: Turn) -> None:
         """The link is over: what it holds goes back, by the source's default outcome or as lost with its link."""

@@ -210,16 +210,24 @@ class AmqpPlane:
     def _tick(self) -> None:
         if self._stopping:
             return
+        self._loop.call_later(TICK_S, self._tick)  # first: whatever goes wrong below, time goes on
         now = self.now()
         self.access.refresh()  # also the Flight plane does, so what it answers here does not say whether there is news
         before, self._users = self._users, self.access.generation
         for wire in list(self._wires):
-            wire.tick(now)
-            if wire.peer is not None:
-                wire.peer.look_for_deleted()
-                if self._users != before:
-                    revocation.enforce(wire.peer)
-        self._loop.call_later(TICK_S, self._tick)
+            try:
+                self._look_at(wire, now, users_changed=self._users != before)
+            except Exception:  # a mistake of ours about one peer: the others have their time-outs all the same
+                log.exception("%s: cut off, because it cannot be looked after", wire.address)
+                wire.abort()
+
+    @staticmethod
+    def _look_at(wire: Wire, now: float, *, users_changed: bool) -> None:
+        wire.tick(now)
+        if wire.peer is not None:
+            wire.peer.look_for_deleted()
+            if users_changed:
+                revocation.enforce(wire.peer)
 
     # --- the end
 

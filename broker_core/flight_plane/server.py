@@ -38,9 +38,10 @@ class FlightPlane:
         access: Access | None = None,
         tls: tuple[bytes, bytes] | None = None,
     ) -> None:
-        scheme = "grpc" if tls is None else "grpc+tls"
-        self._server = _Server(service, f"{scheme}://{host}:{port}", access, tls)
-        self.url = f"{scheme}://{host}:{self._server.port}"
+        self.scheme = "grpc" if tls is None else "grpc+tls"
+        self._server = _Server(service, f"{self.scheme}://{host}:{port}", access, tls)
+        self.port = int(self._server.port)
+        self.url = f"{self.scheme}://{host}:{self.port}"
         self._server.actions.url = self.url
 
     def close(self) -> None:

@@ -1,0 +1,28 @@
+"""What the two kinds of links have in common: whose they are, and whether anything can still be said on them."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from broker_core.amqp.states import LinkState
+
+if TYPE_CHECKING:
+    from broker_core.amqp import Link
+    from broker_core.amqp_plane.peer import Peer
+
+
+class LinkEnd:
+    """Our end of one link. `ended`: nothing more is taken from it or for it; what it held is given back."""
+
+    peer: Peer
+    link: Link
+    ended = False
+
+    @property
+    def _may_tell(self) -> bool:
+        """Also when the peer has ended the link, its session or the connection, until we have answered that."""
+        return self.link.state in (LinkState.ATTACHED, LinkState.DETACH_RCVD) and self.link.session.may_send
+
+    @property
+    def _alive(self) -> bool:
+        return not self.ended and self.link.state is LinkState.ATTACHED and self.link.session.may_send
