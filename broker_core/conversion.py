@@ -12,7 +12,7 @@ from typing import Any
 import pyarrow as pa
 
 from broker_core import shipped
-from broker_core.errors import InvalidRequest, MalformedMessage, PenstockError, from_json
+from broker_core.errors import InvalidRequest, MalformedMessage
 
 
 def decoded(payload: pa.RecordBatch, names: list[str], queue: str, sequence: Any) -> dict[str, pa.Array]:
@@ -31,14 +31,9 @@ def decoded(payload: pa.RecordBatch, names: list[str], queue: str, sequence: Any
 def encoded(payload: pa.RecordBatch) -> pa.Array:
     """The bare messages of columnar rows. Raises what `broker_core.encoding.bare` raises."""
     bare = _encoding("bare")
-    try:
+    with shipped.own_errors():
         found: pa.Array = bare.bare_messages(payload)
-    except Exception as error:
-        # What was shipped has error classes of its own.
-        if isinstance(error, PenstockError) or not hasattr(error, "to_json"):
-            raise
-        raise from_json(error.to_json()) from error
-    return found
+        return found
 
 
 def _number(sequence: Any, row: int) -> int:

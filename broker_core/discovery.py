@@ -30,21 +30,18 @@ def discover(url: str, credentials: Credentials, timeout_s: float) -> Endpoint:
     broker that has no Flight endpoint, or one that is less safe than the url asks for.
     """
     client = shipped.module("amqp_client")
-    try:
-        with client.login(
+    with (
+        shipped.own_errors(),
+        client.login(
             url,
             credentials.user,
             credentials.password,
             tls=credentials.tls_context() if url.startswith("amqps://") else None,
             external=credentials.cert is not None,
             timeout_s=timeout_s,
-        ) as connection:
-            host, properties = connection.host, dict(connection.remote_properties)
-    except Exception as error:
-        # What was shipped has error classes of its own.
-        if isinstance(error, errors.PenstockError) or not hasattr(error, "to_json"):
-            raise
-        raise errors.from_json(error.to_json()) from error
+        ) as connection,
+    ):
+        host, properties = connection.host, dict(connection.remote_properties)
     return endpoint_of(url, host, properties)
 
 

@@ -11,11 +11,14 @@ import importlib
 import pkgutil
 import sys
 import zlib
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from importlib.abc import InspectLoader, MetaPathFinder
 from importlib.machinery import ModuleSpec
 from importlib.util import find_spec, spec_from_loader
 from typing import Any
+
+from broker_core.errors import PenstockError, from_json
 
 #: Where this code travels by value: what `sources` gave, else None. See `connector.registration`.
 SOURCES: dict[str, bytes] | None = None
@@ -39,6 +42,17 @@ def module(name: str) -> Any:
     if NAME not in sys.modules:
         sys.meta_path.append(Finder(SOURCES))
     return importlib.import_module(f"{NAME}.{name}")
+
+
+@contextmanager
+def own_errors() -> Iterator[None]:
+    """Around what is called in `module`: an error of its copy's classes becomes the one of ours."""
+    try:
+        yield
+    except Exception as error:
+        if isinstance(error, PenstockError) or not hasattr(error, "to_json"):
+            raise
+        raise from_json(error.to_json()) from error
 
 
 class Finder(MetaPathFinder, InspectLoader):
