@@ -29,9 +29,10 @@ Two ends over a wire of memory; a real program moves the same octets through a s
     (Accepted(), True)
 
 The rooms, from the bottom up: `types` and `encoder`/`decoder` (part 1), `composites` and `performatives` (every composite type,
-one table), `messages` (sections of a message), `frames` and `fastpath` (one at a time, a buffer at a time), `scram` and `sasl`,
-`states` (the tables), `links` with `senders` and `receivers`, `sessions` with `outbox` and `runs`, `resume`, `handshake`,
-`idle`, `connection`, `events`. What is implemented, section by section, is in docs/spec-coverage.md.
+one table), `messages` (sections of a message), `transactions` (what a control link carries), `frames` and `fastpath` (one at a
+time, a buffer at a time), `scram` and `sasl`, `states` (the tables), `links` with `senders` and `receivers`, `sessions` with
+`outbox` and `runs`, `resume`, `handshake`, `idle`, `connection`, `events`. What is implemented, section by section, is in
+docs/spec-coverage.md.
 """
 
 from .connection import Connection
@@ -48,7 +49,19 @@ from .errors import (
 )
 from .links import Link
 from .messages import Message, decode_message
-from .performatives import Accepted, Modified, Rejected, Released, Source, Target
+from .performatives import (
+    Accepted,
+    Coordinator,
+    Declare,
+    Declared,
+    Discharge,
+    Modified,
+    Rejected,
+    Released,
+    Source,
+    Target,
+    TransactionalState,
+)
 from .receivers import Receiver
 from .sasl import SaslClient, SaslServer
 from .senders import Sender
@@ -59,7 +72,11 @@ __all__ = [
     "Accepted",
     "Condition",
     "Connection",
+    "Coordinator",
+    "Declare",
+    "Declared",
     "DecodeError",
+    "Discharge",
     "EncodeError",
     "FieldError",
     "FramingError",
@@ -81,5 +98,6 @@ __all__ = [
     "Settings",
     "Source",
     "Target",
+    "TransactionalState",
     "decode_message",
 ]

@@ -258,6 +258,20 @@ def _put_unsettled(out: bytearray, value: Mapping[bytes, Value]) -> None:
     encode_into(out, {bytes(key): item for key, item in value.items()})
 
 
+MAX_TRANSACTION_ID = 32
+"""Octets of a transaction-id (4.5.4)."""
+
+
+def _transaction_id(value: Value) -> bytes:
+    if type(value) is not bytes or len(value) > MAX_TRANSACTION_ID:
+        raise TypeError
+    return value
+
+
+def _put_transaction_id(out: bytearray, value: bytes) -> None:
+    encoder.put_binary(out, _transaction_id(value))
+
+
 def _put_message_id(out: bytearray, value: Value) -> None:
     if type(value) not in (ULong, UUID, bytes, str):
         raise TypeError
@@ -279,6 +293,7 @@ _KINDS: dict[str, tuple[Callable[[Value], Value], Callable[[bytearray, Any], Non
     "ulong": (_number(ULong), encoder.put_ulong),
     "timestamp": (_number(Timestamp), encoder.put_timestamp),
     "binary": (_exactly(bytes), encoder.put_binary),
+    "transaction-id": (_transaction_id, _put_transaction_id),
     "string": (_exactly(str), encoder.put_string),
     "symbol": (_exactly(Symbol), encoder.put_symbol),
     "symbols": (_symbols, _put_symbols),

@@ -35,7 +35,8 @@ _HOLES: dict[type, frozenset[int]] = {
 
 
 class Run(NamedTuple):
-    """Consecutive transfers on one channel that differ in id, tag and payload only; `transfer` is their common shape."""
+    """Consecutive transfers on one channel that differ in id, tag and payload only; `transfer` is their common shape, the state
+    (of one transaction, say) included."""
 
     channel: int
     transfer: Transfer
@@ -88,12 +89,12 @@ class _Template:
         self.fixed = tuple(fixed)
         self.attributes = tuple(attributes)
         self.size = len(octets)
-        # The shape that runs are made of: an id and a tag, a whole message in one frame, nothing said about its state.
+        # The shape that runs are made of: an id and a tag, a whole message in one frame.
         t = self.base
         self.run = (
             isinstance(t, Transfer)
             and self.attributes == ("delivery_id", "delivery_tag")
-            and not (t.more or t.aborted or t.resume or t.state is not None or t.rcv_settle_mode is not None)
+            and not (t.more or t.aborted or t.resume or t.rcv_settle_mode is not None)
         )
         # Clients that settle each delivery by itself send nothing else.
         alone = isinstance(t, Disposition) and t.last is None and self.attributes == ("first",)

@@ -124,12 +124,12 @@ class Modified(Composite):
 
 @composite(0x33, "amqp:declared:list", "delivery-state", "outcome")
 class Declared(Composite):
-    txn_id: bytes = wire("binary", mandatory=True)
+    txn_id: bytes = wire("transaction-id", mandatory=True)
 
 
 @composite(0x34, "amqp:transactional-state:list", "delivery-state")
 class TransactionalState(Composite):
-    txn_id: bytes = wire("binary", mandatory=True)
+    txn_id: bytes = wire("transaction-id", mandatory=True)
     outcome: Outcome | None = wire("outcome", default=None)
 
 
@@ -149,7 +149,7 @@ class Declare(Composite):
 
 @composite(0x32, "amqp:discharge:list", "transaction")
 class Discharge(Composite):
-    txn_id: bytes = wire("binary", mandatory=True)
+    txn_id: bytes = wire("transaction-id", mandatory=True)
     fail: bool | None = wire("boolean", default=None)
 
 

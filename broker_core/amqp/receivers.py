@@ -25,7 +25,9 @@ from .performatives import (
     SND_UNSETTLED,
     TERMINAL,
     Attach,
+    DeliveryState,
     Flow,
+    TransactionalState,
     Transfer,
 )
 from .states import LinkState
@@ -84,6 +86,11 @@ class Receiver(Link):
             self._granted = self._limit
         self.send_flow(echo, properties)
 
+    @property
+    def unfinished(self) -> Delivery | None:
+        """The delivery of which a part has come, and its last transfer has not."""
+        return None if self._partial is None else self._partial.delivery
+
     # --- the peer's
 
     def on_attach(self, attach: Attach) -> None:
@@ -112,8 +119,8 @@ class Receiver(Link):
         delivery = partial.delivery
         if transfer.settled:
             partial.settled = True
-        if transfer.state is not None and not isinstance(delivery.remote_state, TERMINAL):
-            delivery.remote_state = transfer.state
+        if transfer.state is not None:
+            _say(delivery, transfer.state)
         delivery.batchable = delivery.batchable or transfer.batchable
         if transfer.aborted:
             self._completed()
@@ -236,6 +243,9 @@ class Receiver(Link):
         if batchable:
             for delivery in deliveries:
                 delivery.batchable = True
+        if run.transfer.state is not None:
+            for delivery in deliveries:
+                delivery.remote_state = run.transfer.state
         if not settled:
             unsettled.update(zip(tags, deliveries, strict=True))
             self.session.incoming.update(zip(ids, deliveries, strict=True))
@@ -244,3 +254,12 @@ class Receiver(Link):
         self.link_credit = max(0, self.link_credit - count)
         self.available = max(0, self.available - count)
         return deliveries
+
+
+def _say(delivery: Delivery, state: DeliveryState) -> None:
+    """A transfer's state; those of one delivery are all of one transaction (4.4.1)."""
+    known = delivery.remote_state
+    if isinstance(known, TransactionalState) and (not isinstance(state, TransactionalState) or state.txn_id != known.txn_id):
+        raise not_allowed("a delivery whose transfers are not of one transaction")
+    if not isinstance(known, TERMINAL):
+        delivery.remote_state = state

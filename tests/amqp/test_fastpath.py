@@ -19,6 +19,7 @@ from broker_core.amqp.performatives import (
     Modified,
     Rejected,
     Released,
+    TransactionalState,
     Transfer,
 )
 
@@ -101,9 +102,10 @@ def test_one_item_at_a_time() -> None:
     assert len(seen) == 5
 
 
-def test_transfers_of_one_shape_become_a_run() -> None:
+@pytest.mark.parametrize("state", [None, TransactionalState(txn_id=b"\x00\x01")], ids=["plain", "transactional"])
+def test_transfers_of_one_shape_become_a_run(state: TransactionalState | None) -> None:
     def frame(number: int) -> bytes:
-        body = Transfer(handle=0, delivery_id=number, delivery_tag=b"%04d" % number, message_format=0, settled=False)
+        body = Transfer(handle=0, delivery_id=number, delivery_tag=b"%04d" % number, message_format=0, settled=False, state=state)
         return encode_frame(0, body.encode(), b"x")
 
     buffer = b"".join(map(frame, range(1000, 1100)))
@@ -113,6 +115,7 @@ def test_transfers_of_one_shape_become_a_run() -> None:
     assert len(items) == 2  # the one that was learnt from, and all others
     assert isinstance(items[1], Run)
     assert items[1].ids == list(range(1001, 1100))
+    assert items[1].transfer.state == state
 
 
 @pytest.mark.parametrize("last", [False, True])

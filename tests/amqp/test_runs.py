@@ -8,7 +8,18 @@ import pytest
 
 from broker_core.amqp import Connection, Role, Settings, events
 from broker_core.amqp.frames import encode_frame, protocol_header
-from broker_core.amqp.performatives import Accepted, Attach, Begin, Detach, Open, Received, Source, Target, Transfer
+from broker_core.amqp.performatives import (
+    Accepted,
+    Attach,
+    Begin,
+    Detach,
+    Open,
+    Received,
+    Source,
+    Target,
+    TransactionalState,
+    Transfer,
+)
 from broker_core.amqp.states import LinkState
 
 from .values import flatten
@@ -106,6 +117,8 @@ CASES: dict[str, tuple[list[tuple[Transfer, bytes]], dict[str, Any]]] = {
     "one message too large": (with_size({17: 101}), {}),
     "one message as large as it may be": (with_size({17: 100}), {}),
     "a state": (transfers(state=Accepted()), {}),
+    "of a transaction": (transfers(state=TransactionalState(txn_id=b"t")), {}),
+    "of several transactions": (transfers(state=lambda n: TransactionalState(txn_id=b"%d" % (n // 5))), {}),
     "resumed, and unknown here": (transfers(resume=True), {}),
     "a mode of its own": (transfers(rcv_settle_mode=1), {}),
     "a mode of its own, allowed": (transfers(rcv_settle_mode=0), {"attach": {"rcv_settle_mode": 1}}),

@@ -113,7 +113,10 @@ def flatten(found: list[events.Event]) -> list[Any]:
     result: list[Any] = []
     for event in found:
         if isinstance(event, events.Delivered):
-            result += [(event.link.name, d.id, d.tag, d.format, d.payload, d.settled, d.batchable) for d in event.deliveries]
+            result += [
+                (event.link.name, d.id, d.tag, d.format, d.payload, d.settled, d.batchable, repr(d.remote_state))
+                for d in event.deliveries
+            ]
         elif isinstance(event, events.Disposed):
             said = ["disposed", event.session.remote_channel, repr(event.state), event.settled]
             if not (result and isinstance(result[-1], tuple) and result[-1][0] == said):

@@ -1,0 +1,122 @@
+"""Part 4 in the library, both roles: a controller and a coordinator over a wire of memory."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from broker_core.amqp import (
+    Accepted,
+    Connection,
+    Coordinator,
+    Declare,
+    Declared,
+    Discharge,
+    FieldError,
+    Message,
+    Role,
+    Settings,
+    Source,
+    Target,
+    TransactionalState,
+    events,
+)
+from broker_core.amqp.errors import DecodeError, EncodeError
+from broker_core.amqp.performatives import Transfer
+from broker_core.amqp.transactions import LOCAL_TRANSACTIONS, MULTI_TXNS_PER_SSN, request, request_of
+from broker_core.amqp.types import Described, Symbol
+
+ID = b"\x00" * 31 + b"7"
+
+
+class Ends:
+    """A controller with its control link and one more, and their other ends."""
+
+    def __init__(self) -> None:
+        self.client = Connection(Role.CLIENT, Settings(container_id="c"))
+        self.server = Connection(Role.SERVER, Settings(container_id="s"))
+        self.turn()
+        self.client.open()
+        self.server.open()
+        self.turn()
+        session = self.client.begin()
+        self.control, self.work = session.sender("txn"), session.sender("work")
+        self.control.attach(source=Source(), target=Coordinator(capabilities=(LOCAL_TRANSACTIONS,)))
+        self.work.attach(source=Source(), target=Target(address="q"))
+        for event in self.turn()[0]:
+            if isinstance(event, events.Begun):
+                event.session.begin()
+            if isinstance(event, events.Attached):
+                target = event.attach.target
+                if isinstance(target, Coordinator):
+                    assert target.capabilities == (LOCAL_TRANSACTIONS,)
+                    target = Coordinator(capabilities=(LOCAL_TRANSACTIONS, MULTI_TXNS_PER_SSN))
+                event.link.attach(source=event.attach.source, target=target)
+                event.link.grant(1000)  # type: ignore[attr-defined]
+        self.turn()
+
+    def turn(self) -> tuple[list[Any], list[Any]]:
+        """What the server hears, then the client."""
+        heard = self.server.receive_data(self.client.data_to_send())
+        return heard, self.client.receive_data(self.server.data_to_send())
+
+
+def test_a_transaction_from_declare_to_discharge() -> None:
+    ends = Ends()
+    assert ends.control.target == Coordinator(capabilities=(LOCAL_TRANSACTIONS, MULTI_TXNS_PER_SSN))
+    ends.control.send(b"0", request(Declare()))
+    [declared] = ends.turn()[0]
+    assert request_of(declared.deliveries[0].payload) == Declare()
+    declared.link.session.dispose(declared.deliveries, Declared(txn_id=ID))
+    [answer] = ends.turn()[1]
+    assert answer.state == Declared(txn_id=ID)
+    ends.work.send(b"1", Message(data=[b"m"]).encode(), state=TransactionalState(txn_id=ID))
+    [posted] = ends.turn()[0]
+    assert posted.deliveries[0].remote_state == TransactionalState(txn_id=ID)
+    posted.link.session.dispose(posted.deliveries, TransactionalState(txn_id=ID, outcome=Accepted()))
+    [provisional] = ends.turn()[1]
+    assert provisional.state.outcome == Accepted()
+    ends.control.send(b"2", request(Discharge(txn_id=ID, fail=True)))
+    [discharged] = ends.turn()[0]
+    assert request_of(discharged.deliveries[0].payload) == Discharge(txn_id=ID, fail=True)
+
+
+@pytest.mark.parametrize(
+    "payload",
+    [
+        Message(data=[b"x"]).encode(),
+        Message(value="declare", has_value=True).encode(),
+        Message(value=Accepted(), has_value=True).encode(),  # type: ignore[arg-type]
+        b"",
+    ],
+)
+def test_what_is_neither_declare_nor_discharge_is_refused(payload: bytes) -> None:
+    with pytest.raises(DecodeError):
+        request_of(payload)
+
+
+def test_a_discharge_names_its_transaction() -> None:
+    nameless = Message(value=Described(Symbol("amqp:discharge:list"), []), has_value=True)
+    with pytest.raises(FieldError, match="txn-id"):
+        request_of(nameless.encode())
+
+
+def test_a_transaction_id_has_up_to_32_octets() -> None:
+    with pytest.raises(EncodeError):
+        TransactionalState(txn_id=b"x" * 33).encode()
+
+
+def test_the_transfers_of_a_delivery_are_of_one_transaction() -> None:
+    """4.4.1: all frames of a delivery are of the same transaction; one that says nothing more says nothing else."""
+    for second, good in ((TransactionalState(txn_id=ID), True), (None, True), (TransactionalState(txn_id=b"other"), False)):
+        ends = Ends()
+        ends.work.send(b"1", b"\x00\x53", state=TransactionalState(txn_id=ID), more=True)
+        [server_end] = [link for s in ends.server.sessions.values() for link in s.links.values() if link.name == "work"]
+        ends.turn()
+        assert server_end.unfinished.tag == b"1"  # type: ignore[attr-defined]
+        assert server_end.unfinished.remote_state == TransactionalState(txn_id=ID)  # type: ignore[attr-defined]
+        ends.work._transfer(Transfer(handle=ends.work._handle(), state=second), b"\x75\xa0\x01m")
+        [event] = ends.turn()[0]
+        assert isinstance(event, events.Delivered) == good
+        assert isinstance(event, events.Violated) != good
