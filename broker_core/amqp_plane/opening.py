@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from broker_core.amqp import Condition
 from broker_core.amqp.errors import LocalProtocolError
 from broker_core.amqp.performatives import Error
+from broker_core.amqp.types import Symbol
 from broker_core.amqp_plane import revocation
 from broker_core.amqp_plane.conditions import Refusal
 
@@ -36,7 +37,7 @@ def answer(peer: Peer, theirs: Open) -> None:
         connection.open()
     if refusal is not None:
         peer.log(f"refused: {refusal}")
-        info = {"invalid-field": "container-id"} if refusal.condition == Condition.INVALID_FIELD else None
+        info = {Symbol("invalid-field"): Symbol("container-id")} if refusal.condition == Condition.INVALID_FIELD else None
         connection.close(Error(condition=refusal.condition, description=str(refusal)[:200], info=info))
         peer.wire.expect_close()
 
