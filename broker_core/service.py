@@ -14,6 +14,8 @@ import time
 from collections.abc import Callable, Iterator
 from typing import Any
 
+import pyarrow as pa
+
 from broker_core import allocator, errors
 from broker_core.config import Settings
 from broker_core.engine import BrokerState, apply
@@ -21,11 +23,14 @@ from broker_core.engine import commands as c
 from broker_core.engine import events as e
 from broker_core.engine.blocks import Block
 from broker_core.engine.decide import need_queue
+from broker_core.engine.options import Rules
 from broker_core.engine.rowset import BLOCK_BITS, RowSet
 from broker_core.engine.state import pack_blocks
+from broker_core.engine.traits import Traits
 from broker_core.journal import Disk, Journal, LocalDisk
 from broker_core.reading import Cut, cut, open_block, within_retention
 from broker_core.recent import Recent
+from broker_core.traits import traits_of
 from broker_core.turn import Arrivals, Turn
 
 __all__ = ["BrokerService", "Turn", "system_clock"]
@@ -125,6 +130,14 @@ class BrokerService:
     def turn(self, *, hurry: bool = True) -> Turn:
         """Several commands under one lock, each with an answer of its own, and no wait for the disk: see `Turn`."""
         return Turn(self.state, self.journal, self._clock, self._lock, self._arrivals, self._recent, hurry)
+
+    def rules(self, queue_name: str) -> Rules:
+        """What was declared of a queue, as it is now. Without the lock: who goes by it is refused if the queue is gone."""
+        return need_queue(self.state, queue_name).rules
+
+    def traits(self, queue_name: str, batch: pa.RecordBatch) -> Traits:
+        """What the queue has to know of the messages of a stored batch, which arrive now. Without the lock: see `rules`."""
+        return traits_of(batch, self.rules(queue_name), self._clock().wall // 1000)
 
     # Arrivals
     @property

@@ -8,13 +8,19 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, TypeVar
 
+import numpy as np
+
 from broker_core.engine import events as e
+from broker_core.engine.blocks import Run
 from broker_core.engine.leases import Batch, Lease, Stage
 from broker_core.engine.limits import MAX_ERROR_TEXT, MAX_EXCLUDED
-from broker_core.engine.queues import ArchivedBlock, Queue, Subscription
+from broker_core.engine.options import checked
+from broker_core.engine.queues import ArchivedBlock, Queue
 from broker_core.engine.rowset import RowSet, row_count
+from broker_core.engine.series import Ints
 from broker_core.engine.state import NEXT_HOLDER, BrokerState, StagedPart, StageParts
 from broker_core.engine.states import RETURN_COUNTS_ATTEMPT, Cause, Outcome, State
+from broker_core.engine.traits import Traits
 
 _E = TypeVar("_E", bound=e.Event)
 _Applier = Callable[[BrokerState, Any, int], None]
@@ -70,7 +76,9 @@ def _give_back(queue: Queue, rows: RowSet, cause: int) -> None:
         block.returned.set(part, 1, len(block.state))
         if RETURN_COUNTS_ATTEMPT[Cause(cause)]:
             block.attempts.increment(part, len(block.state))
-    queue.returns.add(rows.first)
+        if block.expiry.values is not None:
+            block.look_ahead()
+    queue.came_back(rows)
 
 
 def _let_go(queue: Queue, holder: int, rows: RowSet) -> None:
@@ -86,7 +94,7 @@ def _let_go(queue: Queue, holder: int, rows: RowSet) -> None:
 
 @_on(e.QueueDeclared)
 def _(state: BrokerState, event: e.QueueDeclared, position: int) -> None:
-    state.queues[event.queue] = Queue(event.queue, event.type, event.options)
+    state.queues[event.queue] = Queue(event.queue, event.type, checked(event.type, event.options))
 
 
 @_on(e.QueueDeleted)
@@ -98,13 +106,21 @@ def _(state: BrokerState, event: e.QueueDeleted, position: int) -> None:
 
 @_on(e.Enqueued)
 def _(state: BrokerState, event: e.Enqueued, position: int) -> None:
-    state.queues[event.queue].append(event.count, State.AVAILABLE, event.sizes, position, event.time)
+    runs = [Run(event.count, position, 0)] if event.kept is None else _runs_of(event.kept, position)
+    state.queues[event.queue].append(event.sizes, runs, event.time, Traits.of_journal(event.traits))
+
+
+def _runs_of(kept: Ints, position: int) -> list[Run]:
+    """Rows of one payload, in ascending order, as runs of neighbours."""
+    starts = np.concatenate([[0], np.flatnonzero(np.diff(kept) != 1) + 1])
+    lengths = np.diff(np.append(starts, len(kept)))
+    return [Run(rows, position, skip) for rows, skip in zip(lengths.tolist(), kept[starts].tolist(), strict=True)]
 
 
 @_on(e.Staged)
 def _(state: BrokerState, event: e.Staged, position: int) -> None:
     stage = state.stages.setdefault(event.stage, StageParts())
-    part = StagedPart(event.queue, position, event.count, event.sizes)
+    part = StagedPart(event.queue, position, event.count, event.sizes, Traits.of_journal(event.traits))
     stage.parts.append(part)
     stage.up = event.up
     state.staged_bytes += part.bytes
@@ -114,7 +130,8 @@ def _(state: BrokerState, event: e.Staged, position: int) -> None:
 def _(state: BrokerState, event: e.Published, position: int) -> None:
     for name in event.stages:
         for part in state.stages[name].parts:
-            state.queues[part.queue].append(part.count, State.AVAILABLE, part.sizes, part.position, event.time)
+            runs = [Run(part.count, part.position, 0)]
+            state.queues[part.queue].append(part.sizes, runs, event.time, part.traits)
     _forget_stages(state, event.stages)
     if event.key is not None:
         state.publish_keys[event.key.kind, event.key.id] = event.key.number
@@ -261,14 +278,14 @@ def _(state: BrokerState, event: e.Renewed, position: int) -> None:
 @_on(e.Subscribed)
 def _(state: BrokerState, event: e.Subscribed, position: int) -> None:
     queue = state.queues[event.queue]
-    queue.subscriptions[event.holder] = Subscription(event.holder, epoch=queue.returns.epoch)
+    queue.subscriptions[event.holder] = queue.subscription(event.holder)
     state.next_link = event.holder + NEXT_HOLDER
 
 
 @_on(e.Looked)
 def _(state: BrokerState, event: e.Looked, position: int) -> None:
     subscription = state.queues[event.queue].subscriptions[event.holder]
-    subscription.place, subscription.epoch = event.place, event.epoch
+    subscription.places, subscription.epochs = event.places, event.epochs
 
 
 @_on(e.Excluded)

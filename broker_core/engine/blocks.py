@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -11,9 +12,27 @@ from broker_core.engine.overlays import Overlays
 from broker_core.engine.rowset import BLOCK_BITS, BLOCK_ROWS, row_count
 from broker_core.engine.series import Column, Ints, Rows, Series, Sizes
 from broker_core.engine.states import State
+from broker_core.engine.traits import NO_TRAITS, Traits
 
 _FIRST_ROWS = 64  # rows allocated for a new block: a queue with one message must not cost a whole block
-_SCAN_ROWS = 1024  # a link that wants three messages looks at this many rows first
+_SCAN_ROWS = 1024  # rows looked at in one step when the mark of the first AVAILABLE one moves on
+NEVER = 1 << 62  # milliseconds since 1970, and later than any that a message can say
+
+# Columns by row that are persisted, 0 where never set. A new one is appended here, and nothing else is needed.
+COLUMNS = (
+    "attempts",  # unsuccessful deliveries
+    "holder",  # who holds an ACQUIRED row
+    "returned",  # 1 once the row came back: the next acquirer is not the first
+    "outcome",
+    "settled",  # milliseconds after the block's first arrival, plus one; 0: not settled
+    "priority",  # as sent, plus one; 0: not said
+    "expiry",  # milliseconds after the block's first arrival, plus one; 0: never
+    "due",  # the same: not delivered before; 0: at once
+    "group",  # code in the queue's dictionary of groups; 0: none
+    "closes",  # 1: the last of its group
+    "key",  # code in the queue's dictionary of keys
+    "origin",  # place plus one, in the queue's list of origins, of the queue that a dead letter comes from; 0: it was sent here
+)
 
 
 class Runs:
@@ -42,6 +61,14 @@ class Runs:
             series.trim()
 
 
+class Run(NamedTuple):
+    """Neighbours in a journal record that become neighbours in a block."""
+
+    rows: int
+    position: int  # log position of the record
+    skip: int  # row of its payload that the first one is
+
+
 class Pieces(NamedTuple):
     """Where rows of a block lie: parallel arrays, one entry a piece (rows that are neighbours in block and payload)."""
 
@@ -55,15 +82,10 @@ class Pieces(NamedTuple):
 class Block:
     """Columns of up to `BLOCK_ROWS` messages with the sequence numbers from `number << BLOCK_BITS`."""
 
-    # persisted
+    # persisted, beside COLUMNS
     number: int
     filled: int  # rows in use: a block is filled from 0 upwards
     state: npt.NDArray[np.uint8]
-    attempts: Column  # unsuccessful deliveries
-    holder: Column  # who holds an ACQUIRED row
-    returned: Column  # 1 once the row came back: the next acquirer is not the first
-    outcome: Column
-    settled: Column  # milliseconds after the block's first arrival, plus one; 0: not settled
     errors: dict[int, str]  # row → what the one who rejected it said
     overlays: Overlays  # row → what was added to its annotations
     sizes: Sizes
@@ -71,20 +93,35 @@ class Block:
     # derived
     counts: list[int]  # rows by State
     low: int  # no row before this one is AVAILABLE
+    level: npt.NDArray[np.uint8] | None  # of a queue with more than one
+    next_expiry: int  # milliseconds since 1970: no row that waits expires before
+    next_due: int  # and none that is HELD is due before
+
+    attempts: Column
+    holder: Column
+    returned: Column
+    outcome: Column
+    settled: Column
+    priority: Column
+    expiry: Column
+    due: Column
+    group: Column
+    closes: Column
+    key: Column
+    origin: Column
 
     __slots__ = (
-        "attempts",
+        *COLUMNS,
         "counts",
         "errors",
         "filled",
-        "holder",
+        "level",
         "low",
+        "next_due",
+        "next_expiry",
         "number",
-        "outcome",
         "overlays",
-        "returned",
         "runs",
-        "settled",
         "sizes",
         "state",
     )
@@ -93,14 +130,16 @@ class Block:
         self.number = number
         self.filled = 0
         self.state = np.zeros(_FIRST_ROWS, np.uint8)
-        self.attempts, self.holder, self.returned = Column(), Column(), Column()
-        self.outcome, self.settled = Column(), Column()
+        for name in COLUMNS:
+            setattr(self, name, Column())
         self.errors = {}
         self.overlays = Overlays()
         self.sizes = Sizes()
         self.runs = Runs.empty()
         self.counts = [0] * len(State)
         self.low = 0
+        self.level = None
+        self.next_expiry = self.next_due = NEVER
 
     @property
     def base(self) -> int:
@@ -115,24 +154,95 @@ class Block:
         """Rows that are not yet archived."""
         return self.filled - self.counts[State.ARCHIVED]
 
-    def fill(self, count: int, state: State, sizes: int | Ints, position: int, skip: int, time: int) -> None:
-        """Add `count` rows whose payload starts at row `skip` of the record at `position`."""
+    def fill(self, count: int, sizes: int | Ints, runs: Sequence[Run], time: int, traits: Traits = NO_TRAITS) -> Ints | None:
+        """Add `count` rows whose payloads lie where `runs` say; AVAILABLE, or HELD where they are not yet due at `time`.
+
+        Returns which of them are HELD, or None when none is. The codes of `traits` are of the queue's dictionaries.
+        """
         start, stop = self.filled, self.filled + count
         if stop > len(self.state):
             grown = np.zeros(min(BLOCK_ROWS, max(stop, 2 * len(self.state))), np.uint8)
             grown[:start] = self.state[:start]
             self.state = grown
-            for column in (self.attempts, self.holder, self.returned, self.outcome, self.settled):
-                column.grow(len(grown))
-        self.state[start:stop] = state
+            for name in COLUMNS:
+                getattr(self, name).grow(len(grown))
         self.sizes.fill(start, sizes, stop, len(self.state))
-        self.runs.append(start, position, skip, time)
+        row = start
+        for run in runs:
+            self.runs.append(row, run.position, run.skip, time)
+            row += run.rows
         self.filled = stop
-        self.counts[state] += count
-        if state == State.AVAILABLE:
-            self.low = min(self.low, start) if self.counts[State.AVAILABLE] > count else start
+        held = self._take_in(slice(start, stop), traits, time) if traits else None
+        self.state[start:stop] = State.AVAILABLE
+        available = count
+        if held is not None:
+            self.state[start:stop][held] = State.HELD
+            self.counts[State.HELD] += int(held.sum())
+            available -= int(held.sum())
+        self.counts[State.AVAILABLE] += available
+        if available:
+            self.low = min(self.low, start) if self.counts[State.AVAILABLE] > available else start
         if self.full:
             self.runs.trim()
+        return held
+
+    def _take_in(self, rows: slice, traits: Traits, time: int) -> Ints | None:
+        """What the messages say of themselves, each where it says something; which of them are not yet due."""
+        capacity, base, now = len(self.state), self.base_ms, time // 1000
+        for name in ("priority", "closes"):
+            if (values := getattr(traits, name)) is not None:
+                getattr(self, name).put(rows, values, capacity)
+        for name in ("group", "key"):
+            if (coded := getattr(traits, name)) is not None:
+                getattr(self, name).put(rows, coded.codes, capacity)
+        if traits.expiry is not None:
+            self.expiry.put(rows, _relative(traits.expiry, base), capacity)
+            self.next_expiry = min(self.next_expiry, _earliest(traits.expiry))
+        if traits.due is None:
+            return None
+        held: Ints = traits.due > now
+        self.due.put(rows, _relative(traits.due, base), capacity)
+        self.next_due = min(self.next_due, _earliest(traits.due[held]))
+        return held if held.any() else None
+
+    @property
+    def base_ms(self) -> int:
+        """What `expiry` and `due` are reckoned from: milliseconds since 1970."""
+        return self.runs.time[0] // 1000
+
+    def expired(self, rows: Rows, now: int) -> npt.NDArray[np.bool_]:
+        """By row, whether its time has passed at `now`, milliseconds since 1970."""
+        return self._passed(self.expiry, rows, now)
+
+    def is_due(self, rows: Rows, now: int) -> npt.NDArray[np.bool_]:
+        return self._passed(self.due, rows, now)
+
+    def _passed(self, column: Column, rows: Rows, now: int) -> npt.NDArray[np.bool_]:
+        values = column.get(rows)
+        if isinstance(values, int):
+            return np.zeros(row_count(rows), np.bool_)
+        passed: npt.NDArray[np.bool_] = (values > 0) & (values <= max(0, now - self.base_ms + 1))
+        return passed
+
+    def times(self, column: Column, rows: Rows) -> npt.NDArray[np.int64] | None:
+        """`expiry` or `due` of the rows in milliseconds since 1970, 0 where there is none; None where no row ever had one."""
+        values = column.get(rows)
+        if isinstance(values, int):
+            return None
+        return np.where(values > 0, values.astype(np.int64) - 1 + self.base_ms, 0)
+
+    def look_ahead(self) -> None:
+        """Derive anew when the next row expires, and is due."""
+        state = self.state[: self.filled]
+        self.next_expiry = self._next(self.expiry, (state == State.AVAILABLE) | (state == State.HELD))
+        self.next_due = self._next(self.due, state == State.HELD)
+
+    def _next(self, column: Column, among: npt.NDArray[np.bool_]) -> int:
+        values = column.get(slice(0, self.filled))
+        if isinstance(values, int):
+            return NEVER
+        waiting = values[among & (values > 0)]
+        return int(waiting.min()) - 1 + self.base_ms if len(waiting) else NEVER
 
     def move(self, rows: Rows, count: int, source: State, target: State) -> None:
         """Change the state of rows that are all in `source`."""
@@ -155,23 +265,6 @@ class Block:
         if isinstance(values, int):
             return None
         return (values.astype(np.int64) - 1) * 1000 + self.runs.time[0]
-
-    def available(self, start: int, stop: int, limit: int) -> Rows:
-        """The first `limit` AVAILABLE rows from `start` up to `stop`."""
-        start, stop = max(start, self.low), min(stop, self.filled)
-        if start >= stop:
-            return slice(start, start)
-        if self.counts[State.AVAILABLE] == self.filled - self.low:
-            return slice(start, min(stop, start + limit))
-        found: list[Ints] = []
-        wanted, width = limit, max(_SCAN_ROWS, min(limit, BLOCK_ROWS))
-        while wanted > 0 and start < stop:
-            end = min(stop, start + width)
-            rows = np.flatnonzero(self.state[start:end] == State.AVAILABLE)[:wanted] + start
-            found.append(rows)
-            wanted -= len(rows)
-            start, width = end, width * 8
-        return np.concatenate(found)
 
     def _raise_low(self) -> None:
         """Move the mark past rows that are no longer AVAILABLE; each row is passed once, so this costs little in all."""
@@ -235,7 +328,7 @@ class Block:
     # reading the old names.
     def persisted(self) -> dict[str, Any]:
         columns: dict[str, Any] = {"number": self.number, "filled": self.filled, "state": self.state[: self.filled].copy()}
-        for name in ("attempts", "holder", "returned", "outcome", "settled"):
+        for name in COLUMNS:
             values = getattr(self, name).values
             if values is not None:
                 columns[name] = values[: self.filled].copy()
@@ -254,7 +347,7 @@ class Block:
         block = cls(columns["number"])
         block.filled = columns["filled"]
         block.state = columns["state"].copy()
-        for name in ("attempts", "holder", "returned", "outcome", "settled"):
+        for name in COLUMNS:
             if name in columns:
                 setattr(block, name, Column(columns[name].copy()))
         block.errors = {int(row): text for row, text in columns.get("errors", {}).items()}
@@ -267,4 +360,15 @@ class Block:
         )
         block.counts = [int(n) for n in np.bincount(block.state, minlength=len(State))]
         block._raise_low()
+        block.look_ahead()
         return block
+
+
+def _relative(times: Ints, base: int) -> Ints:
+    """Absolute milliseconds as a column keeps them; what is earlier than the block counts as its begin."""
+    return np.where(times > 0, np.maximum(times - base, 0) + 1, 0)
+
+
+def _earliest(times: Ints) -> int:
+    said = times[times > 0]
+    return int(said.min()) if len(said) else NEVER

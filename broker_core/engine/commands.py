@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 from broker_core.engine.rowset import RowSet
 from broker_core.engine.series import Ints
 from broker_core.engine.states import Cause, Outcome
+from broker_core.engine.traits import NO_TRAITS, Traits
 
 
 class Now(NamedTuple):
@@ -45,13 +47,22 @@ class DeleteQueue(Command):
 
 @dataclass(frozen=True)
 class Enqueue(Command):
-    """One block of messages; its payload is stored with the event."""
+    """One block of messages; its payload is stored with the event. Reply: `Placed`."""
 
     queue: str
     count: int
     sizes: int | Ints  # stored bytes of each message, or of all alike
     payload: Any = None  # a buffer, or several
     durable: bool = True  # does any of the messages ask for it? Matters where the queue follows the header
+    traits: Traits = NO_TRAITS  # what of the messages' insides the queue wants to know
+
+
+class Placed(NamedTuple):
+    """What became of messages that were to be enqueued."""
+
+    next: int  # the sequence number that the next message will get
+    refused: Sequence[int] = ()  # which of them the queue's limits keep out
+    duplicates: int = 0  # how many had come before: they are in the queue, or were
 
 
 @dataclass(frozen=True)
@@ -61,6 +72,7 @@ class StageMessages(Command):
     count: int
     sizes: int | Ints
     payload: Any = None
+    traits: Traits = NO_TRAITS
 
 
 @dataclass(frozen=True)

@@ -17,7 +17,6 @@ from broker_core.engine import events as e
 from broker_core.engine.blocks import Block
 from broker_core.engine.exclusions import refused_by_all
 from broker_core.engine.limits import (
-    MAX_ACQUIRE,
     MAX_NAME,
     MAX_PUBLISH_KEYS,
     MAX_QUEUES,
@@ -25,6 +24,7 @@ from broker_core.engine.limits import (
     MAX_STAGES,
     STAGE_AGE,
 )
+from broker_core.engine.options import checked
 from broker_core.engine.packing import pack
 from broker_core.engine.queues import Queue
 from broker_core.engine.rowset import RowSet, clip, row_count
@@ -95,23 +95,6 @@ def _all_are(values: Ints | int, value: int) -> bool:
     return values == value if isinstance(values, int) else bool((values == value).all())
 
 
-# Options of a queue: name → allowed values, the default first.
-QUEUE_OPTIONS = {
-    # Before a sender is told *accepted*: is every message on disk, or only one whose header says durable?
-    "durability": ("all", "header"),
-}
-
-
-def _queue_options(given: dict[str, Any]) -> dict[str, Any]:
-    """All options with their values; a wrong name or value is refused by name."""
-    for name, value in given.items():
-        if name not in QUEUE_OPTIONS:
-            raise errors.InvalidRequest(f"option {name!r:.80} is not known; known are {', '.join(QUEUE_OPTIONS)}")
-        if value not in QUEUE_OPTIONS[name]:
-            raise errors.InvalidRequest(f"option {name!r}: {value!r:.80} is not one of {', '.join(QUEUE_OPTIONS[name])}")
-    return {name: given.get(name, allowed[0]) for name, allowed in QUEUE_OPTIONS.items()}
-
-
 @on(c.DeclareQueue)
 def _(state: BrokerState, command: c.DeclareQueue, now: c.Now) -> Decision:
     check_name("queue", command.queue)
@@ -119,17 +102,22 @@ def _(state: BrokerState, command: c.DeclareQueue, now: c.Now) -> Decision:
         raise errors.InvalidRequest(
             f"queue {command.queue!r}: '/' separates an exchange from its routing key and cannot be in a name"
         )
-    if command.type != "fifo":
-        raise errors.InvalidRequest(f"type {command.type!r}: this version knows 'fifo'")
-    options = _queue_options(command.options)
+    options = checked(command.type, command.options)
     queue = state.queues.get(command.queue)
     if queue is not None:
         if (queue.kind, queue.options) != (command.type, options):
-            raise errors.AlreadyExists(f"queue {queue.name!r} exists with type {queue.kind!r} and options {queue.options}")
+            raise errors.AlreadyExists(
+                f"queue {queue.name!r} exists with type {queue.kind!r} and {_said(queue.options)}, not with type "
+                f"{command.type!r} and {_said(options)}"
+            )
         return Decision(reply=False)
     if len(state.queues) >= MAX_QUEUES:
         raise errors.ResourceLimit(f"the broker has {MAX_QUEUES} queues, which is its limit: delete one first")
     return Decision([(e.QueueDeclared(command.queue, command.type, options), None)], True)
+
+
+def _said(options: dict[str, Any]) -> str:
+    return "options " + ", ".join(f"{name}={value}" for name, value in sorted(options.items())) if options else "default options"
 
 
 @on(c.DeleteQueue)
@@ -147,10 +135,11 @@ def _(state: BrokerState, command: c.DeleteQueue, now: c.Now) -> Decision:
 def _(state: BrokerState, command: c.Enqueue, now: c.Now) -> Decision:
     queue = need_queue(state, command.queue)
     if command.count <= 0:
-        return Decision(reply=queue.next_sequence)
-    event = e.Enqueued(queue.name, queue.next_sequence, command.count, command.sizes, now.wall)
-    waits = command.durable or queue.options["durability"] == "all"
-    return Decision([(event, command.payload)], queue.next_sequence + command.count, waits)
+        return Decision(reply=c.Placed(queue.next_sequence))
+    traits = command.traits.journaled()
+    event = e.Enqueued(queue.name, queue.next_sequence, command.count, command.sizes, now.wall, traits)
+    waits = command.durable or queue.rules.durability == "all"
+    return Decision([(event, command.payload)], c.Placed(queue.next_sequence + command.count), waits)
 
 
 @on(c.StageMessages)
@@ -163,7 +152,8 @@ def _(state: BrokerState, command: c.StageMessages, now: c.Now) -> Decision:
         raise errors.ResourceLimit(f"{MAX_STAGED_BYTES} bytes wait in stages for a publish, which is the limit")
     if command.count <= 0:
         return Decision()
-    return Decision([(e.Staged(command.stage, command.queue, command.count, command.sizes, now.up), command.payload)])
+    traits = command.traits.journaled()
+    return Decision([(e.Staged(command.stage, command.queue, command.count, command.sizes, now.up, traits), command.payload)])
 
 
 @on(c.Publish)
@@ -198,8 +188,13 @@ def _(state: BrokerState, command: c.Discard, now: c.Now) -> Decision:
 @on(c.Purge)
 def _(state: BrokerState, command: c.Purge, now: c.Now) -> Decision:
     queue = need_queue(state, command.queue)
-    rows = queue.find(0, messages=MAX_ACQUIRE, max_bytes=None)
+    rows = _available(queue)
     return Decision([(e.Purged(queue.name, rows, now.wall), None)] if rows else [], rows.count)
+
+
+def _available(queue: Queue) -> RowSet:
+    blocks = (block for _, block in sorted(queue.blocks.items()) if block.counts[State.AVAILABLE])
+    return RowSet.of((block.number, np.flatnonzero(block.state[: block.filled] == State.AVAILABLE)) for block in blocks)
 
 
 @on(c.Stat)
@@ -215,7 +210,8 @@ def _stat(queue: Queue, leases: list[str]) -> dict[str, Any]:
     return {
         "queue": queue.name,
         "type": queue.kind,
-        "options": queue.options,
+        "options": {"durability": queue.rules.durability, **queue.options},
+        "paused": queue.paused,
         "nextSequence": queue.next_sequence,
         "enqueued": queue.next_sequence,
         "available": queue.counts[State.AVAILABLE],

@@ -15,6 +15,7 @@ from broker_core.engine.decide import Decision, check_name, check_rows, need_que
 from broker_core.engine.leases import HOLDING, Batch, Lease, Stage
 from broker_core.engine.limits import MAX_ACQUIRE, MAX_LEASES, MAX_PARTS, SECOND, UNREAD_TIMEOUT
 from broker_core.engine.rowset import RowSet
+from broker_core.engine.search import Filter, Search, Unexpired, Without, find_all
 from broker_core.engine.state import BrokerState
 from broker_core.engine.states import Cause, Outcome, Verb
 
@@ -151,13 +152,12 @@ def _(state: BrokerState, command: c.AcquireBatch, now: c.Now) -> Decision:
         last = next(reversed(lease.batches.values()), None)
         if last is not None and last.number > lease.finished and last.stage is Stage.LOST and command.fail_on_data_loss:
             raise _data_loss(lease, last.number, _GIVEN_BACK)
-    rows = queue.find(
-        0,
-        messages=min(command.messages or MAX_ACQUIRE, MAX_ACQUIRE),
-        max_bytes=command.max_bytes,
-        until=command.until,
-        without=lease.excluded if lease is not None and command.exclude else None,
-    )
+    filters: list[Filter] = [Unexpired(now.wall // 1000)]
+    if lease is not None and command.exclude:
+        filters.append(Without(lease.excluded))
+    rows = find_all(
+        queue, Search(min(command.messages or MAX_ACQUIRE, MAX_ACQUIRE), command.max_bytes, command.until, filters)
+    ).rows
     if not rows:
         return Decision(reply=(None, command.finished) if lease is None else (lease.epoch, max(command.finished, lease.finished)))
     decision = Decision()

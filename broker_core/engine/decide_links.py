@@ -26,6 +26,7 @@ from broker_core.engine.limits import (
 from broker_core.engine.overlays import ROW_BYTES
 from broker_core.engine.queues import Queue, Subscription
 from broker_core.engine.rowset import RowSet
+from broker_core.engine.search import Filter, Search, Unexpired, Without, find
 from broker_core.engine.state import BrokerState
 from broker_core.engine.states import Outcome, State, Verb
 
@@ -51,28 +52,33 @@ def _(state: BrokerState, command: c.Acquire, now: c.Now) -> Decision:
     subscription = need_subscription(queue, command.holder)
     if command.messages <= 0:
         return Decision(reply=RowSet())
-    rows = queue.find(
-        queue.place_of(subscription),
-        messages=min(command.messages, MAX_ACQUIRE),
-        max_bytes=command.max_bytes,
-        without=subscription.excluded,
-    )
+    filters: list[Filter] = [Unexpired(now.wall // 1000)]
+    if subscription.excluded:
+        filters.append(Without(subscription.excluded))
+    search = Search(min(command.messages, MAX_ACQUIRE), command.max_bytes, filters=filters)
+    # All of one level, so that they leave in the order of their places.
+    rows, places, epochs = RowSet(), subscription.places.copy(), subscription.epochs.copy()
+    for level in reversed(range(queue.rules.levels)):
+        rows = find(queue, queue.place_of(subscription, level), search, level).rows
+        # Nothing found: then nothing before the next arrival is for this link, until the return log says so. What it may not
+        # have is not looked at again and again.
+        places[level] = rows.last + 1 if rows else queue.next_sequence
+        epochs[level] = queue.returns[level].epoch
+        if rows:
+            break
     decision = Decision(reply=rows)
     if rows:
         decision.add(e.Acquired(queue.name, command.holder, rows))
-    # Nothing found: then nothing before the next arrival is for this link, until the return log says so. What it may not have
-    # is not looked at again and again.
-    place = rows.last + 1 if rows else queue.next_sequence
-    if (place, queue.returns.epoch) != (subscription.place, subscription.epoch):
-        decision.add(e.Looked(queue.name, command.holder, place, queue.returns.epoch))
+    if places != subscription.places or epochs != subscription.epochs:
+        decision.add(e.Looked(queue.name, command.holder, places, epochs))
     return decision
 
 
 @on(c.Browse)
 def _(state: BrokerState, command: c.Browse, now: c.Now) -> Decision:
     queue = need_queue(state, command.queue)
-    messages = min(command.messages, MAX_ACQUIRE)
-    rows = queue.find(max(0, command.place), messages=messages, max_bytes=command.max_bytes)
+    search = Search(min(command.messages, MAX_ACQUIRE), command.max_bytes, filters=[Unexpired(now.wall // 1000)])
+    rows = find(queue, max(0, command.place), search, level=None).rows
     # Nothing found: the place stays, and what comes back after it is still seen.
     return Decision(reply=(rows, rows.last + 1 if rows else command.place))
 

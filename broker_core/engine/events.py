@@ -1,6 +1,6 @@
 """Events are decisions: which rows, which outcome, at what time. They are what the journal holds and `apply` replays.
 
-The record's meta is one JSON object: `k` is the kind, the rest the fields; row sets and arrays have the forms of `_encode`.
+The record's meta is one JSON object: `k` is the kind, the rest the fields; row sets and arrays have the forms of `to_json`.
 Payloads are not part of it. To change an event: add a field with a default (old journals lack it), or a new kind; never give a
 field a new meaning.
 """
@@ -50,6 +50,10 @@ class Enqueued(Event):
     count: int
     sizes: int | Ints
     time: int
+    traits: dict[str, Any] | None = None  # see `Traits.journaled`
+    kept: Ints | None = None  # which of the payload's rows they are; None: all of them, in order
+    replaced: RowSet | None = None  # AVAILABLE or HELD ones, these among them, that a newer value of their key takes the place of
+    dropped: RowSet | None = None  # AVAILABLE ones that go to make room
 
 
 @dataclass(frozen=True)
@@ -62,6 +66,7 @@ class Staged(Event):
     count: int
     sizes: int | Ints
     up: int
+    traits: dict[str, Any] | None = None
 
 
 @dataclass(frozen=True)
@@ -246,14 +251,14 @@ class Subscribed(Event):
 
 @dataclass(frozen=True)
 class Looked(Event):
-    """A subscription went as far as `place` and has seen the return log up to `epoch`."""
+    """A subscription went as far as `places`, and has seen the return logs up to `epochs`: one each a level."""
 
     kind = "looked"
     journaled = False
     queue: str
     holder: int
-    place: int
-    epoch: int
+    places: list[int]
+    epochs: list[int]
 
 
 @dataclass(frozen=True)
@@ -287,7 +292,8 @@ _SIMPLE = (str, int, bool, list)
 _JSON = json.JSONEncoder(separators=(",", ":"), check_circular=False)
 
 
-def _encode(value: Any) -> Any:
+def to_json(value: Any) -> Any:
+    """A field's value as JSON has it: row sets, arrays and octets in the forms that `from_json` knows."""
     if isinstance(value, _SIMPLE):
         return value
     if isinstance(value, RowSet):
@@ -298,11 +304,11 @@ def _encode(value: Any) -> Any:
     if isinstance(value, bytes):
         return {"bytes": base64.b64encode(value).decode()}
     if isinstance(value, dict):
-        return {"map": {key: _encode(item) for key, item in value.items()}}
+        return {"map": {key: to_json(item) for key, item in value.items()}}
     return value
 
 
-def _decode(value: Any) -> Any:
+def from_json(value: Any) -> Any:
     if not isinstance(value, dict):
         return value
     if "rows" in value:
@@ -312,7 +318,7 @@ def _decode(value: Any) -> Any:
         return np.frombuffer(base64.b64decode(data), dtype)
     if "bytes" in value:
         return base64.b64decode(value["bytes"])
-    return {key: _decode(item) for key, item in value["map"].items()}
+    return {key: from_json(item) for key, item in value["map"].items()}
 
 
 def encode(event: Event) -> bytes:
@@ -328,12 +334,12 @@ def encode(event: Event) -> bytes:
 
 
 def _text(value: Any) -> str:
-    """`_encode` as JSON, without the encoder's price for the numbers and rows of which every command has some."""
+    """`to_json` as JSON, without the encoder's price for the numbers and rows of which every command has some."""
     if type(value) is int:
         return str(value)
     if type(value) is RowSet:
         return f'{{"rows":{value.to_text()}}}'
-    return _JSON.encode(_encode(value))
+    return _JSON.encode(to_json(value))
 
 
 def decode(meta: bytes) -> Event:
@@ -346,7 +352,7 @@ def decode(meta: bytes) -> Event:
             f"the journal holds an event {kind!r} that this Penstock does not know: it was written by a newer version; use "
             "that one"
         ) from None
-    values = {name: _decode(value) for name, value in body.items()}
+    values = {name: from_json(value) for name, value in body.items()}
     if values.get("key") is not None:
         values["key"] = PublishKey(*values["key"])
     return cls(**values)

@@ -1,8 +1,9 @@
 """Named integers and integer arrays as one byte string: the persisted form of a block's columns.
 
-Layout: `<u32 length of the header>`; the header as JSON, `{"v": 2, "n": {name: number}, "a": [[name, dtype, count]]}`,
+Layout: `<u32 length of the header>`; the header as JSON, `{"v": 3, "n": {name: number}, "a": [[name, dtype, count]]}`,
 padded with spaces to a multiple of 8 bytes; then the arrays, each padded to 8 bytes. To change it, or the
-names that stand in it: a new version number, and the old ones still read here. Version 1 lacks blocks' `overlays`.
+names that stand in it: a new version number, and the old ones still read here. Version 1 lacks blocks' `overlays`, 2
+the columns from `priority` on.
 """
 
 from __future__ import annotations
@@ -15,8 +16,8 @@ import numpy as np
 
 from broker_core.errors import DamagedJournal
 
-VERSION = 2
-READ = (1, 2)
+VERSION = 3
+READ = (1, 2, 3)
 _LENGTH = struct.Struct("<I")
 
 

@@ -2,19 +2,25 @@
 
 from __future__ import annotations
 
+import heapq
+import itertools
 from bisect import bisect_right
-from collections.abc import Iterator
-from dataclasses import dataclass, field
+from collections import deque
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
-from broker_core.engine.blocks import Block
+from broker_core.engine.blocks import Block, Run
+from broker_core.engine.dictionary import Dictionary
 from broker_core.engine.exclusions import Exclusions
-from broker_core.engine.rowset import BLOCK_BITS, BLOCK_ROWS, RowSet, clip, exclude, head, row_count
+from broker_core.engine.options import level_of_priority, rules
+from broker_core.engine.rowset import BLOCK_BITS, BLOCK_ROWS, RowSet, as_array, row_count
 from broker_core.engine.series import Ints, Rows
 from broker_core.engine.states import State
+from broker_core.engine.traits import NO_TRAITS, Coded, Traits
+from broker_core.engine.waiting import Waiting
 
 RETURN_LOG_ENTRIES = 4096  # beyond this the two oldest entries become one: a little more to search, never less
 
@@ -51,11 +57,11 @@ class ReturnLog:
 
 @dataclass
 class Subscription:
-    """A consumer that does not outlive the broker (a link): its place and what it has seen of the return log."""
+    """A consumer that does not outlive the broker (a link): its places, one a level, and what it has seen of the return logs."""
 
     holder: int
-    place: int = 0
-    epoch: int = 0
+    places: list[int]
+    epochs: list[int]
     held: dict[int, int] = field(default_factory=dict)  # block → rows held there, so that losing the link looks only there
     excluded: Exclusions = field(default_factory=Exclusions)
 
@@ -79,42 +85,86 @@ class Queue:
         # persisted
         self.name = name
         self.kind = kind
-        self.options = options
+        self.options = options  # those that say something else than their default
+        self.paused = False  # nothing is delivered
         self.next_sequence = 0
         self.blocks: dict[int, Block] = {}
         self.archive: dict[int, ArchivedBlock] = {}
         self.archived_away = 0  # archived messages of blocks that left memory
         self.unread = 0  # messages given back because a finished batch was never read
+        self.groups = Dictionary()
+        self.keys = Dictionary()
+        self.origins: list[str] = []  # queues that dead letters in here come from
         # derived
+        self.rules = rules(kind, options)
         self.counts = [0] * len(State)  # of resident blocks
         self.bytes = 0  # stored bytes of what is not archived
         self.overlay_bytes = 0  # of resident blocks
         self.subscriptions: dict[int, Subscription] = {}
-        self.returns = ReturnLog()
-        self._available: npt.NDArray[np.int32] = np.zeros(4, np.int32)  # by block number
-        self._low_block = 0  # no block before this one has an AVAILABLE row
+        levels = self.rules.levels
+        self.returns = [ReturnLog() for _ in range(levels)]
+        self.waiting = [Waiting() for _ in range(levels)]
+        self._level_of = level_of_priority(levels)
 
     @property
     def archived(self) -> int:
         return self.counts[State.ARCHIVED] + self.archived_away
 
-    def append(self, count: int, state: State, sizes: int | Ints, position: int, time: int, skip: int = 0) -> None:
-        """Give `count` messages the next places; their payload is in the record at `position`, from its row `skip` on."""
-        done = 0
+    @property
+    def live(self) -> int:
+        """Messages that are not archived."""
+        return self.counts[State.HELD] + self.counts[State.AVAILABLE] + self.counts[State.ACQUIRED]
+
+    def subscription(self, holder: int) -> Subscription:
+        """A new one, which has seen nothing yet."""
+        levels = self.rules.levels
+        return Subscription(holder, [0] * levels, [log.epoch for log in self.returns])
+
+    def append(self, sizes: int | Ints, runs: Sequence[Run], time: int, traits: Traits = NO_TRAITS) -> None:
+        """Give the messages of `runs`, in order, the next places. Names in `traits` get codes of our own dictionaries."""
+        count = sum(run.rows for run in runs)
+        traits = self._coded(traits) if traits else traits
+        done, left = 0, deque(runs)
         while done < count:
             number, row = self.next_sequence >> BLOCK_BITS, self.next_sequence & (BLOCK_ROWS - 1)
             take = min(count - done, BLOCK_ROWS - row)
             block = self.blocks.get(number)
             if block is None:
                 block = self.blocks[number] = Block(number)
-            part = sizes if isinstance(sizes, int) else sizes[done : done + take]
-            block.fill(take, state, part, position, skip + done, time)
+            whole = take == count
+            part = sizes if isinstance(sizes, int) or whole else sizes[done : done + take]
+            mine = traits if whole or not traits else traits.take(slice(done, done + take))
+            held = block.fill(take, part, runs if whole else _first_runs(left, take), time, mine)
             self.bytes += part * take if isinstance(part, int) else int(part.sum(dtype=np.int64))
-            self.counts[state] += take
-            if state == State.AVAILABLE:
-                self._count_available(number, take)
+            waits = take if held is None else take - int(held.sum())
+            self.counts[State.HELD] += take - waits
+            self.counts[State.AVAILABLE] += waits
+            rows = slice(row, row + take)
+            self._set_level(block, rows)
+            self._count_available(block, rows if held is None else np.flatnonzero(~held) + row, waits)
             self.next_sequence += take
             done += take
+
+    def _coded(self, traits: Traits) -> Traits:
+        """The same, with the codes of this queue's dictionaries."""
+        changed: dict[str, Any] = {}
+        for name, dictionary in (("group", self.groups), ("key", self.keys)):
+            coded: Coded | None = getattr(traits, name)
+            if coded is not None:
+                codes = dictionary.codes_of(coded.names)[coded.codes]
+                dictionary.came(codes)
+                changed[name] = Coded([], codes)
+        return replace(traits, **changed) if changed else traits
+
+    def _set_level(self, block: Block, rows: slice) -> None:
+        if self.rules.levels == 1:
+            return
+        if block.level is None or len(block.level) < len(block.state):
+            grown = np.full(len(block.state), self._level_of[0], np.uint8)
+            if block.level is not None:
+                grown[: len(block.level)] = block.level
+            block.level = grown
+        block.level[rows] = self._level_of[block.priority.get(rows)]
 
     def move(self, block: Block, rows: Rows, source: State, target: State) -> None:
         """Change rows of one block, all in `source`, and every count that follows from it."""
@@ -123,21 +173,50 @@ class Queue:
         self.counts[source] -= count
         self.counts[target] += count
         if source == State.AVAILABLE:
-            self._count_available(block.number, -count)
+            self._count_available(block, rows, -count)
         if target == State.AVAILABLE:
-            self._count_available(block.number, count)
+            self._count_available(block, rows, count)
         if target == State.ARCHIVED:
             self.bytes -= block.sizes.total(rows, count)
+            self._forget_names(block, rows)
+
+    def _forget_names(self, block: Block, rows: Rows) -> None:
+        for column, dictionary in ((block.group, self.groups), (block.key, self.keys)):
+            codes = column.get(rows)
+            if not isinstance(codes, int):
+                dictionary.forget(dictionary.went(codes))
+
+    def came_back(self, rows: RowSet) -> None:
+        """These are AVAILABLE again, or for the first time since they were held: who has passed them looks again."""
+        if len(self.returns) == 1:
+            self.returns[0].add(rows.first)
+            return
+        lowest: dict[int, int] = {}
+        for number, part in rows.items():
+            block = self.blocks[number]
+            assert block.level is not None
+            levels, firsts = np.unique(block.level[part], return_index=True)
+            numbers = as_array(part)
+            for level, first in zip(levels.tolist(), firsts.tolist(), strict=True):
+                lowest.setdefault(level, block.base + int(numbers[first]))
+        for level, place in lowest.items():
+            self.returns[level].add(place)
 
     def adopt(self, block: Block) -> None:
         """Take in a restored block and derive what follows from it."""
         self.blocks[block.number] = block
         for state in State:
             self.counts[state] += block.counts[state]
-        self._count_available(block.number, block.counts[State.AVAILABLE])
+        self._set_level(block, slice(0, block.filled))
+        available = np.flatnonzero(block.state[: block.filled] == State.AVAILABLE)
+        self._count_available(block, available, len(available))
         self.overlay_bytes += block.overlays.bytes
         live = np.flatnonzero(block.state[: block.filled] != State.ARCHIVED)
         self.bytes += block.sizes.total(live, len(live))
+        for column, dictionary in ((block.group, self.groups), (block.key, self.keys)):
+            codes = column.get(live)
+            if not isinstance(codes, int):
+                dictionary.came(codes)
 
     def drop(self, block: Block) -> None:
         """Let a block without a live row leave memory."""
@@ -146,79 +225,40 @@ class Queue:
         self.overlay_bytes -= block.overlays.bytes
         del self.blocks[block.number]
 
-    def find(
-        self,
-        place: int,
-        *,
-        messages: int,
-        max_bytes: int | None,
-        until: int | None = None,
-        without: RowSet | Exclusions | None = None,
-    ) -> RowSet:
-        """The next AVAILABLE messages from `place` on: at most `messages`, at most `max_bytes` of stored bytes.
-
-        One message larger than `max_bytes` travels alone. `until` bounds the sequence numbers (excluded). `without` is never
-        found; it costs a search in what of it lies behind `place`, however long the queue is.
-        """
-        if messages <= 0:
-            return RowSet()
-        parts: list[tuple[int, Rows]] = []
-        left, room = messages, max_bytes
-        for number in self._blocks_with_available(place):
-            block = self.blocks[number]
-            start, stop = max(0, place - block.base), BLOCK_ROWS if until is None else until - block.base
-            skipped = without.rows(number) if without else None
-            if skipped is not None:
-                skipped = clip(skipped, start, BLOCK_ROWS)
-            rows = block.available(start, stop, left + (row_count(skipped) if skipped is not None else 0))
-            if skipped is not None:
-                rows = head(exclude(rows, skipped), left)
-            count = row_count(rows)
-            if room is not None and count:
-                rows, used = _within(block, rows, room, alone=not parts)
-                room -= used
-            if row_count(rows):
-                parts.append((number, rows))
-                left -= row_count(rows)
-            if left <= 0 or row_count(rows) < count or stop < BLOCK_ROWS:
-                break
-        return RowSet.of(parts)
-
-    def place_of(self, subscription: Subscription) -> int:
+    def place_of(self, subscription: Subscription, level: int = 0) -> int:
         """Where a subscription goes on: its own place, or an earlier one that something returned to since."""
-        lowest = self.returns.lowest_since(subscription.epoch)
-        return subscription.place if lowest is None else min(subscription.place, lowest)
+        lowest = self.returns[level].lowest_since(subscription.epochs[level])
+        place = subscription.places[level]
+        return place if lowest is None else min(place, lowest)
 
-    def _blocks_with_available(self, place: int) -> Iterator[int]:
-        while self._low_block < len(self._available) and not self._available[self._low_block]:
-            self._low_block += 1
-        number, left = max(place >> BLOCK_BITS, self._low_block), self.counts[State.AVAILABLE]
-        while left > 0 and number < len(self._available):
-            if not self._available[number]:  # nearly always the next one has some
-                number += int((self._available[number:] > 0).argmax())
-                if not self._available[number]:
-                    return
-            left -= int(self._available[number])
-            yield number
-            number += 1
+    def blocks_with_available(self, level: int | None, first: int) -> Iterator[int]:
+        """The numbers of the blocks from `first` on that have AVAILABLE messages, of one level or of any."""
+        if level is None and len(self.waiting) > 1:
+            numbers = heapq.merge(*(waiting.blocks(first) for waiting in self.waiting))
+            return (number for number, _ in itertools.groupby(numbers))
+        return self.waiting[level or 0].blocks(first)
 
-    def _count_available(self, number: int, change: int) -> None:
-        if number >= len(self._available):
-            grown = np.zeros(max(number + 1, 2 * len(self._available)), np.int32)
-            grown[: len(self._available)] = self._available
-            self._available = grown
-        self._available[number] += change
-        if change > 0:
-            self._low_block = min(self._low_block, number)
+    def _count_available(self, block: Block, rows: Rows, change: int) -> None:
+        """`change` is the number of the rows, less than zero when they are no longer AVAILABLE."""
+        if not change:
+            return
+        if block.level is None:
+            self.waiting[0].add(block.number, change)
+            return
+        sign = 1 if change > 0 else -1
+        for level, count in enumerate(np.bincount(block.level[rows], minlength=len(self.waiting)).tolist()):
+            if count:
+                self.waiting[level].add(block.number, sign * count)
 
 
-def _within(block: Block, rows: Rows, room: int, *, alone: bool) -> tuple[Rows, int]:
-    """As many of the rows, from the first on, as fit `room` bytes; the first one always, if `alone`."""
-    sizes = block.sizes.get(rows)
-    least = 1 if alone else 0  # `room` is below zero after one larger message
-    if isinstance(sizes, int):
-        fit = max(least, min(row_count(rows), room // sizes if sizes else row_count(rows)))
-        return head(rows, fit), sizes * fit
-    sums = np.cumsum(sizes, dtype=np.int64)
-    fit = max(least, int(sums.searchsorted(room, side="right")))
-    return head(rows, fit), int(sums[fit - 1]) if fit else 0
+def _first_runs(runs: deque[Run], count: int) -> list[Run]:
+    """Take the runs of the first `count` rows away."""
+    found = []
+    while count:
+        run = runs.popleft()
+        if run.rows > count:
+            runs.appendleft(Run(run.rows - count, run.position, run.skip + count))
+            run = run._replace(rows=count)
+        found.append(run)
+        count -= run.rows
+    return found

@@ -134,6 +134,12 @@ class Column:
             return
         self._room(value, capacity)[rows] = value
 
+    def put(self, rows: Rows, values: Ints, capacity: int) -> None:
+        """Set each row to a value of its own."""
+        top = int(values.max(initial=0))
+        if self.values is not None or top:
+            self._room(top, capacity)[rows] = values
+
     def increment(self, rows: Rows, capacity: int) -> None:
         values = self._room(1, capacity)
         top = int(values[rows].max(initial=0))

@@ -10,15 +10,22 @@ from typing import Any
 import numpy as np
 
 from broker_core.engine.blocks import Block
+from broker_core.engine.dictionary import Dictionary
+from broker_core.engine.events import from_json, to_json
 from broker_core.engine.leases import Lease
+from broker_core.engine.options import checked
 from broker_core.engine.packing import pack, unpack
 from broker_core.engine.queues import ArchivedBlock, Queue
 from broker_core.engine.rowset import row_count
 from broker_core.engine.series import Ints
 from broker_core.engine.states import State
+from broker_core.engine.traits import NO_TRAITS, Traits
 from broker_core.errors import DamagedJournal
 
-SNAPSHOT_VERSION = 1  # to change the snapshot: raise this, and keep reading the older ones in `restore`
+# To change the snapshot: raise the version, and keep reading the older ones in `restore`. The first had no dictionaries of groups
+# and keys, no origins, no pause, no traits of stages.
+SNAPSHOT_VERSION = 2
+READ_VERSIONS = (1, 2)
 
 
 # Who holds a row is a number in a column. Even ones are batches of leases and persisted; odd ones are links, which end with the
@@ -34,6 +41,7 @@ class StagedPart:
     position: int
     count: int
     sizes: int | Ints
+    traits: Traits = NO_TRAITS
 
     @property
     def bytes(self) -> int:
@@ -86,15 +94,16 @@ class BrokerState:
                 "next": queue.next_sequence,
                 "away": queue.archived_away,
                 "unread": queue.unread,
+                "paused": queue.paused,
+                "groups": queue.groups.persisted(),
+                "keys": queue.keys.persisted(),
+                "origins": queue.origins,
                 "archive": [asdict(entry) for entry in queue.archive.values()],
                 "blocks": len(queue.blocks),
             }
             for queue in self.queues.values()
         ]
-        stages = {
-            name: [[p.queue, p.position, p.count, p.sizes if isinstance(p.sizes, int) else p.sizes.tolist()] for p in stage.parts]
-            for name, stage in self.stages.items()
-        }
+        stages = {name: [_staged(part) for part in stage.parts] for name, stage in self.stages.items()}
         return {
             "v": SNAPSHOT_VERSION,
             "time": self.time,
@@ -110,17 +119,19 @@ class BrokerState:
     def restore(cls, meta: bytes, arrays: Sequence[Any]) -> BrokerState:
         """The state that `snapshot` described, `arrays` being the packed blocks in its order."""
         data = json.loads(meta)
-        if data["v"] != SNAPSHOT_VERSION:
+        if data["v"] not in READ_VERSIONS:
             raise DamagedJournal(
-                f"a snapshot of format {data['v']}: this Penstock reads {SNAPSHOT_VERSION}; use the version that wrote it"
+                f"a snapshot of format {data['v']}: this Penstock reads up to {SNAPSHOT_VERSION}; use the version that wrote it"
             )
         state = cls()
         state.time, state.next_holder, state.retained_from = data["time"], data["holder"], data["retained"]
         packed = iter(arrays)
         for fields in data["queues"]:
-            queue = Queue(fields["name"], fields["type"], fields["options"])
+            queue = Queue(fields["name"], fields["type"], checked(fields["type"], fields["options"]))
             queue.next_sequence, queue.archived_away, queue.unread = fields["next"], fields["away"], fields["unread"]
             queue.archive = {entry["number"]: ArchivedBlock(**entry) for entry in fields["archive"]}
+            queue.paused, queue.origins = fields.get("paused", False), fields.get("origins", [])
+            queue.groups, queue.keys = Dictionary(fields.get("groups", ())), Dictionary(fields.get("keys", ()))
             state.queues[queue.name] = queue
             for _ in range(fields["blocks"]):
                 block = Block.restored(unpack(next(packed)))
@@ -129,12 +140,19 @@ class BrokerState:
         state.leases = {lease["name"]: Lease.from_json(lease) for lease in data["leases"]}
         for name, parts in data["stages"].items():
             stage = state.stages[name] = StageParts()
-            for queue_name, position, count, sizes in parts:
-                part = StagedPart(queue_name, position, count, sizes if isinstance(sizes, int) else np.array(sizes))
+            for queue_name, position, count, sizes, *traits in parts:
+                given = Traits.of_journal(from_json(traits[0])) if traits else NO_TRAITS
+                part = StagedPart(queue_name, position, count, sizes if isinstance(sizes, int) else np.array(sizes), given)
                 stage.parts.append(part)
                 state.staged_bytes += part.bytes
         state.publish_keys = {(kind, name): number for kind, name, number in data["keys"]}
         return state
+
+
+def _staged(part: StagedPart) -> list[Any]:
+    sizes = part.sizes if isinstance(part.sizes, int) else part.sizes.tolist()
+    said = part.traits.journaled()
+    return [part.queue, part.position, part.count, sizes, *([to_json(said)] if said else [])]
 
 
 def pack_blocks(blocks: Iterable[dict[str, Any]]) -> list[bytes]:

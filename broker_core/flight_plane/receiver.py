@@ -76,17 +76,19 @@ class Receiver:
         payload = reading.store(batch)
         nbytes = payload.nbytes
         self._service.admit(nbytes)
+        queue = self._request["queue"]
+        traits = self._service.traits(queue, payload.batch)
         if self._request["op"] == "enqueue":
             durable = message.any_durable(batch)
-            command: c.Command = c.Enqueue(self._request["queue"], batch.num_rows, sizes, payload, durable)
+            command: c.Command = c.Enqueue(queue, batch.num_rows, sizes, payload, durable, traits)
         else:
-            command = c.StageMessages(self._request["stage"], self._request["queue"], batch.num_rows, sizes, payload)
+            command = c.StageMessages(self._request["stage"], queue, batch.num_rows, sizes, payload, traits)
         reply, end = self._service.submit_nowait(command)
         self._batches += 1
         self._messages += batch.num_rows
         acknowledgement = {"batches": self._batches, "messages": self._messages}
         if reply is not None:
-            acknowledgement["next"] = reply
+            acknowledgement["next"] = reply.next
         with self._changed:
             self._pending.append((end, nbytes, acknowledgement))
             self._pending_bytes += nbytes

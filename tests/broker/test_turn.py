@@ -55,8 +55,8 @@ def test_only_what_its_queue_and_header_call_not_durable_waits_for_nothing() -> 
     with running(LyingDisk()) as service:
         service.submit(c.DeclareQueue("own", options={"durability": "header"}))
         with service.turn() as turn:
-            assert turn.carry(replace(enqueue("own", b"x"), durable=False)) == (1, 0)
-            assert turn.carry(replace(enqueue("own", b"x"), durable=True)) == (2, turn.end)
+            assert turn.carry(replace(enqueue("own", b"x"), durable=False)) == (c.Placed(1), 0)
+            assert turn.carry(replace(enqueue("own", b"x"), durable=True)) == (c.Placed(2), turn.end)
             (rows, _), end = turn.carry(c.Browse("own", 0, 9))
             assert (rows.count, end) == (2, turn.end)
 
@@ -249,9 +249,9 @@ def test_a_listener_hears_at_once_under_the_lock_and_what_it_raises_breaks_nothi
         service.add_arrival_listener(broken)
         service.add_arrival_listener(lambda queue: heard.append(f"{queue}, locked: {service._lock.locked()}"))
         with service.turn() as turn:
-            assert turn.carry(enqueue("q", b"x"))[0] == 1
+            assert turn.carry(enqueue("q", b"x"))[0].next == 1
             assert heard == ["q, locked: True"]
-        assert service.submit(enqueue("q", b"x")) == 2
+        assert service.submit(enqueue("q", b"x")).next == 2
         assert len(heard) == 2
         assert len(caplog.records) == 2
 

@@ -9,10 +9,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from broker_core.engine.blocks import Block
+from broker_core.engine.blocks import Block, Run
 from broker_core.engine.packing import pack, unpack
 from broker_core.engine.queues import RETURN_LOG_ENTRIES, Queue, ReturnLog
 from broker_core.engine.rowset import BLOCK_ROWS, RowSet
+from broker_core.engine.search import Search, find
 from broker_core.engine.series import Column, Series
 from broker_core.engine.states import State
 
@@ -94,7 +95,7 @@ def test_a_series_gives_back_what_was_appended(values: list[int]) -> None:
 def test_a_million_single_runs_cost_few_bytes_each() -> None:
     block = Block(0)
     for i in range(BLOCK_ROWS):
-        block.fill(1, State.AVAILABLE, 100, 4096 + 500 * i // 8 * 8, 0, 1_700_000_000_000_000 + 40 * i)
+        block.fill(1, 100, [Run(1, 4096 + 500 * i // 8 * 8, 0)], 1_700_000_000_000_000 + 40 * i)
     held = block.state.nbytes + sum(getattr(block.runs, n)._values.nbytes for n in ("row", "position", "skip", "time"))
     assert held / BLOCK_ROWS <= 16
 
@@ -143,7 +144,7 @@ def test_pieces_lead_every_row_to_its_payload(batches: list[tuple[int, int]], wa
     queue = Queue("q", "fifo", {})
     truth = []
     for i, (count, skip) in enumerate(batches):
-        queue.append(count, State.AVAILABLE, 1, 800 * (i + 1), 1000 + i, skip)
+        queue.append(1, [Run(count, 800 * (i + 1), skip)], 1000 + i)
         truth += [(800 * (i + 1), skip + k, 1000 + i) for k in range(count)]
     block = queue.blocks[0]
     rows = np.array(sorted(w for w in wanted if w < block.filled), np.int64)
@@ -160,8 +161,8 @@ def test_pieces_lead_every_row_to_its_payload(batches: list[tuple[int, int]], wa
 
 def test_a_batch_that_crosses_blocks_keeps_its_payload_rows() -> None:
     queue = Queue("q", "fifo", {})
-    queue.append(BLOCK_ROWS - 10, State.AVAILABLE, 1, 8, 1)
-    queue.append(BLOCK_ROWS + 30, State.AVAILABLE, 1, 16, 2)
+    queue.append(1, [Run(BLOCK_ROWS - 10, 8, 0)], 1)
+    queue.append(1, [Run(BLOCK_ROWS + 30, 16, 0)], 2)
     first, second, third = (queue.blocks[i].pieces(slice(0, queue.blocks[i].filled)) for i in range(3))
     assert (first.payload_row[-1], first.rows[-1]) == (0, 10)
     assert (second.payload_row[0], second.rows[0], second.position[0]) == (10, BLOCK_ROWS, 16)
@@ -174,26 +175,26 @@ def test_a_batch_that_crosses_blocks_keeps_its_payload_rows() -> None:
 )
 def test_bytes_are_exact_and_one_larger_message_travels_alone(limit: int, expected: list[int]) -> None:
     queue = Queue("q", "fifo", {})
-    queue.append(3, State.AVAILABLE, 10, 8, 1)
-    queue.append(3, State.AVAILABLE, np.array([1000, 1, 2]), 16, 2)
-    assert queue.find(0, messages=99, max_bytes=limit).sequences().tolist() == expected
+    queue.append(10, [Run(3, 8, 0)], 1)
+    queue.append(np.array([1000, 1, 2]), [Run(3, 16, 0)], 2)
+    assert find(queue, 0, Search(99, limit)).rows.sequences().tolist() == expected
 
 
 def test_a_larger_message_travels_alone_also_where_the_next_block_has_holes() -> None:
     queue = Queue("q", "fifo", {})
-    queue.append(BLOCK_ROWS - 1, State.AVAILABLE, 1, 8, 1)
+    queue.append(1, [Run(BLOCK_ROWS - 1, 8, 0)], 1)
     queue.move(queue.blocks[0], slice(0, BLOCK_ROWS - 1), State.AVAILABLE, State.ARCHIVED)
-    queue.append(1, State.AVAILABLE, 350, 16, 2)  # the last of its block, and the only one left
-    queue.append(10, State.AVAILABLE, 100, 24, 3)
+    queue.append(350, [Run(1, 16, 0)], 2)  # the last of its block, and the only one left
+    queue.append(100, [Run(10, 24, 0)], 3)
     queue.move(queue.blocks[1], np.array([1, 3, 5]), State.AVAILABLE, State.ARCHIVED)
-    assert queue.find(0, messages=99, max_bytes=300).sequences().tolist() == [BLOCK_ROWS - 1]
+    assert find(queue, 0, Search(99, 300)).rows.sequences().tolist() == [BLOCK_ROWS - 1]
 
 
 def test_a_message_larger_than_the_limit_waits_for_its_own_turn() -> None:
     queue = Queue("q", "fifo", {})
-    queue.append(3, State.AVAILABLE, np.array([5, 1000, 5]), 16, 2)
-    assert queue.find(0, messages=99, max_bytes=100).sequences().tolist() == [0]
-    assert queue.find(1, messages=99, max_bytes=100).sequences().tolist() == [1]
+    queue.append(np.array([5, 1000, 5]), [Run(3, 16, 0)], 2)
+    assert find(queue, 0, Search(99, 100)).rows.sequences().tolist() == [0]
+    assert find(queue, 1, Search(99, 100)).rows.sequences().tolist() == [1]
 
 
 @FAST

@@ -49,7 +49,7 @@ def test_what_a_link_excluded_is_passed_over_without_being_looked_at_again() -> 
     engine.run(c.Release("q", 1, RowSet.range(0, 1000), exclude=True))
     link = engine.state.queues["q"].subscriptions[1]
     assert took(engine, 1, 10) == []
-    assert (link.place, link.epoch) == (3000, engine.state.queues["q"].returns.epoch)
+    assert (link.places, link.epochs) == ([3000], [engine.state.queues["q"].returns[0].epoch])
     engine.run(c.Enqueue("q", 2, 1))
     assert took(engine, 1, 10) == [3000, 3001]
     assert took(engine, 3, 3) == [0, 1, 2]  # nobody else is held up
@@ -244,15 +244,16 @@ def test_a_journal_of_0_1_reads_as_it_did() -> None:
     assert (block.errors, block.overlays.among(slice(0, 3)), queue.bytes) == ({1: "no"}, {}, 4)
 
 
-def test_a_block_of_format_1_reads_as_it_did_and_a_later_format_is_refused() -> None:
+@pytest.mark.parametrize("version", [1, 2])
+def test_a_block_of_an_older_format_reads_as_it_did_and_a_later_format_is_refused(version: int) -> None:
     engine = engine_with(3)
     took(engine, 1, 2)
     _, (packed,) = engine.persisted()
     header = json.loads(packed[4 : 4 + int.from_bytes(packed[:4], "little")])
-    assert header["v"] == 2
-    old, newer = packed.replace(b'"v": 2', b'"v": 1', 1), packed.replace(b'"v": 2', b'"v": 3', 1)
+    assert header["v"] == 3
+    old, newer = packed.replace(b'"v": 3', b'"v": %d' % version, 1), packed.replace(b'"v": 3', b'"v": 4', 1)
     assert np.array_equal(Block.restored(unpack(old)).state, [2, 2, 1])
-    with pytest.raises(errors.DamagedJournal, match="format 3"):
+    with pytest.raises(errors.DamagedJournal, match="format 4"):
         unpack(newer)
 
 

@@ -55,7 +55,7 @@ class Script:
         self.epochs: dict[str, int | None] = {}
 
     def enqueue(self, count: str, size: str = "1") -> str:
-        last = self.engine.run(c.Enqueue("q", int(count), int(size)))
+        last = self.engine.run(c.Enqueue("q", int(count), int(size))).next
         return f"{last - int(count)}-{last - 1}" if int(count) > 1 else f"{last - 1}"
 
     def link(self, name: str) -> str:

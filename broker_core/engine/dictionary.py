@@ -1,0 +1,90 @@
+"""Names that rows carry as numbers: message groups, last values' keys. A name is kept while a row that is not settled has it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+import numpy as np
+import numpy.typing as npt
+
+from broker_core.engine.series import Ints
+
+
+class Dictionary:
+    """Name ↔ code, from 1 on; 0 is no name. A code whose last row has ended is given to the next new name."""
+
+    __slots__ = ("_codes", "_free", "_live", "_names")
+
+    def __init__(self, names: Sequence[str | None] = ()) -> None:
+        self._names: list[str | None] = [None, *names]
+        self._codes = {name: code for code, name in enumerate(self._names) if name is not None}
+        self._free = [code for code in range(len(self._names) - 1, 0, -1) if self._names[code] is None]
+        self._live: npt.NDArray[np.int64] = np.zeros(max(8, len(self._names)), np.int64)
+
+    def __len__(self) -> int:
+        """How many names it holds."""
+        return len(self._codes)
+
+    @property
+    def size(self) -> int:
+        """One more than the highest code that was ever given."""
+        return len(self._names)
+
+    def persisted(self) -> list[str | None]:
+        """The names by code; None where a code is free. The counts follow from the rows."""
+        return self._names[1:]
+
+    def name(self, code: int) -> str | None:
+        return self._names[code]
+
+    def names(self) -> Iterator[tuple[str, int]]:
+        return iter(self._codes.items())
+
+    def get(self, name: str) -> int:
+        """The code of a name; 0 if nothing has it."""
+        return self._codes.get(name, 0)
+
+    def new_among(self, names: Sequence[str]) -> int:
+        """How many of these (distinct) names are not there yet."""
+        return sum(name not in self._codes for name in names)
+
+    def codes_of(self, names: Sequence[str]) -> npt.NDArray[np.int64]:
+        """The codes of these names, new ones where they have none; the entry before them is 0, for rows without a name."""
+        return np.fromiter((0, *map(self._code, names)), np.int64, len(names) + 1)
+
+    def _code(self, name: str) -> int:
+        code = self._codes.get(name)
+        if code is None:
+            if self._free:
+                code = self._free.pop()
+                self._names[code] = name
+            else:
+                code = len(self._names)
+                self._names.append(name)
+                if code >= len(self._live):
+                    self._live = np.concatenate([self._live, np.zeros(len(self._live), np.int64)])
+            self._codes[name] = code
+        return code
+
+    def came(self, codes: Ints) -> None:
+        """Rows with these codes are there, not settled."""
+        np.add.at(self._live, codes, 1)
+
+    def went(self, codes: Ints) -> Ints:
+        """Rows with these codes are settled. Which codes no row has any more: `forget` them when nothing else needs them."""
+        np.subtract.at(self._live, codes, 1)
+        mine = np.unique(codes)
+        gone: Ints = mine[(self._live[mine] <= 0) & (mine > 0)]
+        return gone
+
+    def live(self, codes: Ints) -> Ints:
+        found: Ints = self._live[codes]
+        return found
+
+    def forget(self, codes: Ints) -> None:
+        for code in codes.tolist():
+            name = self._names[code]
+            if name is not None:
+                del self._codes[name]
+                self._names[code] = None
+                self._free.append(code)

@@ -1,0 +1,95 @@
+"""Q7: a queue of priorities: strict between levels, by place within one, a higher arrival next."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from broker_core.engine import commands as c
+from broker_core.engine.options import level_of_priority
+from broker_core.engine.rowset import BLOCK_ROWS, RowSet
+from broker_core.engine.state import conserved
+from broker_core.engine.states import Cause
+from broker_core.engine.traits import Traits
+
+from .harness import Engine
+
+NOT_SAID = -1
+
+
+def engine_with(*priorities: int, levels: int = 10) -> Engine:
+    engine = Engine()
+    engine.run(c.DeclareQueue("q", "priority", {"levels": levels}), c.Subscribe("q"), c.Subscribe("q"))
+    if priorities:
+        send(engine, *priorities)
+    return engine
+
+
+def send(engine: Engine, *priorities: int) -> None:
+    engine.run(c.Enqueue("q", len(priorities), 1, traits=Traits(priority=np.array(priorities, np.int64) + 1)))
+
+
+def took(engine: Engine, holder: int, *, one_by_one: bool = True) -> list[int]:
+    found: list[int] = []
+    while rows := engine.run(c.Acquire("q", holder, 1 if one_by_one else 99)).sequences().tolist():
+        found += rows
+    return found
+
+
+@pytest.mark.parametrize(
+    ("levels", "lowest", "highest"),
+    [(1, 9, 0), (2, 4, 5), (3, 3, 5), (4, 3, 6), (5, 2, 6), (6, 2, 7), (7, 1, 7), (8, 1, 8), (9, 0, 8), (10, 0, 9)],
+)
+def test_priorities_fall_into_levels_as_amqp_0_10_says(levels: int, lowest: int, highest: int) -> None:
+    """With N levels 0 to 5 - ceil(N/2) are the lowest, 4 + floor(N/2) and above the highest, those between have one each."""
+    by_priority = level_of_priority(levels)[1:].tolist()
+    assert by_priority == sorted(by_priority)
+    assert [p for p in range(10) if by_priority[p] == 0] == list(range(lowest + 1))
+    if levels > 1:
+        assert [p for p in range(10) if by_priority[p] == levels - 1] == list(range(highest, 10))
+    assert len(set(by_priority)) == levels
+    assert level_of_priority(levels)[0] == by_priority[4]  # what does not say has the default
+
+
+@pytest.mark.parametrize("one_by_one", [True, False])
+def test_higher_levels_first_and_by_place_within_one(one_by_one: bool) -> None:
+    engine = engine_with(0, 9, 4, NOT_SAID, 9, 5, 0)
+    assert took(engine, 1, one_by_one=one_by_one) == [1, 4, 5, 2, 3, 0, 6]
+    assert took(engine, 3) == []
+
+
+def test_a_higher_arrival_is_next_wherever_a_subscription_stands() -> None:
+    engine = engine_with(1, 1, 1)
+    assert engine.run(c.Acquire("q", 1, 2)).sequences().tolist() == [0, 1]
+    send(engine, 0, 8)
+    assert took(engine, 1) == [4, 2, 3]
+
+
+def test_a_return_goes_to_its_place_among_its_level() -> None:
+    engine = engine_with(5, 5, 7, 5)
+    assert took(engine, 1) == [2, 0, 1, 3]
+    engine.run(c.Release("q", 1, RowSet.of_sequences(np.array([0, 3])), Cause.RELEASED), c.Release("q", 1, RowSet.single(2)))
+    assert took(engine, 3) == [2, 0, 3]
+
+
+def test_a_lease_takes_of_all_levels_and_a_browser_sees_them_by_place() -> None:
+    engine = engine_with(*[0, 9, 4] * 10)
+    assert engine.run(c.Browse("q", 0, 4)) == (RowSet.range(0, 4), 4)
+    engine.advance("l", epoch=None, finished=0, messages=12)
+    held = engine.state.leases["l"].batches[1].rows.sequences().tolist()
+    assert held == sorted([*range(1, 30, 3), 2, 5])  # ten of the highest level, two of the next
+
+
+def test_levels_hold_across_blocks_a_snapshot_and_a_recovery() -> None:
+    engine = engine_with()
+    priorities = np.arange(3 * BLOCK_ROWS) % 3 * 4
+    engine.run(c.Enqueue("q", len(priorities), 1, traits=Traits(priority=priorities + 1)))
+    for later in (engine, engine.recovered(), engine.from_snapshot()):
+        later.run(c.Subscribe("q"))
+        holder = later.state.next_link - 2
+        rows = later.run(c.Acquire("q", holder, 3 * BLOCK_ROWS))
+        assert rows.sequences().tolist() == np.flatnonzero(priorities == 8).tolist()
+        assert conserved(later.state.queues["q"])
+        assert [waiting.total for waiting in later.state.queues["q"].waiting] == [
+            BLOCK_ROWS, 0, 0, 0, BLOCK_ROWS, 0, 0, 0, 0, 0
+        ]  # fmt: skip
