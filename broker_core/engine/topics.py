@@ -1,0 +1,78 @@
+"""Which patterns match a routing key: words between dots, `*` is one word, `#` none or several.
+
+The patterns stand in a trie, one node a word; a key is followed through it with all nodes that can be reached at once, so that
+its cost grows with what matches, not with how many patterns there are.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+
+ONE, ANY = "*", "#"
+
+
+def words_of(key: str) -> list[str]:
+    """The empty key has no word; `a..b` has an empty one in its middle."""
+    return key.split(".") if key else []
+
+
+class _Node:
+    __slots__ = ("children", "here", "stays")
+
+    def __init__(self, word: str) -> None:
+        self.children: dict[str, _Node] = {}
+        self.here: dict[int, None] = {}  # the numbers of the patterns that end here
+        self.stays = word == ANY  # a word more changes nothing
+
+
+class Trie:
+    """Numbered patterns. A number has one pattern; several numbers may have the same."""
+
+    def __init__(self) -> None:
+        self._root = _Node("")
+
+    def add(self, pattern: str, number: int) -> None:
+        node = self._root
+        for word in words_of(pattern):
+            node = node.children.setdefault(word, _Node(word))
+        node.here[number] = None
+
+    def remove(self, pattern: str, number: int) -> None:
+        way, words = [self._root], words_of(pattern)
+        for word in words:
+            way.append(way[-1].children[word])
+        del way[-1].here[number]
+        for word, parent, child in zip(reversed(words), reversed(way[:-1]), reversed(way[1:]), strict=True):
+            if child.here or child.children:
+                break
+            del parent.children[word]
+
+    def match(self, key: str) -> Iterator[int]:
+        """The numbers of the patterns that match, each once."""
+        nodes = _with_none([self._root])
+        for word in words_of(key):
+            nodes = _with_none(_after(nodes, word))
+        for node in nodes:
+            yield from node.here
+
+
+def _after(nodes: Iterable[_Node], word: str) -> Iterator[_Node]:
+    """The nodes that one word more leads to."""
+    for node in nodes:
+        if node.stays:
+            yield node
+        for taken in {word, ONE}:
+            child = node.children.get(taken)
+            if child is not None and not child.stays:  # a `#` is entered by `_with_none`
+                yield child
+
+
+def _with_none(nodes: Iterable[_Node]) -> dict[_Node, None]:
+    """These nodes, and those that a `#` for no word at all leads to from them."""
+    found: dict[_Node, None] = {}
+    for node in nodes:
+        following: _Node | None = node
+        while following is not None and following not in found:
+            found[following] = None
+            following = following.children.get(ANY)
+    return found
