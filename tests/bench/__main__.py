@@ -35,6 +35,7 @@ ROWS = {
     "latency": "amqp_rows.latency",
     "artemis": "artemis_rows.both_ways",
     "connections": "amqp_rows.connections",
+    "idle": "interest_rows.idle",
 }
 
 

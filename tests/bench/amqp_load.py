@@ -151,6 +151,73 @@ def _accept(found: list[Any]) -> None:
             event.link.session.dispose(event.deliveries, amqp.Accepted())
 
 
+class _Waiting:
+    """Links with credit on some connections, each of which accepts what it gets."""
+
+    CREDIT = 100
+
+    def __init__(self, url: str, links: int, links_a_connection: int = 100) -> None:
+        host, _, port = url.removeprefix("amqp://").rpartition(":")
+        self._machines: dict[int, tuple[socket.socket, amqp.Connection]] = {}
+        self._poll = select.poll()
+        for first in range(0, links, links_a_connection):
+            wire = socket.create_connection((host, int(port)))
+            wire.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            machine = _opened(wire, amqp.SaslClient(prefer=("ANONYMOUS",)), f"waiting-{first}")
+            session = machine.begin()
+            for number in range(first, min(first + links_a_connection, links)):
+                link = session.receiver(f"link-{number}")
+                link.attach(source=amqp.Source(address=QUEUE), target=amqp.Target())
+                link.grant(self.CREDIT)
+            while any(link.remote_attach is None for link in session.links.values()):
+                _exchange(wire, machine)
+            self._machines[wire.fileno()] = (wire, machine)
+            self._poll.register(wire, select.POLLIN)
+
+    def receive(self) -> int:
+        """Wait for messages; how many came."""
+        count = 0
+        for descriptor, _ in self._poll.poll(30_000):
+            wire, machine = self._machines[descriptor]
+            for event in _exchange(wire, machine):
+                if isinstance(event, amqp.events.Delivered):
+                    count += len(event.deliveries)
+                    event.link.session.dispose(event.deliveries, amqp.Accepted())
+                    event.link.grant(self.CREDIT)
+            wire.sendall(machine.data_to_send())
+        return count
+
+    def close(self) -> None:
+        for wire, _ in self._machines.values():
+            wire.close()
+
+
+_waiting: _Waiting | None = None
+
+
+def wait_for_messages(url: str, links: int) -> dict[str, Any]:
+    """Links that wait for messages, instead of those that did."""
+    global _waiting
+    if _waiting is not None:
+        _waiting.close()
+    _waiting = _Waiting(url, links)
+    return {}
+
+
+def arrive(url: str, count: int, size: int) -> dict[str, Any]:
+    """Messages one at a time, each sent when the one before was confirmed, received and accepted by a link that waits."""
+    assert _waiting is not None
+    with connect(url) as connection:
+        sender = connection.sender(QUEUE)
+        for number in range(count):
+            sender.send([_message(number, size, False)])
+            sender.flush()
+            left = 1
+            while left:
+                left -= _waiting.receive()
+    return {}
+
+
 _stuck: list[Connection] = []
 
 

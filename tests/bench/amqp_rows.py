@@ -58,7 +58,7 @@ class Load:
 
 
 @contextmanager
-def _broker(bench: Bench, **options: Any) -> Iterator[Broker]:
+def running(bench: Bench, **options: Any) -> Iterator[Broker]:
     data = bench.folder()
     with Broker(data, fsync="always", **options) as broker:
         broker.declare(QUEUE)
@@ -69,7 +69,7 @@ def _broker(bench: Bench, **options: Any) -> Iterator[Broker]:
 def transfers(bench: Bench) -> Iterator[Line]:
     """Durable transfers in, and out with accept, against a peer on python-qpid-proton that has no queue."""
     ours_count, peer_count = bench.count(100_000, 5_000), bench.count(30_000, 5_000)
-    with _broker(bench) as broker, proton_peer() as peer, Load() as load:
+    with running(bench) as broker, proton_peer() as peer, Load() as load:
 
         def rate(do: str, url: str, count: int) -> float:
             size = {"size": 1024} if do == "send" else {"credit": CREDIT}
@@ -105,7 +105,7 @@ def of_spark(bench: Bench) -> Iterator[Line]:
     messages = bench.count(200_000, BATCH)
     batch = batch_of(BATCH, 1024)
 
-    with _broker(bench) as broker, Load() as load, Client(broker.url) as client:
+    with running(bench) as broker, Load() as load, Client(broker.url) as client:
 
         def columnar(_: int) -> float:
             client.put({"op": "enqueue", "queue": QUEUE}, batch.schema, (batch for _ in range(messages // BATCH)))
@@ -127,7 +127,7 @@ def stuck(bench: Bench) -> Iterator[Line]:
     batch = batch_of(BATCH, 1024)
 
     def run(with_stuck: bool) -> float:
-        with _broker(bench) as broker, Load() as load, Load() as other, Client(broker.url) as client:
+        with running(bench) as broker, Load() as load, Load() as other, Client(broker.url) as client:
             client.put({"op": "enqueue", "queue": QUEUE}, batch.schema, (batch for _ in range(messages // BATCH + 2)))
             if with_stuck:
                 other("stick", url=broker.amqp_url)
@@ -141,7 +141,7 @@ def stuck(bench: Bench) -> Iterator[Line]:
 def latency(bench: Bench) -> Iterator[Line]:
     """One message at a time."""
     count = bench.count(500, 50)
-    with _broker(bench) as broker, Load() as load, _echo() as wire:
+    with running(bench) as broker, Load() as load, _echo() as wire:
 
         def ours(_: int) -> float:
             return statistics.median(load("latency", url=broker.amqp_url, count=count, size=1024)["seconds"]) * 1000

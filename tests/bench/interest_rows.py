@@ -1,0 +1,41 @@
+"""Rows about who is told that there is work."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+from amqp_rows import Load, running
+from harness import Bench, Line
+
+IDLE = 1_000  # links that wait beside the one that is told
+
+
+def idle(bench: Bench) -> Iterator[Line]:
+    """What one arrival costs the broker, however many wait."""
+    arrivals, links = bench.count(1_000, 100), bench.count(IDLE, 100)
+    with running(bench) as crowded, running(bench) as lonely, Load() as many, Load() as one:
+        many("wait_for_messages", url=crowded.amqp_url, links=links)
+        one("wait_for_messages", url=lonely.amqp_url, links=1)
+
+        def with_many(_: int) -> float:
+            before = cpu_seconds(crowded.pid)
+            many("arrive", url=crowded.amqp_url, count=arrivals, size=64)
+            return (cpu_seconds(crowded.pid) - before) / arrivals * 1e6
+
+        def with_one(_: int) -> float:
+            before = cpu_seconds(lonely.pid)
+            one("arrive", url=lonely.amqp_url, count=arrivals, size=64)
+            return (cpu_seconds(lonely.pid) - before) / arrivals * 1e6
+
+        with_many(0), with_one(0)
+        ours, other = bench.pairs("µs", with_many, with_one)
+    what = f"the broker's CPU time for one arrival and its delivery, {links:,} consumers waiting"
+    yield Line("idle", what, "one consumer", 1.3, None, False, "µs", ours, other)
+
+
+def cpu_seconds(pid: int) -> float:
+    """Of all threads of a process, so far."""
+    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
