@@ -27,7 +27,9 @@ _Applier = Callable[[BrokerState, Any, int], None]
 _APPLIERS: dict[type[e.Event], _Applier] = {}
 
 
-def _on(kind: type[_E]) -> Callable[[Callable[[BrokerState, _E, int], None]], Callable[[BrokerState, _E, int], None]]:
+def on_event(kind: type[_E]) -> Callable[[Callable[[BrokerState, _E, int], None]], Callable[[BrokerState, _E, int], None]]:
+    """Register the function that applies one kind of event."""
+
     def register(function: Callable[[BrokerState, _E, int], None]) -> Callable[[BrokerState, _E, int], None]:
         _APPLIERS[kind] = function
         return function
@@ -92,19 +94,19 @@ def _let_go(queue: Queue, holder: int, rows: RowSet) -> None:
             del subscription.held[number]
 
 
-@_on(e.QueueDeclared)
+@on_event(e.QueueDeclared)
 def _(state: BrokerState, event: e.QueueDeclared, position: int) -> None:
     state.queues[event.queue] = Queue(event.queue, event.type, checked(event.type, event.options))
 
 
-@_on(e.QueueDeleted)
+@on_event(e.QueueDeleted)
 def _(state: BrokerState, event: e.QueueDeleted, position: int) -> None:
     del state.queues[event.queue]
     state.leases = {name: lease for name, lease in state.leases.items() if lease.queue != event.queue}
     state.finished_blocks = [entry for entry in state.finished_blocks if entry[0] != event.queue]
 
 
-@_on(e.Enqueued)
+@on_event(e.Enqueued)
 def _(state: BrokerState, event: e.Enqueued, position: int) -> None:
     runs = [Run(event.count, position, 0)] if event.kept is None else _runs_of(event.kept, position)
     state.queues[event.queue].append(event.sizes, runs, event.time, Traits.of_journal(event.traits))
@@ -117,7 +119,7 @@ def _runs_of(kept: Ints, position: int) -> list[Run]:
     return [Run(rows, position, skip) for rows, skip in zip(lengths.tolist(), kept[starts].tolist(), strict=True)]
 
 
-@_on(e.Staged)
+@on_event(e.Staged)
 def _(state: BrokerState, event: e.Staged, position: int) -> None:
     stage = state.stages.setdefault(event.stage, StageParts())
     part = StagedPart(event.queue, position, event.count, event.sizes, Traits.of_journal(event.traits))
@@ -126,7 +128,7 @@ def _(state: BrokerState, event: e.Staged, position: int) -> None:
     state.staged_bytes += part.bytes
 
 
-@_on(e.Published)
+@on_event(e.Published)
 def _(state: BrokerState, event: e.Published, position: int) -> None:
     for name in event.stages:
         for part in state.stages[name].parts:
@@ -137,7 +139,7 @@ def _(state: BrokerState, event: e.Published, position: int) -> None:
         state.publish_keys[event.key.kind, event.key.id] = event.key.number
 
 
-@_on(e.Discarded)
+@on_event(e.Discarded)
 def _(state: BrokerState, event: e.Discarded, position: int) -> None:
     _forget_stages(state, event.stages)
 
@@ -147,7 +149,7 @@ def _forget_stages(state: BrokerState, stages: list[str]) -> None:
         state.staged_bytes -= sum(part.bytes for part in state.stages.pop(name).parts)
 
 
-@_on(e.Acquired)
+@on_event(e.Acquired)
 def _(state: BrokerState, event: e.Acquired, position: int) -> None:
     _acquire(state.queues[event.queue], event.rows, event.holder)
     if event.lease is not None and event.batch is not None:
@@ -155,7 +157,7 @@ def _(state: BrokerState, event: e.Acquired, position: int) -> None:
         state.leases[event.lease].remember(Batch(event.batch, event.holder, event.rows))
 
 
-@_on(e.Settled)
+@on_event(e.Settled)
 def _(state: BrokerState, event: e.Settled, position: int) -> None:
     queue = state.queues[event.queue]
     _archive(state, queue, event.rows, State.ACQUIRED, event.outcome, event.time, event.error)
@@ -163,7 +165,7 @@ def _(state: BrokerState, event: e.Settled, position: int) -> None:
     _take_out(state, event.lease, event.rows)
 
 
-@_on(e.Returned)
+@on_event(e.Returned)
 def _(state: BrokerState, event: e.Returned, position: int) -> None:
     queue = state.queues[event.queue]
     _give_back(queue, event.rows, event.cause)
@@ -182,25 +184,25 @@ def _take_out(state: BrokerState, lease: str | None, rows: RowSet) -> None:
         batch.rows = batch.rows.minus(rows)
 
 
-@_on(e.HoldersLost)
+@on_event(e.HoldersLost)
 def _(state: BrokerState, event: e.HoldersLost, position: int) -> None:
     for name, rows in event.rows.items():
         _give_back(state.queues[name], rows, event.cause)
 
 
-@_on(e.Purged)
+@on_event(e.Purged)
 def _(state: BrokerState, event: e.Purged, position: int) -> None:
     _archive(state, state.queues[event.queue], event.rows, State.AVAILABLE, Outcome.PURGED, event.time)
 
 
-@_on(e.LeaseBegun)
+@on_event(e.LeaseBegun)
 def _(state: BrokerState, event: e.LeaseBegun, position: int) -> None:
     lease = Lease(event.lease, event.queue, event.run, event.epoch, timeout=event.timeout)
     lease.renewed = event.up
     state.leases[event.lease] = lease
 
 
-@_on(e.LeaseTaken)
+@on_event(e.LeaseTaken)
 def _(state: BrokerState, event: e.LeaseTaken, position: int) -> None:
     lease = state.leases[event.lease]
     if event.epoch != lease.epoch:
@@ -208,12 +210,12 @@ def _(state: BrokerState, event: e.LeaseTaken, position: int) -> None:
     lease.epoch, lease.timeout, lease.renewed = event.epoch, event.timeout, event.up
 
 
-@_on(e.BatchRead)
+@on_event(e.BatchRead)
 def _(state: BrokerState, event: e.BatchRead, position: int) -> None:
     state.leases[event.lease].batches[event.batch].stage = Stage.READ
 
 
-@_on(e.BatchEnded)
+@on_event(e.BatchEnded)
 def _(state: BrokerState, event: e.BatchEnded, position: int) -> None:
     lease = state.leases[event.lease]
     batch = lease.batches[event.batch]
@@ -230,22 +232,22 @@ def _(state: BrokerState, event: e.BatchEnded, position: int) -> None:
     batch.stage = stage
 
 
-@_on(e.LeaseFinished)
+@on_event(e.LeaseFinished)
 def _(state: BrokerState, event: e.LeaseFinished, position: int) -> None:
     state.leases[event.lease].finished = event.finished
 
 
-@_on(e.LeaseFenced)
+@on_event(e.LeaseFenced)
 def _(state: BrokerState, event: e.LeaseFenced, position: int) -> None:
     state.leases[event.lease].epoch = event.epoch
 
 
-@_on(e.LeaseDeleted)
+@on_event(e.LeaseDeleted)
 def _(state: BrokerState, event: e.LeaseDeleted, position: int) -> None:
     del state.leases[event.lease]
 
 
-@_on(e.BlockArchived)
+@on_event(e.BlockArchived)
 def _(state: BrokerState, event: e.BlockArchived, position: int) -> None:
     queue = state.queues[event.queue]
     queue.archive[event.number] = ArchivedBlock(
@@ -255,14 +257,14 @@ def _(state: BrokerState, event: e.BlockArchived, position: int) -> None:
     state.finished_blocks = [entry for entry in state.finished_blocks if entry != (event.queue, event.number)]
 
 
-@_on(e.Retained)
+@on_event(e.Retained)
 def _(state: BrokerState, event: e.Retained, position: int) -> None:
     state.retained_from = event.position
     for queue in state.queues.values():
         queue.archive = {n: a for n, a in queue.archive.items() if a.highest_payload >= event.position}
 
 
-@_on(e.ClockStarted)
+@on_event(e.ClockStarted)
 def _(state: BrokerState, event: e.ClockStarted, position: int) -> None:
     for lease in state.leases.values():
         lease.renewed = event.up
@@ -270,25 +272,25 @@ def _(state: BrokerState, event: e.ClockStarted, position: int) -> None:
         stage.up = event.up
 
 
-@_on(e.Renewed)
+@on_event(e.Renewed)
 def _(state: BrokerState, event: e.Renewed, position: int) -> None:
     state.leases[event.lease].renewed = event.up
 
 
-@_on(e.Subscribed)
+@on_event(e.Subscribed)
 def _(state: BrokerState, event: e.Subscribed, position: int) -> None:
     queue = state.queues[event.queue]
     queue.subscriptions[event.holder] = queue.subscription(event.holder)
     state.next_link = event.holder + NEXT_HOLDER
 
 
-@_on(e.Looked)
+@on_event(e.Looked)
 def _(state: BrokerState, event: e.Looked, position: int) -> None:
     subscription = state.queues[event.queue].subscriptions[event.holder]
     subscription.places, subscription.epochs = event.places, event.epochs
 
 
-@_on(e.Excluded)
+@on_event(e.Excluded)
 def _(state: BrokerState, event: e.Excluded, position: int) -> None:
     queue = state.queues[event.queue]
     excluded = queue.subscriptions[event.holder].excluded
@@ -297,6 +299,6 @@ def _(state: BrokerState, event: e.Excluded, position: int) -> None:
         excluded.forget(queue.blocks)
 
 
-@_on(e.Unsubscribed)
+@on_event(e.Unsubscribed)
 def _(state: BrokerState, event: e.Unsubscribed, position: int) -> None:
     del state.queues[event.queue].subscriptions[event.holder]

@@ -280,12 +280,19 @@ class Unsubscribed(Event):
     holder: int
 
 
-_KINDS: dict[str, type[Event]] = {cls.kind: cls for cls in Event.__subclasses__() if cls.journaled}
+_KINDS: dict[str, type[Event]] = {}
 # Per kind: how its meta begins; per field: name, how its entry begins, whether None is its default and left out.
-_FIELDS = {
-    cls: (f'{{"k":"{cls.kind}"', tuple((f.name, f',"{f.name}":', f.default is None) for f in fields(cls)))
-    for cls in _KINDS.values()
-}
+_FIELDS: dict[type[Event], tuple[str, tuple[tuple[str, str, bool], ...]]] = {}
+
+
+def know(*kinds: type[Event]) -> None:
+    """Let these be written to the journal, and read from it."""
+    for cls in kinds:
+        _KINDS[cls.kind] = cls
+        _FIELDS[cls] = (f'{{"k":"{cls.kind}"', tuple((f.name, f',"{f.name}":', f.default is None) for f in fields(cls)))
+
+
+know(*(cls for cls in Event.__subclasses__() if cls.journaled))
 
 
 _SIMPLE = (str, int, bool, list)
