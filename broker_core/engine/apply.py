@@ -149,6 +149,12 @@ def _forget_stages(state: BrokerState, stages: list[str]) -> None:
         state.staged_bytes -= sum(part.bytes for part in state.stages.pop(name).parts)
 
 
+@on_event(e.Together)
+def _(state: BrokerState, event: e.Together, position: int) -> None:
+    for part in event.parts:
+        apply(state, part, position)
+
+
 @on_event(e.Acquired)
 def _(state: BrokerState, event: e.Acquired, position: int) -> None:
     _acquire(state.queues[event.queue], event.rows, event.holder)

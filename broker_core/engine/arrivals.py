@@ -20,4 +20,6 @@ def worth_a_look(state: BrokerState, event: e.Event) -> Iterable[str]:
         return () if event.stage == Stage.SETTLED.value else (state.leases[event.lease].queue,)
     if isinstance(event, e.HoldersLost):
         return event.rows
+    if isinstance(event, e.Together):
+        return {queue for part in event.parts for queue in worth_a_look(state, part)}
     return ()

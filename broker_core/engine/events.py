@@ -280,6 +280,14 @@ class Unsubscribed(Event):
     holder: int
 
 
+@dataclass(frozen=True)
+class Together(Event):
+    """Several events, decided on one state: all of them happened, or none. None of them has a payload."""
+
+    kind = "together"
+    parts: tuple[Event, ...]
+
+
 _KINDS: dict[str, type[Event]] = {}
 # Per kind: how its meta begins; per field: name, how its entry begins, whether None is its default and left out.
 _FIELDS: dict[type[Event], tuple[str, tuple[tuple[str, str, bool], ...]]] = {}
@@ -312,6 +320,8 @@ def to_json(value: Any) -> Any:
         return {"bytes": base64.b64encode(value).decode()}
     if isinstance(value, dict):
         return {"map": {key: to_json(item) for key, item in value.items()}}
+    if isinstance(value, tuple):
+        return {"events": [json.loads(encode(event)) for event in value]}
     return value
 
 
@@ -325,6 +335,8 @@ def from_json(value: Any) -> Any:
         return np.frombuffer(base64.b64decode(data), dtype)
     if "bytes" in value:
         return base64.b64decode(value["bytes"])
+    if "events" in value:
+        return tuple(_event(body) for body in value["events"])
     return {key: from_json(item) for key, item in value["map"].items()}
 
 
@@ -350,7 +362,10 @@ def _text(value: Any) -> str:
 
 
 def decode(meta: bytes) -> Event:
-    body = json.loads(meta)
+    return _event(json.loads(meta))
+
+
+def _event(body: dict[str, Any]) -> Event:
     kind = body.pop("k")
     try:
         cls = _KINDS[kind]
