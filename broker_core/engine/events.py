@@ -320,7 +320,7 @@ def to_json(value: Any) -> Any:
         return {"bytes": base64.b64encode(value).decode()}
     if isinstance(value, dict):
         return {"map": {key: to_json(item) for key, item in value.items()}}
-    if isinstance(value, tuple):
+    if type(value) is tuple:
         return {"events": [json.loads(encode(event)) for event in value]}
     return value
 
