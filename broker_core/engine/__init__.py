@@ -6,11 +6,14 @@ state, live and at recovery. The rooms: `states` (the table of transitions), `ro
 what is sparse: `exclusions`, `overlays`; who hears of it: `arrivals`.
 """
 
-from broker_core.engine import decide_leases as _decide_leases  # these two register what they decide
+# These register what they decide and apply.
+from broker_core.engine import apply_time as _apply_time
+from broker_core.engine import decide_leases as _decide_leases
 from broker_core.engine import decide_links as _decide_links
+from broker_core.engine import decide_time as _decide_time
 from broker_core.engine.apply import apply
 from broker_core.engine.decide import Decision, decide
 from broker_core.engine.state import BrokerState
 
 __all__ = ["BrokerState", "Decision", "apply", "decide"]
-del _decide_leases, _decide_links
+del _apply_time, _decide_leases, _decide_links, _decide_time

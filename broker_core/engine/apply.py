@@ -14,7 +14,6 @@ from broker_core.engine import events as e
 from broker_core.engine.blocks import Run
 from broker_core.engine.leases import Batch, Lease, Stage
 from broker_core.engine.limits import MAX_ERROR_TEXT, MAX_EXCLUDED
-from broker_core.engine.options import checked
 from broker_core.engine.queues import ArchivedBlock, Queue
 from broker_core.engine.rowset import RowSet, row_count
 from broker_core.engine.series import Ints
@@ -56,7 +55,7 @@ def _acquire(queue: Queue, rows: RowSet, holder: int) -> None:
             subscription.held[number] = subscription.held.get(number, 0) + row_count(part)
 
 
-def _archive(
+def archive(
     state: BrokerState, queue: Queue, rows: RowSet, source: State, outcome: int, time: int, error: str | None = None
 ) -> None:
     for number, part in rows.items():
@@ -78,13 +77,15 @@ def _give_back(queue: Queue, rows: RowSet, cause: int) -> None:
         block.returned.set(part, 1, len(block.state))
         if RETURN_COUNTS_ATTEMPT[Cause(cause)]:
             block.attempts.increment(part, len(block.state))
-        if block.expiry.values is not None:
+        if block.expiry.values is not None:  # its time may have come, or come nearer than that of the others
             block.look_ahead()
+            queue.note_times(block)
     queue.came_back(rows)
 
 
-def _let_go(queue: Queue, holder: int, rows: RowSet) -> None:
-    """A link holds fewer rows."""
+def _let_go(state: BrokerState, queue: Queue, holder: int, rows: RowSet, *, lost: bool = False) -> None:
+    """A link holds fewer rows; `lost`: they were taken from it."""
+    state.transactions.take_back(holder, rows, lost=lost)
     subscription = queue.subscriptions.get(holder)
     if subscription is None:
         return
@@ -96,7 +97,7 @@ def _let_go(queue: Queue, holder: int, rows: RowSet) -> None:
 
 @on_event(e.QueueDeclared)
 def _(state: BrokerState, event: e.QueueDeclared, position: int) -> None:
-    state.queues[event.queue] = Queue(event.queue, event.type, checked(event.type, event.options))
+    state.add_queue(event.queue, event.type, event.options)
 
 
 @on_event(e.QueueDeleted)
@@ -166,8 +167,8 @@ def _(state: BrokerState, event: e.Acquired, position: int) -> None:
 @on_event(e.Settled)
 def _(state: BrokerState, event: e.Settled, position: int) -> None:
     queue = state.queues[event.queue]
-    _archive(state, queue, event.rows, State.ACQUIRED, event.outcome, event.time, event.error)
-    _let_go(queue, event.holder, event.rows)
+    archive(state, queue, event.rows, State.ACQUIRED, event.outcome, event.time, event.error)
+    _let_go(state, queue, event.holder, event.rows, lost=event.cause == Cause.LOCK_TIMED_OUT)
     _take_out(state, event.lease, event.rows)
 
 
@@ -178,7 +179,7 @@ def _(state: BrokerState, event: e.Returned, position: int) -> None:
     if event.annotations:
         for number, part in event.rows.items():
             queue.overlay_bytes += queue.blocks[number].overlays.add(part, event.annotations)
-    _let_go(queue, event.holder, event.rows)
+    _let_go(state, queue, event.holder, event.rows, lost=event.cause == Cause.LOCK_TIMED_OUT)
     _take_out(state, event.lease, event.rows)
 
 
@@ -198,7 +199,7 @@ def _(state: BrokerState, event: e.HoldersLost, position: int) -> None:
 
 @on_event(e.Purged)
 def _(state: BrokerState, event: e.Purged, position: int) -> None:
-    _archive(state, state.queues[event.queue], event.rows, State.AVAILABLE, Outcome.PURGED, event.time)
+    archive(state, state.queues[event.queue], event.rows, State.AVAILABLE, Outcome.PURGED, event.time)
 
 
 @on_event(e.LeaseBegun)
@@ -228,7 +229,7 @@ def _(state: BrokerState, event: e.BatchEnded, position: int) -> None:
     queue = state.queues[lease.queue]
     stage = Stage(event.stage)
     if stage is Stage.SETTLED:
-        _archive(state, queue, batch.rows, State.ACQUIRED, Outcome.ACCEPTED, event.time)
+        archive(state, queue, batch.rows, State.ACQUIRED, Outcome.ACCEPTED, event.time)
     else:
         _give_back(queue, batch.rows, Cause.LEASE_UNREAD if stage is Stage.VOID else Cause.LEASE_READ)
     if stage is Stage.VOID:
@@ -272,6 +273,7 @@ def _(state: BrokerState, event: e.Retained, position: int) -> None:
 
 @on_event(e.ClockStarted)
 def _(state: BrokerState, event: e.ClockStarted, position: int) -> None:
+    state.started = event.up
     for lease in state.leases.values():
         lease.renewed = event.up
     for stage in state.stages.values():

@@ -12,7 +12,7 @@ from broker_core.engine.state import BrokerState
 def worth_a_look(state: BrokerState, event: e.Event) -> Iterable[str]:
     """Names of the queues in which messages become AVAILABLE with `event`, or which end with it: who waits there is told that
     it is gone. Asked before `event` is applied, while the stages that it publishes are there."""
-    if isinstance(event, (e.Enqueued, e.Returned, e.QueueDeleted)):
+    if isinstance(event, (e.Enqueued, e.Returned, e.CameDue, e.QueueDeleted)):
         return (event.queue,)
     if isinstance(event, e.Published):
         return {part.queue for name in event.stages for part in state.stages[name].parts}

@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from broker_core.engine.limits import NEVER
 from broker_core.engine.overlays import Overlays
 from broker_core.engine.rowset import BLOCK_BITS, BLOCK_ROWS, row_count
 from broker_core.engine.series import Column, Ints, Rows, Series, Sizes
@@ -16,7 +17,6 @@ from broker_core.engine.traits import NO_TRAITS, Traits
 
 _FIRST_ROWS = 64  # rows allocated for a new block: a queue with one message must not cost a whole block
 _SCAN_ROWS = 1024  # rows looked at in one step when the mark of the first AVAILABLE one moves on
-NEVER = 1 << 62  # milliseconds since 1970, and later than any that a message can say
 
 # Columns by row that are persisted, 0 where never set. A new one is appended here, and nothing else is needed.
 COLUMNS = (
@@ -96,6 +96,10 @@ class Block:
     level: npt.NDArray[np.uint8] | None  # of a queue with more than one
     next_expiry: int  # milliseconds since 1970: no row that waits expires before
     next_due: int  # and none that is HELD is due before
+    lock: Column  # milliseconds of uptime, plus one, until which who acquired the row may hold it; 0: as long as he likes
+    next_lock: int  # milliseconds of uptime: no lock of an ACQUIRED row ends before
+    noted: int  # the earlier of `next_expiry` and `next_due` that stands in the timetable
+    noted_lock: int
 
     attempts: Column
     holder: Column
@@ -116,9 +120,13 @@ class Block:
         "errors",
         "filled",
         "level",
+        "lock",
         "low",
         "next_due",
         "next_expiry",
+        "next_lock",
+        "noted",
+        "noted_lock",
         "number",
         "overlays",
         "runs",
@@ -139,7 +147,8 @@ class Block:
         self.counts = [0] * len(State)
         self.low = 0
         self.level = None
-        self.next_expiry = self.next_due = NEVER
+        self.lock = Column()
+        self.next_expiry = self.next_due = self.next_lock = self.noted = self.noted_lock = NEVER
 
     @property
     def base(self) -> int:
@@ -166,6 +175,7 @@ class Block:
             self.state = grown
             for name in COLUMNS:
                 getattr(self, name).grow(len(grown))
+            self.lock.grow(len(grown))
         self.sizes.fill(start, sizes, stop, len(self.state))
         row = start
         for run in runs:
@@ -231,18 +241,33 @@ class Block:
             return None
         return np.where(values > 0, values.astype(np.int64) - 1 + self.base_ms, 0)
 
+    def lock_until(self, rows: Rows, time: int) -> None:
+        """Who acquired these rows just now may hold them until `time`, milliseconds of uptime."""
+        self.lock.set(rows, time + 1, len(self.state))
+        self.next_lock = min(self.next_lock, time)
+
+    def unlocked(self, now: int) -> Ints:
+        """The ACQUIRED rows whose locks have ended at `now`, milliseconds of uptime."""
+        values = self.lock.get(slice(0, self.filled))
+        if isinstance(values, int):
+            return np.zeros(0, np.int64)
+        return np.flatnonzero((self.state[: self.filled] == State.ACQUIRED) & (values > 0) & (values <= now + 1))
+
     def look_ahead(self) -> None:
-        """Derive anew when the next row expires, and is due."""
+        """Derive anew when the next row expires, is due, and when the next lock ends."""
         state = self.state[: self.filled]
-        self.next_expiry = self._next(self.expiry, (state == State.AVAILABLE) | (state == State.HELD))
-        self.next_due = self._next(self.due, state == State.HELD)
+        self.next_expiry = self.next_due = self.next_lock = NEVER
+        if self.expiry.values is not None:
+            self.next_expiry = self._next(self.expiry, (state == State.AVAILABLE) | (state == State.HELD)) + self.base_ms
+        if self.due.values is not None:
+            self.next_due = self._next(self.due, state == State.HELD) + self.base_ms
+        if self.lock.values is not None:
+            self.next_lock = self._next(self.lock, state == State.ACQUIRED)
 
     def _next(self, column: Column, among: npt.NDArray[np.bool_]) -> int:
-        values = column.get(slice(0, self.filled))
-        if isinstance(values, int):
-            return NEVER
+        values = np.asarray(column.get(slice(0, self.filled)))
         waiting = values[among & (values > 0)]
-        return int(waiting.min()) - 1 + self.base_ms if len(waiting) else NEVER
+        return int(waiting.min()) - 1 if len(waiting) else NEVER
 
     def move(self, rows: Rows, count: int, source: State, target: State) -> None:
         """Change the state of rows that are all in `source`."""

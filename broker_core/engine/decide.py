@@ -22,7 +22,6 @@ from broker_core.engine.limits import (
     MAX_QUEUES,
     MAX_STAGED_BYTES,
     MAX_STAGES,
-    STAGE_AGE,
 )
 from broker_core.engine.options import checked
 from broker_core.engine.packing import pack
@@ -31,6 +30,7 @@ from broker_core.engine.rowset import RowSet, clip, row_count
 from broker_core.engine.series import Ints
 from broker_core.engine.state import LINK_HOLDER, BrokerState
 from broker_core.engine.states import LEGAL, Cause, State, Verb
+from broker_core.engine.transactions import is_transactional
 
 
 @dataclass
@@ -145,6 +145,11 @@ def _(state: BrokerState, command: c.Enqueue, now: c.Now) -> Decision:
 @on(c.StageMessages)
 def _(state: BrokerState, command: c.StageMessages, now: c.Now) -> Decision:
     check_name("stage", command.stage)
+    return stage(state, command, now)
+
+
+def stage(state: BrokerState, command: c.StageMessages, now: c.Now) -> Decision:
+    """Whoever's stage it is: the sink's, or a transaction's."""
     need_queue(state, command.queue)
     if command.stage not in state.stages and len(state.stages) >= MAX_STAGES:
         raise errors.ResourceLimit(f"{MAX_STAGES} stages wait for a publish, which is the limit: end the jobs that left them")
@@ -163,16 +168,25 @@ def _(state: BrokerState, command: c.Publish, now: c.Now) -> Decision:
         check_name("publish key", key.id)
         known = state.publish_keys.get((key.kind, key.id))
         if known is not None and key.number <= known:
-            again = [stage for stage in command.stages if stage in state.stages]
+            again = [name for name in command.stages if name in state.stages and not is_transactional(name)]
             return Decision([(e.Discarded(again), None)] if again else [], (0, True))
         if known is None and len(state.publish_keys) >= MAX_PUBLISH_KEYS:
             raise errors.ResourceLimit(f"{MAX_PUBLISH_KEYS} publish keys are kept, which is the limit")
-    missing = [stage for stage in command.stages if stage not in state.stages]
-    if missing or len(set(command.stages)) != len(command.stages):
+    _check_stages(state, command.stages)
+    return publish(state, command, now)
+
+
+def _check_stages(state: BrokerState, stages: list[str]) -> None:
+    missing = [stage for stage in stages if stage not in state.stages or is_transactional(stage)]
+    if missing or len(set(stages)) != len(stages):
         raise errors.NotFound(
-            f"stage {(missing or command.stages)[0]!r} is not there (any more): it was discarded or published before, so "
+            f"stage {(missing or stages)[0]!r} is not there (any more): it was discarded or published before, so "
             "nothing of this publish was done; write the data again"
         )
+
+
+def publish(state: BrokerState, command: c.Publish, now: c.Now) -> Decision:
+    """Stages that are there, whosever they are."""
     parts = [part for stage in command.stages for part in state.stages[stage].parts]
     for part in parts:
         need_queue(state, part.queue)
@@ -181,7 +195,7 @@ def _(state: BrokerState, command: c.Publish, now: c.Now) -> Decision:
 
 @on(c.Discard)
 def _(state: BrokerState, command: c.Discard, now: c.Now) -> Decision:
-    known = [stage for stage in dict.fromkeys(command.stages) if stage in state.stages]
+    known = [name for name in dict.fromkeys(command.stages) if name in state.stages and not is_transactional(name)]
     return Decision([(e.Discarded(known), None)] if known else [], len(known))
 
 
@@ -239,6 +253,9 @@ def _(state: BrokerState, command: c.Recovered, now: c.Now) -> Decision:
             lost[queue.name] = rows
     if lost:
         decision.add(e.HoldersLost(lost, int(Cause.BROKER_LOST)))
+    left = [name for name in state.stages if is_transactional(name)]
+    if left:
+        decision.add(e.Discarded(left))
     decision.add(e.ClockStarted(now.up))
     decision.reply = {name: rows.count for name, rows in lost.items()}
     return decision
@@ -275,7 +292,3 @@ def _(state: BrokerState, command: c.Retain, now: c.Now) -> Decision:
     if command.position <= state.retained_from or (live is not None and live < command.position):
         return Decision()
     return Decision([(e.Retained(command.position), None)])
-
-
-def stale_stages(state: BrokerState, now: c.Now) -> list[str]:
-    return [name for name, stage in state.stages.items() if now.up - stage.up > STAGE_AGE]

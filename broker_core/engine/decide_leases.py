@@ -11,7 +11,7 @@ from typing import Any
 from broker_core import errors
 from broker_core.engine import commands as c
 from broker_core.engine import events as e
-from broker_core.engine.decide import Decision, check_name, check_rows, need_queue, on, stale_stages
+from broker_core.engine.decide import Decision, check_name, check_rows, need_queue, on
 from broker_core.engine.leases import HOLDING, Batch, Lease, Stage
 from broker_core.engine.limits import MAX_ACQUIRE, MAX_LEASES, MAX_PARTS, SECOND, UNREAD_TIMEOUT
 from broker_core.engine.rowset import RowSet
@@ -306,20 +306,16 @@ def _(state: BrokerState, command: c.DeleteLease, now: c.Now) -> Decision:
     return Decision([(e.LeaseDeleted(lease.name), None)])
 
 
-@on(c.Tick)
-def _(state: BrokerState, command: c.Tick, now: c.Now) -> Decision:
-    """Give back what nobody renews, and discard stages that nobody will publish."""
-    decision = Decision()
+def overdue(state: BrokerState, now: c.Now) -> list[e.Event]:
+    """The ends of batches that nobody renews."""
+    found: list[e.Event] = []
     for lease in state.leases.values():
         batch = lease.current
         if batch is None or lease.renewed is None or batch.stage not in HOLDING:
             continue
         silent = now.up - lease.renewed
         if batch.stage is Stage.ACQUIRED and silent > UNREAD_TIMEOUT:
-            decision.add(_end(lease, batch, Stage.VOID, now))
+            found.append(_end(lease, batch, Stage.VOID, now))
         elif batch.stage is Stage.READ and lease.timeout is not None and silent > lease.timeout:
-            decision.add(_end(lease, batch, Stage.LOST, now))
-    stale = stale_stages(state, now)
-    if stale:
-        decision.add(e.Discarded(stale))
-    return decision
+            found.append(_end(lease, batch, Stage.LOST, now))
+    return found

@@ -69,6 +69,8 @@ def _(state: BrokerState, command: c.Acquire, now: c.Now) -> Decision:
     decision = Decision(reply=rows)
     if rows:
         decision.add(e.Acquired(queue.name, command.holder, rows))
+        if queue.rules.lock_timeout:
+            decision.add(e.Locked(queue.name, rows, state.uptime(now.up) + queue.rules.lock_timeout))
     if places != subscription.places or epochs != subscription.epochs:
         decision.add(e.Looked(queue.name, command.holder, places, epochs))
     return decision
@@ -140,6 +142,8 @@ def _(state: BrokerState, command: c.Unsubscribe, now: c.Now) -> Decision:
     queue = need_queue(state, command.queue)
     subscription = need_subscription(queue, command.holder)
     rows = RowSet.of((number, _held_by(queue.blocks[number], command.holder)) for number in sorted(subscription.held))
+    if retired := state.transactions.retired(command.holder):
+        rows = rows.minus(retired)  # they end with their transactions
     decision = Decision(reply=rows)
     if rows and command.outcome is not None:
         decision.add(e.Settled(queue.name, command.holder, rows, int(command.outcome), now.wall))

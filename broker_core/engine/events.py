@@ -137,6 +137,27 @@ class Purged(Event):
     queue: str
     rows: RowSet
     time: int
+    outcome: int | None = None  # None: PURGED
+
+
+@dataclass(frozen=True)
+class Expired(Event):
+    """AVAILABLE or HELD → ARCHIVED: their time has passed."""
+
+    kind = "expired"
+    queue: str
+    rows: RowSet
+    time: int
+
+
+@dataclass(frozen=True)
+class CameDue(Event):
+    """HELD → AVAILABLE, at their places: their delay is over."""
+
+    kind = "came.due"
+    queue: str
+    rows: RowSet
+    time: int
 
 
 @dataclass(frozen=True)
@@ -247,6 +268,8 @@ class Subscribed(Event):
     journaled = False
     queue: str
     holder: int
+    priority: int = 0
+    exclusive: bool = False
 
 
 @dataclass(frozen=True)
@@ -259,6 +282,27 @@ class Looked(Event):
     holder: int
     places: list[int]
     epochs: list[int]
+
+
+@dataclass(frozen=True)
+class Locked(Event):
+    """Who acquired these just now may hold them until then, in milliseconds of uptime."""
+
+    kind = "locked"
+    journaled = False
+    queue: str
+    rows: RowSet
+    until: int
+
+
+@dataclass(frozen=True)
+class TimePassed(Event):
+    """What was due up to here has been seen to: milliseconds since 1970, and of uptime."""
+
+    kind = "time.passed"
+    journaled = False
+    wall: int
+    up: int
 
 
 @dataclass(frozen=True)

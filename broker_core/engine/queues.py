@@ -8,7 +8,7 @@ from bisect import bisect_right
 from collections import deque
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -19,6 +19,7 @@ from broker_core.engine.options import level_of_priority, rules
 from broker_core.engine.rowset import BLOCK_BITS, BLOCK_ROWS, RowSet, as_array, row_count
 from broker_core.engine.series import Ints, Rows
 from broker_core.engine.states import State
+from broker_core.engine.timetable import Timetable
 from broker_core.engine.traits import NO_TRAITS, Coded, Traits
 from broker_core.engine.waiting import Waiting
 
@@ -62,8 +63,16 @@ class Subscription:
     holder: int
     places: list[int]
     epochs: list[int]
+    priority: int = 0  # among consumers
     held: dict[int, int] = field(default_factory=dict)  # block → rows held there, so that losing the link looks only there
     excluded: Exclusions = field(default_factory=Exclusions)
+
+
+class Clocks(NamedTuple):
+    """The broker's timetables, which its queues share: one of the wall clock, one of uptime."""
+
+    wall: Timetable
+    up: Timetable
 
 
 @dataclass
@@ -81,7 +90,7 @@ class ArchivedBlock:
 class Queue:
     """One queue. `enqueued` equals held + available + acquired + archived after every command."""
 
-    def __init__(self, name: str, kind: str, options: dict[str, Any]) -> None:
+    def __init__(self, name: str, kind: str, options: dict[str, Any], clocks: Clocks | None = None) -> None:
         # persisted
         self.name = name
         self.kind = kind
@@ -101,10 +110,14 @@ class Queue:
         self.bytes = 0  # stored bytes of what is not archived
         self.overlay_bytes = 0  # of resident blocks
         self.subscriptions: dict[int, Subscription] = {}
+        self.batches: set[int] = set()  # holders: batches of leases that hold messages
+        self.exclusive = 0  # the link that alone may consume, if there is one
+        self.active: int | None = 0 if self.rules.consumers == "single" else None  # who alone may take, 0: nobody; None: all may
         levels = self.rules.levels
         self.returns = [ReturnLog() for _ in range(levels)]
         self.waiting = [Waiting() for _ in range(levels)]
         self._level_of = level_of_priority(levels)
+        self._clocks = clocks or Clocks(Timetable(), Timetable())
 
     @property
     def archived(self) -> int:
@@ -115,10 +128,10 @@ class Queue:
         """Messages that are not archived."""
         return self.counts[State.HELD] + self.counts[State.AVAILABLE] + self.counts[State.ACQUIRED]
 
-    def subscription(self, holder: int) -> Subscription:
+    def subscription(self, holder: int, priority: int = 0) -> Subscription:
         """A new one, which has seen nothing yet."""
         levels = self.rules.levels
-        return Subscription(holder, [0] * levels, [log.epoch for log in self.returns])
+        return Subscription(holder, [0] * levels, [log.epoch for log in self.returns], priority)
 
     def append(self, sizes: int | Ints, runs: Sequence[Run], time: int, traits: Traits = NO_TRAITS) -> None:
         """Give the messages of `runs`, in order, the next places. Names in `traits` get codes of our own dictionaries."""
@@ -142,8 +155,19 @@ class Queue:
             rows = slice(row, row + take)
             self._set_level(block, rows)
             self._count_available(block, rows if held is None else np.flatnonzero(~held) + row, waits)
+            self.note_times(block)
             self.next_sequence += take
             done += take
+
+    def note_times(self, block: Block) -> None:
+        """Have the broker look at the block when the next of its rows is due for something."""
+        first = min(block.next_expiry, block.next_due)
+        if first < block.noted:
+            self._clocks.wall.note(first, self.name, block.number)
+            block.noted = first
+        if block.next_lock < block.noted_lock:
+            self._clocks.up.note(block.next_lock, self.name, block.number)
+            block.noted_lock = block.next_lock
 
     def _coded(self, traits: Traits) -> Traits:
         """The same, with the codes of this queue's dictionaries."""
@@ -210,6 +234,7 @@ class Queue:
         self._set_level(block, slice(0, block.filled))
         available = np.flatnonzero(block.state[: block.filled] == State.AVAILABLE)
         self._count_available(block, available, len(available))
+        self.note_times(block)
         self.overlay_bytes += block.overlays.bytes
         live = np.flatnonzero(block.state[: block.filled] != State.ARCHIVED)
         self.bytes += block.sizes.total(live, len(live))

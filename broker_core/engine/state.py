@@ -15,11 +15,13 @@ from broker_core.engine.events import from_json, to_json
 from broker_core.engine.leases import Lease
 from broker_core.engine.options import checked
 from broker_core.engine.packing import pack, unpack
-from broker_core.engine.queues import ArchivedBlock, Queue
+from broker_core.engine.queues import ArchivedBlock, Clocks, Queue
 from broker_core.engine.rowset import row_count
 from broker_core.engine.series import Ints
 from broker_core.engine.states import State
+from broker_core.engine.timetable import Timetable
 from broker_core.engine.traits import NO_TRAITS, Traits
+from broker_core.engine.transactions import Transactions
 from broker_core.errors import DamagedJournal
 
 # To change the snapshot: raise the version, and keep reading the older ones in `restore`. The first had no dictionaries of groups
@@ -66,8 +68,19 @@ class BrokerState:
         self.publish_keys: dict[tuple[str, str], int] = {}
         # derived
         self.next_link = LINK_HOLDER
+        self.transactions = Transactions()  # they end with the broker, as links do
+        self.started = 0  # microseconds of the clock from which uptime is reckoned
+        self.clocks = Clocks(Timetable(), Timetable())
         self.staged_bytes = 0
         self.finished_blocks: list[tuple[str, int]] = []  # full, nothing live: to be archived
+
+    def uptime(self, up: int) -> int:
+        """Milliseconds since this life of the broker began."""
+        return (up - self.started) // 1000
+
+    def add_queue(self, name: str, type_: str, options: dict[str, Any]) -> Queue:
+        queue = self.queues[name] = Queue(name, type_, checked(type_, options), self.clocks)
+        return queue
 
     def lowest_live_position(self) -> int | None:
         """The log position of the oldest payload that somebody may still get; None when there is none."""
@@ -127,12 +140,11 @@ class BrokerState:
         state.time, state.next_holder, state.retained_from = data["time"], data["holder"], data["retained"]
         packed = iter(arrays)
         for fields in data["queues"]:
-            queue = Queue(fields["name"], fields["type"], checked(fields["type"], fields["options"]))
+            queue = state.add_queue(fields["name"], fields["type"], fields["options"])
             queue.next_sequence, queue.archived_away, queue.unread = fields["next"], fields["away"], fields["unread"]
             queue.archive = {entry["number"]: ArchivedBlock(**entry) for entry in fields["archive"]}
             queue.paused, queue.origins = fields.get("paused", False), fields.get("origins", [])
             queue.groups, queue.keys = Dictionary(fields.get("groups", ())), Dictionary(fields.get("keys", ()))
-            state.queues[queue.name] = queue
             for _ in range(fields["blocks"]):
                 block = Block.restored(unpack(next(packed)))
                 queue.adopt(block)

@@ -1,0 +1,56 @@
+"""What time does to the state."""
+
+from __future__ import annotations
+
+from broker_core.engine import events as e
+from broker_core.engine.apply import archive, on_event
+from broker_core.engine.limits import NEVER
+from broker_core.engine.rowset import RowSet, as_array
+from broker_core.engine.state import BrokerState
+from broker_core.engine.states import Outcome, State
+
+
+@on_event(e.Expired)
+def _(state: BrokerState, event: e.Expired, position: int) -> None:
+    queue = state.queues[event.queue]
+    for source in (State.AVAILABLE, State.HELD):
+        parts = []
+        for number, rows in event.rows.items():
+            numbers = as_array(rows)
+            parts.append((number, numbers[queue.blocks[number].state[numbers] == source]))
+        if some := RowSet.of(parts):
+            archive(state, queue, some, source, Outcome.EXPIRED, event.time)
+
+
+@on_event(e.CameDue)
+def _(state: BrokerState, event: e.CameDue, position: int) -> None:
+    queue = state.queues[event.queue]
+    for number, rows in event.rows.items():
+        queue.move(queue.blocks[number], rows, State.HELD, State.AVAILABLE)
+    queue.came_back(event.rows)
+
+
+@on_event(e.Locked)
+def _(state: BrokerState, event: e.Locked, position: int) -> None:
+    queue = state.queues[event.queue]
+    for number, rows in event.rows.items():
+        block = queue.blocks[number]
+        block.lock_until(rows, event.until)
+        queue.note_times(block)
+
+
+@on_event(e.TimePassed)
+def _(state: BrokerState, event: e.TimePassed, position: int) -> None:
+    """The blocks that were due have been seen to: when is their next time?"""
+    wall, up = state.clocks.wall.passed(event.wall), state.clocks.up.passed(event.up)
+    for name, number in wall | up:
+        queue = state.queues.get(name)
+        block = queue.blocks.get(number) if queue is not None else None
+        if queue is None or block is None:
+            continue
+        block.look_ahead()
+        if (name, number) in wall:
+            block.noted = NEVER
+        if (name, number) in up:
+            block.noted_lock = NEVER
+        queue.note_times(block)

@@ -1,0 +1,90 @@
+"""What time alone decides: messages expire, delays and locks end, leases and stages that nobody cares for are let go.
+
+A tick looks at what the timetables say is due, and at nothing else. What waits is never delivered after its time, whether or not
+a tick has come in between: whoever searches passes it over (`search.Unexpired`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+import numpy as np
+
+from broker_core.engine import commands as c
+from broker_core.engine import events as e
+from broker_core.engine.blocks import Block
+from broker_core.engine.decide import Decision, on
+from broker_core.engine.decide_leases import overdue
+from broker_core.engine.limits import STAGE_AGE
+from broker_core.engine.queues import Queue
+from broker_core.engine.rowset import RowSet
+from broker_core.engine.state import BrokerState
+from broker_core.engine.states import Cause, State
+
+
+@on(c.Tick)
+def _(state: BrokerState, command: c.Tick, now: c.Now) -> Decision:
+    decision = Decision()
+    for event in overdue(state, now):
+        decision.add(event)
+    stale = [name for name, stage in state.stages.items() if now.up - stage.up > STAGE_AGE]
+    if stale:
+        decision.add(e.Discarded(stale))
+    wall, up = now.wall // 1000, state.uptime(now.up)
+    for queue, blocks in _by_queue(state, state.clocks.wall.due(wall)):
+        _expire(decision, queue, blocks, now)
+        _come_due(decision, queue, blocks, now)
+    for queue, blocks in _by_queue(state, state.clocks.up.due(up)):
+        _unlock(decision, queue, blocks, up)
+    if state.clocks.wall.next <= wall or state.clocks.up.next <= up:
+        decision.add(e.TimePassed(wall, up))
+    return decision
+
+
+def _by_queue(state: BrokerState, due: Iterable[tuple[str, int]]) -> Iterator[tuple[Queue, list[Block]]]:
+    """The blocks that are still there, in order."""
+    found: dict[str, list[int]] = {}
+    for name, number in due:
+        found.setdefault(name, []).append(number)
+    for name, numbers in found.items():
+        queue = state.queues.get(name)
+        if queue is not None:
+            yield queue, [queue.blocks[number] for number in sorted(numbers) if number in queue.blocks]
+
+
+def _waits(block: Block, *states: State) -> Any:
+    return np.isin(block.state[: block.filled], np.array(states, np.uint8))
+
+
+def _expire(decision: Decision, queue: Queue, blocks: list[Block], now: c.Now) -> None:
+    wall = now.wall // 1000
+    parts = (
+        (block.number, np.flatnonzero(_waits(block, State.AVAILABLE, State.HELD) & block.expired(slice(0, block.filled), wall)))
+        for block in blocks
+    )
+    if rows := RowSet.of(parts):
+        decision.add(e.Expired(queue.name, rows, now.wall))
+
+
+def _come_due(decision: Decision, queue: Queue, blocks: list[Block], now: c.Now) -> None:
+    wall = now.wall // 1000
+    parts = []
+    for block in blocks:
+        everything = slice(0, block.filled)
+        due = _waits(block, State.HELD) & block.is_due(everything, wall) & ~block.expired(everything, wall)
+        parts.append((block.number, np.flatnonzero(due)))
+    if rows := RowSet.of(parts):
+        decision.add(e.CameDue(queue.name, rows, now.wall))
+
+
+def _unlock(decision: Decision, queue: Queue, blocks: list[Block], up: int) -> None:
+    """What links hold beyond their time goes back, as from each of them."""
+    held: dict[int, list[tuple[int, Any]]] = {}
+    for block in blocks:
+        rows = block.unlocked(up)
+        holders = np.broadcast_to(block.holder.get(rows), len(rows))
+        for holder in np.unique(holders).tolist():
+            held.setdefault(holder, []).append((block.number, rows[holders == holder]))
+    for holder, parts in held.items():
+        decision.add(e.Returned(queue.name, holder, RowSet.of(parts), int(Cause.LOCK_TIMED_OUT)))
