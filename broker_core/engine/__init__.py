@@ -3,17 +3,22 @@
 `decide(state, command, now)` reads and returns events; `apply(state, event, position)` is the only code that changes the
 state, live and at recovery. The rooms: `states` (the table of transitions), `rowset` (which messages), `series` and `blocks`
 (columns), `queues`, `leases`, `state` (the whole), `commands`, `events`, `decide`, `decide_links` and `decide_leases`, `apply`;
-what is sparse: `exclusions`, `overlays`; who hears of it: `arrivals`.
+what is sparse: `exclusions`, `overlays`; who hears of it: `arrivals`. Routing: `exchanges` with `bindings`, `topics` and
+`header_bindings`, `routes`, `decide_exchanges`; what ends by itself: `lifetimes`.
 """
 
 # These register what they decide and apply.
 from broker_core.engine import apply_time as _apply_time
+from broker_core.engine import apply_exchanges as _apply_exchanges
+from broker_core.engine import decide_exchanges as _decide_exchanges
 from broker_core.engine import decide_leases as _decide_leases
 from broker_core.engine import decide_links as _decide_links
 from broker_core.engine import decide_time as _decide_time
+from broker_core.engine import lifetimes as _lifetimes
 from broker_core.engine.apply import apply
 from broker_core.engine.decide import Decision, decide
 from broker_core.engine.state import BrokerState
 
 __all__ = ["BrokerState", "Decision", "apply", "decide"]
+del _apply_exchanges, _decide_exchanges, _lifetimes
 del _apply_time, _decide_leases, _decide_links, _decide_time

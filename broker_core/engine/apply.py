@@ -103,6 +103,8 @@ def _(state: BrokerState, event: e.QueueDeclared, position: int) -> None:
 @on_event(e.QueueDeleted)
 def _(state: BrokerState, event: e.QueueDeleted, position: int) -> None:
     del state.queues[event.queue]
+    state.links.pop(event.queue, None)
+    state.exchanges.forget_queue(event.queue)
     state.leases = {name: lease for name, lease in state.leases.items() if lease.queue != event.queue}
     state.finished_blocks = [entry for entry in state.finished_blocks if entry[0] != event.queue]
 

@@ -103,6 +103,8 @@ def _(state: BrokerState, command: c.DeclareQueue, now: c.Now) -> Decision:
             f"queue {command.queue!r}: '/' separates an exchange from its routing key and cannot be in a name"
         )
     options = checked(command.type, command.options)
+    if command.queue in state.exchanges.by_name:
+        raise errors.AlreadyExists(f"{command.queue!r} is an exchange: a queue needs a name that no exchange has")
     queue = state.queues.get(command.queue)
     if queue is not None:
         if (queue.kind, queue.options) != (command.type, options):

@@ -7,7 +7,7 @@ exchange is the queues' names, and is not in here.
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Mapping
-from typing import Any
+from typing import Any, NamedTuple
 
 from broker_core.engine.bindings import MATCHERS, Binding, Targets
 from broker_core.engine.limits import MAX_ROUTE_CACHE
@@ -23,7 +23,6 @@ class Exchange:
         self.next_number = 0
         # derived
         self.version = 0  # of the bindings: no two states of one life of the broker, of whatever exchange, have the same
-        self.links: dict[int, bool] = {}  # those that use it → whether it was made by this one
         self._matcher = MATCHERS[kind]()
         self._numbers: dict[tuple[Any, ...], int] = {}  # by what a binding says
         self._known: dict[str, Targets] = {}
@@ -108,6 +107,13 @@ def chain(exchanges: Mapping[str, Exchange], name: str) -> Iterator[Exchange]:
         seen.add(following)
         yield exchanges[following]
         following = exchanges[following].alternate
+
+
+class Link(NamedTuple):
+    """Who uses a queue or an exchange, as far as its lifetime depends on that."""
+
+    makes: bool  # it was made for this link
+    owner: str | None  # the connection that alone may receive from it, if it was made so
 
 
 class Exchanges:

@@ -12,6 +12,7 @@ import numpy as np
 from broker_core.engine.blocks import Block
 from broker_core.engine.dictionary import Dictionary
 from broker_core.engine.events import from_json, to_json
+from broker_core.engine.exchanges import Exchanges, Link
 from broker_core.engine.leases import Lease
 from broker_core.engine.options import checked
 from broker_core.engine.packing import pack, unpack
@@ -25,7 +26,7 @@ from broker_core.engine.transactions import Transactions
 from broker_core.errors import DamagedJournal
 
 # To change the snapshot: raise the version, and keep reading the older ones in `restore`. The first had no dictionaries of groups
-# and keys, no origins, no pause, no traits of stages.
+# and keys, no origins, no pause, no traits of stages, no exchanges.
 SNAPSHOT_VERSION = 2
 READ_VERSIONS = (1, 2)
 
@@ -66,8 +67,10 @@ class BrokerState:
         self.leases: dict[str, Lease] = {}
         self.stages: dict[str, StageParts] = {}
         self.publish_keys: dict[tuple[str, str], int] = {}
+        self.exchanges = Exchanges()
         # derived
         self.next_link = LINK_HOLDER
+        self.links: dict[str, dict[int, Link]] = {}  # queue or exchange → those whose end may be its own
         self.transactions = Transactions()  # they end with the broker, as links do
         self.started = 0  # microseconds of the clock from which uptime is reckoned
         self.clocks = Clocks(Timetable(), Timetable())
@@ -126,6 +129,7 @@ class BrokerState:
             "leases": [lease.to_json() for lease in self.leases.values()],
             "stages": stages,
             "keys": [[kind, name, number] for (kind, name), number in self.publish_keys.items()],
+            "exchanges": self.exchanges.to_json(),
         }, blocks
 
     @classmethod
@@ -158,6 +162,7 @@ class BrokerState:
                 stage.parts.append(part)
                 state.staged_bytes += part.bytes
         state.publish_keys = {(kind, name): number for kind, name, number in data["keys"]}
+        state.exchanges = Exchanges.from_json(data.get("exchanges", ()))
         return state
 
 

@@ -1,0 +1,44 @@
+"""What the events of exchanges change: see `apply`."""
+
+from __future__ import annotations
+
+from broker_core.engine import exchange_events as xe
+from broker_core.engine.apply import on_event
+from broker_core.engine.bindings import Binding
+from broker_core.engine.exchanges import Exchange, Link
+from broker_core.engine.state import NEXT_HOLDER, BrokerState
+
+
+@on_event(xe.ExchangeDeclared)
+def _(state: BrokerState, event: xe.ExchangeDeclared, position: int) -> None:
+    state.exchanges.add(Exchange(event.exchange, event.type, event.options))
+
+
+@on_event(xe.ExchangeDeleted)
+def _(state: BrokerState, event: xe.ExchangeDeleted, position: int) -> None:
+    state.exchanges.delete(event.exchange)
+    state.links.pop(event.exchange, None)
+
+
+@on_event(xe.Bound)
+def _(state: BrokerState, event: xe.Bound, position: int) -> None:
+    state.exchanges.bind(event.exchange, Binding(**event.binding), event.number)
+
+
+@on_event(xe.Unbound)
+def _(state: BrokerState, event: xe.Unbound, position: int) -> None:
+    state.exchanges.unbind(event.exchange, event.numbers)
+
+
+@on_event(xe.LinkOpened)
+def _(state: BrokerState, event: xe.LinkOpened, position: int) -> None:
+    state.links.setdefault(event.node, {})[event.link] = Link(event.makes, event.owner)
+    state.next_link = event.link + NEXT_HOLDER
+
+
+@on_event(xe.LinkGone)
+def _(state: BrokerState, event: xe.LinkGone, position: int) -> None:
+    links = state.links[event.node]
+    del links[event.link]
+    if not links:
+        del state.links[event.node]
