@@ -14,6 +14,7 @@ from broker_core.engine import decide_exchanges as _decide_exchanges
 from broker_core.engine import decide_leases as _decide_leases
 from broker_core.engine import decide_links as _decide_links
 from broker_core.engine import decide_time as _decide_time
+from broker_core.engine import immediate as _immediate
 from broker_core.engine import lifetimes as _lifetimes
 from broker_core.engine.apply import apply
 from broker_core.engine.decide import Decision, decide
@@ -21,4 +22,4 @@ from broker_core.engine.state import BrokerState
 
 __all__ = ["BrokerState", "Decision", "apply", "decide"]
 del _apply_exchanges, _decide_exchanges, _lifetimes
-del _apply_time, _decide_leases, _decide_links, _decide_time
+del _apply_time, _decide_leases, _decide_links, _decide_time, _immediate

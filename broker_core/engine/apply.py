@@ -10,6 +10,7 @@ from typing import Any, TypeVar
 
 import numpy as np
 
+from broker_core.engine import consumers
 from broker_core.engine import events as e
 from broker_core.engine.blocks import Run
 from broker_core.engine.leases import Batch, Lease, Stage
@@ -160,8 +161,10 @@ def _(state: BrokerState, event: e.Together, position: int) -> None:
 
 @on_event(e.Acquired)
 def _(state: BrokerState, event: e.Acquired, position: int) -> None:
-    _acquire(state.queues[event.queue], event.rows, event.holder)
+    queue = state.queues[event.queue]
+    _acquire(queue, event.rows, event.holder)
     if event.lease is not None and event.batch is not None:
+        consumers.began(queue, event.holder)
         state.next_holder = event.holder + NEXT_HOLDER
         state.leases[event.lease].remember(Batch(event.batch, event.holder, event.rows))
 
@@ -201,7 +204,7 @@ def _(state: BrokerState, event: e.HoldersLost, position: int) -> None:
 
 @on_event(e.Purged)
 def _(state: BrokerState, event: e.Purged, position: int) -> None:
-    archive(state, state.queues[event.queue], event.rows, State.AVAILABLE, Outcome.PURGED, event.time)
+    archive(state, state.queues[event.queue], event.rows, State.AVAILABLE, event.outcome or Outcome.PURGED, event.time)
 
 
 @on_event(e.LeaseBegun)
@@ -239,6 +242,7 @@ def _(state: BrokerState, event: e.BatchEnded, position: int) -> None:
         if event.exclude:
             lease.excluded = lease.excluded.plus(batch.rows)
     batch.stage = stage
+    consumers.ended(queue, batch.holder)
 
 
 @on_event(e.LeaseFinished)
@@ -290,7 +294,8 @@ def _(state: BrokerState, event: e.Renewed, position: int) -> None:
 @on_event(e.Subscribed)
 def _(state: BrokerState, event: e.Subscribed, position: int) -> None:
     queue = state.queues[event.queue]
-    queue.subscriptions[event.holder] = queue.subscription(event.holder)
+    queue.subscriptions[event.holder] = queue.subscription(event.holder, event.priority)
+    consumers.joined(queue, event.holder, event.exclusive)
     state.next_link = event.holder + NEXT_HOLDER
 
 
@@ -311,4 +316,6 @@ def _(state: BrokerState, event: e.Excluded, position: int) -> None:
 
 @on_event(e.Unsubscribed)
 def _(state: BrokerState, event: e.Unsubscribed, position: int) -> None:
-    del state.queues[event.queue].subscriptions[event.holder]
+    queue = state.queues[event.queue]
+    del queue.subscriptions[event.holder]
+    consumers.left(queue, event.holder)

@@ -17,7 +17,10 @@ def worth_a_look(state: BrokerState, event: e.Event) -> Iterable[str]:
     if isinstance(event, e.Published):
         return {part.queue for name in event.stages for part in state.stages[name].parts}
     if isinstance(event, e.BatchEnded):
-        return () if event.stage == Stage.SETTLED.value else (state.leases[event.lease].queue,)
+        name = state.leases[event.lease].queue
+        return (name,) if event.stage != Stage.SETTLED.value or state.queues[name].active is not None else ()
+    if isinstance(event, e.Unsubscribed):
+        return (event.queue,) if state.queues[event.queue].active == event.holder else ()  # now it is another's turn
     if isinstance(event, e.HoldersLost):
         return event.rows
     if isinstance(event, e.Together):

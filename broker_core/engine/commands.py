@@ -92,15 +92,25 @@ class Purge(Command):
 
 
 @dataclass(frozen=True)
+class Withdraw(Command):
+    """Take back those of the rows that nobody has acquired: *immediate* messages in the turn in which they came. Reply: which."""
+
+    queue: str
+    rows: RowSet
+
+
+@dataclass(frozen=True)
 class Stat(Command):
     queue: str | None = None  # None: all queues
 
 
 @dataclass(frozen=True)
 class Subscribe(Command):
-    """Open a holder that ends with its link, or with the broker."""
+    """Open a holder that ends with its link, or with the broker. InUse where it may not consume beside others: `consumers`."""
 
     queue: str
+    priority: int = 0  # among the queue's consumers; a higher one goes first
+    exclusive: bool = False
 
 
 @dataclass(frozen=True)

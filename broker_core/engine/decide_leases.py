@@ -11,6 +11,7 @@ from typing import Any
 from broker_core import errors
 from broker_core.engine import commands as c
 from broker_core.engine import events as e
+from broker_core.engine.consumers import check_lease, may_take
 from broker_core.engine.decide import Decision, check_name, check_rows, need_queue, on
 from broker_core.engine.leases import HOLDING, Batch, Lease, Stage
 from broker_core.engine.limits import MAX_ACQUIRE, MAX_LEASES, MAX_PARTS, SECOND, UNREAD_TIMEOUT
@@ -152,13 +153,14 @@ def _(state: BrokerState, command: c.AcquireBatch, now: c.Now) -> Decision:
         last = next(reversed(lease.batches.values()), None)
         if last is not None and last.number > lease.finished and last.stage is Stage.LOST and command.fail_on_data_loss:
             raise _data_loss(lease, last.number, _GIVEN_BACK)
+    check_lease(queue)
     filters: list[Filter] = [Unexpired(now.wall // 1000)]
     if lease is not None and command.exclude:
         filters.append(Without(lease.excluded))
     rows = find_all(
         queue, Search(min(command.messages or MAX_ACQUIRE, MAX_ACQUIRE), command.max_bytes, command.until, filters)
     ).rows
-    if not rows:
+    if not rows or not may_take(queue, 0):
         return Decision(reply=(None, command.finished) if lease is None else (lease.epoch, max(command.finished, lease.finished)))
     decision = Decision()
     epoch, number = 1, 1

@@ -14,6 +14,7 @@ from broker_core import errors
 from broker_core.engine import commands as c
 from broker_core.engine import events as e
 from broker_core.engine.blocks import Block
+from broker_core.engine.consumers import check_link, may_take
 from broker_core.engine.decide import Decision, check_rows, need_queue, on
 from broker_core.engine.limits import (
     MAX_ACQUIRE,
@@ -43,14 +44,15 @@ def _(state: BrokerState, command: c.Subscribe, now: c.Now) -> Decision:
     queue = need_queue(state, command.queue)
     if len(queue.subscriptions) >= MAX_SUBSCRIPTIONS:
         raise errors.ResourceLimit(f"queue {queue.name!r} has {MAX_SUBSCRIPTIONS} subscriptions, which is the limit")
-    return Decision([(e.Subscribed(queue.name, state.next_link), None)], state.next_link)
+    check_link(queue, command.exclusive)
+    return Decision([(e.Subscribed(queue.name, state.next_link, command.priority, command.exclusive), None)], state.next_link)
 
 
 @on(c.Acquire)
 def _(state: BrokerState, command: c.Acquire, now: c.Now) -> Decision:
     queue = need_queue(state, command.queue)
     subscription = need_subscription(queue, command.holder)
-    if command.messages <= 0:
+    if command.messages <= 0 or not may_take(queue, command.holder):
         return Decision(reply=RowSet())
     filters: list[Filter] = [Unexpired(now.wall // 1000)]
     if subscription.excluded:

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from broker_core.engine.blocks import Block
+from broker_core.engine.consumers import began
 from broker_core.engine.dictionary import Dictionary
 from broker_core.engine.events import from_json, to_json
 from broker_core.engine.exchanges import Exchanges, Link
@@ -154,6 +155,9 @@ class BrokerState:
                 queue.adopt(block)
                 state.note_finished(queue, block)
         state.leases = {lease["name"]: Lease.from_json(lease) for lease in data["leases"]}
+        for lease in state.leases.values():
+            if lease.current is not None:
+                began(state.queues[lease.queue], lease.current.holder)
         for name, parts in data["stages"].items():
             stage = state.stages[name] = StageParts()
             for queue_name, position, count, sizes, *traits in parts:

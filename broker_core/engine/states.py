@@ -1,7 +1,7 @@
 """The states of a message and every transition between them: one table, and a missing entry is an error.
 
 HELD ──due──▶ AVAILABLE ──acquire──▶ ACQUIRED ──settle──▶ ARCHIVED
-                 ▲ ▲  └──purge, expire, replace──────────▶ │
+                 ▲ ▲  └──purge, expire, replace, withdraw▶ │
                  │ └────────return──────┘                   │
                  └─────────────────redrive──────────────────┘
 """
@@ -34,6 +34,7 @@ class Verb(IntEnum):
     EXPIRE = 5
     REPLACE = 6  # last-value queue: a newer value came
     REDRIVE = 7
+    WITHDRAW = 8  # *immediate*: nobody took it in the turn that it came in
 
 
 class Outcome(IntEnum):
@@ -46,6 +47,7 @@ class Outcome(IntEnum):
     EXPIRED = 4
     REPLACED = 5
     DEAD_LETTERED = 6
+    NOT_DELIVERED = 7  # its sender wanted it delivered at once or not at all
 
 
 class Cause(IntEnum):
@@ -70,6 +72,7 @@ TRANSITIONS: dict[tuple[State, Verb], State] = {
     (State.AVAILABLE, Verb.PURGE): State.ARCHIVED,
     (State.AVAILABLE, Verb.EXPIRE): State.ARCHIVED,
     (State.AVAILABLE, Verb.REPLACE): State.ARCHIVED,
+    (State.AVAILABLE, Verb.WITHDRAW): State.ARCHIVED,
     (State.ACQUIRED, Verb.SETTLE): State.ARCHIVED,
     (State.ACQUIRED, Verb.RETURN): State.AVAILABLE,
     (State.ARCHIVED, Verb.REDRIVE): State.AVAILABLE,
