@@ -26,6 +26,14 @@ class InvalidRequest(PenstockError):
     code = "invalid"
 
 
+class InvalidSelector(InvalidRequest):
+    """A message selector that cannot be parsed, or passes a limit. `position` is the first character that is wrong, from 1."""
+
+    def __init__(self, text: str, position: int = 1) -> None:
+        super().__init__(text)
+        self.position = position
+
+
 class NotFound(PenstockError):
     """A queue, lease or stage of that name does not exist."""
 
@@ -72,6 +80,24 @@ class ResourceLimit(PenstockError):
     """A named limit is reached: the disk's free-space mark, a size, a count."""
 
     code = "resource-limit"
+
+
+class UnknownTransaction(PenstockError):
+    """No transaction of that number is open."""
+
+    code = "unknown-transaction"
+
+
+class TransactionRolledBack(PenstockError):
+    """Nothing of a transaction was done, or will be; the text says why. Do its work again in a new one."""
+
+    code = "transaction-rolled-back"
+
+
+class TransactionTimedOut(PenstockError):
+    """The work of a transaction took too long: nothing of it was done."""
+
+    code = "transaction-timed-out"
 
 
 class Unauthenticated(PenstockError):

@@ -173,7 +173,7 @@ def _(state: BrokerState, event: e.Acquired, position: int) -> None:
 def _(state: BrokerState, event: e.Settled, position: int) -> None:
     queue = state.queues[event.queue]
     archive(state, queue, event.rows, State.ACQUIRED, event.outcome, event.time, event.error)
-    _let_go(state, queue, event.holder, event.rows, lost=event.cause == Cause.LOCK_TIMED_OUT)
+    _let_go(state, queue, event.holder, event.rows)
     _take_out(state, event.lease, event.rows)
 
 

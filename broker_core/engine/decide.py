@@ -192,7 +192,7 @@ def publish(state: BrokerState, command: c.Publish, now: c.Now) -> Decision:
     parts = [part for stage in command.stages for part in state.stages[stage].parts]
     for part in parts:
         need_queue(state, part.queue)
-    return Decision([(e.Published(command.stages, key, now.wall), None)], (sum(part.count for part in parts), False))
+    return Decision([(e.Published(command.stages, command.key, now.wall), None)], (sum(part.count for part in parts), False))
 
 
 @on(c.Discard)
