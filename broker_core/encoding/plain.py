@@ -45,13 +45,14 @@ def row(message: bytes | None, annotations: bytes | None, names: Sequence[str]) 
     if any(name != "annotations" for name in names):
         wanted: dict[str, tuple[int, ...]] = {"body": (), "properties": (APPLICATION_PROPERTIES,)}
         codes = {code for name in names for code in wanted.get(name, (PROPERTIES,))}
-        found = _parts(_decoded(message or b"", codes, body="body" in names), names)
+        found = _parts(decoded(message or b"", codes, body="body" in names), names)
     if "annotations" in names:
         found["annotations"] = _annotations(annotations)
     return found
 
 
-def _decoded(message: bytes, codes: set[int], *, body: bool) -> Message:
+def decoded(message: bytes, codes: set[int], *, body: bool = False) -> Message:
+    """The sections `codes` of a bare message, and with `body` those of its body; all are measured. Raises as `row` does."""
     sections = scan(message)
     for section in sections:
         if not PROPERTIES <= section.code <= VALUE:
@@ -90,7 +91,8 @@ def _body(message: Message) -> bytes | None:
     return (message.value if type(message.value) is str else to_json(message.value)).encode()
 
 
-def _user(user: bytes) -> str | None:
+def user_text(user: bytes) -> str | None:
+    """What the column `userId` shows."""
     try:
         return user.decode()
     except UnicodeDecodeError:
@@ -103,7 +105,7 @@ def _micros(milliseconds: int) -> int | None:
     return micros if -(2**63) <= micros < 2**63 else None
 
 
-_PROPERTY: dict[str, Any] = {"userId": _user, "creationTime": _micros, "absoluteExpiryTime": _micros, "groupSequence": int}
+_PROPERTY: dict[str, Any] = {"userId": user_text, "creationTime": _micros, "absoluteExpiryTime": _micros, "groupSequence": int}
 
 
 def _annotations(section: bytes | None) -> list[tuple[str, str | None]] | None:
