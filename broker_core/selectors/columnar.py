@@ -1,0 +1,87 @@
+"""The operands of a selector from columns: those of a columnar payload, and those that stand beside an encoded message.
+
+The application properties of a columnar payload are loose (see `operands`): they came from a DataFrame, whose `properties` are a
+map of strings, from somebody who could say in no other way that the size is 5.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from broker_core.encoding.arrays import numbers, offsets, valid
+from broker_core.message import TIMESTAMP
+from broker_core.selectors.names import TYPES
+from broker_core.selectors.operands import Operand, of_booleans, of_ints, of_texts
+from broker_core.selectors.syntax import Identifier
+from broker_core.selectors.truth import NO, YES
+
+#: Fields of the header: columns in both forms of a payload.
+HEADER = frozenset({"priority", "durable", "deliveryMode", "ttl"})
+DEFAULT_PRIORITY = 4
+_NULL = Operand(YES)
+
+
+def columnar(payload: pa.RecordBatch, name: Identifier) -> Operand:
+    """The operand of one identifier in every row of a columnar payload."""
+    if name.field is None:
+        column = _column(payload, "properties")
+        return _NULL if column is None else of_texts(_looked_up(column, name.name), loose=True)
+    if name.field in HEADER:
+        return header(payload, name.field)
+    column = _column(payload, name.field)
+    if column is None:
+        return _NULL
+    if TYPES[name.field] == "string":
+        return of_texts(column)
+    values, there = _ints(column)
+    if column.type == TIMESTAMP:
+        values = values // 1000  # of microseconds
+    return of_ints(values, there)
+
+
+def _looked_up(maps: pa.Array, name: str) -> pa.Array:
+    """The value of this key in each map."""
+    bounds = offsets(maps)
+    first, each = int(bounds[0]), int(bounds[1] - bounds[0])
+    if each and maps.null_count == 0 and bool((np.diff(bounds) == each).all()):
+        keys = maps.keys.slice(first, int(bounds[-1]) - first)
+        # Where all maps have the keys of the first in its order, as those of one DataFrame do, its place in that one is enough.
+        if keys.slice(each).equals(keys.slice(0, len(keys) - each)):
+            place = pc.index(keys.slice(0, each), name).as_py()
+            if place < 0:
+                return pa.nulls(len(maps), pa.string())
+            return maps.items.take(pa.array(np.arange(first + place, int(bounds[-1]), each)))
+    return pc.map_lookup(maps, name, "first")
+
+
+def header(payload: pa.RecordBatch, field: str) -> Operand:
+    """The operand of a field of the header, in a payload of either form."""
+    column = _column(payload, "durable" if field == "deliveryMode" else field)
+    if field in ("durable", "deliveryMode"):
+        durable = NO if column is None else column.fill_null(False).to_numpy(zero_copy_only=False)
+        return of_booleans(durable) if field == "durable" else _mode(durable, payload.num_rows)
+    if column is None:
+        return of_ints(np.int64(DEFAULT_PRIORITY), YES) if field == "priority" else _NULL
+    if field == "priority":
+        return of_ints(column.fill_null(DEFAULT_PRIORITY).cast(pa.int64()).to_numpy(), YES)
+    return of_ints(*_ints(column))
+
+
+_MODES = pa.array(["NON_PERSISTENT", "PERSISTENT"])
+
+
+def _mode(durable: Any, rows: int) -> Operand:
+    return of_texts(_MODES.take(pa.array(np.broadcast_to(durable, rows).astype(np.int8))))
+
+
+def _ints(column: pa.Array) -> tuple[Any, Any]:
+    return numbers(column), YES if column.null_count == 0 else valid(column)
+
+
+def _column(payload: pa.RecordBatch, name: str) -> Any:
+    place = payload.schema.get_field_index(name)
+    return payload.column(place) if place >= 0 else None

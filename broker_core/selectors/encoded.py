@@ -1,0 +1,94 @@
+"""The operands of a selector from encoded messages, with the exact types of AMQP, without a Python object for a message.
+
+All sections are measured, but only the values that are asked for are read: a property that nobody asks for is not looked at, not
+even for damage. What the vectors do not follow (see `encoding.walk`) is *odd*, and left to `single`, the library's decoder.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import pyarrow as pa
+
+from broker_core.amqp.messages import APPLICATION_PROPERTIES, DATA, PROPERTIES, SEQUENCE, VALUE
+from broker_core.encoding.fields import FIELDS
+from broker_core.encoding.octets import Mask, offsets_of
+from broker_core.encoding.render import BINARY, STRING, SYMBOL, allowing, texts, users
+from broker_core.encoding.walk import NULL, Cells, Pairs, Walk
+from broker_core.selectors.columnar import HEADER, header
+from broker_core.selectors.names import TYPES
+from broker_core.selectors.operands import Operand, of_texts
+from broker_core.selectors.syntax import Identifier
+from broker_core.selectors.truth import YES
+from broker_core.selectors.typed import cleared, numbers_of, operand_of
+
+Found = dict[Identifier, Operand]
+
+
+def encoded(payload: pa.RecordBatch, names: Sequence[Identifier]) -> tuple[Found, Mask]:
+    """The operand of each identifier in every row, and the odd rows, in which they mean nothing."""
+    beside = {name: header(payload, name.field) for name in names if name.field in HEADER}
+    inside = [name for name in names if name not in beside]
+    walk, buffer = _walk(payload.column("message"))
+    fields: list[Cells | None] = []
+    entries: list[Pairs] = []
+    if (rows := walk.rows_of(PROPERTIES)) is not None:
+        if any(name.field is not None for name in inside):
+            fields = walk.fields(rows)
+        else:
+            walk.skip(rows, 0x45, 0xC0, 0xD0)
+    if (rows := walk.rows_of(APPLICATION_PROPERTIES)) is not None:
+        if any(name.field is None for name in inside):
+            _, entries = walk.entries(rows)
+        else:
+            walk.skip(rows, 0xC1, 0xD1)
+    _skip_body(walk)
+    walk.finish()
+    found = beside
+    for name in inside:
+        if name.field is None:
+            found[name] = operand_of(walk, buffer, entries, name.name)
+        else:
+            found[name] = _field(walk, buffer, fields, name.field)
+    return found, walk.odd
+
+
+def _walk(column: pa.Array) -> tuple[Walk, pa.Buffer]:
+    bounds = offsets_of(column).astype(np.int64)
+    buffer = column.buffers()[2]
+    if buffer is None or buffer.size == 0:
+        buffer = pa.py_buffer(b"\0")  # there must be an octet to read
+    return Walk(np.frombuffer(buffer, np.uint8), bounds[:-1], bounds[1:]), buffer
+
+
+def _skip_body(walk: Walk) -> None:
+    # Found before the first is followed: a second section of a body is none of these, and makes the message odd.
+    kinds = [(DATA, BINARY), (SEQUENCE, (0x45, 0xC0, 0xD0)), (VALUE, ())]
+    for rows, constructors in [(walk.rows_of(code), constructors) for code, constructors in kinds]:
+        if rows is not None:
+            walk.skip(rows, *constructors)
+
+
+# --- Fields of the properties ------------------------------------------------------------------------------------------------
+
+_ALLOWED = {
+    "message-id": allowing(*STRING, *BINARY, 0x80, 0x53, 0x44, 0x98),
+    "string": allowing(*STRING),
+    "symbol": allowing(*SYMBOL),
+}
+_INTEGERS = {"timestamp": (0x83,), "uint": (0x70, 0x52, 0x43)}
+
+
+def _field(walk: Walk, buffer: pa.Buffer, fields: list[Cells | None], field: str) -> Operand:
+    place, _, wire = FIELDS[field]
+    cells = fields[place] if fields else None
+    if cells is None:
+        return Operand(YES)
+    cells = cleared(walk, cells)
+    if TYPES[field] == "string":
+        array, bad = users(buffer, cells) if wire == "binary" else texts(buffer, cells, _ALLOWED[wire])
+        walk.odd[bad] = True
+        return of_texts(array)
+    walk.odd |= ~allowing(*_INTEGERS[wire])[cells.code]
+    return Operand(cells.code == NULL, numbers_of(buffer, cells, walk.odd))

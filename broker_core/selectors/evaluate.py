@@ -1,0 +1,174 @@
+"""A selector's tree over the columns of many messages: a few vector operations for each node.
+
+- A comparison of NULL is unknown; of values of unlike types it is false, and so are `<>`, NOT BETWEEN, NOT IN and NOT LIKE then
+  (only NOT before a condition turns that round).
+- Exact numbers compare as 64-bit integers, an exact with an approximate one as doubles.
+- Arithmetic of exact numbers is exact while it stays below 2^62, and else a double; `/` always gives a double, as in the other
+  brokers. A division by zero, and arithmetic of what is no number, is NULL.
+- A name alone is a condition: its value where that is a boolean, else unknown.
+"""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Callable, Mapping
+from functools import reduce
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from broker_core.selectors import patterns, syntax
+from broker_core.selectors.operands import Booleans, Numbers, Operand, Texts, literal, mask_of
+from broker_core.selectors.syntax import Identifier, Literal, Node
+from broker_core.selectors.truth import NO, YES, Mask, Truth, both, either, opposite
+
+Columns = Mapping[Identifier, Operand]
+
+_EXACT = 2.0**62  # a sum or product of exact numbers up to here is one
+_COMPARE: dict[str, Callable[[Any, Any], Any]] = {
+    "=": operator.eq,
+    "<>": operator.ne,
+    "<": operator.lt,
+    "<=": operator.le,
+    ">": operator.gt,
+    ">=": operator.ge,
+}
+_CALCULATE: dict[str, Callable[[Any, Any], Any]] = {"+": operator.add, "-": operator.sub, "*": operator.mul}
+
+
+def truth(node: Node, columns: Columns) -> Truth:
+    """Where a condition is true, and where unknown. `columns` has the operand of each identifier in it."""
+    if isinstance(node, syntax.Logic):
+        return reduce(both if node.operator == "AND" else either, (truth(term, columns) for term in node.terms))
+    if isinstance(node, syntax.Not):
+        return opposite(truth(node.operand, columns))
+    if isinstance(node, syntax.Comparison):
+        return _compared(node.operator, operand(node.left, columns), operand(node.right, columns))
+    if isinstance(node, syntax.Between):
+        return _between(node, columns)
+    if isinstance(node, syntax.IsNull):
+        null = columns[node.operand].null
+        return Truth(~null if node.negated else null, NO)
+    if isinstance(node, (syntax.In, syntax.Like)):
+        return _of_text(node, columns[node.operand])
+    found = operand(node, columns).as_booleans
+    return Truth(NO, YES) if found is None else Truth(found.there & found.values, ~found.there)
+
+
+def operand(node: Node, columns: Columns) -> Operand:
+    """What an expression is worth in each row."""
+    if isinstance(node, Literal):
+        return literal(node.value)
+    if isinstance(node, Identifier):
+        return columns[node]
+    if isinstance(node, syntax.Negative):
+        return _calculated("-", _ZERO, operand(node.operand, columns).as_numbers)
+    if isinstance(node, syntax.Arithmetic):
+        left, right = operand(node.left, columns), operand(node.right, columns)
+        return _calculated(node.operator, left.as_numbers, right.as_numbers)
+    found = truth(node, columns)
+    return Operand(found.unknown, booleans=Booleans(~found.unknown, found.true))
+
+
+# --- Comparisons -----------------------------------------------------------------------------------------------------------
+
+
+def _compared(sign: str, left: Operand, right: Operand) -> Truth:
+    unknown = left.null | right.null
+    compare, found = _COMPARE[sign], NO
+    order = sign not in ("=", "<>")
+    # Two loose texts are equal as texts; only what orders them has to know whether they are numbers.
+    alike = left.loose and right.loose and not order
+    if not alike and (left.as_numbers is not None and right.as_numbers is not None):
+        found = found | _compare_numbers(compare, left.as_numbers, right.as_numbers)
+    if order:
+        return Truth(found & ~unknown, unknown)
+    if left.texts is not None and right.texts is not None:
+        found = found | _compare_texts(sign, left.texts, right.texts)
+    if not alike and left.as_booleans is not None and right.as_booleans is not None:
+        one, other = left.as_booleans, right.as_booleans
+        found = found | (one.there & other.there & compare(one.values, other.values))
+    return Truth(found & ~unknown, unknown)
+
+
+def _compare_numbers(compare: Callable[[Any, Any], Any], left: Numbers, right: Numbers) -> Mask:
+    there = left.there & right.there
+    if left.floats is None and right.floats is None:
+        return there & compare(left.ints, right.ints)
+    found = compare(left.as_floats(), right.as_floats())
+    if left.ints is not None and right.ints is not None:
+        found = np.where(left.exact & right.exact, compare(left.ints, right.ints), found)
+    return there & found
+
+
+def _compare_texts(sign: str, left: Texts, right: Texts) -> Mask:
+    there = left.there & right.there
+    if isinstance(left.values, str) and isinstance(right.values, str):
+        return there & np.bool_((left.values == right.values) == (sign == "="))
+    equal = mask_of(pc.equal(left.values, right.values))
+    return there & (equal if sign == "=" else ~equal)
+
+
+def _between(node: syntax.Between, columns: Columns) -> Truth:
+    value, low, high = (operand(part, columns) for part in (node.operand, node.low, node.high))
+    if node.negated:
+        return either(_compared("<", value, low), _compared(">", value, high))
+    return both(_compared(">=", value, low), _compared("<=", value, high))
+
+
+# --- Texts -----------------------------------------------------------------------------------------------------------------
+
+
+def _of_text(node: syntax.In | syntax.Like, found: Operand) -> Truth:
+    if found.texts is None:
+        return Truth(NO, found.null)
+    there, values = found.texts
+    if isinstance(node, syntax.In):
+        matches = mask_of(pc.is_in(values, value_set=pa.array(node.values, pa.string())))
+    else:
+        matches = mask_of(_like(values, patterns.parts(node.pattern, node.escape)))
+    return Truth(there & (~matches if node.negated else matches), found.null)
+
+
+def _like(values: pa.Array, parts: list[Any]) -> pa.Array:
+    any_at = [i for i, part in enumerate(parts) if part is patterns.ANY]
+    texts = [part for part in parts if isinstance(part, str)]
+    if len(any_at) + len(texts) == len(parts) and len(texts) <= 1:
+        text = texts[0] if texts else ""
+        if not any_at:
+            return pc.equal(values, text)
+        if any_at == [1]:
+            return pc.starts_with(values, text)
+        if any_at == [0] and texts:
+            return pc.ends_with(values, text)
+        return pc.match_substring(values, text)
+    return pc.match_substring_regex(values, patterns.regular(parts))
+
+
+# --- Arithmetic --------------------------------------------------------------------------------------------------------------
+
+
+def _numbers(found: Numbers) -> Operand:
+    return Operand(~found.there, found)
+
+
+_ZERO = Numbers(YES, np.int64(0), None, YES)
+
+
+def _calculated(sign: str, left: Numbers | None, right: Numbers | None) -> Operand:
+    if left is None or right is None:
+        return Operand(YES)
+    there = left.there & right.there
+    with np.errstate(all="ignore"):
+        if sign == "/":
+            divisor = right.as_floats()
+            there = there & (divisor != 0)
+            return _numbers(Numbers(there, None, left.as_floats() / divisor, NO))
+        calculate = _CALCULATE[sign]
+        floats = calculate(left.as_floats(), right.as_floats())
+        if left.ints is None or right.ints is None:
+            return _numbers(Numbers(there, None, floats, NO))
+        exact = left.exact & right.exact & (abs(floats) < _EXACT)
+        return _numbers(Numbers(there, calculate(left.ints, right.ints), None if np.all(exact) else floats, exact))

@@ -1,0 +1,116 @@
+"""What an identifier of a selector stands for: a field of the message, or one of its application properties.
+
+| identifier | or | is | type |
+|---|---|---|---|
+| `JMSMessageID` | `amqp.message_id` | the message id, as text (1) | string |
+| `JMSCorrelationID` | `amqp.correlation_id` | the correlation id, as text (1) | string |
+| `JMSType` | `amqp.subject`, `amqp.jms_type` | the subject | string |
+| `JMSDestination` | `amqp.to` | the address it was sent to | string |
+| `JMSReplyTo` | `amqp.reply_to` | the address for replies | string |
+| `JMSDeliveryMode` | `amqp.delivery_mode` | `'PERSISTENT'` if durable, else `'NON_PERSISTENT'` | string |
+| | `amqp.durable` | the header's durable, FALSE if it says nothing | boolean |
+| `JMSPriority` | `amqp.priority` | the priority, 4 if the header says nothing | number |
+| `JMSTimestamp` | `amqp.creation_time` | milliseconds since 1970 | number |
+| `JMSExpiration` | `amqp.absolute_expiry_time` | milliseconds since 1970; NULL where only a time to live was sent | number |
+| | `amqp.ttl` | the header's time to live as it was sent, milliseconds | number |
+| `JMSXGroupID` | `amqp.group_id` | the group id | string |
+| `JMSXGroupSeq` | `amqp.group_sequence` | the group sequence | number |
+| `JMSXUserID` | `amqp.user_id` | the user id: its UTF-8, else base64 | string |
+| | `amqp.content_type`, `amqp.content_encoding` | as they were sent | string |
+| `name`, `some.name`, `JMS_name` | `properties.name`, `"name"` | the application property of that name | its own |
+
+The `amqp.` names are those of Qpid's C++ broker. In double quotes every name is an application property's, whatever it looks like
+(`"order-id"`, `"JMSType"`). Names are case-sensitive. Any other name that begins with JMS or `amqp.` is refused, since it would
+never match anything; so is what changes while a message waits, since what a selector matches is decided once.
+
+(1) A ulong's digits, a uuid's 36 characters, base64 of a binary. `JMSMessageID` and `JMSCorrelationID` may also be compared with
+what qpid-jms shows of such ids (`'ID:AMQP_ULONG:7'`, `'ID:AMQP_UUID:…'`, `'ID:AMQP_NO_PREFIX:…'`).
+"""
+
+from __future__ import annotations
+
+from base64 import b64encode
+from typing import Literal, NamedTuple
+
+from broker_core.selectors.lexer import Token, wrong
+
+Type = Literal["string", "number", "boolean", "any"]
+
+
+class Meaning(NamedTuple):
+    """`field`: one of `TYPES`, or None for the application property `name`."""
+
+    field: str | None
+    name: str
+
+
+#: Fields by the column that they come from; `deliveryMode` is made from `durable`.
+TYPES: dict[str, Type] = {
+    **dict.fromkeys(("messageId", "correlationId", "subject", "to", "replyTo", "deliveryMode"), "string"),
+    **dict.fromkeys(("groupId", "userId", "contentType", "contentEncoding"), "string"),
+    **dict.fromkeys(("priority", "creationTime", "absoluteExpiryTime", "ttl", "groupSequence"), "number"),
+    "durable": "boolean",
+}
+
+
+def _snake(column: str) -> str:
+    return "".join(f"_{letter.lower()}" if letter.isupper() else letter for letter in column)
+
+
+#: Field → its one name in canonical selectors.
+CANONICAL = {field: f"amqp.{_snake(field)}" for field in TYPES}
+_FIELDS = {name: field for field, name in CANONICAL.items()} | {
+    "amqp.jms_type": "subject",
+    "JMSMessageID": "messageId",
+    "JMSCorrelationID": "correlationId",
+    "JMSType": "subject",
+    "JMSDestination": "to",
+    "JMSReplyTo": "replyTo",
+    "JMSDeliveryMode": "deliveryMode",
+    "JMSPriority": "priority",
+    "JMSTimestamp": "creationTime",
+    "JMSExpiration": "absoluteExpiryTime",
+    "JMSXGroupID": "groupId",
+    "JMSXGroupSeq": "groupSequence",
+    "JMSXUserID": "userId",
+}
+_CHANGING = ("JMSRedelivered", "JMSXDeliveryCount", "amqp.redelivered", "amqp.delivery_count", "amqp.first_acquirer")
+_PREFIX = "properties."
+JMS_IDS = ("JMSMessageID", "JMSCorrelationID")
+
+
+def meaning(token: Token) -> Meaning:
+    """What an identifier's token stands for. Raises InvalidSelector for a reserved name without a meaning."""
+    name = str(token.value)
+    if token.kind == "quoted":
+        return Meaning(None, name)
+    if name in _FIELDS:
+        field = _FIELDS[name]
+        return Meaning(field, CANONICAL[field])
+    if name in _CHANGING:
+        allowed = "names of what stays as it is while a message waits: what matches is decided once"
+        wrong(token.position, f"{name!r}", f"{allowed}. Take every message and look at its delivery count, or set maxAttempts")
+    if name.startswith(_PREFIX):
+        return Meaning(None, name[len(_PREFIX) :])
+    if is_reserved(name):
+        allowed = f'{", ".join(sorted(_FIELDS))}; an application property of this name as "{name}"'
+        wrong(token.position, f"{name!r}", allowed)
+    return Meaning(None, name)
+
+
+def is_reserved(name: str) -> bool:
+    """Does this name, without quotes, stand for something other than the application property of that name?"""
+    return name.startswith(("amqp.", _PREFIX)) or (name.startswith("JMS") and not name.startswith("JMS_"))
+
+
+def id_text(text: str) -> str:
+    """What the column holds of an id that qpid-jms shows as `text`."""
+    for prefix in ("ID:AMQP_NO_PREFIX:", "ID:AMQP_STRING:", "ID:AMQP_ULONG:", "ID:AMQP_UUID:"):
+        if text.startswith(prefix):
+            return text[len(prefix) :]
+    if text.startswith("ID:AMQP_BINARY:"):
+        try:
+            return b64encode(bytes.fromhex(text[len("ID:AMQP_BINARY:") :])).decode("ascii")
+        except ValueError:
+            return text
+    return text

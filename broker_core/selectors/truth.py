@@ -1,0 +1,37 @@
+"""Truth of many messages at once, in SQL's three values: true, false, unknown (JMS 2.0, tables 3-4 to 3-6)."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import numpy as np
+
+Mask = Any  # a bool for each row, or one for all of them: numpy's bool_ or an array of them
+
+YES, NO = np.bool_(True), np.bool_(False)
+
+
+class Truth(NamedTuple):
+    """Where it is true, and where unknown; never both. Everywhere else it is false."""
+
+    true: Mask
+    unknown: Mask
+
+    @property
+    def false(self) -> Mask:
+        return ~(self.true | self.unknown)
+
+
+def both(left: Truth, right: Truth) -> Truth:
+    false = left.false | right.false
+    true = left.true & right.true
+    return Truth(true, ~(false | true))
+
+
+def either(left: Truth, right: Truth) -> Truth:
+    true = left.true | right.true
+    return Truth(true, (left.unknown | right.unknown) & ~true)
+
+
+def opposite(one: Truth) -> Truth:
+    return Truth(one.false, one.unknown)
