@@ -73,6 +73,7 @@ class Cut(NamedTuple):
     settled: npt.NDArray[np.int64] | None
     returned: Ints | int  # 1: it came back before, so who gets it now is not its first acquirer
     overlays: Mapping[int, list[bytes]]  # index within `rows` → what was added to its annotations, in order: encoded maps
+    expiry: npt.NDArray[np.int64] | None  # milliseconds since 1970, 0: never; None: none of them ever does
     batches: Mapping[int, pa.RecordBatch]  # log position → the record's batch, where it is still at hand
 
 
@@ -91,6 +92,7 @@ def cut(block: Block, rows: Rows, recent: Recent = _NOTHING_RECENT) -> Cut:
         block.settled_times(rows),
         copied(block.returned.get(rows)),
         block.overlays.among(rows),
+        block.times(block.expiry, rows),
         recent.among(pieces.position) if recent else {},
     )
 
@@ -135,6 +137,13 @@ class Stretch(NamedTuple):
     @property
     def returned(self) -> Ints | int:
         return self.cut.returned if isinstance(self.cut.returned, int) else self.cut.returned[self.part]
+
+    def ttl(self, now: int) -> npt.NDArray[np.int64] | None:
+        """Milliseconds that each message has left at `now` (since 1970), one at least; 0: for ever. None: all have for ever."""
+        if self.cut.expiry is None:
+            return None
+        expiry = self.cut.expiry[self.part]
+        return np.where(expiry > 0, np.maximum(expiry - now, 1), 0)
 
     @property
     def overlays(self) -> Mapping[int, list[bytes]]:

@@ -17,6 +17,7 @@ from typing import Any
 import pyarrow as pa
 
 from broker_core import allocator, errors
+from broker_core.alarm import Alarm
 from broker_core.config import Settings
 from broker_core.engine import BrokerState, apply
 from broker_core.engine import commands as c
@@ -37,7 +38,7 @@ __all__ = ["BrokerService", "Turn", "system_clock"]
 
 log = logging.getLogger("penstock")
 
-HOUSEKEEPING_S = 1.0  # ticks, archiving, snapshots, retention
+HOUSEKEEPING_S = 1.0  # archiving, snapshots, retention
 SELDOM_TURNS = 10  # of housekeeping between two looks at retention and at memory
 ARCHIVED_PER_TURN = 64  # blocks packed in one turn of housekeeping, so that nobody waits behind it for long
 RESERVE_TIMEOUT_S = 60.0  # how long a sender waits for room in the journal's buffer: a disk that slow is as good as full
@@ -80,12 +81,14 @@ class BrokerService:
         except BaseException:
             disk.close()  # somebody else may try, with another version or a repaired directory
             raise
+        self._alarm = Alarm(self.state, clock, lambda: self.submit(c.Tick()))
         self._free = (0, 0, 0)  # of the disk, bytes; the journal's durable position then; until when `room` believes it
         self.journal.start()
         self._snapshot_at = self.journal.snapshot.position if self.journal.snapshot else 0
         lost = self.submit(c.Recovered())
         if lost:
             log.info("given back what links of the last life held: %s", lost)
+        self._alarm.start()
         self._housekeeper = threading.Thread(target=self._housekeeping, name="penstock-housekeeping", daemon=True)
         self._housekeeper.start()
 
@@ -129,7 +132,11 @@ class BrokerService:
 
     def turn(self, *, hurry: bool = True) -> Turn:
         """Several commands under one lock, each with an answer of its own, and no wait for the disk: see `Turn`."""
-        return Turn(self.state, self.journal, self._clock, self._lock, self._arrivals, self._recent, hurry)
+        return Turn(self.state, self.journal, self._clock, self._lock, self._arrivals, self._recent, self._alarm, hurry)
+
+    def wall_ms(self) -> int:
+        """Milliseconds since 1970, by the broker's clock."""
+        return self._clock().wall // 1000
 
     def rules(self, queue_name: str) -> Rules:
         """What was declared of a queue, as it is now. Without the lock: who goes by it is refused if the queue is gone."""
@@ -137,7 +144,7 @@ class BrokerService:
 
     def traits(self, queue_name: str, batch: pa.RecordBatch) -> Traits:
         """What the queue has to know of the messages of a stored batch, which arrive now. Without the lock: see `rules`."""
-        return traits_of(batch, self.rules(queue_name), self._clock().wall // 1000)
+        return traits_of(batch, self.rules(queue_name), self.wall_ms())
 
     # Arrivals
     @property
@@ -251,7 +258,6 @@ class BrokerService:
 
     def _keep_house(self, *, seldom: bool) -> None:
         try:
-            self.submit(c.Tick())
             self.archive_blocks()
             if seldom:
                 self.retain()
@@ -317,6 +323,7 @@ class BrokerService:
     def close(self) -> None:
         """Snapshot, flush, and give the data directory back."""
         self._closing.set()
+        self._alarm.close()
         self._housekeeper.join()
         try:
             self.take_snapshot()

@@ -13,6 +13,7 @@ from types import TracebackType
 from typing import Any
 
 from broker_core import errors
+from broker_core.alarm import Alarm
 from broker_core.engine import BrokerState, apply, decide
 from broker_core.engine import commands as c
 from broker_core.engine import events as e
@@ -76,10 +77,11 @@ class Turn:
         lock: threading.Lock,
         arrivals: Arrivals,
         recent: Recent,
+        alarm: Alarm,
         hurry: bool,
     ) -> None:
         self._state, self._journal, self._clock, self._lock, self._arrivals = state, journal, clock, lock, arrivals
-        self._recent, self._hurry = recent, hurry
+        self._recent, self._alarm, self._hurry = recent, alarm, hurry
         self._seen = 0
         self.end = 0
 
@@ -91,6 +93,7 @@ class Turn:
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
         if self._arrivals.count != self._seen:
             self._arrivals.wake()
+        self._alarm.look()
         self._lock.release()
 
     def carry(self, command: c.Command) -> tuple[Any, int]:

@@ -143,27 +143,29 @@ class Outgoing(LinkEnd):
             return  # they went back with everything else that the link held
         self._unsent.remove(rows)
         self._pending -= rows.count
-        journal = self.peer.plane.service.journal
+        service = self.peer.plane.service
+        journal, now = service.journal, service.wall_ms()
         for part in cuts:
             for stretch in stretches(journal, part):
                 tags = [number.to_bytes(8, "big") for number in stretch.sequences().tolist()]
                 try:
-                    messages = leaving(stretch.payload, stretch.attempts, stretch.returned, stretch.overlays)
+                    messages = leaving(stretch.payload, stretch.attempts, stretch.returned, stretch.overlays, stretch.ttl(now))
                 except errors.InvalidRequest as error:
                     self.peer.log(f"{self}: {error}")
-                    self._one_by_one(stretch, tags)
+                    self._one_by_one(stretch, tags, now)
                 else:
                     self._backlog.extend(zip(tags, messages, strict=True))
         self.pump()
 
-    def _one_by_one(self, stretch: Stretch, tags: list[bytes]) -> None:
+    def _one_by_one(self, stretch: Stretch, tags: list[bytes], now: int) -> None:
         """A message that AMQP cannot say is not for this link; those around it are."""
-        count, overlays = len(tags), stretch.overlays
+        count, overlays, ttl = len(tags), stretch.overlays, stretch.ttl(now)
         attempts, returned = np.broadcast_to(stretch.attempts, count), np.broadcast_to(stretch.returned, count)
         for row, tag in enumerate(tags):
             laid = {0: overlays[row]} if row in overlays else {}
             try:
-                [message] = leaving(stretch.payload.slice(row, 1), int(attempts[row]), int(returned[row]), laid)
+                left = None if ttl is None else ttl[row : row + 1]
+                [message] = leaving(stretch.payload.slice(row, 1), int(attempts[row]), int(returned[row]), laid, left)
             except errors.InvalidRequest:
                 self._leave_to_others(tag)
             else:

@@ -19,6 +19,7 @@ from broker_core.encoding.arrays import joined
 from broker_core.encoding.bare import annotation_sections, bare_parts
 
 FEW = 8  # rows for which plain Python is faster than Arrow
+MAX_TTL = 2**32 - 1  # milliseconds: the header's field has 32 bits
 JOINED_BYTES = 1 << 30  # more octets than this are joined in two halves: an Arrow binary column ends at 2^31
 
 
@@ -27,12 +28,14 @@ def leaving(
     attempts: int | npt.NDArray[Any],
     returned: int | npt.NDArray[Any],
     overlays: Mapping[int, Sequence[bytes]],
+    ttl: npt.NDArray[Any] | None = None,
 ) -> list[bytes]:
     """Complete encoded messages, one for each row of a slice of a stored batch, encoded or columnar.
 
     `attempts`: the header's delivery-count; `returned`: not zero where somebody has held the message before, so that
     first-acquirer is false; each one number for all rows, or one for each. `overlays`: by row, encoded maps to be laid over its
-    annotations, in order.
+    annotations, in order. `ttl`: milliseconds that each message has left, 0 for none; None where no message ever had any, or as
+    it came.
     Raises InvalidRequest for a columnar row that AMQP cannot say, naming row and column.
     """
     rows = payload.num_rows
@@ -42,8 +45,10 @@ def leaving(
         result: list[bytes] = []
         for part, of, first in parts:
             laid = {row - first: maps for row, maps in overlays.items() if of.start <= row < of.stop}
-            result += leaving(part, _part(attempts, of), _part(returned, of), laid)
+            result += leaving(part, _part(attempts, of), _part(returned, of), laid, None if ttl is None else ttl[of])
         return result
+    if ttl is not None:
+        payload = _with_ttl(payload, ttl)
     said = headers.written(payload, attempts, returned)
     if rows <= FEW and "message" in payload.schema.names:
         return _few(payload, said, overlays)
@@ -54,6 +59,14 @@ def leaving(
         section = annotation.merged(_row(before, row), maps)
         messages[row] = b"".join((said if isinstance(said, bytes) else said[row], section, _row(middle, row), _row(after, row)))
     return messages
+
+
+def _with_ttl(payload: pa.RecordBatch, ttl: npt.NDArray[Any]) -> pa.RecordBatch:
+    column = pa.array(np.minimum(ttl, MAX_TTL), pa.int64(), mask=ttl <= 0)
+    index = payload.schema.get_field_index("ttl")
+    if index < 0:
+        return pa.RecordBatch.from_arrays([*payload.columns, column], names=[*payload.schema.names, "ttl"])
+    return payload.set_column(index, "ttl", column)
 
 
 def _few(payload: pa.RecordBatch, said: list[bytes] | bytes, overlays: Mapping[int, Sequence[bytes]]) -> list[bytes]:

@@ -20,18 +20,15 @@ class Entry(NamedTuple):
 
 
 class Timetable:
-    __slots__ = ("_heap",)
+    __slots__ = ("_heap", "next")
 
     def __init__(self) -> None:
         self._heap: list[Entry] = []
+        self.next = NEVER  # the time of the earliest entry
 
     def note(self, time: int, queue: str, block: int) -> None:
         heapq.heappush(self._heap, Entry(time, queue, block))
-
-    @property
-    def next(self) -> int:
-        """The time of the earliest entry; NEVER without one."""
-        return self._heap[0].time if self._heap else NEVER
+        self.next = self._heap[0].time
 
     def due(self, now: int) -> Iterator[tuple[str, int]]:
         """(queue, block) of every entry up to `now`, each once. The entries stay: see `passed`."""
@@ -53,4 +50,5 @@ class Timetable:
         while self._heap and self._heap[0].time <= now:
             entry = heapq.heappop(self._heap)
             gone.add((entry.queue, entry.block))
+        self.next = self._heap[0].time if self._heap else NEVER
         return gone

@@ -1,0 +1,179 @@
+"""Q9 Q14 Q18: messages expire, wait for their time, and come back when a lock ends; what that costs follows what is due."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from broker_core.engine import commands as c
+from broker_core.engine.rowset import BLOCK_ROWS, RowSet
+from broker_core.engine.state import conserved
+from broker_core.engine.states import Outcome
+from broker_core.engine.timetable import Timetable
+from broker_core.engine.traits import Traits
+
+from .harness import START, Engine
+
+NOW = START // 1000  # milliseconds
+
+
+def times(*seconds: float | None) -> Any:
+    """Milliseconds since 1970 of so many seconds after the engine's start; None: never said."""
+    return np.array([0 if s is None else NOW + int(s * 1000) for s in seconds], np.int64)
+
+
+def engine_with(**options: Any) -> Engine:
+    engine = Engine()
+    engine.run(c.Recovered(), c.DeclareQueue("q", options=options), c.Subscribe("q"), c.Subscribe("q"))
+    return engine
+
+
+def send(engine: Engine, **columns: Any) -> None:
+    count = len(next(iter(columns.values())))
+    engine.run(c.Enqueue("q", count, 1, traits=Traits(**columns)))
+
+
+def took(engine: Engine, count: int = 99, holder: int = 1) -> list[int]:
+    return list(engine.run(c.Acquire("q", holder, count)).sequences().tolist())
+
+
+def counts(engine: Engine) -> list[int]:
+    """Held, available, acquired, archived."""
+    queue = engine.state.queues["q"]
+    assert conserved(queue)
+    return queue.counts
+
+
+def test_what_has_expired_is_never_delivered_even_before_a_tick() -> None:
+    """Q9"""
+    engine = engine_with()
+    send(engine, expiry=times(5, None, 10, 5))
+    assert engine.run(c.Browse("q", 0, 9))[0].sequences().tolist() == [0, 1, 2, 3]
+    engine.pass_time(5)
+    assert engine.run(c.Browse("q", 0, 9))[0].sequences().tolist() == [1, 2]
+    assert took(engine, 1) == [1]
+    engine.advance("l", epoch=None, finished=0)
+    assert engine.state.leases["l"].batches[1].rows.sequences().tolist() == [2]
+    assert counts(engine) == [0, 2, 2, 0]
+    engine.run(c.Tick())
+    assert counts(engine) == [0, 0, 2, 2]
+    block = engine.state.queues["q"].blocks[0]
+    assert block.outcome.get(np.array([0, 3])).tolist() == [Outcome.EXPIRED] * 2  # type: ignore[union-attr]
+
+
+def test_what_is_held_by_somebody_does_not_expire_and_goes_when_it_comes_back() -> None:
+    engine = engine_with()
+    send(engine, expiry=times(5, 5))
+    assert took(engine, 1) == [0]
+    engine.pass_time(6)
+    engine.run(c.Tick())
+    assert counts(engine) == [0, 0, 1, 1]
+    engine.run(c.Release("q", 1, RowSet.single(0)))
+    assert took(engine) == []
+    engine.run(c.Tick())
+    assert counts(engine) == [0, 0, 0, 2]
+
+
+def test_a_delayed_message_is_held_and_comes_to_its_arrival_place() -> None:
+    """Q18"""
+    engine = engine_with()
+    send(engine, due=times(3, None, -1, 3, 60))
+    assert counts(engine) == [3, 2, 0, 0]
+    assert took(engine) == [1, 2]
+    engine.pass_time(2.9)
+    engine.run(c.Tick())
+    assert took(engine) == []
+    engine.pass_time(0.1)
+    engine.run(c.Tick())
+    assert took(engine) == [0, 3]  # though the link has been farther
+    engine.pass_time(100)
+    engine.run(c.Tick(), c.Tick())
+    assert took(engine) == [4]
+
+
+def test_a_delay_longer_than_the_time_to_live_ends_in_the_archive() -> None:
+    engine = engine_with()
+    send(engine, due=times(10, 10), expiry=times(5, 20))
+    engine.pass_time(5)
+    engine.run(c.Tick())
+    assert counts(engine) == [1, 0, 0, 1]
+    engine.pass_time(5)
+    engine.run(c.Tick())
+    assert counts(engine) == [0, 1, 0, 1]
+    engine.pass_time(100)
+    assert took(engine) == []  # due and expired between two ticks
+
+
+def test_a_lock_gives_back_what_its_holder_sits_on_and_only_that() -> None:
+    """Q14"""
+    engine = engine_with(lockTimeout=10_000)
+    engine.run(c.Enqueue("q", 6, 1))
+    assert took(engine, 3) == [0, 1, 2]
+    engine.pass_time(6)
+    assert took(engine, 1, holder=3) == [3]
+    engine.run(c.Settle("q", 1, RowSet.single(0)), c.Release("q", 1, RowSet.single(1)))
+    assert took(engine, 1) == [1]  # again, and with a lock of its own
+    engine.pass_time(4)
+    engine.run(c.Tick())
+    assert counts(engine) == [0, 3, 2, 1]
+    assert took(engine, 1, holder=3) == [2]
+    block = engine.state.queues["q"].blocks[0]
+    assert block.attempts.get(slice(0, 6)).tolist() == [0, 0, 1, 0, 0, 0]  # type: ignore[union-attr]
+    engine.pass_time(6)
+    engine.run(c.Tick())
+    assert counts(engine) == [0, 4, 1, 1]
+    engine.pass_time(4)
+    engine.run(c.Tick())
+    assert counts(engine) == [0, 5, 0, 1]
+    engine.run(c.Unsubscribe("q", 1), c.Unsubscribe("q", 3))
+
+
+@pytest.mark.parametrize("how", ["recovered", "from_snapshot"])
+def test_times_outlive_the_broker_and_locks_end_with_it(how: str) -> None:
+    engine = engine_with(lockTimeout=10_000)
+    send(engine, due=times(3, None, None), expiry=times(None, 5, None))
+    assert took(engine, 1, holder=3) == [1]
+    later: Engine = getattr(engine, how)()
+    later.up, later.wall = 77, engine.wall
+    later.run(c.Recovered(), c.Subscribe("q"))
+    assert counts(later) == [1, 2, 0, 0]
+    later.pass_time(4)
+    later.run(c.Tick())
+    assert counts(later) == [0, 3, 0, 0]
+    later.pass_time(2)
+    later.run(c.Tick())
+    assert counts(later) == [0, 2, 0, 1]
+
+
+def test_a_tick_looks_at_what_is_due_and_at_nothing_else(monkeypatch: pytest.MonkeyPatch) -> None:
+    engine = engine_with()
+    send(engine, expiry=NOW + 1000 * (1 + np.arange(8 * BLOCK_ROWS, dtype=np.int64) // BLOCK_ROWS))
+    clock, looked = engine.state.clocks.wall, []
+    monkeypatch.setattr(Timetable, "due", lambda self, now, due=Timetable.due: (looked.append(x) or x for x in due(self, now)))
+    engine.run(c.Tick())
+    assert looked == []
+    assert len(clock._heap) == 8
+    engine.pass_time(3)
+    engine.run(c.Tick())
+    assert sorted(set(looked)) == [("q", 0), ("q", 1), ("q", 2)]
+    assert len(clock._heap) == 5
+    assert counts(engine) == [0, 5 * BLOCK_ROWS, 0, 3 * BLOCK_ROWS]
+    engine.pass_time(100)
+    engine.run(c.Tick(), c.Tick())
+    assert counts(engine) == [0, 0, 0, 8 * BLOCK_ROWS]
+    assert not clock._heap
+
+
+def test_a_timetable_tells_of_each_block_once_and_of_what_is_due_only() -> None:
+    table = Timetable()
+    for time in (5, 3, 9, 3, 1, 7):
+        table.note(time, "q", time % 3)
+    assert table.next == 1
+    assert sorted(table.due(5)) == [("q", 0), ("q", 1), ("q", 2)]
+    assert sorted(table.due(3)) == [("q", 0), ("q", 1)]
+    assert table.passed(3) == {("q", 0), ("q", 1)}
+    assert table.next == 5
+    assert table.passed(99) == {("q", 0), ("q", 1), ("q", 2)}
+    assert list(table.due(99)) == []
