@@ -1,0 +1,157 @@
+"""Q4 Q5 Q22: who may consume beside whom, and messages that are delivered at once or not at all."""
+
+from __future__ import annotations
+
+import pytest
+
+from broker_core import errors
+from broker_core.engine import commands as c
+from broker_core.engine import decide
+from broker_core.engine import events as e
+from broker_core.engine.arrivals import worth_a_look
+from broker_core.engine.rowset import RowSet
+from broker_core.engine.state import conserved
+from broker_core.engine.states import Cause, Outcome, State
+
+from .harness import Engine
+
+
+def engine_with(consumers: str, messages: int = 0) -> Engine:
+    engine = Engine()
+    engine.run(c.DeclareQueue("q", options={"consumers": consumers}), c.Enqueue("q", messages, 1))
+    return engine
+
+
+def taken(engine: Engine, holder: int, count: int = 1) -> list[int]:
+    rows: RowSet = engine.run(c.Acquire("q", holder, count))
+    return [int(number) for number in rows.sequences()]
+
+
+def told(engine: Engine, command: c.Command) -> set[str]:
+    """Carry out; the queues whose waiting consumers hear of it."""
+    found: set[str] = set()
+    for event, _ in decide(engine.state, command, c.Now(engine.wall, engine.up)).events:
+        found.update(worth_a_look(engine.state, event))
+    engine.run(command)
+    return found
+
+
+def refused(engine: Engine, command: c.Command, why: str) -> None:
+    before, subscriptions = engine.persisted(), set(engine.state.queues["q"].subscriptions)
+    with pytest.raises(errors.InUse, match=why):
+        engine.run(command)
+    assert engine.persisted() == before
+    assert set(engine.state.queues["q"].subscriptions) == subscriptions
+
+
+# --- exclusive
+
+
+def test_beside_an_exclusive_consumer_nobody_may_and_it_may_not_beside_others() -> None:
+    """Q5: a second one is refused, and so is an exclusive one where another already is; when it has ended, others may."""
+    engine = engine_with("all", 5)
+    first = engine.run(c.Subscribe("q"))
+    refused(engine, c.Subscribe("q", exclusive=True), "1 links")
+    engine.run(c.Unsubscribe("q", first))
+    alone = engine.run(c.Subscribe("q", exclusive=True))
+    for exclusive in (False, True):
+        refused(engine, c.Subscribe("q", exclusive=exclusive), "exclusive consumer")
+    refused(engine, c.AcquireBatch("q", "lease", "r", 0), "exclusive consumer")
+    assert taken(engine, alone, 2) == [0, 1]
+    assert engine.run(c.Browse("q", 0, 9))[0].count == 3
+    engine.run(c.Unsubscribe("q", alone))
+    assert taken(engine, engine.run(c.Subscribe("q")), 2) == [0, 1]
+
+
+def test_a_queue_may_take_only_exclusive_consumers() -> None:
+    """Q5: the option `consumers` = exclusive makes each link of the queue one; leases take turns, a batch each."""
+    engine = engine_with("exclusive", 5)
+    link = engine.run(c.Subscribe("q"))
+    refused(engine, c.Subscribe("q"), "exclusive consumer")
+    refused(engine, c.AcquireBatch("q", "a", "r", 0, 2), "exclusive consumer")
+    engine.run(c.Unsubscribe("q", link))
+    assert engine.advance("a", epoch=None, finished=0, messages=2) == (1, 1)
+    refused(engine, c.AcquireBatch("q", "b", "r", 0, 2), "another lease holds a batch")
+    refused(engine, c.Subscribe("q"), "1 leases")
+    assert engine.advance("a", epoch=1, finished=0) == (1, 1), "its own batch is named again"
+    engine.run(c.ReadBatch("a", "r", 1, 1, 0, 9), c.FinishBatches("a", 1))
+    assert engine.advance("b", epoch=None, finished=0, messages=2) == (1, 1)
+
+
+def test_a_lease_that_holds_a_batch_is_a_consumer_after_a_restart_too() -> None:
+    """Q5 Q22: what a lease holds survives, and so does what follows from it."""
+    for consumers in ("exclusive", "single"):
+        engine = engine_with(consumers, 5)
+        engine.advance("a", epoch=None, finished=0, messages=2)
+        for restarted in (engine.recovered(), engine.from_snapshot()):
+            queue = restarted.state.queues["q"]
+            assert len(queue.batches) == 1
+            if consumers == "exclusive":
+                refused(restarted, c.Subscribe("q"), "1 leases")
+            else:
+                assert taken(restarted, restarted.run(c.Subscribe("q"))) == []
+
+
+# --- a single active one
+
+
+def test_one_is_active_and_the_next_goes_on_when_it_ends() -> None:
+    """Q22: by priority, then age; what the active one held comes back first, and its successor is told."""
+    engine = engine_with("single", 6)
+    first = engine.run(c.Subscribe("q"))
+    plain, elder, younger = (engine.run(c.Subscribe("q", priority=p)) for p in (0, 5, 5))
+    assert taken(engine, first, 2) == [0, 1]
+    assert [taken(engine, other) for other in (plain, elder, younger)] == [[], [], []], "a higher priority waits too"
+    assert told(engine, c.Unsubscribe("q", younger)) == set(), "it was not active: nothing changes"
+    assert told(engine, c.Unsubscribe("q", first)) == {"q"}
+    assert taken(engine, plain) == []
+    assert taken(engine, elder, 9) == [0, 1, 2, 3, 4, 5]
+    engine.run(c.Settle("q", elder, RowSet.range(0, 6)), c.Enqueue("q", 1, 1))
+    assert told(engine, c.Unsubscribe("q", elder)) == {"q"}, "also where it gave nothing back"
+    assert taken(engine, plain) == [6]
+
+
+def test_leases_and_links_of_a_single_queue_take_turns() -> None:
+    """Q22: a lease acquires while no link is there, a link while no lease holds a batch; whoever waits is told."""
+    engine = engine_with("single", 9)
+    assert engine.advance("a", epoch=None, finished=0, messages=2) == (1, 1)
+    link = engine.run(c.Subscribe("q"))
+    assert taken(engine, link) == []
+    assert engine.advance("b", epoch=None, finished=0, messages=2) == (None, 0), "as if there were nothing"
+    engine.run(c.ReadBatch("a", "r", 1, 1, 0, 9))
+    assert told(engine, c.FinishBatches("a", 1)) == {"q"}
+    assert engine.advance("a", epoch=1, finished=1, messages=2) == (1, 1), "the link is active now"
+    assert taken(engine, link) == [2]
+    engine.run(c.Unsubscribe("q", link, Cause.RELEASED))
+    assert engine.advance("a", epoch=1, finished=1, messages=2) == (1, 2)
+
+
+# --- immediate
+
+
+def test_only_what_nobody_has_acquired_is_withdrawn() -> None:
+    """Q4: dequeued from AVAILABLE alone; the reply says which were, and the rest is delivered."""
+    engine = engine_with("all", 6)
+    holder = engine.run(c.Subscribe("q"))
+    assert taken(engine, holder, 2) == [0, 1]
+    engine.run(c.Settle("q", holder, RowSet.single(0)))
+    withdrawn: RowSet = engine.run(c.Withdraw("q", RowSet.range(0, 4)))
+    assert list(withdrawn.sequences()) == [2, 3]
+    assert not engine.run(c.Withdraw("q", RowSet.range(0, 4)))
+    assert not engine.run(c.Withdraw("q", RowSet.range(6, 70_000)))
+    queue = engine.state.queues["q"]
+    assert queue.blocks[0].outcome.get(slice(2, 4)).tolist() == [Outcome.NOT_DELIVERED] * 2
+    assert (queue.counts[State.AVAILABLE], queue.counts[State.ACQUIRED]) == (2, 1)
+    assert conserved(queue)
+    assert conserved(engine.recovered().state.queues["q"])
+    assert engine.recovered().persisted() == engine.persisted()
+    assert taken(engine, holder, 9) == [4, 5]
+
+
+def test_a_journal_without_the_outcome_of_a_purge_reads_as_it_did() -> None:
+    engine = engine_with("all", 2)
+    engine.run(c.Purge("q"))
+    meta, _ = engine.log[-1]
+    assert b"outcome" not in meta
+    assert isinstance(e.decode(meta), e.Purged)
+    assert engine.recovered().state.queues["q"].blocks[0].outcome.get(0) == Outcome.PURGED
