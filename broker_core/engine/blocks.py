@@ -32,6 +32,9 @@ COLUMNS = (
     "closes",  # 1: the last of its group
     "key",  # code in the queue's dictionary of keys
     "origin",  # place plus one, in the queue's list of origins, of the queue that a dead letter comes from; 0: it was sent here
+    "came_from",  # the sequence number that a dead letter had there, plus one
+    "reason",  # why it is a dead letter
+    "stayed",  # 1: a dead letter that its dead-letter queue could not take, ARCHIVED here
 )
 
 
@@ -113,6 +116,9 @@ class Block:
     closes: Column
     key: Column
     origin: Column
+    came_from: Column
+    reason: Column
+    stayed: Column
 
     __slots__ = (
         *COLUMNS,

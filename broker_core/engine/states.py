@@ -2,8 +2,11 @@
 
 HELD ──due──▶ AVAILABLE ──acquire──▶ ACQUIRED ──settle──▶ ARCHIVED
                  ▲ ▲  └──purge, expire, replace, withdraw▶ │
+                 │ │     and move                           │
                  │ └────────return──────┘                   │
                  └─────────────────redrive──────────────────┘
+
+From each of the first three a message can be dead-lettered: it is ARCHIVED, and goes on in another queue.
 """
 
 from __future__ import annotations
@@ -35,6 +38,8 @@ class Verb(IntEnum):
     REPLACE = 6  # last-value queue: a newer value came
     REDRIVE = 7
     WITHDRAW = 8  # *immediate*: nobody took it in the turn that it came in
+    MOVE = 9  # to another queue
+    DEAD_LETTER = 10
 
 
 class Outcome(IntEnum):
@@ -48,6 +53,7 @@ class Outcome(IntEnum):
     REPLACED = 5
     DEAD_LETTERED = 6
     NOT_DELIVERED = 7  # its sender wanted it delivered at once or not at all
+    MOVED = 8  # to another queue, or back to the one it came from
 
 
 class Cause(IntEnum):
@@ -62,6 +68,17 @@ class Cause(IntEnum):
     LEASE_UNREAD = 6
     LEASE_READ = 7
     MODIFIED_UNCOUNTED = 8  # modified, without delivery-failed
+    REJECTED = 9  # where the queue's policy is to deliver it again
+
+
+class Reason(IntEnum):
+    """Why a message is a dead letter. Persisted as one byte; never renumber, append only."""
+
+    NONE = 0
+    REJECTED = 1
+    DELIVERY_LIMIT = 2  # its last attempt has failed
+    EXPIRED = 3
+    REFUSED = 4  # by every link of the queue
 
 
 TRANSITIONS: dict[tuple[State, Verb], State] = {
@@ -73,12 +90,16 @@ TRANSITIONS: dict[tuple[State, Verb], State] = {
     (State.AVAILABLE, Verb.EXPIRE): State.ARCHIVED,
     (State.AVAILABLE, Verb.REPLACE): State.ARCHIVED,
     (State.AVAILABLE, Verb.WITHDRAW): State.ARCHIVED,
+    (State.AVAILABLE, Verb.MOVE): State.ARCHIVED,
+    (State.HELD, Verb.DEAD_LETTER): State.ARCHIVED,
+    (State.AVAILABLE, Verb.DEAD_LETTER): State.ARCHIVED,
+    (State.ACQUIRED, Verb.DEAD_LETTER): State.ARCHIVED,
     (State.ACQUIRED, Verb.SETTLE): State.ARCHIVED,
     (State.ACQUIRED, Verb.RETURN): State.AVAILABLE,
     (State.ARCHIVED, Verb.REDRIVE): State.AVAILABLE,
 }
 
-# How a message comes back: does the attempt count as unsuccessful? Queue policies refine these rows, they add none.
+# How a message comes back: does the attempt count as unsuccessful? Queue policies (below) refine these rows, they add none.
 # An attempt counts when somebody may have begun to work on the message and did not say that he had not.
 RETURN_COUNTS_ATTEMPT: dict[Cause, bool] = {
     Cause.RELEASED: False,
@@ -90,6 +111,12 @@ RETURN_COUNTS_ATTEMPT: dict[Cause, bool] = {
     Cause.LEASE_UNREAD: False,
     Cause.LEASE_READ: True,
     Cause.MODIFIED_UNCOUNTED: False,
+    Cause.REJECTED: True,
+}
+COUNTS_BY_RULE: dict[Cause, str] = {  # the rule of the queue that says it instead
+    Cause.LOCK_TIMED_OUT: "lock_counts",
+    Cause.LINK_LOST: "lost_counts",
+    Cause.BROKER_LOST: "lost_counts",
 }
 
 ILLEGAL = 255

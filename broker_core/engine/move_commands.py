@@ -1,0 +1,69 @@
+"""What can be asked of messages that change their queue, and of queues that are altered while they live. See `commands`."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+from broker_core.engine.commands import Command
+from broker_core.engine.limits import MAX_MOVED
+
+
+@dataclass(frozen=True)
+class Move(Command):
+    """AVAILABLE messages, in order, from `first` to `last`. Reply: `Shifted`. One command moves at most MAX_MOVED."""
+
+    queue: str
+    target: str
+    messages: int = MAX_MOVED
+    first: int = 0
+    last: int | None = None
+
+
+@dataclass(frozen=True)
+class Copy(Command):
+    """As `Move`, and they stay where they are too."""
+
+    queue: str
+    target: str
+    messages: int = MAX_MOVED
+    first: int = 0
+    last: int | None = None
+
+
+@dataclass(frozen=True)
+class Redrive(Command):
+    """Dead letters from `first` to `last` go back to where they came from: those that are AVAILABLE in this queue to the tail of
+    the queue that each was sent to, those of this queue that its dead-letter queue could not take to their places.
+    Reply: `Shifted`. One command looks at no more than MAX_MOVED of each kind."""
+
+    queue: str
+    messages: int = MAX_MOVED
+    first: int = 0
+    last: int | None = None
+
+
+class Shifted(NamedTuple):
+    messages: int  # so many were moved, copied or redriven
+    next: int | None  # the sequence number to go on from; None: there are no more
+    stayed: int = 0  # so many dead letters cannot go back: their queue is gone, full, or has a newer value
+
+
+@dataclass(frozen=True)
+class AlterQueue(Command):
+    """Reply: whether anything was changed."""
+
+    queue: str
+    options: dict[str, Any] = field(default_factory=dict)  # those to be changed; None: back to the default
+
+
+@dataclass(frozen=True)
+class PauseQueue(Command):
+    """Nothing is delivered until it is resumed; what is sent still comes in. Reply: whether anything was changed."""
+
+    queue: str
+
+
+@dataclass(frozen=True)
+class ResumeQueue(Command):
+    queue: str
