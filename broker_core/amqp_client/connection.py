@@ -133,11 +133,15 @@ class Connection:
         while not done():
             left = deadline - time.monotonic()
             if left <= 0:
-                raise errors.PeerError(
-                    f"{self.name} has not answered within {limit:g} s: {what}. It may be overloaded or not a broker at"
-                    " all; try again, or raise the time limit"
-                )
+                raise self.overdue(what, limit)
             self.turn(left)
+
+    def overdue(self, what: str, limit_s: float) -> errors.PenstockError:
+        """The error for an answer that has not come in time."""
+        return errors.PeerError(
+            f"{self.name} has not answered within {limit_s:g} s: {what}. It may be overloaded or not a broker at"
+            " all; try again, or raise the time limit"
+        )
 
     def flush(self) -> None:
         """Give the socket what is ready; what it does not take waits for the next turn."""

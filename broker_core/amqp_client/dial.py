@@ -24,6 +24,11 @@ WINDOW_FRAMES = 8192
 IDLE_TIME_OUT_MS = 60_000
 
 
+def new_container_id() -> str:
+    """A name that no other client has."""
+    return f"penstock-client-{secrets.token_hex(8)}"
+
+
 def connect(
     url: str,
     user: str | None = None,
@@ -55,9 +60,20 @@ def connect(
 
 
 def login(
-    url: str, user: str | None, password: str | None, *, tls: ssl.SSLContext | None, external: bool, timeout_s: float
+    url: str,
+    user: str | None,
+    password: str | None,
+    *,
+    tls: ssl.SSLContext | None,
+    external: bool,
+    timeout_s: float,
+    kind: type[Connection] = Connection,
+    container_id: str | None = None,
 ) -> Connection:
-    """`connect` with a TLS context that is made already; `external` says that it holds a certificate to log in with."""
+    """`connect` with a TLS context that is made already; `external` says that it holds a certificate to log in with.
+
+    What comes out is of the class `kind`. `container_id` is a name to keep over several connections; else it is a new one.
+    """
     address = parse(url)
     wire = transport.dial(address, tls, timeout_s)
     try:
@@ -69,7 +85,7 @@ def login(
             user=user, password=password, external=external, hostname=address.host, prefer=mechanisms, random=os.urandom
         )
         settings = amqp.Settings(
-            container_id=f"penstock-client-{secrets.token_hex(8)}",
+            container_id=container_id or new_container_id(),
             hostname=address.host,
             max_frame_size=MAX_FRAME_OCTETS,
             first_frame_size=MAX_FRAME_OCTETS,
@@ -77,7 +93,7 @@ def login(
             incoming_window=WINDOW_FRAMES,
             idle_time_out=IDLE_TIME_OUT_MS,
         )
-        connection = Connection(wire, amqp.Connection(amqp.Role.CLIENT, settings, sasl), address, timeout_s)
+        connection = kind(wire, amqp.Connection(amqp.Role.CLIENT, settings, sasl), address, timeout_s)
         connection.open()
     except BaseException:
         wire.close()

@@ -1,0 +1,40 @@
+"""A client for applications: connections that come back, sessions, producers, consumers, acknowledge modes, transactions.
+
+    from broker_core.messaging import AcknowledgeMode, connect
+
+    with connect("amqp://127.0.0.1:5672") as connection, connection.session(AcknowledgeMode.CLIENT) as session:
+        session.producer("orders").send("hello")             # returns when the broker has it on its disk
+        message = session.consumer("orders").receive(timeout_s=5)
+        print(message.body)
+        message.acknowledge()
+
+For AMQP 1.0 brokers of any make; on `broker_core.amqp_client`, which moves lists of messages on one thread and is the faster one.
+The rooms: `opening` (connect), `connection` (servers, reconnect) on `backoff` and `wire` (the thread that reads), `session` with
+`lanes` (callbacks), `ledger` (what is not settled) and `modes`, `producer` with `sending`, `consumer` with `arrivals` and `pull`,
+`transactions`; `source_link` and `target_link` are the two kinds of AMQP link.
+"""
+
+from broker_core.messaging.backoff import Backoff
+from broker_core.messaging.connection import Connection
+from broker_core.messaging.consumer import Consumer
+from broker_core.messaging.modes import AcknowledgeMode
+from broker_core.messaging.opening import connect
+from broker_core.messaging.producer import Producer
+from broker_core.messaging.received import ReceivedMessage
+from broker_core.messaging.sending import Confirmation
+from broker_core.messaging.session import Session
+from broker_core.messaging.transactions import InDoubt, RolledBack
+
+__all__ = [
+    "AcknowledgeMode",
+    "Backoff",
+    "Confirmation",
+    "Connection",
+    "Consumer",
+    "InDoubt",
+    "Producer",
+    "ReceivedMessage",
+    "RolledBack",
+    "Session",
+    "connect",
+]

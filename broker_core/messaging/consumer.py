@@ -1,0 +1,179 @@
+"""Receiving from one source or several, one message at a time: waited for, pulled, or handed to a callback."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING
+
+from broker_core import errors
+from broker_core.amqp import DecodeError, FieldError, decode_message
+from broker_core.amqp.deliveries import Delivery
+from broker_core.messaging.arrivals import Arrivals
+from broker_core.messaging.modes import Gathered
+from broker_core.messaging.pull import pull
+from broker_core.messaging.received import NOT_HERE, RELEASED, ReceivedMessage, expiry_ms
+from broker_core.messaging.source_link import SourceLink, Terms
+
+if TYPE_CHECKING:
+    from broker_core.messaging.session import Session
+
+#: Messages that may be under way or waiting here, over all sources, where nothing else is said.
+PREFETCH = 1000
+
+Callback = Callable[[ReceivedMessage], None]
+
+
+class Consumer:
+    """Made by `Session.consumer`. `expired` counts messages that expired while they waited here.
+
+    Its sources share the prefetch equally and take turns. With prefetch 0 nothing comes but what `receive` asks for.
+    """
+
+    def __init__(self, session: Session, addresses: Sequence[str], prefetch: int, terms: Terms, delay_s: float) -> None:
+        if not addresses or prefetch < 0:
+            raise errors.InvalidRequest("a consumer needs a source, and a prefetch of 0 (pull) or more messages")
+        self.session = session
+        self.addresses = tuple(addresses)
+        self.prefetch = prefetch
+        self.browse = terms.browse
+        self.expired = 0
+        self.arrivals: Arrivals[SourceLink, tuple[Delivery, int]] = Arrivals()
+        self.gathered = Gathered(prefetch, delay_s)
+        self.links: list[SourceLink] = []
+        self.closed = False
+        self.callback: Callback | None = None
+        self._terms = terms
+        self._failure: errors.PenstockError | None = None
+
+    # --- for the application
+
+    def receive(self, timeout_s: float | None = None) -> ReceivedMessage | None:
+        """The next message; None when none came within `timeout_s` seconds (None: as long as it takes; 0: what has come already).
+
+        Raises what ended this consumer, or its connection for good; a connection that is made anew is waited for.
+        """
+        session = self.session
+        deadline = None if timeout_s is None else time.monotonic() + timeout_s
+        with session.changed:
+            self._check_usable()
+            if self.callback is not None:
+                raise errors.InvalidRequest("this consumer hands its messages to a callback; receive() would take them from it")
+            if self.prefetch == 0:
+                message = pull(self, deadline)
+            else:
+                while (message := self.take()) is None and self.wait_for(lambda: bool(self.arrivals), deadline):
+                    pass
+            if message is not None:
+                session.ledger.done(message)
+        return message
+
+    def listen(self, callback: Callback) -> None:
+        """Hand every message to `callback`, one after another with the session's other callbacks, on a thread of the pool.
+
+        It may make every call of this client. What it raises goes to the connection's `on_error`, and the message back
+        (auto and dups-ok), its delivery counted.
+        """
+        with self.session.changed:
+            self._check_usable()
+            if self.prefetch == 0:
+                raise errors.InvalidRequest("with prefetch 0 nothing comes by itself: use receive(), or a prefetch")
+            self.callback = callback
+            self.session.lane.wake()
+
+    def close(self) -> None:
+        """Nothing more comes, and what waits here goes back. What was handed out may still be settled; then its links end."""
+        with self.session.changed, self.session.lane.held():
+            if not self.closed:
+                self.closed = True
+                self.session.ledger.close_consumer(self)
+            self.session.changed.notify_all()
+
+    # --- under the lock
+
+    def _check_usable(self) -> None:
+        self.session.check()
+        if self.closed:
+            raise errors.InvalidRequest(f"this consumer of {', '.join(self.addresses)} is closed")
+
+    def wait_for(self, done: Callable[[], bool], deadline: float | None) -> bool:
+        """Waits over reconnects. Raises what ended this consumer."""
+
+        def met() -> bool:
+            if done():
+                return True
+            if self._failure is not None:
+                raise self._failure
+            self._check_usable()
+            return False
+
+        left = None if deadline is None else max(0.0, deadline - time.monotonic())
+        return self.session.connection.wait_for(met, left)
+
+    def take(self) -> ReceivedMessage | None:
+        """The next that has come and is not expired, entered in the session's ledger."""
+        session = self.session
+        while (found := self.arrivals.take()) is not None:
+            link, (delivery, arrived_ms) = found
+            if self.prefetch:
+                link.renew(self.arrivals.waiting(link))
+            if delivery.remote_settled and not delivery.settled:
+                continue  # the broker has taken it back
+            message = self._decoded(link, delivery)
+            if message is None:
+                continue
+            ends = expiry_ms(message.message, arrived_ms)
+            if ends is not None and ends <= session.connection.wall_ms() and not self.browse:
+                self.expired += 1
+                session.ledger.expired(message)
+                continue
+            session.ledger.taken(message)
+            return message
+        session.flush()
+        return None
+
+    def _decoded(self, link: SourceLink, delivery: Delivery) -> ReceivedMessage | None:
+        session = self.session
+        assert session.wire is not None
+        number = session.next_number()
+        try:
+            return ReceivedMessage(self, session.wire, delivery, decode_message(delivery.payload), link.address, number)
+        except (DecodeError, FieldError) as error:
+            if not delivery.settled:
+                session.dispose([delivery], NOT_HERE)
+            session.connection.report(errors.PeerError(f"a message from {link.address!r} is malformed, and went back: {error}"))
+            return None
+
+    def attach(self) -> None:
+        """Links on the session's present connection."""
+        session = self.session
+        assert session.wire is not None
+        assert session.machine is not None
+        share = -(-self.prefetch // len(self.addresses))
+        for address in self.addresses:
+            link = SourceLink(session.wire, session.machine, address, self._terms, share, self._arrived, self.fail)
+            self.links.append(link)
+            if self.prefetch:
+                link.renew(0)
+        session.flush()
+
+    def lost(self) -> None:
+        """The connection is gone, and what waited here goes back to the queue with it."""
+        self.links.clear()
+        self.arrivals.clear()
+        self.gathered.take()
+
+    def fail(self, error: errors.PenstockError) -> None:
+        """The broker has ended a link of ours."""
+        self._failure = self._failure or error
+        if self.callback is not None:
+            self.session.connection.report(error)
+
+    def _arrived(self, link: SourceLink, deliveries: list[Delivery]) -> None:
+        if self.closed:  # under way when it closed
+            self.session.dispose(deliveries, RELEASED)
+            return
+        now = self.session.connection.wall_ms()
+        self.arrivals.add(link, [(delivery, now) for delivery in deliveries])
+        if self.callback is not None:
+            self.session.lane.wake()

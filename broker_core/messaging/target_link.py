@@ -1,0 +1,89 @@
+"""The sending link of a producer."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any
+
+from broker_core import amqp, errors
+from broker_core.amqp import LocalProtocolError, events
+from broker_core.amqp.performatives import SND_UNSETTLED, DeliveryState
+from broker_core.amqp.states import LinkState
+from broker_core.amqp_client.links import ClientLink
+from broker_core.amqp_client.sender import MAX_UNSETTLED
+
+if TYPE_CHECKING:
+    from broker_core.messaging.wire import Wire
+
+
+class TooLarge(errors.ResourceLimit):
+    """The broker takes no message of this size; nothing was sent."""
+
+
+class TargetLink(ClientLink):
+    """Attached when made. `settled(place, state)` and `failed(error)` are called by the pump, under the lock."""
+
+    link: amqp.Sender
+
+    def __init__(
+        self,
+        wire: Wire,
+        session: amqp.Session,
+        address: str,
+        settled: Callable[[int, object], None],
+        failed: Callable[[errors.PenstockError], None],
+        target: object | None = None,
+    ) -> None:
+        super().__init__(wire, address)
+        self._settled, self._failed = settled, failed
+        self.link = session.sender(wire.link_name())
+        self._attach(
+            source=amqp.Source(outcomes=("amqp:accepted:list", "amqp:rejected:list", "amqp:released:list", "amqp:modified:list")),
+            target=amqp.Target(address=address) if target is None else target,
+            snd_settle_mode=SND_UNSETTLED,
+        )
+
+    @property
+    def usable(self) -> bool:
+        return self.link.state is LinkState.ATTACHED and self._failure is None
+
+    @property
+    def ready(self) -> bool:
+        """Whether a message may be put now."""
+        return self.usable and self.link.can_send and len(self.link.unsettled) < MAX_UNSETTLED and not self.connection.congested
+
+    def put(self, place: int, payload: bytes, state: DeliveryState | None = None) -> None:
+        """Send a message, when `ready`; `place` is its name on this link. What the session's window does not take now leaves
+        later. On a connection that is just ending it is lost with that.
+        """
+        limit = self.link.max_message_size
+        if limit and len(payload) > limit:
+            raise TooLarge(f"a message of {len(payload):,} octets was not sent: {self.address!r} takes {limit:,}")
+        with suppress(LocalProtocolError):
+            self.link.send(place.to_bytes(8, "big"), payload, state=state)
+        self.connection.flush()
+
+    def leave(self) -> None:
+        """Detach for good, without waiting for the answer."""
+        if self.usable:
+            with suppress(LocalProtocolError):
+                self.link.detach(closed=True)
+            self._failure = errors.PeerError(f"this link to {self.address!r} is closed")
+            self.connection.flush()
+
+    # --- for the connection
+
+    def on_event(self, event: events.Event) -> None:
+        before = self._failure
+        super().on_event(event)
+        if isinstance(event, events.Flowed):
+            self.link.drained()
+        elif isinstance(event, events.Detached | events.Violated):
+            self.connection.ends.pop(self.link, None)
+            if before is None and self._failure is not None:
+                self._failed(self._failure)
+
+    def on_outcome(self, deliveries: list[Any], state: object) -> None:
+        for delivery in deliveries:
+            self._settled(int.from_bytes(delivery.tag, "big"), state)

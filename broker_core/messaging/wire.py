@@ -1,0 +1,180 @@
+"""One connection to one server, pumped by a thread of its own: what the application's threads wait for comes in here.
+
+`broker_core.amqp_client.Connection` is for one thread; here the pump alone reads, under one lock, and everybody else writes and
+waits under the same lock. The pump never calls the application: callbacks have their pool, so they may wait for what it brings.
+"""
+
+from __future__ import annotations
+
+import logging
+import select
+import socket
+import threading
+from collections.abc import Callable
+from contextlib import suppress
+
+from broker_core import amqp, amqp_client, errors
+from broker_core.amqp import LocalProtocolError, events
+from broker_core.amqp_client.address import Address
+from broker_core.amqp_client.links import CLOSE_TIMEOUT_S
+from broker_core.amqp_client.transport import Transport
+
+_LOG = logging.getLogger(__name__)
+
+#: What is due at this time, done under the lock; returns the seconds until something is due again.
+Timers = Callable[[], "float | None"]
+
+
+class Wire(amqp_client.Connection):
+    """Opened by one thread like its base; from `start` on, `changed` is the lock of everything, and told of every change."""
+
+    def __init__(self, transport: Transport, machine: amqp.Connection, address: Address, timeout_s: float) -> None:
+        super().__init__(transport, machine, address, timeout_s)
+        self._changed: threading.Condition | None = None
+        self._stop = False
+        self._ended: set[amqp.Session] = set()
+
+    def start(self, changed: threading.Condition, timers: Timers, lost: Callable[[Wire, errors.PenstockError], None]) -> None:
+        """Begin to read. `lost` is called once by the pump, without the lock, when the connection ends without `close`."""
+        self._changed = changed
+        self._wake_reader, self._wake_writer = socket.socketpair()
+        self._wake_reader.setblocking(False)
+        self._wake_writer.setblocking(False)
+        self._thread = threading.Thread(target=self._pump, args=(changed, timers, lost), name="penstock-wire", daemon=True)
+        self._thread.start()
+
+    # --- for the application's threads, under the lock
+
+    def begin(self) -> amqp.Session:
+        """A new session. Raises ResourceLimit when the server takes no more."""
+        self.check()
+        try:
+            session = self._machine.begin()
+        except LocalProtocolError as error:
+            raise errors.ResourceLimit(f"{self.name} takes no more sessions on one connection: {error}") from error
+        self.flush()
+        return session
+
+    def end(self, session: amqp.Session) -> None:
+        """Our end of a session; the server's answer is not waited for."""
+        with suppress(errors.PenstockError, amqp.ProtocolError):
+            self.check()
+            self._ended.add(session)
+            session.end()
+            self.flush()
+
+    def until(self, done: Callable[[], bool], what: str, limit_s: float | None = None) -> None:
+        if self._changed is None:
+            super().until(done, what, limit_s)
+            return
+        limit = self.timeout_s if limit_s is None else min(limit_s, self.timeout_s)
+        self.flush()
+
+        def met() -> bool:
+            if done():
+                return True
+            self.check()
+            return False
+
+        if not self._changed.wait_for(met, limit):
+            raise self.overdue(what, limit)
+
+    def flush(self) -> None:
+        """As far as the socket takes it; the pump does the rest. What breaks here is told by `check`."""
+        try:
+            super().flush()
+        except errors.PenstockError as error:
+            self._fail(error)
+        told = self.congested or self._failure is not None
+        if told and self._changed is not None and threading.current_thread() is not self._thread:
+            self.wake()
+
+    def wake(self) -> None:
+        """The pump is to look again: at timers, at what waits to be written."""
+        with suppress(OSError):  # full: it will wake anyway; closed: it is over
+            self._wake_writer.send(b"\0")
+
+    @property
+    def over(self) -> bool:
+        """Whether nothing can be sent on it any more."""
+        return self._failure is not None
+
+    def give_up(self, error: errors.PenstockError) -> None:
+        """A server that does not answer is as good as lost."""
+        self._fail(error)
+        self.wake()
+
+    def link_name(self) -> str:
+        """A new name for a link."""
+        return self._link_name()
+
+    # --- the pump
+
+    def _pump(self, changed: threading.Condition, timers: Timers, lost: Callable[[Wire, errors.PenstockError], None]) -> None:
+        error: errors.PenstockError | None = None
+        try:
+            self._read(changed, timers)
+        except errors.PenstockError as found:
+            error = found
+        except Exception as found:
+            _LOG.exception("the client itself failed")
+            error = errors.PenstockError(f"the client itself failed, which is our fault: {found!r}")
+        with changed:
+            if error is not None:
+                self._fail(error)
+            expected = self._closing
+            self._transport.close()
+            self._wake_reader.close()
+            self._wake_writer.close()
+            changed.notify_all()
+        if error is not None and not expected:
+            lost(self, error)
+
+    def _read(self, changed: threading.Condition, timers: Timers) -> None:
+        poller = select.poll()
+        poller.register(self._wake_reader.fileno(), select.POLLIN)
+        poller.register(self.fileno(), select.POLLIN)
+        due: float | None = 0.0
+        while True:
+            poller.modify(self.fileno(), select.POLLIN | (select.POLLOUT if self.congested else 0))
+            poller.poll(None if due is None else due * 1000)
+            with changed:
+                with suppress(BlockingIOError):
+                    self._wake_reader.recv(4096)
+                if self._stop or self._machine.finished:
+                    return
+                # What has come is more than one reading takes, or waits inside TLS: look again at once.
+                more = self.turn(0.0)
+                due = 0.0 if more else _sooner(timers(), self.next_heartbeat_s())
+                self.flush()
+                changed.notify_all()
+
+    def _on(self, event: events.Event) -> None:
+        if isinstance(event, events.Ended) and event.session in self._ended:
+            self._ended.discard(event.session)
+        else:
+            super()._on(event)
+
+    # --- the end
+
+    def close(self) -> None:
+        """Say goodbye and close; not to be called under the lock. Never raises for a server that is gone."""
+        if self._changed is None:
+            super().close()
+            return
+        with self._changed:
+            if not self._closing and self._failure is None:
+                self._closing = True
+                with suppress(errors.PenstockError, amqp.ProtocolError):
+                    self._machine.close()
+                    self.until(lambda: self._machine.finished, "it does not close", CLOSE_TIMEOUT_S)
+            self._closing = self._stop = True
+            self._failure = self._failure or errors.PeerError(f"this connection to {self.name} is closed")
+            self.wake()
+        if threading.current_thread() is not self._thread:
+            self._thread.join()
+
+
+def _sooner(left: float | None, right: float | None) -> float | None:
+    found = [each for each in (left, right) if each is not None]
+    return max(0.0, min(found)) if found else None
