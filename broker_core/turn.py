@@ -19,6 +19,8 @@ from broker_core.engine import commands as c
 from broker_core.engine import events as e
 from broker_core.engine.arrivals import worth_a_look
 from broker_core.engine.decide import need_queue
+from broker_core.engine.exchange_commands import Retire
+from broker_core.engine.lifetimes import may_end
 from broker_core.engine.rowset import BLOCK_BITS, RowSet
 from broker_core.engine.states import State
 from broker_core.journal import Journal
@@ -105,8 +107,12 @@ class Turn:
         """
         try:
             decision = decide(self._state, command, self._now)
+            ending: list[str] = []
             for event, payload in decision.events:
+                ending += may_end(self._state, event)
                 self._put(event, payload)
+            for node in ending:
+                self.carry(Retire(node))
         finally:
             self.end = self._journal.end
         return decision.reply, self.end if decision.waits else 0

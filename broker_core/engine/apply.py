@@ -112,11 +112,11 @@ def _(state: BrokerState, event: e.QueueDeleted, position: int) -> None:
 
 @on_event(e.Enqueued)
 def _(state: BrokerState, event: e.Enqueued, position: int) -> None:
-    runs = [Run(event.count, position, 0)] if event.kept is None else _runs_of(event.kept, position)
+    runs = [Run(event.count, position, 0)] if event.kept is None else runs_of(event.kept, position)
     state.queues[event.queue].append(event.sizes, runs, event.time, Traits.of_journal(event.traits))
 
 
-def _runs_of(kept: Ints, position: int) -> list[Run]:
+def runs_of(kept: Ints, position: int) -> list[Run]:
     """Rows of one payload, in ascending order, as runs of neighbours."""
     starts = np.concatenate([[0], np.flatnonzero(np.diff(kept) != 1) + 1])
     lengths = np.diff(np.append(starts, len(kept)))

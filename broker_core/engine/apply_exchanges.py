@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from broker_core.engine import exchange_events as xe
-from broker_core.engine.apply import on_event
+from broker_core.engine.apply import on_event, runs_of
 from broker_core.engine.bindings import Binding
+from broker_core.engine.blocks import Run
 from broker_core.engine.exchanges import Exchange, Link
 from broker_core.engine.state import NEXT_HOLDER, BrokerState
+from broker_core.engine.traits import Traits
 
 
 @on_event(xe.ExchangeDeclared)
@@ -28,6 +30,14 @@ def _(state: BrokerState, event: xe.Bound, position: int) -> None:
 @on_event(xe.Unbound)
 def _(state: BrokerState, event: xe.Unbound, position: int) -> None:
     state.exchanges.unbind(event.exchange, event.numbers)
+
+
+@on_event(xe.Routed)
+def _(state: BrokerState, event: xe.Routed, position: int) -> None:
+    runs = [Run(event.count, position, 0)] if event.kept is None else runs_of(event.kept, position)
+    traits = Traits.of_journal(event.traits)
+    for name in event.queues:
+        state.queues[name].append(event.sizes, runs, event.time, traits)
 
 
 @on_event(xe.LinkOpened)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from broker_core.engine import events as e
+from broker_core.engine import exchange_events as xe
 from broker_core.engine.leases import Stage
 from broker_core.engine.state import BrokerState
 
@@ -21,6 +22,8 @@ def worth_a_look(state: BrokerState, event: e.Event) -> Iterable[str]:
         return (name,) if event.stage != Stage.SETTLED.value or state.queues[name].active is not None else ()
     if isinstance(event, e.Unsubscribed):
         return (event.queue,) if state.queues[event.queue].active == event.holder else ()  # now it is another's turn
+    if isinstance(event, xe.Routed):
+        return event.queues
     if isinstance(event, e.HoldersLost):
         return event.rows
     if isinstance(event, e.Together):

@@ -16,6 +16,7 @@ from broker_core.engine import commands as c
 from broker_core.engine import events as e
 from broker_core.engine.blocks import Block
 from broker_core.engine.exclusions import refused_by_all
+from broker_core.engine.lifetimes import gone_at_start
 from broker_core.engine.limits import (
     MAX_NAME,
     MAX_PUBLISH_KEYS,
@@ -259,6 +260,8 @@ def _(state: BrokerState, command: c.Recovered, now: c.Now) -> Decision:
     if left:
         decision.add(e.Discarded(left))
     decision.add(e.ClockStarted(now.up))
+    for event in gone_at_start(state):
+        decision.add(event)
     decision.reply = {name: rows.count for name, rows in lost.items()}
     return decision
 

@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
 from broker_core.engine.commands import Command
+from broker_core.engine.routes import Asks, Examined
+from broker_core.engine.series import Ints, Rows
+from broker_core.engine.traits import Coded, Traits
+from broker_core.errors import PenstockError
 
 
 @dataclass(frozen=True)
@@ -77,3 +82,31 @@ class Retire(Command):
     """End a queue or an exchange if its time has come: see `lifetimes.may_end`. Reply: whether it had."""
 
     node: str
+
+
+@dataclass(frozen=True)
+class Route(Command):
+    """Send a block of messages through an exchange. Their payload is stored once, whatever the number of queues that get them.
+    Reply: `Sent`."""
+
+    exchange: str
+    count: int
+    sizes: int | Ints  # as of Enqueue
+    payload: Any = None
+    keys: str | Coded = ""  # routing keys: one for all, or one each
+    durable: bool = True
+    # What was read of the payload before: by exchange (this one, and its alternates) what its bindings let through; and by what
+    # queues ask of messages, the traits of all of them. `routes.plan` says what is needed.
+    examined: Mapping[str, Examined] = field(default_factory=dict)
+    traits: Mapping[Asks, Traits] = field(default_factory=dict)
+    container: str | None = None  # who sends
+
+
+class Sent(NamedTuple):
+    """What became of routed messages: indices within the block."""
+
+    unroutable: Rows = slice(0, 0)  # no queue is for them, and the exchange refuses such
+    refused: Rows = slice(0, 0)  # queues are, and none of them took them; `error` says why
+    error: PenstockError | None = None
+    dropped: int = 0  # no queue is for them, and the exchange drops such
+    stale: bool = False  # nothing was done: bindings or queues have changed since the payload was read, so read it again

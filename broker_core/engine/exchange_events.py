@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from broker_core.engine.events import Event, know
+from broker_core.engine.series import Ints
 
 
 @dataclass(frozen=True)
@@ -40,6 +41,19 @@ class Unbound(Event):
 
 
 @dataclass(frozen=True)
+class Routed(Event):
+    """With a payload, its own or that of the event it is part of: messages take the next places in each of these queues."""
+
+    kind = "routed"
+    queues: list[str]
+    count: int
+    sizes: int | Ints
+    time: int
+    traits: dict[str, Any] | None = None
+    kept: Ints | None = None  # which of the payload's rows they are; None: all of them, in order
+
+
+@dataclass(frozen=True)
 class LinkOpened(Event):
     kind = "link.opened"
     journaled = False
@@ -57,4 +71,4 @@ class LinkGone(Event):
     link: int
 
 
-know(ExchangeDeclared, ExchangeDeleted, Bound, Unbound)
+know(ExchangeDeclared, ExchangeDeleted, Bound, Unbound, Routed)

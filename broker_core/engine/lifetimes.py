@@ -12,25 +12,25 @@ A restart ends every link: what lives by links alone ends there.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 
-from broker_core.engine import commands as c
 from broker_core.engine import events as e
-from broker_core.engine import exchange_commands as x
 from broker_core.engine import exchange_events as xe
-from broker_core.engine.decide import Decision, need_queue, on
 from broker_core.engine.exchanges import Exchange, Link
 from broker_core.engine.queues import Queue
 from broker_core.engine.state import BrokerState
-from broker_core.errors import InUse, ResourceLimit
 
-MAX_LINKS = 100_000  # to one node
-_USE_ENDS = (xe.LinkGone, e.Unsubscribed, e.LeaseDeleted)
-_MESSAGES_END = (e.Settled, e.Purged, e.BatchEnded)
+_UNTIL_EMPTY = ("empty", "unusedOrEmpty")
+_ALL = ("link", "unused", *_UNTIL_EMPTY)
+_USE_ENDS = (e.Unsubscribed, e.LeaseDeleted)
+_MESSAGES_END = (e.Settled, e.Purged, e.Expired, e.BatchEnded)
+_CONCERNED = {xe.LinkGone, xe.Unbound, e.QueueDeleted, e.Together, *_USE_ENDS, *_MESSAGES_END}
 
 
 def may_end(state: BrokerState, event: e.Event) -> Iterable[str]:
     """The names of queues and exchanges that may end after `event`: to be retired then. Asked before `event` is applied."""
+    if type(event) not in _CONCERNED:
+        return ()
     if isinstance(event, xe.LinkGone):
         return (event.node,)
     if isinstance(event, e.QueueDeleted):
@@ -39,15 +39,14 @@ def may_end(state: BrokerState, event: e.Event) -> Iterable[str]:
         return (event.exchange,)
     if isinstance(event, e.Together):
         return {name for part in event.parts for name in may_end(state, part)}
-    if not isinstance(event, (*_USE_ENDS, *_MESSAGES_END)):
-        return ()
-    name = event.queue if hasattr(event, "queue") else state.leases[event.lease].queue
+    concerned: Collection[str] = _ALL if isinstance(event, _USE_ENDS) else _UNTIL_EMPTY
+    name = state.leases[event.lease].queue if isinstance(event, (e.LeaseDeleted, e.BatchEnded)) else getattr(event, "queue", "")
     queue = state.queues.get(name)
-    return () if queue is None or queue.rules.lifetime == "permanent" else (name,)
+    return () if queue is None or queue.rules.lifetime not in concerned else (name,)
 
 
-def _is_over(state: BrokerState, name: str) -> e.Event | None:
-    """What ends it, if its time has come."""
+def what_ends(state: BrokerState, name: str) -> e.Event | None:
+    """The event that ends a queue or an exchange, if its time has come."""
     links = state.links.get(name, {})
     queue, exchange = state.queues.get(name), state.exchanges.by_name.get(name)
     if queue is not None and _queue_is_over(state, queue, links):
@@ -58,10 +57,10 @@ def _is_over(state: BrokerState, name: str) -> e.Event | None:
 
 
 def _queue_is_over(state: BrokerState, queue: Queue, links: Mapping[int, Link]) -> bool:
-    lifetime, maker = queue.rules.lifetime, _maker(links)
+    lifetime, maker = queue.rules.lifetime, maker_of(links)
     if lifetime == "permanent":
         return False
-    if lifetime in ("empty", "unusedOrEmpty") and queue.live:
+    if lifetime in _UNTIL_EMPTY and queue.live:
         return False
     if lifetime in ("link", "empty"):
         return maker is None
@@ -70,36 +69,13 @@ def _queue_is_over(state: BrokerState, queue: Queue, links: Mapping[int, Link]) 
 
 def _exchange_is_over(exchange: Exchange, links: Mapping[int, Link]) -> bool:
     if exchange.lifetime == "link":
-        return _maker(links) is None
+        return maker_of(links) is None
     return exchange.lifetime == "unused" and not links and not exchange.bindings
 
 
-def _maker(links: Mapping[int, Link]) -> Link | None:
+def maker_of(links: Mapping[int, Link]) -> Link | None:
+    """The link that a queue or an exchange was made for, while it is there."""
     return next((link for link in links.values() if link.makes), None)
-
-
-@on(x.Retire)
-def _(state: BrokerState, command: x.Retire, now: c.Now) -> Decision:
-    event = _is_over(state, command.node)
-    return Decision([] if event is None else [(event, None)], event is not None)
-
-
-@on(x.OpenLink)
-def _(state: BrokerState, command: x.OpenLink, now: c.Now) -> Decision:
-    if command.node not in state.exchanges.by_name:
-        queue, maker = need_queue(state, command.node), _maker(state.links.get(command.node, {}))
-        if command.receives and maker is not None and maker.owner not in (None, command.owner):
-            raise InUse(f"queue {queue.name!r} belongs to another connection, which alone may receive from it")
-    if len(state.links.get(command.node, ())) >= MAX_LINKS:
-        raise ResourceLimit(f"{command.node!r} has {MAX_LINKS} links, which is the limit")
-    event = xe.LinkOpened(command.node, state.next_link, command.makes, command.owner if command.makes else None)
-    return Decision([(event, None)], state.next_link)
-
-
-@on(x.CloseLink)
-def _(state: BrokerState, command: x.CloseLink, now: c.Now) -> Decision:
-    known = command.link in state.links.get(command.node, ())
-    return Decision([(xe.LinkGone(command.node, command.link), None)] if known else [])
 
 
 def gone_at_start(state: BrokerState) -> list[e.Event]:

@@ -4,15 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
 from broker_core.engine.bindings import Binding, Targets
 from broker_core.engine.exchanges import Exchange, chain
+from broker_core.engine.options import Rules, Wants
 from broker_core.engine.rowset import as_array, row_count
 from broker_core.engine.series import Ints, Rows
 from broker_core.engine.traits import Coded
+
+if TYPE_CHECKING:
+    from broker_core.engine.queues import Queue
 
 NO_ROWS = slice(0, 0)
 
@@ -40,6 +44,32 @@ class Routed(NamedTuple):
 
 
 Numbered = tuple[int, Binding]
+Asks = tuple[int, Wants]  # what a queue asks of messages that arrive: see `asks`
+
+
+def asks(rules: Rules) -> Asks:
+    """What decides which traits are read of a message: queues with the same rules in this get the same."""
+    return rules.message_ttl, rules.wants
+
+
+class Plan(NamedTuple):
+    """What has to be read of a batch before it can be routed."""
+
+    inside: list[tuple[Exchange, list[Numbered]]]  # bindings that look into messages
+    rules: Mapping[Asks, Rules]  # of the queues that may get some
+
+
+def plan(exchanges: Mapping[str, Exchange], queues: Mapping[str, Queue], name: str, keys: str | Coded) -> Plan:
+    """For messages with these keys, sent to exchange `name`."""
+    rules: dict[Asks, Rules] = {}
+    for exchange in chain(exchanges, name):
+        for targets in {exchange.targets(key) for key in _distinct(keys)}:
+            reached = (*targets.queues, *(exchange.bindings[number].queue for number in targets.particular))
+            rules.update((asks(queues[queue].rules), queues[queue].rules) for queue in reached)
+        last = queues.get(exchange.alternate or "")
+        if last is not None:
+            rules[asks(last.rules)] = last.rules
+    return Plan(particulars(exchanges, name, keys), rules)
 
 
 class Stale(Exception):
@@ -112,7 +142,7 @@ class _Hunt:
         together: dict[tuple[int, ...], tuple[list[str], list[Rows]]] = {}  # queues that were given the same stand together
         for queue, several in by_queue.items():
             together.setdefault(tuple(map(id, several)), ([], several))[0].append(queue)
-        return [Part(tuple(queues), _union(several)) for queues, several in together.values()]
+        return [Part(tuple(queues), _whole(_union(several), self._count)) for queues, several in together.values()]
 
     def through(self, exchange: Exchange, rows: Rows) -> Rows:
         """Give the messages `rows` to the queues of one exchange; those that none is for."""
@@ -162,6 +192,11 @@ def _both(one: Rows, other: Rows, count: int) -> Rows:
         return one
     found: Ints = np.intersect1d(as_array(one), as_array(other), assume_unique=True)
     return found
+
+
+def _whole(rows: Rows, count: int) -> Rows:
+    """As a slice, if these are all messages."""
+    return slice(0, count) if row_count(rows) == count else rows
 
 
 def _union(several: list[Rows]) -> Rows:

@@ -1,0 +1,36 @@
+"""What is decided about links as far as lifetimes depend on them: see `lifetimes`."""
+
+from __future__ import annotations
+
+from broker_core.engine import commands as c
+from broker_core.engine import exchange_commands as x
+from broker_core.engine import exchange_events as xe
+from broker_core.engine.decide import Decision, need_queue, on
+from broker_core.engine.lifetimes import maker_of, what_ends
+from broker_core.engine.limits import MAX_LINKS
+from broker_core.engine.state import BrokerState
+from broker_core.errors import InUse, ResourceLimit
+
+
+@on(x.Retire)
+def _(state: BrokerState, command: x.Retire, now: c.Now) -> Decision:
+    event = what_ends(state, command.node)
+    return Decision([] if event is None else [(event, None)], event is not None)
+
+
+@on(x.OpenLink)
+def _(state: BrokerState, command: x.OpenLink, now: c.Now) -> Decision:
+    if command.node not in state.exchanges.by_name:
+        queue, maker = need_queue(state, command.node), maker_of(state.links.get(command.node, {}))
+        if command.receives and maker is not None and maker.owner not in (None, command.owner):
+            raise InUse(f"queue {queue.name!r} belongs to another connection, which alone may receive from it")
+    if len(state.links.get(command.node, ())) >= MAX_LINKS:
+        raise ResourceLimit(f"{command.node!r} has {MAX_LINKS} links, which is the limit")
+    event = xe.LinkOpened(command.node, state.next_link, command.makes, command.owner if command.makes else None)
+    return Decision([(event, None)], state.next_link)
+
+
+@on(x.CloseLink)
+def _(state: BrokerState, command: x.CloseLink, now: c.Now) -> Decision:
+    known = command.link in state.links.get(command.node, ())
+    return Decision([(xe.LinkGone(command.node, command.link), None)] if known else [])

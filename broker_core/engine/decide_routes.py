@@ -1,0 +1,122 @@
+"""What is decided about messages that go through an exchange: one event, whatever the number of queues.
+
+Each queue decides as if its part had been sent to it alone: it may know some as duplicates, drop older ones to make room, or
+refuse some. A message is refused only when every queue that it reaches has refused it; else it is accepted, and stands where it
+was taken.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import numpy as np
+
+from broker_core.engine import commands as c
+from broker_core.engine import events as e
+from broker_core.engine import exchange_commands as x
+from broker_core.engine import exchange_events as xe
+from broker_core.engine.decide import Decision, decide, on
+from broker_core.engine.decide_exchanges import need_exchange
+from broker_core.engine.queues import Queue
+from broker_core.engine.routes import NO_ROWS, Part, Stale, asks, route
+from broker_core.engine.rowset import as_array, row_count
+from broker_core.engine.series import Ints, Rows
+from broker_core.engine.state import BrokerState
+from broker_core.engine.traits import Traits
+from broker_core.errors import PenstockError, ResourceLimit
+
+# Options under which a queue takes whatever comes: then no queue has anything to decide, and many are told in one go.
+_PLAIN = {"durability", "messageTtl", "lifetime", "lockTimeout", "lockCounts", "maxAttempts", "rejected", "expired", "lostCounts"}
+
+
+@on(x.Route)
+def _(state: BrokerState, command: x.Route, now: c.Now) -> Decision:
+    need_exchange(state, command.exchange)
+    exchanges, queues = state.exchanges.by_name, state.queues
+    try:
+        found = route(exchanges, queues, command.exchange, command.count, command.keys, command.examined, command.container)
+        sending = _Sending(state, command, now)
+        for part in found.parts:
+            sending.place(part)
+    except Stale:
+        return Decision(reply=x.Sent(stale=True))
+    reply = x.Sent(found.refused, sending.refused(found.parts), sending.error, found.dropped)
+    return sending.decision(reply)
+
+
+@dataclass
+class _Sending:
+    """One block on its way into queues."""
+
+    state: BrokerState
+    command: x.Route
+    now: c.Now
+    error: PenstockError | None = None
+    _events: list[e.Event] = field(default_factory=list)
+    _after: list[e.Event] = field(default_factory=list)  # those that are not journaled
+    _refused: list[tuple[str, Rows]] = field(default_factory=list)  # by queue, of its part
+    _waits: bool = False
+
+    def place(self, part: Part) -> None:
+        """Enqueue messages in queues."""
+        rows = None if isinstance(part.rows, slice) and part.rows == slice(0, self.command.count) else as_array(part.rows)
+        count = row_count(part.rows)
+        sizes = self.command.sizes if rows is None or isinstance(self.command.sizes, int) else self.command.sizes[rows]
+        alike: dict[Any, list[str]] = {}
+        for name in part.queues:
+            queue = self.state.queues[name]
+            about = asks(queue.rules)
+            if about not in self.command.traits:
+                raise Stale(name)
+            if queue.options.keys() <= _PLAIN and queue.kind != "lastvalue":
+                alike.setdefault(about, []).append(name)
+                self._waits |= self.command.durable or queue.rules.durability == "all"
+            else:
+                traits = self.command.traits[about]
+                self._place_in_one(queue, count, sizes, rows, traits if rows is None else traits.take(rows))
+        for about, names in alike.items():
+            traits = self.command.traits[about]
+            said = (traits if rows is None or not traits else traits.take(rows)).journaled()
+            self._events.append(xe.Routed(names, count, sizes, self.now.wall, said, rows))
+
+    def _place_in_one(self, queue: Queue, count: int, sizes: int | Ints, rows: Ints | None, traits: Traits) -> None:
+        """Let the queue decide for itself."""
+        alone = c.Enqueue(queue.name, count, sizes, None, self.command.durable, traits)
+        try:
+            decision = decide(self.state, alone, self.now)
+        except PenstockError as error:
+            self.error = error
+            self._refused.append((queue.name, slice(0, count)))
+            return
+        for event, _ in decision.events:
+            if isinstance(event, e.Enqueued) and rows is not None:
+                event = replace(event, kept=rows if event.kept is None else rows[event.kept])
+            (self._events if event.journaled else self._after).append(event)
+        self._waits |= decision.waits
+        if len(decision.reply.refused):
+            self.error = ResourceLimit(f"queue {queue.name!r} is full")
+            self._refused.append((queue.name, np.asarray(decision.reply.refused)))
+
+    def refused(self, parts: list[Part]) -> Rows:
+        """The messages that queues were for, and that none of them has taken."""
+        if not self._refused:
+            return NO_ROWS
+        kept_out = dict(self._refused)
+        placed, taken = np.zeros(self.command.count, np.bool_), np.zeros(self.command.count, np.bool_)
+        for part in parts:
+            rows = as_array(part.rows)
+            placed[rows] = True
+            for name in part.queues:
+                taken[np.delete(rows, kept_out[name]) if name in kept_out else rows] = True
+        return np.flatnonzero(placed & ~taken)
+
+    def decision(self, reply: x.Sent) -> Decision:
+        """One event with the payload, if any queue took something."""
+        decision = Decision(reply=reply, waits=self._waits or not self._events)
+        if self._events:
+            whole = self._events[0] if len(self._events) == 1 else e.Together(tuple(self._events))
+            decision.add(whole, self.command.payload)
+        for event in self._after:
+            decision.add(event)
+        return decision

@@ -1,0 +1,259 @@
+"""E1 E2 E3: exchanges, bindings and lifetimes as commands and events; a recovery after each gives the same."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import numpy as np
+import pytest
+
+from broker_core import errors
+from broker_core.engine import commands as c
+from broker_core.engine import decide, lifetimes
+from broker_core.engine import exchange_commands as x
+from broker_core.engine.routes import Examined, plan
+from broker_core.engine.state import BrokerState, conserved
+from broker_core.engine.traits import NO_TRAITS, Coded, Traits
+
+from .harness import Engine
+
+
+class Checked(Engine):
+    """After each command everything is conserved, and the log and a snapshot say the same as the state."""
+
+    def run(self, *commands: c.Command) -> Any:
+        reply = None
+        for command in commands:
+            events = decide(self.state, command, c.Now(self.wall, self.up)).events
+            ending = [name for event, _ in events for name in lifetimes.may_end(self.state, event)]
+            reply = super().run(command)
+            for name in ending:  # as a turn does
+                self.run(x.Retire(name))
+            assert all(map(conserved, self.state.queues.values()))
+            assert self.recovered().persisted() == self.persisted()
+            assert self.from_snapshot().persisted() == self.persisted()
+        return reply
+
+    def send(self, exchange: str, key: Any = "", count: int = 1, **how: Any) -> x.Sent:
+        needed = plan(self.state.exchanges.by_name, self.state.queues, exchange, key)
+        how.setdefault("traits", dict.fromkeys(needed.rules, NO_TRAITS))
+        return self.run(x.Route(exchange, count, 10, b"payload", key, **how))
+
+    def counts(self) -> dict[str, int]:
+        return {name: queue.live for name, queue in self.state.queues.items()}
+
+
+def engine(*queues: str, **options: Any) -> Checked:
+    made = Checked()
+    for name in queues:
+        made.run(c.DeclareQueue(name, options=options))
+    return made
+
+
+def test_E1_the_same_declaration_changes_nothing_and_another_names_the_field() -> None:
+    broker = engine("rest")
+    assert broker.run(x.DeclareExchange("x", "topic", {"alternate": "rest"})) is True
+    before = len(broker.log)
+    assert broker.run(x.DeclareExchange("x", "topic", {"alternate": "rest", "unroutable": "alternate"})) is False
+    assert len(broker.log) == before
+    for wrong, said in (
+        (x.DeclareExchange("x", "fanout", {"alternate": "rest"}), "type 'topic', not 'fanout'"),
+        (x.DeclareExchange("x", "topic"), "option 'alternate'"),
+        (x.DeclareExchange("rest"), "is a queue"),
+        (c.DeclareQueue("x"), "is an exchange"),
+        (x.DeclareExchange("a/b"), "'/'"),
+        (x.DeclareExchange("y", options={"alternate": "nobody"}), "option 'alternate'"),
+    ):
+        with pytest.raises(errors.PenstockError, match=said):
+            broker.run(wrong)
+    assert len(broker.log) == before
+
+
+def test_E1_bindings_are_declared_once_and_refused_by_field() -> None:
+    broker = engine("q")
+    broker.run(x.DeclareExchange("d"), x.DeclareExchange("h", "headers"), x.DeclareExchange("t", "topic"))
+    assert broker.run(x.Bind("d", "q", "k")) is True
+    assert broker.run(x.Bind("d", "q", "k")) is False
+    assert broker.run(x.Bind("d", "q", "k", selector="a = 1")) is True
+    assert broker.run(x.Bind("h", "q", arguments={"a": 1, "x-match": "any"})) is True
+    for wrong, said in (
+        (x.Bind("h", "q", "k"), "key 'k'"),
+        (x.Bind("d", "q", arguments={"a": 1}), "arguments"),
+        (x.Bind("h", "q", arguments={"x-match": "some"}), "x-match"),
+        (x.Bind("h", "q", arguments={"a": [1]}), "argument 'a'"),
+        (x.Bind("t", "q", "a." * 64), "64"),
+        (x.Bind("d", "q", "k" * 256), "256 characters"),
+        (x.Bind("d", "nobody", "k"), "no queue 'nobody'"),
+        (x.Bind("nobody", "q", "k"), "no exchange 'nobody'"),
+        (x.Unbind("d", "q", "other"), "no binding"),
+    ):
+        with pytest.raises(errors.PenstockError, match=said):
+            broker.run(wrong)
+    assert broker.run(x.Unbind("d", "q", "k")) == 2
+    (listed,) = broker.run(x.ListExchanges("h"))
+    assert listed == {
+        "exchange": "h",
+        "type": "headers",
+        "options": {},
+        "bindings": [{"queue": "q", "arguments": {"a": 1, "x-match": "any"}}],
+    }
+
+
+def test_E1_one_event_places_a_payload_in_every_queue_that_is_bound() -> None:
+    broker = engine("q", "r", "s")
+    broker.run(x.DeclareExchange("x", "topic"), x.Bind("x", "q", "a.*"), x.Bind("x", "r", "#"), x.Bind("x", "r", "a.b"))
+    before = len(broker.log)
+    keys = Coded(["a.b", "c"], np.array([1, 2, 1]))
+    assert broker.send("x", keys, 3) == x.Sent()
+    assert len(broker.log) == before + 1
+    assert broker.counts() == {"q": 2, "r": 3, "s": 0}
+    position = broker.log[-1][1]
+    for name, rows in (("q", [0, 2]), ("r", [0, 1, 2])):
+        queue = broker.state.queues[name]
+        pieces = queue.blocks[0].pieces(slice(0, len(rows)))
+        found = [(int(at) + i) for at, many in zip(pieces.payload_row, pieces.rows, strict=True) for i in range(int(many))]
+        assert set(pieces.position.tolist()) == {position}, "all of them lie in the one record"
+        assert found == rows
+
+
+def test_E1_sizes_and_traits_follow_the_messages() -> None:
+    broker = engine("q")
+    broker.run(c.DeclareQueue("p", "priority"), x.DeclareExchange("x"), x.Bind("x", "q", "k"), x.Bind("x", "p", "k"))
+    needed = plan(broker.state.exchanges.by_name, broker.state.queues, "x", "k")
+    traits = Traits(priority=np.array([10, 0, 1], np.uint8))
+    keys = Coded(["k"], np.array([1, 0, 1]))
+    broker.run(x.Route("x", 3, np.array([5, 7, 9]), b"", keys, traits=dict.fromkeys(needed.rules, traits)))
+    holder = broker.run(c.Subscribe("p"))
+    first = broker.run(c.Acquire("p", holder, 1))
+    assert first.sequences().tolist() == [0]
+    assert broker.state.queues["p"].bytes == broker.state.queues["q"].bytes == 14
+    assert broker.run(c.Acquire("p", holder, 1)).sequences().tolist() == [1]
+
+
+def test_E3_unroutable_messages_are_refused_dropped_or_go_to_the_alternate() -> None:
+    broker = engine("q", "rest")
+    broker.run(x.DeclareExchange("refusing"), x.Bind("refusing", "q", "k"))
+    sent = broker.send("refusing", Coded(["k"], np.array([0, 1])), 2)
+    assert (sent.unroutable.tolist(), broker.counts()) == ([0], {"q": 1, "rest": 0})
+    before = len(broker.log)
+    assert broker.send("refusing", "other").unroutable == slice(0, 1)
+    broker.run(x.DeclareExchange("dropping", options={"unroutable": "drop"}))
+    before = len(broker.log)
+    assert broker.send("dropping", "other", 2) == x.Sent(dropped=2)
+    assert len(broker.log) == before, "what goes nowhere is not stored"
+    broker.run(x.DeclareExchange("passing", options={"alternate": "rest"}))
+    assert broker.send("passing", "other", 2) == x.Sent()
+    assert broker.counts() == {"q": 1, "rest": 2}
+
+
+def test_E1_what_was_examined_before_the_bindings_changed_is_examined_again() -> None:
+    broker = engine("q", "r")
+    broker.run(x.DeclareExchange("x", "fanout"), x.Bind("x", "q", selector="a = 1"))
+    ((exchange, inside),) = plan(broker.state.exchanges.by_name, broker.state.queues, "x", "").inside
+    seen = {"x": Examined(exchange.version, {inside[0][0]: np.array([1])})}
+    assert broker.send("x", count=2, examined=seen).unroutable.tolist() == [0]
+    broker.run(x.Bind("x", "r", selector="b = 1"))
+    before = len(broker.log)
+    assert broker.send("x", count=2, examined=seen).stale
+    assert broker.send("x", count=2, traits={}).stale
+    assert len(broker.log) == before
+
+
+def test_E1_a_deleted_queue_or_exchange_takes_its_bindings_along() -> None:
+    broker = engine("q", "r")
+    broker.run(x.DeclareExchange("x", "fanout"), x.Bind("x", "q"), x.Bind("x", "r"))
+    broker.run(c.DeleteQueue("q"))
+    broker.send("x")
+    assert broker.counts() == {"r": 1}
+    broker.run(x.DeleteExchange("x"))
+    with pytest.raises(errors.NotFound, match="no exchange 'x'"):
+        broker.run(x.Route("x", 1, 1))
+    broker.run(x.DeclareExchange("x", "fanout"))
+    assert broker.run(x.ListExchanges("x"))[0]["bindings"] == []
+
+
+def test_E2_a_queue_ends_with_the_link_that_made_it_and_its_messages_with_it() -> None:
+    broker = engine("q", lifetime="link")
+    link = broker.run(x.OpenLink("q", makes=True, owner="me"))
+    other = broker.run(x.OpenLink("q"))
+    with pytest.raises(errors.InUse, match="another connection"):
+        broker.run(x.OpenLink("q", receives=True, owner="you"))
+    broker.run(x.OpenLink("q", receives=True, owner="me"), c.Enqueue("q", 2, 10), x.CloseLink("q", other))
+    assert broker.counts() == {"q": 2}
+    broker.run(x.CloseLink("q", link))
+    assert broker.counts() == {}
+    with pytest.raises(errors.NotFound):
+        broker.run(c.Enqueue("q", 1, 10))
+    broker.run(x.CloseLink("q", link))  # too late, and nothing happens
+
+
+def test_E2_an_unused_queue_ends_with_its_last_link_lease_or_subscription() -> None:
+    broker = engine("q", lifetime="unused")
+    holder, link = broker.run(c.Subscribe("q")), broker.run(x.OpenLink("q"))
+    broker.run(c.Unsubscribe("q", holder), c.Enqueue("q", 1, 10))
+    broker.advance("lease", epoch=None, finished=0)
+    broker.run(x.CloseLink("q", link))
+    assert broker.counts() == {"q": 1}, "the lease uses it"
+    broker.run(c.ReleaseLease("lease", settle=True), c.DeleteLease("lease"))
+    assert broker.counts() == {}
+
+
+@pytest.mark.parametrize("lifetime", ["empty", "unusedOrEmpty"])
+def test_E2_a_queue_that_waits_for_its_last_message(lifetime: str) -> None:
+    broker = engine("q", lifetime=lifetime)
+    link = broker.run(x.OpenLink("q", makes=True))
+    broker.run(c.Enqueue("q", 2, 10), x.CloseLink("q", link))
+    holder = broker.run(c.Subscribe("q"))
+    rows = broker.run(c.Acquire("q", holder, 2))
+    assert broker.counts() == {"q": 2}
+    broker.run(c.Settle("q", holder, rows))
+    assert broker.counts() == ({} if lifetime == "empty" else {"q": 0})
+    if lifetime == "unusedOrEmpty":
+        broker.run(c.Unsubscribe("q", holder))
+        assert broker.counts() == {}
+
+
+def test_E2_a_restart_ends_what_lives_by_links() -> None:
+    broker = Checked()
+    for lifetime in ("permanent", "link", "unused", "empty", "unusedOrEmpty"):
+        broker.run(c.DeclareQueue(lifetime, options={"lifetime": lifetime}), c.Enqueue(lifetime, 1, 10))
+    broker.run(c.DeclareQueue("empty2", options={"lifetime": "empty"}))
+    broker.run(x.DeclareExchange("x", "fanout", {"lifetime": "link"}), x.DeclareExchange("y", "fanout", {"lifetime": "unused"}))
+    broker.run(x.Bind("y", "link"))
+    again = broker.recovered()
+    again.run(c.Recovered())
+    assert sorted(again.state.queues) == ["empty", "permanent", "unusedOrEmpty"]
+    assert not again.state.exchanges.by_name
+
+
+def test_E2_an_exchange_ends_with_its_last_binding() -> None:
+    broker = engine("q", "r")
+    broker.run(x.DeclareExchange("x", "fanout", {"lifetime": "unused"}), x.Bind("x", "q"), x.Bind("x", "r"))
+    broker.run(x.Unbind("x", "q"))
+    assert broker.state.exchanges.by_name
+    broker.run(c.DeleteQueue("r"))
+    assert not broker.state.exchanges.by_name
+
+
+def test_E2_only_what_can_have_ended_anything_is_looked_at() -> None:
+    broker = engine("q", lifetime="unused")
+    broker.run(x.DeclareExchange("x", "fanout"), x.Bind("x", "q"))
+    link = broker.run(x.OpenLink("q"))
+    for command, names in (
+        (c.Enqueue("q", 1, 10), ()),
+        (c.Purge("q"), ()),
+        (x.CloseLink("q", link), ("q",)),
+        (c.DeleteQueue("q"), ("x",)),
+        (x.Unbind("x", "q"), ("x",)),
+    ):
+        found = decide(broker.state, command, c.Now(0, 0)).events
+        assert {name for event, _ in found for name in lifetimes.may_end(broker.state, event)} == set(names), command
+
+
+def test_E1_a_snapshot_without_exchanges_is_read() -> None:
+    broker = engine("q")
+    meta, _ = broker.state.snapshot()
+    del meta["exchanges"]
+    state = BrokerState.restore(json.dumps({**meta, "v": 1}).encode(), [])
+    assert (list(state.queues), state.exchanges.by_name) == (["q"], {})
