@@ -58,6 +58,10 @@ class Script:
         last = self.engine.run(c.Enqueue("q", int(count), int(size))).next
         return f"{last - int(count)}-{last - 1}" if int(count) > 1 else f"{last - 1}"
 
+    def single(self) -> str:
+        self.engine.run(c.DeleteQueue("q"), c.DeclareQueue("q", options={"consumers": "single"}))
+        return "one consumer at a time"
+
     def link(self, name: str) -> str:
         self.links[name] = self.engine.run(c.Subscribe("q"))
         return "attached"
@@ -197,8 +201,8 @@ def _rows(sequences: list[int]) -> Any:
     return np.array(sequences, np.int64)
 
 
-def play(path: Path) -> str:
-    script, lines = Script(), []
+def play(path: Path, script: Script) -> str:
+    lines = []
     for line in path.read_text().splitlines():
         command = line.partition("=>")[0].strip()
         if not command or command.startswith("#"):
@@ -217,7 +221,10 @@ def play(path: Path) -> str:
 
 @pytest.mark.parametrize("path", FILES, ids=[path.stem for path in FILES])
 def test_transcript(path: Path) -> None:
-    played = play(path)
+    compare(path, play(path, Script()))
+
+
+def compare(path: Path, played: str) -> None:
     if os.environ.get("PENSTOCK_REWRITE"):
         path.write_text(played)
     assert played == path.read_text()
