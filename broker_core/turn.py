@@ -19,7 +19,7 @@ from broker_core.engine import commands as c
 from broker_core.engine import events as e
 from broker_core.engine.arrivals import worth_a_look
 from broker_core.engine.decide import need_queue
-from broker_core.engine.exchange_commands import Retire
+from broker_core.engine.exchange_commands import EndNode
 from broker_core.engine.lifetimes import may_end
 from broker_core.engine.rowset import BLOCK_BITS, RowSet
 from broker_core.engine.states import State
@@ -112,7 +112,7 @@ class Turn:
                 ending += may_end(self._state, event)
                 self._put(event, payload)
             for node in ending:
-                self.carry(Retire(node))
+                self.carry(EndNode(node))
         finally:
             self.end = self._journal.end
         return decision.reply, self.end if decision.waits else 0

@@ -126,7 +126,8 @@ def runs_of(kept: Ints, position: int) -> list[Run]:
 @on_event(e.Staged)
 def _(state: BrokerState, event: e.Staged, position: int) -> None:
     stage = state.stages.setdefault(event.stage, StageParts())
-    part = StagedPart(event.queue, position, event.count, event.sizes, Traits.of_journal(event.traits))
+    traits = Traits.of_journal(event.traits)
+    part = StagedPart(event.queue, position, event.count, event.sizes, traits, event.kept, event.exchange)
     stage.parts.append(part)
     stage.up = event.up
     state.staged_bytes += part.bytes
@@ -136,7 +137,9 @@ def _(state: BrokerState, event: e.Staged, position: int) -> None:
 def _(state: BrokerState, event: e.Published, position: int) -> None:
     for name in event.stages:
         for part in state.stages[name].parts:
-            runs = [Run(part.count, part.position, 0)]
+            if part.exchange is not None and part.queue not in state.queues:
+                continue
+            runs = [Run(part.count, part.position, 0)] if part.kept is None else runs_of(part.kept, part.position)
             state.queues[part.queue].append(part.sizes, runs, event.time, part.traits)
     _forget_stages(state, event.stages)
     if event.key is not None:

@@ -45,6 +45,9 @@ class Targets(NamedTuple):
     particular: tuple[int, ...]  # bindings that ask for more, to other queues than those
 
 
+NOWHERE = Targets((), ())
+
+
 class Matcher(Protocol):
     """Numbered keys or patterns, and which of them match a key."""
 

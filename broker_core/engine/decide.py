@@ -192,7 +192,8 @@ def publish(state: BrokerState, command: c.Publish, now: c.Now) -> Decision:
     """Stages that are there, whosever they are."""
     parts = [part for stage in command.stages for part in state.stages[stage].parts]
     for part in parts:
-        need_queue(state, part.queue)
+        if part.exchange is None:
+            need_queue(state, part.queue)
     return Decision([(e.Published(command.stages, command.key, now.wall), None)], (sum(part.count for part in parts), False))
 
 

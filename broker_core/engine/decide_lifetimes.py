@@ -12,8 +12,8 @@ from broker_core.engine.state import BrokerState
 from broker_core.errors import InUse, ResourceLimit
 
 
-@on(x.Retire)
-def _(state: BrokerState, command: x.Retire, now: c.Now) -> Decision:
+@on(x.EndNode)
+def _(state: BrokerState, command: x.EndNode, now: c.Now) -> Decision:
     event = what_ends(state, command.node)
     return Decision([] if event is None else [(event, None)], event is not None)
 

@@ -16,6 +16,7 @@ from broker_core.engine import commands as c
 from broker_core.engine import events as e
 from broker_core.engine import exchange_commands as x
 from broker_core.engine import exchange_events as xe
+from broker_core.engine import transaction_commands as tc
 from broker_core.engine.decide import Decision, decide, on
 from broker_core.engine.decide_exchanges import need_exchange
 from broker_core.engine.queues import Queue
@@ -23,8 +24,8 @@ from broker_core.engine.routes import NO_ROWS, Part, Stale, asks, route
 from broker_core.engine.rowset import as_array, row_count
 from broker_core.engine.series import Ints, Rows
 from broker_core.engine.state import BrokerState
-from broker_core.engine.traits import Traits
-from broker_core.errors import PenstockError, ResourceLimit
+from broker_core.engine.traits import Coded, Traits
+from broker_core.errors import NotFound, PenstockError, ResourceLimit
 
 # Options under which a queue takes whatever comes: then no queue has anything to decide, and many are told in one go.
 _PLAIN = {"durability", "messageTtl", "lifetime", "lockTimeout", "lockCounts", "maxAttempts", "rejected", "expired", "lostCounts"}
@@ -42,7 +43,28 @@ def _(state: BrokerState, command: x.Route, now: c.Now) -> Decision:
     except Stale:
         return Decision(reply=x.Sent(stale=True))
     reply = x.Sent(found.refused, sending.refused(found.parts), sending.error, found.dropped)
+    if command.whole:
+        _check_whole(command, reply)
     return sending.decision(reply)
+
+
+def _check_whole(command: x.Route, sent: x.Sent) -> None:
+    if sent.error is not None and row_count(sent.refused):
+        raise sent.error
+    if row_count(sent.unroutable):
+        row = int(as_array(sent.unroutable)[0])
+        raise NotFound(
+            f"exchange {command.exchange!r} leads a message with the routing key {_key_of(command.keys, row)!r:.300} to no queue "
+            f"({row_count(sent.unroutable)} of {command.count}, the first in row {row}): nothing was stored. Bind a queue, or "
+            "declare the exchange with an alternate, or with unroutable=drop"
+        )
+
+
+def _key_of(keys: str | Coded, row: int) -> str:
+    if isinstance(keys, str):
+        return keys
+    code = int(keys.codes[row])
+    return keys.names[code - 1] if code else ""
 
 
 @dataclass
@@ -69,7 +91,7 @@ class _Sending:
             about = asks(queue.rules)
             if about not in self.command.traits:
                 raise Stale(name)
-            if queue.options.keys() <= _PLAIN and queue.kind != "lastvalue":
+            if self._at_once and queue.options.keys() <= _PLAIN and queue.kind != "lastvalue":
                 alike.setdefault(about, []).append(name)
                 self._waits |= self.command.durable or queue.rules.durability == "all"
             else:
@@ -82,21 +104,36 @@ class _Sending:
 
     def _place_in_one(self, queue: Queue, count: int, sizes: int | Ints, rows: Ints | None, traits: Traits) -> None:
         """Let the queue decide for itself."""
-        alone = c.Enqueue(queue.name, count, sizes, None, self.command.durable, traits)
         try:
-            decision = decide(self.state, alone, self.now)
+            decision = decide(self.state, self._alone(queue.name, count, sizes, traits), self.now)
         except PenstockError as error:
+            if not self._at_once:
+                raise
             self.error = error
             self._refused.append((queue.name, slice(0, count)))
             return
         for event, _ in decision.events:
-            if isinstance(event, e.Enqueued) and rows is not None:
+            if isinstance(event, (e.Enqueued, e.Staged)) and rows is not None:
                 event = replace(event, kept=rows if event.kept is None else rows[event.kept])
+            if isinstance(event, e.Staged):
+                event = replace(event, exchange=self.command.exchange)
             (self._events if event.journaled else self._after).append(event)
         self._waits |= decision.waits
-        if len(decision.reply.refused):
+        if self._at_once and len(decision.reply.refused):
             self.error = ResourceLimit(f"queue {queue.name!r} is full")
             self._refused.append((queue.name, np.asarray(decision.reply.refused)))
+
+    @property
+    def _at_once(self) -> bool:
+        return self.command.stage is None and self.command.transaction is None
+
+    def _alone(self, queue: str, count: int, sizes: int | Ints, traits: Traits) -> c.Command:
+        """What would send them to this queue alone."""
+        if self.command.transaction is not None:
+            return tc.Post(self.command.transaction, queue, count, sizes, None, traits)
+        if self.command.stage is not None:
+            return c.StageMessages(self.command.stage, queue, count, sizes, None, traits)
+        return c.Enqueue(queue, count, sizes, None, self.command.durable, traits)
 
     def refused(self, parts: list[Part]) -> Rows:
         """The messages that queues were for, and that none of them has taken."""

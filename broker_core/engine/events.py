@@ -67,6 +67,8 @@ class Staged(Event):
     sizes: int | Ints
     up: int
     traits: dict[str, Any] | None = None
+    kept: Ints | None = None  # as of Enqueued
+    exchange: str | None = None  # they came by this one: a queue that is gone when they are published takes its own along
 
 
 @dataclass(frozen=True)

@@ -78,7 +78,7 @@ class CloseLink(Command):
 
 
 @dataclass(frozen=True)
-class Retire(Command):
+class EndNode(Command):
     """End a queue or an exchange if its time has come: see `lifetimes.may_end`. Reply: whether it had."""
 
     node: str
@@ -100,6 +100,10 @@ class Route(Command):
     examined: Mapping[str, Examined] = field(default_factory=dict)
     traits: Mapping[Asks, Traits] = field(default_factory=dict)
     container: str | None = None  # who sends
+    whole: bool = False  # if a message is unroutable or refused, refuse all with an error
+    # They wait, in a stage of this name or of this transaction. Then all is done or none, and the queues of this moment get them.
+    stage: str | None = None
+    transaction: int | None = None
 
 
 class Sent(NamedTuple):

@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from typing import Any, NamedTuple
 
-from broker_core.engine.bindings import MATCHERS, Binding, Targets
-from broker_core.engine.limits import MAX_ROUTE_CACHE
+from broker_core.engine.bindings import MATCHERS, NOWHERE, Binding, Targets
+from broker_core.engine.limits import MAX_KEY, MAX_ROUTE_CACHE
 
 
 class Exchange:
@@ -70,7 +70,10 @@ class Exchange:
 
     def targets(self, key: str) -> Targets:
         """Where a message with this routing key goes."""
-        key = key if self.by_key else ""
+        if not self.by_key:
+            key = ""
+        elif len(key) > MAX_KEY:  # no binding can say so much; that not even `#` matches bounds what a key costs
+            return NOWHERE
         found = self._known.get(key)
         if found is None:
             found = self._targets(self._matcher.match(key))

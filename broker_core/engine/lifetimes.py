@@ -28,7 +28,7 @@ _CONCERNED = {xe.LinkGone, xe.Unbound, e.QueueDeleted, e.Together, *_USE_ENDS, *
 
 
 def may_end(state: BrokerState, event: e.Event) -> Iterable[str]:
-    """The names of queues and exchanges that may end after `event`: to be retired then. Asked before `event` is applied."""
+    """The names of queues and exchanges that may end after `event`: to be looked at then. Asked before `event` is applied."""
     if type(event) not in _CONCERNED:
         return ()
     if isinstance(event, xe.LinkGone):

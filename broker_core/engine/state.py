@@ -46,6 +46,8 @@ class StagedPart:
     count: int
     sizes: int | Ints
     traits: Traits = NO_TRAITS
+    kept: Ints | None = None  # which of the record's rows they are; None: all of them
+    exchange: str | None = None  # what they came by, if not by the queue's name
 
     @property
     def bytes(self) -> int:
@@ -160,9 +162,8 @@ class BrokerState:
                 began(state.queues[lease.queue], lease.current.holder)
         for name, parts in data["stages"].items():
             stage = state.stages[name] = StageParts()
-            for queue_name, position, count, sizes, *traits in parts:
-                given = Traits.of_journal(from_json(traits[0])) if traits else NO_TRAITS
-                part = StagedPart(queue_name, position, count, sizes if isinstance(sizes, int) else np.array(sizes), given)
+            for fields in parts:
+                part = _staged_of(*fields)
                 stage.parts.append(part)
                 state.staged_bytes += part.bytes
         state.publish_keys = {(kind, name): number for kind, name, number in data["keys"]}
@@ -173,7 +174,15 @@ class BrokerState:
 def _staged(part: StagedPart) -> list[Any]:
     sizes = part.sizes if isinstance(part.sizes, int) else part.sizes.tolist()
     said = part.traits.journaled()
-    return [part.queue, part.position, part.count, sizes, *([to_json(said)] if said else [])]
+    more = [to_json(said), to_json(part.kept), part.exchange]
+    return [part.queue, part.position, part.count, sizes, *(more if said or part.exchange else [])]
+
+
+def _staged_of(
+    queue: str, position: int, count: int, sizes: Any, traits: Any = None, kept: Any = None, exchange: str | None = None
+) -> StagedPart:
+    each = sizes if isinstance(sizes, int) else np.array(sizes)
+    return StagedPart(queue, position, count, each, Traits.of_journal(from_json(traits)), from_json(kept), exchange)
 
 
 def pack_blocks(blocks: Iterable[dict[str, Any]]) -> list[bytes]:

@@ -29,7 +29,7 @@ class Checked(Engine):
             ending = [name for event, _ in events for name in lifetimes.may_end(self.state, event)]
             reply = super().run(command)
             for name in ending:  # as a turn does
-                self.run(x.Retire(name))
+                self.run(x.EndNode(name))
             assert all(map(conserved, self.state.queues.values()))
             assert self.recovered().persisted() == self.persisted()
             assert self.from_snapshot().persisted() == self.persisted()
@@ -257,3 +257,36 @@ def test_E1_a_snapshot_without_exchanges_is_read() -> None:
     del meta["exchanges"]
     state = BrokerState.restore(json.dumps({**meta, "v": 1}).encode(), [])
     assert (list(state.queues), state.exchanges.by_name) == (["q"], {})
+
+
+def test_E1_stages_go_through_exchanges_by_the_bindings_of_that_moment() -> None:
+    broker = engine("q", "r", "s")
+    broker.run(x.DeclareExchange("x", "topic"), x.Bind("x", "q", "a"), x.Bind("x", "r", "#"))
+    keys = Coded(["a", "b"], np.array([1, 2, 1]))
+    broker.send("x", keys, 3, stage="one", whole=True)
+    assert broker.counts() == {"q": 0, "r": 0, "s": 0}
+    broker.run(x.Bind("x", "s", "#"), x.Unbind("x", "q"))
+    broker.run(c.Publish(["one"]))
+    assert broker.counts() == {"q": 2, "r": 3, "s": 0}
+    pieces = broker.state.queues["q"].blocks[0].pieces(slice(0, 2))
+    assert pieces.payload_row.tolist() == [0, 2]
+    broker.send("x", "b", 1, stage="two", whole=True)
+    broker.run(c.DeleteQueue("r"), c.Publish(["two"]))
+    assert broker.counts() == {"q": 2, "s": 1}, "the queue that is gone took its own along"
+
+
+def test_E3_who_wants_all_or_nothing_gets_an_error_that_names_the_message() -> None:
+    broker = engine("q")
+    broker.run(x.DeclareExchange("x"), x.Bind("x", "q", "k"))
+    before = len(broker.log)
+    for how in ({}, {"stage": "s"}):
+        with pytest.raises(errors.NotFound, match=r"routing key 'other' .*1 of 3, the first in row 1"):
+            broker.send("x", Coded(["k", "other"], np.array([1, 2, 1])), 3, whole=True, **how)
+    assert len(broker.log) == before
+
+
+def test_E1_a_key_too_long_for_any_binding_matches_nothing() -> None:
+    broker = engine("q")
+    broker.run(x.DeclareExchange("x", "topic"), x.Bind("x", "q", "#"))
+    assert broker.send("x", "k" * 255).unroutable == slice(0, 0)
+    assert broker.send("x", "k" * 256).unroutable == slice(0, 1)
