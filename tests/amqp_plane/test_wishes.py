@@ -1,0 +1,56 @@
+"""C2 Q4 Q5: what an attach may ask for, by the names that brokers have for it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from broker_core.amqp import Condition, Source, Target
+from broker_core.amqp.performatives import Attach
+from broker_core.amqp.types import Byte, Int, Long, Symbol, UInt
+from broker_core.amqp_plane.conditions import Refusal
+from broker_core.amqp_plane.wishes import Wishes, wants_at_once, wishes_of
+
+
+def attach(capabilities: tuple[str, ...] = (), **properties: Any) -> Attach:
+    given = {Symbol(name.replace("__", ":")): value for name, value in properties.items()}
+    return Attach(name="l", handle=0, role=True, source=Source(address="q", capabilities=capabilities), properties=given or None)
+
+
+@pytest.mark.parametrize("value", [5, Int(5), Byte(5), UInt(5), Long(5), "5"])
+@pytest.mark.parametrize("name", ["priority", "rabbitmq__priority"])
+def test_a_priority_by_either_name_and_of_any_integer(name: str, value: Any) -> None:
+    asked = attach(**{name: value})
+    wishes = wishes_of(asked)
+    assert wishes == Wishes(5, False)
+    assert wishes.answered(asked) == {Symbol(name.replace("__", ":")): Int(5)}
+
+
+@pytest.mark.parametrize(("value", "held"), [(1 << 40, 127), (-(1 << 31), -128), ("-7", -7)])
+def test_a_priority_out_of_range_is_the_nearest(value: Any, held: int) -> None:
+    assert wishes_of(attach(priority=value)).priority == held
+
+
+def test_exclusive_is_a_property_or_a_capability_and_who_asks_for_nothing_gets_nothing() -> None:
+    assert wishes_of(attach(exclusive=True)) == wishes_of(attach(("queue", "exclusive"))) == Wishes(0, True)
+    plain = attach(("queue",), other=1)
+    assert wishes_of(plain) == Wishes()
+    assert wishes_of(plain).answered(plain) == {}
+
+
+@pytest.mark.parametrize(
+    "properties",
+    [{"priority": value} for value in ("", "--5", "high", True, 1.5, None, b"5", "9" * 40)]
+    + [{"exclusive": v} for v in (1, "true")],
+)
+def test_a_wish_that_says_nothing_is_refused_by_name(properties: dict[str, Any]) -> None:
+    with pytest.raises(Refusal, match=next(iter(properties))) as refused:
+        wishes_of(attach(**properties))
+    assert refused.value.condition == Condition.INVALID_FIELD
+
+
+def test_immediate_is_a_capability_of_the_target() -> None:
+    assert wants_at_once(Target(address="q", capabilities=("queue", "immediate")))
+    assert not wants_at_once(Target(address="q", capabilities=("queue",)))
+    assert not wants_at_once(None)
