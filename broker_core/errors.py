@@ -82,6 +82,12 @@ class ResourceLimit(PenstockError):
     code = "resource-limit"
 
 
+class QueueFull(ResourceLimit):
+    """A queue has no room for what was to be stored there."""
+
+    code = "queue-full"
+
+
 class UnknownTransaction(PenstockError):
     """No transaction of that number is open."""
 

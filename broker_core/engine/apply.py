@@ -5,22 +5,24 @@ It trusts its event: everything was decided, checked and journaled before.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, TypeVar
 
 import numpy as np
 
 from broker_core.engine import consumers
 from broker_core.engine import events as e
+from broker_core.engine.admission import fresh
 from broker_core.engine.blocks import Run
 from broker_core.engine.leases import Batch, Lease, Stage
 from broker_core.engine.limits import MAX_ERROR_TEXT, MAX_EXCLUDED
+from broker_core.engine.placing import in_state, stale, superseded, surplus
 from broker_core.engine.queues import ArchivedBlock, Queue
 from broker_core.engine.rowset import RowSet, row_count
 from broker_core.engine.series import Ints
 from broker_core.engine.state import NEXT_HOLDER, BrokerState, StagedPart, StageParts
-from broker_core.engine.states import RETURN_COUNTS_ATTEMPT, Cause, Outcome, State
-from broker_core.engine.traits import Traits
+from broker_core.engine.states import Cause, Outcome, State
+from broker_core.engine.traits import NO_TRAITS, Traits
 
 _E = TypeVar("_E", bound=e.Event)
 _Applier = Callable[[BrokerState, Any, int], None]
@@ -51,7 +53,8 @@ def _acquire(queue: Queue, rows: RowSet, holder: int) -> None:
     for number, part in rows.items():
         block = queue.blocks[number]
         queue.move(block, part, State.AVAILABLE, State.ACQUIRED)
-        block.holder.set(part, holder, len(block.state))
+        queue.acquired(block, part, holder)
+        block.lock.set(part, 0, len(block.state))
         if subscription is not None:
             subscription.held[number] = subscription.held.get(number, 0) + row_count(part)
 
@@ -67,24 +70,64 @@ def archive(
             for row in range(part.start, part.stop) if isinstance(part, slice) else part.tolist():
                 block.errors[row] = error[:MAX_ERROR_TEXT]
         state.note_finished(queue, block)
+    queue.ended[outcome] += rows.count
 
 
-def _give_back(queue: Queue, rows: RowSet, cause: int) -> None:
+def _give_back(state: BrokerState, queue: Queue, rows: RowSet, cause: int) -> None:
     if not rows:
         return
     for number, part in rows.items():
         block = queue.blocks[number]
         queue.move(block, part, State.ACQUIRED, State.AVAILABLE)
         block.returned.set(part, 1, len(block.state))
-        if RETURN_COUNTS_ATTEMPT[Cause(cause)]:
+        if queue.counts_attempt(Cause(cause)):
             block.attempts.increment(part, len(block.state))
         if block.expiry.values is not None:  # its time may have come, or come nearer than that of the others
             block.look_ahead()
             queue.note_times(block)
     queue.came_back(rows)
+    if queue.rules.key:
+        archive(state, queue, stale(queue, rows), State.AVAILABLE, Outcome.REPLACED, state.time)
 
 
-def _let_go(state: BrokerState, queue: Queue, holder: int, rows: RowSet, *, lost: bool = False) -> None:
+def place(
+    state: BrokerState, queue: Queue, sizes: int | Ints, runs: Sequence[Run], time: int, traits: Traits = NO_TRAITS
+) -> None:
+    """Messages take the next places of a queue, but for those that came before."""
+    first = queue.next_sequence
+    if traits.ids is not None and queue.rules.duplicate_window:
+        rows = np.flatnonzero(fresh(queue, traits.ids, time // 1000))
+        if len(rows) < len(traits.ids):
+            sizes, runs, traits = sizes if isinstance(sizes, int) else sizes[rows], _only(runs, rows), traits.take(rows)
+        assert traits.ids is not None
+        queue.remembered.remember(traits.ids, time // 1000, queue.rules.duplicate_window)
+    queue.append(sizes, runs, time, traits)
+    settle_in(state, queue, first, time)
+
+
+def settle_in(state: BrokerState, queue: Queue, first: int, time: int) -> None:
+    """What follows from the messages that have places from `first` on."""
+    if queue.rules.key:
+        older = superseded(queue, first)
+        for source in (State.AVAILABLE, State.HELD):
+            archive(state, queue, in_state(queue, older, source), source, Outcome.REPLACED, time)
+    if queue.rules.overflow == "ring":
+        archive(state, queue, surplus(queue), State.AVAILABLE, Outcome.DROPPED, time)
+
+
+def _only(runs: Sequence[Run], rows: Ints) -> list[Run]:
+    """Some of the messages of runs: `rows` are their indices, ascending."""
+    found: list[Run] = []
+    start = 0
+    for run in runs:
+        mine = rows[(rows >= start) & (rows < start + run.rows)]
+        if len(mine):
+            found += runs_of(mine - start + run.skip, run.position)
+        start += run.rows
+    return found
+
+
+def let_go(state: BrokerState, queue: Queue, holder: int, rows: RowSet, *, lost: bool = False) -> None:
     """A link holds fewer rows; `lost`: they were taken from it."""
     state.transactions.take_back(holder, rows, lost=lost)
     subscription = queue.subscriptions.get(holder)
@@ -113,7 +156,7 @@ def _(state: BrokerState, event: e.QueueDeleted, position: int) -> None:
 @on_event(e.Enqueued)
 def _(state: BrokerState, event: e.Enqueued, position: int) -> None:
     runs = [Run(event.count, position, 0)] if event.kept is None else runs_of(event.kept, position)
-    state.queues[event.queue].append(event.sizes, runs, event.time, Traits.of_journal(event.traits))
+    place(state, state.queues[event.queue], event.sizes, runs, event.time, Traits.of_journal(event.traits))
 
 
 def runs_of(kept: Ints, position: int) -> list[Run]:
@@ -130,7 +173,7 @@ def _(state: BrokerState, event: e.Staged, position: int) -> None:
     part = StagedPart(event.queue, position, event.count, event.sizes, traits, event.kept, event.exchange)
     stage.parts.append(part)
     stage.up = event.up
-    state.staged_bytes += part.bytes
+    state.count_staged(part, 1)
 
 
 @on_event(e.Published)
@@ -140,7 +183,7 @@ def _(state: BrokerState, event: e.Published, position: int) -> None:
             if part.exchange is not None and part.queue not in state.queues:
                 continue
             runs = [Run(part.count, part.position, 0)] if part.kept is None else runs_of(part.kept, part.position)
-            state.queues[part.queue].append(part.sizes, runs, event.time, part.traits)
+            place(state, state.queues[part.queue], part.sizes, runs, event.time, part.traits)
     _forget_stages(state, event.stages)
     if event.key is not None:
         state.publish_keys[event.key.kind, event.key.id] = event.key.number
@@ -153,7 +196,8 @@ def _(state: BrokerState, event: e.Discarded, position: int) -> None:
 
 def _forget_stages(state: BrokerState, stages: list[str]) -> None:
     for name in stages:
-        state.staged_bytes -= sum(part.bytes for part in state.stages.pop(name).parts)
+        for part in state.stages.pop(name).parts:
+            state.count_staged(part, -1)
 
 
 @on_event(e.Together)
@@ -176,22 +220,22 @@ def _(state: BrokerState, event: e.Acquired, position: int) -> None:
 def _(state: BrokerState, event: e.Settled, position: int) -> None:
     queue = state.queues[event.queue]
     archive(state, queue, event.rows, State.ACQUIRED, event.outcome, event.time, event.error)
-    _let_go(state, queue, event.holder, event.rows)
-    _take_out(state, event.lease, event.rows)
+    let_go(state, queue, event.holder, event.rows)
+    take_out(state, event.lease, event.rows)
 
 
 @on_event(e.Returned)
 def _(state: BrokerState, event: e.Returned, position: int) -> None:
     queue = state.queues[event.queue]
-    _give_back(queue, event.rows, event.cause)
+    _give_back(state, queue, event.rows, event.cause)
     if event.annotations:
         for number, part in event.rows.items():
             queue.overlay_bytes += queue.blocks[number].overlays.add(part, event.annotations)
-    _let_go(state, queue, event.holder, event.rows, lost=event.cause == Cause.LOCK_TIMED_OUT)
-    _take_out(state, event.lease, event.rows)
+    let_go(state, queue, event.holder, event.rows, lost=event.cause == Cause.LOCK_TIMED_OUT)
+    take_out(state, event.lease, event.rows)
 
 
-def _take_out(state: BrokerState, lease: str | None, rows: RowSet) -> None:
+def take_out(state: BrokerState, lease: str | None, rows: RowSet) -> None:
     """An operator ended single rows of a lease's batch."""
     if lease is not None:
         batch = state.leases[lease].current
@@ -202,7 +246,7 @@ def _take_out(state: BrokerState, lease: str | None, rows: RowSet) -> None:
 @on_event(e.HoldersLost)
 def _(state: BrokerState, event: e.HoldersLost, position: int) -> None:
     for name, rows in event.rows.items():
-        _give_back(state.queues[name], rows, event.cause)
+        _give_back(state, state.queues[name], rows, event.cause)
 
 
 @on_event(e.Purged)
@@ -239,7 +283,7 @@ def _(state: BrokerState, event: e.BatchEnded, position: int) -> None:
     if stage is Stage.SETTLED:
         archive(state, queue, batch.rows, State.ACQUIRED, Outcome.ACCEPTED, event.time)
     else:
-        _give_back(queue, batch.rows, Cause.LEASE_UNREAD if stage is Stage.VOID else Cause.LEASE_READ)
+        _give_back(state, queue, batch.rows, Cause.LEASE_UNREAD if stage is Stage.VOID else Cause.LEASE_READ)
     if stage is Stage.VOID:
         queue.unread += batch.rows.count
         if event.exclude:
@@ -320,5 +364,5 @@ def _(state: BrokerState, event: e.Excluded, position: int) -> None:
 @on_event(e.Unsubscribed)
 def _(state: BrokerState, event: e.Unsubscribed, position: int) -> None:
     queue = state.queues[event.queue]
-    del queue.subscriptions[event.holder]
+    queue.unsubscribe(event.holder)
     consumers.left(queue, event.holder)

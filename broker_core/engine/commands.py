@@ -55,6 +55,7 @@ class Enqueue(Command):
     payload: Any = None  # a buffer, or several
     durable: bool = True  # does any of the messages ask for it? Matters where the queue follows the header
     traits: Traits = NO_TRAITS  # what of the messages' insides the queue wants to know
+    whole: bool = False  # all of them or none: QueueFull where some would be refused. Else an overflow *block* refuses none
 
 
 class Placed(NamedTuple):

@@ -13,7 +13,9 @@ import numpy as np
 
 from broker_core import errors
 from broker_core.engine import commands as c
+from broker_core.engine import decide_ends as ends
 from broker_core.engine import events as e
+from broker_core.engine.admission import admit, admit_stage
 from broker_core.engine.blocks import Block
 from broker_core.engine.exclusions import refused_by_all
 from broker_core.engine.lifetimes import gone_at_start
@@ -30,7 +32,7 @@ from broker_core.engine.queues import Queue
 from broker_core.engine.rowset import RowSet, clip, row_count
 from broker_core.engine.series import Ints
 from broker_core.engine.state import LINK_HOLDER, BrokerState
-from broker_core.engine.states import LEGAL, Cause, State, Verb
+from broker_core.engine.states import LEGAL, Cause, Outcome, State, Verb
 from broker_core.engine.transactions import is_transactional
 
 
@@ -139,10 +141,17 @@ def _(state: BrokerState, command: c.Enqueue, now: c.Now) -> Decision:
     queue = need_queue(state, command.queue)
     if command.count <= 0:
         return Decision(reply=c.Placed(queue.next_sequence))
-    traits = command.traits.journaled()
-    event = e.Enqueued(queue.name, queue.next_sequence, command.count, command.sizes, now.wall, traits)
+    found = admit(queue, command.count, command.sizes, command.traits, now.wall // 1000, whole=command.whole)
+    kept, sizes, traits = found.kept, command.sizes, command.traits
+    if kept is not None:
+        sizes, traits = sizes if isinstance(sizes, int) else sizes[kept], traits.take(kept)
+    count = command.count if kept is None else len(kept)
+    placed = c.Placed(queue.next_sequence + count, found.refused.tolist(), found.duplicates)
+    if not count:
+        return Decision(reply=placed)
+    event = e.Enqueued(queue.name, queue.next_sequence, count, sizes, now.wall, traits.journaled(), kept)
     waits = command.durable or queue.rules.durability == "all"
-    return Decision([(event, command.payload)], c.Placed(queue.next_sequence + command.count), waits)
+    return Decision([(event, command.payload)], placed, waits)
 
 
 @on(c.StageMessages)
@@ -153,13 +162,14 @@ def _(state: BrokerState, command: c.StageMessages, now: c.Now) -> Decision:
 
 def stage(state: BrokerState, command: c.StageMessages, now: c.Now) -> Decision:
     """Whoever's stage it is: the sink's, or a transaction's."""
-    need_queue(state, command.queue)
+    queue = need_queue(state, command.queue)
     if command.stage not in state.stages and len(state.stages) >= MAX_STAGES:
         raise errors.ResourceLimit(f"{MAX_STAGES} stages wait for a publish, which is the limit: end the jobs that left them")
     if state.staged_bytes >= MAX_STAGED_BYTES:
         raise errors.ResourceLimit(f"{MAX_STAGED_BYTES} bytes wait in stages for a publish, which is the limit")
     if command.count <= 0:
         return Decision()
+    admit_stage(queue, command.count, command.sizes, command.traits)
     traits = command.traits.journaled()
     return Decision([(e.Staged(command.stage, command.queue, command.count, command.sizes, now.up, traits), command.payload)])
 
@@ -241,6 +251,9 @@ def _stat(queue: Queue, leases: list[str]) -> dict[str, Any]:
         "leases": leases,
         "consumers": len(queue.subscriptions),
         "refused": refused_by_all(queue),
+        "expired": queue.ended[Outcome.EXPIRED],
+        "deadLettered": queue.ended[Outcome.DEAD_LETTERED],
+        "stayed": queue.stayed,
     }
 
 
@@ -256,7 +269,10 @@ def _(state: BrokerState, command: c.Recovered, now: c.Now) -> Decision:
         if rows:
             lost[queue.name] = rows
     if lost:
-        decision.add(e.HoldersLost(lost, int(Cause.BROKER_LOST)))
+        events: list[e.Event] = [e.HoldersLost(lost, int(Cause.BROKER_LOST))]
+        for name, rows in lost.items():
+            events += ends.last_failed(state, state.queues[name], rows, Cause.BROKER_LOST, now)
+        decision.add(ends.as_one(events))
     left = [name for name in state.stages if is_transactional(name)]
     if left:
         decision.add(e.Discarded(left))

@@ -10,9 +10,11 @@ from typing import Any
 
 from broker_core import errors
 from broker_core.engine import commands as c
+from broker_core.engine import decide_ends as ends
 from broker_core.engine import events as e
 from broker_core.engine.consumers import check_lease, may_take
 from broker_core.engine.decide import Decision, check_name, check_rows, need_queue, on
+from broker_core.engine.groups import FreeGroup
 from broker_core.engine.leases import HOLDING, Batch, Lease, Stage
 from broker_core.engine.limits import MAX_ACQUIRE, MAX_LEASES, MAX_PARTS, SECOND, UNREAD_TIMEOUT
 from broker_core.engine.rowset import RowSet
@@ -157,6 +159,8 @@ def _(state: BrokerState, command: c.AcquireBatch, now: c.Now) -> Decision:
     filters: list[Filter] = [Unexpired(now.wall // 1000)]
     if lease is not None and command.exclude:
         filters.append(Without(lease.excluded))
+    if queue.grouping is not None:
+        filters.append(FreeGroup(queue.grouping, state.next_holder))
     rows = find_all(
         queue, Search(min(command.messages or MAX_ACQUIRE, MAX_ACQUIRE), command.max_bytes, command.until, filters)
     ).rows
@@ -274,7 +278,7 @@ def _(state: BrokerState, command: c.ReleaseLease, now: c.Now) -> Decision:
         decision.add(_end(lease, batch, Stage.SETTLED, now))
         decision.add(e.LeaseFinished(lease.name, batch.number))
     else:
-        decision.add(_end(lease, batch, Stage.LOST if batch.stage is Stage.READ else Stage.VOID, now))
+        decision.add(_give_back(state, lease, batch, now))
         decision.add(e.LeaseFenced(lease.name, lease.epoch + 1))
     return decision
 
@@ -288,13 +292,16 @@ def _(state: BrokerState, command: c.SettleRow, now: c.Now) -> Decision:
     if command.sequence not in batch.rows:
         raise errors.NotFound(f"message {command.sequence} is not in batch {batch.number}, which lease {lease.name!r} holds")
     rows = RowSet.single(command.sequence)
+    queue = need_queue(state, lease.queue)
     if command.outcome in ("accepted", "rejected"):
         outcome = Outcome[command.outcome.upper()]
-        event: e.Event = e.Settled(lease.queue, batch.holder, rows, int(outcome), now.wall, command.error, lease.name)
+        events = ends.settle(state, queue, rows, outcome, now, holder=batch.holder, lease=lease.name, error=command.error)
     else:
-        event = e.Returned(lease.queue, batch.holder, rows, int(Cause[command.outcome.upper()]), lease.name)
+        cause = Cause[command.outcome.upper()]
+        returned = e.Returned(queue.name, batch.holder, rows, int(cause), lease.name)
+        events = ends.give_back(state, returned, queue, rows, cause, now)
     # Fenced first: a crash may come between the two, and then the query only plans again.
-    return Decision([(e.LeaseFenced(lease.name, lease.epoch + 1), None), (event, None)])
+    return Decision([(e.LeaseFenced(lease.name, lease.epoch + 1), None), (ends.as_one(events), None)])
 
 
 @on(c.DeleteLease)
@@ -319,5 +326,13 @@ def overdue(state: BrokerState, now: c.Now) -> list[e.Event]:
         if batch.stage is Stage.ACQUIRED and silent > UNREAD_TIMEOUT:
             found.append(_end(lease, batch, Stage.VOID, now))
         elif batch.stage is Stage.READ and lease.timeout is not None and silent > lease.timeout:
-            found.append(_end(lease, batch, Stage.LOST, now))
+            found.append(_give_back(state, lease, batch, now))
     return found
+
+
+def _give_back(state: BrokerState, lease: Lease, batch: Batch, now: c.Now) -> e.Event:
+    """End a batch that nobody will finish: what was read may have been worked on."""
+    if batch.stage is not Stage.READ:
+        return _end(lease, batch, Stage.VOID, now)
+    queue, event = need_queue(state, lease.queue), _end(lease, batch, Stage.LOST, now)
+    return ends.as_one(ends.give_back(state, event, queue, batch.rows, Cause.LEASE_READ, now))

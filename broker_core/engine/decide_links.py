@@ -12,10 +12,12 @@ import numpy as np
 
 from broker_core import errors
 from broker_core.engine import commands as c
+from broker_core.engine import decide_ends as ends
 from broker_core.engine import events as e
 from broker_core.engine.blocks import Block
 from broker_core.engine.consumers import check_link, may_take
 from broker_core.engine.decide import Decision, check_rows, need_queue, on
+from broker_core.engine.groups import FreeGroup
 from broker_core.engine.limits import (
     MAX_ACQUIRE,
     MAX_ANNOTATIONS,
@@ -57,6 +59,8 @@ def _(state: BrokerState, command: c.Acquire, now: c.Now) -> Decision:
     filters: list[Filter] = [Unexpired(now.wall // 1000)]
     if subscription.excluded:
         filters.append(Without(subscription.excluded))
+    if queue.grouping is not None:
+        filters.append(FreeGroup(queue.grouping, command.holder))
     search = Search(min(command.messages, MAX_ACQUIRE), command.max_bytes, filters=filters)
     # All of one level, so that they leave in the order of their places.
     rows, places, epochs = RowSet(), subscription.places.copy(), subscription.epochs.copy()
@@ -91,8 +95,10 @@ def _(state: BrokerState, command: c.Browse, now: c.Now) -> Decision:
 def _(state: BrokerState, command: c.Settle, now: c.Now) -> Decision:
     queue = need_queue(state, command.queue)
     check_rows(queue, command.rows, Verb.SETTLE, command.holder)
-    event = e.Settled(queue.name, command.holder, command.rows, int(command.outcome), now.wall, command.error)
-    return Decision([(event, None)] if command.rows else [])
+    if not command.rows:
+        return Decision()
+    events = ends.settle(state, queue, command.rows, command.outcome, now, holder=command.holder, error=command.error)
+    return Decision([(ends.as_one(events), None)])
 
 
 @on(c.Release)
@@ -104,7 +110,8 @@ def _(state: BrokerState, command: c.Release, now: c.Now) -> Decision:
     if command.annotations:
         _check_annotations(queue, rows, command.annotations)
     event = e.Returned(queue.name, command.holder, rows, int(command.cause), annotations=command.annotations or None)
-    decision = Decision([(event, None)])
+    events = ends.give_back(state, event, queue, rows, command.cause, now)
+    decision = Decision()
     if command.exclude:
         excluded = need_subscription(queue, command.holder).excluded
         if excluded.count + rows.count > MAX_EXCLUDED and excluded.live(queue.blocks) + rows.count > MAX_EXCLUDED:
@@ -112,7 +119,10 @@ def _(state: BrokerState, command: c.Release, now: c.Now) -> Decision:
                 f"this link calls more than {MAX_EXCLUDED} messages of {queue.name!r} undeliverable, which is the limit: nothing "
                 "was changed. Let it release or reject them, or use a selector or another queue"
             )
+        left = rows.minus(ends.last_attempts(queue, rows, command.cause))
+        events += ends.refuse(state, queue, command.holder, left, now)
         decision.add(e.Excluded(queue.name, command.holder, rows))
+    decision.events.insert(0, (ends.as_one(events), None))
     return decision
 
 
@@ -147,10 +157,17 @@ def _(state: BrokerState, command: c.Unsubscribe, now: c.Now) -> Decision:
     if retired := state.transactions.retired(command.holder):
         rows = rows.minus(retired)  # they end with their transactions
     decision = Decision(reply=rows)
+    events: list[e.Event] = []
+    back = RowSet()
     if rows and command.outcome is not None:
-        decision.add(e.Settled(queue.name, command.holder, rows, int(command.outcome), now.wall))
+        events += ends.settle(state, queue, rows, command.outcome, now, holder=command.holder)
     elif rows:
-        decision.add(e.Returned(queue.name, command.holder, rows, int(command.cause)))
+        returned = e.Returned(queue.name, command.holder, rows, int(command.cause))
+        events += ends.give_back(state, returned, queue, rows, command.cause, now)
+        back = rows.minus(ends.last_attempts(queue, rows, command.cause))
+    events += ends.leave(state, queue, command.holder, back, now)
+    if events:
+        decision.add(ends.as_one(events))
     decision.add(e.Unsubscribed(queue.name, command.holder))
     return decision
 

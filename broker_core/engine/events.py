@@ -52,8 +52,6 @@ class Enqueued(Event):
     time: int
     traits: dict[str, Any] | None = None  # see `Traits.journaled`
     kept: Ints | None = None  # which of the payload's rows they are; None: all of them, in order
-    replaced: RowSet | None = None  # AVAILABLE or HELD ones, these among them, that a newer value of their key takes the place of
-    dropped: RowSet | None = None  # AVAILABLE ones that go to make room
 
 
 @dataclass(frozen=True)

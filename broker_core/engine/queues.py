@@ -11,14 +11,17 @@ from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
 
 import numpy as np
+import numpy.typing as npt
 
 from broker_core.engine.blocks import Block, Run
 from broker_core.engine.dictionary import Dictionary
+from broker_core.engine.duplicates import DuplicateWindow
 from broker_core.engine.exclusions import Exclusions
+from broker_core.engine.groups import Groups
 from broker_core.engine.options import level_of_priority, rules
 from broker_core.engine.rowset import BLOCK_BITS, BLOCK_ROWS, RowSet, as_array, row_count
 from broker_core.engine.series import Ints, Rows
-from broker_core.engine.states import State
+from broker_core.engine.states import COUNTS_BY_RULE, RETURN_COUNTS_ATTEMPT, Cause, Outcome, State
 from broker_core.engine.timetable import Timetable
 from broker_core.engine.traits import NO_TRAITS, Coded, Traits
 from broker_core.engine.waiting import Waiting
@@ -103,12 +106,18 @@ class Queue:
         self.unread = 0  # messages given back because a finished batch was never read
         self.groups = Dictionary()
         self.keys = Dictionary()
+        self.remembered = DuplicateWindow()
         self.origins: list[str] = []  # queues that dead letters in here come from
+        self.ended = [0] * len(Outcome)  # messages by outcome, also those that left memory
         # derived
         self.rules = rules(kind, options)
         self.counts = [0] * len(State)  # of resident blocks
         self.bytes = 0  # stored bytes of what is not archived
+        self.available_bytes = 0
+        self.staged = 0  # messages that wait in stages for a publish, and their bytes
+        self.staged_bytes = 0
         self.overlay_bytes = 0  # of resident blocks
+        self.stayed = 0  # dead letters that no other queue could take, of resident blocks
         self.subscriptions: dict[int, Subscription] = {}
         self.batches: set[int] = set()  # holders: batches of leases that hold messages
         self.exclusive = 0  # the link that alone may consume, if there is one
@@ -117,6 +126,8 @@ class Queue:
         self.returns = [ReturnLog() for _ in range(levels)]
         self.waiting = [Waiting() for _ in range(levels)]
         self._level_of = level_of_priority(levels)
+        self._newest: npt.NDArray[np.int64] = np.zeros(8, np.int64)
+        self.grouping = self._grouping()
         self._clocks = clocks or Clocks(Timetable(), Timetable())
 
     @property
@@ -153,11 +164,28 @@ class Queue:
             self.counts[State.HELD] += take - waits
             self.counts[State.AVAILABLE] += waits
             rows = slice(row, row + take)
+            waiting = rows if held is None else np.flatnonzero(~held) + row
+            self.available_bytes += block.sizes.total(waiting, waits)
             self._set_level(block, rows)
-            self._count_available(block, rows if held is None else np.flatnonzero(~held) + row, waits)
+            self._count_available(block, waiting, waits)
             self.note_times(block)
             self.next_sequence += take
             done += take
+
+    def _grouping(self) -> Groups | None:
+        return None if self.rules.groups == "none" else Groups(self.groups, self.rules.groups == "sticky")
+
+    def restore_names(self, groups: Sequence[str | None], keys: Sequence[str | None]) -> None:
+        """What the codes of restored rows mean; before the first of them is adopted."""
+        self.groups, self.keys = Dictionary(groups), Dictionary(keys)
+        self.grouping = self._grouping()
+
+    def newest(self) -> npt.NDArray[np.int64]:
+        """By key, the place of its newest message plus one; 0: not known."""
+        if len(self._newest) < self.keys.size:
+            more = max(self.keys.size, 2 * len(self._newest)) - len(self._newest)
+            self._newest = np.concatenate([self._newest, np.zeros(more, np.int64)])
+        return self._newest
 
     def note_times(self, block: Block) -> None:
         """Have the broker look at the block when the next of its rows is due for something."""
@@ -196,19 +224,55 @@ class Queue:
         block.move(rows, count, source, target)
         self.counts[source] -= count
         self.counts[target] += count
+        size = block.sizes.total(rows, count)
         if source == State.AVAILABLE:
+            self.available_bytes -= size
             self._count_available(block, rows, -count)
+        elif source == State.ACQUIRED and self.grouping is not None:
+            self._freed(self.grouping.let_go(block, rows))
         if target == State.AVAILABLE:
+            self.available_bytes += size
             self._count_available(block, rows, count)
-        if target == State.ARCHIVED:
-            self.bytes -= block.sizes.total(rows, count)
+        elif target == State.ARCHIVED:
+            self.bytes -= size
             self._forget_names(block, rows)
 
+    def _freed(self, place: int | None) -> None:
+        """Somebody else may take what waits of a group, from this place on."""
+        if place is not None:
+            for log in self.returns:
+                log.add(place)
+
+    def acquired(self, block: Block, rows: Rows, holder: int) -> None:
+        """These rows are now this holder's."""
+        block.holder.set(rows, holder, len(block.state))
+        if self.grouping is not None:
+            self.grouping.acquired(block, rows, holder)
+
+    def unsubscribe(self, holder: int) -> None:
+        """A link has ended, and what it held is back."""
+        del self.subscriptions[holder]
+        if self.grouping is not None:
+            self._freed(self.grouping.left(holder))
+
     def _forget_names(self, block: Block, rows: Rows) -> None:
-        for column, dictionary in ((block.group, self.groups), (block.key, self.keys)):
-            codes = column.get(rows)
-            if not isinstance(codes, int):
-                dictionary.forget(dictionary.went(codes))
+        codes = block.group.get(rows)
+        if not isinstance(codes, int):
+            gone = self.groups.went(codes)
+            if self.grouping is None:
+                self.groups.forget(gone)
+            else:
+                self.grouping.forget(gone)
+        codes = block.key.get(rows)
+        if not isinstance(codes, int):
+            gone = self.keys.went(codes)
+            self.newest()[gone] = 0
+            self.keys.forget(gone)
+
+    def counts_attempt(self, cause: Cause) -> bool:
+        """Whether a delivery that ends for this cause counts as unsuccessful here: the table, and the queue's own rules."""
+        rule = COUNTS_BY_RULE.get(cause)
+        return RETURN_COUNTS_ATTEMPT[cause] if rule is None else bool(getattr(self.rules, rule))
 
     def came_back(self, rows: RowSet) -> None:
         """These are AVAILABLE again, or for the first time since they were held: who has passed them looks again."""
@@ -238,13 +302,46 @@ class Queue:
         self.overlay_bytes += block.overlays.bytes
         live = np.flatnonzero(block.state[: block.filled] != State.ARCHIVED)
         self.bytes += block.sizes.total(live, len(live))
+        self._keep_names(block, live)
+        if block.stayed.values is not None:
+            stayed = np.flatnonzero(block.stayed.values[: block.filled])
+            self.stayed += len(stayed)
+            self._keep_names(block, stayed)
+
+    def _keep_names(self, block: Block, rows: Rows) -> None:
         for column, dictionary in ((block.group, self.groups), (block.key, self.keys)):
-            codes = column.get(live)
+            codes = column.get(rows)
             if not isinstance(codes, int):
                 dictionary.came(codes)
 
+    def set_aside(self, block: Block, rows: Rows, reason: int) -> None:
+        """Dead letters that stay, and are about to be ARCHIVED: since they may be redriven, their names are kept."""
+        block.stayed.set(rows, 1, len(block.state))
+        block.reason.set(rows, reason, len(block.state))
+        self.stayed += row_count(rows)
+        self._keep_names(block, rows)
+
+    def take_up(self, block: Block, rows: Rows) -> None:
+        """Those again: AVAILABLE at their places, as if nobody had tried them."""
+        self.move(block, rows, State.ARCHIVED, State.AVAILABLE)
+        self.bytes += block.sizes.total(rows, row_count(rows))
+        self.stayed -= row_count(rows)
+        for column in (block.stayed, block.outcome, block.settled, block.attempts, block.returned):
+            column.set(rows, 0, len(block.state))
+        numbers = as_array(rows)
+        sent_here = numbers[np.broadcast_to(block.origin.get(rows), len(numbers)) == 0]
+        block.reason.set(sent_here, 0, len(block.state))
+        for row in numbers.tolist() if block.errors else ():
+            block.errors.pop(row, None)
+        block.look_ahead()
+        self.note_times(block)
+
     def drop(self, block: Block) -> None:
         """Let a block without a live row leave memory."""
+        if block.stayed.values is not None:
+            stayed = np.flatnonzero(block.stayed.values[: block.filled])
+            self.stayed -= len(stayed)
+            self._forget_names(block, stayed)
         self.archived_away += block.counts[State.ARCHIVED]
         self.counts[State.ARCHIVED] -= block.counts[State.ARCHIVED]
         self.overlay_bytes -= block.overlays.bytes

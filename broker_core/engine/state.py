@@ -11,7 +11,7 @@ import numpy as np
 
 from broker_core.engine.blocks import Block
 from broker_core.engine.consumers import began
-from broker_core.engine.dictionary import Dictionary
+from broker_core.engine.duplicates import DuplicateWindow
 from broker_core.engine.events import from_json, to_json
 from broker_core.engine.exchanges import Exchanges, Link
 from broker_core.engine.leases import Lease
@@ -84,6 +84,14 @@ class BrokerState:
         """Milliseconds since this life of the broker began."""
         return (up - self.started) // 1000
 
+    def count_staged(self, part: StagedPart, sign: int) -> None:
+        """A part of a stage came (1) or went (-1): it counts among what its queue has room for."""
+        self.staged_bytes += sign * part.bytes
+        queue = self.queues.get(part.queue)
+        if queue is not None:
+            queue.staged += sign * part.count
+            queue.staged_bytes += sign * part.bytes
+
     def add_queue(self, name: str, type_: str, options: dict[str, Any]) -> Queue:
         queue = self.queues[name] = Queue(name, type_, checked(type_, options), self.clocks)
         return queue
@@ -116,7 +124,9 @@ class BrokerState:
                 "paused": queue.paused,
                 "groups": queue.groups.persisted(),
                 "keys": queue.keys.persisted(),
-                "origins": queue.origins,
+                **({"remembered": to_json(queue.remembered.persisted())} if queue.remembered else {}),
+                "origins": list(queue.origins),
+                "ended": list(queue.ended),
                 "archive": [asdict(entry) for entry in queue.archive.values()],
                 "blocks": len(queue.blocks),
             }
@@ -151,7 +161,10 @@ class BrokerState:
             queue.next_sequence, queue.archived_away, queue.unread = fields["next"], fields["away"], fields["unread"]
             queue.archive = {entry["number"]: ArchivedBlock(**entry) for entry in fields["archive"]}
             queue.paused, queue.origins = fields.get("paused", False), fields.get("origins", [])
-            queue.groups, queue.keys = Dictionary(fields.get("groups", ())), Dictionary(fields.get("keys", ()))
+            queue.ended[: len(fields.get("ended", ()))] = fields.get("ended", ())
+            queue.restore_names(fields.get("groups", ()), fields.get("keys", ()))
+            if "remembered" in fields:
+                queue.remembered = DuplicateWindow(**from_json(fields["remembered"]))
             for _ in range(fields["blocks"]):
                 block = Block.restored(unpack(next(packed)))
                 queue.adopt(block)
@@ -165,7 +178,7 @@ class BrokerState:
             for fields in parts:
                 part = _staged_of(*fields)
                 stage.parts.append(part)
-                state.staged_bytes += part.bytes
+                state.count_staged(part, 1)
         state.publish_keys = {(kind, name): number for kind, name, number in data["keys"]}
         state.exchanges = Exchanges.from_json(data.get("exchanges", ()))
         return state

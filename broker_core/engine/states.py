@@ -54,6 +54,7 @@ class Outcome(IntEnum):
     DEAD_LETTERED = 6
     NOT_DELIVERED = 7  # its sender wanted it delivered at once or not at all
     MOVED = 8  # to another queue, or back to the one it came from
+    DROPPED = 9  # the oldest of a ring that was full
 
 
 class Cause(IntEnum):

@@ -1,0 +1,114 @@
+"""Which of the messages that arrive get a place: not those that came before, and not more than the queue's limits allow.
+
+What room a *ring* makes, and which older value a newer one replaces, follows when they are there: see `apply.place`.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+
+from broker_core import errors
+from broker_core.engine.dictionary import Dictionary
+from broker_core.engine.limits import MAX_GROUPS
+from broker_core.engine.queues import Queue
+from broker_core.engine.series import Ints
+from broker_core.engine.states import State
+from broker_core.engine.traits import Coded, Traits
+
+NONE: Ints = np.zeros(0, np.int64)
+
+
+class Admission(NamedTuple):
+    kept: Ints | None = None  # of the messages' indices, ascending; None: all of them
+    refused: Ints = NONE
+    duplicates: int = 0
+
+
+EVERYTHING = Admission()
+
+
+def is_open(queue: Queue) -> bool:
+    """Whether the queue takes whatever comes."""
+    rules = queue.rules
+    return not (rules.max_messages or rules.max_bytes or rules.duplicate_window or rules.key or rules.groups != "none")
+
+
+def admit(queue: Queue, count: int, sizes: int | Ints, traits: Traits, now: int, *, whole: bool) -> Admission:
+    """`now`: milliseconds since 1970. With `whole`, QueueFull is raised where some would be refused."""
+    if is_open(queue):
+        return EVERYTHING
+    rows = np.arange(count)
+    if traits.ids is not None and queue.rules.duplicate_window:
+        rows = rows[fresh(queue, traits.ids, now)]
+    duplicates = count - len(rows)
+    fits = _within_names(queue, traits, rows)
+    if fits.all() and (whole or queue.rules.overflow != "block"):
+        fits = _within_limits(queue, sizes if isinstance(sizes, int) else sizes[rows], len(rows))
+    if whole and not fits.all():
+        raise full(queue, len(rows))
+    kept, refused = rows[fits], rows[~fits]
+    return Admission(None if len(kept) == count else kept, refused, duplicates)
+
+
+def admit_stage(queue: Queue, count: int, sizes: int | Ints, traits: Traits) -> None:
+    """QueueFull unless there is room for all of them, so that a publish never blocks; it is the publish that finds duplicates."""
+    if not is_open(queue) and not (_within_names(queue, traits, np.arange(count)) & _within_limits(queue, sizes, count)).all():
+        raise full(queue, count)
+
+
+def fresh(queue: Queue, ids: Ints, now: int) -> Ints:
+    """By message, whether it did not come before."""
+    age = queue.rules.duplicate_time
+    return queue.remembered.fresh(ids, now - age if age else 0)
+
+
+def full(queue: Queue, count: int) -> errors.QueueFull:
+    rules = queue.rules
+    limits = [f"{rules.max_messages} messages"] * bool(rules.max_messages) + [f"{rules.max_bytes} bytes"] * bool(rules.max_bytes)
+    names = [f"{rules.max_keys} keys"] * bool(rules.key) + [f"{MAX_GROUPS} groups"] * (rules.groups != "none")
+    return errors.QueueFull(
+        f"queue {queue.name!r} has no room for {count} more: it has {queue.live} messages of {queue.bytes} bytes, {queue.staged} "
+        f"more staged, and a limit of {' and '.join(limits + names)}. Nothing was stored; drain it, or raise the limit (`penstock "
+        "queue alter`)"
+    )
+
+
+def _within_limits(queue: Queue, sizes: int | Ints, count: int) -> Ints:
+    """By message, whether there is room for it: as many as there is room for, from the first on."""
+    rules, taken, taken_bytes = queue.rules, queue.live + queue.staged, queue.bytes + queue.staged_bytes
+    if rules.overflow == "ring":  # what is AVAILABLE makes room
+        taken -= queue.counts[State.AVAILABLE]
+        taken_bytes -= queue.available_bytes
+    fits = np.ones(count, np.bool_)
+    if rules.max_messages:
+        room = max(0, rules.max_messages - taken)
+        if rules.overflow != "ring" or not room:  # the last ones stay in a ring
+            fits[room:] = False
+    if rules.max_bytes:
+        each = np.full(count, sizes, np.int64) if isinstance(sizes, int) else sizes.astype(np.int64)
+        room = max(0, rules.max_bytes - taken_bytes)
+        fits &= (each <= room) if rules.overflow == "ring" else (np.cumsum(each) <= room)
+    return fits
+
+
+def _within_names(queue: Queue, traits: Traits, rows: Ints) -> Ints:
+    """By message, whether its group or key is known, or there is room for one more."""
+    fits = np.ones(len(rows), np.bool_)
+    for coded, dictionary, most in (
+        (traits.group, queue.groups, MAX_GROUPS),
+        (traits.key, queue.keys, queue.rules.max_keys),
+    ):
+        if coded is not None and len(dictionary) + len(coded.names) > most:
+            fits &= _known(coded, dictionary, most - len(dictionary))[rows]
+    return fits
+
+
+def _known(coded: Coded, dictionary: Dictionary, room: int) -> Ints:
+    """By message, whether its name is known, or among the first `room` that are new."""
+    allowed = np.ones(len(coded.names) + 1, np.bool_)
+    new = np.array([code for code, name in enumerate(coded.names, 1) if not dictionary.get(name)], np.int64)
+    allowed[new[max(0, room) :]] = False
+    fits: Ints = allowed[coded.codes]
+    return fits
