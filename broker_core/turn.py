@@ -98,6 +98,11 @@ class Turn:
         self._alarm.look()
         self._lock.release()
 
+    @property
+    def state(self) -> BrokerState:
+        """To look at, within the with-block."""
+        return self._state
+
     def carry(self, command: c.Command) -> tuple[Any, int]:
         """The reply, and the log position it waits for: 0 when it promises nothing and can leave at once.
 
