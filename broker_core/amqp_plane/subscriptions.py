@@ -1,0 +1,161 @@
+"""Subscriptions: a link from an exchange is a link from a queue of its own that is bound there.
+
+What keeps the queue is the subscription's kind (OASIS *AMQP binding for JMS*). A plain one ends with its link. A shared one,
+which links of one container or of all use together, ends with the last of them. A durable one (expiry *never*) outlives them, and
+the broker, under its link's name: until a link detaches from it with *closed*, or it is asked for with another address or filter,
+which makes it anew. The queue's name says whose it is:
+
+    temp:RANDOM                                  plain
+    shared:NAME, shared:USER:CONTAINER:NAME      shared by all, by the links of one container
+    sub:NAME,    sub:USER:CONTAINER:NAME         durable: shared by all; of one container, shared or not
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from broker_core.amqp import Condition, Source
+from broker_core.amqp_plane.conditions import Refusal
+from broker_core.amqp_plane.filters import said
+from broker_core.amqp_plane.nodes import new_name
+from broker_core.engine import commands as c
+from broker_core.engine import exchange_commands as x
+from broker_core.engine.limits import MAX_NAME
+
+if TYPE_CHECKING:
+    from broker_core.amqp_plane.filters import Filters
+    from broker_core.amqp_plane.peer import Peer
+    from broker_core.engine.bindings import Binding
+    from broker_core.engine.queues import Queue
+    from broker_core.turn import Turn
+
+SHARED, GLOBAL = "shared", "global"
+SUFFIX = "|"  # what tells several links of one shared subscription apart stands behind it
+NEVER = "never"
+EVERYTHING = "#"  # the pattern of a topic exchange that matches every key
+
+
+@dataclass(frozen=True)
+class Subscription:
+    """What a link wants to have. `key`: the routing key or pattern of its address, None where it has none."""
+
+    queue: str
+    exchange: str
+    key: str | None
+    selector: str | None
+    no_local: str | None
+    durable: bool
+    shared: bool
+
+    def open(self, turn: Turn) -> None:
+        """Find it, or make it. Refusal where it is there otherwise and in use, or shared and this is not."""
+        queue, binding = turn.state.queues.get(self.queue), self._binding(turn)
+        if queue is not None:
+            self._check_kind(queue)
+            if not _leads(turn, binding):
+                self._check_unused(queue)
+                turn.carry(c.DeleteQueue(queue.name))
+                queue = None
+        if queue is None:
+            turn.carry(c.DeclareQueue(self.queue, options=self._options))
+            turn.carry(binding)
+
+    @property
+    def _options(self) -> dict[str, Any]:
+        if self.durable:
+            return {} if self.shared else {"consumers": "exclusive"}
+        return {"lifetime": "unused" if self.shared else "link"}
+
+    def _binding(self, turn: Turn) -> x.Bind:
+        key, exchange = self.key, turn.state.exchanges.by_name.get(self.exchange)
+        if key is None:
+            key = EVERYTHING if exchange is not None and exchange.kind == "topic" else ""
+        return x.Bind(self.exchange, self.queue, key, selector=self.selector, no_local=self.no_local)
+
+    def _check_kind(self, queue: Queue) -> None:
+        if self.durable and self.shared == is_alone(queue):
+            there = "not shared" if self.shared else "shared"
+            raise Refusal(
+                Condition.PRECONDITION_FAILED, f"the subscription {self.queue!r} is {there}: end it first, or name another"
+            )
+
+    def _check_unused(self, queue: Queue) -> None:
+        if queue.subscriptions:
+            text = f"the subscription {self.queue!r} is in use with another address or filter: end its links first"
+            raise Refusal(Condition.RESOURCE_LOCKED, text)
+
+
+def is_alone(queue: Queue) -> bool:
+    """Whether a durable subscription is one link's at a time."""
+    return queue.rules.consumers == "exclusive"
+
+
+def bindings(turn: Turn, queue: str) -> list[tuple[str, Binding]]:
+    """All that leads to a queue, by exchange."""
+    exchanges = turn.state.exchanges
+    found = []
+    for name in exchanges.leading_to(queue):
+        exchange = exchanges.by_name[name]
+        found += [(name, exchange.bindings[number]) for number in exchange.numbers_of(queue, None)]
+    return found
+
+
+def _leads(turn: Turn, wanted: x.Bind) -> bool:
+    """Whether just this binding leads to its queue."""
+    there = [(exchange, each.key, each.selector, each.no_local) for exchange, each in bindings(turn, wanted.queue)]
+    return there == [(wanted.exchange, wanted.key, wanted.selector, wanted.no_local)]
+
+
+def end(turn: Turn, queue: str) -> bool:
+    """End a durable subscription; False where other links are still there."""
+    there = turn.state.queues.get(queue)
+    if there is not None and there.subscriptions:
+        return False
+    if there is not None:
+        turn.carry(c.DeleteQueue(queue, force=True))
+    return True
+
+
+def of_link(peer: Peer, name: str, source: Source, exchange: str, key: str | None, filters: Filters) -> Subscription:
+    """What a link with this name and source subscribes to."""
+    durable = source.expiry_policy == NEVER
+    shared, everybodys = SHARED in source.capabilities, GLOBAL in source.capabilities
+    if not durable and not shared:
+        queue = new_name()
+    else:
+        queue = _queue(peer, name.partition(SUFFIX)[0] if shared else name, durable=durable, everybodys=shared and everybodys)
+    selector = None if filters.selector is None else filters.selector.text
+    return Subscription(queue, exchange, key, selector, peer.container if filters.no_local else None, durable, shared)
+
+
+def of_name(peer: Peer, name: str, desired: tuple[str, ...]) -> str:
+    """The queue of the durable subscription that a link without a source means by its name."""
+    everybodys = GLOBAL in desired
+    return _queue(peer, name.partition(SUFFIX)[0] if everybodys else name, durable=True, everybodys=everybodys)
+
+
+def _queue(peer: Peer, name: str, *, durable: bool, everybodys: bool) -> str:
+    parts = ["sub" if durable else "shared", *([] if everybodys else [peer.user, peer.container]), name]
+    found = ":".join(_quoted(part) for part in parts)
+    if not name or len(found) > MAX_NAME:
+        raise Refusal(Condition.INVALID_FIELD, f"a subscription's name, with its container's, has 1 to {MAX_NAME} characters")
+    return found
+
+
+def _quoted(part: str) -> str:
+    """Without what separates parts, or an exchange from its key, or cannot be in a name."""
+    return "".join(f"%{ord(char):02X}" if char in ":/%" or ord(char) < 32 else char for char in part)
+
+
+def described(turn: Turn, queue: str) -> Source | None:
+    """The source of a durable subscription that is known by its queue alone; None when it is not there."""
+    there = turn.state.queues.get(queue)
+    if there is None:
+        return None
+    capabilities = ("topic",) if is_alone(there) else ("topic", SHARED)
+    source = Source(durable=1, expiry_policy=NEVER, distribution_mode="copy", capabilities=capabilities)
+    for exchange, binding in bindings(turn, queue):
+        source.address = exchange if binding.key in ("", EVERYTHING) else f"{exchange}/{binding.key}"
+        source.filter = said(binding.selector, binding.no_local is not None)
+    return source
