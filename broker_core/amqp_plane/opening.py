@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from broker_core.amqp import Condition
 from broker_core.amqp.errors import LocalProtocolError
@@ -37,7 +37,7 @@ def answer(peer: Peer, theirs: Open) -> None:
         connection.open()
     if refusal is not None:
         peer.log(f"refused: {refusal}")
-        info = {Symbol("invalid-field"): Symbol("container-id")} if refusal.condition == Condition.INVALID_FIELD else None
+        info: Any = {Symbol("invalid-field"): Symbol("container-id")} if refusal.condition == Condition.INVALID_FIELD else None
         connection.close(Error(condition=refusal.condition, description=str(refusal)[:200], info=info))
         peer.wire.expect_close()
 
