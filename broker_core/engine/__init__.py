@@ -9,6 +9,7 @@ what is sparse: `exclusions`, `overlays`; who hears of it: `arrivals`. Routing: 
 
 # These register what they decide and apply.
 from broker_core.engine import apply_exchanges as _apply_exchanges
+from broker_core.engine import apply_moves as _apply_moves
 from broker_core.engine import apply_time as _apply_time
 from broker_core.engine import apply_transactions as _apply_transactions
 from broker_core.engine import decide_exchanges as _decide_exchanges
@@ -26,4 +27,5 @@ from broker_core.engine.state import BrokerState
 __all__ = ["BrokerState", "Decision", "apply", "decide"]
 del _apply_exchanges, _decide_exchanges, _decide_lifetimes, _decide_routes
 del _apply_transactions, _decide_transactions
+del _apply_moves
 del _apply_time, _decide_leases, _decide_links, _decide_time, _immediate

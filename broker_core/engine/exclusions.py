@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from broker_core.engine.rowset import RowSet, as_array
-from broker_core.engine.series import Ints
+from broker_core.engine.series import Ints, Rows
 from broker_core.engine.states import State
 
 if TYPE_CHECKING:
@@ -59,17 +59,25 @@ def _live(block: Block, rows: Ints) -> Ints:
 
 def refused_by_all(queue: Queue) -> int:
     """AVAILABLE messages that every link of the queue has refused, so that nobody there will ever take them."""
-    sets = sorted((subscription.excluded for subscription in queue.subscriptions.values()), key=lambda each: each.count)
-    if not sets or not sets[0]:
-        return 0
-    count = 0
-    for number, rows in sets[0].items():
-        block = queue.blocks.get(number)
-        common = rows[:0] if block is None else rows[block.state[rows] == State.AVAILABLE]
-        for other in sets[1:]:
-            if not len(common):
+    sets = [subscription.excluded for subscription in queue.subscriptions.values()]
+    return refused_by(sets, None, queue).count if sets else 0
+
+
+def refused_by(sets: Sequence[Exclusions], among: RowSet | None, queue: Queue) -> RowSet:
+    """The messages that are in each of these sets: of `among`, or of those that are AVAILABLE."""
+    sets = sorted(sets, key=lambda each: each.count)
+    if sets and not sets[0]:
+        return RowSet()
+    candidates = among.items() if among is not None else sets[0].items()
+    found: list[tuple[int, Rows]] = []
+    for number, part in candidates:
+        rows, block = as_array(part), queue.blocks.get(number)
+        if among is None:
+            rows = rows[:0] if block is None else rows[block.state[rows] == State.AVAILABLE]
+        for each in sets:
+            if not len(rows):
                 break
-            theirs = other.rows(number)
-            common = common[:0] if theirs is None else np.intersect1d(common, theirs, assume_unique=True)
-        count += len(common)
-    return count
+            theirs = each.rows(number)
+            rows = rows[:0] if theirs is None else np.intersect1d(rows, theirs, assume_unique=True)
+        found.append((number, rows))
+    return RowSet.of(found)

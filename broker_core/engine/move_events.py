@@ -26,7 +26,6 @@ class Moved(Event):
     holder: int = 0  # of those that were ACQUIRED, if it is a link
     lease: str | None = None  # an operator ended these rows of its batch
     error: str | None = None  # what the one who rejected them said
-    annotations: bytes | None = None  # added to those of the messages
     redriven: bool = False  # dead letters no longer: they are where they came from
 
 

@@ -38,7 +38,7 @@ def took(engine: Engine, holder: int, count: int) -> list[int]:
 def test_which_ways_back_count_as_an_attempt() -> None:
     """C8 Q10: one table. Whoever cannot say that nobody began to work on the message counts it."""
     counted = {cause.name for cause, counts in RETURN_COUNTS_ATTEMPT.items() if counts}
-    assert counted == {"MODIFIED", "LOCK_TIMED_OUT", "LINK_LOST", "BROKER_LOST", "ROLLBACK", "LEASE_READ"}
+    assert counted == {"MODIFIED", "LOCK_TIMED_OUT", "LINK_LOST", "BROKER_LOST", "ROLLBACK", "LEASE_READ", "REJECTED"}
 
 
 def test_what_a_link_excluded_is_passed_over_without_being_looked_at_again() -> None:
