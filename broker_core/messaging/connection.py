@@ -63,6 +63,8 @@ class Connection:
         self.clock = means.clock
         #: The server that it is connected to; None while there is none.
         self.url: str | None = None
+        #: How often it was lost.
+        self.losses = 0
         self._urls = list(urls)
         self._means = means
         self._backoff = backoff
@@ -212,6 +214,7 @@ class Connection:
             if wire is not self._wire or self._closing.is_set():
                 return
             lost, self._wire, self.url = self.url, None, None
+            self.losses += 1
             assert lost is not None
             self._interrupt(error)
             self.changed.notify_all()

@@ -58,6 +58,7 @@ class Peer:
         self.received: list[bytes] = []
         self.seen: list[events.Event] = []
         self.outcomes: list[tuple[bytes, Any]] = []
+        self._by_tag: dict[bytes, bytes] = {}
         self._tls = tls
         self._listener = socket.create_server(("127.0.0.1", 0), backlog=16)
         self.port = self._listener.getsockname()[1]
@@ -136,9 +137,15 @@ class Peer:
             if not sent:
                 link.send(tags[0], queue[0])
                 sent = 1
+            if self.keep:
+                self._by_tag.update(zip(tags[:sent], queue[:sent], strict=True))
             del queue[:sent]
-        if not queue:
+        if not queue and link.state is LinkState.ATTACHED:
             link.drained()
+
+    def payload(self, tag: bytes) -> bytes:
+        """What was sent under that tag."""
+        return self._by_tag[tag]
 
     def cut(self) -> None:
         """Every connection breaks, without a word."""

@@ -1,0 +1,123 @@
+"""What the tests of `broker_core.messaging` share: round trips, filled queues, and a coordinator for the peer."""
+
+from __future__ import annotations
+
+import threading
+from collections import defaultdict
+from typing import Any
+
+from broker_core import amqp
+from broker_core.amqp import Accepted, Rejected, events
+from broker_core.amqp.composites import compose
+from broker_core.amqp.performatives import (
+    Coordinator,
+    Declare,
+    Declared,
+    Discharge,
+    Error,
+    TransactionalState,
+)
+from broker_core.amqp.states import LinkState
+from broker_core.messaging import Session
+
+from .peer import Peer
+
+#: Seconds. Nothing here takes so long unless it hangs.
+LIMIT_S = 30.0
+
+
+def bodies(*names: str, **header: Any) -> list[bytes]:
+    """Encoded messages, in order."""
+    return [amqp.Message(header=amqp.performatives.Header(**header), data=[name.encode()]).encode() for name in names]
+
+
+def round_trip(session: Session) -> None:
+    """What was sent before is at the peer after this: it answers in order."""
+    session.consumer("round trip").close()
+
+
+def said(peer: Peer) -> list[tuple[bytes, str]]:
+    """The outcomes that the peer has got, by the body of their message, in order."""
+    return [(body_of(peer.payload(tag)), type(state).__name__) for tag, state in peer.outcomes]
+
+
+def body_of(payload: bytes) -> bytes:
+    return b"".join(amqp.decode_message(payload).data)
+
+
+class Gate:
+    """A hook for the peer: lets a test wait until some event has come, and hold back what follows."""
+
+    def __init__(self, kind: type) -> None:
+        self.kind = kind
+        self.come = threading.Event()
+
+    def __call__(self, peer: Peer, machine: amqp.Connection, event: events.Event) -> bool:
+        if isinstance(event, self.kind):
+            self.come.set()
+        return False
+
+    def wait(self) -> None:
+        assert self.come.wait(LIMIT_S)
+
+
+class Transactions:
+    """A hook for the peer: a coordinator as part 4 has it. `committed` are the bodies and outcomes that came into force, each
+    transaction's in one list; `log` what was asked. `refuse` makes the next commit fail, `detach` ends the control link instead.
+    """
+
+    def __init__(self) -> None:
+        self.log: list[str] = []
+        self.committed: list[list[Any]] = []
+        self.work: dict[bytes, list[Any]] = defaultdict(list)
+        self.refuse = self.detach = False
+        self.rejected: set[bytes] = set()
+
+    def __call__(self, peer: Peer, machine: amqp.Connection, event: events.Event) -> bool:
+        if isinstance(event, events.Attached) and isinstance(event.attach.target, Coordinator):
+            event.link.attach(source=event.attach.source, target=event.attach.target)
+            assert isinstance(event.link, amqp.Receiver)
+            event.link.grant(10)
+            return True
+        if isinstance(event, events.Delivered):
+            for delivery in event.deliveries:
+                self._delivered(event.link, delivery)
+            if event.link.state is LinkState.ATTACHED and event.link.link_credit <= peer.credit // 2:
+                event.link.grant(peer.credit)
+            return True
+        if isinstance(event, events.Disposed) and isinstance(event.state, TransactionalState):
+            assert not event.settled, "after a rollback the deliveries are still the link's"
+            name = type(event.state.outcome).__name__
+            self.work[event.state.txn_id] += [(name, body_of(peer.payload(each.tag))) for each in event.deliveries]
+            return True
+        return False
+
+    def _delivered(self, link: Any, delivery: Any) -> None:
+        session = link.session
+        if isinstance(link.target, Coordinator):
+            self._asked(link, delivery, compose(amqp.decode_message(delivery.payload).value))
+        elif isinstance(delivery.remote_state, TransactionalState):
+            name, body = delivery.remote_state.txn_id, body_of(delivery.payload)
+            outcome: Any = Rejected(error=Error(condition="amqp:not-allowed")) if body in self.rejected else Accepted()
+            self.work[name].append(("sent", body))
+            session.dispose([delivery], TransactionalState(txn_id=name, outcome=outcome))
+        else:
+            session.dispose([delivery], Accepted())
+
+    def _asked(self, link: Any, delivery: Any, request: object) -> None:
+        outcome: Any = Accepted()
+        if isinstance(request, Declare):
+            outcome = Declared(txn_id=b"txn-%d" % len(self.log))
+            self.log.append("declare")
+        else:
+            assert isinstance(request, Discharge)
+            self.log.append("rollback" if request.fail else "commit")
+            work = self.work.pop(request.txn_id, [])
+            if self.detach:
+                link.detach(error=Error(condition="amqp:transaction:rollback", description="too late"))
+                return
+            if self.refuse and not request.fail:
+                outcome = Rejected(error=Error(condition="amqp:transaction:rollback", description="out of disk"))
+            elif not request.fail:
+                self.committed.append(work)
+        link.session.dispose([delivery], outcome)

@@ -1,0 +1,179 @@
+"""Callbacks of the application's client: of one session one after another, of several side by side, on a bounded pool (C12)."""
+
+from __future__ import annotations
+
+import threading
+from collections import deque
+
+import pytest
+
+from broker_core import errors
+from broker_core.messaging import AcknowledgeMode, ReceivedMessage, connect
+from broker_core.messaging.lanes import Lane, Pool, Task
+
+from .applications import LIMIT_S, bodies, round_trip, said
+from .peer import Peer
+
+
+class Counted:
+    """Counts how many are inside at once."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._inside = 0
+        self.most = 0
+
+    def __enter__(self) -> None:
+        with self._lock:
+            self._inside += 1
+            self.most = max(self.most, self._inside)
+
+    def __exit__(self, *_: object) -> None:
+        with self._lock:
+            self._inside -= 1
+
+
+def test_c12_a_lane_runs_one_task_at_a_time_in_order_and_lets_other_lanes_in_between() -> None:
+    changed, pool = threading.Condition(threading.RLock()), Pool(1)
+    ran: list[str] = []
+    tasks = {name: deque(range(3)) for name in "ab"}
+    finished = threading.Event()
+
+    def take(name: str) -> Task | None:
+        if not tasks[name]:
+            return None
+        number = tasks[name].popleft()
+
+        def task() -> None:
+            ran.append(f"{name}{number}")
+            if len(ran) == 6:
+                finished.set()
+
+        return task
+
+    with changed:
+        for name in "ab":
+            Lane(changed, pool, lambda name=name: take(name)).wake()  # type: ignore[misc]
+    assert finished.wait(LIMIT_S)
+    assert ran == ["a0", "b0", "a1", "b1", "a2", "b2"]
+    with changed:
+        pool.close()
+
+
+def test_c12_callbacks_of_one_session_never_overlap_and_those_of_several_do() -> None:
+    sessions, each = 3, 20
+    inside = [Counted() for _ in range(sessions)]
+    everyone = threading.Barrier(sessions)  # broken, unless all sessions are in a callback at once
+    left = threading.Semaphore(0)
+    with Peer() as peer, connect(peer.url, callback_threads=sessions) as connection:
+        for number in range(sessions):
+
+            def callback(message: ReceivedMessage, number: int = number) -> None:
+                with inside[number]:
+                    if message.body == b"0":
+                        everyone.wait(LIMIT_S)
+                left.release()
+
+            session = connection.session()
+            for queue in ("x", "y"):  # two consumers of one session take turns, and do not overlap either
+                peer.queues[f"{queue}{number}"] += bodies(*map(str, range(each))) if queue == "x" else bodies(*"abc")
+                session.consumer(f"{queue}{number}", callback=callback)
+        for _ in range(sessions * (each + 3)):
+            assert left.acquire(timeout=LIMIT_S)
+    assert [counted.most for counted in inside] == [1] * sessions
+
+
+def test_c12_the_pool_is_bounded() -> None:
+    counted, left = Counted(), threading.Semaphore(0)
+    with Peer() as peer, connect(peer.url, callback_threads=2) as connection:
+
+        def callback(message: ReceivedMessage) -> None:
+            with counted:
+                round_trip(message.consumer.session)  # long enough for the others to want in
+            left.release()
+
+        for number in range(6):
+            peer.queues[str(number)] += bodies(*"abcd")
+            connection.session().consumer(str(number), callback=callback)
+        for _ in range(24):
+            assert left.acquire(timeout=LIMIT_S)
+    assert counted.most == 2
+
+
+@pytest.mark.parametrize("mode", list(AcknowledgeMode))
+def test_c12_every_synchronous_call_is_allowed_inside_a_callback(mode: AcknowledgeMode) -> None:
+    """With a pool of one thread: what the calls wait for does not come through the pool."""
+    finished, failures = threading.Event(), []
+    with Peer() as peer, connect(peer.url, callback_threads=1, on_error=failures.append) as connection:
+        peer.queues["q"] += bodies("first")
+        peer.queues["other"] += bodies("second", "third")
+        session = connection.session(mode)
+
+        def callback(message: ReceivedMessage) -> None:
+            try:
+                other = connection.session(AcknowledgeMode.CLIENT)
+                other.consumer("other").receive(LIMIT_S).acknowledge()
+                assert other.consumer("other", prefetch=0).receive(0) is None
+                other.producer("answers").send("synchronous")
+                other.recover()
+                other.close()
+                message.acknowledge()
+                if mode is not AcknowledgeMode.TRANSACTED:
+                    session.producer("answers").send("synchronous")
+                    session.recover()
+                session.close()  # of the session whose callback this is
+            except BaseException as error:
+                failures.append(error)
+            finished.set()
+
+        session.consumer("q", callback=callback)
+        assert finished.wait(LIMIT_S)
+    assert failures == []
+
+
+def test_c12_a_callback_that_raises_is_told_gives_its_message_back_and_does_not_stop_the_others() -> None:
+    told: list[Exception] = []
+    finished = threading.Event()
+
+    def callback(message: ReceivedMessage) -> None:
+        if message.body == b"b":
+            raise KeyError("no such order")
+        if message.body == b"c":
+            finished.set()
+
+    with Peer() as peer, connect(peer.url, on_error=told.append, callback_threads=1) as connection:
+        peer.queues["q"] += bodies(*"abc")
+        session = connection.session()
+        consumer = session.consumer("q", callback=callback)
+        assert finished.wait(LIMIT_S)
+        with pytest.raises(errors.InvalidRequest, match="hands its messages to a callback"):
+            consumer.receive(0)
+        consumer.close()  # waits for the callback that runs
+        round_trip(session)
+        assert said(peer) == [(b"a", "Accepted"), (b"b", "Modified"), (b"c", "Accepted")]
+        assert [repr(error) for error in told] == ["KeyError('no such order')"]
+
+
+def test_c12_after_close_no_callback_runs() -> None:
+    running, go_on, ran = threading.Event(), threading.Event(), []
+
+    def callback(message: ReceivedMessage) -> None:
+        running.set()
+        assert go_on.wait(LIMIT_S)
+        ran.append(message.body)
+
+    with Peer() as peer, connect(peer.url) as connection:
+        peer.queues["q"] += bodies(*"abc")
+        session = connection.session()
+        session.consumer("q", callback=callback)
+        assert running.wait(LIMIT_S)
+        closing = threading.Thread(target=session.close)
+        closing.start()
+        other = connection.session()
+        while not session.lane._held:  # until then it is not asked to close
+            round_trip(other)
+        go_on.set()
+        closing.join(LIMIT_S)
+        assert ran == [b"a"]
+        round_trip(other)
+        assert said(peer) == [(b"a", "Accepted"), (b"b", "Released"), (b"c", "Released")]
