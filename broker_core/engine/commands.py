@@ -64,6 +64,7 @@ class Placed(NamedTuple):
     next: int  # the sequence number that the next message will get
     refused: Sequence[int] = ()  # which of them the queue's limits keep out
     duplicates: int = 0  # how many had come before: they are in the queue, or were
+    kept: Sequence[int] | None = None  # which of them have places, in order, the last ones before `next`; None: all
 
 
 @dataclass(frozen=True)

@@ -146,7 +146,9 @@ def _(state: BrokerState, command: c.Enqueue, now: c.Now) -> Decision:
     if kept is not None:
         sizes, traits = sizes if isinstance(sizes, int) else sizes[kept], traits.take(kept)
     count = command.count if kept is None else len(kept)
-    placed = c.Placed(queue.next_sequence + count, found.refused.tolist(), found.duplicates)
+    placed = c.Placed(
+        queue.next_sequence + count, found.refused.tolist(), found.duplicates, None if kept is None else kept.tolist()
+    )
     if not count:
         return Decision(reply=placed)
     event = e.Enqueued(queue.name, queue.next_sequence, count, sizes, now.wall, traits.journaled(), kept)
