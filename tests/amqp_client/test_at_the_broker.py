@@ -1,0 +1,113 @@
+"""The applications' client at Penstock's own broker: what only both together show (C3, C5, C7, C12)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from broker_core.amqp import Rejected
+from broker_core.messaging import AcknowledgeMode, Consumer, connect
+from broker_core.process import Broker
+
+from .applications import LIMIT_S
+
+
+@pytest.fixture(scope="module")
+def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Broker]:
+    with Broker(tmp_path_factory.mktemp("broker"), fsync="never") as running:
+        yield running
+
+
+def taken(consumer: Consumer, count: int) -> list[tuple[bytes, int]]:
+    """Bodies and delivery counts."""
+    return [(message.body, message.delivery_count) for message in (consumer.receive(LIMIT_S) for _ in range(count))]
+
+
+def test_c7_recover_redelivers_in_order_and_counts_what_was_handed_out(broker: Broker) -> None:
+    broker.declare("recover")
+    with connect(broker.amqp_url) as connection:
+        producer = connection.session().producer("recover")
+        for number in range(6):
+            producer.send(b"%d" % number, synchronous=False)
+        producer.flush()
+        session = connection.session(AcknowledgeMode.CLIENT)
+        consumer = session.consumer("recover")
+        assert taken(consumer, 3) == [(b"0", 0), (b"1", 0), (b"2", 0)]
+        session.recover()
+        assert taken(consumer, 6) == [(b"0", 1), (b"1", 1), (b"2", 1), (b"3", 0), (b"4", 0), (b"5", 0)]
+        session.close()
+        assert taken(connection.session().consumer("recover"), 2) == [(b"0", 2), (b"1", 2)]
+
+
+def test_c7_a_message_that_expired_in_the_prefetch_is_not_delivered(broker: Broker) -> None:
+    broker.declare("expiring")
+    late = [0.0]
+    with connect(broker.amqp_url, wall=lambda: late[0]) as connection:
+        session = connection.session()
+        producer = session.producer("expiring")
+        producer.send("first")
+        producer.send("stale", ttl_ms=3_600_000)
+        producer.send("last")
+        consumer = session.consumer("expiring")
+        assert consumer.receive(LIMIT_S).body == "first"
+        with connection.changed:
+            assert connection.changed.wait_for(lambda: len(consumer.arrivals) == 2, LIMIT_S)
+        late[0] = 4_000.0  # of the client's clock: the broker's hour is not over
+        assert consumer.receive(LIMIT_S).body == "last"
+        assert consumer.expired == 1
+        # It is the broker's again, and not for this consumer.
+        assert connection.session(AcknowledgeMode.CLIENT).consumer("expiring", prefetch=0).receive(LIMIT_S).body == "stale"
+
+
+def test_c3_c5_one_consumer_over_two_queues_by_push_and_by_pull(broker: Broker) -> None:
+    for name in ("left", "right"):
+        broker.declare(name)
+    with connect(broker.amqp_url) as connection:
+        session = connection.session()
+        for name in ("left", "right"):
+            producer = session.producer(name)
+            for _ in range(6):
+                producer.send(name)
+        pulled = session.consumer("left", "right", prefetch=0)
+        assert sorted(pulled.receive(0).body for _ in range(4)) == ["left", "left", "right", "right"]
+        pushed = session.consumer("left", "right", prefetch=4)
+        assert sorted(pushed.receive(LIMIT_S).body for _ in range(8)) == ["left"] * 4 + ["right"] * 4
+        assert pulled.receive(0) is None
+        assert pulled.receive(0.02) is None
+
+
+def test_c7_outcomes_of_single_messages(broker: Broker) -> None:
+    broker.declare("single")
+    with connect(broker.amqp_url) as connection:
+        session = connection.session(AcknowledgeMode.INDIVIDUAL)
+        producer, consumer = session.producer("single"), session.consumer("single", prefetch=0)
+        for name in "abc":
+            producer.send(name)
+        first, second, _ = (consumer.receive(LIMIT_S) for _ in range(3))
+        second.acknowledge()
+        first.acknowledge(Rejected())
+        session.close()
+        left = connection.session().consumer("single", prefetch=0)
+        assert (left.receive(LIMIT_S).body, left.receive(0)) == ("c", None)
+
+
+def test_c12_a_broker_that_is_killed_and_comes_back_loses_nothing(tmp_path: Path) -> None:
+    with Broker(tmp_path / "data") as broker:
+        broker.declare("q")
+        with connect(broker.amqp_url) as connection:
+            session = connection.session(AcknowledgeMode.CLIENT)
+            producer, consumer = session.producer("q"), session.consumer("q", prefetch=2)
+            for number in range(5):
+                producer.send(b"%d" % number)
+            consumer.receive(LIMIT_S).acknowledge()
+            consumer.receive(LIMIT_S)  # not acknowledged: it comes again
+            session.consumer("q", prefetch=0).close()  # a round trip: the acknowledgement has come
+            broker.kill()
+            with connection.changed:
+                assert connection.changed.wait_for(lambda: connection.losses == 1, LIMIT_S)
+            broker.start()
+            producer.send(b"5")
+            got = [body for body, _ in taken(consumer, 5)]
+            assert got == [b"1", b"2", b"3", b"4", b"5"]
