@@ -26,10 +26,12 @@ from broker_core.engine.blocks import Block
 from broker_core.engine.decide import need_queue
 from broker_core.engine.options import Rules
 from broker_core.engine.rowset import BLOCK_BITS, RowSet
+from broker_core.engine.retention import within_retention
 from broker_core.engine.state import pack_blocks
+from broker_core.engine.transaction_commands import TimeOutTransactions
 from broker_core.engine.traits import Traits
 from broker_core.journal import Disk, Journal, LocalDisk
-from broker_core.reading import Cut, cut, open_block, within_retention
+from broker_core.reading import Cut, cut, open_block
 from broker_core.recent import Recent
 from broker_core.traits import traits_of
 from broker_core.turn import Arrivals, Turn
@@ -258,6 +260,7 @@ class BrokerService:
 
     def _keep_house(self, *, seldom: bool) -> None:
         try:
+            self.submit(TimeOutTransactions())
             self.archive_blocks()
             if seldom:
                 self.retain()

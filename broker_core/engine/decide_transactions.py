@@ -174,4 +174,4 @@ def _(state: BrokerState, command: tc.TimeOutTransactions, now: c.Now) -> Decisi
         )
         undone = _together(_roll_back(state, transaction, now))
         parts += [(te.TransactionFailed(transaction.number, why, undone=True), None), *undone]
-    return Decision(parts)
+    return Decision(parts, waits=bool(parts))

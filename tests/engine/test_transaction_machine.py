@@ -1,0 +1,242 @@
+"""C11 Q1 C8: whole histories of transactions over two queues against a plain model; a recovery after each command."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+import numpy as np
+from hypothesis import HealthCheck, settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
+
+from broker_core import errors
+from broker_core.engine import commands as c
+from broker_core.engine import transaction_commands as tc
+from broker_core.engine.endings import Ending
+from broker_core.engine.limits import TRANSACTION_AGE
+from broker_core.engine.rowset import RowSet
+from broker_core.engine.state import conserved
+from broker_core.engine.states import RETURN_COUNTS_ATTEMPT, Cause, Outcome, State
+
+from .harness import SECOND, Engine
+
+QUEUES = ("a", "b")
+FEW = st.integers(1, 4)
+ENDINGS = st.sampled_from(
+    [
+        Ending(Outcome.ACCEPTED),
+        Ending(Outcome.REJECTED, error="bad"),
+        Ending(cause=Cause.RELEASED),
+        Ending(cause=Cause.MODIFIED),
+        Ending(cause=Cause.MODIFIED, exclude=True, annotations=b"note"),
+    ]
+)
+DEFAULTS = st.sampled_from([Ending(cause=Cause.RELEASED), Ending(cause=Cause.ROLLBACK), Ending(Outcome.REJECTED)])
+
+
+@dataclass
+class Message:
+    holder: int | None = None  # of the link that has it
+    outcome: Outcome = Outcome.NONE
+    attempts: int = 0
+
+    def end(self, ending: Ending) -> None:
+        self.holder = None
+        if ending.outcome is not None:
+            self.outcome = ending.outcome
+        elif ending.cause is not None:
+            self.attempts += RETURN_COUNTS_ATTEMPT[ending.cause]
+
+
+@dataclass
+class Open:
+    posted: list[str] = field(default_factory=list)  # the queue of each message
+    words: dict[tuple[str, int], tuple[Ending, Ending, bool]] = field(default_factory=dict)
+
+
+class Machine(RuleBasedStateMachine):
+    def __init__(self) -> None:
+        super().__init__()
+        self.engine = Engine()
+        self.queues: dict[str, list[Message]] = {name: [] for name in QUEUES}
+        self.links: dict[int, str] = {}
+        self.open: dict[int, Open] = {}
+        for name in QUEUES:
+            self.engine.run(c.DeclareQueue(name))
+
+    @initialize(counts=st.tuples(FEW, FEW))
+    def begins(self, counts: tuple[int, int]) -> None:
+        for name, count in zip(QUEUES, counts, strict=True):
+            self.enqueues(name, count)
+            self.attaches(name)
+        self.declares()
+
+    @rule(queue=st.sampled_from(QUEUES), count=FEW)
+    def enqueues(self, queue: str, count: int) -> None:
+        self.engine.run(c.Enqueue(queue, count, 10))
+        self.queues[queue] += [Message() for _ in range(count)]
+
+    @precondition(lambda self: len(self.links) < 4)
+    @rule(queue=st.sampled_from(QUEUES))
+    def attaches(self, queue: str) -> None:
+        self.links[self.engine.run(c.Subscribe(queue))] = queue
+
+    @precondition(lambda self: len(self.open) < 3)
+    @rule()
+    def declares(self) -> None:
+        self.open[self.engine.run(tc.BeginTransaction(1))] = Open()
+
+    @precondition(lambda self: self.links)
+    @rule(data=st.data(), credit=FEW)
+    def acquires(self, data: st.DataObject, credit: int) -> None:
+        holder = data.draw(st.sampled_from(sorted(self.links)))
+        queue = self.links[holder]
+        for sequence in self.engine.run(c.Acquire(queue, holder, credit)).sequences().tolist():
+            message = self.queues[queue][sequence]
+            assert (message.holder, message.outcome) == (None, Outcome.NONE)  # nobody had it
+            message.holder = holder
+
+    @precondition(lambda self: self.open)
+    @rule(data=st.data(), queues=st.lists(st.sampled_from(QUEUES), min_size=1, max_size=3), count=FEW)
+    def posts(self, data: st.DataObject, queues: list[str], count: int) -> None:
+        number = data.draw(st.sampled_from(sorted(self.open)))
+        for queue in queues:
+            self.engine.run(tc.Post(number, queue, count, 10))
+            self.open[number].posted += [queue] * count
+
+    def held(self) -> list[tuple[str, int, int]]:
+        """(queue, sequence, holder) of what living links hold."""
+        return [
+            (queue, sequence, message.holder)
+            for queue, messages in self.queues.items()
+            for sequence, message in enumerate(messages)
+            if message.holder in self.links
+        ]
+
+    def some(self, data: st.DataObject) -> tuple[str, int, list[int]]:
+        queue, _, holder = data.draw(st.sampled_from(self.held()))
+        mine = [sequence for _, sequence, other in self.held() if other == holder]
+        return queue, holder, sorted(data.draw(st.lists(st.sampled_from(mine), min_size=1, unique=True)))
+
+    @precondition(lambda self: self.open and self.held())
+    @rule(data=st.data(), ending=ENDINGS, default=DEFAULTS, settled=st.booleans())
+    def retires(self, data: st.DataObject, ending: Ending, default: Ending, settled: bool) -> None:
+        number = data.draw(st.sampled_from(sorted(self.open)))
+        queue, holder, rows = self.some(data)
+        command = tc.Retire(number, queue, holder, of(rows), ending, default, settled)
+        others = {key for other, work in self.open.items() if other != number for key in work.words}
+        if others & {(queue, row) for row in rows}:
+            try:
+                self.engine.run(command)
+            except errors.TransactionRolledBack:
+                return
+            raise AssertionError("a message in two transactions")
+        self.engine.run(command)
+        self.open[number].words.update({(queue, row): (ending, default, settled) for row in rows})
+
+    @precondition(lambda self: self.held())
+    @rule(data=st.data(), ending=ENDINGS)
+    def ends_outside(self, data: st.DataObject, ending: Ending) -> None:
+        """Takes effect at once, and takes the message out of its transaction."""
+        queue, holder, rows = self.some(data)
+        self.engine.run(ending.command(queue, holder, of(rows)))
+        for row in rows:
+            self.queues[queue][row].end(ending)
+            for work in self.open.values():
+                work.words.pop((queue, row), None)
+
+    @precondition(lambda self: len(self.links) > 1)
+    @rule(data=st.data())
+    def loses_a_link(self, data: st.DataObject) -> None:
+        holder = data.draw(st.sampled_from(sorted(self.links)))
+        queue = self.links.pop(holder)
+        spoken_of = {key for work in self.open.values() for key in work.words}
+        gone = [row for row, message in enumerate(self.queues[queue]) if message.holder == holder]
+        back = [row for row in gone if (queue, row) not in spoken_of]
+        assert self.engine.run(c.Unsubscribe(queue, holder)).sequences().tolist() == back
+        for row in back:
+            self.queues[queue][row].end(Ending(cause=Cause.LINK_LOST))
+
+    @precondition(lambda self: self.open)
+    @rule(data=st.data(), fail=st.booleans())
+    def discharges(self, data: st.DataObject, fail: bool) -> None:
+        number = data.draw(st.sampled_from(sorted(self.open)))
+        before = len(self.engine.log)
+        assert self.engine.run(tc.Discharge(number, fail)) is None
+        assert len(self.engine.log) <= before + 1  # all or nothing
+        work = self.open.pop(number)
+        if fail:
+            self.undo(work)
+            return
+        for (queue, row), (ending, _, _) in work.words.items():
+            self.queues[queue][row].end(ending)
+        for queue in work.posted:
+            self.queues[queue].append(Message())
+
+    def undo(self, work: Open) -> None:
+        for (queue, row), (_, default, settled) in work.words.items():
+            message = self.queues[queue][row]
+            if settled or message.holder not in self.links:
+                message.end(default)
+
+    @precondition(lambda self: self.open)
+    @rule(really=st.sampled_from([False, False, True]))
+    def time_passes(self, really: bool) -> None:
+        if not really:
+            return
+        self.engine.pass_time(TRANSACTION_AGE / SECOND + 1)
+        self.engine.run(tc.TimeOutTransactions())
+        for number, work in self.open.items():
+            self.undo(work)
+            if work.posted or work.words:  # what else was in it is gone from there by now
+                assert isinstance(self.engine.run(tc.Discharge(number)), errors.TransactionTimedOut)
+            else:
+                self.engine.run(tc.Discharge(number, fail=True))
+        self.open.clear()
+
+    @rule(really=st.sampled_from([False, False, True]), snapshot=st.booleans())
+    def restarts(self, really: bool, snapshot: bool) -> None:
+        if not really:
+            return
+        self.engine = self.engine.from_snapshot() if snapshot else self.engine.recovered()
+        self.engine.run(c.Recovered())
+        for messages in self.queues.values():
+            for message in messages:
+                if message.holder is not None:
+                    message.end(Ending(cause=Cause.BROKER_LOST))
+        self.links.clear()
+        self.open.clear()
+        assert not self.engine.state.stages
+
+    @invariant()
+    def the_queues_are_as_the_model(self) -> None:
+        for engine in (self.engine, self.engine.recovered()):
+            for name, messages in self.queues.items():
+                queue = engine.state.queues[name]
+                assert conserved(queue)
+                assert queue.next_sequence == len(messages)
+                block = queue.blocks.get(0)
+                if block is None:
+                    continue
+                everything = slice(0, block.filled)
+                expected = [
+                    State.ARCHIVED if m.outcome else State.AVAILABLE if m.holder is None else State.ACQUIRED for m in messages
+                ]
+                assert block.state[everything].tolist() == expected
+                assert np.broadcast_to(block.outcome.get(everything), len(messages)).tolist() == [m.outcome for m in messages]
+                assert np.broadcast_to(block.attempts.get(everything), len(messages)).tolist() == [m.attempts for m in messages]
+
+    @invariant()
+    def what_was_posted_is_staged(self) -> None:
+        staged = sum(part.count for stage in self.engine.state.stages.values() for part in stage.parts)
+        assert staged == sum(len(work.posted) for work in self.open.values())
+
+
+def of(rows: list[int]) -> RowSet:
+    return RowSet.of_sequences(np.array(rows, np.int64))
+
+
+TestTransactions = Machine.TestCase
+TestTransactions.settings = settings(
+    max_examples=40, stateful_step_count=30, deadline=None, derandomize=True, suppress_health_check=list(HealthCheck)
+)

@@ -1,0 +1,326 @@
+"""C11 C8: local transactions as part 4 of AMQP 1.0 has them, in the engine alone."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from broker_core import errors
+from broker_core.engine import commands as c
+from broker_core.engine import decide_transactions, transactions
+from broker_core.engine import transaction_commands as tc
+from broker_core.engine.endings import Ending
+from broker_core.engine.limits import MAX_TRANSACTION_BYTES, TRANSACTION_AGE
+from broker_core.engine.rowset import RowSet
+from broker_core.engine.states import Cause, Outcome, State
+from broker_core.engine.transactions import stage_of
+
+from .harness import SECOND, Engine
+
+ACCEPTED, RELEASED = Ending(Outcome.ACCEPTED), Ending(cause=Cause.RELEASED)
+REJECTED = Ending(Outcome.REJECTED, error="com.example:bad")
+
+
+def made(*queues: str, messages: int = 0) -> Engine:
+    engine = Engine()
+    for queue in queues or ("q",):
+        engine.run(c.DeclareQueue(queue))
+        if messages:
+            engine.run(c.Enqueue(queue, messages, 10))
+    return engine
+
+
+def begun(engine: Engine, owner: int = 1) -> int:
+    return int(engine.run(tc.BeginTransaction(owner)))
+
+
+def taken(engine: Engine, queue: str = "q", messages: int = 10) -> int:
+    """A link that has acquired."""
+    holder = engine.run(c.Subscribe(queue))
+    engine.run(c.Acquire(queue, holder, messages))
+    return int(holder)
+
+
+def rows(*sequences: int) -> RowSet:
+    return RowSet.of_sequences(np.array(sequences, np.int64))
+
+
+def states(engine: Engine, queue: str = "q") -> str:
+    """One letter a message: available, acquired, or how it was archived (A, R)."""
+    block = engine.state.queues[queue].blocks.get(0)
+    if block is None:
+        return ""
+    everything = slice(0, block.filled)
+    outcomes = np.broadcast_to(block.outcome.get(everything), block.filled).tolist()
+    live = {State.AVAILABLE: ".", State.ACQUIRED: "h", State.HELD: "d"}
+    found = zip(block.state[everything].tolist(), outcomes, strict=True)
+    return "".join(live.get(State(state)) or Outcome(outcome).name[0] for state, outcome in found)
+
+
+def attempts(engine: Engine, queue: str = "q") -> list[int]:
+    block = engine.state.queues[queue].blocks[0]
+    return np.broadcast_to(block.attempts.get(slice(0, block.filled)), block.filled).tolist()
+
+
+def test_a_commit_over_several_queues_is_one_event() -> None:
+    """Sequence numbers at commit, in the order of the transfers; messages and outcomes of three queues at once or never."""
+    engine = made("in", "a", "b", messages=3)
+    holder, number = taken(engine, "in"), begun(engine)
+    for queue, count in (("a", 2), ("b", 1), ("a", 1)):
+        engine.run(tc.Post(number, queue, count, 100 * count))
+    engine.run(c.Enqueue("a", 1, 7))  # comes in between, and is before them
+    engine.run(tc.Retire(number, "in", holder, rows(0, 2), ACCEPTED))
+    engine.run(tc.Retire(number, "in", holder, rows(1), REJECTED))
+    assert (states(engine, "in"), states(engine, "a"), states(engine, "b")) == ("hhh", "....", "...")
+    before = len(engine.log)
+    assert engine.run(tc.Discharge(number)) is None
+    assert len(engine.log) == before + 1
+    assert (states(engine, "in"), states(engine, "a"), states(engine, "b")) == ("ARA", ".......", "....")
+    sizes = engine.state.queues["a"].blocks[0].sizes.get(slice(0, 7))
+    assert list(sizes) == [10, 10, 10, 7, 200, 200, 100]
+    assert engine.recovered().persisted() == engine.persisted()
+    # Before that event nothing of it was there, after a crash neither.
+    without = Engine(log=engine.log[:before]).recovered()
+    without.run(c.Recovered())
+    assert (states(without, "in"), states(without, "a"), without.state.stages) == ("...", "....", {})
+
+
+def test_what_nobody_else_did_is_an_event_of_its_own_kind() -> None:
+    engine = made()
+    number = begun(engine)
+    engine.run(tc.Post(number, "q", 1, 5))
+    engine.run(tc.Discharge(number))
+    assert b'"k":"published"' in engine.log[-1][0]
+    empty, before = begun(engine), len(engine.log)
+    assert engine.run(tc.Discharge(empty)) is None
+    assert len(engine.log) == before
+
+
+def test_a_rollback_discards_and_the_deliveries_stay_acquired_by_their_link() -> None:
+    """4.4.2: the outcome is not applied, the deliveries remain acquired, and their count is what it was."""
+    engine = made(messages=4)
+    holder, number = taken(engine), begun(engine)
+    engine.run(tc.Post(number, "q", 5, 10))
+    engine.run(tc.Retire(number, "q", holder, rows(0, 1), ACCEPTED))
+    engine.run(tc.Retire(number, "q", holder, rows(2), Ending(cause=Cause.MODIFIED)))
+    assert engine.run(tc.Discharge(number, fail=True)) is None
+    assert (states(engine), attempts(engine), engine.state.stages) == ("hhhh", [0] * 4, {})
+    # The link ends them as it likes: in a new transaction, or in none.
+    again = begun(engine)
+    engine.run(tc.Retire(again, "q", holder, rows(0), ACCEPTED))
+    engine.run(c.Release("q", holder, rows(1), Cause.MODIFIED))
+    engine.run(tc.Discharge(again))
+    assert (states(engine), attempts(engine)) == ("A.hh", [0, 1, 0, 0])
+
+
+@pytest.mark.parametrize(
+    ("default", "after", "counted"),
+    [
+        (Ending(cause=Cause.RELEASED), ".", 0),
+        (Ending(cause=Cause.MODIFIED), ".", 1),
+        (Ending(cause=Cause.ROLLBACK), ".", 1),
+        (Ending(Outcome.REJECTED), "R", 0),
+    ],
+)
+def test_after_a_rollback_what_the_link_has_settled_gets_the_default(default: Ending, after: str, counted: int) -> None:
+    """4.4.4.2: the controller can no longer influence the delivery, and the resource applies the default outcome."""
+    engine = made(messages=2)
+    holder, number = taken(engine), begun(engine)
+    engine.run(tc.Retire(number, "q", holder, rows(0), ACCEPTED, default, settled=True))
+    engine.run(tc.Retire(number, "q", holder, rows(1), ACCEPTED, default))
+    engine.run(tc.Discharge(number, fail=True))
+    assert (states(engine), attempts(engine)) == (after + "h", [counted, 0])
+    assert engine.recovered().persisted() == engine.persisted()
+
+
+@pytest.mark.parametrize("fail", [False, True])
+def test_the_link_may_end_before_its_transaction(fail: bool) -> None:
+    """What it said stays with the transaction; nobody else is offered the message meanwhile."""
+    engine = made(messages=3)
+    holder, number = taken(engine), begun(engine)
+    engine.run(tc.Retire(number, "q", holder, rows(0), Ending(cause=Cause.RELEASED, exclude=True), Ending(cause=Cause.LINK_LOST)))
+    engine.run(tc.Retire(number, "q", holder, rows(1), ACCEPTED, Ending(cause=Cause.LINK_LOST)))
+    assert engine.run(c.Unsubscribe("q", holder)).sequences().tolist() == [2]
+    assert states(engine) == "hh."
+    engine.run(tc.Discharge(number, fail))
+    assert (states(engine), attempts(engine)) == (("...", [1, 1, 1]) if fail else (".A.", [0, 0, 1]))
+
+
+def test_the_last_word_about_a_message_counts() -> None:
+    engine = made(messages=5)
+    holder, number = taken(engine), begun(engine)
+    engine.run(tc.Retire(number, "q", holder, RowSet.range(0, 5), ACCEPTED))
+    engine.run(tc.Retire(number, "q", holder, rows(1, 3), RELEASED))
+    engine.run(tc.Retire(number, "q", holder, rows(3), REJECTED))
+    engine.run(c.Settle("q", holder, rows(4), Outcome.REJECTED))  # outside: at once, and no longer in the transaction
+    assert states(engine) == "hhhhR"
+    engine.run(tc.Discharge(number))
+    assert states(engine) == "A.ARR"
+
+
+def test_words_that_were_replaced_are_forgotten() -> None:
+    """A client that says the same again and again fills nothing."""
+    engine = made(messages=1000)
+    holder, number = taken(engine, messages=1000), begun(engine)
+    for turn in range(50):
+        ending = Ending(Outcome.REJECTED, error=f"for the {turn}th time")
+        engine.run(tc.Retire(number, "q", holder, RowSet.range(0, 1000), ending))
+    words = engine.state.transactions.open[number].words[holder]
+    assert words.count <= 2000 + transactions.COMPACT
+    [(word, found)] = list(words)
+    assert (word.ending.error, found.count) == ("for the 49th time", 1000)
+    engine.run(tc.Retire(number, "q", holder, RowSet.range(0, 500), ACCEPTED))
+    engine.run(tc.Discharge(number))
+    assert states(engine) == "A" * 500 + "R" * 500
+
+
+def test_what_is_not_held_cannot_be_retired() -> None:
+    engine = made(messages=3)
+    first, number = taken(engine, messages=1), begun(engine)
+    second = taken(engine, messages=1)
+    for holder, found in ((first, rows(1)), (second, rows(2)), (999, rows(0))):
+        with pytest.raises(errors.IllegalTransition):
+            engine.run(tc.Retire(number, "q", holder, found, ACCEPTED))
+    assert not engine.state.transactions.open[number].words
+
+
+def test_a_message_is_of_one_transaction() -> None:
+    """4.4.2: the delivery must not be associated with another transaction that is not discharged."""
+    engine = made(messages=2)
+    holder, one, other = taken(engine), begun(engine), begun(engine)
+    engine.run(tc.Retire(one, "q", holder, rows(0), ACCEPTED))
+    with pytest.raises(errors.TransactionRolledBack, match=f"transaction {one} has said"):
+        engine.run(tc.Retire(other, "q", holder, rows(0, 1), RELEASED))
+    engine.run(tc.Retire(other, "q", holder, rows(1), RELEASED))
+    engine.run(tc.Discharge(one, fail=True))
+    engine.run(tc.Retire(other, "q", holder, rows(0), RELEASED))
+    engine.run(tc.Discharge(other))
+    assert states(engine) == ".."
+
+
+def test_a_commit_that_cannot_be_done_does_nothing() -> None:
+    """The queue of one part is gone, a message of another was taken away: all is rolled back, and the answer says why."""
+    engine = made("q", "r", messages=2)
+    holder, number = taken(engine), begun(engine)
+    engine.run(tc.Retire(number, "q", holder, rows(0), ACCEPTED))
+    engine.run(tc.Post(number, "r", 1, 1))
+    engine.run(tc.Post(number, "q", 1, 1))
+    engine.run(c.DeleteQueue("r"))
+    why = engine.run(tc.Discharge(number))
+    assert isinstance(why, errors.TransactionRolledBack)
+    assert "'r'" in str(why)
+    assert (states(engine), engine.state.stages, engine.state.staged_bytes) == ("hh", {}, 0)
+    with pytest.raises(errors.UnknownTransaction):
+        engine.run(tc.Discharge(number))
+
+
+def test_a_queue_that_was_declared_again_is_another() -> None:
+    engine = made(messages=2)
+    holder, number = taken(engine), begun(engine)
+    engine.run(tc.Retire(number, "q", holder, rows(0), ACCEPTED, settled=True))
+    engine.run(c.DeleteQueue("q", force=True), c.DeclareQueue("q"), c.Enqueue("q", 2, 1))
+    taken(engine)
+    assert isinstance(engine.run(tc.Discharge(number)), errors.TransactionRolledBack)
+    assert states(engine) == "hh"
+
+
+def test_a_lock_that_ends_fails_the_transaction_that_settles_its_message() -> None:
+    engine = Engine()
+    engine.run(c.DeclareQueue("q", options={"lockTimeout": 5000}), c.Enqueue("q", 2, 1))
+    holder, number = taken(engine), begun(engine)
+    engine.run(tc.Retire(number, "q", holder, rows(0), ACCEPTED))
+    engine.pass_time(6)
+    engine.run(c.Tick())
+    assert states(engine) == ".."
+    engine.run(c.Acquire("q", holder, 2))  # the same link has it again: that is another delivery
+    why = engine.run(tc.Discharge(number))
+    assert isinstance(why, errors.TransactionRolledBack)
+    assert "was taken from its link" in str(why)
+    assert states(engine) == "hh"
+
+
+def test_a_transaction_in_which_something_failed_can_only_be_rolled_back() -> None:
+    engine = made(messages=1)
+    number = begun(engine)
+    engine.run(tc.Post(number, "q", 1, 1))
+    engine.run(tc.FailTransaction(number, "a message could not be decoded"))
+    for command in (tc.Post(number, "q", 1, 1), tc.Retire(number, "q", 1, rows(0), ACCEPTED)):
+        with pytest.raises(errors.TransactionRolledBack, match="could not be decoded"):
+            engine.run(command)
+    assert "could not be decoded" in str(engine.run(tc.Discharge(number)))
+    assert (states(engine), engine.state.stages) == (".", {})
+
+
+def test_work_that_takes_too_long_is_undone_and_its_controller_is_told() -> None:
+    """The age counts from the first work: a transaction that was only declared waits for ever."""
+    engine = made(messages=2)
+    holder, idle, number = taken(engine), begun(engine), begun(engine)
+    engine.pass_time(2 * TRANSACTION_AGE / SECOND)
+    engine.run(tc.TimeOutTransactions())
+    engine.run(tc.Post(number, "q", 1, 1))
+    engine.run(tc.Retire(number, "q", holder, rows(0), ACCEPTED, settled=True))
+    engine.pass_time(TRANSACTION_AGE / SECOND)
+    engine.run(tc.TimeOutTransactions())
+    assert states(engine) == "hh"
+    engine.pass_time(1)
+    engine.run(tc.TimeOutTransactions())
+    assert (states(engine), attempts(engine), engine.state.stages) == (".h", [1, 0], {})
+    with pytest.raises(errors.TransactionTimedOut):
+        engine.run(tc.Post(number, "q", 1, 1))
+    assert isinstance(engine.run(tc.Discharge(number)), errors.TransactionTimedOut)
+    assert engine.run(tc.Discharge(idle)) is None
+    assert engine.recovered().persisted() == engine.persisted()
+
+
+@pytest.mark.parametrize("snapshot", [False, True])
+def test_a_restart_rolls_back(snapshot: bool) -> None:
+    engine = made(messages=2)
+    holder, number = taken(engine), begun(engine)
+    engine.run(tc.Post(number, "q", 3, 10), c.StageMessages("of the sink", "q", 1, 1))
+    engine.run(tc.Retire(number, "q", holder, rows(0), ACCEPTED, Ending(cause=Cause.RELEASED), settled=True))
+    engine.run(c.Unsubscribe("q", holder))
+    found = engine.from_snapshot() if snapshot else engine.recovered()
+    found.run(c.Recovered())
+    assert (states(found), attempts(found), list(found.state.stages)) == ("..", [1, 1], ["of the sink"])
+    with pytest.raises(errors.UnknownTransaction):
+        found.run(tc.Discharge(number))
+
+
+def test_nobody_publishes_or_discards_the_stage_of_a_transaction() -> None:
+    engine = made()
+    number = begun(engine)
+    engine.run(tc.Post(number, "q", 1, 1))
+    name = stage_of(number)
+    with pytest.raises(errors.NotFound):
+        engine.run(c.Publish([name]))
+    with pytest.raises(errors.InvalidRequest):
+        engine.run(c.StageMessages(name, "q", 1, 1))
+    assert engine.run(c.Discard([name])) == 0
+    assert name in engine.state.stages
+
+
+def test_limits_have_names_and_change_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name, value in (("MAX_OWN_TRANSACTIONS", 2), ("MAX_TRANSACTIONS", 3), ("MAX_TRANSACTION_MESSAGES", 5)):
+        monkeypatch.setattr(decide_transactions, name, value)
+    engine = made(messages=4)
+    holder, number = taken(engine), begun(engine)
+    begun(engine)
+    with pytest.raises(errors.ResourceLimit, match="one connection has at most 2"):
+        begun(engine)
+    begun(engine, owner=2)
+    with pytest.raises(errors.ResourceLimit, match="3 transactions are open"):
+        begun(engine, owner=3)
+    engine.run(tc.Post(number, "q", 3, 10))
+    engine.run(tc.Retire(number, "q", holder, rows(0, 1), ACCEPTED))
+    commands: list[Any] = [tc.Post(number, "q", 1, 10), tc.Retire(number, "q", holder, rows(2), ACCEPTED)]
+    for command in commands:
+        with pytest.raises(errors.ResourceLimit, match="at most 5 messages, sent and settled"):
+            engine.run(command)
+    monkeypatch.setattr(decide_transactions, "MAX_TRANSACTION_MESSAGES", 50)
+    with pytest.raises(errors.ResourceLimit, match="MiB"):
+        engine.run(tc.Post(number, "q", 1, MAX_TRANSACTION_BYTES))
+    assert engine.run(tc.Discharge(number)) is None
+    assert states(engine) == "AAhh..."
+    begun(engine)  # there is room again
