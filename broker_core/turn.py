@@ -19,10 +19,13 @@ from broker_core.engine import commands as c
 from broker_core.engine import events as e
 from broker_core.engine.arrivals import worth_a_look
 from broker_core.engine.decide import need_queue
+from broker_core.engine.decide_exchanges import need_exchange
 from broker_core.engine.exchange_commands import EndNode
 from broker_core.engine.lifetimes import may_end
+from broker_core.engine.routes import Plan, plan
 from broker_core.engine.rowset import BLOCK_BITS, RowSet
 from broker_core.engine.states import State
+from broker_core.engine.traits import Coded
 from broker_core.journal import Journal
 from broker_core.reading import Cut, Stored, cut
 from broker_core.recent import Recent
@@ -132,6 +135,11 @@ class Turn:
         apply(self._state, event, position)
         if queues:
             self._arrivals.tell(queues)
+
+    def plan(self, exchange: str, keys: str | Coded) -> Plan:
+        """What has to be read of messages with these routing keys before they can be routed: see `routing`."""
+        need_exchange(self._state, exchange)
+        return plan(self._state.exchanges.by_name, self._state.queues, exchange, keys)
 
     def available(self, queue_name: str) -> int:
         """How many messages of the queue are AVAILABLE."""

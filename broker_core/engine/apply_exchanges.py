@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from broker_core.engine import exchange_events as xe
-from broker_core.engine.apply import on_event, runs_of
+from broker_core.engine.apply import on_event, place, runs_of
 from broker_core.engine.bindings import Binding
 from broker_core.engine.blocks import Run
 from broker_core.engine.exchanges import Exchange, Link
@@ -37,7 +37,7 @@ def _(state: BrokerState, event: xe.Routed, position: int) -> None:
     runs = [Run(event.count, position, 0)] if event.kept is None else runs_of(event.kept, position)
     traits = Traits.of_journal(event.traits)
     for name in event.queues:
-        state.queues[name].append(event.sizes, runs, event.time, traits)
+        place(state, state.queues[name], event.sizes, runs, event.time, traits)
 
 
 @on_event(xe.LinkOpened)

@@ -1,8 +1,8 @@
 """What is decided about messages that go through an exchange: one event, whatever the number of queues.
 
 Each queue decides as if its part had been sent to it alone: it may know some as duplicates, drop older ones to make room, or
-refuse some. A message is refused only when every queue that it reaches has refused it; else it is accepted, and stands where it
-was taken.
+refuse some; one that would block takes all of its part, or none, since nobody can be made to wait for one of many. A message is
+refused only when every queue that it reaches has refused it; else it is accepted, and stands where it was taken.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ from broker_core.engine import events as e
 from broker_core.engine import exchange_commands as x
 from broker_core.engine import exchange_events as xe
 from broker_core.engine import transaction_commands as tc
+from broker_core.engine.admission import full, is_open
 from broker_core.engine.decide import Decision, decide, on
 from broker_core.engine.decide_exchanges import need_exchange
 from broker_core.engine.queues import Queue
@@ -25,10 +26,7 @@ from broker_core.engine.rowset import as_array, row_count
 from broker_core.engine.series import Ints, Rows
 from broker_core.engine.state import BrokerState
 from broker_core.engine.traits import Coded, Traits
-from broker_core.errors import NotFound, PenstockError, ResourceLimit
-
-# Options under which a queue takes whatever comes: then no queue has anything to decide, and many are told in one go.
-_PLAIN = {"durability", "messageTtl", "lifetime", "lockTimeout", "lockCounts", "maxAttempts", "rejected", "expired", "lostCounts"}
+from broker_core.errors import NotFound, PenstockError
 
 
 @on(x.Route)
@@ -91,7 +89,7 @@ class _Sending:
             about = asks(queue.rules)
             if about not in self.command.traits:
                 raise Stale(name)
-            if self._at_once and queue.options.keys() <= _PLAIN and queue.kind != "lastvalue":
+            if self._at_once and is_open(queue):  # nothing to decide, so many are told in one go
                 alike.setdefault(about, []).append(name)
                 self._waits |= self.command.durable or queue.rules.durability == "all"
             else:
@@ -105,9 +103,9 @@ class _Sending:
     def _place_in_one(self, queue: Queue, count: int, sizes: int | Ints, rows: Ints | None, traits: Traits) -> None:
         """Let the queue decide for itself."""
         try:
-            decision = decide(self.state, self._alone(queue.name, count, sizes, traits), self.now)
+            decision = decide(self.state, self._alone(queue, count, sizes, traits), self.now)
         except PenstockError as error:
-            if not self._at_once:
+            if not self._at_once or (self.command.whole and queue.rules.overflow == "block"):
                 raise
             self.error = error
             self._refused.append((queue.name, slice(0, count)))
@@ -120,20 +118,22 @@ class _Sending:
             (self._events if event.journaled else self._after).append(event)
         self._waits |= decision.waits
         if self._at_once and len(decision.reply.refused):
-            self.error = ResourceLimit(f"queue {queue.name!r} is full")
+            self.error = full(queue, len(decision.reply.refused))
             self._refused.append((queue.name, np.asarray(decision.reply.refused)))
 
     @property
     def _at_once(self) -> bool:
         return self.command.stage is None and self.command.transaction is None
 
-    def _alone(self, queue: str, count: int, sizes: int | Ints, traits: Traits) -> c.Command:
+    def _alone(self, queue: Queue, count: int, sizes: int | Ints, traits: Traits) -> c.Command:
         """What would send them to this queue alone."""
         if self.command.transaction is not None:
-            return tc.Post(self.command.transaction, queue, count, sizes, None, traits)
+            return tc.Post(self.command.transaction, queue.name, count, sizes, None, traits)
         if self.command.stage is not None:
-            return c.StageMessages(self.command.stage, queue, count, sizes, None, traits)
-        return c.Enqueue(queue, count, sizes, None, self.command.durable, traits)
+            return c.StageMessages(self.command.stage, queue.name, count, sizes, None, traits)
+        # Nobody can be made to wait for one of many queues: one that would block takes all of its part, or none.
+        blocks = queue.rules.overflow == "block"
+        return c.Enqueue(queue.name, count, sizes, None, self.command.durable, traits, blocks)
 
     def refused(self, parts: list[Part]) -> Rows:
         """The messages that queues were for, and that none of them has taken."""

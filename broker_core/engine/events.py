@@ -358,7 +358,7 @@ def to_json(value: Any) -> Any:
     if isinstance(value, RowSet):
         return {"rows": value.to_json()}
     if isinstance(value, np.ndarray):
-        value = narrowed(value)
+        value = narrowed(value) if value.dtype.kind != "S" else value
         return {"array": [value.dtype.str, base64.b64encode(value.tobytes()).decode()]}
     if isinstance(value, bytes):
         return {"bytes": base64.b64encode(value).decode()}

@@ -52,10 +52,18 @@ def asks(rules: Rules) -> Asks:
     return rules.message_ttl, rules.wants
 
 
+class Inside(NamedTuple):
+    """Bindings of one exchange that look into messages, as they are at `version`."""
+
+    exchange: str
+    version: int
+    bindings: list[Numbered]
+
+
 class Plan(NamedTuple):
     """What has to be read of a batch before it can be routed."""
 
-    inside: list[tuple[Exchange, list[Numbered]]]  # bindings that look into messages
+    inside: list[Inside]
     rules: Mapping[Asks, Rules]  # of the queues that may get some
 
 
@@ -76,7 +84,7 @@ class Stale(Exception):
     """The bindings of an exchange changed since a batch was examined: examine it again."""
 
 
-def particulars(exchanges: Mapping[str, Exchange], name: str, keys: str | Coded) -> list[tuple[Exchange, list[Numbered]]]:
+def particulars(exchanges: Mapping[str, Exchange], name: str, keys: str | Coded) -> list[Inside]:
     """The bindings that have to look into messages with these keys, by exchange: `name`, and its alternates. Those without any
     are left out."""
     found = []
@@ -84,7 +92,7 @@ def particulars(exchanges: Mapping[str, Exchange], name: str, keys: str | Coded)
         numbers = {number for key in _distinct(keys) for number in exchange.targets(key).particular}
         inside = [(number, exchange.bindings[number]) for number in sorted(numbers) if exchange.bindings[number].looks_inside]
         if inside:
-            found.append((exchange, inside))
+            found.append(Inside(exchange.name, exchange.version, inside))
     return found
 
 

@@ -11,11 +11,13 @@ from broker_core import __version__, errors
 from broker_core.engine import commands as c
 from broker_core.engine.limits import SECOND
 from broker_core.flight_plane.callers import Caller
+from broker_core.flight_plane.exchanges import exchange_actions
 from broker_core.flight_plane.permissions import Permissions, visible
 from broker_core.flight_plane.requests import ACTIONS, INT, TEXT, Fields, parse, strings
 from broker_core.service import BrokerService
 
-LISTS = {"queue.list": "queues", "lease.list": "leases"}  # answers of which a caller gets what it may know of
+# Answers of which a caller gets what it may know of.
+LISTS = {"queue.list": "queues", "exchange.list": "exchanges", "lease.list": "leases"}
 MAX_WAIT_MS = 100  # a long-poll: all sources of a Spark query are asked in one thread
 MAX_LEASE_TIMEOUT_S = 10 * 365 * 86400
 
@@ -34,6 +36,7 @@ class Actions:
             "queue.list": lambda f: {"queues": self._service.submit(c.Stat())},
             "queue.stat": lambda f: dict(self._service.submit(c.Stat(f["queue"]))[0]),
             "queue.purge": lambda f: {"purged": self._service.submit(c.Purge(f["queue"]))},
+            **exchange_actions(service),
             "stage.publish": self._publish,
             "stage.discard": lambda f: {"discarded": self._service.submit(c.Discard(strings("stages", f["stages"])))},
             "lease.advance": self._advance,

@@ -12,7 +12,8 @@ from broker_core.service import BrokerService
 
 
 class Need(NamedTuple):
-    """A right, and on which queues: `queue` (the field names it), `lease`, `stages` (theirs), or `seen` (any right will do)."""
+    """A right, and on which queues: `queue` (the fields `queue` and `exchange` name them), `lease`, `stages` (theirs), or `seen`
+    (any right will do)."""
 
     right: Right | None
     on: str | None
@@ -26,6 +27,11 @@ NEEDS: dict[str, Need] = {
     "queue.list": Need(None, None, ""),  # shows what its user may know of
     "queue.stat": Need(None, "seen", "see"),
     "queue.purge": Need(Right.ADMIN, "queue", "purge"),
+    "exchange.declare": Need(Right.ADMIN, "queue", "declare"),
+    "exchange.delete": Need(Right.ADMIN, "queue", "delete"),
+    "exchange.list": Need(None, None, ""),  # as queue.list
+    "exchange.bind": Need(Right.ADMIN, "queue", "bind"),  # both of them
+    "exchange.unbind": Need(Right.ADMIN, "queue", "unbind"),
     "stage.publish": Need(Right.SEND, "stages", "send to"),
     "stage.discard": Need(Right.SEND, "stages", "send to"),
     "lease.advance": Need(Right.RECEIVE, "lease", "receive from"),
@@ -83,7 +89,7 @@ class Permissions:
     def _queues(self, caller: Caller, need: Need, fields: dict[str, Any]) -> tuple[list[str], str]:
         """The queues that a request is about, none where what it names is not there, and what a refusal calls them."""
         state = self._service.state
-        named = [fields["queue"]] if "queue" in fields else []
+        named = [fields[what] for what in ("exchange", "queue") if fields.get(what) is not None]
         if need.on == "lease":
             lease = state.leases.get(fields["lease"])
             if lease is not None:
@@ -92,9 +98,11 @@ class Permissions:
         if need.on == "stages":
             stages = [fields["stage"]] if "stage" in fields else strings("stages", fields["stages"])
             found = [known for known in map(state.stages.get, stages) if known is not None]
-            queues = {part.queue for stage in found for part in list(stage.parts)}
+            # Who may send to an exchange may send to whatever it leads to.
+            queues = {part.exchange or part.queue for stage in found for part in list(stage.parts)}
             return [*named, *sorted(queues - set(named))], "the queues of these stages"
-        return named, f"queue {fields['queue']!r:.300}"
+        said = [f"{what} {fields[what]!r:.300}" for what in ("exchange", "queue") if fields.get(what) is not None]
+        return named, " and ".join(said)
 
 
 def _may(caller: Caller, need: Need, queues: list[str]) -> bool:
@@ -107,4 +115,4 @@ def _may(caller: Caller, need: Need, queues: list[str]) -> bool:
 
 def visible(caller: Caller, rows: Iterable[Any]) -> list[Any]:
     """Of stats or leases, those on queues that the caller may know of."""
-    return [row for row in rows if caller.sees(row["queue"])]
+    return [row for row in rows if caller.sees(row["queue"] if "queue" in row else row["exchange"])]

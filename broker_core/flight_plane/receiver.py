@@ -10,9 +10,10 @@ from typing import Any
 import numpy as np
 from pyarrow import flight
 
-from broker_core import errors, message, reading
+from broker_core import errors, message, reading, routing
 from broker_core.encoding import sections
 from broker_core.engine import commands as c
+from broker_core.engine.exchange_commands import ListExchanges
 from broker_core.flight_plane.permissions import Check
 from broker_core.service import BrokerService
 
@@ -40,8 +41,8 @@ class Receiver:
         self._batches = self._messages = 0
 
     def receive(self, reader: flight.MetadataRecordBatchReader) -> None:
-        # A queue that is not there is refused before anything is sent.
-        self._service.submit(c.Stat(self._request["queue"]))
+        # A queue or an exchange that is not there is refused before anything is sent.
+        self._service.submit(self._target())
         acknowledger = threading.Thread(target=self._acknowledge, name="penstock-acknowledge", daemon=True)
         acknowledger.start()
         try:
@@ -76,14 +77,7 @@ class Receiver:
         payload = reading.store(batch)
         nbytes = payload.nbytes
         self._service.admit(nbytes)
-        queue = self._request["queue"]
-        traits = self._service.traits(queue, payload.batch)
-        if self._request["op"] == "enqueue":
-            durable = message.any_durable(batch)
-            command: c.Command = c.Enqueue(queue, batch.num_rows, sizes, payload, durable, traits)
-        else:
-            command = c.StageMessages(self._request["stage"], queue, batch.num_rows, sizes, payload, traits)
-        reply, end = self._service.submit_nowait(command)
+        reply, end = self._store(batch, sizes, payload)
         self._batches += 1
         self._messages += batch.num_rows
         acknowledgement = {"batches": self._batches, "messages": self._messages}
@@ -97,6 +91,32 @@ class Receiver:
                 self._changed.wait()
         if self._failure is not None:
             raise self._failure
+
+    def _target(self) -> c.Command:
+        """What asks whether that is there which the request names."""
+        queue, exchange, key = (self._request[name] for name in ("queue", "exchange", "routingKey"))
+        if queue is None and exchange is None:
+            raise errors.InvalidRequest("field 'queue' must be there, or 'exchange'")
+        if queue is not None and exchange is not None:
+            raise errors.InvalidRequest("field 'exchange' must be left out where there is a 'queue'")
+        if exchange is None and key is not None:
+            raise errors.InvalidRequest("field 'routingKey' must be left out where there is no 'exchange'")
+        return c.Stat(queue) if exchange is None else ListExchanges(exchange)
+
+    def _store(self, batch: Any, sizes: Any, payload: reading.Stored) -> tuple[c.Placed | None, int]:
+        """Enqueue or stage one batch; the reply, if it has one for the sender, and the log position to wait for."""
+        queue, stage = self._request["queue"], self._request.get("stage")
+        durable = stage is not None or message.any_durable(batch)
+        if queue is None:
+            exchange, key = self._request["exchange"], self._request["routingKey"]
+            _, end = routing.send(self._service, routing.Sending(exchange, payload, sizes, key, durable, whole=True, stage=stage))
+            return None, end
+        traits = self._service.traits(queue, payload.batch)
+        if stage is None:
+            command: c.Command = c.Enqueue(queue, batch.num_rows, sizes, payload, durable, traits)
+        else:
+            command = c.StageMessages(stage, queue, batch.num_rows, sizes, payload, traits)
+        return self._service.submit_nowait(command)
 
     def _acknowledge(self) -> None:
         """Tell the sender of everything that has become durable, in one word, until the stream is complete."""

@@ -12,7 +12,7 @@ MAX_REQUEST_BYTES = 1 << 20  # a request in JSON: `stage.publish` with thousands
 _REQUIRED = object()
 Fields = dict[str, tuple[type | tuple[type, ...], Any]]
 TEXT, INT, _BOOL = (str, _REQUIRED), (int, _REQUIRED), (bool, False)
-_OPTIONAL_INT = ((int, type(None)), None)
+_OPTIONAL_INT, _OPTIONAL_TEXT = ((int, type(None)), None), ((str, type(None)), None)
 _LEASE: Fields = {"queue": TEXT, "lease": TEXT, "run": TEXT, "epoch": ((int, type(None)), _REQUIRED)}
 _LOSS: Fields = {"failOnDataLoss": (bool, True)}
 _LEAST = {"finished": 0, "after": 0, "waitMs": 0, "messages": 1, "bytes": 1, "minPartitions": 1, "maxMessages": 1}
@@ -24,6 +24,18 @@ ACTIONS: dict[str, Fields] = {
     "queue.list": {},
     "queue.stat": {"queue": TEXT},
     "queue.purge": {"queue": TEXT},
+    "exchange.declare": {"exchange": TEXT, "type": (str, "direct"), "options": (dict, {})},
+    "exchange.delete": {"exchange": TEXT},
+    "exchange.list": {},
+    "exchange.bind": {
+        "exchange": TEXT,
+        "queue": TEXT,
+        "key": (str, ""),
+        "arguments": (dict, {}),
+        "selector": _OPTIONAL_TEXT,
+        "noLocal": _OPTIONAL_TEXT,
+    },
+    "exchange.unbind": {"exchange": TEXT, "queue": TEXT, "key": _OPTIONAL_TEXT},
     "stage.publish": {"stages": (list, _REQUIRED), "key": ((dict, type(None)), None)},
     "stage.discard": {"stages": (list, _REQUIRED)},
     "lease.advance": {
@@ -72,7 +84,8 @@ TICKETS: dict[str, Fields] = {
         "stored": _BOOL,
     },
 }
-PUTS: dict[str, Fields] = {"enqueue": {"op": TEXT, "queue": TEXT}, "stage": {"op": TEXT, "queue": TEXT, "stage": TEXT}}
+_TARGET: Fields = {"op": TEXT, "queue": _OPTIONAL_TEXT, "exchange": _OPTIONAL_TEXT, "routingKey": _OPTIONAL_TEXT}
+PUTS: dict[str, Fields] = {"enqueue": _TARGET, "stage": {**_TARGET, "stage": TEXT}}
 
 
 def parse(what: str, data: bytes, known: Fields) -> dict[str, Any]:

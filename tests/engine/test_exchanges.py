@@ -13,6 +13,7 @@ from broker_core.engine import commands as c
 from broker_core.engine import decide, lifetimes
 from broker_core.engine import exchange_commands as x
 from broker_core.engine.routes import Examined, plan
+from broker_core.engine.rowset import as_array
 from broker_core.engine.state import BrokerState, conserved
 from broker_core.engine.traits import NO_TRAITS, Coded, Traits
 
@@ -150,8 +151,8 @@ def test_E3_unroutable_messages_are_refused_dropped_or_go_to_the_alternate() -> 
 def test_E1_what_was_examined_before_the_bindings_changed_is_examined_again() -> None:
     broker = engine("q", "r")
     broker.run(x.DeclareExchange("x", "fanout"), x.Bind("x", "q", selector="a = 1"))
-    ((exchange, inside),) = plan(broker.state.exchanges.by_name, broker.state.queues, "x", "").inside
-    seen = {"x": Examined(exchange.version, {inside[0][0]: np.array([1])})}
+    ((_, version, inside),) = plan(broker.state.exchanges.by_name, broker.state.queues, "x", "").inside
+    seen = {"x": Examined(version, {inside[0][0]: np.array([1])})}
     assert broker.send("x", count=2, examined=seen).unroutable.tolist() == [0]
     broker.run(x.Bind("x", "r", selector="b = 1"))
     before = len(broker.log)
@@ -290,3 +291,38 @@ def test_E1_a_key_too_long_for_any_binding_matches_nothing() -> None:
     broker.run(x.DeclareExchange("x", "topic"), x.Bind("x", "q", "#"))
     assert broker.send("x", "k" * 255).unroutable == slice(0, 0)
     assert broker.send("x", "k" * 256).unroutable == slice(0, 1)
+
+
+def test_E1_a_message_is_refused_only_when_every_queue_refuses_it() -> None:
+    broker = engine("open")
+    broker.run(c.DeclareQueue("small", options={"maxMessages": 2, "overflow": "reject"}))
+    broker.run(c.DeclareQueue("ring", options={"maxMessages": 2, "overflow": "ring"}))
+    broker.run(c.DeclareQueue("blocking", options={"maxMessages": 2}))
+    broker.run(x.DeclareExchange("x", "topic"))
+    for name in ("small", "ring", "blocking"):
+        broker.run(x.Bind("x", name, "a"), x.Bind("x", name, f"only.{name}"))
+    broker.run(x.Bind("x", "open", "a"))
+    assert as_array(broker.send("x", "a", 3).refused).tolist() == [], "one of them took each"
+    assert broker.counts() == {"open": 3, "small": 2, "ring": 2, "blocking": 0}
+    sent = broker.send("x", "only.small", 2)
+    assert (as_array(sent.refused).tolist(), type(sent.error)) == ([0, 1], errors.QueueFull)
+    assert broker.send("x", "only.ring", 2).error is None
+    assert as_array(broker.send("x", "only.blocking", 3).refused).tolist() == [0, 1, 2]
+    assert as_array(broker.send("x", "only.blocking", 2).refused).tolist() == []
+    before = len(broker.log)
+    with pytest.raises(errors.QueueFull):
+        broker.send("x", "only.small", 1, whole=True)
+    with pytest.raises(errors.QueueFull):
+        broker.send("x", "a", 1, whole=True)  # the open queue would take it, but one that blocks is full
+    assert len(broker.log) == before
+
+
+def test_E1_duplicates_are_known_in_each_queue() -> None:
+    broker = engine("plain")
+    broker.run(c.DeclareQueue("once", options={"duplicateWindow": 10}), x.DeclareExchange("x", "fanout"))
+    broker.run(x.Bind("x", "plain"), x.Bind("x", "once"))
+    needed = plan(broker.state.exchanges.by_name, broker.state.queues, "x", "").rules
+    ids = Traits(ids=np.array([b"1" * 16, b"2" * 16, b"1" * 16], "S16"))
+    traits = {about: ids if rules.duplicate_window else NO_TRAITS for about, rules in needed.items()}
+    assert broker.send("x", count=3, traits=traits) == x.Sent()
+    assert broker.counts() == {"plain": 3, "once": 2}

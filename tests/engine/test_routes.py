@@ -170,14 +170,14 @@ def test_E1_a_batch_goes_where_its_messages_would_go_alone(pairs: list[tuple[str
 
 def test_E1_bindings_that_look_inside_see_what_was_examined() -> None:
     exchanges = made("direct", Binding("q", "k", selector="a = 1"), Binding("r", "k"), Binding("s", "l", selector="b"))
-    ((exchange, inside),) = particulars(exchanges.by_name, "x", "k")
+    ((_, version, inside),) = particulars(exchanges.by_name, "x", "k")
     assert [number for number, _ in inside] == [0], "only what the key leads to is looked at"
-    examined = {"x": Examined(exchange.version, {0: np.array([1])})}
+    examined = {"x": Examined(version, {0: np.array([1])})}
     assert routed(exchanges, "k", 3, examined=examined) == ({"q": [1], "r": [0, 1, 2]}, [], 0)
     exchanges.unbind("x", [1])
     with pytest.raises(Stale):
         routed(exchanges, "k", 3, examined=examined)
-    examined = {"x": Examined(exchange.version, {0: np.array([1])})}
+    examined = {"x": Examined(exchanges.by_name["x"].version, {0: np.array([1])})}
     assert routed(exchanges, "k", 3, examined=examined) == ({"q": [1]}, [0, 2], 0)
     with pytest.raises(Stale):
         routed(exchanges, "k", 3)

@@ -25,6 +25,11 @@ VALID: dict[str, dict[str, Any]] = {
     "queue.list": {},
     "queue.stat": {"queue": "Q"},
     "queue.purge": {"queue": "Q"},
+    "exchange.declare": {"exchange": "new Q", "type": "direct", "options": {}},
+    "exchange.delete": {"exchange": "bound Q"},
+    "exchange.list": {},
+    "exchange.bind": {"exchange": "bound Q", "queue": "Q", "key": "k", "arguments": {}, "selector": "a = 1", "noLocal": "me"},
+    "exchange.unbind": {"exchange": "bound Q", "queue": "Q", "key": "k"},
     "stage.publish": {"stages": [], "key": {"kind": "txn", "id": "app", "number": 1}},
     "stage.discard": {"stages": ["none"]},
     "lease.advance": {
@@ -86,11 +91,13 @@ VALID_TICKETS: dict[str, dict[str, Any]] = {
         "stored": True,
     },
 }
-VALID_PUTS = {"enqueue": {"op": "enqueue", "queue": "Q"}, "stage": {"op": "stage", "queue": "Q", "stage": "s Q"}}
+_TARGET = {"queue": "Q", "exchange": None, "routingKey": None}
+VALID_PUTS = {"enqueue": {"op": "enqueue", **_TARGET}, "stage": {"op": "stage", **_TARGET, "stage": "s Q"}}
 OPTIONAL = {
     "type": "fifo", "options": {}, "force": False, "key": None, "fresh": False, "messages": None, "bytes": None, "until": None,
     "waitMs": 0, "exclude": False, "failOnDataLoss": True, "leaseTimeout": None, "minPartitions": 1, "maxMessages": None,
     "error": None, "states": ["available"], "stored": False, "first": 0, "last": None, "since": None, "outcome": None,
+    "arguments": {}, "selector": None, "noLocal": None,
 }  # fmt: skip
 SAMPLES: list[Any] = ["text", 7, 1.5, True, None, [1], {"a": 1}]
 
@@ -103,7 +110,9 @@ def named(request: dict[str, Any], queue: str) -> dict[str, Any]:
 
 @pytest.fixture
 def prepared(client: Client, queue: str) -> str:
-    """A queue with ten messages, a lease that holds three of them, and one that holds nothing."""
+    """A queue with ten messages, a lease that holds three of them, and one that holds nothing; an exchange bound to it."""
+    client.call("exchange.declare", exchange=f"bound {queue}")
+    client.call("exchange.bind", exchange=f"bound {queue}", queue=queue, key="k")
     send(client, queue, numbered(10))
     lease = {"queue": queue, "run": "r", "epoch": None, "finished": 0, "fresh": True}
     assert client.call("lease.advance", lease=f"held {queue}", messages=3, **lease) == {"epoch": 1, "batch": 1}
@@ -155,7 +164,7 @@ def test_a_complete_request_is_answered_and_one_without_what_is_optional_too(cli
     if action == "queue.delete":
         with pytest.raises(errors.InUse):
             client.call(action, **required)
-    elif action not in ("lease.release", "lease.settleRow", "lease.delete"):
+    elif action not in ("lease.release", "lease.settleRow", "lease.delete", "exchange.delete", "exchange.unbind"):
         client.call(action, **required)
     assert isinstance(client.call(action, **request), dict)
 
@@ -227,6 +236,16 @@ VALUES: list[tuple[str, dict[str, Any], type[errors.PenstockError], str]] = [
     ("queue.stat", {"queue": "not there"}, errors.NotFound, "queue declare"),
     ("queue.purge", {"queue": "not there"}, errors.NotFound, "queue declare"),
     ("queue.delete", {"queue": "not there"}, errors.NotFound, "queue declare"),
+    ("exchange.declare", {"type": "fan"}, errors.InvalidRequest, "direct, fanout, topic, headers"),
+    ("exchange.declare", {"options": {"colour": 1}}, errors.InvalidRequest, "colour"),
+    ("exchange.declare", {"exchange": "Q"}, errors.AlreadyExists, "is a queue"),
+    ("exchange.declare", {"exchange": "bound Q", "type": "topic"}, errors.AlreadyExists, "type 'direct'"),
+    ("exchange.delete", {"exchange": "not there"}, errors.NotFound, "exchange declare"),
+    ("exchange.bind", {"exchange": "not there"}, errors.NotFound, "exchange declare"),
+    ("exchange.bind", {"queue": "not there"}, errors.NotFound, "queue declare"),
+    ("exchange.bind", {"selector": "a ="}, errors.InvalidRequest, "at character 4"),
+    ("exchange.bind", {"arguments": {"a": 1}}, errors.InvalidRequest, "arguments"),
+    ("exchange.unbind", {"key": "other"}, errors.NotFound, "no binding"),
     ("stage.publish", {"stages": [1]}, errors.InvalidRequest, "list of strings"),
     ("stage.publish", {"stages": ["not there"], "key": None}, errors.NotFound, "not there"),
     ("stage.publish", {"stages": [], "key": {"kind": "other", "id": "a", "number": 1}}, errors.InvalidRequest, "kind"),
@@ -279,6 +298,10 @@ VALUES: list[tuple[str, dict[str, Any], type[errors.PenstockError], str]] = [
     ("browse", {"states": [[]]}, errors.InvalidRequest, "list of strings"),
     ("browse", {"outcome": "eaten"}, errors.InvalidRequest, "eaten"),
     ("enqueue", {"queue": "not there"}, errors.NotFound, "queue declare"),
+    ("enqueue", {"queue": None, "exchange": "not there"}, errors.NotFound, "exchange declare"),
+    ("enqueue", {"exchange": "bound Q"}, errors.InvalidRequest, "'exchange' must be left out"),
+    ("enqueue", {"routingKey": "k"}, errors.InvalidRequest, "'routingKey' must be left out"),
+    ("enqueue", {"queue": None}, errors.InvalidRequest, "'queue' must be there"),
     ("stage", {"stage": LONG}, errors.InvalidRequest, "1 to 255"),
     ("stage", {"queue": "not there"}, errors.NotFound, "queue declare"),
 ]  # fmt: skip

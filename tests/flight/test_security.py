@@ -135,6 +135,11 @@ REQUESTS: dict[str, Callable[[Peer, str], Any]] = {
     "queue.declare": lambda p, q: p.call("queue.declare", queue=q),
     "queue.stat": lambda p, q: p.call("queue.stat", queue=q),
     "queue.list": lambda p, q: p.call("queue.list"),
+    "exchange.declare": lambda p, q: p.call("exchange.declare", exchange=f"{q}.x"),
+    "exchange.bind": lambda p, q: p.call("exchange.bind", exchange=f"{q}.x", queue=q),
+    "exchange.unbind": lambda p, q: p.call("exchange.unbind", exchange=f"{q}.x", queue=q),
+    "exchange.delete": lambda p, q: p.call("exchange.delete", exchange=f"{q}.x"),
+    "exchange.list": lambda p, q: p.call("exchange.list"),
     "lease.list": lambda p, q: p.call("lease.list"),
     "enqueue": lambda p, q: p.put(b"x", op="enqueue", queue=q),
     "stage": lambda p, q: p.put(b"x", op="stage", queue=q, stage=f"s {q}"),
@@ -154,14 +159,17 @@ REQUESTS: dict[str, Callable[[Peer, str], Any]] = {
     "queue.purge": lambda p, q: p.call("queue.purge", queue=q),
     "queue.delete": lambda p, q: p.call("queue.delete", queue=q, force=True),
 }
-EVERYBODY = {"hello", "queue.list", "lease.list", "queue.stat"}  # who has any right on the queue
+EVERYBODY = {"hello", "queue.list", "exchange.list", "lease.list", "queue.stat"}  # who has any right on the queue
 ALLOWED = {
     Right.SEND: {"enqueue", "stage", "stage.publish", "stage.discard"},
     Right.RECEIVE: {"lease.advance", "lease.plan", "batch", "map", "lease.renew", "lease.settle"},
     Right.BROWSE: {"browse"},
     Right.SETTLE: {"lease.release", "lease.settleRow", "lease.delete"},
     Right.REPLAY: {"browse archived"},
-    Right.ADMIN: {"queue.declare", "queue.purge", "queue.delete"},
+    Right.ADMIN: {
+        *("queue.declare", "queue.purge", "queue.delete"),
+        *("exchange.declare", "exchange.delete", "exchange.bind", "exchange.unbind"),
+    },
 }
 
 
@@ -211,7 +219,7 @@ def test_all_rights_on_one_queue_are_none_on_another(site: Site) -> None:
     furnish(site, "orders")
     alice = site.user("alice", *Right, queue="mine")
     alice.call("queue.declare", queue="mine")
-    assert refused(alice, "orders") == set(REQUESTS) - {"hello", "queue.list", "lease.list"}
+    assert refused(alice, "orders") == set(REQUESTS) - {"hello", "queue.list", "exchange.list", "lease.list"}
     assert [row["queue"] for row in alice.call("queue.list")["queues"]] == ["mine"]
     assert alice.call("lease.list") == {"leases": []}
     root = site.user("root", *Right)
@@ -222,7 +230,7 @@ def test_all_rights_on_one_queue_are_none_on_another(site: Site) -> None:
 def test_a_user_without_a_permission_may_say_hello(site: Site) -> None:
     furnish(site, "orders")
     bob = site.user("bob")
-    assert refused(bob, "orders") == set(REQUESTS) - {"hello", "queue.list", "lease.list"}
+    assert refused(bob, "orders") == set(REQUESTS) - {"hello", "queue.list", "exchange.list", "lease.list"}
     assert bob.call("queue.list") == {"queues": []}
 
 
@@ -252,7 +260,7 @@ def test_what_is_not_there_and_what_is_not_permitted_are_answered_alike(site: Si
             REQUESTS[request](alice, queue)
         return str(error.value).replace(queue, "QUEUE")
 
-    for request in set(REQUESTS) - {"hello", "queue.list", "lease.list", "stage.publish", "stage.discard"}:
+    for request in set(REQUESTS) - {"hello", "queue.list", "exchange.list", "lease.list", "stage.publish", "stage.discard"}:
         assert answer(request, "orders") == answer(request, "nowhere"), request
 
 

@@ -1,0 +1,35 @@
+"""The actions about exchanges: a request's fields into commands, replies into answers."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from broker_core.engine import exchange_commands as x
+from broker_core.selectors import parse
+from broker_core.service import BrokerService
+
+
+def exchange_actions(service: BrokerService) -> dict[str, Callable[[dict[str, Any]], dict[str, Any]]]:
+    """By name, as in `requests.ACTIONS`."""
+
+    def declare(f: dict[str, Any]) -> dict[str, Any]:
+        created = service.submit(x.DeclareExchange(f["exchange"], f["type"], f["options"]))
+        return {"exchange": f["exchange"], "created": created}
+
+    def delete(f: dict[str, Any]) -> dict[str, Any]:
+        service.submit(x.DeleteExchange(f["exchange"]))
+        return {"exchange": f["exchange"]}
+
+    def bind(f: dict[str, Any]) -> dict[str, Any]:
+        selector = None if f["selector"] is None else parse(f["selector"]).text
+        command = x.Bind(f["exchange"], f["queue"], f["key"], f["arguments"], selector, f["noLocal"])
+        return {"created": service.submit(command)}
+
+    return {
+        "exchange.declare": declare,
+        "exchange.delete": delete,
+        "exchange.list": lambda f: {"exchanges": service.submit(x.ListExchanges())},
+        "exchange.bind": bind,
+        "exchange.unbind": lambda f: {"unbound": service.submit(x.Unbind(f["exchange"], f["queue"], f["key"]))},
+    }
