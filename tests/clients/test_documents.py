@@ -78,7 +78,7 @@ def run_python(text: str, folder: Path) -> str:
 RUNNERS = {"js": run_js, "go": run_go, "java": run_java, "python": run_python}
 
 
-@pytest.mark.parametrize("language", ["JavaScript", "Go", "Java", "Python"])
+@pytest.mark.parametrize("language", ["JavaScript", "Go", "Java", "Python", "Python, Penstock's own client"])
 def test_the_program_of_each_language(language: str, page: str, broker: Broker, tmp_path: Path) -> None:
     broker.declare("orders")
     ((name, text),) = blocks(page, language)
