@@ -256,7 +256,7 @@ def _(state: BrokerState, event: e.Purged, position: int) -> None:
 
 @on_event(e.LeaseBegun)
 def _(state: BrokerState, event: e.LeaseBegun, position: int) -> None:
-    lease = Lease(event.lease, event.queue, event.run, event.epoch, timeout=event.timeout)
+    lease = Lease(event.lease, event.queue, event.run, event.epoch, timeout=event.timeout, selector=event.selector)
     lease.renewed = event.up
     state.leases[event.lease] = lease
 
@@ -341,7 +341,7 @@ def _(state: BrokerState, event: e.Renewed, position: int) -> None:
 @on_event(e.Subscribed)
 def _(state: BrokerState, event: e.Subscribed, position: int) -> None:
     queue = state.queues[event.queue]
-    queue.subscriptions[event.holder] = queue.subscription(event.holder, event.priority)
+    queue.subscriptions[event.holder] = queue.subscription(event.holder, event.priority, event.selector)
     consumers.joined(queue, event.holder, event.exclusive)
     state.next_link = event.holder + NEXT_HOLDER
 

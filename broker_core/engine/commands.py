@@ -4,12 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from broker_core.engine.rowset import RowSet
 from broker_core.engine.series import Ints
 from broker_core.engine.states import Cause, Outcome
 from broker_core.engine.traits import NO_TRAITS, Traits
+
+if TYPE_CHECKING:
+    from broker_core.engine.search import Matching
 
 
 class Now(NamedTuple):
@@ -113,6 +116,7 @@ class Subscribe(Command):
     queue: str
     priority: int = 0  # among the queue's consumers; a higher one goes first
     exclusive: bool = False
+    selector: str | None = None  # the canonical text; `Acquire` then brings what is known of it
 
 
 @dataclass(frozen=True)
@@ -125,10 +129,13 @@ class Unsubscribe(Command):
 
 @dataclass(frozen=True)
 class Acquire(Command):
+    """The next messages for a link, at most up to the first that nobody has evaluated its selector for: see `Matching`."""
+
     queue: str
     holder: int
     messages: int  # the link's credit
     max_bytes: int | None = None
+    matching: Matching | None = None
 
 
 @dataclass(frozen=True)
@@ -139,6 +146,7 @@ class Browse(Command):
     place: int
     messages: int
     max_bytes: int | None = None
+    matching: Matching | None = None
 
 
 @dataclass(frozen=True)
@@ -170,7 +178,8 @@ class EnterLease(Command):
     epoch: int | None
     fresh: bool = False
     timeout: int | None = None  # microseconds
-    keep_timeout: bool = False  # the request says nothing of it
+    keep_timeout: bool = False  # the request says nothing of it, nor of the selector
+    selector: str | None = None  # the canonical text
 
 
 @dataclass(frozen=True)
@@ -196,6 +205,8 @@ class AcquireBatch(Command):
     exclude: bool = False
     timeout: int | None = None
     fail_on_data_loss: bool = True
+    selector: str | None = None
+    matching: Matching | None = None  # of the selector
 
 
 @dataclass(frozen=True)

@@ -86,6 +86,11 @@ def _(state: BrokerState, command: c.EnterLease, now: c.Now) -> Decision:
                 "again since. Start with a new checkpoint"
             )
         return _begin_again(lease, command, now)
+    if not command.keep_timeout and lease.selector != command.selector:
+        raise errors.WrongOffset(
+            f"lease {lease.name!r} began with the selector {lease.selector or 'none'!r}, not {command.selector or 'none'!r}: put "
+            "`selector` back as it was, or start with a new checkpoint"
+        )
     timeout = lease.timeout if command.keep_timeout else command.timeout
     if command.epoch is not None and timeout == lease.timeout:
         return Decision(reply=lease.epoch)
@@ -105,7 +110,8 @@ def _begin_again(lease: Lease, command: c.EnterLease, now: c.Now) -> Decision:
     decision = Decision(reply=lease.epoch + 1)
     if batch is not None:
         decision.add(_end(lease, batch, Stage.VOID, now))
-    decision.add(e.LeaseBegun(lease.name, lease.queue, command.run, lease.epoch + 1, command.timeout, now.up))
+    epoch, selector = lease.epoch + 1, command.selector
+    decision.add(e.LeaseBegun(lease.name, lease.queue, command.run, epoch, command.timeout, now.up, selector))
     return decision
 
 
@@ -156,14 +162,16 @@ def _(state: BrokerState, command: c.AcquireBatch, now: c.Now) -> Decision:
         if last is not None and last.number > lease.finished and last.stage is Stage.LOST and command.fail_on_data_loss:
             raise _data_loss(lease, last.number, _GIVEN_BACK)
     check_lease(queue)
+    if command.selector is not None and command.matching is None:
+        raise errors.InvalidRequest(f"lease {command.lease!r} has a selector: without what matches it, it can have nothing")
     filters: list[Filter] = [Unexpired(now.wall // 1000)]
     if lease is not None and command.exclude:
         filters.append(Without(lease.excluded))
     if queue.grouping is not None:
         filters.append(FreeGroup(queue.grouping, state.next_holder))
-    rows = find_all(
-        queue, Search(min(command.messages or MAX_ACQUIRE, MAX_ACQUIRE), command.max_bytes, command.until, filters)
-    ).rows
+    most = min(command.messages or MAX_ACQUIRE, MAX_ACQUIRE)
+    # What nobody has evaluated the selector for has not come yet, for a lease.
+    rows = find_all(queue, Search(most, command.max_bytes, command.until, filters, command.matching)).rows
     if not rows or not may_take(queue, 0):
         return Decision(reply=(None, command.finished) if lease is None else (lease.epoch, max(command.finished, lease.finished)))
     decision = Decision()
@@ -173,7 +181,8 @@ def _(state: BrokerState, command: c.AcquireBatch, now: c.Now) -> Decision:
             raise errors.ResourceLimit(
                 f"the broker keeps {MAX_LEASES} leases, which is its limit: delete old ones with `penstock lease delete`"
             )
-        decision.add(e.LeaseBegun(command.lease, command.queue, command.run, 1, command.timeout, now.up))
+        begun = e.LeaseBegun(command.lease, command.queue, command.run, 1, command.timeout, now.up, command.selector)
+        decision.add(begun)
     else:
         epoch, number = lease.epoch, lease.last_number + 1
     decision.add(e.Acquired(queue.name, state.next_holder, rows, command.lease, number))
@@ -253,6 +262,7 @@ def _describe(lease: Lease, now: c.Now) -> dict[str, Any]:
         "lease": lease.name,
         "queue": lease.queue,
         "run": lease.run,
+        "selector": lease.selector,
         "epoch": lease.epoch,
         "finished": lease.finished,
         "stage": batch.stage.value if batch else "idle",

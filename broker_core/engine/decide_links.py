@@ -47,7 +47,8 @@ def _(state: BrokerState, command: c.Subscribe, now: c.Now) -> Decision:
     if len(queue.subscriptions) >= MAX_SUBSCRIPTIONS:
         raise errors.ResourceLimit(f"queue {queue.name!r} has {MAX_SUBSCRIPTIONS} subscriptions, which is the limit")
     check_link(queue, command.exclusive)
-    return Decision([(e.Subscribed(queue.name, state.next_link, command.priority, command.exclusive), None)], state.next_link)
+    event = e.Subscribed(queue.name, state.next_link, command.priority, command.exclusive, command.selector)
+    return Decision([(event, None)], state.next_link)
 
 
 @on(c.Acquire)
@@ -56,21 +57,23 @@ def _(state: BrokerState, command: c.Acquire, now: c.Now) -> Decision:
     subscription = need_subscription(queue, command.holder)
     if command.messages <= 0 or not may_take(queue, command.holder):
         return Decision(reply=RowSet())
+    if subscription.selector is not None and command.matching is None:
+        raise errors.InvalidRequest(f"holder {command.holder} has a selector: without what matches it, it can have nothing")
     filters: list[Filter] = [Unexpired(now.wall // 1000)]
     if subscription.excluded:
         filters.append(Without(subscription.excluded))
     if queue.grouping is not None:
         filters.append(FreeGroup(queue.grouping, command.holder))
-    search = Search(min(command.messages, MAX_ACQUIRE), command.max_bytes, filters=filters)
+    search = Search(min(command.messages, MAX_ACQUIRE), command.max_bytes, filters=filters, matching=command.matching)
     # All of one level, so that they leave in the order of their places.
     rows, places, epochs = RowSet(), subscription.places.copy(), subscription.epochs.copy()
     for level in reversed(range(queue.rules.levels)):
-        rows = find(queue, queue.place_of(subscription, level), search, level).rows
+        rows, unknown = find(queue, queue.place_of(subscription, level), search, level)
         # Nothing found: then nothing before the next arrival is for this link, until the return log says so. What it may not
-        # have is not looked at again and again.
-        places[level] = rows.last + 1 if rows else queue.next_sequence
+        # have is not looked at again and again. Where its selector is not evaluated yet, it goes on later, from there.
+        places[level] = rows.last + 1 if rows else queue.next_sequence if unknown is None else unknown
         epochs[level] = queue.returns[level].epoch
-        if rows:
+        if rows or unknown is not None:
             break
     decision = Decision(reply=rows)
     if rows:
@@ -85,7 +88,8 @@ def _(state: BrokerState, command: c.Acquire, now: c.Now) -> Decision:
 @on(c.Browse)
 def _(state: BrokerState, command: c.Browse, now: c.Now) -> Decision:
     queue = need_queue(state, command.queue)
-    search = Search(min(command.messages, MAX_ACQUIRE), command.max_bytes, filters=[Unexpired(now.wall // 1000)])
+    filters: list[Filter] = [Unexpired(now.wall // 1000)]
+    search = Search(min(command.messages, MAX_ACQUIRE), command.max_bytes, filters=filters, matching=command.matching)
     rows = find(queue, max(0, command.place), search, level=None).rows
     # Nothing found: the place stays, and what comes back after it is still seen.
     return Decision(reply=(rows, rows.last + 1 if rows else command.place))

@@ -171,6 +171,7 @@ class LeaseBegun(Event):
     epoch: int
     timeout: int | None
     up: int
+    selector: str | None = None
 
 
 @dataclass(frozen=True)
@@ -270,6 +271,7 @@ class Subscribed(Event):
     holder: int
     priority: int = 0
     exclusive: bool = False
+    selector: str | None = None
 
 
 @dataclass(frozen=True)

@@ -48,6 +48,7 @@ class Lease:
     epoch: int = 1  # raised by every planner that takes the lease up; what an older one asks is refused
     finished: int = 0  # Spark has finished every batch up to this number
     timeout: int | None = None  # microseconds after which a READ batch nobody renews is given back too
+    selector: str | None = None  # the canonical text of the one that all its batches go by
     batches: dict[int, Batch] = field(default_factory=dict)  # the last REMEMBERED_BATCHES, in ascending order
     excluded: RowSet = field(default_factory=RowSet)  # given back unread by this epoch under `exclude`: not taken again
     # derived
@@ -76,6 +77,7 @@ class Lease:
             "epoch": self.epoch,
             "finished": self.finished,
             "timeout": self.timeout,
+            "selector": self.selector,
             "batches": [batch.to_json() for batch in self.batches.values()],
             "excluded": self.excluded.to_json(),
         }
@@ -84,5 +86,6 @@ class Lease:
     def from_json(cls, data: dict[str, Any]) -> Lease:
         batches = [Batch.from_json(batch) for batch in data["batches"]]
         fields = {key: data[key] for key in ("name", "queue", "run", "epoch", "finished", "timeout")}
+        fields["selector"] = data.get("selector")  # which older versions did not write
         excluded = RowSet.from_json(data["excluded"])
         return cls(**fields, batches={batch.number: batch for batch in batches}, excluded=excluded)

@@ -67,6 +67,7 @@ class Subscription:
     places: list[int]
     epochs: list[int]
     priority: int = 0  # among consumers
+    selector: str | None = None
     held: dict[int, int] = field(default_factory=dict)  # block → rows held there, so that losing the link looks only there
     excluded: Exclusions = field(default_factory=Exclusions)
 
@@ -139,10 +140,10 @@ class Queue:
         """Messages that are not archived."""
         return self.counts[State.HELD] + self.counts[State.AVAILABLE] + self.counts[State.ACQUIRED]
 
-    def subscription(self, holder: int, priority: int = 0) -> Subscription:
+    def subscription(self, holder: int, priority: int = 0, selector: str | None = None) -> Subscription:
         """A new one, which has seen nothing yet."""
         levels = self.rules.levels
-        return Subscription(holder, [0] * levels, [log.epoch for log in self.returns], priority)
+        return Subscription(holder, [0] * levels, [log.epoch for log in self.returns], priority, selector)
 
     def append(self, sizes: int | Ints, runs: Sequence[Run], time: int, traits: Traits = NO_TRAITS) -> None:
         """Give the messages of `runs`, in order, the next places. Names in `traits` get codes of our own dictionaries."""
