@@ -8,6 +8,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
+from functools import cached_property
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -95,7 +96,7 @@ class Rules:
     key: str | None
     max_keys: int
 
-    @property
+    @cached_property
     def wants(self) -> Wants:
         return Wants(self.groups != "none", self.key, self.duplicate_window > 0)
 

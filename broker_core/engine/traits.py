@@ -39,7 +39,7 @@ class Traits:
     ids: Ints | None = None  # dtype S16: digests of typed message ids; all zero: has none
 
     def __bool__(self) -> bool:
-        return any(getattr(self, field.name) is not None for field in fields(self))
+        return any(value is not None for value in self.__dict__.values())
 
     def take(self, rows: Any) -> Traits:
         """Of some rows: a slice, or row numbers."""
