@@ -97,20 +97,6 @@ def cut(block: Block, rows: Rows, recent: Recent = _NOTHING_RECENT) -> Cut:
     )
 
 
-def within_retention(block: Block, rows: Rows, retained_from: int) -> Rows:
-    """The rows whose payloads are still kept; `rows` itself when all are.
-
-    Runs below the mark are the oldest of the block or its staged ones.
-    """
-    positions = block.runs.position.array() << 3
-    if not len(positions) or positions.min() >= retained_from:
-        return rows
-    numbers = np.arange(rows.start, rows.stop) if isinstance(rows, slice) else rows
-    of = np.searchsorted(block.runs.row.array(), numbers, side="right") - 1
-    kept = positions[of] >= retained_from
-    return rows if kept.all() else numbers[kept]
-
-
 class Stretch(NamedTuple):
     """Rows of one record, in order, with what the broker says of them. Per-row columns: an array, or a number for all."""
 

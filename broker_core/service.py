@@ -25,11 +25,11 @@ from broker_core.engine import events as e
 from broker_core.engine.blocks import Block
 from broker_core.engine.decide import need_queue
 from broker_core.engine.options import Rules
-from broker_core.engine.rowset import BLOCK_BITS, RowSet
 from broker_core.engine.retention import within_retention
+from broker_core.engine.rowset import BLOCK_BITS, RowSet
 from broker_core.engine.state import pack_blocks
-from broker_core.engine.transaction_commands import TimeOutTransactions
 from broker_core.engine.traits import Traits
+from broker_core.engine.transaction_commands import TimeOutTransactions
 from broker_core.journal import Disk, Journal, LocalDisk
 from broker_core.reading import Cut, cut, open_block
 from broker_core.recent import Recent

@@ -6,6 +6,7 @@ from collections.abc import Iterable
 
 from broker_core.engine import events as e
 from broker_core.engine import exchange_events as xe
+from broker_core.engine import move_events as me
 from broker_core.engine.leases import Stage
 from broker_core.engine.state import BrokerState
 
@@ -18,10 +19,23 @@ def worth_a_look(state: BrokerState, event: e.Event) -> Iterable[str]:
     if isinstance(event, e.Published):
         return {part.queue for name in event.stages for part in state.stages[name].parts}
     if isinstance(event, e.BatchEnded):
-        name = state.leases[event.lease].queue
-        return (name,) if event.stage != Stage.SETTLED.value or state.queues[name].active is not None else ()
-    if isinstance(event, e.Unsubscribed):
-        return (event.queue,) if state.queues[event.queue].active == event.holder else ()  # now it is another's turn
+        queue = state.queues[state.leases[event.lease].queue]
+        freed = queue.active is not None or queue.grouping is not None
+        return (queue.name,) if event.stage != Stage.SETTLED.value or freed else ()
+    if isinstance(event, e.Unsubscribed):  # now it is another's turn, or its groups are free
+        queue = state.queues[event.queue]
+        return (queue.name,) if queue.active == event.holder or queue.grouping is not None else ()
+    if isinstance(event, e.Settled):
+        return (event.queue,) if state.queues[event.queue].grouping is not None else ()
+    if isinstance(event, me.Moved):
+        groups = [event.queue] if state.queues[event.queue].grouping is not None else []
+        return groups if event.target is None else [event.target, *groups]
+    if isinstance(event, me.Copied):
+        return (event.target,)
+    if isinstance(event, (me.Redriven, me.QueueAltered)):
+        return (event.queue,)
+    if isinstance(event, me.QueuePaused):
+        return () if event.paused else (event.queue,)
     if isinstance(event, xe.Routed):
         return event.queues
     if isinstance(event, e.HoldersLost):

@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 
 from broker_core.engine import commands as c
+from broker_core.engine import decide_ends as ends
 from broker_core.engine import events as e
 from broker_core.engine.blocks import Block
 from broker_core.engine.decide import Decision, on
@@ -33,10 +34,10 @@ def _(state: BrokerState, command: c.Tick, now: c.Now) -> Decision:
         decision.add(e.Discarded(stale))
     wall, up = now.wall // 1000, state.uptime(now.up)
     for queue, blocks in _by_queue(state, state.clocks.wall.due(wall)):
-        _expire(decision, queue, blocks, now)
+        _expire(state, decision, queue, blocks, now)
         _come_due(decision, queue, blocks, now)
     for queue, blocks in _by_queue(state, state.clocks.up.due(up)):
-        _unlock(decision, queue, blocks, up)
+        _unlock(state, decision, queue, blocks, now)
     if state.clocks.wall.next <= wall or state.clocks.up.next <= up:
         decision.add(e.TimePassed(wall, up))
     return decision
@@ -57,14 +58,15 @@ def _waits(block: Block, *states: State) -> Any:
     return np.isin(block.state[: block.filled], np.array(states, np.uint8))
 
 
-def _expire(decision: Decision, queue: Queue, blocks: list[Block], now: c.Now) -> None:
+def _expire(state: BrokerState, decision: Decision, queue: Queue, blocks: list[Block], now: c.Now) -> None:
     wall = now.wall // 1000
     parts = (
         (block.number, np.flatnonzero(_waits(block, State.AVAILABLE, State.HELD) & block.expired(slice(0, block.filled), wall)))
         for block in blocks
     )
     if rows := RowSet.of(parts):
-        decision.add(e.Expired(queue.name, rows, now.wall))
+        for event in ends.expire(state, queue, rows, now):
+            decision.add(event)
 
 
 def _come_due(decision: Decision, queue: Queue, blocks: list[Block], now: c.Now) -> None:
@@ -78,13 +80,15 @@ def _come_due(decision: Decision, queue: Queue, blocks: list[Block], now: c.Now)
         decision.add(e.CameDue(queue.name, rows, now.wall))
 
 
-def _unlock(decision: Decision, queue: Queue, blocks: list[Block], up: int) -> None:
+def _unlock(state: BrokerState, decision: Decision, queue: Queue, blocks: list[Block], now: c.Now) -> None:
     """What links hold beyond their time goes back, as from each of them."""
     held: dict[int, list[tuple[int, Any]]] = {}
     for block in blocks:
-        rows = block.unlocked(up)
+        rows = block.unlocked(state.uptime(now.up))
         holders = np.broadcast_to(block.holder.get(rows), len(rows))
         for holder in np.unique(holders).tolist():
             held.setdefault(holder, []).append((block.number, rows[holders == holder]))
     for holder, parts in held.items():
-        decision.add(e.Returned(queue.name, holder, RowSet.of(parts), int(Cause.LOCK_TIMED_OUT)))
+        late, cause = RowSet.of(parts), Cause.LOCK_TIMED_OUT
+        returned = e.Returned(queue.name, holder, late, int(cause))
+        decision.add(ends.as_one(ends.give_back(state, returned, queue, late, cause, now)))

@@ -1,0 +1,155 @@
+"""Messages that an operator sends to another queue: moved, copied, or as dead letters back to where they came from (Q13 Q20).
+
+One command is one look at a stretch of the queue, and bounded: who wants more goes on from `Shifted.next`.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from broker_core import errors
+from broker_core.engine import commands as c
+from broker_core.engine import move_commands as mc
+from broker_core.engine import move_events as me
+from broker_core.engine.blocks import Block
+from broker_core.engine.decide import Decision, need_queue, on
+from broker_core.engine.limits import MAX_MOVED
+from broker_core.engine.moving import column
+from broker_core.engine.queues import Queue
+from broker_core.engine.retention import within_retention
+from broker_core.engine.room import fitting
+from broker_core.engine.rowset import BLOCK_BITS, RowSet
+from broker_core.engine.series import Ints
+from broker_core.engine.state import BrokerState
+from broker_core.engine.states import Outcome, State
+
+
+@on(mc.Move)
+def _(state: BrokerState, command: mc.Move, now: c.Now) -> Decision:
+    source, target = _two(state, command, "move")
+    rows, following = _to_shift(source, target, command, now)
+    event = me.Moved(source.name, rows, target.name, int(Outcome.MOVED), now.wall)
+    return Decision([(event, None)] if rows else [], mc.Shifted(rows.count, following))
+
+
+@on(mc.Copy)
+def _(state: BrokerState, command: mc.Copy, now: c.Now) -> Decision:
+    source, target = _two(state, command, "copy")
+    rows, following = _to_shift(source, target, command, now)
+    event = me.Copied(source.name, rows, target.name, now.wall)
+    return Decision([(event, None)] if rows else [], mc.Shifted(rows.count, following))
+
+
+def _two(state: BrokerState, command: mc.Move | mc.Copy, verb: str) -> tuple[Queue, Queue]:
+    source, target = need_queue(state, command.queue), need_queue(state, command.target)
+    if source is target:
+        raise errors.InvalidRequest(f"cannot {verb} messages of {source.name!r} into the same queue: name another target")
+    if target.rules.key is not None and target.rules.key != source.rules.key:
+        raise errors.InvalidRequest(
+            f"queue {target.name!r} keeps the last value by {target.rules.key}, which nobody has read of the messages of "
+            f"{source.name!r}: send them instead, or name a target of another type"
+        )
+    return source, target
+
+
+def _to_shift(source: Queue, target: Queue, command: mc.Move | mc.Copy, now: c.Now) -> tuple[RowSet, int | None]:
+    """The messages, and the place to go on from."""
+    wall = now.wall // 1000
+
+    def waiting(block: Block) -> Ints:
+        rows = np.flatnonzero(block.state[: block.filled] == State.AVAILABLE)
+        return rows if block.next_expiry > wall else rows[~block.expired(rows, wall)]
+
+    found, more = _look(source, command.first, command.last, command.messages, waiting)
+    rows = fitting(target, source, found)
+    if found and not rows:
+        raise errors.ResourceLimit(
+            f"queue {target.name!r} is full: nothing was changed. Drain it, or raise its limits (`penstock queue alter`)"
+        )
+    return rows, found.last + 1 if more and rows.count == found.count else None
+
+
+def _look(queue: Queue, first: int, last: int | None, limit: int, wanted: Any) -> tuple[RowSet, bool]:
+    """The first messages, from `first` to `last`, that `wanted` picks of each block; whether there may be more."""
+    limit, stop = min(limit, MAX_MOVED), queue.next_sequence - 1 if last is None else last
+    parts, left = [], limit
+    for number in sorted(queue.blocks):
+        if number < first >> BLOCK_BITS or number > stop >> BLOCK_BITS or left <= 0:
+            continue
+        rows = wanted(queue.blocks[number])
+        base = number << BLOCK_BITS
+        rows = rows[(rows >= first - base) & (rows <= stop - base)][:left]
+        parts.append((number, rows))
+        left -= len(rows)
+    return RowSet.of(parts), left <= 0
+
+
+@on(mc.Redrive)
+def _(state: BrokerState, command: mc.Redrive, now: c.Now) -> Decision:
+    queue, decision = need_queue(state, command.queue), Decision()
+
+    def dead(block: Block) -> Ints:
+        return np.sort(np.concatenate([_away_from_home(block), _stayed(block, state.retained_from)]))
+
+    found, more = _look(queue, command.first, command.last, command.messages, dead)
+    moved = 0
+    here = RowSet.of((n, _among(rows, _stayed(queue.blocks[n], state.retained_from))) for n, rows in found.items())
+    if back := fitting(queue, queue, here):
+        decision.add(me.Redriven(queue.name, back, now.wall))
+        moved += back.count
+    for name, rows in _by_origin(queue, found.minus(here)).items():
+        origin = state.queues.get(name)
+        if origin is None or origin is queue:
+            continue
+        if going := fitting(origin, queue, _newest(queue, origin, rows)):
+            decision.add(me.Moved(queue.name, going, name, int(Outcome.MOVED), now.wall, redriven=True))
+            moved += going.count
+    decision.reply = mc.Shifted(moved, found.last + 1 if more and found else None, found.count - moved)
+    return decision
+
+
+def _among(rows: Any, others: Ints) -> Ints:
+    numbers = np.arange(rows.start, rows.stop) if isinstance(rows, slice) else rows
+    return np.intersect1d(numbers, others, assume_unique=True)
+
+
+def _away_from_home(block: Block) -> Ints:
+    """Dead letters of other queues, AVAILABLE."""
+    if block.origin.values is None:
+        return np.zeros(0, np.int64)
+    return np.flatnonzero((block.state[: block.filled] == State.AVAILABLE) & (block.origin.values[: block.filled] > 0))
+
+
+def _stayed(block: Block, retained_from: int) -> Ints:
+    """Dead letters of this queue that no other could take, and whose payloads are still kept."""
+    if block.stayed.values is None:
+        return np.zeros(0, np.int64)
+    rows = np.flatnonzero(block.stayed.values[: block.filled])
+    return np.asarray(within_retention(block, rows, retained_from))
+
+
+def _by_origin(queue: Queue, rows: RowSet) -> dict[str, RowSet]:
+    codes = column(queue, rows, "origin")
+    if codes is None:
+        return {}
+    sequences = rows.sequences()
+    return {
+        queue.origins[code - 1]: RowSet.of_sequences(sequences[codes == code]) for code in np.unique(codes[codes > 0]).tolist()
+    }
+
+
+def _newest(queue: Queue, origin: Queue, rows: RowSet) -> RowSet:
+    """Of dead letters of a last-value queue those that are still the last of their keys; of another queue all of them."""
+    keys, came_from = column(queue, rows, "key"), column(queue, rows, "came_from")
+    if origin.rules.key is None or keys is None or came_from is None:
+        return rows
+    sequences, places = rows.sequences(), came_from.astype(np.int64)
+    latest = origin.newest()
+    kept = np.ones(len(sequences), np.bool_)
+    for code in np.unique(keys[keys > 0]).tolist():
+        of_key = keys == code
+        known = origin.keys.get(queue.keys.name(code) or "")
+        kept[of_key & (places < max(places[of_key].max(), latest[known] if known else 0))] = False
+    return RowSet.of_sequences(sequences[kept])
