@@ -10,6 +10,7 @@ what is sparse: `exclusions`, `overlays`; who hears of it: `arrivals`. Routing: 
 # These register what they decide and apply.
 from broker_core.engine import apply_exchanges as _apply_exchanges
 from broker_core.engine import apply_moves as _apply_moves
+from broker_core.engine import apply_outcomes as _apply_outcomes
 from broker_core.engine import apply_time as _apply_time
 from broker_core.engine import apply_transactions as _apply_transactions
 from broker_core.engine import decide_alter as _decide_alter
@@ -28,6 +29,6 @@ from broker_core.engine.state import BrokerState
 
 __all__ = ["BrokerState", "Decision", "apply", "decide"]
 del _apply_exchanges, _decide_exchanges, _decide_lifetimes, _decide_routes
-del _apply_transactions, _decide_transactions
+del _apply_outcomes, _apply_transactions, _decide_transactions
 del _apply_moves, _decide_alter, _decide_moves
 del _apply_time, _decide_leases, _decide_links, _decide_time, _immediate

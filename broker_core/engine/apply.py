@@ -184,6 +184,10 @@ def _(state: BrokerState, event: e.Published, position: int) -> None:
                 continue
             runs = [Run(part.count, part.position, 0)] if part.kept is None else runs_of(part.kept, part.position)
             place(state, state.queues[part.queue], part.sizes, runs, event.time, part.traits)
+        for waiting in state.stages[name].outcomes:
+            batch = state.leases[waiting.lease].batches[waiting.batch]
+            if batch.stage is Stage.READ:  # else it is done, and this a repetition
+                batch.outcomes.say(waiting.said)
     _forget_stages(state, event.stages)
     if event.key is not None:
         state.publish_keys[event.key.kind, event.key.id] = event.key.number
@@ -281,7 +285,10 @@ def _(state: BrokerState, event: e.BatchEnded, position: int) -> None:
     queue = state.queues[lease.queue]
     stage = Stage(event.stage)
     if stage is Stage.SETTLED:
-        archive(state, queue, batch.rows, State.ACQUIRED, Outcome.ACCEPTED, event.time)
+        rest = batch.rows if event.done is None else batch.rows.minus(event.done)
+        archive(state, queue, rest, State.ACQUIRED, Outcome.ACCEPTED, event.time)
+        if event.done is not None and event.exclude:
+            lease.excluded = lease.excluded.plus(event.done)
     else:
         _give_back(state, queue, batch.rows, Cause.LEASE_UNREAD if stage is Stage.VOID else Cause.LEASE_READ)
     if stage is Stage.VOID:

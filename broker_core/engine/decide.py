@@ -31,6 +31,7 @@ from broker_core.engine.packing import pack
 from broker_core.engine.queues import Queue
 from broker_core.engine.rowset import RowSet, clip, row_count
 from broker_core.engine.series import Ints
+from broker_core.engine.speakable import check_outcomes
 from broker_core.engine.state import LINK_HOLDER, BrokerState
 from broker_core.engine.states import LEGAL, Cause, Outcome, State, Verb
 from broker_core.engine.transactions import is_transactional
@@ -202,6 +203,7 @@ def _check_stages(state: BrokerState, stages: list[str]) -> None:
 
 def publish(state: BrokerState, command: c.Publish, now: c.Now) -> Decision:
     """Stages that are there, whosever they are."""
+    check_outcomes(state, command.stages)
     parts = [part for stage in command.stages for part in state.stages[stage].parts]
     for part in parts:
         if part.exchange is None:

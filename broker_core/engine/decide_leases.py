@@ -13,14 +13,15 @@ from broker_core.engine import commands as c
 from broker_core.engine import decide_ends as ends
 from broker_core.engine import events as e
 from broker_core.engine.consumers import check_lease, may_take
-from broker_core.engine.decide import Decision, check_name, check_rows, need_queue, on
+from broker_core.engine.decide import Decision, check_name, need_queue, on
+from broker_core.engine.decide_outcomes import settle_batch
 from broker_core.engine.groups import FreeGroup
 from broker_core.engine.leases import HOLDING, Batch, Lease, Stage
 from broker_core.engine.limits import MAX_ACQUIRE, MAX_LEASES, MAX_PARTS, SECOND, UNREAD_TIMEOUT
 from broker_core.engine.rowset import RowSet
 from broker_core.engine.search import Filter, Search, Unexpired, Without, find_all
 from broker_core.engine.state import BrokerState
-from broker_core.engine.states import Cause, Outcome, Verb
+from broker_core.engine.states import Cause, Outcome
 
 ROW_OUTCOMES = ("accepted", "rejected", "released", "modified")
 
@@ -137,8 +138,7 @@ def _(state: BrokerState, command: c.FinishBatches, now: c.Now) -> Decision:
         if not lease.finished < batch.number <= command.finished:
             continue
         if batch.stage is Stage.READ:
-            check_rows(need_queue(state, lease.queue), batch.rows, Verb.SETTLE, batch.holder)
-            decision.add(_end(lease, batch, Stage.SETTLED, now))
+            decision.add(settle_batch(state, lease, batch, now, exclude=command.exclude))
             settled += batch.rows.count
         elif batch.stage is Stage.ACQUIRED:
             decision.add(_end(lease, batch, Stage.VOID, now, exclude=command.exclude))
@@ -285,7 +285,7 @@ def _(state: BrokerState, command: c.ReleaseLease, now: c.Now) -> Decision:
     batch = _need_batch(lease)
     decision = Decision(reply=batch.rows.count)
     if command.settle:
-        decision.add(_end(lease, batch, Stage.SETTLED, now))
+        decision.add(settle_batch(state, lease, batch, now))
         decision.add(e.LeaseFinished(lease.name, batch.number))
     else:
         decision.add(_give_back(state, lease, batch, now))

@@ -202,6 +202,7 @@ class BatchEnded(Event):
     stage: str
     time: int
     exclude: bool = False
+    done: RowSet | None = None  # of those that are settled: not these, whose own outcomes stand beside this event
 
 
 @dataclass(frozen=True)

@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from enum import Enum
 from typing import Any
 
+from broker_core.engine.batch_outcomes import Outcomes, Said
 from broker_core.engine.rowset import RowSet
 
 REMEMBERED_BATCHES = 100  # a settled batch of these can still be read again (a lost commit file, a kept DataFrame)
@@ -30,13 +31,16 @@ class Batch:
     holder: int
     rows: RowSet
     stage: Stage = Stage.ACQUIRED
+    outcomes: Outcomes = field(default_factory=Outcomes)  # of single messages, to be done when the batch is settled
 
     def to_json(self) -> dict[str, Any]:
-        return {"number": self.number, "holder": self.holder, "rows": self.rows.to_json(), "stage": self.stage.value}
+        batch = {"number": self.number, "holder": self.holder, "rows": self.rows.to_json(), "stage": self.stage.value}
+        return {**batch, "outcomes": [said.to_json() for said in self.outcomes.said]} if self.outcomes.said else batch
 
     @classmethod
     def from_json(cls, data: dict[str, Any]) -> Batch:
-        return cls(data["number"], data["holder"], RowSet.from_json(data["rows"]), Stage(data["stage"]))
+        outcomes = Outcomes([Said.from_json(said) for said in data.get("outcomes", ())])
+        return cls(data["number"], data["holder"], RowSet.from_json(data["rows"]), Stage(data["stage"]), outcomes)
 
 
 @dataclass

@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from broker_core.engine.batch_outcomes import Said, StagedOutcomes
 from broker_core.engine.blocks import Block
 from broker_core.engine.consumers import began
 from broker_core.engine.duplicates import DuplicateWindow
@@ -57,6 +58,7 @@ class StagedPart:
 @dataclass
 class StageParts:
     parts: list[StagedPart] = field(default_factory=list)
+    outcomes: list[StagedOutcomes] = field(default_factory=list)
     up: int = 0  # derived: broker uptime of the last addition, anew after a restart
 
 
@@ -141,6 +143,7 @@ class BrokerState:
             "queues": queues,
             "leases": [lease.to_json() for lease in self.leases.values()],
             "stages": stages,
+            "outcomes": {name: _outcomes(stage) for name, stage in self.stages.items() if stage.outcomes},
             "keys": [[kind, name, number] for (kind, name), number in self.publish_keys.items()],
             "exchanges": self.exchanges.to_json(),
         }, blocks
@@ -179,9 +182,19 @@ class BrokerState:
                 part = _staged_of(*fields)
                 stage.parts.append(part)
                 state.count_staged(part, 1)
+        for name, waiting in data.get("outcomes", {}).items():
+            state.stages[name].outcomes = [_outcomes_of(*fields) for fields in waiting]
         state.publish_keys = {(kind, name): number for kind, name, number in data["keys"]}
         state.exchanges = Exchanges.from_json(data.get("exchanges", ()))
         return state
+
+
+def _outcomes(stage: StageParts) -> list[Any]:
+    return [[each.lease, each.batch, each.epoch, [said.to_json() for said in each.said]] for each in stage.outcomes]
+
+
+def _outcomes_of(lease: str, batch: int, epoch: int, said: list[Any]) -> StagedOutcomes:
+    return StagedOutcomes(lease, batch, epoch, [Said.from_json(each) for each in said])
 
 
 def _staged(part: StagedPart) -> list[Any]:

@@ -1,0 +1,95 @@
+"""The column `delivery`: which message of which batch a row is, for whoever says later what became of it.
+
+Opaque to users: version, length of the lease's name, name, batch, epoch, sequence number. The epoch is in it so that a zombie,
+whose planner was followed by another, settles nothing.
+"""
+
+from __future__ import annotations
+
+import struct
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from broker_core.errors import InvalidRequest
+
+VERSION = 1
+_HEAD = struct.Struct(">BH")  # version, length of the name
+_TAIL = struct.Struct(">QQ")  # batch, epoch
+_SEQUENCE = 8
+
+
+class Deliveries(NamedTuple):
+    """Rows of a column that are of one batch. `rows` are their indices, `sequences` the messages, in the column's order."""
+
+    lease: str
+    batch: int
+    epoch: int
+    rows: npt.NDArray[np.int64]
+    sequences: npt.NDArray[np.int64]
+
+
+def prefix(lease: str, batch: int, epoch: int) -> bytes:
+    """What all deliveries of a batch begin with; eight octets of sequence number follow."""
+    name = lease.encode()
+    return _HEAD.pack(VERSION, len(name)) + name + _TAIL.pack(batch, epoch)
+
+
+def column(prefix: bytes, sequences: Any) -> pa.Array:
+    """The deliveries of these messages."""
+    width = len(prefix) + _SEQUENCE
+    data = np.empty((len(sequences), width), np.uint8)
+    data[:, : len(prefix)] = np.frombuffer(prefix, np.uint8)
+    data[:, len(prefix) :] = np.asarray(sequences).astype(">u8").view(np.uint8).reshape(-1, _SEQUENCE)
+    offsets = np.arange(len(sequences) + 1, dtype=np.int32) * width
+    return pa.Array.from_buffers(pa.binary(), len(sequences), [None, pa.py_buffer(offsets), pa.py_buffer(data)])
+
+
+def parse(deliveries: pa.Array) -> list[Deliveries]:
+    """The rows by batch, in the order in which these come first; nearly always they are all of one. InvalidRequest names the
+    first row that no read of a batch has given."""
+    if deliveries.null_count:
+        row = int(np.flatnonzero(deliveries.is_null().to_numpy(zero_copy_only=False))[0])
+        raise InvalidRequest(f"column 'delivery' is null in row {row}: it names a message as a stream has read it")
+    found = []
+    offsets = np.frombuffer(deliveries.buffers()[1], np.int32)[deliveries.offset : deliveries.offset + len(deliveries) + 1]
+    widths = np.diff(offsets)
+    data = np.frombuffer(deliveries.buffers()[2] or b"", np.uint8)
+    for width in dict.fromkeys(widths.tolist()):
+        rows = np.flatnonzero(widths == width)
+        if width < _HEAD.size + _TAIL.size + _SEQUENCE:
+            raise _no_delivery(int(rows[0]))
+        if len(rows) == len(widths):
+            octets = data[offsets[0] : offsets[-1]].reshape(-1, width)
+        else:
+            octets = data[offsets[rows][:, None] + np.arange(width)]
+        sequences = np.ascontiguousarray(octets[:, -_SEQUENCE:]).view(">u8").ravel().astype(np.int64)
+        heads = np.ascontiguousarray(octets[:, :-_SEQUENCE])
+        left = np.arange(len(rows))
+        while len(left):
+            head = heads[left[0]]
+            same = (heads[left] == head).all(axis=1)
+            mine = left[same]
+            found.append(Deliveries(*_head(head.tobytes(), int(rows[mine[0]])), rows[mine], sequences[mine]))
+            left = left[~same]
+    return found
+
+
+def _head(octets: bytes, row: int) -> tuple[str, int, int]:
+    version, length = _HEAD.unpack_from(octets)
+    if version != VERSION or len(octets) != _HEAD.size + length + _TAIL.size:
+        raise _no_delivery(row)
+    try:
+        name = octets[_HEAD.size : _HEAD.size + length].decode()
+    except UnicodeDecodeError:
+        raise _no_delivery(row) from None
+    batch, epoch = _TAIL.unpack_from(octets, _HEAD.size + length)
+    return name, batch, epoch
+
+
+def _no_delivery(row: int) -> InvalidRequest:
+    return InvalidRequest(
+        f"column 'delivery' is none that a stream has read, in row {row}: name it in the stream's schema, hand it on as it is"
+    )

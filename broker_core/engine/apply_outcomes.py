@@ -1,0 +1,16 @@
+"""What outcomes that wait for a publish change: see `apply`."""
+
+from __future__ import annotations
+
+from broker_core.engine import outcome_events as oe
+from broker_core.engine.apply import on_event
+from broker_core.engine.batch_outcomes import Said, StagedOutcomes
+from broker_core.engine.state import BrokerState, StageParts
+
+
+@on_event(oe.OutcomesStaged)
+def _(state: BrokerState, event: oe.OutcomesStaged, position: int) -> None:
+    stage = state.stages.setdefault(event.stage, StageParts())
+    said = [Said.from_json(each) for each in event.said]
+    stage.outcomes.append(StagedOutcomes(event.lease, event.batch, event.epoch, said))
+    stage.up = event.up

@@ -1,0 +1,62 @@
+"""What is decided about outcomes of single messages of a batch: whether they may be said, and what they make of it at its end."""
+
+from __future__ import annotations
+
+from broker_core import errors
+from broker_core.engine import commands as c
+from broker_core.engine import decide_ends as ends
+from broker_core.engine import events as e
+from broker_core.engine import outcome_commands as oc
+from broker_core.engine import outcome_events as oe
+from broker_core.engine.batch_outcomes import ENDINGS, Said, shortened
+from broker_core.engine.decide import Decision, check_name, check_rows, need_queue, on
+from broker_core.engine.leases import Batch, Lease, Stage
+from broker_core.engine.limits import MAX_OUTCOMES, MAX_STAGES
+from broker_core.engine.rowset import RowSet
+from broker_core.engine.speakable import speakable
+from broker_core.engine.state import BrokerState
+from broker_core.engine.states import Verb
+
+
+@on(oc.StageOutcomes)
+def _(state: BrokerState, command: oc.StageOutcomes, now: c.Now) -> Decision:
+    check_name("stage", command.stage)
+    if command.stage not in state.stages and len(state.stages) >= MAX_STAGES:
+        raise errors.ResourceLimit(f"{MAX_STAGES} stages wait for a publish, which is the limit: end the jobs that left them")
+    batch = speakable(state, command.lease, command.batch, command.epoch)
+    known = state.stages.get(command.stage)
+    waiting = sum(len(each.said) for each in known.outcomes) if known is not None else 0
+    if waiting + len(command.said) > MAX_OUTCOMES:
+        raise errors.ResourceLimit(
+            f"one write says at most {MAX_OUTCOMES} different outcomes, and errors that differ make one each: say less in them"
+        )
+    for each in command.said:
+        if each.outcome not in ENDINGS:
+            raise errors.InvalidRequest(f"outcome {each.outcome!r:.80}: allowed are {', '.join(ENDINGS)}")
+        if each.rows.minus(batch.rows):
+            raise errors.NotFound(f"lease {command.lease!r}: batch {command.batch} does not hold all of these messages")
+    said = [Said(each.outcome, shortened(each.error), each.rows).to_json() for each in command.said if each.rows]
+    if not said:
+        return Decision()
+    return Decision([(oe.OutcomesStaged(command.stage, command.lease, command.batch, command.epoch, said, now.up), None)])
+
+
+def settle_batch(state: BrokerState, lease: Lease, batch: Batch, now: c.Now, *, exclude: bool = False) -> e.Event:
+    """The end of a batch that was read: each message as it was said, the others accepted. One event."""
+    queue = need_queue(state, lease.queue)
+    check_rows(queue, batch.rows, Verb.SETTLE, batch.holder)
+    events: list[e.Event] = []
+    done = RowSet()
+    for said in batch.outcomes.said:
+        rows = said.rows.minus(said.rows.minus(batch.rows))  # an operator may have ended some
+        if said.outcome == "accepted" or not rows:
+            continue
+        done = done.plus(rows)
+        ending = said.ending
+        if ending.outcome is not None:
+            events += ends.settle(state, queue, rows, ending.outcome, now, holder=batch.holder, error=ending.error)
+        elif ending.cause is not None:
+            returned = e.Returned(queue.name, batch.holder, rows, int(ending.cause))
+            events += ends.give_back(state, returned, queue, rows, ending.cause, now)
+    ended = e.BatchEnded(lease.name, batch.number, Stage.SETTLED.value, now.wall, exclude, done if done else None)
+    return ends.as_one([*events, ended])

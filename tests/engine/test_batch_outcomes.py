@@ -1,0 +1,197 @@
+"""S3: outcomes of single messages of a batch: said while it is read, done when it is settled, exactly once."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from broker_core import errors
+from broker_core.engine import commands as c
+from broker_core.engine import decide_outcomes, speakable
+from broker_core.engine import outcome_commands as oc
+from broker_core.engine.batch_outcomes import Outcomes, Said
+from broker_core.engine.rowset import RowSet
+from broker_core.engine.states import State
+
+from .harness import Engine
+from .test_transactions import attempts, states
+
+
+def of(*sequences: int) -> RowSet:
+    return RowSet.of_sequences(np.array(sequences, np.int64))
+
+
+def said(outcome: str, *sequences: int, error: str | None = None) -> Said:
+    return Said(outcome, error, of(*sequences))
+
+
+class Query:
+    """A query on queue q that has read its first batch."""
+
+    def __init__(self, messages: int = 6, **options: Any) -> None:
+        self.engine = Engine()
+        self.engine.run(c.DeclareQueue("dead"), c.DeclareQueue("q", options=options), c.Enqueue("q", messages, 10))
+        self.epoch, self.batch = self.engine.advance("l", epoch=None, finished=0, messages=messages)
+        self.engine.read("l", epoch=self.epoch, batch=self.batch)
+        self.writes = 0
+
+    def stage(self, *entries: Said, epoch: int | None = None, batch: int | None = None, name: str | None = None) -> str:
+        self.writes += name is None
+        stage = name or f"w{self.writes}"
+        self.engine.run(oc.StageOutcomes(stage, "l", batch or self.batch, epoch or self.epoch, list(entries)))
+        return stage
+
+    def write(self, *entries: Said) -> None:
+        self.engine.run(c.Publish([self.stage(*entries)]))
+
+    def finish(self, **options: Any) -> None:
+        self.epoch, self.batch = self.engine.advance("l", epoch=self.epoch, finished=self.batch, **options)
+
+
+def test_outcomes_take_effect_when_the_batch_settles() -> None:
+    """Q12 Q13: by the queue's policy, as if a link had said it."""
+    query = Query(deadLetterQueue="dead")
+    query.write(said("rejected", 0, error="bad"), said("released", 1), said("modified", 2), said("accepted", 3))
+    assert states(query.engine) == "hhhhhh"
+    before = len(query.engine.log)
+    query.engine.run(c.FinishBatches("l", query.batch))
+    assert b'"together"' in query.engine.log[before][0]  # all of it or nothing
+    assert states(query.engine) == "D..AAA"
+    assert attempts(query.engine) == [0, 0, 1, 0, 0, 0]
+    dead = query.engine.state.queues["dead"]
+    assert (dead.counts[State.AVAILABLE], dead.blocks[0].errors) == (1, {0: "bad"})
+    found = query.engine.recovered()
+    assert found.persisted() == query.engine.persisted()
+
+
+def test_the_last_one_wins() -> None:
+    query = Query()
+    query.write(said("rejected", 0, 1, 2, error="first"))
+    query.write(said("released", 1), said("rejected", 1, error="again"), said("accepted", 2))
+    query.engine.run(c.FinishBatches("l", query.batch))
+    assert states(query.engine) == "RRAAAA"
+    assert query.engine.state.queues["q"].blocks[0].errors == {0: "first", 1: "again"}
+
+
+def test_what_is_staged_says_nothing_before_its_publish() -> None:
+    query = Query()
+    query.stage(said("rejected", 0))
+    discarded = query.stage(said("rejected", 1))
+    query.engine.run(c.Discard([discarded]))
+    query.engine.run(c.FinishBatches("l", query.batch))
+    assert states(query.engine) == "AAAAAA"
+
+
+def test_parts_of_one_write_are_said_at_once_or_not_at_all() -> None:
+    query = Query()
+    parts = [query.stage(said("rejected", 0)), query.stage(said("rejected", 1))]
+    with pytest.raises(errors.NotFound):
+        query.engine.run(c.Publish([*parts, "of a task that was lost"]))
+    assert not query.engine.state.leases["l"].batches[query.batch].outcomes.said
+    key = c.PublishKey("txn", "job", 1)
+    assert query.engine.run(c.Publish(parts, key)) == (0, False)
+    again = query.stage(said("accepted", 0))
+    assert query.engine.run(c.Publish([again], key)) == (0, True)  # a repetition, whatever it says
+    query.engine.run(c.FinishBatches("l", query.batch))
+    assert states(query.engine) == "RRAAAA"
+
+
+def test_a_zombie_settles_nothing() -> None:
+    """S4: the delivery carries the epoch of its read."""
+    query = Query()
+    early = query.stage(said("rejected", 0))
+    epoch = query.epoch
+    query.epoch, _ = query.engine.plan("l", epoch=None, after=0, batch=1)  # the query has started again elsewhere
+    with pytest.raises(errors.Fenced, match="nothing was settled"):
+        query.stage(said("rejected", 1), epoch=epoch)
+    with pytest.raises(errors.Fenced, match="nothing was settled"):
+        query.engine.run(c.Publish([early]))
+    query.write(said("released", 0))  # who reads it now says it again
+    query.engine.run(c.FinishBatches("l", query.batch))
+    assert states(query.engine) == ".AAAAA"
+
+
+def test_a_write_that_spark_repeats_after_the_end_is_a_no_op() -> None:
+    query = Query()
+    first = query.batch
+    query.write(said("rejected", 0))
+    late = query.stage(said("released", 1))
+    query.engine.run(c.FinishBatches("l", query.batch))
+    query.engine.run(c.Publish([late]))
+    query.engine.run(c.Publish([query.stage(said("rejected", 0), batch=first)]))
+    assert states(query.engine) == "RAAAAA"
+    assert query.engine.read("l", epoch=query.epoch, batch=first) == list(range(6))  # and reads the same rows as before
+
+
+def test_what_was_given_back_can_be_settled_by_nobody() -> None:
+    query = Query()
+    query.engine.run(c.ReleaseLease("l", settle=False))
+    with pytest.raises(errors.PenstockError, match=r"[Nn]othing was settled"):
+        query.stage(said("rejected", 0), epoch=query.engine.state.leases["l"].epoch)
+    with pytest.raises(errors.NotFound):
+        query.engine.run(oc.StageOutcomes("s", "no such lease", 1, 1, [said("rejected", 0)]))
+
+
+def test_messages_that_the_batch_does_not_hold_are_refused() -> None:
+    query = Query()
+    query.engine.run(c.Enqueue("q", 3, 1))
+    with pytest.raises(errors.NotFound, match="does not hold all"):
+        query.stage(said("rejected", 5, 6))
+    with pytest.raises(errors.InvalidRequest, match="allowed are accepted, rejected, released, modified"):
+        query.stage(said("refused", 1))
+    assert not query.engine.state.stages
+
+
+def test_an_operator_settles_a_lease_as_its_sink_has_said() -> None:
+    query = Query()
+    query.write(said("rejected", 0, 1))
+    query.engine.run(c.SettleRow("l", 1, "accepted"))
+    query.engine.run(c.ReleaseLease("l", settle=True))
+    assert states(query.engine) == "RAAAAA"
+
+
+def test_one_run_takes_what_it_released_only_once() -> None:
+    """As availableNow asks for: else it would never come to an end."""
+    query = Query()
+    query.write(said("released", 0, 1), said("modified", 2))
+    finished = query.batch
+    query.finish(exclude=True, fail_on_data_loss=True)
+    assert query.batch == finished  # nothing is there for this run
+    assert states(query.engine) == "...AAA"
+    query.epoch, batch = query.engine.advance("l", epoch=query.epoch, finished=finished)
+    assert batch == finished + 1
+
+
+@pytest.mark.parametrize("snapshot", [False, True])
+def test_outcomes_survive_a_restart(snapshot: bool) -> None:
+    query = Query()
+    query.write(said("rejected", 0, error="bad"))
+    waiting = query.stage(said("released", 1), said("modified", 2))
+    query.engine = query.engine.from_snapshot() if snapshot else query.engine.recovered()
+    query.engine.run(c.Recovered(), c.Publish([waiting]), c.FinishBatches("l", query.batch))
+    assert states(query.engine) == "R..AAA"
+
+
+def test_limits_have_names_and_change_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(decide_outcomes, "MAX_OUTCOMES", 3)
+    monkeypatch.setattr(speakable, "MAX_OUTCOMES", 3)
+    query = Query()
+    name = query.stage(*(said("rejected", row, error=str(row)) for row in range(3)))
+    with pytest.raises(errors.ResourceLimit, match="at most 3 different outcomes"):
+        query.stage(said("rejected", 4, error="4"), name=name)
+    query.engine.run(c.Publish([name]))
+    late = query.stage(said("rejected", 4, error="4"))
+    with pytest.raises(errors.ResourceLimit, match="3 different outcomes"):
+        query.engine.run(c.Publish([late]))
+    query.engine.run(c.FinishBatches("l", query.batch))
+    assert states(query.engine) == "RRRAAA"
+
+
+def test_entries_of_a_batch_are_disjoint() -> None:
+    outcomes = Outcomes()
+    outcomes.say([said("rejected", 0, 1, 2, 3), said("released", 2, 3), said("rejected", 3)])
+    outcomes.say([said("accepted", 0)])
+    found = {each.outcome: each.rows.sequences().tolist() for each in outcomes.said}
+    assert found == {"rejected": [1, 3], "released": [2], "accepted": [0]}
