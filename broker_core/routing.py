@@ -42,6 +42,12 @@ class Sending:
     stage: str | None = None
     transaction: int | None = None
 
+    @property
+    def known_keys(self) -> str | Coded:
+        """After `with_keys`."""
+        assert self.keys is not None
+        return self.keys
+
     def with_keys(self) -> Sending:
         """The same, with its routing keys read."""
         return self if self.keys is not None else replace(self, keys=subjects(self.payload.batch))
@@ -61,13 +67,12 @@ def subjects(batch: pa.RecordBatch) -> str | Coded:
 def prepared(sending: Sending, plan: Plan, now: int) -> Route:
     """The command that carries it, once all that `plan` asks for is read. `now`: milliseconds since 1970."""
     batch = sending.payload.batch
-    assert sending.keys is not None
     return Route(
         sending.exchange,
         batch.num_rows,
         sending.sizes,
         sending.payload,
-        sending.keys,
+        sending.known_keys,
         sending.durable,
         {each.exchange: Examined(each.version, _examined(each.bindings, batch)) for each in plan.inside},
         {about: traits_of(batch, rules, now) for about, rules in plan.rules.items()},
@@ -81,15 +86,14 @@ def prepared(sending: Sending, plan: Plan, now: int) -> Route:
 def send(service: BrokerService, sending: Sending) -> tuple[Sent, int]:
     """Route it; what became of it, and the log position to wait for before anybody hears that."""
     sending = sending.with_keys()
-    assert sending.keys is not None
     for _ in range(TRIES):
         with service.turn() as turn:
-            plan = turn.plan(sending.exchange, sending.keys)
+            plan = turn.plan(sending.exchange, sending.known_keys)
         reply, end = service.submit_nowait(prepared(sending, plan, service.wall_ms()))
         if not reply.stale:
             return reply, end
     with service.turn() as turn:
-        return turn.carry(prepared(sending, turn.plan(sending.exchange, sending.keys), service.wall_ms()))
+        return turn.carry(prepared(sending, turn.plan(sending.exchange, sending.known_keys), service.wall_ms()))
 
 
 def _examined(inside: list[Numbered], batch: pa.RecordBatch) -> dict[int, Ints]:

@@ -9,11 +9,12 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from broker_core.amqp import Accepted, Condition, DecodeError, Receiver, Rejected
+from broker_core.amqp import Accepted, Condition, DecodeError, Receiver, Rejected, Released
 from broker_core.amqp.performatives import RCV_SECOND, Error, Source
 from broker_core.amqp.types import Symbol
 from broker_core.amqp_plane.conditions import Refusal, as_error
 from broker_core.amqp_plane.endpoint import LinkEnd
+from broker_core.amqp_plane.exchanging import Unroutable
 from broker_core.encoding.arriving import address_of
 from broker_core.errors import PenstockError
 
@@ -70,6 +71,10 @@ class Incoming(LinkEnd):
     def refused(self, deliveries: list[Delivery], error: Exception) -> None:
         """They are not in the queue. A sender that has settled them cannot be told so by an outcome: its link ends instead."""
         self._unconfirmed -= len(deliveries)
+        if isinstance(error, Unroutable):
+            self._dispose(deliveries, Released())
+            self._renew_batch()
+            return
         said = as_error(error)
         self._dispose(deliveries, Rejected(error=said))
         self._renew_batch()
@@ -82,7 +87,7 @@ class Incoming(LinkEnd):
         error.info = {Symbol("delivery-tag"): delivery.tag}
         self.peer.plane.turns.last(lambda: self.peer.detach(self, error))
 
-    def _dispose(self, deliveries: list[Delivery], state: Accepted | Rejected) -> None:
+    def _dispose(self, deliveries: list[Delivery], state: Accepted | Rejected | Released) -> None:
         session = self.link.session
         open_ones = [d for d in deliveries if not d.remote_settled and not d.settled]
         if not open_ones or not self._may_tell:

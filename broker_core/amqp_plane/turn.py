@@ -17,9 +17,10 @@ import logging
 from collections import OrderedDict, deque
 from collections.abc import Callable
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from broker_core import errors
+from broker_core.amqp_plane import exchanging
 from broker_core.amqp_plane.incoming import confirm
 from broker_core.amqp_plane.outcomes import LARGE_TURN, Outcomes
 from broker_core.amqp_plane.outgoing import rows_of
@@ -29,6 +30,7 @@ from broker_core.reading import store
 
 if TYPE_CHECKING:
     from broker_core.amqp.deliveries import Delivery
+    from broker_core.amqp_plane.exchanging import Exchanged, Way
     from broker_core.amqp_plane.incoming import Incoming
     from broker_core.amqp_plane.outcomes import Endings
     from broker_core.amqp_plane.outgoing import Ending, Outgoing
@@ -36,7 +38,7 @@ if TYPE_CHECKING:
     from broker_core.service import BrokerService
     from broker_core.turn import Turn
 
-    Taken = list[tuple[str, list[tuple[Incoming, list[Delivery]]], Arrived]]
+    Taken = list[tuple[str | Way, list[tuple[Incoming, list[Delivery]]], Any]]  # Arrived; by a Way, Exchanged
 
 log = logging.getLogger("penstock.amqp")
 
@@ -54,7 +56,7 @@ class Turns:
     def __init__(self, service: BrokerService, loop: asyncio.AbstractEventLoop) -> None:
         self._service = service
         self._loop = loop
-        self._arriving: dict[str, list[tuple[Incoming, list[Delivery]]]] = {}
+        self._arriving: dict[str | Way, list[tuple[Incoming, list[Delivery]]]] = {}
         self._outcomes = Outcomes()
         self._first: list[Callable[[Turn], None]] = []
         self._rings: dict[str, deque[Outgoing]] = {}
@@ -79,8 +81,8 @@ class Turns:
 
     # --- what the links hand in
 
-    def arrived(self, queue: str, link: Incoming, deliveries: list[Delivery]) -> None:
-        """Complete deliveries for a queue; `link.confirmed` or `link.refused` is told what became of them."""
+    def arrived(self, queue: str | Way, link: Incoming, deliveries: list[Delivery]) -> None:
+        """Complete deliveries for a queue, or by an exchange; `link.confirmed` or `link.refused` is told what became of them."""
         self._gathered += len(deliveries)
         parts = self._arriving.setdefault(queue, [])
         if parts and parts[-1][0] is link:
@@ -206,8 +208,11 @@ class Turns:
         with self._service.turn(hurry=False) as turn:
             self._in_turn = True
             try:
-                for queue, parts, found in arriving:
-                    self._enqueue(turn, queue, parts, found)
+                for way, parts, found in arriving:
+                    if isinstance(way, str):
+                        self._enqueue(turn, way, parts, found)
+                    else:
+                        self._exchange(turn, parts, found)
                 for (link, ending), deliveries in endings.items():
                     self._end(turn, link, ending, deliveries)
                 for action in first:
@@ -246,7 +251,8 @@ class Turns:
                         self._held[link.peer] = None
                         link.peer.pause_reading()
                     break
-                taken.append((queue, batch, arrived([d.payload for _, deliveries in batch for d in deliveries])))
+                found = arrived([d.payload for _, deliveries in batch for d in deliveries])
+                taken.append((queue, batch, found if isinstance(queue, str) else exchanging.read(self._service, queue, found)))
         return taken
 
     def _room(self, size: int) -> bool:
@@ -269,6 +275,15 @@ class Turns:
             except errors.PenstockError as refusal:
                 error, end = refusal, turn.end
         self.after(end, lambda: confirm(parts, found.refused, error))
+
+    def _exchange(self, turn: Turn, parts: list[tuple[Incoming, list[Delivery]]], found: Exchanged) -> None:
+        error, end, refused = None, turn.end, found.found.refused
+        if found.found.batch.num_rows:
+            try:
+                refused, end = exchanging.carry(turn, self._service, found)
+            except errors.PenstockError as refusal:
+                error, end = refusal, turn.end
+        self.after(end, lambda: confirm(parts, refused, error))
 
     def _end(self, turn: Turn, link: Outgoing, ending: Ending, deliveries: list[Delivery]) -> None:
         try:

@@ -24,6 +24,7 @@ class Exchange:
         # derived
         self.version = 0  # of the bindings: no two states of one life of the broker, of whatever exchange, have the same
         self._matcher = MATCHERS[kind]()
+        self._no_local = 0  # bindings that ask who has sent a message
         self._numbers: dict[tuple[Any, ...], int] = {}  # by what a binding says
         self._known: dict[str, Targets] = {}
 
@@ -45,8 +46,14 @@ class Exchange:
         """Whether it looks at a message's routing key."""
         return self.kind in ("direct", "topic")
 
+    @property
+    def minds_senders(self) -> bool:
+        """Whether a binding asks who has sent a message."""
+        return self._no_local > 0
+
     def bind(self, binding: Binding, number: int) -> None:
         self.bindings[number] = binding
+        self._no_local += binding.no_local is not None
         self.next_number = max(self.next_number, number + 1)
         self._numbers[binding.identity] = number
         self._matcher.add(binding.key, number)
@@ -55,6 +62,7 @@ class Exchange:
     def unbind(self, numbers: Collection[int]) -> None:
         for number in numbers:
             binding = self.bindings.pop(number)
+            self._no_local -= binding.no_local is not None
             del self._numbers[binding.identity]
             self._matcher.remove(binding.key, number)
         self._known = {}
