@@ -148,7 +148,10 @@ def _(state: BrokerState, command: c.Enqueue, now: c.Now) -> Decision:
         sizes, traits = sizes if isinstance(sizes, int) else sizes[kept], traits.take(kept)
     count = command.count if kept is None else len(kept)
     placed = c.Placed(
-        queue.next_sequence + count, found.refused.tolist(), found.duplicates, None if kept is None else kept.tolist()
+        queue.next_sequence + count,
+        tuple(found.refused.tolist()),
+        found.duplicates,
+        None if kept is None else tuple(kept.tolist()),
     )
     if not count:
         return Decision(reply=placed)

@@ -1,4 +1,4 @@
-"""Q1 Q2 Q3 Q6 Q10 Q12: whole histories against a plain model, with the conservation law after every command."""
+"""Q1 Q2 Q3 Q4 Q6 Q10 Q12: whole histories against a plain model, with the conservation law after every command."""
 
 from __future__ import annotations
 
@@ -92,7 +92,7 @@ class QueueMachine(RuleBasedStateMachine):
     def enqueue(self, count: int) -> None:
         after = self.engine.run(c.Enqueue("q", count, 10))
         self.model.enqueue(count)
-        assert after == (len(self.model.state), (), 0)
+        assert after == c.Placed(len(self.model.state))
 
     @rule(counts=st.lists(COUNTS, min_size=1, max_size=3))
     def publish(self, counts: list[int]) -> None:
@@ -238,6 +238,18 @@ class QueueMachine(RuleBasedStateMachine):
         assert self.engine.run(c.Purge("q")) == len(rows)
         self.model.move(rows, State.ARCHIVED)
         self.model.outcome[rows] = Outcome.PURGED
+
+    @rule(data=st.data(), count=COUNTS, really=SELDOM)
+    def withdraw(self, data: st.DataObject, count: int, really: bool) -> None:
+        """Q4: of any rows, those that nobody holds or has ended."""
+        if not really:
+            return
+        first = data.draw(st.integers(0, len(self.model.state)))
+        rows = np.flatnonzero(self.model.state[first : first + count] == State.AVAILABLE) + first
+        found = self.engine.run(c.Withdraw("q", RowSet.range(first, first + count)))
+        assert found.sequences().tolist() == rows.tolist()
+        self.model.move(rows, State.ARCHIVED)
+        self.model.outcome[rows] = Outcome.NOT_DELIVERED
 
     @precondition(lambda self: self.engine.state.finished_blocks)
     @rule()
