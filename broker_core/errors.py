@@ -165,7 +165,11 @@ class DirectoryLocked(StorageError):
     code = "locked"
 
 
-_BY_CODE = {cls.code: cls for cls in PenstockError.__subclasses__() + StorageError.__subclasses__()}
+def _kinds(of: type[PenstockError]) -> list[type[PenstockError]]:
+    return [of, *(kind for each in of.__subclasses__() for kind in _kinds(each))]
+
+
+_BY_CODE = {kind.code: kind for kind in reversed(_kinds(PenstockError))}  # of kinds with the same code, the general one
 
 
 def from_json(data: bytes) -> PenstockError:

@@ -17,6 +17,7 @@ from broker_core.amqp.decoder import decode
 from broker_core.amqp.messages import scan
 from broker_core.encoding import plain
 from broker_core.encoding.decode import vectors
+from broker_core.encoding.message_ids import digests
 from broker_core.engine.options import PRIORITIES, Rules
 from broker_core.engine.traits import NO_TRAITS, Coded, Traits
 
@@ -42,6 +43,8 @@ def traits_of(batch: pa.RecordBatch, rules: Rules, now: int) -> Traits:
             found["closes"] = _closes(batch)
     if rules.key is not None:
         found["key"] = _coded(key_column(batch, rules.key))
+    if rules.duplicate_window:
+        found["ids"] = digests(batch)
     said = {name: value for name, value in found.items() if value is not None}
     return Traits(**said) if said else NO_TRAITS
 

@@ -45,7 +45,8 @@ def admit(queue: Queue, count: int, sizes: int | Ints, traits: Traits, now: int,
     duplicates = count - len(rows)
     fits = _within_names(queue, traits, rows)
     if fits.all() and (whole or queue.rules.overflow != "block"):
-        fits = _within_limits(queue, sizes if isinstance(sizes, int) else sizes[rows], len(rows))
+        stays = np.ones(len(rows), np.int64) if whole else _stays(queue, traits, rows, now)
+        fits = _within_limits(queue, sizes if isinstance(sizes, int) else sizes[rows], stays)
     if whole and not fits.all():
         raise full(queue, len(rows))
     kept, refused = rows[fits], rows[~fits]
@@ -54,7 +55,10 @@ def admit(queue: Queue, count: int, sizes: int | Ints, traits: Traits, now: int,
 
 def admit_stage(queue: Queue, count: int, sizes: int | Ints, traits: Traits) -> None:
     """QueueFull unless there is room for all of them, so that a publish never blocks; it is the publish that finds duplicates."""
-    if not is_open(queue) and not (_within_names(queue, traits, np.arange(count)) & _within_limits(queue, sizes, count)).all():
+    if is_open(queue):
+        return
+    fits = _within_names(queue, traits, np.arange(count)) & _within_limits(queue, sizes, np.ones(count, np.int64))
+    if not fits.all():
         raise full(queue, count)
 
 
@@ -70,27 +74,31 @@ def full(queue: Queue, count: int) -> errors.QueueFull:
     names = [f"{rules.max_keys} keys"] * bool(rules.key) + [f"{MAX_GROUPS} groups"] * (rules.groups != "none")
     return errors.QueueFull(
         f"queue {queue.name!r} has no room for {count} more: it has {queue.live} messages of {queue.bytes} bytes, {queue.staged} "
-        f"more staged, and a limit of {' and '.join(limits + names)}. Nothing was stored; drain it, or raise the limit (`penstock "
-        "queue alter`)"
+        f"more staged, and a limit of {' and '.join(limits + names)}. Nothing was stored; drain it, or raise the limit "
+        "(`penstock queue alter`)"
     )
 
 
-def _within_limits(queue: Queue, sizes: int | Ints, count: int) -> Ints:
-    """By message, whether there is room for it: as many as there is room for, from the first on."""
+def _within_limits(queue: Queue, sizes: int | Ints, stays: Ints) -> Ints:
+    """By message, whether there is room for it. `stays`: 1 where it makes no room for those that come after it."""
     rules, taken, taken_bytes = queue.rules, queue.live + queue.staged, queue.bytes + queue.staged_bytes
     if rules.overflow == "ring":  # what is AVAILABLE makes room
         taken -= queue.counts[State.AVAILABLE]
         taken_bytes -= queue.available_bytes
-    fits = np.ones(count, np.bool_)
+    fits = np.ones(len(stays), np.bool_)
     if rules.max_messages:
-        room = max(0, rules.max_messages - taken)
-        if rules.overflow != "ring" or not room:  # the last ones stay in a ring
-            fits[room:] = False
+        fits &= taken + np.cumsum(stays) - stays + 1 <= rules.max_messages
     if rules.max_bytes:
-        each = np.full(count, sizes, np.int64) if isinstance(sizes, int) else sizes.astype(np.int64)
-        room = max(0, rules.max_bytes - taken_bytes)
-        fits &= (each <= room) if rules.overflow == "ring" else (np.cumsum(each) <= room)
+        each = np.broadcast_to(np.asarray(sizes, np.int64), len(stays))
+        fits &= taken_bytes + np.cumsum(stays * each) - stays * each + each <= rules.max_bytes
     return fits
+
+
+def _stays(queue: Queue, traits: Traits, rows: Ints, now: int) -> Ints:
+    """Which of messages that are enqueued make no room for the next: of a ring, those that wait for their time."""
+    if queue.rules.overflow != "ring":
+        return np.ones(len(rows), np.int64)
+    return np.zeros(len(rows), np.int64) if traits.due is None else (traits.due[rows] > now).astype(np.int64)
 
 
 def _within_names(queue: Queue, traits: Traits, rows: Ints) -> Ints:

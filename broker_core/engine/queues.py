@@ -127,7 +127,7 @@ class Queue:
         self.returns = [ReturnLog() for _ in range(levels)]
         self.waiting = [Waiting() for _ in range(levels)]
         self._level_of = level_of_priority(levels)
-        self._newest: npt.NDArray[np.int64] = np.zeros(8, np.int64)
+        self._newest: npt.NDArray[np.int64] = np.zeros(1, np.int64)
         self.grouping = self._grouping()
         self._clocks = clocks or Clocks(Timetable(), Timetable())
 
@@ -176,9 +176,10 @@ class Queue:
     def _grouping(self) -> Groups | None:
         return None if self.rules.groups == "none" else Groups(self.groups, self.rules.groups == "sticky")
 
-    def restore_names(self, groups: Sequence[str | None], keys: Sequence[str | None]) -> None:
-        """What the codes of restored rows mean; before the first of them is adopted."""
+    def restore_names(self, groups: Sequence[str | None], keys: Sequence[str | None], newest: Sequence[int]) -> None:
+        """What the codes of restored rows mean, and where the newest value of each key is; before a row is adopted."""
         self.groups, self.keys = Dictionary(groups), Dictionary(keys)
+        self._newest = np.array([0, *newest], np.int64)
         self.grouping = self._grouping()
 
     def newest(self) -> npt.NDArray[np.int64]:
@@ -299,15 +300,25 @@ class Queue:
         self._set_level(block, slice(0, block.filled))
         available = np.flatnonzero(block.state[: block.filled] == State.AVAILABLE)
         self._count_available(block, available, len(available))
+        self.available_bytes += block.sizes.total(available, len(available))
         self.note_times(block)
         self.overlay_bytes += block.overlays.bytes
         live = np.flatnonzero(block.state[: block.filled] != State.ARCHIVED)
         self.bytes += block.sizes.total(live, len(live))
         self._keep_names(block, live)
+        if self.grouping is not None:
+            self._adopt_groups(self.grouping, block)
         if block.stayed.values is not None:
             stayed = np.flatnonzero(block.stayed.values[: block.filled])
             self.stayed += len(stayed)
             self._keep_names(block, stayed)
+
+    @staticmethod
+    def _adopt_groups(grouping: Groups, block: Block) -> None:
+        held = np.flatnonzero(block.state[: block.filled] == State.ACQUIRED)
+        holders = np.broadcast_to(block.holder.get(held), len(held))
+        for holder in np.unique(holders).tolist():
+            grouping.acquired(block, held[holders == holder], holder)
 
     def _keep_names(self, block: Block, rows: Rows) -> None:
         for column, dictionary in ((block.group, self.groups), (block.key, self.keys)):

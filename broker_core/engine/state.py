@@ -126,6 +126,7 @@ class BrokerState:
                 "paused": queue.paused,
                 "groups": queue.groups.persisted(),
                 "keys": queue.keys.persisted(),
+                "newest": queue.newest()[1 : queue.keys.size].tolist() if queue.rules.key else [],
                 **({"remembered": to_json(queue.remembered.persisted())} if queue.remembered else {}),
                 "origins": list(queue.origins),
                 "ended": list(queue.ended),
@@ -165,7 +166,7 @@ class BrokerState:
             queue.archive = {entry["number"]: ArchivedBlock(**entry) for entry in fields["archive"]}
             queue.paused, queue.origins = fields.get("paused", False), fields.get("origins", [])
             queue.ended[: len(fields.get("ended", ()))] = fields.get("ended", ())
-            queue.restore_names(fields.get("groups", ()), fields.get("keys", ()))
+            queue.restore_names(fields.get("groups", ()), fields.get("keys", ()), fields.get("newest", ()))
             if "remembered" in fields:
                 queue.remembered = DuplicateWindow(**from_json(fields["remembered"]))
             for _ in range(fields["blocks"]):

@@ -54,7 +54,7 @@ class Traits:
         """For an event; None when there is nothing to say."""
         said: dict[str, Any] = {}
         for name in ("priority", "expiry", "due", "closes"):
-            if (values := getattr(self, name)) is not None:
+            if (values := getattr(self, name)) is not None and values.any():
                 said[name] = narrowed(values)
         for name in ("group", "key"):
             coded: Coded | None = getattr(self, name)
@@ -69,6 +69,9 @@ class Traits:
         if said is None:
             return NO_TRAITS
         values = dict(said)
+        for name in ("expiry", "due"):
+            if name in values:
+                values[name] = values[name].astype(np.int64)
         for name in ("group", "key"):
             if name in values:
                 values[name] = Coded(values[name]["names"], values[name]["codes"])

@@ -1,0 +1,318 @@
+"""Q7 Q15 Q16 Q17 Q18 Q19 Q9: every kind of queue against a plain model, message by message, with a recovery after every step."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
+
+from broker_core.engine import commands as c
+from broker_core.engine.options import level_of_priority, rules
+from broker_core.engine.rowset import RowSet
+from broker_core.engine.state import conserved
+from broker_core.engine.states import Cause, Outcome, State
+from broker_core.engine.traits import Coded, Traits
+
+from .harness import Engine
+
+NAMES = ("a", "b", "c")
+KINDS: dict[str, tuple[str, dict[str, Any]]] = {
+    "priorities": ("priority", {"levels": 3}),
+    "groups": ("fifo", {"groups": "held"}),
+    "sticky groups of priorities": ("priority", {"levels": 2, "groups": "sticky"}),
+    "last values": ("lastvalue", {"key": "groupId"}),
+    "a ring": ("fifo", {"maxMessages": 5, "overflow": "ring"}),
+    "a ring of bytes": ("fifo", {"maxBytes": 12, "overflow": "ring"}),
+    "a limit": ("fifo", {"maxMessages": 5, "maxBytes": 12, "overflow": "reject"}),
+    "ids": ("fifo", {"duplicateWindow": 3, "duplicateTime": 4000}),
+}
+
+
+@dataclass
+class Message:
+    """What a person would write down of it."""
+
+    place: int
+    level: int
+    size: int
+    group: int
+    closes: bool
+    key: int
+    due: int
+    expiry: int
+    state: State = State.AVAILABLE
+    holder: int = 0
+    outcome: Outcome = Outcome.NONE
+
+
+@dataclass
+class Model:
+    type: str
+    options: dict[str, Any]
+    messages: list[Message] = field(default_factory=list)
+    newest: dict[int, int] = field(default_factory=dict)
+    owner: dict[int, int] = field(default_factory=dict)
+    closed: set[int] = field(default_factory=set)
+    ids: dict[int, int] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        self.rules = rules(self.type, self.options)
+        self.levels = level_of_priority(self.rules.levels)
+
+    def of(self, *states: State, holder: int | None = None) -> list[Message]:
+        return [m for m in self.messages if m.state in states and (holder is None or m.holder == holder)]
+
+    @property
+    def live(self) -> list[Message]:
+        return self.of(State.HELD, State.AVAILABLE, State.ACQUIRED)
+
+    def arrive(self, batch: list[dict[str, int]], now: int) -> tuple[list[int], int]:
+        """Which are refused, how many are duplicates."""
+        refused, duplicates = [], 0
+        fresh = []
+        for index, said in enumerate(batch):
+            known = self.ids.get(said["id"], -1) >= now - self.rules.duplicate_time
+            if self.rules.duplicate_window and said["id"] and (known or said["id"] in [other["id"] for _, other in fresh]):
+                duplicates += 1
+            else:
+                fresh.append((index, said))
+        count, size = len(self.live), sum(m.size for m in self.live)
+        stuck = self.of(State.HELD, State.ACQUIRED)
+        taken, taken_bytes = len(stuck), sum(m.size for m in stuck)
+        fits = True
+        for index, said in fresh:
+            if self.rules.overflow == "reject":
+                count, size = count + 1, size + said["size"]
+                fits = fits and not (self.rules.max_messages and count > self.rules.max_messages)
+                fits = fits and not (self.rules.max_bytes and size > self.rules.max_bytes)
+            elif self.rules.overflow == "ring":
+                fits = not (self.rules.max_messages and taken + 1 > self.rules.max_messages)
+                fits = fits and not (self.rules.max_bytes and taken_bytes + said["size"] > self.rules.max_bytes)
+                if said["due"] > now:  # it makes no room for those that come after it
+                    taken, taken_bytes = taken + 1, taken_bytes + said["size"]
+            if not fits:
+                refused.append(index)
+                continue
+            self.place(said, now)
+        for _, said in fresh:
+            if said["id"]:
+                self.ids.pop(said["id"], None)
+                self.ids[said["id"]] = now
+        while len(self.ids) > self.rules.duplicate_window:
+            del self.ids[next(iter(self.ids))]
+        while self.rules.overflow == "ring" and self.too_full():
+            self.end(self.of(State.AVAILABLE)[0], Outcome.DROPPED)
+        return refused, duplicates
+
+    def too_full(self) -> bool:
+        size = sum(m.size for m in self.live)
+        return bool(
+            (self.rules.max_messages and len(self.live) > self.rules.max_messages)
+            or (self.rules.max_bytes and size > self.rules.max_bytes)
+        )
+
+    def place(self, said: dict[str, int], now: int) -> None:
+        group = said["name"] if self.rules.groups != "none" else 0
+        key = said["name"] if self.rules.key else 0
+        level = int(self.levels[said["priority"]])
+        closes = bool(said["closes"] and group)
+        new = Message(len(self.messages), level, said["size"], group, closes, key, said["due"], said["expiry"])
+        if new.due > now:
+            new.state = State.HELD
+        for old in self.of(State.AVAILABLE, State.HELD):
+            if key and old.key == key:
+                self.end(old, Outcome.REPLACED)
+        self.messages.append(new)
+        if key:
+            self.newest[key] = new.place
+
+    def next(self, holder: int, count: int, now: int) -> list[Message]:
+        eligible = [
+            m
+            for m in self.of(State.AVAILABLE)
+            if not 0 < m.expiry <= now and (not m.group or self.owner.get(m.group, holder) == holder)
+        ]
+        top = max((m.level for m in eligible), default=0)
+        return [m for m in eligible if m.level == top][:count]
+
+    def take(self, messages: list[Message], holder: int) -> None:
+        for m in messages:
+            m.state, m.holder = State.ACQUIRED, holder
+            if m.group:
+                self.owner[m.group] = holder
+                if m.closes:
+                    self.closed.add(m.group)
+
+    def end(self, m: Message, outcome: Outcome) -> None:
+        held, m.state, m.outcome = m.state == State.ACQUIRED, State.ARCHIVED, outcome
+        if held:
+            self.free(m.group)
+        if m.key and not any(other.key == m.key for other in self.live):
+            self.newest.pop(m.key, None)
+
+    def give_back(self, messages: list[Message]) -> None:
+        for m in messages:
+            m.state = State.AVAILABLE
+        for m in messages:
+            self.free(m.group)
+            if m.key and self.newest[m.key] > m.place:
+                m.state = State.ARCHIVED
+                m.outcome = Outcome.REPLACED
+
+    def free(self, group: int) -> None:
+        free = not any(m.group == group for m in self.of(State.ACQUIRED))
+        if group in self.owner and free and (self.rules.groups != "sticky" or group in self.closed):
+            del self.owner[group]
+            self.closed.discard(group)
+
+    def left(self, holder: int) -> None:
+        self.give_back(self.of(State.ACQUIRED, holder=holder))
+        for group in [group for group, owner in self.owner.items() if owner == holder]:
+            del self.owner[group]
+            self.closed.discard(group)
+
+
+SAID = st.fixed_dictionaries(
+    {
+        "priority": st.integers(0, 10),
+        "size": st.integers(1, 5),
+        "name": st.integers(0, len(NAMES)),
+        "closes": st.sampled_from([0, 0, 0, 1]),
+        "id": st.integers(0, 5),
+        "due": st.sampled_from([0, 0, 0, 2, 5]),
+        "expiry": st.sampled_from([0, 0, 0, 3, 6]),
+    }
+)
+
+
+def traits(batch: list[dict[str, int]]) -> Traits:
+    def column(name: str) -> Any:
+        return np.array([said[name] for said in batch], np.int64)
+
+    names = Coded(list(NAMES), column("name"))
+    ids = np.array([b"%d" % said["id"] if said["id"] else b"" for said in batch], "S16")
+    return Traits(column("priority"), column("expiry"), column("due"), names, column("closes"), names, ids)
+
+
+class KindMachine(RuleBasedStateMachine):
+    kind = "priorities"
+
+    def __init__(self) -> None:
+        super().__init__()
+        type_, options = KINDS[self.kind]
+        self.engine, self.model = Engine(), Model(type_, options)
+        self.engine.run(c.Recovered(), c.DeclareQueue("q", type_, options), c.Subscribe("q"), c.Subscribe("q"))
+        self.links = [1, 3]
+
+    @property
+    def now(self) -> int:
+        return self.engine.wall // 1000
+
+    @rule(batch=st.lists(SAID, min_size=1, max_size=4), waits=st.integers(0, 3))
+    def enqueue(self, batch: list[dict[str, int]], waits: int) -> None:
+        wants = self.model.rules.wants
+        for said in batch:
+            for name in ("due", "expiry"):
+                said[name] = said[name] and self.now + said[name] * 1000
+        told = traits(batch)
+        told = Traits(
+            told.priority,
+            told.expiry,
+            told.due,
+            told.group if wants.group else None,
+            told.closes if wants.group else None,
+            told.key if wants.key else None,
+            told.ids if wants.ids else None,
+        )
+        placed = self.engine.run(c.Enqueue("q", len(batch), np.array([said["size"] for said in batch]), traits=told))
+        assert (list(placed.refused), placed.duplicates) == self.model.arrive(batch, self.now)
+        assert placed.next == len(self.model.messages)
+
+    @rule(link=st.sampled_from([0, 1]), credit=st.integers(1, 4))
+    def acquire(self, link: int, credit: int) -> None:
+        holder = self.links[link]
+        rows = self.engine.run(c.Acquire("q", holder, credit)).sequences().tolist()
+        expected = self.model.next(holder, credit, self.now)
+        assert rows == [m.place for m in expected]
+        self.model.take(expected, holder)
+
+    @precondition(lambda self: self.model.of(State.ACQUIRED))
+    @rule(data=st.data(), how=st.sampled_from(["settle", "settle", "release"]))
+    def end_some(self, data: st.DataObject, how: str) -> None:
+        held = self.model.of(State.ACQUIRED)
+        holder = data.draw(st.sampled_from(sorted({m.holder for m in held})))
+        its = [m for m in held if m.holder == holder]
+        some = data.draw(st.lists(st.sampled_from(its), min_size=1, unique_by=lambda m: m.place))
+        rows = RowSet.of_sequences(np.array(sorted(m.place for m in some)))
+        if how == "settle":
+            self.engine.run(c.Settle("q", holder, rows))
+            for m in some:
+                self.model.end(m, Outcome.ACCEPTED)
+        else:
+            self.engine.run(c.Release("q", holder, rows, Cause.RELEASED))
+            self.model.give_back(sorted(some, key=lambda m: m.place))
+
+    @rule(link=st.sampled_from([0, 1]))
+    def a_link_is_lost(self, link: int) -> None:
+        self.engine.run(c.Unsubscribe("q", self.links[link]))
+        self.model.left(self.links[link])
+        self.links[link] = self.engine.run(c.Subscribe("q"))
+
+    @rule(seconds=st.sampled_from([1, 2, 5]))
+    def time_passes(self, seconds: int) -> None:
+        self.engine.pass_time(seconds)
+        self.engine.run(c.Tick())
+        for m in self.model.of(State.HELD, State.AVAILABLE):
+            if 0 < m.expiry <= self.now:
+                self.model.end(m, Outcome.EXPIRED)
+        for m in self.model.of(State.HELD):
+            if m.due <= self.now:
+                m.state = State.AVAILABLE
+
+    @invariant()
+    def both_say_the_same(self) -> None:
+        queue = self.engine.state.queues["q"]
+        assert conserved(queue)
+        states = [m.state for m in self.model.messages]
+        block = queue.blocks.get(0)
+        if block is not None:
+            assert block.state[: block.filled].tolist() == states
+            outcomes = np.broadcast_to(block.outcome.get(slice(0, block.filled)), block.filled).tolist()
+            assert outcomes == [m.outcome for m in self.model.messages]
+        assert queue.counts == [Counter(states)[state] for state in State]
+        assert queue.bytes == sum(m.size for m in self.model.live)
+        assert queue.available_bytes == sum(m.size for m in self.model.of(State.AVAILABLE))
+        if queue.grouping is not None:
+            codes = np.array([queue.groups.get(name) for name in NAMES])
+            assert queue.grouping.owners(codes).tolist() == [self.model.owner.get(i, 0) for i in (1, 2, 3)]
+
+    @invariant()
+    def a_recovery_finds_the_same(self) -> None:
+        before = self.engine.persisted()
+        assert self.engine.recovered().persisted() == before
+        again = self.engine.from_snapshot()
+        assert again.persisted() == before
+        new, old = again.state.queues["q"], self.engine.state.queues["q"]
+        assert (new.counts, new.bytes, new.available_bytes) == (old.counts, old.bytes, old.available_bytes)
+        keys = old.keys.size
+        assert new.newest()[:keys].tolist() == old.newest()[:keys].tolist()
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_every_kind_of_queue_is_what_its_model_says(kind: str) -> None:
+    machine = type("Machine", (KindMachine,), {"kind": kind})
+    case = machine.TestCase
+    case.settings = settings(
+        max_examples=12,
+        stateful_step_count=20,
+        deadline=None,
+        derandomize=True,
+        suppress_health_check=list(HealthCheck),
+    )
+    case("runTest").runTest()
