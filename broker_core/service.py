@@ -31,6 +31,7 @@ from broker_core.engine.state import pack_blocks
 from broker_core.engine.traits import Traits
 from broker_core.engine.transaction_commands import TimeOutTransactions
 from broker_core.journal import Disk, Journal, LocalDisk
+from broker_core.matching import Matcher
 from broker_core.reading import Cut, cut, open_block
 from broker_core.recent import Recent
 from broker_core.traits import traits_of
@@ -83,6 +84,7 @@ class BrokerService:
         except BaseException:
             disk.close()  # somebody else may try, with another version or a repaired directory
             raise
+        self.matching = Matcher(self.state, self.journal, self._lock, self._recent)
         self._alarm = Alarm(self.state, clock, lambda: self.submit(c.Tick()))
         self._free = (0, 0, 0)  # of the disk, bytes; the journal's durable position then; until when `room` believes it
         self.journal.start()

@@ -18,6 +18,8 @@ if TYPE_CHECKING:
 
 #: Rows that are evaluated together: their octets then stay near the processor while each step passes over them.
 CHUNK_ROWS = 1 << 15
+#: Where it is not the column of the field's name.
+_COLUMNS = {None: "properties", "deliveryMode": "durable"}
 _COMPILED = 256  # selectors that are kept compiled
 
 
@@ -28,6 +30,12 @@ class Selector:
     text: str
     identifiers: tuple[Identifier, ...]
     tree: Node
+
+    def looked_at(self, payload: pa.RecordBatch) -> pa.RecordBatch:
+        """The payload's columns that the selector looks at; always one at least, so that there are rows."""
+        names = payload.schema.names
+        wanted = {_COLUMNS.get(one.field, one.field) for one in self.identifiers} | {"message"}
+        return payload.select([name for name in names if name in wanted] or names[:1])
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, Selector) and self.text == other.text

@@ -1,0 +1,272 @@
+"""Which messages of a queue a selector matches: evaluated once, piece by piece, and kept as bitmaps by selector and block.
+
+A payload never changes, so nor does what matches. What is known is a prefix of each block, which grows as the block does. The
+engine asks for it in the middle of a search (`View.known`), and stops where nobody has looked; who asked then lets `look_further`
+evaluate a piece, without the lock, and asks again. All bitmaps together have a budget: those that were not asked for the longest
+time go, and are evaluated again when somebody wants them.
+"""
+
+from __future__ import annotations
+
+import itertools
+import threading
+import time
+from collections import OrderedDict
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any, NamedTuple
+from weakref import WeakKeyDictionary
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from broker_core import assembly
+from broker_core.engine.decide import need_queue
+from broker_core.engine.rowset import BLOCK_BITS, BLOCK_ROWS
+from broker_core.engine.states import State
+from broker_core.reading import SMALL_ROWS, load
+from broker_core.selectors import Selector, matches
+
+if TYPE_CHECKING:
+    from broker_core.engine.blocks import Block, Pieces
+    from broker_core.engine.queues import Queue
+    from broker_core.engine.state import BrokerState
+    from broker_core.journal import Journal
+    from broker_core.recent import Recent
+
+MAX_BYTES = 64 << 20  # of all bitmaps together: 8 KiB for 64 Ki messages, so some 500 million messages under one selector
+ENTRY_BYTES = 400  # what a bitmap takes besides its bits
+PIECE_ROWS = 1 << 14  # evaluated at once, in some milliseconds where the payloads are at hand
+LOOK_S = 5.0  # for how long one request looks for a lease's first match before it says so and is asked again
+
+_NONE = np.zeros(BLOCK_ROWS, np.bool_)
+_Key = tuple[str, int, int]  # selector, queue incarnation, block
+
+
+class Bitmap(NamedTuple):
+    """The first `rows` rows of a block. No bits at all: none of them matches."""
+
+    rows: int
+    bits: bytes
+
+    def array(self) -> npt.NDArray[np.bool_]:
+        if not self.bits:
+            return _NONE[: self.rows]
+        return np.unpackbits(np.frombuffer(self.bits, np.uint8), count=self.rows, bitorder="little").view(np.bool_)
+
+    def extended(self, values: npt.NDArray[np.bool_]) -> Bitmap:
+        rows = self.rows + len(values)
+        if not self.bits and not values.any():
+            return Bitmap(rows, b"")
+        return Bitmap(rows, np.packbits(np.concatenate([self.array(), values]), bitorder="little").tobytes())
+
+
+_NOTHING = Bitmap(0, b"")
+
+
+class View:
+    """What is known of one selector in one queue: `engine.search.Matching`. For one command, or several of one request: what
+    they have seen stays known to them."""
+
+    def __init__(self, cache: _Cache, text: str, queue: Queue) -> None:
+        self._cache, self._text, self._queue = cache, text, queue
+        self._seen: dict[int, Bitmap] = {}
+        self.unknown: int | None = None  # the block in which a search that found nothing came to what is not evaluated
+
+    def known(self, block: int) -> npt.NDArray[np.bool_]:
+        found = self.bitmap(block)
+        self.unknown = block if found.rows < self._queue.blocks[block].filled else None
+        return found.array()
+
+    def bitmap(self, block: int) -> Bitmap:
+        """All that is known of a block."""
+        return self.saw(block, self._cache.get(self._text, self._queue, block))
+
+    def saw(self, block: int, bitmap: Bitmap) -> Bitmap:
+        """What is known with this; the longer of two is an extension of the other."""
+        seen = self._seen.get(block, _NOTHING)
+        if bitmap.rows > seen.rows:
+            seen = self._seen[block] = bitmap
+        return seen
+
+
+class _Cache:
+    """Only ever asked under the broker's lock."""
+
+    def __init__(self, max_bytes: int) -> None:
+        self._max_bytes = max_bytes
+        self._bitmaps: OrderedDict[_Key, Bitmap] = OrderedDict()
+        self._incarnations: WeakKeyDictionary[Queue, int] = WeakKeyDictionary()  # a queue declared again is another
+        self._numbers = itertools.count()
+        self.bytes = 0
+
+    def _key(self, text: str, queue: Queue, block: int) -> _Key:
+        number = self._incarnations.get(queue)
+        if number is None:
+            number = self._incarnations[queue] = next(self._numbers)
+        return text, number, block
+
+    def get(self, text: str, queue: Queue, block: int) -> Bitmap:
+        key = self._key(text, queue, block)
+        found = self._bitmaps.get(key)
+        if found is None:
+            return _NOTHING
+        self._bitmaps.move_to_end(key)
+        return found
+
+    def put(self, text: str, queue: Queue, block: int, bitmap: Bitmap) -> None:
+        key = self._key(text, queue, block)
+        before = self._bitmaps.pop(key, None)
+        if before is not None:
+            self.bytes -= len(before.bits) + ENTRY_BYTES
+        self._bitmaps[key] = bitmap
+        self.bytes += len(bitmap.bits) + ENTRY_BYTES
+        while self.bytes > self._max_bytes:
+            _, gone = self._bitmaps.popitem(last=False)
+            self.bytes -= len(gone.bits) + ENTRY_BYTES
+
+
+class Matcher:
+    """The broker's bitmaps. `view` is called under its lock, the rest without."""
+
+    def __init__(
+        self, state: BrokerState, journal: Journal, lock: threading.Lock, recent: Recent, *, max_bytes: int = MAX_BYTES
+    ) -> None:
+        self._state, self._journal, self._lock, self._recent = state, journal, lock, recent
+        self._cache = _Cache(max_bytes)
+
+    @property
+    def bytes(self) -> int:
+        """What the bitmaps take."""
+        return self._cache.bytes
+
+    def view(self, queue: str, selector: Selector) -> View:
+        """What is known, for a command that is about to be carried out. NotFound."""
+        return View(self._cache, selector.text, need_queue(self._state, queue))
+
+    def look_further(self, queue_name: str, selector: Selector, number: int, view: View | None = None) -> bool:
+        """Evaluate the next `PIECE_ROWS` rows of a block, at most; False where all of it is known, or it is gone.
+
+        Reads from the disk what is not at hand. Raises StorageError.
+        """
+        with self._lock:
+            queue = self._state.queues.get(queue_name)
+            block = None if queue is None else queue.blocks.get(number)
+            if queue is None or block is None:
+                return False
+            view = view or self.view(queue_name, selector)
+            known = view.bitmap(number)
+            piece = _piece(block, known.rows, self._recent)
+        if piece is None:
+            return False
+        found = np.zeros(piece.stop - known.rows, np.bool_)
+        if len(piece.rows):
+            found[piece.rows - known.rows] = evaluated(self._journal, selector, piece.pieces, piece.batches)
+        view.saw(number, known.extended(found))
+        with self._lock:
+            self._cache.put(selector.text, queue, number, view.bitmap(number))  # or somebody else's, who was quicker
+        return True
+
+    def prepared(
+        self,
+        queue_name: str,
+        selector: Selector,
+        messages: int | None = None,
+        max_bytes: int | None = None,
+        until: int | None = None,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> View:
+        """A view in which so many messages that match are known, or all there are; after `LOOK_S` as many as were found by then.
+
+        Of a queue with priority levels all blocks are evaluated, since the highest message may be the last. NotFound.
+        """
+        with self._lock:
+            queue = need_queue(self._state, queue_name)
+            view = self.view(queue_name, selector)
+            numbers = list(queue.blocks_with_available(None, 0))
+        left, room, end = messages, max_bytes, clock() + LOOK_S
+        for number in numbers:
+            if until is not None and number << BLOCK_BITS >= until:
+                break
+            while self.look_further(queue_name, selector, number, view):
+                if clock() > end:
+                    return view
+            if queue.rules.levels > 1:
+                continue
+            with self._lock:
+                count, size = _waiting(queue, view, number)
+            left, room = None if left is None else left - count, None if room is None else room - size
+            if (left is not None and left <= 0) or (room is not None and room <= 0):
+                break
+        return view
+
+
+class _Piece(NamedTuple):
+    """What is to be evaluated: rows that are or may become live, where they lie, and the records that are still at hand."""
+
+    rows: npt.NDArray[np.int64]
+    stop: int
+    pieces: Pieces
+    batches: Mapping[int, pa.RecordBatch]
+
+
+def _piece(block: Block, start: int, recent: Recent) -> _Piece | None:
+    stop = min(block.filled, start + PIECE_ROWS)
+    if start >= stop:
+        return None
+    # Of what has ended only dead letters that stayed can come back; retention may have taken the rest.
+    live = (block.state[start:stop] != State.ARCHIVED) | (np.asarray(block.stayed.get(slice(start, stop))) != 0)
+    rows = np.flatnonzero(live) + start
+    pieces = block.pieces(slice(start, stop) if live.all() else rows)
+    return _Piece(rows, stop, pieces, recent.among(pieces.position) if recent else {})
+
+
+def _waiting(queue: Queue, view: View, number: int) -> tuple[int, int]:
+    """How many of a block's messages are AVAILABLE and known to match, and their bytes."""
+    block = queue.blocks.get(number)
+    if block is None:
+        return 0, 0
+    known = view.known(number)
+    rows = np.flatnonzero(known & (block.state[: len(known)] == State.AVAILABLE))
+    return len(rows), int(block.sizes.total(rows, len(rows)))
+
+
+def evaluated(
+    journal: Journal, selector: Selector, pieces: Pieces, batches: Mapping[int, pa.RecordBatch]
+) -> npt.NDArray[np.bool_]:
+    """Whether each of the rows of `pieces` matches, in their order. Small neighbours are evaluated together."""
+    found: list[npt.NDArray[np.bool_]] = []
+    waiting: list[pa.RecordBatch] = []
+    rows = 0
+    for part in _payloads(journal, selector, pieces, batches):
+        large = part.num_rows >= SMALL_ROWS
+        if waiting and (large or rows >= SMALL_ROWS or _is_encoded(part) != _is_encoded(waiting[0])):
+            found.append(matches(selector, assembly.joined(waiting)))
+            waiting, rows = [], 0
+        if large:
+            found.append(matches(selector, part))
+        else:
+            waiting.append(part)
+            rows += part.num_rows
+    if waiting:
+        found.append(matches(selector, assembly.joined(waiting)))
+    return np.concatenate(found)
+
+
+def _is_encoded(payload: pa.RecordBatch) -> bool:
+    return "message" in payload.schema.names
+
+
+def _payloads(journal: Journal, selector: Selector, pieces: Pieces, batches: Mapping[int, pa.RecordBatch]) -> Any:
+    """Record by record, what of it is asked about, without what the selector does not look at."""
+    changes = np.flatnonzero(np.diff(pieces.position)) + 1
+    begins, ends = [0, *changes.tolist()], [*changes.tolist(), len(pieces.position)]
+    for begin, end in zip(begins, ends, strict=True):
+        position = int(pieces.position[begin])
+        record = selector.looked_at(load(journal, position) if position not in batches else batches[position])
+        if end - begin == 1:
+            yield record.slice(int(pieces.payload_row[begin]), int(pieces.rows[begin]))
+            continue
+        counts = pieces.rows[begin:end]
+        steps = np.arange(int(counts.sum())) - np.repeat(np.cumsum(counts) - counts, counts)
+        yield record.take(pa.array(np.repeat(pieces.payload_row[begin:end], counts) + steps))
