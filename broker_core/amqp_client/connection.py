@@ -203,8 +203,11 @@ class Connection:
         end = self.ends.get(link)
         if end is not None:
             end.on_event(event)
-        elif isinstance(event, events.Attached):  # nobody attaches to a client
-            link.refuse(amqp.Condition.NOT_ALLOWED, "this client is no broker")
+        elif isinstance(event, events.Attached):
+            if link.local_attach is None:  # nobody attaches to a client
+                link.refuse(amqp.Condition.NOT_ALLOWED, "this client is no broker")
+            else:  # the answer to one of ours that was given up
+                link.detach(closed=True)
 
     def _on_disposed(self, event: events.Disposed) -> None:
         deliveries = event.deliveries

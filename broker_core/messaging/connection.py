@@ -4,36 +4,18 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from functools import partial
 from itertools import count
-from typing import NamedTuple
 
 from broker_core import errors
-from broker_core.messaging.backoff import Backoff
 from broker_core.messaging.lanes import Pool
 from broker_core.messaging.modes import AcknowledgeMode
+from broker_core.messaging.servers import Means, Servers
 from broker_core.messaging.session import Session
 from broker_core.messaging.wire import Wire
 
 _LOG = logging.getLogger(__name__)
-
-#: What no other server and no waiting mends.
-_FINAL = (errors.Unauthenticated, errors.NotAllowed)
-
-
-class Means(NamedTuple):
-    """What a connection takes from the world: given, so that tests can say what happens.
-
-    `dial` makes an open, unpumped wire to a url; `clock` counts seconds, `wall` seconds since 1970; `random` gives 0 to 1;
-    `pause(seconds, closing)` waits so long, or until the event is set.
-    """
-
-    dial: Callable[[str], Wire]
-    clock: Callable[[], float]
-    wall: Callable[[], float]
-    random: Callable[[], float]
-    pause: Callable[[float, threading.Event], object]
 
 
 class Connection:
@@ -47,9 +29,8 @@ class Connection:
 
     def __init__(
         self,
-        urls: Sequence[str],
+        servers: Servers,
         means: Means,
-        backoff: Backoff | None,
         *,
         client_id: str,
         timeout_s: float,
@@ -65,9 +46,8 @@ class Connection:
         self.url: str | None = None
         #: How often it was lost.
         self.losses = 0
-        self._urls = list(urls)
-        self._means = means
-        self._backoff = backoff
+        self._servers = servers
+        self._wall = means.wall
         self._on_error = on_error
         self._wire: Wire | None = None
         self._sessions: list[Session] = []
@@ -88,7 +68,8 @@ class Connection:
     def close(self, *, flush: bool = True) -> None:
         """Close every session (see `Session.close`), then say goodbye. Raises the first error of a session."""
         found: errors.PenstockError | None = None
-        for session in list(self._sessions):
+        # Those whose callback runs come last: it may wait for another session, whose end lets it go on.
+        for session in sorted(self._sessions, key=lambda each: each.lane.busy):
             try:
                 session.close(flush=flush)
             except errors.PenstockError as error:
@@ -131,7 +112,7 @@ class Connection:
     def present(self) -> Wire:
         """The wire that there is now, or as soon as there is one."""
         if not self.wait_for(lambda: self._wire is not None, self.timeout_s):
-            raise errors.PeerError(f"no broker has answered within {self.timeout_s:g} s at any of {', '.join(self._urls)}")
+            raise errors.PeerError(f"no broker has answered within {self.timeout_s:g} s at any of {self._servers}")
         assert self._wire is not None
         return self._wire
 
@@ -153,7 +134,7 @@ class Connection:
         return self._wire is not wire
 
     def wall_ms(self) -> int:
-        return int(self._means.wall() * 1000)
+        return int(self._wall() * 1000)
 
     def new_message_id(self) -> str:
         """An id that no other message has."""
@@ -173,24 +154,23 @@ class Connection:
     # --- connecting
 
     def open(self) -> None:
-        """The first connection: each server is tried once. Raises the last one's error."""
-        for place, url in enumerate(self._urls, 1):
-            try:
-                wire = self._means.dial(url)
-                break
-            except errors.PeerError:
-                if place == len(self._urls):
-                    raise
-        with self.changed:
-            self._use(wire, url)
+        """The first connection. Raises the last server's error when none answers."""
+        self._use(*self._servers.first())
 
     def _use(self, wire: Wire, url: str) -> None:
-        wire.start(self.changed, self._timers, self._lost)
-        for session in list(self._sessions):
-            session.attach(wire)
-        wire.check()
-        self._wire, self.url = wire, url
-        self.changed.notify_all()
+        """Everything goes on here. Raises when it is lost meanwhile."""
+        with self.changed:
+            self.check()
+            wire.start(self.changed, self._timers, self._lost)
+            try:
+                for session in list(self._sessions):
+                    session.attach(wire)
+                wire.check()
+            except errors.PenstockError as error:
+                self._interrupt(error)
+                raise
+            self._wire, self.url = wire, url
+            self.changed.notify_all()
 
     def _timers(self) -> float | None:
         """After each turn of the pump: gathered acknowledgements whose time has come leave, and what is to be sent again as far
@@ -214,40 +194,14 @@ class Connection:
             if wire is not self._wire or self._closing.is_set():
                 return
             lost, self._wire, self.url = self.url, None, None
-            self.losses += 1
             assert lost is not None
+            self.losses += 1
             self._interrupt(error)
             self.changed.notify_all()
-        if self._backoff is None:
-            self._fail(error)
-            return
         self.report(error)
-        for pause, url in self._backoff.plan(self._urls, lost, self._means.random):
-            self._means.pause(pause, self._closing)
-            if self._closing.is_set():
-                return
-            try:
-                self._retry(url)
-                return
-            except _FINAL as final:
-                self._fail(final)
-                return
-            except errors.PenstockError as failed:
-                error = failed
-        self._fail(error)
-
-    def _retry(self, url: str) -> None:
-        wire = self._means.dial(url)
-        try:
-            with self.changed:
-                self.check()
-                self._use(wire, url)
-        except BaseException as error:
-            wire.close()
-            if isinstance(error, errors.PenstockError):
-                with self.changed:
-                    self._interrupt(error)
-            raise
+        final = self._servers.again(lost, error, self._closing, self._use)
+        if final is not None:
+            self._fail(final)
 
     def _interrupt(self, error: errors.PenstockError) -> None:
         for session in self._sessions:
@@ -256,6 +210,7 @@ class Connection:
     def _fail(self, error: errors.PenstockError) -> None:
         with self.changed:
             self._failure = self._failure or error
-            self.pool.close()
+            for producer in [each for session in self._sessions for each in session.producers]:
+                producer.fail(error)
             self.changed.notify_all()
         self.report(error)

@@ -151,11 +151,21 @@ class Consumer:
         assert session.machine is not None
         share = -(-self.prefetch // len(self.addresses))
         for address in self.addresses:
-            link = SourceLink(session.wire, session.machine, address, self._terms, share, self._arrived, self.fail)
+            try:
+                link = SourceLink(session.wire, session.machine, address, self._terms, share, self._arrived, self.fail)
+            except BaseException:  # all of them, or none
+                self._detach()
+                raise
             self.links.append(link)
-            if self.prefetch:
-                link.renew(0)
+        for link in self.links if self.prefetch else ():
+            link.renew(0)
         session.flush()
+
+    def _detach(self) -> None:
+        for link in self.links:
+            link.leave()
+        self.links.clear()
+        self.session.flush()
 
     def lost(self) -> None:
         """The connection is gone, and what waited here goes back to the queue with it."""

@@ -32,10 +32,10 @@ class Pool:
         self._executor.submit(task)
 
     def close(self) -> None:
-        """No callback begins after this; one that runs may end."""
+        """Nothing is taken any more; what was may end."""
         self._closed = True
         if self._executor is not None:
-            self._executor.shutdown(wait=False, cancel_futures=True)
+            self._executor.shutdown(wait=False)
 
 
 class Lane:
@@ -57,6 +57,11 @@ class Lane:
         if not self._scheduled and not self._held:
             self._scheduled = True
             self._pool.submit(self._step)
+
+    @property
+    def busy(self) -> bool:
+        """Whether a callback runs."""
+        return self._thread is not None
 
     @property
     def inside(self) -> bool:

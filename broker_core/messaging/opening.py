@@ -13,7 +13,8 @@ from broker_core.amqp_client.dial import login, new_container_id
 from broker_core.credentials import Credentials
 from broker_core.errors import InvalidRequest
 from broker_core.messaging.backoff import Backoff
-from broker_core.messaging.connection import Connection, Means
+from broker_core.messaging.connection import Connection
+from broker_core.messaging.servers import Means, Servers
 from broker_core.messaging.wire import Wire
 
 #: Threads for the callbacks of one connection.
@@ -74,9 +75,8 @@ def connect(
 
     means = Means(dial, clock, wall, random, pause or (lambda seconds, closing: closing.wait(seconds)))
     connection = Connection(
-        servers,
+        Servers(servers, means, reconnect),
         means,
-        reconnect,
         client_id=name,
         timeout_s=timeout_s,
         callback_threads=callback_threads,

@@ -83,7 +83,10 @@ class Producer:
         size = len(payload)
         # One that is larger than the window goes alone.
         self.await_(
-            lambda: not self._unconfirmed or self.unconfirmed_octets + size <= self._window,
+            lambda: (
+                not (callback and self.session.lane.full)
+                and (not self._unconfirmed or self.unconfirmed_octets + size <= self._window)
+            ),
             _left(deadline),
             f"a message to {self.address!r} was not sent: {self.unconfirmed_octets:,} octets before it are not confirmed",
         )
@@ -209,7 +212,7 @@ class Producer:
             if confirmation.transaction is not None:
                 self.session.doom(error)
         if confirmation.callback is not None:
-            self.session.call_back(confirmation)
+            self.session.lane.tell(confirmation)
 
     def _forget(self, place: int) -> Confirmation | None:
         confirmation = self._unconfirmed.pop(place, None)

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
-from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from broker_core import amqp, errors
@@ -13,8 +11,8 @@ from broker_core.amqp import LocalProtocolError, serial
 from broker_core.amqp.deliveries import Delivery
 from broker_core.amqp.states import LinkState
 from broker_core.messaging import modes
+from broker_core.messaging.callbacks import Callbacks
 from broker_core.messaging.consumer import PREFETCH, Callback, Consumer
-from broker_core.messaging.lanes import Lane, Task
 from broker_core.messaging.ledger import Ledger
 from broker_core.messaging.modes import AcknowledgeMode
 from broker_core.messaging.producer import WINDOW_OCTETS, Producer
@@ -24,7 +22,6 @@ from broker_core.messaging.transactions import RolledBack, Transaction
 
 if TYPE_CHECKING:
     from broker_core.messaging.connection import Connection
-    from broker_core.messaging.sending import Confirmation
     from broker_core.messaging.wire import Wire
 
 
@@ -44,9 +41,8 @@ class Session:
         self.consumers: list[Consumer] = []
         self.producers: list[Producer] = []
         self.ledger = Ledger(self, mode)
-        self.lane = Lane(self.changed, connection.pool, self._next_task)
+        self.lane = Callbacks(self)
         self._transaction = Transaction(self)
-        self._confirmed: deque[Confirmation] = deque()
         self._numbers = 0
         self._closed = False
 
@@ -67,16 +63,18 @@ class Session:
         selector: str | None = None,
         no_local: bool = False,
         browse: bool = False,
+        exclusive: bool = False,
         priority: int | None = None,
         callback: Callback | None = None,
         gather_s: float = modes.DELAY_S,
     ) -> Consumer:
         """A consumer of one source or several, which take turns; `prefetch` is for all of them together, 0 means explicit pull.
 
-        `browse` looks at copies; `no_local` leaves out what this connection has sent; `priority` is the consumer's among others;
-        `gather_s` how long dups-ok may keep an acknowledgement back. With `callback` see `Consumer.listen`.
+        `browse` looks at copies; `no_local` leaves out what this connection has sent; `exclusive`: no other consumer beside it;
+        `priority`: of consumers that could have a message, the highest gets it; `gather_s`: how long dups-ok may keep an
+        acknowledgement back. With `callback` see `Consumer.listen`.
         """
-        made = Consumer(self, addresses, prefetch, Terms(selector, no_local, browse, priority), gather_s)
+        made = Consumer(self, addresses, prefetch, Terms(selector, no_local, browse, exclusive, priority), gather_s)
         self._add(made)
         if callback is not None:
             made.listen(callback)
@@ -220,39 +218,6 @@ class Session:
         wire.flush()
         if not self.connection.wait_for(lambda: self.wire is not wire or all(link.stopped for link in links), wire.timeout_s):
             raise wire.overdue("it does not drain", wire.timeout_s)
-
-    # --- callbacks
-
-    def call_back(self, confirmation: Confirmation) -> None:
-        self._confirmed.append(confirmation)
-        self.lane.wake()
-
-    def _next_task(self) -> Task | None:
-        if self._confirmed:
-            confirmation = self._confirmed.popleft()
-            assert confirmation.callback is not None
-            return partial(self._told, confirmation.callback, confirmation)
-        for place, consumer in enumerate(self.consumers):
-            if consumer.callback is not None and not consumer.closed and (message := consumer.take()) is not None:
-                self.consumers.append(self.consumers.pop(place))  # the others' turn
-                return partial(self._hand_out, consumer.callback, message)
-        return None
-
-    def _hand_out(self, callback: Callback, message: ReceivedMessage) -> None:
-        good = self._guarded(partial(callback, message))
-        with self.changed:
-            (self.ledger.done if good else self.ledger.failed)(message)
-
-    def _told(self, callback: Callable[[Confirmation], None], confirmation: Confirmation) -> None:
-        self._guarded(partial(callback, confirmation))
-
-    def _guarded(self, callback: Task) -> bool:
-        try:
-            callback()
-        except Exception as error:  # the application's own: it is told, and the next callback has its turn
-            self.connection.report(error)
-            return False
-        return True
 
     # --- connections come and go
 

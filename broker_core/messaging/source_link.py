@@ -27,6 +27,7 @@ class Terms(NamedTuple):
     selector: str | None = None
     no_local: bool = False
     browse: bool = False
+    exclusive: bool = False
     priority: int | None = None
 
     def filter(self) -> dict[str, Value]:
@@ -35,6 +36,15 @@ class Terms(NamedTuple):
             wanted[Symbol(SELECTOR)] = Described(_SELECTOR_CODE, self.selector)
         if self.no_local:
             wanted[Symbol(NO_LOCAL)] = Described(_NO_LOCAL_CODE, [])
+        return wanted
+
+    def properties(self) -> dict[str, Value]:
+        """Of the link; the core specification has no names for these, brokers have."""
+        wanted: dict[str, Value] = {}
+        if self.priority is not None:
+            wanted[Symbol("priority")] = Int(self.priority)
+        if self.exclusive:
+            wanted[Symbol("exclusive")] = True
         return wanted
 
 
@@ -64,7 +74,7 @@ class SourceLink(ClientLink):
             source=amqp.Source(address=address, distribution_mode="copy" if terms.browse else None, filter=wanted or None),
             target=amqp.Target(),
             snd_settle_mode=SND_SETTLED if terms.browse else SND_UNSETTLED,
-            properties=None if terms.priority is None else {Symbol("priority"): Int(terms.priority)},
+            properties=terms.properties() or None,
         )
         heeded = getattr(self.link.source, "filter", None) or {}
         if missing := [name for name in wanted if name not in heeded]:
