@@ -1,0 +1,59 @@
+"""A queue with a dead-letter queue, and what a test asks of them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from broker_core.engine import commands as c
+from broker_core.engine.queues import Queue
+from broker_core.engine.state import conserved
+from broker_core.engine.states import Outcome, State
+from broker_core.engine.traits import Traits
+
+from .harness import Engine
+
+DLQ = {"deadLetterQueue": "dead"}
+
+
+def make(count: int = 3, dead: dict[str, Any] | None = None, traits: Traits | None = None, **options: Any) -> Engine:
+    """Queue `q` with `count` messages and these options, and its dead-letter queue `dead`."""
+    engine = Engine()
+    engine.run(c.DeclareQueue("dead", options=dead or {}), c.DeclareQueue("q", options={**DLQ, **options}))
+    if count:
+        engine.run(c.Enqueue("q", count, np.arange(count) + 10, traits=traits or Traits()))
+    return engine
+
+
+def queue(engine: Engine, name: str = "q") -> Queue:
+    return engine.state.queues[name]
+
+
+def taken(engine: Engine, count: int = 9, name: str = "q") -> int:
+    """A link that holds messages."""
+    holder: int = engine.run(c.Subscribe(name))
+    engine.run(c.Acquire(name, holder, count))
+    return holder
+
+
+def cell(engine: Engine, row: int, column: str, name: str = "q") -> int:
+    return int(np.asarray(getattr(queue(engine, name).blocks[0], column).get(slice(row, row + 1))).reshape(-1)[0])
+
+
+def fate(engine: Engine, row: int = 0, name: str = "q") -> str:
+    state = State(queue(engine, name).blocks[0].state[row])
+    return state.name.lower() if state != State.ARCHIVED else Outcome(cell(engine, row, "outcome", name)).name.lower()
+
+
+def survives(engine: Engine) -> Engine:
+    """The same after a recovery and from a snapshot; nothing is lost on the way."""
+    assert all(conserved(each) for each in engine.state.queues.values())
+    for other in (engine.recovered(), engine.from_snapshot()):
+        assert other.persisted() == engine.persisted()
+        for name, each in engine.state.queues.items():
+            mine, derived = queue(other, name), ("counts", "bytes", "available_bytes", "overlay_bytes", "stayed")
+            assert {n: getattr(mine, n) for n in derived} == {n: getattr(each, n) for n in derived}
+            names = {name: each.groups.live(np.array([code])).tolist() for name, code in each.groups.names()}
+            assert {name: mine.groups.live(np.array([code])).tolist() for name, code in mine.groups.names()} == names
+    return engine

@@ -1,0 +1,303 @@
+"""Q12 Q13 C8: what becomes of messages that nobody will work off, by policy and cause; what a dead letter takes along."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+
+from broker_core.engine import commands as c
+from broker_core.engine import move_commands as mc
+from broker_core.engine.rowset import RowSet
+from broker_core.engine.states import Cause, Outcome, Reason, State
+from broker_core.engine.traits import Coded, Traits
+
+from .ends import cell, fate, make, queue, survives, taken
+from .harness import SECOND, START, Engine
+
+
+# How a delivery ends, by its cause.
+def reject(engine: Engine, holder: int) -> None:
+    engine.run(c.Settle("q", holder, RowSet.single(0), Outcome.REJECTED, "not JSON"))
+
+
+def release(cause: Cause) -> Callable[[Engine, int], None]:
+    return lambda engine, holder: engine.run(c.Release("q", holder, RowSet.single(0), cause))
+
+
+def lose(engine: Engine, holder: int) -> None:
+    engine.run(c.Unsubscribe("q", holder))
+
+
+def default_rejected(engine: Engine, holder: int) -> None:
+    engine.run(c.Unsubscribe("q", holder, outcome=Outcome.REJECTED))
+
+
+def restart(engine: Engine, holder: int) -> None:
+    engine.run(c.Recovered())
+
+
+def lock_out(engine: Engine, holder: int) -> None:
+    engine.pass_time(61)
+    engine.run(c.Tick())
+
+
+TABLE = [
+    # what happens to a message that is held for the first time, the queue's options, what becomes of it
+    (reject, {}, "dead_lettered"),
+    (reject, {"rejected": "archive"}, "rejected"),
+    (reject, {"deadLetterQueue": None}, "rejected"),
+    (reject, {"rejected": "return"}, "available"),
+    (reject, {"rejected": "return", "maxAttempts": 1}, "dead_lettered"),
+    (default_rejected, {}, "dead_lettered"),
+    (default_rejected, {"rejected": "archive"}, "rejected"),
+    (release(Cause.MODIFIED), {}, "available"),
+    (release(Cause.MODIFIED), {"maxAttempts": 2}, "available"),
+    (release(Cause.MODIFIED), {"maxAttempts": 1}, "dead_lettered"),
+    (release(Cause.MODIFIED), {"maxAttempts": 1, "deadLetterQueue": None}, "dead_lettered"),
+    (release(Cause.MODIFIED_UNCOUNTED), {"maxAttempts": 1}, "available"),
+    (release(Cause.RELEASED), {"maxAttempts": 1}, "available"),
+    (release(Cause.ROLLBACK), {"maxAttempts": 1}, "dead_lettered"),
+    (lose, {"maxAttempts": 1}, "dead_lettered"),
+    (lose, {"maxAttempts": 1, "lostCounts": False}, "available"),
+    (restart, {"maxAttempts": 1}, "dead_lettered"),
+    (restart, {"maxAttempts": 1, "lostCounts": False}, "available"),
+    (lock_out, {"maxAttempts": 1, "lockTimeout": 60_000}, "dead_lettered"),
+    (lock_out, {"maxAttempts": 1, "lockTimeout": 60_000, "lockCounts": False}, "available"),
+    (lock_out, {"maxAttempts": 1}, "acquired"),
+]
+
+
+@pytest.mark.parametrize(("end", "options", "becomes"), TABLE)
+def test_what_becomes_of_a_message_by_cause_and_policy(end: Any, options: dict[str, Any], becomes: str) -> None:
+    """Q12 Q13 C8."""
+    engine = make(1, **options)
+    end(engine, taken(engine))
+    assert fate(engine) == becomes
+    arrived = 1 if becomes == "dead_lettered" and options.get("deadLetterQueue", "dead") else 0
+    assert queue(engine, "dead").counts[State.AVAILABLE] == arrived
+    assert queue(engine).stayed == (becomes == "dead_lettered" and not arrived)
+    if arrived:
+        reason = Reason.REJECTED if end in (reject, default_rejected) and options.get("rejected") != "return" else 2
+        assert cell(engine, 0, "reason", "dead") == reason
+        assert queue(engine, "dead").origins == ["q"]
+        assert cell(engine, 0, "came_from", "dead") == 1
+        assert cell(engine, 0, "attempts", "dead") == 0  # it counts anew there
+    survives(engine)
+
+
+@pytest.mark.parametrize(
+    ("policy", "dlq", "becomes"), [("deadLetter", "dead", 1), ("archive", "dead", 0), ("deadLetter", None, 0)]
+)
+def test_what_expires_goes_by_policy_and_does_not_expire_again(policy: str, dlq: str | None, becomes: int) -> None:
+    """Q9 Q13: a delayed message that expires before it is due goes the same way."""
+    expiry = np.array([START // 1000 + 5000] * 3)
+    due = np.array([0, START // 1000 + 9000, 0])
+    engine = make(3, traits=Traits(expiry=expiry, due=due), expired=policy, deadLetterQueue=dlq)
+    engine.pass_time(6)
+    engine.run(c.Tick())
+    assert [fate(engine, row) for row in range(3)] == ["dead_lettered" if becomes else "expired"] * 3
+    if becomes:
+        engine.pass_time(1000)
+        engine.run(c.Tick())
+        assert len(engine.run(c.Acquire("dead", engine.run(c.Subscribe("dead")), 9))) == 3
+        assert cell(engine, 0, "reason", "dead") == Reason.EXPIRED
+    survives(engine)
+
+
+def test_every_failed_attempt_counts_until_the_last() -> None:
+    """Q13: ten by default where there is a dead-letter queue; each way back that counts is one."""
+    engine = make(1)
+    for attempt in range(10):
+        assert fate(engine) == "available"
+        assert cell(engine, 0, "attempts") == attempt
+        holder = taken(engine)
+        engine.run(c.Unsubscribe("q", holder) if attempt % 2 else c.Release("q", holder, RowSet.single(0), Cause.MODIFIED))
+    assert fate(engine) == "dead_lettered"
+    assert cell(engine, 0, "attempts") == 10
+    survives(engine)
+
+
+def test_a_lease_whose_batch_is_lost_dead_letters_what_was_tried_too_often() -> None:
+    """Q13: a batch that was read and never finished counts as an attempt; what an operator says of one row goes by policy too."""
+    engine = make(4, maxAttempts=1)
+    engine.advance("L", epoch=None, finished=0, messages=2, timeout=10 * SECOND)
+    engine.plan("L", epoch=None, after=0, batch=1)
+    epoch = engine.state.leases["L"].epoch
+    engine.read("L", epoch=epoch, batch=1)
+    engine.run(c.SettleRow("L", 1, "rejected", "poison"))
+    assert fate(engine, 1) == "dead_lettered"
+    assert queue(engine, "dead").blocks[0].errors == {0: "poison"}
+    survives(engine).pass_time(20)
+    engine.run(c.Tick())
+    assert [fate(engine, row) for row in range(4)] == ["dead_lettered", "dead_lettered", "available", "available"]
+    assert [cell(engine, row, "reason", "dead") for row in range(2)] == [Reason.REJECTED, Reason.DELIVERY_LIMIT]
+    survives(engine)
+
+
+def test_a_dead_letter_takes_along_what_is_its_own() -> None:
+    """Q13: size, priority, group, additions to its annotations, its payload by reference; not its delivery count."""
+    traits = Traits(priority=np.array([0, 9, 5]), group=Coded(["g", "h"], np.array([1, 0, 2])), closes=np.array([0, 0, 1]))
+    engine = make(3, traits=traits)
+    holder = taken(engine)
+    engine.run(c.Release("q", holder, RowSet.single(2), Cause.MODIFIED, annotations=b"note"))
+    engine.run(c.Acquire("q", holder, 9))
+    engine.run(c.Settle("q", holder, RowSet.of_sequences(np.array([0, 2])), Outcome.REJECTED, "why"))
+    source, dead = queue(engine).blocks[0], queue(engine, "dead").blocks[0]
+    for mine, theirs in ((0, 0), (1, 2)):
+        assert dead.pieces(slice(mine, mine + 1)).position == source.pieces(slice(theirs, theirs + 1)).position
+        assert dead.pieces(slice(mine, mine + 1)).payload_row == theirs
+    assert np.asarray(dead.sizes.get(slice(0, 2))).tolist() == [10, 12]
+    assert queue(engine, "dead").bytes == 22
+    assert np.asarray(dead.priority.get(slice(0, 2))).tolist() == [0, 5]
+    codes = np.asarray(dead.group.get(slice(0, 2))).tolist()
+    assert [queue(engine, "dead").groups.name(code) for code in codes] == ["g", "h"]
+    assert np.asarray(dead.closes.get(slice(0, 2))).tolist() == [0, 1]
+    assert dead.overlays.among(slice(0, 2)) == {1: [b"note"]}
+    assert dead.errors == {0: "why", 1: "why"}
+    assert np.asarray(dead.came_from.get(slice(0, 2))).tolist() == [1, 3]
+    assert not [name for name, _ in queue(engine).groups.names()]  # nothing of these groups is left behind
+    survives(engine)
+
+
+def test_messages_of_several_blocks_go_in_order() -> None:
+    engine = make(0)
+    engine.run(c.Enqueue("q", 70_000, 10))
+    holder = taken(engine, 70_000)
+    rows = np.arange(0, 70_000, 3)
+    engine.run(c.Settle("q", holder, RowSet.of_sequences(rows), Outcome.REJECTED))
+    dead = queue(engine, "dead")
+    assert dead.next_sequence == len(rows)
+    assert np.array_equal(np.asarray(dead.blocks[0].came_from.get(slice(0, len(rows)))), rows + 1)
+    assert np.array_equal(dead.blocks[0].pieces(slice(0, len(rows))).payload_row, rows)
+    survives(engine)
+
+
+# A dead-letter queue that cannot take them loses nothing and blocks nobody.
+def _missing(engine: Engine) -> None:
+    engine.run(c.DeleteQueue("dead"))
+
+
+def _itself(engine: Engine) -> None:
+    engine.run(mc.AlterQueue("q", {"deadLetterQueue": "q"}))
+
+
+def _last_value(engine: Engine) -> None:
+    engine.run(c.DeleteQueue("dead"), c.DeclareQueue("dead", "lastvalue", {"key": "subject"}))
+
+
+@pytest.mark.parametrize("spoil", [_missing, _itself, _last_value])
+def test_a_dead_letter_that_nobody_takes_stays_with_its_reason(spoil: Any) -> None:
+    """Q13."""
+    engine = make(2, traits=Traits(group=Coded(["g"], np.array([1, 0]))))
+    spoil(engine)
+    reject(engine, taken(engine))
+    assert fate(engine) == "dead_lettered"
+    assert queue(engine).stayed == 1
+    assert queue(engine).blocks[0].errors == {0: "not JSON"}
+    assert cell(engine, 0, "reason") == Reason.REJECTED
+    survives(engine)
+    # Redriven, it is back at its place as if nobody had tried it, and of its group.
+    assert engine.run(mc.Redrive("q")) == (1, None, 0)
+    assert fate(engine) == "available"
+    assert queue(engine).stayed == 0
+    assert cell(engine, 0, "attempts") == 0
+    assert queue(engine).groups.name(cell(engine, 0, "group")) == "g"
+    assert queue(engine).ended[Outcome.DEAD_LETTERED] == 0
+    survives(engine)
+    assert engine.run(c.Acquire("q", engine.run(c.Subscribe("q")), 1)) == RowSet.single(0)
+
+
+def test_a_full_dead_letter_queue_takes_what_fits() -> None:
+    """Q13 Q15: also when its overflow is *ring*: it drops nothing that is there for what comes."""
+    for overflow in ("block", "reject", "ring"):
+        engine = make(3, dead={"maxMessages": 2, "overflow": overflow})
+        holder = taken(engine)
+        engine.run(c.Settle("q", holder, RowSet.range(0, 3), Outcome.REJECTED))
+        assert queue(engine, "dead").live == 2
+        assert queue(engine).stayed == 1
+        assert [fate(engine, row) for row in range(3)] == ["dead_lettered"] * 3
+        assert cell(engine, 2, "stayed") == 1
+        survives(engine)
+
+
+def test_the_bytes_of_a_dead_letter_queue_are_limited_too() -> None:
+    engine = make(3, dead={"maxBytes": 21, "overflow": "reject"})  # 10 + 11 fit, 12 more do not
+    engine.run(c.Settle("q", taken(engine), RowSet.range(0, 3), Outcome.REJECTED))
+    assert (queue(engine, "dead").bytes, queue(engine).stayed) == (21, 1)
+
+
+def test_dead_letters_that_come_back_for_the_same_reason_end_there() -> None:
+    """Q13: directly, and over others; for another reason they go on, as queues for delayed retries need it."""
+    engine = make(1, dead={"deadLetterQueue": "q"})
+    reject(engine, taken(engine))
+    engine.run(c.Settle("dead", taken(engine, name="dead"), RowSet.single(0), Outcome.REJECTED))
+    assert fate(engine, 0, "dead") == "dead_lettered"
+    assert queue(engine, "dead").stayed == 1
+    assert queue(engine).live == 0
+    survives(engine)
+    # over others
+    engine = Engine()
+    for name, following in (("q", "b"), ("b", "c"), ("c", "q")):
+        engine.run(c.DeclareQueue(name, options={"deadLetterQueue": following}))
+    engine.run(c.Enqueue("q", 1, 1))
+    for name in ("q", "b", "c"):
+        engine.run(c.Settle(name, taken(engine, name=name), RowSet.single(0), Outcome.REJECTED))
+    assert queue(engine, "c").stayed == 1
+    assert queue(engine, "c").origins == ["q"]
+    survives(engine)
+
+
+def test_expired_messages_do_not_go_round_by_themselves() -> None:
+    """Q13: nobody has to do anything for that, so it would never end. A retry queue, rejected there and expired here, works."""
+    engine = Engine()
+    for name, following in (("q", "b"), ("b", "q"), ("x", "q")):
+        engine.run(c.DeclareQueue(name, options={"deadLetterQueue": following, "expired": "deadLetter", "messageTtl": 1000}))
+    soon = Traits(expiry=np.array([START // 1000 + 1000]))
+    engine.run(c.Enqueue("x", 1, 1, traits=soon), c.Enqueue("q", 1, 1, traits=soon))
+    for _ in range(5):
+        engine.pass_time(2)
+        engine.run(c.Tick())
+        survives(engine)
+    assert (queue(engine, "x").ended[Outcome.DEAD_LETTERED], queue(engine).stayed, queue(engine, "b").next_sequence) == (1, 2, 0)
+    retry = Engine()
+    retry.run(c.DeclareQueue("q", options={"deadLetterQueue": "wait"}))
+    retry.run(c.DeclareQueue("wait", options={"deadLetterQueue": "q", "expired": "deadLetter", "messageTtl": 1000}))
+    retry.run(c.Enqueue("q", 1, 1))
+    for again in range(3):
+        holder = taken(retry)
+        retry.run(c.Settle("q", holder, RowSet.single(again), Outcome.REJECTED), c.Unsubscribe("q", holder))
+        retry.pass_time(2)
+        retry.run(c.Tick())
+        assert queue(retry).next_sequence == again + 2
+        survives(retry)
+
+
+def test_what_every_link_has_refused_can_be_a_dead_letter() -> None:
+    """Q12: when the last one refuses it, and when one that had not ends."""
+    engine = make(3, refusedByAll="deadLetter")
+    a, b = taken(engine, 3), taken(engine, 0)
+    refuse = c.Release("q", a, RowSet.range(0, 2), Cause.MODIFIED_UNCOUNTED, True)
+    engine.run(refuse)
+    assert [fate(engine, row) for row in range(3)] == ["available", "available", "acquired"]
+    engine.run(c.Acquire("q", b, 1), c.Release("q", b, RowSet.single(0), Cause.MODIFIED_UNCOUNTED, True))
+    assert [fate(engine, row) for row in range(3)] == ["dead_lettered", "available", "acquired"]
+    engine.run(c.Acquire("q", b, 1), c.Unsubscribe("q", b))  # it held the second, and gives it back
+    assert [fate(engine, row) for row in range(3)] == ["dead_lettered", "dead_lettered", "acquired"]
+    assert [cell(engine, row, "reason", "dead") for row in range(2)] == [Reason.REFUSED] * 2
+    survives(engine)
+    kept = make(1)
+    kept.run(c.Release("q", taken(kept), RowSet.single(0), Cause.MODIFIED_UNCOUNTED, True))
+    assert fate(kept) == "available"
+    assert kept.run(c.Stat("q"))[0]["refused"] == 1
+
+
+def test_a_queue_tells_how_many_of_its_messages_died() -> None:
+    """S10."""
+    engine = make(3)
+    engine.run(c.Settle("q", taken(engine), RowSet.range(0, 2), Outcome.REJECTED))
+    stat = engine.run(c.Stat("q"))[0]
+    assert (stat["deadLettered"], stat["expired"], stat["stayed"]) == (2, 0, 0)
+    assert engine.recovered().run(c.Stat("q"))[0]["deadLettered"] == 2

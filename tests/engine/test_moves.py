@@ -1,0 +1,183 @@
+"""Q13 Q20 Q21: dead letters go back, messages are moved and copied, living queues are altered and paused."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from broker_core import errors
+from broker_core.engine import commands as c
+from broker_core.engine import move_commands as mc
+from broker_core.engine.rowset import RowSet
+from broker_core.engine.states import Outcome, State
+from broker_core.engine.traits import Coded, Traits
+
+from .ends import DLQ, cell, fate, make, queue, survives, taken
+from .harness import Engine
+
+
+# Redrive
+def test_dead_letters_go_back_to_where_they_came_from() -> None:
+    """Q13: each to its queue, over several dead-letter queues too, and no longer as dead letters; order and bounds are kept."""
+    engine = make(3)
+    engine.run(c.DeclareQueue("r", options=DLQ), c.Enqueue("r", 2, 7), mc.AlterQueue("dead", {"deadLetterQueue": "deader"}))
+    engine.run(c.DeclareQueue("deader"))
+    for name, count in (("q", 3), ("r", 2)):
+        engine.run(c.Settle(name, taken(engine, name=name), RowSet.range(0, count), Outcome.REJECTED, "no"))
+    engine.run(c.Settle("dead", taken(engine, 1, "dead"), RowSet.single(0), Outcome.REJECTED, "no again"))
+    assert engine.run(mc.Redrive("dead", messages=3)) == (3, 4, 0)
+    assert (queue(engine).counts[State.AVAILABLE], queue(engine, "r").counts[State.AVAILABLE]) == (2, 1)
+    assert engine.run(mc.Redrive("dead", messages=3, first=4)) == (1, None, 0)
+    assert engine.run(mc.Redrive("deader")) == (1, None, 0)
+    assert (queue(engine).counts[State.AVAILABLE], queue(engine, "r").counts[State.AVAILABLE]) == (3, 2)
+    pieces = queue(engine).blocks[0].pieces(slice(3, 6))
+    assert list(zip(pieces.payload_row.tolist(), pieces.rows.tolist(), strict=True)) == [(1, 2), (0, 1)]
+    assert [cell(engine, row, name) for row in (3, 4, 5) for name in ("origin", "reason", "came_from", "attempts")] == [0] * 12
+    assert [fate(engine, row, "dead") for row in range(5)] == ["dead_lettered", "moved", "moved", "moved", "moved"]
+    survives(engine)
+
+
+def test_a_dead_letter_whose_queue_is_gone_or_full_stays() -> None:
+    """Q13."""
+    engine = make(3, maxMessages=1, overflow="reject")
+    assert queue(engine).next_sequence == 1
+    engine.run(c.Settle("q", taken(engine, 1), RowSet.single(0), Outcome.REJECTED), c.Enqueue("q", 1, 1))
+    assert engine.run(mc.Redrive("dead")) == (0, None, 1)
+    engine.run(c.DeleteQueue("q"))
+    assert engine.run(mc.Redrive("dead")) == (0, None, 1)
+    engine.run(c.DeclareQueue("q"))
+    assert engine.run(mc.Redrive("dead")) == (1, None, 0)
+    survives(engine)
+
+
+def test_only_the_newest_value_of_a_key_goes_back() -> None:
+    """Q13 Q17: a dead letter never replaces a newer value."""
+    engine = Engine()
+    engine.run(c.DeclareQueue("dead"), c.DeclareQueue("q", "lastvalue", {"key": "subject", **DLQ}))
+    key = Traits(key=Coded(["k"], np.array([1])))
+    for _ in range(2):
+        engine.run(c.Enqueue("q", 1, 1, traits=key))
+        sequence = queue(engine).next_sequence - 1
+        engine.run(c.Settle("q", taken(engine), RowSet.single(sequence), Outcome.REJECTED))
+    assert queue(engine, "dead").live == 2
+    assert engine.run(mc.Redrive("dead")) == (1, None, 1)
+    assert cell(engine, 0, "key")
+    assert queue(engine).live == 1
+    assert queue(engine, "dead").live == 1
+    engine.run(c.Settle("q", taken(engine), RowSet.single(2), Outcome.REJECTED), c.Enqueue("q", 1, 1, traits=key))
+    assert engine.run(mc.Redrive("dead")) == (0, None, 2)
+    survives(engine)
+
+
+def test_a_redrive_of_what_retention_took_is_nothing() -> None:
+    """Q13 Q24: only payloads that are still kept come back."""
+    engine = make(2, deadLetterQueue="nowhere")
+    engine.run(c.Settle("q", taken(engine), RowSet.range(0, 2), Outcome.REJECTED))
+    engine.run(c.Retain(engine.log[-1][1] + 8))
+    assert engine.state.retained_from
+    assert engine.run(mc.Redrive("q")) == (0, None, 0)
+
+
+# Move and copy
+def test_move_and_copy_are_by_reference_and_one_event() -> None:
+    """Q20: AVAILABLE messages only, in order; a copy stays where it is too."""
+    engine = make(6)
+    engine.run(c.DeclareQueue("t"))
+    taken(engine, 1)
+    before = len(engine.log)
+    assert engine.run(mc.Move("q", "t", messages=2)) == (2, 3, 0)
+    assert engine.run(mc.Copy("q", "t", first=3, last=4)) == (2, None, 0)
+    assert len(engine.log) == before + 2
+    assert [fate(engine, row) for row in range(6)] == ["acquired", "moved", "moved", "available", "available", "available"]
+    assert queue(engine, "t").blocks[0].pieces(slice(0, 4)).payload_row.tolist() == [1, 3]
+    assert queue(engine, "t").bytes == 11 + 12 + 13 + 14
+    assert queue(engine, "t").origins == []
+    survives(engine)
+    assert engine.run(mc.Move("q", "t")) == (3, None, 0)
+    assert engine.run(mc.Move("q", "t")) == (0, None, 0)
+    survives(engine)
+
+
+def test_a_move_into_what_cannot_take_it_is_refused_and_changes_nothing() -> None:
+    engine = make(2)
+    engine.run(c.DeclareQueue("small", options={"maxMessages": 1, "overflow": "reject"}))
+    engine.run(c.DeclareQueue("last", "lastvalue", {"key": "subject"}))
+    assert engine.run(mc.Move("q", "small")) == (1, None, 0)
+    before = engine.persisted()
+    for target, error in (
+        ("small", errors.ResourceLimit),
+        ("last", errors.InvalidRequest),
+        ("q", errors.InvalidRequest),
+        ("nowhere", errors.NotFound),
+    ):
+        for command in (mc.Move("q", target), mc.Copy("q", target)):
+            with pytest.raises(error):
+                engine.run(command)
+    assert engine.persisted() == before
+
+
+def test_a_moved_dead_letter_still_knows_where_it_came_from() -> None:
+    engine = make(1)
+    engine.run(c.DeclareQueue("t"), c.Settle("q", taken(engine), RowSet.single(0), Outcome.REJECTED, "why"), mc.Move("dead", "t"))
+    assert queue(engine, "t").origins == ["q"]
+    assert queue(engine, "t").blocks[0].errors == {0: "why"}
+    assert engine.run(mc.Redrive("t")) == (1, None, 0)
+    assert fate(engine, 1) == "available"
+    survives(engine)
+
+
+def test_a_payload_lives_as_long_as_any_queue_refers_to_it() -> None:
+    """Q20 Q24: retention goes by references, and what is archived by the highest of them."""
+    engine = make(1)
+    oldest = engine.state.lowest_live_position()
+    engine.run(c.Settle("q", taken(engine), RowSet.single(0), Outcome.REJECTED))
+    engine.run(c.Enqueue("dead", 1, 1))
+    assert engine.state.lowest_live_position() == oldest
+    engine.run(c.Retain(engine.log[-1][1]))
+    assert engine.state.retained_from == 0  # refused: the dead letter needs it
+    engine.run(c.DeleteQueue("q"))
+    assert engine.recovered().state.lowest_live_position() == oldest
+    engine.run(c.Settle("dead", taken(engine, 1, "dead"), RowSet.single(0)))
+    following = engine.state.lowest_live_position()
+    engine.run(c.Retain(following or 0))
+    assert engine.state.retained_from == following > (oldest or 0)
+
+
+# Living queues
+def test_a_living_queue_is_altered() -> None:
+    """Q21: what can be; what cannot is named with what can, and nothing is changed."""
+    engine = make(1)
+    assert engine.run(mc.AlterQueue("q", {"maxAttempts": "1", "deadLetterQueue": "dead"})) is True
+    assert engine.run(mc.AlterQueue("q", {"maxAttempts": 1})) is False
+    assert queue(engine).rules.max_attempts == 1
+    engine.run(c.Unsubscribe("q", taken(engine)))
+    assert fate(engine) == "dead_lettered"
+    assert engine.run(mc.AlterQueue("q", {"maxAttempts": None})) is True
+    assert "maxAttempts" not in queue(engine).options
+    before = survives(engine).persisted()
+    for options, names in (
+        ({"groups": "held"}, ["groups", "none", "maxAttempts"]),
+        ({"maxAttempts": 5, "lifetime": "link"}, ["lifetime"]),
+        ({"colour": "red"}, ["colour", "maxAttempts"]),
+        ({"rejected": "sometimes"}, ["rejected", "archive"]),
+    ):
+        with pytest.raises(errors.InvalidRequest) as refused:
+            engine.run(mc.AlterQueue("q", options))
+        assert all(name in str(refused.value) for name in names)
+    assert engine.persisted() == before
+
+
+def test_a_paused_queue_delivers_nothing_until_it_is_resumed() -> None:
+    """Q21: what is sent still comes in, and who looked meanwhile finds what it passed. A pause outlives the broker."""
+    engine = make(2)
+    holder = taken(engine, 1)
+    assert engine.run(mc.PauseQueue("q")) is True
+    assert engine.run(mc.PauseQueue("q")) is False
+    engine.run(c.Enqueue("q", 1, 1))
+    assert not engine.run(c.Acquire("q", holder, 9))
+    assert engine.advance("L", epoch=None, finished=0)[1] == 0
+    again = survives(engine).recovered()
+    assert again.run(c.Stat("q"))[0]["paused"]
+    assert not again.run(c.Acquire("q", again.run(c.Subscribe("q")), 9))
+    assert engine.run(mc.ResumeQueue("q")) is True
+    assert engine.run(c.Acquire("q", holder, 9)) == RowSet.range(1, 3)
