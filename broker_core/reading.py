@@ -15,6 +15,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from broker_core import assembly, errors, message
+from broker_core.delivery import column as delivery_column
 from broker_core.encoding.overlaid import overlaid
 from broker_core.engine.blocks import Block, Pieces
 from broker_core.engine.packing import unpack
@@ -276,14 +277,7 @@ def _settled(stretches: list[Stretch]) -> pa.Array:
 
 
 def _deliveries(prefix: bytes, stretches: list[Stretch]) -> pa.Array:
-    """`prefix` (lease, batch, epoch) and the sequence number, eight bytes big-endian: what a later settlement names."""
-    sequences = np.concatenate([s.sequences() for s in stretches]).astype(">u8")
-    width = len(prefix) + 8
-    data = np.empty((len(sequences), width), np.uint8)
-    data[:, : len(prefix)] = np.frombuffer(prefix, np.uint8)
-    data[:, len(prefix) :] = sequences.view(np.uint8).reshape(-1, 8)
-    offsets = np.arange(len(sequences) + 1, dtype=np.int32) * width
-    return pa.Array.from_buffers(pa.binary(), len(sequences), [None, pa.py_buffer(offsets), pa.py_buffer(data)])
+    return delivery_column(prefix, np.concatenate([s.sequences() for s in stretches]))
 
 
 PIECE_SCHEMA = pa.schema(

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import Any, NamedTuple
 
+from broker_core.engine.state import StageParts
 from broker_core.flight_plane.callers import Caller
 from broker_core.flight_plane.requests import strings
 from broker_core.security.rights import Right
@@ -48,7 +49,9 @@ NEEDS: dict[str, Need] = {
     "browse": Need(Right.BROWSE, "queue", "browse"),
     "enqueue": Need(Right.SEND, "queue", "send to"),
     "stage": Need(Right.SEND, "stages", "send to"),
+    "settle": Need(Right.RECEIVE, "lease", "receive from"),
 }
+OUTCOMES = Need(Right.RECEIVE, "outcomes", "receive from")  # of a stage that says what becomes of messages of leases
 REPLAY = Need(Right.REPLAY, "queue", "replay")  # a browse of what is archived
 
 Check = Callable[[], None]
@@ -71,6 +74,15 @@ class Permissions:
             needs = [REPLAY] if "archived" in states else []
             if not states or set(states) - {"archived"}:
                 needs.append(NEEDS["browse"])
+        if "stage" in fields or "stages" in fields:
+            stages = self._stages(fields)
+            says = any(stage.outcomes for stage in stages)
+            if says and "stage" not in fields and not any(stage.parts for stage in stages):
+                needs = []  # nothing is sent
+            if says:
+                needs.append(OUTCOMES)
+            if request == "settle" and any(stage.parts for stage in stages):
+                needs.append(NEEDS["stage"])
         held = [(need, *self._queues(caller, need, fields)) for need in needs if need.on is not None]
 
         def check() -> None:
@@ -95,14 +107,21 @@ class Permissions:
             if lease is not None:
                 named.append(lease.queue)
             return named, f"the queue of lease {fields['lease']!r:.300}"
+        if need.on == "outcomes":
+            leases = {each.lease for stage in self._stages(fields) for each in list(stage.outcomes)}
+            return sorted({state.leases[name].queue for name in leases if name in state.leases}), "the queues of these stages"
         if need.on == "stages":
-            stages = [fields["stage"]] if "stage" in fields else strings("stages", fields["stages"])
-            found = [known for known in map(state.stages.get, stages) if known is not None]
+            found = self._stages(fields)
             # Who may send to an exchange may send to whatever it leads to.
             queues = {part.exchange or part.queue for stage in found for part in list(stage.parts)}
             return [*named, *sorted(queues - set(named))], "the queues of these stages"
         said = [f"{what} {fields[what]!r:.300}" for what in ("exchange", "queue") if fields.get(what) is not None]
         return named, " and ".join(said)
+
+    def _stages(self, fields: dict[str, Any]) -> list[StageParts]:
+        """Those of the named stages that are there."""
+        names = [fields["stage"]] if "stage" in fields else strings("stages", fields["stages"])
+        return [known for known in map(self._service.state.stages.get, names) if known is not None]
 
 
 def _may(caller: Caller, need: Need, queues: list[str]) -> bool:

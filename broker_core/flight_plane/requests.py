@@ -85,7 +85,11 @@ TICKETS: dict[str, Fields] = {
     },
 }
 _TARGET: Fields = {"op": TEXT, "queue": _OPTIONAL_TEXT, "exchange": _OPTIONAL_TEXT, "routingKey": _OPTIONAL_TEXT}
-PUTS: dict[str, Fields] = {"enqueue": _TARGET, "stage": {**_TARGET, "stage": TEXT}}
+PUTS: dict[str, Fields] = {
+    "enqueue": _TARGET,
+    "stage": {**_TARGET, "stage": TEXT},
+    "settle": {"op": TEXT, "stage": TEXT, "lease": TEXT},
+}
 
 
 def parse(what: str, data: bytes, known: Fields) -> dict[str, Any]:

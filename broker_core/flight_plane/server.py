@@ -11,6 +11,7 @@ from pyarrow import flight
 from broker_core import errors
 from broker_core.flight_plane.actions import Actions
 from broker_core.flight_plane.callers import Callers
+from broker_core.flight_plane.outcomes import OutcomeReceiver
 from broker_core.flight_plane.permissions import Check, Permissions
 from broker_core.flight_plane.receiver import Receiver
 from broker_core.flight_plane.requests import ACTIONS, PUTS, by_op
@@ -84,7 +85,8 @@ class _Server(flight.FlightServerBase):  # type: ignore[misc]  # pyarrow has no 
             caller = self._callers.of(context)
             request = by_op(descriptor.command or b"", PUTS)
             check = self._permissions.check(caller, request["op"], request)
-            Receiver(self._service, request, writer, check).receive(reader)
+            kind = OutcomeReceiver if request["op"] == "settle" else Receiver
+            kind(self._service, request, writer, check).receive(reader)
         except errors.PenstockError as error:
             raise on_the_wire(error) from error
 

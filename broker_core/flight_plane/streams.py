@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import struct
 from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 
-from broker_core import errors, message, reading
+from broker_core import delivery, errors, message, reading
 from broker_core.engine import commands as c
 from broker_core.engine.blocks import Block
 from broker_core.engine.rowset import BLOCK_ROWS
@@ -47,7 +46,7 @@ class Streams:
 
     def _batch(self, f: dict[str, Any], columns: list[str]) -> Iterator[Any]:
         queue, cuts = self._read(f)
-        token = delivery_prefix(f["lease"], f["batch"], f["epoch"])
+        token = delivery.prefix(f["lease"], f["batch"], f["epoch"])
         return reading.batches(self._service.journal, cuts, columns, queue, token, stored=f["stored"])
 
     def _map(self, f: dict[str, Any], columns: list[str]) -> Iterator[Any]:
@@ -62,12 +61,6 @@ class Streams:
     def _browse(self, f: dict[str, Any], columns: list[str]) -> Iterator[Any]:
         cuts = self._service.browse(f["queue"], selection(f), f["first"], f["last"])
         return reading.batches(self._service.journal, cuts, columns, f["queue"], stored=f["stored"])
-
-
-def delivery_prefix(lease: str, batch: int, epoch: int) -> bytes:
-    """Version, lease, batch, epoch: with it a zombie of an older epoch settles nothing."""
-    name = lease.encode()
-    return struct.pack(f">BH{len(name)}sQQ", 1, len(name), name, batch, epoch)
 
 
 def selection(f: dict[str, Any]) -> Callable[[Block], Any]:

@@ -15,7 +15,7 @@ from broker_core import Broker, errors
 from broker_core.client import Client
 from broker_core.flight_plane.requests import ACTIONS, MAX_REQUEST_BYTES, PUTS, TICKETS
 
-from .helpers import BODY, browse, numbered, raw, send
+from .helpers import BODY, batch_of, browse, numbered, raw, send
 
 #: A complete request of each kind; "Q" is the test's queue. Required fields stand in `REQUIRED`.
 VALID: dict[str, dict[str, Any]] = {
@@ -92,7 +92,11 @@ VALID_TICKETS: dict[str, dict[str, Any]] = {
     },
 }
 _TARGET = {"queue": "Q", "exchange": None, "routingKey": None}
-VALID_PUTS = {"enqueue": {"op": "enqueue", **_TARGET}, "stage": {"op": "stage", **_TARGET, "stage": "s Q"}}
+VALID_PUTS = {
+    "enqueue": {"op": "enqueue", **_TARGET},
+    "stage": {"op": "stage", **_TARGET, "stage": "s Q"},
+    "settle": {"op": "settle", "stage": "s Q", "lease": "held Q"},
+}
 OPTIONAL = {
     "type": "fifo", "options": {}, "force": False, "key": None, "fresh": False, "messages": None, "bytes": None, "until": None,
     "waitMs": 0, "exclude": False, "failOnDataLoss": True, "leaseTimeout": None, "minPartitions": 1, "maxMessages": None,
@@ -123,7 +127,9 @@ def prepared(client: Client, queue: str) -> str:
 
 def ask(client: Client, request: dict[str, Any]) -> None:
     """Send a ticket or the command of a put, whatever is in it."""
-    if request.get("op") in PUTS:
+    if request.get("op") == "settle":
+        client.put(request, batch_of(numbered(1)).schema, [batch_of(numbered(1))])
+    elif request.get("op") in PUTS:
         send(client, request.pop("queue", "Q"), numbered(1), **request)
     else:
         list(client.get(**request))

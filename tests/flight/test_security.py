@@ -92,17 +92,22 @@ class Peer:
         return list(table.to_pylist())
 
     def put(self, *bodies: bytes, **command: Any) -> None:
+        self.put_batch(batch_of(bodies), **command)
+
+    def put_batch(self, batch: pa.RecordBatch, **command: Any) -> None:
         with translated():
-            writer, reader = self.put_stream(**command)
+            writer, reader = self.put_stream(batch.schema, **command)
             try:
-                writer.write_batch(batch_of(bodies))
+                writer.write_batch(batch)
                 assert reader.read() is not None
             finally:
                 writer.close()
 
-    def put_stream(self, **command: Any) -> tuple[flight.FlightStreamWriter, flight.FlightMetadataReader]:
+    def put_stream(
+        self, schema: pa.Schema = BODY, **command: Any
+    ) -> tuple[flight.FlightStreamWriter, flight.FlightMetadataReader]:
         descriptor = flight.FlightDescriptor.for_command(json.dumps(command).encode())
-        streams: tuple[Any, Any] = self.connection.do_put(descriptor, BODY, self.options)
+        streams: tuple[Any, Any] = self.connection.do_put(descriptor, schema, self.options)
         return streams
 
 
@@ -150,6 +155,7 @@ REQUESTS: dict[str, Callable[[Peer, str], Any]] = {
     "lease.plan": lambda p, q: p.call("lease.plan", queue=q, lease=f"held {q}", run="r", epoch=1, after=0, batch=1),
     "batch": lambda p, q: p.get(op="batch", columns=["body"], **part(q)),
     "map": lambda p, q: p.get(op="map", columns=["body"], **part(q)),
+    "settle": lambda p, q: p.put(b"x", op="settle", stage=f"outcomes {q}", lease=f"held {q}"),
     "lease.renew": lambda p, q: p.call("lease.renew", lease=f"held {q}", epoch=1),
     "lease.settleRow": lambda p, q: p.call("lease.settleRow", lease=f"held {q}", sequence=0, outcome="accepted"),
     "lease.settle": lambda p, q: p.call("lease.settle", queue=q, lease=f"held {q}", run="r", epoch=None, finished=1),
@@ -162,7 +168,7 @@ REQUESTS: dict[str, Callable[[Peer, str], Any]] = {
 EVERYBODY = {"hello", "queue.list", "exchange.list", "lease.list", "queue.stat"}  # who has any right on the queue
 ALLOWED = {
     Right.SEND: {"enqueue", "stage", "stage.publish", "stage.discard"},
-    Right.RECEIVE: {"lease.advance", "lease.plan", "batch", "map", "lease.renew", "lease.settle"},
+    Right.RECEIVE: {"lease.advance", "lease.plan", "batch", "map", "lease.renew", "lease.settle", "settle"},
     Right.BROWSE: {"browse"},
     Right.SETTLE: {"lease.release", "lease.settleRow", "lease.delete"},
     Right.REPLAY: {"browse archived"},
@@ -249,6 +255,20 @@ def test_a_lease_or_a_stage_of_another_queue_is_not_reached_by_naming_ones_own(s
     ):
         with pytest.raises(errors.NotAllowed):
             request()
+
+
+def test_outcomes_are_published_by_who_may_receive_and_messages_by_who_may_send(site: Site) -> None:
+    furnish(site, "q")
+    receiver, sender = site.user("receiver", Right.RECEIVE), site.user("sender", Right.SEND)
+    (row, *_) = receiver.get(op="batch", columns=["delivery"], **part("q"))
+    outcome = pa.record_batch({"delivery": pa.array([row["delivery"]], pa.binary()), "outcome": ["rejected"]})
+    for stage in ("mine", "mixed"):
+        receiver.put_batch(outcome, op="settle", stage=stage, lease="held q")
+    site.user("root", *Right).put(b"x", op="stage", queue="q", stage="mixed")
+    for peer, stage in ((sender, "mine"), (sender, "mixed"), (receiver, "mixed")):
+        with pytest.raises(errors.NotAllowed):
+            peer.call("stage.publish", stages=[stage])
+    assert receiver.call("stage.publish", stages=["mine"]) == {"published": 0, "repeated": False}
 
 
 def test_what_is_not_there_and_what_is_not_permitted_are_answered_alike(site: Site) -> None:

@@ -1,0 +1,95 @@
+"""Outcomes in: one `do_put` of what became of single messages of a lease's batches (`operation=settle`)."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from pyarrow import flight
+
+from broker_core import delivery, errors
+from broker_core.engine.batch_outcomes import ENDINGS, Said, shortened
+from broker_core.engine.outcome_commands import StageOutcomes
+from broker_core.engine.rowset import RowSet
+from broker_core.flight_plane.permissions import Check
+from broker_core.service import BrokerService
+
+COLUMNS = {"delivery": pa.binary(), "outcome": pa.string(), "error": pa.string()}
+
+
+class OutcomeReceiver:
+    """Batches of `delivery`, `outcome` and perhaps `error`, each staged and durable before it is acknowledged. A row whose
+    outcome is null says nothing."""
+
+    def __init__(
+        self, service: BrokerService, request: dict[str, Any], writer: flight.FlightMetadataWriter, check: Check
+    ) -> None:
+        self._service, self._request, self._writer, self._check = service, request, writer, check
+
+    def receive(self, reader: flight.MetadataRecordBatchReader) -> None:
+        batches = messages = 0
+        for chunk in reader:
+            if chunk.data is None:
+                continue
+            self._check()
+            self._take(chunk.data)
+            batches, messages = batches + 1, messages + chunk.data.num_rows
+            self._writer.write(json.dumps({"batches": batches, "messages": messages}).encode())
+
+    def _take(self, data: pa.RecordBatch) -> None:
+        limit, nbytes = self._service.settings.max_batch_bytes, data.get_total_buffer_size()
+        if nbytes > limit:
+            raise errors.ResourceLimit(f"a record batch has at most {limit} bytes, this one {nbytes}: send smaller ones")
+        _check_columns(data)
+        for found in delivery.parse(data.column("delivery")):
+            if found.lease != self._request["lease"]:
+                raise errors.InvalidRequest(
+                    f"settle: the message of row {int(found.rows[0])} is held by lease {found.lease!r:.300}, not "
+                    f"{self._request['lease']!r:.300}: send the outcomes of each lease by themselves"
+                )
+            said = outcomes(data, found)
+            if said:
+                self._service.submit(StageOutcomes(self._request["stage"], found.lease, found.batch, found.epoch, said))
+
+
+def _check_columns(data: pa.RecordBatch) -> None:
+    names = data.schema.names
+    for field in data.schema:
+        if COLUMNS.get(field.name) != field.type:
+            known = ", ".join(f"{name} {kind}" for name, kind in COLUMNS.items())
+            raise errors.InvalidRequest(f"settle: column {field.name!r:.80} of type {field.type}; there are {known}")
+    if len(set(names)) < len(names) or not {"delivery", "outcome"} <= set(names):
+        raise errors.InvalidRequest("settle: the columns 'delivery' and 'outcome' must be there, each once")
+    data.validate(full=True)
+
+
+def outcomes(data: pa.RecordBatch, found: delivery.Deliveries) -> list[Said]:
+    """What these rows say, each message once: of several rows about it the last one counts."""
+    if int(found.sequences.min()) < 0:
+        raise errors.InvalidRequest(f"column 'delivery' is none that a stream has read, in row {int(found.rows[0])}")
+    outcome = data.column("outcome")
+    spoken = found.rows[outcome.is_valid().to_numpy(zero_copy_only=False)[found.rows]]
+    sequences = found.sequences[np.searchsorted(found.rows, spoken)]
+    unique, last = np.unique(sequences[::-1], return_index=True)
+    rows = pa.array(spoken[::-1][last])
+    names, errors_ = outcome.take(rows), _errors(data).take(rows)
+    said = []
+    for name in pc.unique(names).to_pylist():
+        if name not in ENDINGS:
+            raise errors.InvalidRequest(f"column 'outcome': {name!r:.80} is not one of {', '.join(ENDINGS)}")
+        mine = np.flatnonzero(pc.equal(names, name).to_numpy(zero_copy_only=False))
+        if name != "rejected":  # of the others nobody keeps why
+            said.append(Said(name, None, RowSet.of_sequences(unique[mine])))
+            continue
+        coded = errors_.take(pa.array(mine)).dictionary_encode("encode")
+        codes = coded.indices.to_numpy(zero_copy_only=False)
+        for code, text in enumerate(coded.dictionary.to_pylist()):
+            said.append(Said(name, shortened(text), RowSet.of_sequences(unique[mine[codes == code]])))
+    return said
+
+
+def _errors(data: pa.RecordBatch) -> pa.Array:
+    return data.column("error") if "error" in data.schema.names else pa.nulls(data.num_rows, pa.string())

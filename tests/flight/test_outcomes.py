@@ -1,0 +1,111 @@
+"""S3 over Flight: outcomes of single messages of a batch are staged, published at once, and hold when the batch settles."""
+
+from __future__ import annotations
+
+import itertools
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from broker_core import delivery, errors
+from broker_core.client import Client
+
+from .helpers import Reader, browse, numbered, rows_of, send
+
+_stages = (f"outcomes-{number}" for number in itertools.count())
+
+
+class Settler:
+    """A reader that hands on the deliveries it has read."""
+
+    def __init__(self, client: Client, queue: str, messages: int = 6) -> None:
+        self.client, self.queue = client, queue
+        send(client, queue, numbered(messages))
+        self.reader = Reader(client, queue)
+        self.batch = self.reader.advance()
+
+    def deliveries(self) -> list[bytes]:
+        columns = ["delivery", "sequenceNumber"]
+        return [row["delivery"] for row in rows_of(self.client.get(**self.reader.ticket(self.batch, columns=columns)))]
+
+    def stage(self, rows: list[tuple[bytes, Any, Any]], stage: str | None = None) -> str:
+        stage = stage or next(_stages)
+        named, outcome, error = zip(*rows, strict=True)
+        arrays = [pa.array(named, pa.binary()), pa.array(outcome, pa.string()), pa.array(error, pa.string())]
+        batch = pa.record_batch(arrays, ["delivery", "outcome", "error"])
+        said = self.client.put({"op": "settle", "stage": stage, "lease": self.reader.lease}, batch.schema, [batch])
+        assert said == {"batches": 1, "messages": len(rows)}
+        return stage
+
+    def outcomes(self) -> list[str | None]:
+        states = ["available", "acquired", "archived"]
+        return [row["outcome"] or row["state"] for row in browse(self.client, self.queue, "outcome", "state", states=states)]
+
+
+def test_outcomes_from_the_read_to_the_settlement(client: Client, queue: str) -> None:
+    settler = Settler(client, queue)
+    one, two, three, four, *_ = settler.deliveries()
+    first = settler.stage([(one, "rejected", "bad"), (two, "released", None), (one, None, "says nothing")])
+    second = settler.stage([(three, "modified", None), (four, "rejected", None), (four, "accepted", None)])
+    client.call("stage.publish", stages=[first, second])
+    assert settler.outcomes() == ["acquired"] * 6
+    assert settler.reader.settle(settler.batch)["settled"] == 6
+    assert settler.outcomes() == ["rejected", "available", "available", "accepted", "accepted", "accepted"]
+    counts = [row["deliveryCount"] for row in browse(client, queue, "deliveryCount")]
+    assert counts == [0, 1]
+    again = settler.stage([(one, "released", None)])  # Spark repeats the write: that is done already
+    client.call("stage.publish", stages=[again])
+    assert settler.outcomes()[0] == "rejected"
+
+
+def test_a_zombie_settles_nothing(client: Client, queue: str) -> None:
+    settler = Settler(client, queue)
+    one, two, *_ = settler.deliveries()
+    early = settler.stage([(one, "rejected", None)])
+    settler.reader.epoch = None
+    settler.batch = settler.reader.advance(fresh=True)
+    with pytest.raises(errors.Fenced):
+        settler.stage([(two, "rejected", None)])
+    with pytest.raises(errors.Fenced):
+        client.call("stage.publish", stages=[early])
+    assert settler.deliveries()[0] != one
+
+
+@pytest.mark.parametrize(
+    ("columns", "says"),
+    [
+        ({"delivery": [b"junk"], "outcome": ["rejected"]}, "'delivery' is none that a stream has read, in row 0"),
+        ({"delivery": [b"\x02" + b"\0" * 40], "outcome": ["rejected"]}, "'delivery' is none that a stream has read"),
+        ({"delivery": [b"x", None], "outcome": ["rejected", None]}, "'delivery' is null in row 1"),
+        ({"delivery": [b"x"]}, "'delivery' and 'outcome' must be there"),
+        ({"outcome": ["rejected"]}, "'delivery' and 'outcome' must be there"),
+        ({"delivery": ["text"], "outcome": ["rejected"]}, "column 'delivery' of type string"),
+        ({"delivery": [b"x"], "outcome": ["rejected"], "body": [b"x"]}, "column 'body'"),
+    ],
+)
+def test_what_is_no_outcome_is_refused_by_name(client: Client, columns: dict[str, list[Any]], says: str) -> None:
+    batch = pa.record_batch({name: pa.array(values) for name, values in columns.items()})
+    with pytest.raises(errors.InvalidRequest, match=says):
+        client.put({"op": "settle", "stage": next(_stages), "lease": "any"}, batch.schema, [batch])
+
+
+def test_unknown_outcomes_and_other_leases_are_refused(client: Client, queue: str) -> None:
+    settler = Settler(client, queue)
+    one, *_ = settler.deliveries()
+    with pytest.raises(errors.InvalidRequest, match="'refused' is not one of accepted, rejected, released, modified"):
+        settler.stage([(one, "refused", None)])
+    settler.reader.lease = "another"
+    with pytest.raises(errors.InvalidRequest, match="send the outcomes of each lease by themselves"):
+        settler.stage([(one, "rejected", None)])
+
+
+def test_deliveries_of_several_batches_are_told_apart() -> None:
+    """The column: what is written is what is read, whatever else stands between."""
+    heads = [delivery.prefix("a", 1, 2), delivery.prefix("longer", 1, 2), delivery.prefix("a", 1, 3)]
+    columns = [delivery.column(head, range(count)).to_pylist() for head, count in zip(heads, (3, 2, 1), strict=True)]
+    mixed = [columns[0][0], columns[1][0], columns[2][0], columns[0][1], columns[1][1], columns[0][2]]
+    found = delivery.parse(pa.array([b"before", *mixed], pa.binary()).slice(1))
+    said = {(each.lease, each.batch, each.epoch): (each.rows.tolist(), each.sequences.tolist()) for each in found}
+    assert said == {("a", 1, 2): ([0, 3, 5], [0, 1, 2]), ("longer", 1, 2): ([1, 4], [0, 1]), ("a", 1, 3): ([2], [0])}
+    assert delivery.parse(pa.array([], pa.binary())) == []
