@@ -15,11 +15,12 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from broker_core import assembly, errors, message
+from broker_core.deaths import Deaths, deaths
 from broker_core.delivery import column as delivery_column
 from broker_core.encoding.overlaid import overlaid
 from broker_core.engine.blocks import Block, Pieces
 from broker_core.engine.packing import unpack
-from broker_core.engine.queues import ArchivedBlock
+from broker_core.engine.queues import ArchivedBlock, Queue
 from broker_core.engine.rowset import row_count
 from broker_core.engine.series import Ints, Rows
 from broker_core.engine.states import Outcome, State
@@ -75,10 +76,16 @@ class Cut(NamedTuple):
     returned: Ints | int  # 1: it came back before, so who gets it now is not its first acquirer
     overlays: Mapping[int, list[bytes]]  # index within `rows` → what was added to its annotations, in order: encoded maps
     expiry: npt.NDArray[np.int64] | None  # milliseconds since 1970, 0: never; None: none of them ever does
+    deaths: Deaths | None  # why they are dead letters, if any is
     batches: Mapping[int, pa.RecordBatch]  # log position → the record's batch, where it is still at hand
 
+    @property
+    def annotated(self) -> bool:
+        """Whether the broker adds anything to the annotations of any of them."""
+        return bool(self.overlays) or self.deaths is not None
 
-def cut(block: Block, rows: Rows, recent: Recent = _NOTHING_RECENT) -> Cut:
+
+def cut(block: Block, rows: Rows, queue: Queue, recent: Recent = _NOTHING_RECENT) -> Cut:
     def copied(values: Ints | int) -> Ints | int:
         return values if isinstance(values, int) else values.copy()
 
@@ -94,6 +101,7 @@ def cut(block: Block, rows: Rows, recent: Recent = _NOTHING_RECENT) -> Cut:
         copied(block.returned.get(rows)),
         block.overlays.among(rows),
         block.times(block.expiry, rows),
+        deaths(block, rows, queue),
         recent.among(pieces.position) if recent else {},
     )
 
@@ -135,8 +143,12 @@ class Stretch(NamedTuple):
     @property
     def overlays(self) -> Mapping[int, list[bytes]]:
         """Index within the stretch → what was added to the annotations, in order."""
-        start, stop = self.part.start, self.part.stop
-        return {index - start: entries for index, entries in self.cut.overlays.items() if start <= index < stop}
+        start, stop, dead = self.part.start, self.part.stop, self.cut.deaths
+        found = {index - start: entries for index, entries in self.cut.overlays.items() if start <= index < stop}
+        if dead is not None:
+            for index, entry in dead.maps(self.part, np.full(stop - start, self.time)).items():
+                found[index] = [*found.get(index, ()), entry]
+        return found
 
 
 def stretches(journal: Journal, part: Cut) -> Iterator[Stretch]:
@@ -221,7 +233,7 @@ def _batch(stretches: list[Stretch], columns: Sequence[str], queue: str, deliver
         sequence = np.concatenate([s.sequences() for s in stretches])
         time = np.repeat([s.time for s in stretches], counts)
     wanted = set(columns)
-    if not wanted.isdisjoint(("annotations", "encodedAnnotations")) and any(s.cut.overlays for s in stretches):
+    if not wanted.isdisjoint(("annotations", "encodedAnnotations")) and any(s.cut.annotated for s in stretches):
         payload = overlaid(payload, _overlays(stretches))
     return assembly.assemble(
         columns,

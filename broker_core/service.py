@@ -217,14 +217,14 @@ class BrokerService:
                 end = self.journal.end
                 if block is not None:
                     kept = within_retention(block, part, retained_from)
-                    found = cut(block, kept)
+                    found = cut(block, kept, queue)
             self.journal.wait(end)
             if block is None:
                 if entry is None:
                     raise _retention_took(queue_name, number)
                 block = open_block(self.journal, entry)
                 kept = within_retention(block, part, retained_from)
-                found = cut(block, kept)
+                found = cut(block, kept, queue)
             if kept is not part:
                 raise _retention_took(queue_name, number)
             yield found
@@ -244,13 +244,13 @@ class BrokerService:
                 retained_from = self.state.retained_from
                 end = self.journal.end
                 if block is not None:
-                    found = cut(block, within_retention(block, select(block), retained_from))
+                    found = cut(block, within_retention(block, select(block), retained_from), queue)
             self.journal.wait(end)
             if block is None:
                 if entry is None:
                     continue  # retention took it while we were reading what came before
                 block = open_block(self.journal, entry)
-                found = cut(block, within_retention(block, select(block), retained_from))
+                found = cut(block, within_retention(block, select(block), retained_from), queue)
             yield found
 
     # Housekeeping

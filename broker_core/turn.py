@@ -154,7 +154,7 @@ class Turn:
             block = queue.blocks.get(number)
             if block is None:
                 raise errors.DataLoss(f"messages of {queue_name!r} around sequence number {number << BLOCK_BITS} left memory")
-            found.append(cut(block, part, self._recent))
+            found.append(cut(block, part, queue, self._recent))
         return found
 
 

@@ -54,7 +54,7 @@ class Streams:
         cuts = list(found)
         if not reading.mappable(cuts):
             raise errors.NotMappable("the messages lie too scattered; ask for op=batch")
-        if "annotations" in columns and any(part.overlays for part in cuts):
+        if "annotations" in columns and any(part.annotated for part in cuts):
             raise errors.NotMappable("annotations were added to messages since they were sent; ask for op=batch")
         return (reading.piece_batch(self._service.journal, part) for part in cuts)
 
