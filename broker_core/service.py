@@ -19,11 +19,12 @@ import pyarrow as pa
 from broker_core import allocator, errors
 from broker_core.alarm import Alarm
 from broker_core.config import Settings
-from broker_core.engine import BrokerState, apply
+from broker_core.engine import BrokerState, admission, apply
 from broker_core.engine import commands as c
 from broker_core.engine import events as e
 from broker_core.engine.blocks import Block
 from broker_core.engine.decide import need_queue
+from broker_core.engine.exchange_commands import DeclareExchange
 from broker_core.engine.options import Rules
 from broker_core.engine.retention import within_retention
 from broker_core.engine.rowset import BLOCK_BITS, RowSet
@@ -34,6 +35,7 @@ from broker_core.journal import Disk, Journal, LocalDisk
 from broker_core.matching import Matcher
 from broker_core.reading import Cut, cut, open_block
 from broker_core.recent import Recent
+from broker_core.rooms import Rooms, Waiting
 from broker_core.traits import traits_of
 from broker_core.turn import Arrivals, Turn
 
@@ -85,6 +87,7 @@ class BrokerService:
             disk.close()  # somebody else may try, with another version or a repaired directory
             raise
         self.matching = Matcher(self.state, self.journal, self._lock, self._recent)
+        self._rooms = Rooms(self.state)
         self._alarm = Alarm(self.state, clock, lambda: self.submit(c.Tick()))
         self._free = (0, 0, 0)  # of the disk, bytes; the journal's durable position then; until when `room` believes it
         self.journal.start()
@@ -136,7 +139,20 @@ class BrokerService:
 
     def turn(self, *, hurry: bool = True) -> Turn:
         """Several commands under one lock, each with an answer of its own, and no wait for the disk: see `Turn`."""
-        return Turn(self.state, self.journal, self._clock, self._lock, self._arrivals, self._recent, self._alarm, hurry)
+        return Turn(
+            self.state, self.journal, self._clock, self._lock, self._arrivals, self._recent, self._alarm, self._rooms, hurry
+        )
+
+    def create_on_use(self, name: str) -> None:
+        """Make the queue or exchange of this name, if there is none and a policy makes it with its first use. What follows in the
+        log says that it is there: who waits for its own command waits for this too."""
+        state = self.state
+        if name in state.queues or name in state.exchanges.by_name:
+            return
+        policy = state.policies.maker_of(name)
+        if policy is not None:
+            log.info("%r is made by its first use: policy %r", name, policy.pattern)
+            self.submit_nowait(DeclareExchange(name, policy.makes) if policy.of_exchanges else c.DeclareQueue(name, policy.makes))
 
     def wall_ms(self) -> int:
         """Milliseconds since 1970, by the broker's clock."""
@@ -192,6 +208,35 @@ class BrokerService:
             self._free = (free, durable, up + FREE_SPACE_FOR_US)
         self._check_space(free - max(0, self.journal.end - durable) - nbytes)
         return self.journal.has_room(nbytes)
+
+    def credit(self, queue_name: str) -> int | None:
+        """How many more messages the queue has room for, 0 if it is gone; None: any number. Without the lock: see `rules`."""
+        queue = self.state.queues.get(queue_name)
+        return 0 if queue is None else admission.room(queue)
+
+    def call_when_there_is_room(self, queue_name: str, callback: Callable[[], None], messages: int = 1, size: int = 1) -> None:
+        """Let `callback` be called, once, when the queue has room for so many messages of so many bytes together, or need not
+        have any more: under the broker's lock, by whichever thread has the turn, perhaps before this returns. It must not block,
+        nor call the service."""
+        with self._lock:
+            self._rooms.wait(queue_name, Waiting(messages, size, callback))
+
+    def submit_patiently(self, command: c.Enqueue | c.StageMessages, timeout_s: float = RESERVE_TIMEOUT_S) -> tuple[Any, int]:
+        """As `submit_nowait`, of messages that are all stored or none: while the queue blocks its producers, they wait for room.
+        Raises QueueFull after `timeout_s`, and at once where the queue does not block, or will never have so much room."""
+        deadline = time.monotonic() + timeout_s
+        sizes = command.sizes
+        size = sizes * command.count if isinstance(sizes, int) else int(sizes.sum(dtype="int64"))
+        while True:
+            try:
+                return self.submit_nowait(command)
+            except errors.QueueFull:
+                changed = threading.Event()
+                queue = self.state.queues.get(command.queue)
+                if queue is None or not admission.may_wait(queue, command.count, size) or time.monotonic() >= deadline:
+                    raise
+            self.call_when_there_is_room(command.queue, changed.set, command.count, size)
+            changed.wait(max(0.0, deadline - time.monotonic()))
 
     def _check_space(self, left: int) -> None:
         """`left`: free bytes of the disk after what is to be stored."""

@@ -29,6 +29,7 @@ from broker_core.engine.traits import Coded
 from broker_core.journal import Journal
 from broker_core.reading import Cut, Stored, cut
 from broker_core.recent import Recent
+from broker_core.rooms import Rooms
 
 log = logging.getLogger("penstock")
 
@@ -83,10 +84,11 @@ class Turn:
         arrivals: Arrivals,
         recent: Recent,
         alarm: Alarm,
+        rooms: Rooms,
         hurry: bool,
     ) -> None:
         self._state, self._journal, self._clock, self._lock, self._arrivals = state, journal, clock, lock, arrivals
-        self._recent, self._alarm, self._hurry = recent, alarm, hurry
+        self._recent, self._alarm, self._rooms, self._hurry = recent, alarm, rooms, hurry
         self._seen = 0
         self.end = 0
 
@@ -99,6 +101,7 @@ class Turn:
         if self._arrivals.count != self._seen:
             self._arrivals.wake()
         self._alarm.look()
+        self._rooms.look()
         self._lock.release()
 
     @property

@@ -21,7 +21,7 @@ _LIST_WIDTH = {0xC0: 1, 0xD0: 4}  # octets of a list's size, and again of its co
 
 
 def digests(batch: pa.RecordBatch) -> np.ndarray[Any, np.dtype[np.bytes_]] | None:
-    """Of each message of a stored batch, dtype S16; zero octets where a message has no id or cannot be read. None: none has one."""
+    """Of each message of a stored batch, dtype S16; zeros where a message has no id or cannot be read. None: none has one."""
     names = batch.schema.names
     if "message" in names:
         ids = [_digest(message_id(octets)) for octets in batch.column("message").to_pylist()]
@@ -33,7 +33,7 @@ def digests(batch: pa.RecordBatch) -> np.ndarray[Any, np.dtype[np.bytes_]] | Non
 
 
 def message_id(message: bytes | None) -> Any:
-    """What the properties of a bare message say: a string, ulong, uuid or binary; None where they say nothing that can be read."""
+    """What the properties of a bare message say: a string, ulong, uuid or binary; None where nothing can be read."""
     try:
         for section in scan(message or b""):
             if section.code == PROPERTIES:

@@ -62,6 +62,38 @@ def admit_stage(queue: Queue, count: int, sizes: int | Ints, traits: Traits) -> 
         raise full(queue, count)
 
 
+def room(queue: Queue) -> int | None:
+    """How many more messages a queue whose overflow is *block* has room for; None: as many as come.
+
+    Of bytes, as many as there is room for messages of the mean size; one, while there is any room at all.
+    """
+    rules = queue.rules
+    if rules.overflow != "block" or not (rules.max_messages or rules.max_bytes):
+        return None
+    left, messages = [], queue.live + queue.staged
+    if rules.max_messages:
+        left.append(rules.max_messages - messages)
+    if rules.max_bytes:
+        size = queue.bytes + queue.staged_bytes
+        left.append(-(-(rules.max_bytes - size) * max(1, messages) // max(1, size)))
+    return max(0, min(left))
+
+
+def may_wait(queue: Queue, messages: int, size: int) -> bool:
+    """Whether waiting can help who has so many messages, of so many bytes together: the queue blocks, and is large enough."""
+    rules = queue.rules
+    fits = messages <= (rules.max_messages or messages) and size <= (rules.max_bytes or size)
+    return rules.overflow == "block" and fits
+
+
+def blocks(queue: Queue, messages: int, size: int) -> bool:
+    """Whether they have to wait now."""
+    rules = queue.rules
+    full = rules.max_messages and queue.live + queue.staged + messages > rules.max_messages
+    full = full or (rules.max_bytes and queue.bytes + queue.staged_bytes + size > rules.max_bytes)
+    return bool(full) and may_wait(queue, messages, size)
+
+
 def fresh(queue: Queue, ids: Ints, now: int) -> Ints:
     """By message, whether it did not come before."""
     age = queue.rules.duplicate_time

@@ -41,7 +41,8 @@ class Receiver:
         self._batches = self._messages = 0
 
     def receive(self, reader: flight.MetadataRecordBatchReader) -> None:
-        # A queue or an exchange that is not there is refused before anything is sent.
+        # A queue or an exchange that is not there, nor made by its first use, is refused before anything is sent.
+        self._service.create_on_use(self._request["queue"] or self._request["exchange"] or "")
         self._service.submit(self._target())
         acknowledger = threading.Thread(target=self._acknowledge, name="penstock-acknowledge", daemon=True)
         acknowledger.start()
@@ -113,10 +114,10 @@ class Receiver:
             return None, end
         traits = self._service.traits(queue, payload.batch)
         if stage is None:
-            command: c.Command = c.Enqueue(queue, batch.num_rows, sizes, payload, durable, traits)
+            command: c.Enqueue | c.StageMessages = c.Enqueue(queue, batch.num_rows, sizes, payload, durable, traits, whole=True)
         else:
             command = c.StageMessages(stage, queue, batch.num_rows, sizes, payload, traits)
-        return self._service.submit_nowait(command)
+        return self._service.submit_patiently(command)
 
     def _acknowledge(self) -> None:
         """Tell the sender of everything that has become durable, in one word, until the stream is complete."""
