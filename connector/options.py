@@ -168,7 +168,13 @@ OPTIONS: tuple[Option, ...] = (
     Option("outcome", (READ,), f"one of {', '.join(OUTCOMES)}", _one_of(*OUTCOMES)),
     Option("pushdown", (READ,), "true (only with spark.sql.python.filterPushdown.enabled=true) or false", _flag, False),
     # Writing.
-    Option("operation", (WRITE,), "send", _one_of("send", "settle"), "send"),
+    Option(
+        "operation",
+        (WRITE,),
+        "send (rows become messages) or settle (rows say what became of messages)",
+        _one_of("send", "settle"),
+        "send",
+    ),
     Option("txnAppId", (WRITE,), "a text up to 255 characters", _name),
     Option("txnVersion", (WRITE,), "a whole number, at least 0", _whole(0)),
     Option("ignoreUnknownColumns", (WRITE,), "true or false", _flag, False),
@@ -259,9 +265,11 @@ def _unknown(name: str) -> str:
 
 def _check_together(options: Options) -> None:
     if options["operation"] == "settle":
-        raise InvalidRequest(
-            "option operation=settle comes with issue 5; this version accepts a whole batch when Spark has finished it"
-        )
+        for name in ("queue", "exchange"):
+            if options[name] is not None:
+                raise InvalidRequest(
+                    f"option {name} has no meaning with operation=settle: the column 'delivery' names the message"
+                )
     if (options["txnAppId"] is None) != (options["txnVersion"] is None):
         raise InvalidRequest("options txnAppId and txnVersion go together: name both, or neither")
     if options["outcome"] is not None and options["states"] != ("archived",):

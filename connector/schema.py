@@ -141,6 +141,37 @@ def sink_columns(schema: StructType, *, queue: str | None, ignore_unknown: bool)
     return found
 
 
+#: What `operation=settle` reads of a row; `error` may be left out.
+SETTLE: dict[str, DataType] = {"delivery": BinaryType(), "outcome": StringType(), "error": StringType()}
+
+
+def settle_columns(schema: StructType, *, ignore_unknown: bool) -> dict[str, int]:
+    """Which column of the DataFrame says what, to its index; what else was read with the message may stand beside it.
+
+    Raises InvalidRequest for an unknown column, a wrong type, or one that is missing.
+    """
+    found: dict[str, int] = {}
+    for index, field in enumerate(schema.fields):
+        name = field.name.lower()
+        if name not in SETTLE:
+            if name not in _BY_LOWER and not ignore_unknown:
+                raise InvalidRequest(
+                    f"there is no column {field.name!r} to settle by: drop it, or set the option ignoreUnknownColumns=true;"
+                    f" operation=settle reads {', '.join(SETTLE)}"
+                )
+            continue
+        if name in found:
+            raise InvalidRequest(f"column {name!r} is there twice")
+        if not isinstance(field.dataType, (type(SETTLE[name]), NullType)):
+            wanted, is_ = SETTLE[name].simpleString(), field.dataType.simpleString()
+            raise InvalidRequest(f"column {name!r} has type {is_}; it must be {wanted}; cast it")
+        found[name] = index
+    for name, hint in (("delivery", "name it in the stream's schema"), ("outcome", "accepted, rejected, released or modified")):
+        if name not in found:
+            raise InvalidRequest(f"operation=settle needs a column {name!r} ({hint})")
+    return found
+
+
 def _check_sink_type(name: str, found: DataType) -> None:
     wanted = TYPES[name]
     if isinstance(found, NullType) or _fits(name, found, wanted):

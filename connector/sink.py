@@ -20,9 +20,10 @@ from pyspark.taskcontext import TaskContext
 from broker_core import message
 from broker_core.client import Client
 from broker_core.errors import InvalidRequest, PenstockError
+from connector import settle
 from connector.options import WRITE, Options
 from connector.read import BATCH_BYTES, BATCH_ROWS, coalesce
-from connector.schema import sink_columns
+from connector.schema import settle_columns, sink_columns
 
 # A block above this is sent in halves: it must fit the broker's limit on one, and its memory.
 MOST_BYTES = 2 * BATCH_BYTES
@@ -53,13 +54,20 @@ class _Writer:
                 " to empty a queue, use `penstock queue purge NAME`"
             )
         self._options = options
-        self._columns = sink_columns(schema, queue=options["queue"], ignore_unknown=options["ignoreUnknownColumns"])
+        unknown = options["ignoreUnknownColumns"]
+        if options["operation"] == "settle":
+            self._columns = settle_columns(schema, ignore_unknown=unknown)
+        else:
+            self._columns = sink_columns(schema, queue=options["queue"], ignore_unknown=unknown)
         self._access = options.access.found()  # once, for all tasks; only an AMQP url is asked for anything
 
     def _stage(self, batches: Iterator[pa.RecordBatch]) -> list[str]:
         stage = secrets.token_hex(16)
         queue = self._options["queue"]
         with self._access.client() as client:
+            if self._options["operation"] == "settle":
+                outcomes = (settle.prepared(batch, self._columns) for batch in batches)
+                return [stage] if settle.stage(client, stage, (batch for batch in outcomes if batch.num_rows)) else []
             prepared = (self._prepared(batch) for batch in batches if batch.num_rows)
             if queue is None:
                 count = _Router(client, stage).route(prepared)

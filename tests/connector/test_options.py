@@ -118,7 +118,7 @@ def test_a_wrong_value_is_refused_by_name_with_what_is_allowed(name: str, text: 
         ({"keyFile": "key.pem"}, "without certFile"),
         ({"caFile": "nowhere.pem"}, "options .*caFile.*nowhere.pem cannot be read"),
         ({"url": "grpc://broker.example:1", "userName": "ann", "password": "hunter2"}, "in the open: use grpc"),
-        ({"operation": "settle"}, "issue 5"),
+        ({"operation": "settle", "queue": "orders"}, "the column 'delivery' names the message"),
         ({"exchange": "logs"}, "option queue"),
         ({"selector": "color = 'red'"}, "filter the DataFrame"),
         ({"txnAppId": "job"}, "name both, or neither"),

@@ -97,7 +97,11 @@ def test_a_row_that_no_amqp_client_could_get_is_named_when_it_is_written(rig: Ri
         (["'x' value"], {"queue": "orders"}, "no sink column 'value'.*ignoreUnknownColumns"),
         (["'x' body", "'y' message"], {"queue": "orders"}, "must be binary"),
         (["'x' body"], {}, "set the option queue"),
-        (["'x' body"], {"queue": "orders", "operation": "settle"}, "issue 5"),
+        (["'x' body"], {"queue": "orders", "operation": "settle"}, "the column 'delivery' names the message"),
+        (["'x' body", "'rejected' outcome"], {"operation": "settle"}, "needs a column 'delivery'.*the stream's schema"),
+        (["cast('x' as binary) delivery"], {"operation": "settle"}, "needs a column 'outcome' .accepted, rejected"),
+        (["1 delivery", "'x' outcome"], {"operation": "settle"}, "'delivery' has type int; it must be binary"),
+        (["1 value"], {"operation": "settle"}, "no column 'value' to settle by.*ignoreUnknownColumns"),
         # Delta's extension of the session says so before we can.
         (["'x' body"], {"queue": "orders", "txnAppId": "a"}, "txnVersion and txnAppId|name both"),
         (["'x' body"], {"queue": "orders", "states": "archived"}, "has no meaning for df.write"),
