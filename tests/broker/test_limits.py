@@ -43,7 +43,7 @@ def test_stages_count_so_that_a_publish_never_blocks() -> None:
         for command in (whole(enqueue("q", b"x")), stage("t", "q", b"x")):
             with pytest.raises(QueueFull, match=r"2 messages of \d+ bytes, 3 more staged"):
                 service.submit(command)
-        assert service.submit(enqueue("q", b"x")).refused == [0]
+        assert list(service.submit(enqueue("q", b"x")).refused) == [0]
         service.submit(c.Publish(["s"]))
         assert stat(service, "q")["available"] == 5
 
