@@ -13,7 +13,8 @@ from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any
 
-from broker_core import errors, listeners
+from broker_core import declarations, errors, listeners
+from broker_core.declarations import DeclaredBinding, DeclaredExchange, DeclaredPolicy, DeclaredQueue
 from broker_core.listeners import Listener
 
 if sys.version_info >= (3, 11):
@@ -147,6 +148,7 @@ PATH = Kind("a folder", _parse_path)
 FILE = Kind("a file, or left out", _parse_file)
 SWITCH = Kind("true or false", _parse_switch)
 LISTENERS = Kind(listeners.ALLOWED, listeners.parse)
+QUEUES, EXCHANGES, BINDINGS, POLICIES = (Kind(declarations.allowed(what), declarations.parser(what)) for what in declarations.KINDS)
 NOT_YET = Kind("left out: this version has no such plane yet", _parse_absent)
 
 
@@ -175,6 +177,13 @@ class Settings:
         None, FILE, "Who signs clients' certificates, PEM. With it a client may show one, and log in by its name (EXTERNAL)."
     )
     flight_tls: bool = key(False, SWITCH, "Arrow Flight with the same certificate: grpc+tls instead of grpc.")
+    # Declared at each start: the same again changes nothing.
+    queues: tuple[DeclaredQueue, ...] = key((), QUEUES, "Queues that are there when the broker has started.")
+    exchanges: tuple[DeclaredExchange, ...] = key((), EXCHANGES, "Exchanges that are there when the broker has started.")
+    bindings: tuple[DeclaredBinding, ...] = key((), BINDINGS, "What leads from these exchanges to these queues.")
+    policies: tuple[DeclaredPolicy, ...] = key(
+        (), POLICIES, "By a name's pattern: options that declarations do not name, and, with create, what a first use makes."
+    )
     users_file: Path = key(None, FILE, "Users and what they may do, written by `penstock user`. Left out: users.json in `data`.")
     fsync: str = key(
         "always",

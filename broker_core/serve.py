@@ -7,7 +7,7 @@ import threading
 from collections.abc import Callable
 from typing import Any
 
-from broker_core import errors, open_files
+from broker_core import declaring, errors, open_files
 from broker_core.amqp_plane import AmqpPlane
 from broker_core.config import Settings
 from broker_core.flight_plane import FlightPlane
@@ -33,6 +33,7 @@ def serve(settings: Settings, ready: Callable[[dict[str, Any]], None], stop: thr
     service = BrokerService(settings, on_failure=fail)
     planes: list[FlightPlane | AmqpPlane] = []
     try:
+        declaring.prepare(service, settings)
         pair = tls.pair() if tls is not None and settings.flight_tls else None
         flight = FlightPlane(service, settings.host, settings.flight_port, access=access, tls=pair)
         planes.append(flight)

@@ -57,7 +57,7 @@ _METAVARS = {
     "data": "DIR",
     "host": "HOST",
     "fsync": "WHEN",
-    "listeners": "JSON",
+    **dict.fromkeys(("listeners", "queues", "exchanges", "bindings", "policies"), "JSON"),
     "flight_tls": "BOOL",
     "tls_cert_file": "FILE",
     "tls_key_file": "FILE",

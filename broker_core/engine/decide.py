@@ -106,12 +106,15 @@ def _(state: BrokerState, command: c.DeclareQueue, now: c.Now) -> Decision:
         raise errors.InvalidRequest(
             f"queue {command.queue!r}: '/' separates an exchange from its routing key and cannot be in a name"
         )
-    options = checked(command.type, command.options)
+    said = state.policies.options_of(command.queue, command.type)
+    options = checked(command.type, {**said, **command.options})
     if command.queue in state.exchanges.by_name:
         raise errors.AlreadyExists(f"{command.queue!r} is an exchange: a queue needs a name that no exchange has")
     queue = state.queues.get(command.queue)
     if queue is not None:
-        if (queue.kind, queue.options) != (command.type, options):
+        # What a policy says is its own business: it may have changed since.
+        asked = {name for name in (*options, *queue.options) if name in command.options or name not in said}
+        if queue.kind != command.type or any(queue.options.get(name) != options.get(name) for name in asked):
             raise errors.AlreadyExists(
                 f"queue {queue.name!r} exists with type {queue.kind!r} and {_said(queue.options)}, not with type "
                 f"{command.type!r} and {_said(options)}"

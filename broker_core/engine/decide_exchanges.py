@@ -35,10 +35,13 @@ def _(state: BrokerState, command: x.DeclareExchange, now: c.Now) -> Decision:
         raise errors.InvalidRequest(
             f"exchange {command.exchange!r}: '/' separates an exchange from its routing key and cannot be in a name"
         )
-    options = checked(command.type, command.options)
+    said = state.policies.options_of(command.exchange, command.type)
+    options = checked(command.type, {**said, **command.options})
     exchange = state.exchanges.by_name.get(command.exchange)
     if exchange is not None:
-        _check_alike(exchange, command.type, options)
+        # What a policy says is its own business: it may have changed since.
+        asked = [name for name in OPTIONS if name in command.options or name not in said]
+        _check_alike(exchange, command.type, options, asked)
         return Decision(reply=False)
     if command.exchange in state.queues:
         raise errors.AlreadyExists(f"{command.exchange!r} is a queue: an exchange needs a name that no queue has")
@@ -50,10 +53,10 @@ def _(state: BrokerState, command: x.DeclareExchange, now: c.Now) -> Decision:
     return Decision([(xe.ExchangeDeclared(command.exchange, command.type, options), None)], True)
 
 
-def _check_alike(exchange: Exchange, kind: str, options: dict[str, Any]) -> None:
+def _check_alike(exchange: Exchange, kind: str, options: dict[str, Any], asked: list[str]) -> None:
     if exchange.kind != kind:
         raise errors.AlreadyExists(f"exchange {exchange.name!r} exists with type {exchange.kind!r}, not {kind!r}")
-    for name in OPTIONS:
+    for name in asked:
         if exchange.options.get(name) != options.get(name):
             raise errors.AlreadyExists(
                 f"exchange {exchange.name!r} exists with another option {name!r}: {exchange.options.get(name, 'its default')!r}, "

@@ -18,6 +18,7 @@ from broker_core.engine.exchanges import Exchanges, Link
 from broker_core.engine.leases import Lease
 from broker_core.engine.options import checked
 from broker_core.engine.packing import pack, unpack
+from broker_core.engine.policies import Policies
 from broker_core.engine.queues import ArchivedBlock, Clocks, Queue
 from broker_core.engine.rowset import row_count
 from broker_core.engine.series import Ints
@@ -75,6 +76,7 @@ class BrokerState:
         self.exchanges = Exchanges()
         # derived
         self.next_link = LINK_HOLDER
+        self.policies = Policies()
         self.links: dict[str, dict[int, Link]] = {}  # queue or exchange → those whose end may be its own
         self.transactions = Transactions()  # they end with the broker, as links do
         self.started = 0  # microseconds of the clock from which uptime is reckoned

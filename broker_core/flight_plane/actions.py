@@ -100,6 +100,7 @@ class Actions:
 
     def _advance(self, f: dict[str, Any]) -> dict[str, Any]:
         enter = self._enter(f)
+        self._service.create_on_use(f["queue"])
         finish = c.FinishBatches(f["lease"], f["finished"], True, f["exclude"], f["failOnDataLoss"])
         acquire = c.AcquireBatch(
             f["queue"],

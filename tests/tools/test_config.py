@@ -8,9 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from broker_core import config, errors
+from broker_core import config, declarations, declaring, errors
 from broker_core.config import KIB, MIB, Settings, load
 from broker_core.listeners import Listener
+from broker_core.service import BrokerService
 
 
 def write(folder: Path, text: str) -> Path:
@@ -22,19 +23,34 @@ def write(folder: Path, text: str) -> Path:
 def test_the_example_holds_every_key_at_its_default(repository: Path) -> None:
     example = repository / "conf" / "penstock.toml"
     assert load(example, {"data": "d"}) == load(None, {"data": "d"})
-    text, tables = example.read_text().split("# [[listeners]]", 1)
+    text, *tables = re.split(r"^# (?=\[\[)", example.read_text(), flags=re.MULTILINE)
     named = set(re.findall(r"^(?:# )?(\w+) =", text, re.MULTILINE))
-    assert named | {"listeners"} == set(config.KEYS)
-    in_tables = set(re.findall(r"^# (\w+) =", tables, re.MULTILINE))
-    assert in_tables == {item.name for item in dataclasses.fields(Listener)}
+    in_tables: dict[str, set[str]] = {}
+    for table in tables:
+        keys = re.findall(r"^# (\w+) =", table, re.MULTILINE)
+        in_tables.setdefault(re.match(r"\[\[(\w+)\]\]", table)[1], set()).update(keys)  # type: ignore[index]
+    assert named | set(in_tables) == set(config.KEYS)
+    kinds = {"listeners": Listener, **declarations.KINDS}
+    assert in_tables == {name: {item.name for item in dataclasses.fields(kind)} for name, kind in kinds.items()}
 
 
 def test_the_example_s_commented_values_are_allowed(repository: Path, tmp_path: Path) -> None:
     text = (repository / "conf" / "penstock.toml").read_text()
-    text, tables = text.split("# [[listeners]]", 1)
+    text, *tables = re.split(r"^# (?=\[\[)", text, flags=re.MULTILINE)
     live = re.sub(r"^# (?!http_port)(\w+ =)", r"\1", text, flags=re.MULTILINE).replace("\namqp_port = 5672", "")
-    live += "[[listeners]]" + re.sub(r"^# ?", "", tables, flags=re.MULTILINE)
+    for table in tables:
+        live += table[: table.index("]]") + 2] + "\n" + "\n".join(re.findall(r"^# (\w+ = .*)", table, flags=re.MULTILINE)) + "\n"
     settings = load(write(tmp_path, live))
+    assert [binding.queue for binding in settings.bindings] == ["orders", "audit"]
+    assert [policy.create for policy in settings.policies] == [True, True]
+    service = BrokerService(Settings(data=tmp_path / "d"))
+    try:
+        for _ in range(2):  # as at the next start
+            declaring.prepare(service, settings)
+        assert sorted(service.state.queues) == ["audit", "orders"]
+        assert service.state.exchanges.by_name["by-header"].bindings[0].arguments["urgent"] is True
+    finally:
+        service.close()
     assert settings.data == tmp_path / "data"
     assert settings.retention_age_s == 30 * 86400
     assert settings.retention_bytes == 100 * 1024 * MIB
@@ -104,6 +120,8 @@ def test_values_are_numbers_or_texts_with_a_unit(name: str, text: object, value:
         ("listeners", "[5672"),
         ("listeners", [5672]),
         ("listeners", {"port": 5672}),
+        ("queues", "orders"),
+        ("policies", {"pattern": "a"}),
         ("segment_bytes", "64 parsecs"),
         ("segment_bytes", 1),
         ("segment_bytes", -5),

@@ -1,0 +1,52 @@
+"""At a start, what the settings declare is declared. The same again changes nothing; what is there otherwise stops the start,
+with the field's name. What the settings no longer declare stays as it is.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING
+
+from broker_core import errors
+from broker_core.engine import commands as c
+from broker_core.engine import exchange_commands as x
+from broker_core.engine.policies import Policies, Policy
+from broker_core.selectors import parse
+
+if TYPE_CHECKING:
+    from broker_core.config import Settings
+    from broker_core.declarations import DeclaredBinding
+    from broker_core.service import BrokerService
+
+
+def prepare(service: BrokerService, settings: Settings) -> None:
+    """Let the policies hold, and declare what is named: queues, exchanges, bindings. InvalidRequest names what is wrong."""
+    policies = [Policy(one.pattern, one.create, one.type, one.options) for one in settings.policies]
+    for number, policy in enumerate(policies):
+        _named(f"policies[{number}]", policy.check)
+    service.state.policies = Policies(policies)
+    for where, command in _commands(settings):
+        _named(where, lambda command=command: service.submit(command()))  # type: ignore[misc]
+
+
+def _commands(settings: Settings) -> Iterator[tuple[str, Callable[[], c.Command]]]:
+    for number, queue in enumerate(settings.queues):
+        yield f"queues[{number}]", lambda one=queue: c.DeclareQueue(one.name, one.type, dict(one.options))  # type: ignore[misc]
+    for number, exchange in enumerate(settings.exchanges):
+        yield f"exchanges[{number}]", lambda one=exchange: x.DeclareExchange(one.name, one.type, dict(one.options))  # type: ignore[misc]
+    for number, binding in enumerate(settings.bindings):
+        yield f"bindings[{number}]", lambda one=binding: _bind(one)  # type: ignore[misc]
+
+
+def _bind(one: DeclaredBinding) -> c.Command:
+    selector = None if one.selector is None else parse(one.selector).text
+    return x.Bind(one.exchange, one.queue, one.key, dict(one.arguments), selector)
+
+
+def _named(where: str, action: Callable[[], object]) -> None:
+    try:
+        action()
+    except errors.StorageError:
+        raise
+    except errors.PenstockError as error:
+        raise errors.InvalidRequest(f"{where} of the settings: {error}") from error

@@ -1,0 +1,74 @@
+"""E4 Q21: policies by name pattern: options at a declaration, and what a first use makes."""
+
+from __future__ import annotations
+
+import pytest
+
+from broker_core import errors
+from broker_core.engine import commands as c
+from broker_core.engine import exchange_commands as x
+from broker_core.engine.policies import Policies, Policy
+
+from .harness import Engine
+
+
+def test_Q21_the_first_policy_that_names_it_adds_options_to_a_declaration() -> None:
+    engine = Engine()
+    engine.state.policies = Policies(
+        [
+            Policy("orders.priority.*", type="priority", options={"levels": 3}),
+            Policy("orders.*", options={"maxMessages": 7, "overflow": "reject"}),
+            Policy("topics.*", type="topic", options={"unroutable": "drop"}),
+            Policy("*", options={"maxMessages": 9}),
+        ]
+    )
+    engine.run(c.DeclareQueue("orders.eu"), c.DeclareQueue("orders.us", options={"maxMessages": 5}), c.DeclareQueue("else"))
+    engine.run(c.DeclareQueue("orders.priority.a", "priority"), c.DeclareQueue("orders.priority.b"))
+    engine.run(x.DeclareExchange("topics.a", "topic"), x.DeclareExchange("topics.b", "fanout"))
+    assert {name: queue.options for name, queue in engine.state.queues.items()} == {
+        "orders.eu": {"maxMessages": 7, "overflow": "reject"},
+        "orders.us": {"maxMessages": 5, "overflow": "reject"},
+        "else": {"maxMessages": 9},
+        "orders.priority.a": {"levels": 3},
+        "orders.priority.b": {},
+    }
+    assert {name: each.options for name, each in engine.state.exchanges.by_name.items()} == {
+        "topics.a": {"unroutable": "drop"},
+        "topics.b": {},
+    }
+    assert engine.recovered().persisted() == engine.persisted(), "what a policy made of it is journaled, the policy is not"
+
+
+def test_Q21_what_only_the_policy_says_is_not_compared_when_it_is_declared_again() -> None:
+    engine = Engine()
+    engine.state.policies = Policies([Policy("*", options={"maxMessages": 7}), Policy("x", type="topic")])
+    assert engine.run(c.DeclareQueue("q", options={"overflow": "reject"})) is True
+    engine.state.policies = Policies([Policy("*", options={"maxMessages": 8})])
+    assert engine.run(c.DeclareQueue("q", options={"overflow": "reject"})) is False
+    for options in ({}, {"overflow": "reject", "maxMessages": 8}):
+        with pytest.raises(errors.AlreadyExists):
+            engine.run(c.DeclareQueue("q", options=options))
+    assert engine.state.queues["q"].options == {"maxMessages": 7, "overflow": "reject"}
+
+
+def test_E4_who_makes_what_on_first_use() -> None:
+    policies = Policies([Policy("no.*"), Policy("jobs.*", create=True), Policy("t.*", create=True, type="topic")])
+    assert policies.maker_of("no.1") is None
+    assert policies.maker_of("other") is None
+    jobs, topics = policies.maker_of("jobs.1"), policies.maker_of("t.1")
+    assert (jobs and (jobs.makes, jobs.of_exchanges)) == ("fifo", False)
+    assert (topics and (topics.makes, topics.of_exchanges)) == ("topic", True)
+
+
+@pytest.mark.parametrize(
+    ("policy", "said"),
+    [
+        (Policy("*", type="heap"), "type 'heap'.*fifo.*topic"),
+        (Policy("*", options={"colour": 1}), "colour"),
+        (Policy("*", options={"levels": 3}), "levels.*type fifo"),
+        (Policy("*", type="topic", options={"maxMessages": 3}), "maxMessages.*exchanges"),
+    ],
+)
+def test_Q21_a_wrong_policy_is_refused_by_field(policy: Policy, said: str) -> None:
+    with pytest.raises(errors.InvalidRequest, match=said):
+        policy.check()

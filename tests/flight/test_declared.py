@@ -1,0 +1,101 @@
+"""E1 E4 Q21: what the settings declare is there at each start; first uses make what policies allow, and nothing else."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+from broker_core import Broker, config, declaring, errors
+from broker_core.client import Client
+from broker_core.service import BrokerService
+
+from .helpers import Reader, batch_of, browse, send
+
+CONFIG = """
+[[queues]]
+name = "orders"
+options = { maxMessages = 3 }
+
+[[exchanges]]
+name = "events"
+type = "topic"
+
+[[bindings]]
+exchange = "events"
+queue = "orders"
+key = "orders.#"
+selector = "JMSType IS NULL"
+
+[[policies]]
+pattern = "jobs.*"
+create = true
+options = { maxBytes = 1000 }
+
+[[policies]]
+pattern = "topics.*"
+create = true
+type = "topic"
+options = { unroutable = "drop" }
+"""
+
+
+def put(client: Client, **command: str) -> None:
+    batch = batch_of([b"1"])
+    client.put(command, batch.schema, [batch])
+
+
+def test_E1_E4_what_conf_says_holds_at_each_start(tmp_path: Path) -> None:
+    path = tmp_path / "penstock.toml"
+    path.write_text(CONFIG)
+    broker = Broker(tmp_path / "data", config=path, fsync="never")
+    with broker, Client(broker.url) as client:
+        client.put(
+            {"op": "enqueue", "exchange": "events", "routingKey": "orders.new"}, batch_of([b"1"]).schema, [batch_of([b"1"])]
+        )
+        send(client, "jobs.a", [b"x"])
+        put(client, op="stage", queue="jobs.b", stage="s")
+        assert Reader(client, "jobs.c").advance(messages=1) == 0, "it is there, and empty"
+        put(client, op="enqueue", exchange="topics.a")
+        for name, command in (("other", {"queue": "other"}), ("others", {"exchange": "others"})):
+            with pytest.raises(errors.NotFound, match=name):
+                put(client, op="enqueue", **command)
+        queues = {row["queue"]: row["options"] for row in client.call("queue.list")["queues"]}
+        assert queues.keys() == {"orders", "jobs.a", "jobs.b", "jobs.c"}
+        assert queues["jobs.a"]["maxBytes"] == 1000
+        assert {row["exchange"]: row["type"] for row in client.call("exchange.list")["exchanges"]} == {
+            "events": "topic",
+            "topics.a": "topic",
+        }
+    with broker, Client(broker.url) as client:
+        assert [row["body"] for row in browse(client, "orders")] == [b"1"]
+        assert len(client.call("exchange.list")["exchanges"][0]["bindings"]) == 1
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "said"),
+    [
+        ('type = "topic"', 'type = "fanout"', "exchanges[0] of the settings: exchange 'events' exists with type 'topic'"),
+        ("maxMessages = 3", "maxMessages = 4", "queues[0] of the settings: queue 'orders' exists"),
+        ("maxBytes", "maxBites", "policies[0] of the settings: option 'maxBites'"),
+        ("IS NULL", "IS THIS", "bindings[0] of the settings: the selector is wrong"),
+        ('queue = "orders"', 'queue = "ordes"', "bindings[0] of the settings: there is no queue 'ordes'"),
+        ('key = "orders.#"', 'kee = "orders.#"', "bindings[0]: kee is not a key"),
+        ("create = true", 'create = "yes"', "policies[0].create cannot be 'yes'; it must be true or false"),
+    ],
+)
+def test_E1_E4_a_wrong_declaration_stops_the_start_and_names_the_field(tmp_path: Path, old: str, new: str, said: str) -> None:
+    path = tmp_path / "penstock.toml"
+    path.write_text(CONFIG)
+    settings = config.load(path, {"data": tmp_path / "data"})
+    service = BrokerService(settings)
+    try:
+        declaring.prepare(service, settings)
+        before = service.journal.end
+        path.write_text(CONFIG.replace(old, new, 1))
+        with pytest.raises(errors.InvalidRequest, match=re.escape(said)):
+            declaring.prepare(service, config.load(path, {"data": tmp_path / "data"}))
+        assert service.journal.end == before, "nothing was changed"
+    finally:
+        service.close()
