@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from broker_core.engine.limits import MAX_PURGED
 from broker_core.engine.rowset import RowSet
 from broker_core.engine.series import Ints
 from broker_core.engine.states import Cause, Outcome
@@ -93,7 +94,11 @@ class Discard(Command):
 
 @dataclass(frozen=True)
 class Purge(Command):
+    """AVAILABLE messages before `until`, from the first on. Reply: how many; if so many as `messages`, there may be more."""
+
     queue: str
+    messages: int = MAX_PURGED
+    until: int | None = None
 
 
 @dataclass(frozen=True)

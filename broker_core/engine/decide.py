@@ -226,13 +226,22 @@ def _(state: BrokerState, command: c.Discard, now: c.Now) -> Decision:
 @on(c.Purge)
 def _(state: BrokerState, command: c.Purge, now: c.Now) -> Decision:
     queue = need_queue(state, command.queue)
-    rows = _available(queue)
+    rows = _available(queue, command.until, command.messages)
     return Decision([(e.Purged(queue.name, rows, now.wall), None)] if rows else [], rows.count)
 
 
-def _available(queue: Queue) -> RowSet:
-    blocks = (block for _, block in sorted(queue.blocks.items()) if block.counts[State.AVAILABLE])
-    return RowSet.of((block.number, np.flatnonzero(block.state[: block.filled] == State.AVAILABLE)) for block in blocks)
+def _available(queue: Queue, until: int | None, messages: int) -> RowSet:
+    parts: list[tuple[int, Ints]] = []
+    for number in queue.blocks_with_available(None, 0):
+        block = queue.blocks[number]
+        rows = np.flatnonzero(block.state[: block.filled] == State.AVAILABLE)[:messages]
+        if until is not None:
+            rows = rows[rows < until - block.base]
+        parts.append((number, rows))
+        messages -= len(rows)
+        if messages <= 0 or (until is not None and until <= block.base + block.filled):
+            break
+    return RowSet.of(parts)
 
 
 @on(c.Stat)

@@ -29,17 +29,17 @@ from broker_core.engine.states import Outcome, State
 @on(mc.Move)
 def _(state: BrokerState, command: mc.Move, now: c.Now) -> Decision:
     source, target = _two(state, command, "move")
-    rows, following = _to_shift(source, target, command, now)
+    rows, shifted = _to_shift(source, target, command, now)
     event = me.Moved(source.name, rows, target.name, int(Outcome.MOVED), now.wall)
-    return Decision([(event, None)] if rows else [], mc.Shifted(rows.count, following))
+    return Decision([(event, None)] if rows else [], shifted)
 
 
 @on(mc.Copy)
 def _(state: BrokerState, command: mc.Copy, now: c.Now) -> Decision:
     source, target = _two(state, command, "copy")
-    rows, following = _to_shift(source, target, command, now)
+    rows, shifted = _to_shift(source, target, command, now)
     event = me.Copied(source.name, rows, target.name, now.wall)
-    return Decision([(event, None)] if rows else [], mc.Shifted(rows.count, following))
+    return Decision([(event, None)] if rows else [], shifted)
 
 
 def _two(state: BrokerState, command: mc.Move | mc.Copy, verb: str) -> tuple[Queue, Queue]:
@@ -54,8 +54,8 @@ def _two(state: BrokerState, command: mc.Move | mc.Copy, verb: str) -> tuple[Que
     return source, target
 
 
-def _to_shift(source: Queue, target: Queue, command: mc.Move | mc.Copy, now: c.Now) -> tuple[RowSet, int | None]:
-    """The messages, and the place to go on from."""
+def _to_shift(source: Queue, target: Queue, command: mc.Move | mc.Copy, now: c.Now) -> tuple[RowSet, mc.Shifted]:
+    """The messages, and what to answer."""
     wall = now.wall // 1000
 
     def waiting(block: Block) -> Ints:
@@ -68,7 +68,8 @@ def _to_shift(source: Queue, target: Queue, command: mc.Move | mc.Copy, now: c.N
         raise errors.ResourceLimit(
             f"queue {target.name!r} is full: nothing was changed. Drain it, or raise its limits (`penstock queue alter`)"
         )
-    return rows, found.last + 1 if more and rows.count == found.count else None
+    left = found.count - rows.count
+    return rows, mc.Shifted(rows.count, found.last + 1 if more and not left else None, left)
 
 
 def _look(queue: Queue, first: int, last: int | None, limit: int, wanted: Any) -> tuple[RowSet, bool]:

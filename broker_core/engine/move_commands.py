@@ -46,7 +46,7 @@ class Redrive(Command):
 class Shifted(NamedTuple):
     messages: int  # so many were moved, copied or redriven
     next: int | None  # the sequence number to go on from; None: there are no more
-    stayed: int = 0  # so many dead letters cannot go back: their queue is gone, full, or has a newer value
+    stayed: int = 0  # so many cannot go: there is no room; of dead letters also, the queue is gone, or has a newer value
 
 
 @dataclass(frozen=True)

@@ -12,6 +12,7 @@ from broker_core.engine import commands as c
 from broker_core.engine.limits import SECOND
 from broker_core.flight_plane.callers import Caller
 from broker_core.flight_plane.exchanges import exchange_actions
+from broker_core.flight_plane.moves import move_actions
 from broker_core.flight_plane.permissions import Permissions, visible
 from broker_core.flight_plane.requests import ACTIONS, INT, TEXT, Fields, parse, strings
 from broker_core.service import BrokerService
@@ -35,7 +36,7 @@ class Actions:
             "queue.delete": self._delete,
             "queue.list": lambda f: {"queues": self._service.submit(c.Stat())},
             "queue.stat": lambda f: dict(self._service.submit(c.Stat(f["queue"]))[0]),
-            "queue.purge": lambda f: {"purged": self._service.submit(c.Purge(f["queue"]))},
+            **move_actions(service),
             **exchange_actions(service),
             "stage.publish": self._publish,
             "stage.discard": lambda f: {"discarded": self._service.submit(c.Discard(strings("stages", f["stages"])))},

@@ -27,7 +27,13 @@ NEEDS: dict[str, Need] = {
     "queue.delete": Need(Right.ADMIN, "queue", "delete"),
     "queue.list": Need(None, None, ""),  # shows what its user may know of
     "queue.stat": Need(None, "seen", "see"),
+    "queue.alter": Need(Right.ADMIN, "queue", "alter"),
+    "queue.pause": Need(Right.ADMIN, "queue", "pause"),
+    "queue.resume": Need(Right.ADMIN, "queue", "resume"),
     "queue.purge": Need(Right.ADMIN, "queue", "purge"),
+    "queue.move": Need(Right.ADMIN, "queue", "move messages of"),  # and, as of a copy, FROM and INTO
+    "queue.copy": Need(Right.ADMIN, "queue", "copy messages of"),
+    "queue.redrive": Need(Right.ADMIN, "queue", "redrive"),  # and ORIGINS
     "exchange.declare": Need(Right.ADMIN, "queue", "declare"),
     "exchange.delete": Need(Right.ADMIN, "queue", "delete"),
     "exchange.list": Need(None, None, ""),  # as queue.list
@@ -52,6 +58,11 @@ NEEDS: dict[str, Need] = {
     "settle": Need(Right.RECEIVE, "lease", "receive from"),
 }
 OUTCOMES = Need(Right.RECEIVE, "outcomes", "receive from")  # of a stage that says what becomes of messages of leases
+FROM = Need(Right.RECEIVE, "queue", "receive from")
+INTO = Need(Right.SEND, "target", "send to")
+ORIGINS = Need(Right.SEND, "origins", "send to")
+DEAD_LETTERS = Need(Right.SEND, "dead letters", "send to")  # of who says where a queue's dead letters go: they arrive there
+_SHIFTS = ("queue.move", "queue.copy")
 REPLAY = Need(Right.REPLAY, "queue", "replay")  # a browse of what is archived
 
 Check = Callable[[], None]
@@ -83,6 +94,12 @@ class Permissions:
                 needs.append(OUTCOMES)
             if request == "settle" and any(stage.parts for stage in stages):
                 needs.append(NEEDS["stage"])
+        if request in _SHIFTS:
+            needs += [FROM, INTO]
+        if request == "queue.redrive" and self._origins(fields):
+            needs.append(ORIGINS)
+        if isinstance(fields.get("options"), dict) and fields["options"].get("deadLetterQueue") is not None:
+            needs.append(DEAD_LETTERS)
         held = [(need, *self._queues(caller, need, fields)) for need in needs if need.on is not None]
 
         def check() -> None:
@@ -107,6 +124,13 @@ class Permissions:
             if lease is not None:
                 named.append(lease.queue)
             return named, f"the queue of lease {fields['lease']!r:.300}"
+        if need.on == "target":
+            return [fields["target"]], f"queue {fields['target']!r:.300}"
+        if need.on == "dead letters":
+            dead = str(fields["options"]["deadLetterQueue"])
+            return [dead], f"queue {dead!r:.300}"
+        if need.on == "origins":
+            return self._origins(fields), "the queues where its dead letters come from"
         if need.on == "outcomes":
             leases = {each.lease for stage in self._stages(fields) for each in list(stage.outcomes)}
             return sorted({state.leases[name].queue for name in leases if name in state.leases}), "the queues of these stages"
@@ -117,6 +141,12 @@ class Permissions:
             return [*named, *sorted(queues - set(named))], "the queues of these stages"
         said = [f"{what} {fields[what]!r:.300}" for what in ("exchange", "queue") if fields.get(what) is not None]
         return named, " and ".join(said)
+
+    def _origins(self, fields: dict[str, Any]) -> list[str]:
+        """The queues that a redrive may send messages to."""
+        queues = self._service.state.queues
+        queue = queues.get(fields["queue"])
+        return [] if queue is None else [name for name in list(queue.origins) if name in queues]
 
     def _stages(self, fields: dict[str, Any]) -> list[StageParts]:
         """Those of the named stages that are there."""

@@ -14,6 +14,7 @@ Fields = dict[str, tuple[type | tuple[type, ...], Any]]
 TEXT, INT, _BOOL = (str, _REQUIRED), (int, _REQUIRED), (bool, False)
 _OPTIONAL_INT, _OPTIONAL_TEXT = ((int, type(None)), None), ((str, type(None)), None)
 _LEASE: Fields = {"queue": TEXT, "lease": TEXT, "run": TEXT, "epoch": ((int, type(None)), _REQUIRED)}
+_SHIFT: Fields = {"queue": TEXT, "messages": _OPTIONAL_INT, "first": (int, 0), "last": _OPTIONAL_INT}
 _LOSS: Fields = {"failOnDataLoss": (bool, True)}
 _LEAST = {"finished": 0, "after": 0, "waitMs": 0, "messages": 1, "bytes": 1, "minPartitions": 1, "maxMessages": 1}
 
@@ -23,7 +24,13 @@ ACTIONS: dict[str, Fields] = {
     "queue.delete": {"queue": TEXT, "force": _BOOL},
     "queue.list": {},
     "queue.stat": {"queue": TEXT},
+    "queue.alter": {"queue": TEXT, "options": (dict, {})},
+    "queue.pause": {"queue": TEXT},
+    "queue.resume": {"queue": TEXT},
     "queue.purge": {"queue": TEXT},
+    "queue.move": {**_SHIFT, "target": TEXT},
+    "queue.copy": {**_SHIFT, "target": TEXT},
+    "queue.redrive": {"queue": TEXT, "messages": _OPTIONAL_INT},
     "exchange.declare": {"exchange": TEXT, "type": (str, "direct"), "options": (dict, {})},
     "exchange.delete": {"exchange": TEXT},
     "exchange.list": {},

@@ -24,7 +24,13 @@ VALID: dict[str, dict[str, Any]] = {
     "queue.delete": {"queue": "Q", "force": True},
     "queue.list": {},
     "queue.stat": {"queue": "Q"},
+    "queue.alter": {"queue": "Q", "options": {"maxAttempts": 3}},
+    "queue.pause": {"queue": "Q"},
+    "queue.resume": {"queue": "Q"},
     "queue.purge": {"queue": "Q"},
+    "queue.move": {"queue": "Q", "target": "other Q", "messages": 1, "first": 0, "last": 9},
+    "queue.copy": {"queue": "Q", "target": "other Q", "messages": 1, "first": 0, "last": 9},
+    "queue.redrive": {"queue": "Q", "messages": 5},
     "exchange.declare": {"exchange": "new Q", "type": "direct", "options": {}},
     "exchange.delete": {"exchange": "bound Q"},
     "exchange.list": {},
@@ -115,6 +121,7 @@ def named(request: dict[str, Any], queue: str) -> dict[str, Any]:
 @pytest.fixture
 def prepared(client: Client, queue: str) -> str:
     """A queue with ten messages, a lease that holds three of them, and one that holds nothing; an exchange bound to it."""
+    client.call("queue.declare", queue=f"other {queue}")
     client.call("exchange.declare", exchange=f"bound {queue}")
     client.call("exchange.bind", exchange=f"bound {queue}", queue=queue, key="k")
     send(client, queue, numbered(10))

@@ -162,6 +162,12 @@ REQUESTS: dict[str, Callable[[Peer, str], Any]] = {
     "lease.advance": lambda p, q: p.call("lease.advance", queue=q, lease=f"held {q}", run="r", epoch=None, finished=1),
     "lease.release": lambda p, q: p.call("lease.release", lease=f"held {q}", how="return"),
     "lease.delete": lambda p, q: p.call("lease.delete", lease=f"held {q}"),
+    "queue.alter": lambda p, q: p.call("queue.alter", queue=q, options={"maxAttempts": 3}),
+    "queue.pause": lambda p, q: p.call("queue.pause", queue=q),
+    "queue.resume": lambda p, q: p.call("queue.resume", queue=q),
+    "queue.redrive": lambda p, q: p.call("queue.redrive", queue=q),
+    "queue.move": lambda p, q: p.call("queue.move", queue=q, target=f"{q}.other"),
+    "queue.copy": lambda p, q: p.call("queue.copy", queue=q, target=f"{q}.other"),
     "queue.purge": lambda p, q: p.call("queue.purge", queue=q),
     "queue.delete": lambda p, q: p.call("queue.delete", queue=q, force=True),
 }
@@ -173,10 +179,11 @@ ALLOWED = {
     Right.SETTLE: {"lease.release", "lease.settleRow", "lease.delete"},
     Right.REPLAY: {"browse archived"},
     Right.ADMIN: {
-        *("queue.declare", "queue.purge", "queue.delete"),
+        *("queue.declare", "queue.purge", "queue.delete", "queue.alter", "queue.pause", "queue.resume", "queue.redrive"),
         *("exchange.declare", "exchange.delete", "exchange.bind", "exchange.unbind"),
     },
 }
+SEVERAL = {"queue.move", "queue.copy"}  # need `admin` and `receive` on the one queue and `send` on the other
 
 
 def part(queue: str) -> dict[str, Any]:
@@ -211,7 +218,7 @@ def test_every_request_has_a_line_in_the_table_and_in_this_test() -> None:
     known = {*ACTIONS, *TICKETS, *PUTS}
     assert set(NEEDS) == known
     assert {name.partition(" ")[0] for name in REQUESTS} == known
-    assert EVERYBODY.union(*ALLOWED.values()) == set(REQUESTS)
+    assert EVERYBODY.union(SEVERAL, *ALLOWED.values()) == set(REQUESTS)
 
 
 @pytest.mark.parametrize("right", Right)
@@ -219,6 +226,30 @@ def test_a_right_allows_its_requests_and_no_other(site: Site, right: Right) -> N
     furnish(site, "orders.eu")
     alice = site.user("alice", right, queue="orders.*")
     assert refused(alice, "orders.eu") == set(REQUESTS) - EVERYBODY - ALLOWED[right]
+
+
+def test_messages_go_to_another_queue_only_with_rights_on_both(site: Site) -> None:
+    """Q13 Q20: who may send nowhere else cannot have messages moved there, nor as dead letters, nor back from there."""
+    furnish(site, "orders")
+    root = site.user("root", *Right)
+    root.call("queue.declare", queue="mine")
+    for rights in ({Right.ADMIN}, {Right.ADMIN, Right.RECEIVE}):
+        alice = site.user("alice", *rights, queue="orders")
+        for name in sorted(SEVERAL):
+            with pytest.raises(errors.NotAllowed):
+                alice.call(name, queue="orders", target="mine")
+        for name in ("queue.alter", "queue.declare"):
+            with pytest.raises(errors.NotAllowed):
+                alice.call(name, queue="orders", options={"deadLetterQueue": "mine"})
+        assert alice.call("queue.redrive", queue="orders") == {"redriven": 0, "stayed": 0}
+    bob = site.user("bob", *Right, queue="*")
+    assert bob.call("queue.move", queue="orders", target="mine", messages=3) == {"moved": 3, "full": False}
+    root.call("queue.alter", queue="orders", options={"deadLetterQueue": "mine"})
+    root.call("lease.settleRow", lease="held orders", sequence=0, outcome="rejected")
+    eve = site.user("eve", *Right, queue="mine")
+    with pytest.raises(errors.NotAllowed):
+        eve.call("queue.redrive", queue="mine")
+    assert bob.call("queue.redrive", queue="mine") == {"redriven": 1, "stayed": 0}
 
 
 def test_all_rights_on_one_queue_are_none_on_another(site: Site) -> None:
@@ -371,7 +402,7 @@ def test_anonymous_has_what_is_permitted_to_it(site: Site) -> None:
     assert refused(nobody, "news") == set(REQUESTS) - EVERYBODY - ALLOWED[Right.BROWSE]
     with pytest.raises(errors.Unauthenticated, match="give user and password"):
         nobody.call("queue.purge", queue="news")
-    assert refused(nobody, "orders") == set(REQUESTS) - {"hello", "queue.list", "lease.list"}
+    assert refused(nobody, "orders") == set(REQUESTS) - {"hello", "queue.list", "exchange.list", "lease.list"}
 
 
 def test_a_password_in_clear_over_a_network_is_not_taken(tmp_path: Path, site: Site) -> None:

@@ -1,0 +1,79 @@
+"""The actions that alter, pause and empty a queue, and send its messages elsewhere: requests into commands, replies into answers.
+
+A command is bounded, so that others get their turn in between: these carry out as many as it takes, and stop at what was the
+queue's end when they began. What was carried out stays, whatever comes after it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from broker_core import errors
+from broker_core.engine import commands as c
+from broker_core.engine import move_commands as mc
+from broker_core.engine.limits import MAX_MOVED, MAX_PURGED
+from broker_core.service import BrokerService
+
+Answer = dict[str, Any]
+_Command = Callable[[str, int, int, int], mc.Move | mc.Copy | mc.Redrive]  # of queue, messages, first, last
+
+
+def move_actions(service: BrokerService) -> dict[str, Callable[[dict[str, Any]], Answer]]:
+    """By name, as in `requests.ACTIONS`."""
+
+    def alter(f: dict[str, Any]) -> Answer:
+        altered = service.submit(mc.AlterQueue(f["queue"], f["options"]))
+        return {"queue": f["queue"], "altered": altered}
+
+    def purge(f: dict[str, Any]) -> Answer:
+        until, purged, more = _end(service, f["queue"]), 0, True
+        while more:
+            count = service.submit(c.Purge(f["queue"], until=until))
+            purged, more = purged + count, count == MAX_PURGED
+        return {"purged": purged}
+
+    def shift(kind: type[mc.Move] | type[mc.Copy], said: str) -> Callable[[dict[str, Any]], Answer]:
+        def carry_out(f: dict[str, Any]) -> Answer:
+            count, full, _ = _in_parts(service, f, lambda q, n, first, last: kind(q, f["target"], n, first, last))
+            return {said: count, "full": full}
+
+        return carry_out
+
+    def redrive(f: dict[str, Any]) -> Answer:
+        count, _, stayed = _in_parts(service, f, mc.Redrive)
+        return {"redriven": count, "stayed": stayed}
+
+    return {
+        "queue.alter": alter,
+        "queue.pause": lambda f: {"queue": f["queue"], "changed": service.submit(mc.PauseQueue(f["queue"]))},
+        "queue.resume": lambda f: {"queue": f["queue"], "changed": service.submit(mc.ResumeQueue(f["queue"]))},
+        "queue.purge": purge,
+        "queue.move": shift(mc.Move, "moved"),
+        "queue.copy": shift(mc.Copy, "copied"),
+        "queue.redrive": redrive,
+    }
+
+
+def _end(service: BrokerService, queue: str) -> int:
+    """The sequence number that the next message will get."""
+    end: int = service.submit(c.Stat(queue))[0]["nextSequence"]
+    return end
+
+
+def _in_parts(service: BrokerService, f: dict[str, Any], command: _Command) -> tuple[int, bool, int]:
+    """How many messages went, whether the target has no room for more, and how many could not go."""
+    last, place, done, stayed = _end(service, f["queue"]) - 1, f.get("first", 0), 0, 0
+    if f.get("last") is not None:
+        last = min(last, f["last"])
+    wanted = last + 1 if f["messages"] is None else f["messages"]
+    following: int | None = place
+    while following is not None and done < wanted:
+        try:
+            shifted: mc.Shifted = service.submit(command(f["queue"], min(MAX_MOVED, wanted - done), following, last))
+        except errors.ResourceLimit:
+            if not done:
+                raise
+            return done, True, stayed
+        done, stayed, following = done + shifted.messages, stayed + shifted.stayed, shifted.next
+    return done, stayed > 0, stayed
