@@ -1,52 +1,78 @@
-"""What a link's termini name: a queue that is there and that the user may use, or a refusal with its condition.
+"""What a link's termini name: a node that is there and that the user may use, one to be made, or a refusal with its condition.
 
-An attach never creates anything. The answer says what holds: the address, the distribution mode, the outcomes we know; of the
-filters none yet, and one whose neglect would give a client the wrong messages is refused instead of left out.
+An address is the name of a queue or of an exchange (no two share a name), or EXCHANGE/KEY: a routing key to send with, a key or
+pattern to subscribe to. A capability may say which of the two is meant: JMS names its queues `queue` and its topics `topic`.
+Only an attach that asks for a dynamic node makes one.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from broker_core.amqp import Condition, Source, Target
 from broker_core.amqp.performatives import Coordinator
 from broker_core.amqp.types import Described
-from broker_core.amqp_plane.conditions import Refusal
+from broker_core.amqp_plane import subscriptions
+from broker_core.amqp_plane.conditions import Refusal, forbidden
+from broker_core.amqp_plane.exchanging import way_of
+from broker_core.amqp_plane.filters import filters_of
+from broker_core.amqp_plane.nodes import lifetime_of
+from broker_core.amqp_plane.termini import (
+    DynamicSource,
+    DynamicTarget,
+    ExchangeTarget,
+    KnownSubscription,
+    SourceTerminus,
+    SubscriptionSource,
+    TargetTerminus,
+)
 from broker_core.security.rights import Right
 
 if TYPE_CHECKING:
     from broker_core.amqp.performatives import Attach
     from broker_core.amqp.types import Value
+    from broker_core.amqp_plane.exchanging import Way
     from broker_core.amqp_plane.peer import Peer
 
-OUTCOMES = ("amqp:accepted:list", "amqp:rejected:list", "amqp:released:list", "amqp:modified:list")
-# Filters that select: a link without them would get messages that it did not ask for.
-_SELECTING = (
-    "apache.org:selector-filter:string",
-    "apache.org:no-local-filter:list",
-    0x0000468C00000004,
-    0x0000468C00000003,
-)
+QUEUES, TOPICS = {"queue", "temporary-queue"}, {"topic", "temporary-topic"}
 
 
-def find_queue(peer: Peer, address: Value, right: Right) -> str:
-    """The queue of that name; Refusal if there is none, or none for this user."""
+class Place(NamedTuple):
+    """What an address names. `key` is None where it has none, and where it names a queue."""
+
+    name: str
+    is_exchange: bool = False
+    key: str | None = None
+
+
+def find(peer: Peer, address: Value, right: Right, capabilities: tuple[str, ...] = ()) -> Place:
+    """What is there by that address; Refusal if there is nothing of the kind, or nothing for this user."""
     if not isinstance(address, str) or not address:
-        raise Refusal(Condition.INVALID_FIELD, f"an address is the name of a queue, not {address!r:.80}")
-    if not peer.may(right, address):
-        raise forbidden(peer, right, address)
-    if not peer.plane.knows(address):
-        raise Refusal(Condition.NOT_FOUND, f"there is no queue {address!r:.80}: declare it with `penstock queue declare`")
-    return address
+        raise Refusal(Condition.INVALID_FIELD, f"an address is the name of a queue or an exchange, not {address!r:.80}")
+    name, separator, key = address.partition("/")
+    if not peer.may(right, name):
+        raise forbidden(peer.user, right, name)
+    plane, as_queue, as_topic = peer.plane, QUEUES.intersection(capabilities), TOPICS.intersection(capabilities)
+    if separator or (as_topic and not as_queue):
+        if plane.knows_exchange(name):
+            return Place(name, True, key if separator else None)
+        raise _missing("exchange", name, plane.knows(name))
+    if plane.knows(name):
+        return Place(name)
+    if plane.knows_exchange(name) and (as_topic or not as_queue):
+        return Place(name, True)
+    raise _missing("queue", name, plane.knows_exchange(name))
 
 
-def forbidden(peer: Peer, right: Right, address: str) -> Refusal:
-    """The same whether the queue exists or not: names are not for those who may not use them."""
-    return Refusal(Condition.UNAUTHORIZED_ACCESS, f"user {peer.user!r} may not {right.name.lower()} at {address!r:.80}")
+def _missing(kind: str, name: str, is_other: bool) -> Refusal:
+    if is_other:
+        other = "a queue" if kind == "exchange" else "an exchange"
+        return Refusal(Condition.NOT_FOUND, f"{name!r:.80} is {other}, no {kind}")
+    return Refusal(Condition.NOT_FOUND, f"there is no {kind} {name!r:.80}: declare it with `penstock {kind} declare`")
 
 
-def find_target(peer: Peer, target: object) -> str | None:
-    """The queue that a sender's attach names; None for the anonymous terminus."""
+def target_of(peer: Peer, target: object) -> TargetTerminus | None:
+    """Where a sender's attach wants to send to; None for the anonymous terminus. PenstockError, Refusal."""
     if isinstance(target, Coordinator):
         raise Refusal(Condition.NOT_IMPLEMENTED, "this version has no transactions")
     if isinstance(target, Described):
@@ -54,24 +80,45 @@ def find_target(peer: Peer, target: object) -> str | None:
     if not isinstance(target, Target):
         raise Refusal(Condition.INVALID_FIELD, "a sender's attach needs a target")
     if target.dynamic:
-        raise Refusal(Condition.NOT_IMPLEMENTED, "this version makes no dynamic nodes: name a queue that exists")
-    return None if target.address is None else find_queue(peer, target.address, Right.SEND)
+        return DynamicTarget(peer, _lifetime(target), is_topic=bool(set(target.capabilities) & TOPICS))
+    if target.address is None:
+        return None
+    place = find(peer, target.address, Right.SEND, target.capabilities)
+    if place.is_exchange:
+        return ExchangeTarget(peer, place.name, place.key)
+    return TargetTerminus(peer, place.name, place.name)
 
 
-def find_source(peer: Peer, source: object) -> tuple[str, bool]:
-    """The queue that a receiver's attach names, and whether it only looks (distribution mode *copy*)."""
+def way_to(peer: Peer, address: str | None) -> str | Way:
+    """Where a message goes that says so itself: a queue, or the way through an exchange. Refusal."""
+    place = find(peer, address, Right.SEND)
+    return way_of(peer, place.name, place.key) if place.is_exchange else place.name
+
+
+def source_of(peer: Peer, attach: Attach) -> SourceTerminus:
+    """Where a receiver's attach wants to receive from. PenstockError, Refusal."""
+    source = attach.source
+    if source is None:
+        return KnownSubscription(peer, attach.name, subscriptions.of_name(peer, attach.name, attach.desired_capabilities))
     if isinstance(source, Described):
         raise Refusal(Condition.NOT_IMPLEMENTED, f"no source of the type {source.descriptor!r:.80} is known here")
-    if not isinstance(source, Source):
-        raise Refusal(Condition.INVALID_FIELD, "a receiver's attach needs a source")
+    filters = filters_of(source)
     if source.dynamic:
-        raise Refusal(Condition.NOT_IMPLEMENTED, "this version makes no dynamic nodes: name a queue that exists")
-    for name, value in (source.filter or {}).items():
-        # What says which filter it is, is the descriptor of its value; some clients put it into the name alone.
-        if getattr(value, "descriptor", name) in _SELECTING:
-            raise Refusal(Condition.NOT_IMPLEMENTED, "this version has no selectors: leave the filter out")
-    browse = source.distribution_mode == "copy"
-    return find_queue(peer, source.address, Right.BROWSE if browse else Right.RECEIVE), browse
+        return DynamicSource(peer, _lifetime(source), filters.of_queue())
+    browse = source.distribution_mode == "copy" and source.expiry_policy != subscriptions.NEVER
+    place = find(peer, source.address, Right.BROWSE if browse else Right.RECEIVE, source.capabilities)
+    if place.is_exchange:
+        subscription = subscriptions.of_link(peer, attach.name, source, place.name, place.key, filters)
+        return SubscriptionSource(peer, subscription, filters)
+    if filters.selector is not None:
+        raise Refusal(Condition.NOT_IMPLEMENTED, "selectors on queues come soon: leave the filter out")
+    return SourceTerminus(peer, place.name, place.name, filters.of_queue(), browse=browse)
+
+
+def _lifetime(terminus: Source | Target) -> str:
+    if terminus.address is not None:
+        raise Refusal(Condition.INVALID_FIELD, "a dynamic node gets its address from the broker: leave it out")
+    return lifetime_of(terminus.dynamic_node_properties)
 
 
 def forget_terms(*attaches: Attach | None) -> None:
@@ -80,26 +127,3 @@ def forget_terms(*attaches: Attach | None) -> None:
         if attach is not None:
             attach.source = attach.target = attach.unsettled = attach.properties = None
             attach.offered_capabilities = attach.desired_capabilities = ()
-
-
-def answered_source(source: Source, browse: bool) -> Source:
-    """The source as it is: what our attach says."""
-    return Source(
-        address=source.address,
-        durable=0,
-        expiry_policy="link-detach",  # a terminus does not outlive its link: what it held goes back at the detach
-        distribution_mode="copy" if browse else "move",
-        default_outcome=source.default_outcome,
-        outcomes=OUTCOMES,
-        capabilities=tuple(name for name in source.capabilities if name == "queue"),
-    )
-
-
-def answered_target(target: Target) -> Target:
-    """The target as it is: what our attach says."""
-    return Target(
-        address=target.address,
-        durable=0,
-        expiry_policy="link-detach",
-        capabilities=tuple(name for name in target.capabilities if name == "queue"),
-    )

@@ -6,6 +6,7 @@ from broker_core import errors
 from broker_core.amqp import Condition
 from broker_core.amqp.errors import RemoteProtocolError
 from broker_core.amqp.performatives import Error
+from broker_core.security.rights import Right
 
 MAX_DESCRIPTION = 300  # octets: an error must fit any frame, and the smallest has 512
 
@@ -16,6 +17,7 @@ _CONDITIONS: dict[str, str] = {
     errors.InUse.code: Condition.RESOURCE_LOCKED,
     errors.IllegalTransition.code: Condition.ILLEGAL_STATE,
     errors.ResourceLimit.code: Condition.RESOURCE_LIMIT_EXCEEDED,
+    errors.QueueFull.code: Condition.RESOURCE_LIMIT_EXCEEDED,
     "not-allowed": Condition.UNAUTHORIZED_ACCESS,
     "unauthenticated": Condition.UNAUTHORIZED_ACCESS,
 }
@@ -31,9 +33,9 @@ def as_error(error: Exception) -> Error:
     return Error(condition=_CONDITIONS.get(code, Condition.INTERNAL_ERROR), description=_short(str(error)))
 
 
-def deleted(queue: str) -> Error:
-    """For the links of a queue that is gone."""
-    return Error(condition=Condition.RESOURCE_DELETED, description=_short(f"the queue {queue!r} was deleted"))
+def deleted(node: str) -> Error:
+    """For the links of a queue or an exchange that is gone."""
+    return Error(condition=Condition.RESOURCE_DELETED, description=_short(f"{node!r} was deleted"))
 
 
 def _short(text: str) -> str:
@@ -41,6 +43,11 @@ def _short(text: str) -> str:
     if len(octets) <= MAX_DESCRIPTION:
         return octets.decode()
     return octets[: MAX_DESCRIPTION - len(" …".encode())].decode("utf-8", "ignore") + " …"
+
+
+def forbidden(user: str, right: Right, address: str) -> Refusal:
+    """The same whether the queue exists or not: names are not for those who may not use them."""
+    return Refusal(Condition.UNAUTHORIZED_ACCESS, f"user {user!r} may not {right.name.lower()} at {address!r:.80}")
 
 
 class Refusal(Exception):

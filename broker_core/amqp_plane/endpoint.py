@@ -8,15 +8,22 @@ from broker_core.amqp.states import LinkState
 
 if TYPE_CHECKING:
     from broker_core.amqp import Link
+    from broker_core.amqp.performatives import Error
     from broker_core.amqp_plane.peer import Peer
+    from broker_core.amqp_plane.termini import Terminus
 
 
 class LinkEnd:
-    """Our end of one link. `ended`: nothing more is taken from it or for it; what it held is given back."""
+    """Our end of one link. `ended`: nothing more is taken from it or for it; what it held is given back. `queue`: what its
+    messages go to or come from, "" where that is not one queue, or not made yet."""
 
     peer: Peer
     link: Link
+    terminus: Terminus
+    queue = ""
     ended = False
+    closed = False  # its peer has detached it for good
+    detach_error: Error | None = None  # what our answer to that says
 
     @property
     def _may_tell(self) -> bool:

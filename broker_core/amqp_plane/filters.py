@@ -32,12 +32,21 @@ class Filters(NamedTuple):
     no_local: bool = False
     answered: Mapping[str, Value] | None = None
 
+    def of_queue(self) -> Filters:
+        """Without no-local, which is for subscriptions: JMS leaves open what it means at a queue."""
+        kept = {key: value for key, value in (self.answered or {}).items() if _kind(key, value) not in NO_LOCAL}
+        return Filters(self.selector, answered=kept or None)
+
+
+def _kind(key: str, value: Value) -> object:
+    return value.descriptor if isinstance(value, Described) else key
+
 
 def filters_of(source: Source) -> Filters:
     """Refusal for a selector that is there twice, InvalidRequest for one that cannot be read."""
     selector, no_local, answered = None, False, {}
     for key, value in (source.filter or {}).items():
-        kind = value.descriptor if isinstance(value, Described) else key
+        kind = _kind(key, value)
         if kind in SELECTOR:
             if selector is not None:
                 raise Refusal(Condition.INVALID_FIELD, "a link has one selector: join the two with AND")

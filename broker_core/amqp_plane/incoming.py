@@ -6,7 +6,7 @@ confirmations leave, so that what a sender can have under way is bounded whateve
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
 from broker_core.amqp import Accepted, Condition, DecodeError, Receiver, Rejected, Released
@@ -16,34 +16,39 @@ from broker_core.amqp_plane.conditions import Refusal, as_error
 from broker_core.amqp_plane.endpoint import LinkEnd
 from broker_core.amqp_plane.exchanging import Unroutable
 from broker_core.encoding.arriving import address_of
-from broker_core.errors import PenstockError
+from broker_core.errors import PenstockError, QueueFull
 
 if TYPE_CHECKING:
     from broker_core.amqp.deliveries import Delivery
+    from broker_core.amqp_plane.exchanging import Way
     from broker_core.amqp_plane.peer import Peer
+    from broker_core.amqp_plane.termini import TargetTerminus
+    from broker_core.encoding.arriving import Arrived
     from broker_core.turn import Turn
 
 RENEW_PART = 10  # credit is renewed when a tenth of the window has been confirmed
 
 
 class Incoming(LinkEnd):
-    """One link that a client sends on, to one queue."""
+    """One link that a client sends on."""
 
     link: Receiver
+    terminus: TargetTerminus
 
-    def __init__(self, peer: Peer, link: Receiver, queue: str | None) -> None:
+    def __init__(self, peer: Peer, link: Receiver, terminus: TargetTerminus) -> None:
         self.peer = peer
         self.link = link
-        self.queue = queue
+        self.terminus = terminus
+        self.queue = terminus.queue
         self._unconfirmed = 0
         self._unfinished = 0  # we have said our outcome, and the sender has to settle (receiver-settles-second)
 
     def __repr__(self) -> str:
-        return f"link {self.link.name!r} to {self.queue!r} of {self.peer}"
+        return f"link {self.link.name!r} to {self.terminus.named!r} of {self.peer}"
 
     def begin(self) -> None:
         """The attach is answered: give the first credit."""
-        self._renew(0)
+        self.renew()
 
     def delivered(self, deliveries: list[Delivery]) -> None:
         """Complete messages have come."""
@@ -57,8 +62,7 @@ class Incoming(LinkEnd):
             self._route(deliveries)
 
     def _route(self, deliveries: list[Delivery]) -> None:
-        assert self.queue is not None
-        self.peer.plane.turns.arrived(self.queue, self, deliveries)
+        self.peer.plane.turns.arrived(self.terminus.way(), self, deliveries)
 
     # --- effects
 
@@ -107,12 +111,16 @@ class Incoming(LinkEnd):
         self.peer.touch()
 
     def _renew_batch(self) -> None:
-        self._renew(self.peer.plane.limits.credit // RENEW_PART)
+        self.renew(self.peer.plane.limits.credit // RENEW_PART)
 
-    def _renew(self, batch: int) -> None:
-        window = self.peer.plane.limits.credit
-        credit = window - self._unconfirmed - self._unfinished
-        if credit - self.link.link_credit >= batch and credit > 0 and self._alive:
+    def renew(self, batch: int = 1) -> None:
+        """Give credit, if that makes at least `batch` more than the sender has, or all that its queue has room for."""
+        if not self._alive:
+            return
+        wanted = self.peer.plane.limits.credit - self._unconfirmed - self._unfinished
+        credit = self.peer.plane.blocking.allowed(self, wanted, self._unconfirmed)
+        more = credit - self.link.link_credit
+        if credit > 0 and more >= (batch if credit == wanted else 1):
             self.link.grant(credit)
             self.peer.touch()
 
@@ -129,25 +137,31 @@ class Incoming(LinkEnd):
 
     def end(self, turn: Turn) -> None:
         self.ended = True
+        self.peer.plane.blocking.forget(self)
 
 
 class Relay(Incoming):
-    """The anonymous terminus: each message names its own queue in its property `to` (OASIS anonymous terminus 1.0)."""
+    """The anonymous terminus: each message says where it goes in its property `to` (OASIS anonymous terminus 1.0)."""
 
-    def __init__(self, peer: Peer, link: Receiver, find: Callable[[str | None], str], source: Source) -> None:
-        super().__init__(peer, link, None)
+    def __init__(
+        self, peer: Peer, link: Receiver, terminus: TargetTerminus, find: Callable[[str | None], str | Way], source: Source
+    ) -> None:
+        super().__init__(peer, link, terminus)
         self._find = find
         self._can_reject = not source.outcomes or "amqp:rejected:list" in source.outcomes
 
     def _route(self, deliveries: list[Delivery]) -> None:
-        routed: dict[str, list[Delivery]] = {}
+        routed: dict[str | Way, list[Delivery]] = {}
         for delivery in deliveries:
             try:
-                routed.setdefault(self._find(address_of(delivery.payload)), []).append(delivery)
-            except (Refusal, DecodeError) as error:
+                way = self._find(address_of(delivery.payload))
+                if isinstance(way, str) and self.peer.plane.blocking.is_full(way):  # by no credit of ours it could let us wait
+                    raise QueueFull(f"the queue {way!r} is full: send by a link to it, which waits for room")
+                routed.setdefault(way, []).append(delivery)
+            except (Refusal, DecodeError, QueueFull) as error:
                 self._unroutable(delivery, error)
-        for queue, several in routed.items():
-            self.peer.plane.turns.arrived(queue, self, several)
+        for way, several in routed.items():
+            self.peer.plane.turns.arrived(way, self, several)
 
     def _unroutable(self, delivery: Delivery, error: Exception) -> None:
         if self._can_reject:
@@ -155,6 +169,14 @@ class Relay(Incoming):
         else:
             self._unconfirmed -= 1
             self._give_up(delivery, as_error(error))
+
+
+def kept_out(queue: str, found: Arrived, rows: Sequence[int]) -> list[tuple[int, Exception]]:
+    """All that is refused of what came for a queue, by the number of its delivery: `rows` of the batch found no room."""
+    error = QueueFull(f"the queue {queue!r} is full: its limits keep this message out")
+    malformed = {number for number, _ in found.refused}
+    numbers = [number for number in range(found.batch.num_rows + len(malformed)) if number not in malformed]
+    return [*found.refused, *((numbers[row], error) for row in rows)]
 
 
 def confirm(

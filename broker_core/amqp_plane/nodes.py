@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from broker_core.amqp import Condition
 from broker_core.amqp.types import Described, Symbol, ULong
-from broker_core.amqp_plane.conditions import Refusal
+from broker_core.amqp_plane.conditions import Refusal, forbidden
 from broker_core.engine import commands as c
 from broker_core.engine import exchange_commands as x
 from broker_core.security.rights import Right
@@ -58,8 +58,7 @@ def create(turn: Turn, peer: Peer, lifetime: str, *, is_topic: bool) -> str:
     """Make a node; its name. Refusal where such nodes are not for this user, PenstockError."""
     name = new_name()
     if not peer.may(Right.RECEIVE, name):
-        said = f"user {peer.user!r} may not receive at '{PREFIX}*', and so makes no nodes there"
-        raise Refusal(Condition.UNAUTHORIZED_ACCESS, said)
+        raise forbidden(peer.user, Right.RECEIVE, f"{PREFIX}*")
     if is_topic:
         # It keeps no messages that could keep it.
         kept = "unused" if lifetime == "unused" else "link"

@@ -28,8 +28,9 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from broker_core.amqp.deliveries import Delivery
-    from broker_core.amqp.performatives import DeliveryState, Source
+    from broker_core.amqp.performatives import DeliveryState
     from broker_core.amqp_plane.peer import Peer
+    from broker_core.amqp_plane.termini import SourceTerminus
     from broker_core.turn import Turn
 
 
@@ -78,16 +79,21 @@ class Outgoing(LinkEnd):
     acquires = True
 
     link: Sender
+    terminus: SourceTerminus
 
-    def __init__(self, peer: Peer, link: Sender, queue: str, source: Source, *, presettled: bool) -> None:
+    def __init__(
+        self, peer: Peer, link: Sender, terminus: SourceTerminus, default: DeliveryState | None, *, presettled: bool
+    ) -> None:
         self.peer = peer
         self.link = link
-        self.queue = queue
+        self.terminus = terminus
+        self.queue = terminus.queue
+        self.selector = terminus.filters.selector
         self.holder = 0
         self.in_ring = self.is_interested = False
         self.looked = 0  # when it last found nothing; see `Turns`
         self.is_particular = False  # not everything in the queue may be offered to this link
-        self.default = ending_of(source.default_outcome, None)
+        self.default = ending_of(default, None)
         self._presettled = presettled
         self._unsent: list[RowSet] = []  # acquired, the disk does not have it yet
         self._pending = 0  # how many those are
@@ -326,8 +332,10 @@ class Browsing(Outgoing):
 
     acquires = False
 
-    def __init__(self, peer: Peer, link: Sender, queue: str, source: Source, *, presettled: bool) -> None:
-        super().__init__(peer, link, queue, source, presettled=presettled)
+    def __init__(
+        self, peer: Peer, link: Sender, terminus: SourceTerminus, default: DeliveryState | None, *, presettled: bool
+    ) -> None:
+        super().__init__(peer, link, terminus, default, presettled=presettled)
         self._place = 0
 
     def take(self, turn: Turn, messages: int, max_bytes: int) -> tuple[RowSet, int]:

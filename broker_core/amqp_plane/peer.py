@@ -6,22 +6,22 @@ that the peer sent before: so a close is answered when all that came before it i
 
 from __future__ import annotations
 
+import itertools
 import logging
 from collections.abc import Callable
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from broker_core.amqp import Condition, Connection, Role, SaslServer, Source, Target, events
+from broker_core.amqp import Condition, Connection, Role, SaslServer, events
 from broker_core.amqp.errors import LocalProtocolError
-from broker_core.amqp.performatives import SENDER, SND_SETTLED, Attach, Error
+from broker_core.amqp.performatives import Error
 from broker_core.amqp.sasl import PLAIN
 from broker_core.amqp.states import ConnectionState, LinkState, SessionState
-from broker_core.amqp_plane import opening
-from broker_core.amqp_plane.addresses import answered_source, answered_target, find_queue, find_source, find_target, forget_terms
-from broker_core.amqp_plane.conditions import Refusal, as_error, deleted
-from broker_core.amqp_plane.incoming import Incoming, Relay
-from broker_core.amqp_plane.outgoing import Browsing, Outgoing
-from broker_core.engine import commands as c
-from broker_core.errors import PenstockError
+from broker_core.amqp_plane import attaching, opening
+from broker_core.amqp_plane.addresses import forget_terms
+from broker_core.amqp_plane.conditions import deleted
+from broker_core.amqp_plane.incoming import Incoming
+from broker_core.amqp_plane.outgoing import Outgoing
 from broker_core.security.rights import Right
 
 if TYPE_CHECKING:
@@ -30,10 +30,10 @@ if TYPE_CHECKING:
     from broker_core.amqp_plane.server import AmqpPlane
     from broker_core.amqp_plane.transport import Wire
     from broker_core.listeners import Listener
-    from broker_core.turn import Turn
 
 log = logging.getLogger("penstock.amqp")
 
+_numbers = itertools.count()
 ANONYMOUS = "anonymous"
 LINE = 600  # characters of the log that one thing of a peer's may take
 Endpoint = Incoming | Outgoing
@@ -51,6 +51,7 @@ class Peer:
         self.sole: Any = None  # the policy of a container that wants to be here once only
         self.opened = False
         self.gone = False
+        self.identifier = f"{wire.address} {next(_numbers)}"  # no other connection's, in one life of the broker
         self.links: dict[Link, Endpoint] = {}
         self.underway = 0  # messages acquired for this peer that have not left
         self.full = False  # whether a link waits for the connection's limit on unsettled deliveries
@@ -62,7 +63,7 @@ class Peer:
             events.AuthenticationFailed: self._on_failed_login,
             events.Opened: lambda event: opening.answer(self, event.open),
             events.Begun: self._on_begin,
-            events.Attached: self._on_attach,
+            events.Attached: lambda event: attaching.attach(self, event),
             events.Flowed: self._on_flow,
             events.Delivered: lambda event: self._at(event.link, lambda link: link.delivered(event.deliveries)),
             events.Disposed: self._on_disposition,
@@ -227,74 +228,12 @@ class Peer:
 
     # --- links
 
-    def _on_attach(self, event: events.Attached) -> None:
-        link, attach = event.link, event.attach
-        if sum(len(session.remote_links) for session in self.connection.remote_sessions.values()) > 2 * self.plane.limits.links:
-            # Links that were refused and that it does not detach: they cost as much as others.
-            self.close(Error(condition=Condition.RESOURCE_LIMIT_EXCEEDED, description="too many links that are not detached"))
-            return
-        try:
-            if len(self.links) >= self.plane.limits.links:
-                raise Refusal(Condition.RESOURCE_LIMIT_EXCEEDED, f"{self.plane.limits.links} links a connection are allowed")
-            endpoint = self._endpoint(link, attach)
-        except Refusal as refusal:
-            self.log(f"link {link.name!r:.80} refused: {refusal}")
-            said = as_error(refusal)
-            self.plane.turns.last(lambda: self._refuse(link, said))
-            return
-        self.plane.containers.attach(endpoint)
-        self.links[link] = endpoint
-        self.plane.turns.first(lambda turn: self._begin(turn, endpoint, attach))
+    def refuse(self, link: Link, error: Error) -> None:
+        """Answer an attach by an attach without terminus, and a detach that says why."""
+        if self.awaits_attach(link):
+            self.say(link, lambda: link.refuse(error.condition, error.description))
 
-    def _endpoint(self, link: Any, attach: Attach) -> Endpoint:
-        if attach.role == SENDER:
-            queue = find_target(self, attach.target)
-            if queue is not None:
-                return Incoming(self, link, queue)
-            source = attach.source if isinstance(attach.source, Source) else Source()
-            return Relay(self, link, lambda to: find_queue(self, to, Right.SEND), source)
-        queue, browse = find_source(self, attach.source)
-        assert isinstance(attach.source, Source)
-        kind = Browsing if browse else Outgoing
-        return kind(self, link, queue, attach.source, presettled=attach.snd_settle_mode == SND_SETTLED)
-
-    def _begin(self, turn: Turn, endpoint: Endpoint, attach: Attach) -> None:
-        """In the turn of the attach: a consumer is a consumer from here on, and hears so when the disk allows."""
-        link = endpoint.link
-        if endpoint.ended:
-            return
-        if isinstance(endpoint, Outgoing) and endpoint.acquires:
-            try:
-                endpoint.holder, _ = turn.carry(c.Subscribe(endpoint.queue))
-            except PenstockError as error:
-                said = as_error(error)
-                self._forget(endpoint)
-                self.plane.turns.behind(turn, lambda: self._refuse(link, said))
-                return
-        elif isinstance(endpoint, Browsing):
-            endpoint.holder = -1
-        self.plane.turns.behind(turn, lambda: self._answer(endpoint, attach))
-
-    def _answer(self, endpoint: Endpoint, attach: Attach) -> None:
-        link = endpoint.link
-        if not self._awaits_attach(link):
-            return
-        if isinstance(endpoint, Incoming):
-            target = answered_target(attach.target) if isinstance(attach.target, Target) else None
-            source, size = attach.source, self.plane.limits.message_bytes
-            self._say(link, lambda: link.attach(source=source, target=target, max_message_size=size))
-            endpoint.begin()
-        else:
-            assert isinstance(attach.source, Source)
-            answered = answered_source(attach.source, not endpoint.acquires)
-            self._say(link, lambda: link.attach(source=answered, target=attach.target))
-            self.plane.turns.hungry(endpoint)
-
-    def _refuse(self, link: Link, error: Error) -> None:
-        if self._awaits_attach(link):
-            self._say(link, lambda: link.refuse(error.condition, error.description))
-
-    def _say(self, link: Link, action: Callable[[], None]) -> None:
+    def say(self, link: Link, action: Callable[[], None]) -> None:
         """Send what the peer's limits may not allow; its session ends if they do not."""
         try:
             action()
@@ -308,7 +247,7 @@ class Peer:
         forget_terms(link.local_attach, link.remote_attach)
         self.touch()
 
-    def _awaits_attach(self, link: Link) -> bool:
+    def awaits_attach(self, link: Link) -> bool:
         waiting = (LinkState.ATTACH_RCVD, LinkState.DETACH_RCVD_UNANSWERED)
         return link.state in waiting and link.session.may_send
 
@@ -346,11 +285,13 @@ class Peer:
             action(endpoint)
 
     def _on_detach(self, event: events.Detached) -> None:
-        link, closed = event.link, event.closed
+        link, closed, endpoint = event.link, event.closed, self.links.get(event.link)
+        if endpoint is not None:
+            endpoint.closed = closed
 
         def answer() -> None:
             if link.state is LinkState.DETACH_RCVD and link.session.may_send:
-                link.detach(closed=closed)
+                link.detach(closed=closed, error=None if endpoint is None else endpoint.detach_error)
                 self.touch()
             link.session.forget(link)  # also when it was not closed: nobody will ask for its deliveries any more
 
@@ -368,26 +309,29 @@ class Peer:
         for link in links:
             endpoint = self.links.get(link)
             if endpoint is not None:
-                self._forget(endpoint)
-                self.plane.turns.first(endpoint.end)
+                self.forget(endpoint)
+                self.plane.turns.first(partial(attaching.end, endpoint=endpoint))
         for link in links:
             if error is not None:
                 self.plane.turns.last(lambda link=link: self._say_detach(link, error))  # type: ignore[misc]
 
     def _say_detach(self, link: Link, error: Error) -> None:
-        if self._awaits_attach(link):
-            self._refuse(link, error)
+        if self.awaits_attach(link):
+            self.refuse(link, error)
         elif link.state is LinkState.ATTACHED and link.session.may_send:
             link.detach(closed=True, error=error)
         self.touch()
 
     def look_for_deleted(self) -> None:
-        """Detach the links whose queue is gone."""
+        """Detach the links whose queue or exchange is gone."""
         for endpoint in list(self.links.values()):
-            if endpoint.queue is not None and not self.plane.knows(endpoint.queue):
-                self.detach(endpoint, deleted(endpoint.queue))
+            for node in (endpoint.queue, endpoint.terminus.named):
+                if node and not self.plane.knows(node) and not self.plane.knows_exchange(node):
+                    self.detach(endpoint, deleted(node))
+                    break
 
-    def _forget(self, endpoint: Endpoint) -> None:
+    def forget(self, endpoint: Endpoint) -> None:
+        """The link is none any more; what is under way for it is carried out."""
         self.links.pop(endpoint.link, None)
         self.plane.containers.detach(endpoint)
 

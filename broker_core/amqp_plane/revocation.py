@@ -9,8 +9,7 @@ from typing import TYPE_CHECKING
 
 from broker_core.amqp import Condition
 from broker_core.amqp.performatives import Error
-from broker_core.amqp_plane.addresses import forbidden
-from broker_core.amqp_plane.conditions import as_error
+from broker_core.amqp_plane.conditions import as_error, forbidden
 from broker_core.amqp_plane.incoming import Incoming
 from broker_core.security.rights import Right
 
@@ -35,8 +34,9 @@ def enforce(peer: Peer) -> None:
         return
     for endpoint in list(peer.links.values()):
         right = right_of(endpoint)
-        if endpoint.queue is not None and not peer.may(right, endpoint.queue):
-            peer.detach(endpoint, as_error(forbidden(peer, right, endpoint.queue)))
+        named = endpoint.terminus.named
+        if named is not None and not peer.may(right, named):
+            peer.detach(endpoint, as_error(forbidden(peer.user, right, named)))
 
 
 def right_of(endpoint: Endpoint) -> Right:

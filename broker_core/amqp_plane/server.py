@@ -17,6 +17,8 @@ from broker_core import __version__, errors
 from broker_core.amqp import Condition, Settings
 from broker_core.amqp.performatives import Error
 from broker_core.amqp_plane import revocation
+from broker_core.amqp_plane.attaching import DELAYED_DELIVERY, SHARED_SUBS
+from broker_core.amqp_plane.blocking import Blocking
 from broker_core.amqp_plane.conditions import Refusal
 from broker_core.amqp_plane.containers import SOLE, Containers
 from broker_core.amqp_plane.transport import Wire
@@ -106,7 +108,8 @@ class AmqpPlane:
         self._stopping = False
         self._users = access.generation  # of the users file, when the peers were last looked at
         self._loop = asyncio.new_event_loop()
-        self.turns = Turns(service, self._loop)
+        self.blocking = Blocking(service.state)
+        self.turns = Turns(service, self._loop, self.blocking.look)
         self.protocol = self._protocol()
         self.urls: list[str] = []
         self._thread = threading.Thread(target=self._loop.run_forever, name="penstock-amqp", daemon=True)
@@ -130,7 +133,7 @@ class AmqpPlane:
             max_message_size=limits.message_bytes,
             max_unfinished_size=UNFINISHED_MESSAGES * limits.message_bytes,
             errant_link_ends_session=False,
-            offered_capabilities=("ANONYMOUS-RELAY", SOLE),
+            offered_capabilities=("ANONYMOUS-RELAY", SOLE, SHARED_SUBS, DELAYED_DELIVERY),
             properties={"product": "Penstock", "version": __version__},
         )
 
@@ -194,6 +197,10 @@ class AmqpPlane:
         """Whether there is such a queue now. The command that follows decides."""
         return queue in self.service.state.queues
 
+    def knows_exchange(self, name: str) -> bool:
+        """Whether there is such an exchange now."""
+        return name in self.service.state.exchanges.by_name
+
     def flight_properties(self, user: str) -> Mapping[str, Any]:
         """What the open says of the other plane: where it is, and a token for it where there are users."""
         if self._flight is None:
@@ -213,6 +220,7 @@ class AmqpPlane:
         self._loop.call_later(TICK_S, self._tick)  # first: whatever goes wrong below, time goes on
         now = self.now()
         self.access.refresh()  # also the Flight plane does, so what it answers here does not say whether there is news
+        self.blocking.look()
         before, self._users = self._users, self.access.generation
         for wire in list(self._wires):
             try:

@@ -16,12 +16,14 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from broker_core.amqp import Condition, Source
-from broker_core.amqp_plane.conditions import Refusal
+from broker_core.amqp_plane.conditions import Refusal, forbidden
 from broker_core.amqp_plane.filters import said
 from broker_core.amqp_plane.nodes import new_name
 from broker_core.engine import commands as c
 from broker_core.engine import exchange_commands as x
 from broker_core.engine.limits import MAX_NAME
+from broker_core.errors import PenstockError
+from broker_core.security.rights import Right
 
 if TYPE_CHECKING:
     from broker_core.amqp_plane.filters import Filters
@@ -48,18 +50,23 @@ class Subscription:
     durable: bool
     shared: bool
 
-    def open(self, turn: Turn) -> None:
-        """Find it, or make it. Refusal where it is there otherwise and in use, or shared and this is not."""
+    def open(self, turn: Turn, peer: Peer) -> None:
+        """Find it, or make it. Refusal where it is there otherwise and in use, or shared and this is not; PenstockError."""
         queue, binding = turn.state.queues.get(self.queue), self._binding(turn)
         if queue is not None:
             self._check_kind(queue)
-            if not _leads(turn, binding):
-                self._check_unused(queue)
-                turn.carry(c.DeleteQueue(queue.name))
-                queue = None
-        if queue is None:
-            turn.carry(c.DeclareQueue(self.queue, options=self._options))
+            if _leads(turn, binding):
+                return
+            self._check_unused(queue)
+            check_rights(turn, peer, self.queue)
+            turn.carry(binding)  # what cannot be bound changes nothing
+            turn.carry(c.DeleteQueue(queue.name))
+        turn.carry(c.DeclareQueue(self.queue, options=self._options))
+        try:
             turn.carry(binding)
+        except PenstockError:
+            turn.carry(c.DeleteQueue(self.queue))
+            raise
 
     @property
     def _options(self) -> dict[str, Any]:
@@ -99,6 +106,17 @@ def bindings(turn: Turn, queue: str) -> list[tuple[str, Binding]]:
         exchange = exchanges.by_name[name]
         found += [(name, exchange.bindings[number]) for number in exchange.numbers_of(queue, None)]
     return found
+
+
+def check_rights(turn: Turn, peer: Peer, queue: str) -> None:
+    """Refusal unless the user may receive from what a durable subscription is about: its name is not only its maker's."""
+    about = [exchange for exchange, _ in bindings(turn, queue)]
+    for exchange in about:
+        if not peer.may(Right.RECEIVE, exchange):
+            raise forbidden(peer.user, Right.RECEIVE, exchange)
+    if not about:
+        text = f"the exchange of the subscription {queue!r} is gone: an operator may delete it by `penstock queue delete`"
+        raise Refusal(Condition.PRECONDITION_FAILED, text)
 
 
 def _leads(turn: Turn, wanted: x.Bind) -> bool:

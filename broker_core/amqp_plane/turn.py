@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any
 
 from broker_core import errors
 from broker_core.amqp_plane import exchanging
-from broker_core.amqp_plane.incoming import confirm
+from broker_core.amqp_plane.incoming import confirm, kept_out
 from broker_core.amqp_plane.outcomes import LARGE_TURN, Outcomes
 from broker_core.amqp_plane.outgoing import rows_of
 from broker_core.encoding.arriving import Arrived, arrived
@@ -53,8 +53,9 @@ Effect = Callable[[], None]
 class Turns:
     """Everything between the links and the broker; used in the loop's thread, but for what `on_*` says."""
 
-    def __init__(self, service: BrokerService, loop: asyncio.AbstractEventLoop) -> None:
+    def __init__(self, service: BrokerService, loop: asyncio.AbstractEventLoop, look_for_room: Callable[[], None]) -> None:
         self._service = service
+        self._look_for_room = look_for_room
         self._loop = loop
         self._arriving: dict[str | Way, list[tuple[Incoming, list[Delivery]]]] = {}
         self._outcomes = Outcomes()
@@ -220,6 +221,7 @@ class Turns:
                 self._acquire_all(turn)
             finally:
                 self._in_turn = False
+        self._look_for_room()
 
     @staticmethod
     def _act(turn: Turn, action: Callable[[Turn], None]) -> None:
@@ -267,14 +269,16 @@ class Turns:
             peer.resume_reading()
 
     def _enqueue(self, turn: Turn, queue: str, parts: list[tuple[Incoming, list[Delivery]]], found: Arrived) -> None:
-        count, error, end = found.batch.num_rows, None, turn.end
+        count, error, end, refused = found.batch.num_rows, None, turn.end, found.refused
         if count:
             command = c.Enqueue(queue, count, found.sizes, store(found.batch), found.durable)
             try:
-                _, end = turn.carry(command)
+                placed, end = turn.carry(command)
+                if placed.refused:
+                    refused = kept_out(queue, found, placed.refused)
             except errors.PenstockError as refusal:
                 error, end = refusal, turn.end
-        self.after(end, lambda: confirm(parts, found.refused, error))
+        self.after(end, lambda: confirm(parts, refused, error))
 
     def _exchange(self, turn: Turn, parts: list[tuple[Incoming, list[Delivery]]], found: Exchanged) -> None:
         error, end, refused = None, turn.end, found.found.refused

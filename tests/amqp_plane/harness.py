@@ -7,6 +7,7 @@ of which must be the one that is expected next. Every wait ends with what is wai
 from __future__ import annotations
 
 import contextlib
+import re
 import socket
 import threading
 import time
@@ -21,6 +22,7 @@ from broker_core.amqp.performatives import RECEIVER, SENDER, Attach, Begin, Flow
 from broker_core.amqp_plane import AmqpPlane
 from broker_core.config import Settings as BrokerSettings
 from broker_core.engine import commands as c
+from broker_core.engine import exchange_commands as x
 from broker_core.engine.states import State
 from broker_core.errors import ResourceLimit
 from broker_core.journal import Disk
@@ -34,6 +36,7 @@ from .frames import begin, flow, receives, sends, shown
 from .library_client import PATIENCE_S, Client
 
 HEADER_OCTETS = 8
+MADE_UP = re.compile("temp:[0-9a-f]{24}")
 MANY = 1 << 30
 
 Some = TypeVar("Some", bound=Composite)
@@ -44,6 +47,7 @@ class Stage:
 
     def __init__(self, folder: Path, *, disk: Disk | None = None, access: Access | None = None, **settings: Any) -> None:
         self.lines: list[str] = []
+        self._names: dict[str, int] = {}  # made up ones
         self.settings = BrokerSettings(data=folder / "data", **settings)
         self.disk = disk
         self.service = BrokerService(self.settings, disk=disk)
@@ -74,9 +78,12 @@ class Stage:
     def note(self, text: str) -> None:
         self.lines.append(f"# {text}")
 
-    def declare(self, *queues: str) -> None:
+    def declare(self, *queues: str, type: str = "fifo", **options: Any) -> None:
         for queue in queues:
-            self.service.submit(c.DeclareQueue(queue))
+            self.service.submit(c.DeclareQueue(queue, type, options))
+
+    def exchange(self, name: str, kind: str = "topic", **options: Any) -> None:
+        self.service.submit(x.DeclareExchange(name, kind, {"unroutable": "drop", **options}))
 
     def delete(self, queue: str) -> None:
         self.lines.append(f"!  the queue {queue!r} is deleted")
@@ -119,6 +126,17 @@ class Stage:
         self.until(noticed, "the broker looks at its disk")
 
     # --- what it says
+
+    def without_chance(self, text: str) -> str:
+        """With a number for each name that the broker makes up."""
+        return MADE_UP.sub(lambda found: f"temp:{self._names.setdefault(found[0], len(self._names) + 1)}", text)
+
+    def nodes(self) -> None:
+        """All queues and exchanges, in the transcript."""
+        self.settle()
+        with self.service.turn() as turn:
+            names = [*turn.state.queues, *(f"exchange {name}" for name in turn.state.exchanges.by_name)]
+        self.lines.append(f"=  there are {self.without_chance(', '.join(names))}")
 
     def counts(self, queue: str) -> dict[str, int]:
         """Messages by state."""
@@ -219,7 +237,7 @@ class Script:
     # --- octets
 
     def _line(self, arrow: str, text: str) -> None:
-        self.stage.lines.append(f"{self._name}{arrow} {text}")
+        self.stage.lines.append(f"{self._name}{arrow} {self.stage.without_chance(text)}")
 
     def say(self, text: str, *octets: bytes) -> None:
         """Octets as they are."""

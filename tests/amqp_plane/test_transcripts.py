@@ -11,7 +11,15 @@ from pathlib import Path
 
 import pytest
 
-from . import scenarios_attach, scenarios_ends, scenarios_incoming, scenarios_outgoing
+from . import (
+    scenarios_attach,
+    scenarios_blocking,
+    scenarios_ends,
+    scenarios_incoming,
+    scenarios_nodes,
+    scenarios_outgoing,
+    scenarios_subscriptions,
+)
 from .harness import Scenario, stage
 
 FOLDER = Path(__file__).parent / "transcripts"
@@ -20,6 +28,9 @@ SCENARIOS = [
     *scenarios_incoming.SCENARIOS,
     *scenarios_outgoing.SCENARIOS,
     *scenarios_ends.SCENARIOS,
+    *scenarios_nodes.SCENARIOS,
+    *scenarios_blocking.SCENARIOS,
+    *scenarios_subscriptions.SCENARIOS,
 ]
 
 

@@ -4,16 +4,18 @@ A command is one line of JSON with `do` and its arguments; the answer is one lin
 
 | do | arguments | answer |
 |---|---|---|
-| open | url, user, password, mechanism (`none`: no SASL layer), ca, cert, key, idle (s), prefetch (qpid_jms) | properties |
+| open | url, user, password, mechanism (`none`: no SASL layer), ca, cert, key, idle (s), container, prefetch (qpid_jms) | |
 | send | to (null: the anonymous terminus), messages, session, settled | outcomes |
-| receive | from, count, credit, session, browse, outcome, second (rhea, go_amqp) | messages |
+| receive | from, count, credit, session, browse, selector, subscription, outcome, second (rhea, go_amqp) | messages |
+| dynamic | | address: of a node that is made for a receiver, to receive from |
 | drain | from, credit, outcome | messages: what came before the link was drained |
 | settle | from, outcome | what was held is settled, in order |
 | detach | from, to | |
 | close | | |
 | throughput (go_amqp) | url, address, count, size, window, way, wait | seconds |
 
-With `second` the receiver settles second: the answer comes when the broker has settled each outcome.
+An open answers with the broker's properties. A `subscription` is the name of a durable one. With `second` the receiver settles
+second: the answer comes when the broker has settled each outcome.
 An outcome is `accept`, `reject`, `release`, `hold` (say nothing), `{"reject": {condition, description}}` or
 `{"modify": {failed, undeliverable, annotations}}`. An error is `{"error": {level, condition, description}}`, raised here
 as Refused.

@@ -226,7 +226,7 @@ def answers(broker: Broker, flight: Client) -> dict[str, str | None]:
         type_, options = QUEUES.get(name, ("fifo", {}))
         _tolerant(flight, "queue.declare", queue=name, type=type_, options=options)
     for name in (*MORE_TOPICS, *ON_TOPICS):
-        _tolerant(flight, "exchange.declare", exchange=name, type="topic")
+        _tolerant(flight, "exchange.declare", exchange=name, type="topic", options={"unroutable": "drop"})
     done = subprocess.run(
         [*command[:-1], "Questions", broker.amqp_url],
         stdin=subprocess.DEVNULL,

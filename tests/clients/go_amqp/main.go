@@ -48,6 +48,9 @@ func options(command object) *amqp.ConnOptions {
 	if user, ok := command["user"].(string); ok {
 		chosen.SASLType = amqp.SASLTypePlain(user, command["password"].(string))
 	}
+	if container, ok := command["container"].(string); ok {
+		chosen.ContainerID = container
+	}
 	if idle, ok := command["idle"]; ok {
 		chosen.IdleTimeout = time.Duration(number(idle)) * time.Second
 	}
@@ -174,7 +177,7 @@ func (c *client) receiver(ctx context.Context, command object) (*receiver, error
 	}
 	browse, _ := command["browse"].(bool)
 	second, _ := command["second"].(bool)
-	name := fmt.Sprint(index, browse, second, command["from"])
+	name := fmt.Sprint(index, browse, second, command["from"], command["selector"], command["subscription"])
 	if c.receivers[name] == nil {
 		chosen := &amqp.ReceiverOptions{Credit: -1}
 		if browse {
@@ -183,6 +186,12 @@ func (c *client) receiver(ctx context.Context, command object) (*receiver, error
 		if second {
 			chosen.SettlementMode = amqp.ReceiverSettleModeSecond.Ptr() // an outcome returns when the broker has settled
 		}
+		if selector, ok := command["selector"].(string); ok {
+			chosen.Filters = []amqp.LinkFilter{amqp.NewSelectorFilter(selector)}
+		}
+		if subscription, ok := command["subscription"].(string); ok {
+			chosen.Name, chosen.Durability, chosen.ExpiryPolicy = subscription, amqp.DurabilityUnsettledState, amqp.ExpiryPolicyNever
+		}
 		made, err := session.NewReceiver(ctx, command["from"].(string), chosen)
 		if err != nil {
 			return nil, err
@@ -190,6 +199,19 @@ func (c *client) receiver(ctx context.Context, command object) (*receiver, error
 		c.receivers[name] = &receiver{Receiver: made}
 	}
 	return c.receivers[name], nil
+}
+
+func (c *client) dynamic(ctx context.Context, command object) (object, error) {
+	session, _, err := c.session(ctx, command)
+	if err != nil {
+		return nil, err
+	}
+	made, err := session.NewReceiver(ctx, "", &amqp.ReceiverOptions{Credit: -1, DynamicAddress: true})
+	if err != nil {
+		return nil, err
+	}
+	c.receivers[fmt.Sprint(int64(0), false, false, any(made.Address()), any(nil), any(nil))] = &receiver{Receiver: made}
+	return object{"address": made.Address()}, nil
 }
 
 func (c *client) receive(ctx context.Context, command object) (object, error) {
@@ -350,7 +372,7 @@ func (c *client) do(command object) (answer object) {
 	ctx, cancel := context.WithTimeout(context.Background(), limit)
 	defer cancel()
 	known := map[string]func(context.Context, object) (object, error){
-		"open": c.open, "send": c.send, "receive": c.receive, "drain": c.drain, "settle": c.settle, "detach": c.detach,
+		"open": c.open, "send": c.send, "receive": c.receive, "dynamic": c.dynamic, "drain": c.drain, "settle": c.settle, "detach": c.detach,
 		"close": c.close, "throughput": throughput,
 	}
 	answer, err := known[command["do"].(string)](ctx, command)

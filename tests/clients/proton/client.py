@@ -30,7 +30,7 @@ from proton import (
     ulong,
     ushort,
 )
-from proton.reactor import AtLeastOnce, AtMostOnce, Copy
+from proton.reactor import AtLeastOnce, AtMostOnce, Container, Copy, DurableSubscription, Selector
 from proton.utils import BlockingConnection, ConnectionClosed
 
 MAKERS: dict[str, Any] = {
@@ -195,6 +195,9 @@ class Client:
             domain.set_peer_authentication(SSLDomain.VERIFY_PEER_NAME)
             if "cert" in more:
                 domain.set_credentials(more["cert"], more["key"], None)
+        if "container" in more:
+            options["container"] = Container()
+            options["container"].container_id = more["container"]
         try:
             self.connection = BlockingConnection(url, **options)
         except ConnectionClosed as error:
@@ -204,8 +207,8 @@ class Client:
         properties = self.connection.conn.remote_properties or {}
         return {"properties": {str(name): value for name, value in properties.items()}}
 
-    def _link(self, make: str, address: str | None, session: int, *options: Any) -> tuple[Any, Link]:
-        key = (make, address, session, *map(type, options))
+    def _link(self, make: str, address: str | None, session: int, *options: Any, name: str = "", **more: Any) -> tuple[Any, Link]:
+        key = (make, address, session, name, *map(type, options))
         if key not in self.links:
             conn = self.connection.conn
             if session and session not in self.sessions:
@@ -214,8 +217,8 @@ class Client:
             handler = Link()
             create = getattr(self.connection.container, make)
             # By itself proton names links after the address: the second of that name would take the first one's place.
-            name = str(uuid.uuid4())
-            link = create(self.sessions.get(session, conn), address, name=name, handler=handler, options=list(options))
+            name = name or str(uuid.uuid4())
+            link = create(self.sessions.get(session, conn), address, name=name, handler=handler, options=list(options), **more)
             self.connection.wait(lambda: bool(link.state & Endpoint.REMOTE_ACTIVE) or handler.closed, timeout=20)
             # A refused link is attached without its terminus, and then detached.
             node = link.remote_source if make == "create_receiver" else link.remote_target
@@ -249,14 +252,25 @@ class Client:
         self._until(lambda: len(handler.arrived) >= count or handler.closed, wait)
         return self._take(handler, count, outcome)
 
+    def dynamic(self) -> dict[str, Any]:
+        link, handler = self._link("create_receiver", None, 0, AtLeastOnce(), dynamic=True)
+        del self.links["create_receiver", None, 0, "", AtLeastOnce]
+        address = link.remote_source.address
+        self.links["create_receiver", address, 0, "", AtLeastOnce] = (link, handler)
+        return {"address": address}
+
     def drain(self, credit: int, outcome: Any = "accept", **where: Any) -> dict[str, Any]:
         link, handler = self._receiver(**where)
         link.drain(credit)
         self._until(lambda: handler.closed or not link.draining(), 20)
         return self._take(handler, len(handler.arrived), outcome)
 
-    def _receiver(self, session: int = 0, browse: bool = False, **where: str) -> tuple[Any, Link]:
-        return self._link("create_receiver", where["from"], session, AtLeastOnce(), *([Copy()] if browse else []))
+    def _receiver(
+        self, session: int = 0, browse: bool = False, selector: str = "", subscription: str = "", **where: str
+    ) -> tuple[Any, Link]:
+        options = [AtLeastOnce(), *([Copy()] if browse else []), *([Selector(selector)] if selector else [])]
+        options += [DurableSubscription()] if subscription else []
+        return self._link("create_receiver", where["from"], session, *options, name=subscription)
 
     def _until(self, condition: Any, wait: float) -> None:
         self.connection.wait(condition, timeout=wait)

@@ -65,7 +65,7 @@ final class AcknowledgeQuestions {
     }
 
     static void what_was_not_acknowledged_comes_back_counted(Asked ask) throws Exception {
-        Connection connection = ask.connection("jms.prefetchPolicy.all=1");
+        Connection connection = ask.connection("jms.prefetchPolicy.all=0");
         Session session = connection.createSession(Session.CLIENT_ACKNOWLEDGE);
         Asked.send(session, ask.queue(session), "a", "b");
         Asked.hears(session.createConsumer(ask.queue(session)), "a");

@@ -117,15 +117,13 @@ final class QueueQuestions {
         Asked.send(session, ask.queue(session), "and the session goes on");
     }
 
+    /** What it means at a queue, JMS leaves open; here it means nothing. */
     static void no_local_on_a_queue(Asked ask) throws Exception {
         Session session = ask.session();
-        MessageConsumer stranger = session.createConsumer(ask.queue(session), null, true);
+        MessageConsumer consumer = session.createConsumer(ask.queue(session), null, true);
         Asked.send(session, ask.queue(session), "mine");
         Asked.send(ask.session(), ask.queue(session), "other's");
-        Asked.hears(stranger, "other's");
-        Asked.hearsNothing(stranger);
-        stranger.close();
-        Asked.hears(session.createConsumer(ask.queue(session)), "mine");
+        Asked.hears(consumer, "mine", "other's");
     }
 
     static void higher_priorities_first(Asked ask) throws Exception {

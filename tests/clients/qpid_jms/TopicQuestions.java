@@ -41,7 +41,7 @@ final class TopicQuestions {
 
     static void a_subscriber_with_a_selector(Asked ask) throws Exception {
         Session session = ask.session();
-        MessageConsumer even = session.createConsumer(ask.topic(session), "number IN (0, 2)");
+        MessageConsumer even = session.createConsumer(ask.topic(session), "number = 0 OR number = 2");
         MessageConsumer all = session.createConsumer(ask.topic(session));
         MessageProducer producer = session.createProducer(ask.topic(session));
         for (int i = 0; i < 4; i++) {

@@ -77,10 +77,11 @@ function alive(link) {
 
 const read = (path) => (path ? fs.readFileSync(path) : undefined);
 
-async function open({ url, user, password, mechanism, ca, cert, key, idle }) {
+async function open({ url, user, password, mechanism, ca, cert, key, idle, container: id }) {
     const { protocol, hostname, port } = new URL(url);
     const options = { host: hostname, port: Number(port), reconnect: false, username: user, password };
     if (idle) options.idle_time_out = idle * 1000;
+    if (id) options.container_id = id;
     if (mechanism === 'ANONYMOUS') options.username = 'anonymous';
     const tls = { ca: read(ca), cert: read(cert), key: read(key) };
     if (protocol === 'amqps:') Object.assign(options, tls, { transport: 'tls', servername: hostname });
@@ -128,10 +129,22 @@ async function send({ to, messages, session: number = 0, settled = false, wait =
     return { outcomes: deliveries.map((delivery) => delivery.outcome || { outcome: 'none' }) };
 }
 
-function receiver({ from, session: number = 0, browse = false, second = false }) {
+function receiver({ from, session: number = 0, browse = false, second = false, selector, subscription }) {
     const source = { address: from, ...(browse ? { distribution_mode: 'copy' } : {}) };
-    const options = { source, credit_window: 0, autoaccept: false, rcv_settle_mode: second ? 1 : 0 };
-    return link('receiver', number, [from, browse, second], (where) => where.open_receiver(options));
+    if (selector) source.filter = rhea.filter.selector(selector);
+    if (subscription) Object.assign(source, { durable: 2, expiry_policy: 'never' });
+    const options = { source, name: subscription, credit_window: 0, autoaccept: false, rcv_settle_mode: second ? 1 : 0 };
+    const known = [from, browse, second, selector, subscription];
+    return link('receiver', number, known, (where) => where.open_receiver(options));
+}
+
+async function dynamic() {
+    const options = { source: { dynamic: true }, credit_window: 0, autoaccept: false };
+    const made = await link('receiver', 0, ['dynamic'], (where) => where.open_receiver(options));
+    const { address } = made.source;
+    links.delete(JSON.stringify(['receiver', 0, ['dynamic']]));
+    links.set(JSON.stringify(['receiver', 0, [address, false, false, undefined, undefined]]), made);
+    return { address };
 }
 
 async function receive(command) {
@@ -200,7 +213,7 @@ async function close() {
     return {};
 }
 
-const commands = { open, send, receive, drain, settle: settleHeld, detach, close };
+const commands = { open, send, receive, dynamic, drain, settle: settleHeld, detach, close };
 
 async function main() {
     for await (const line of readline.createInterface({ input: process.stdin, crlfDelay: Infinity })) {

@@ -1,0 +1,231 @@
+"""Termini as they are here: what a link's attach opens, and what ends with the link.
+
+They are read from the attach at once (`addresses`), opened in the turn that carries the attach out, and closed in the turn of its
+end, when the link has given back what it held. What they answer is what holds, not what was asked for.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from broker_core.amqp import Condition, Source, Target
+from broker_core.amqp.performatives import Error
+from broker_core.amqp_plane import nodes, subscriptions
+from broker_core.amqp_plane.conditions import Refusal
+from broker_core.amqp_plane.exchanging import way_of
+from broker_core.amqp_plane.filters import Filters
+from broker_core.amqp_plane.wishes import EXCLUSIVE, Wishes
+from broker_core.engine import commands as c
+from broker_core.engine import exchange_commands as x
+
+if TYPE_CHECKING:
+    from broker_core.amqp_plane.exchanging import Way
+    from broker_core.amqp_plane.peer import Peer
+    from broker_core.amqp_plane.subscriptions import Subscription
+    from broker_core.turn import Turn
+
+OUTCOMES = ("amqp:accepted:list", "amqp:rejected:list", "amqp:released:list", "amqp:modified:list")
+LINK_DETACH = "link-detach"  # a terminus does not outlive its link: what it held goes back at the detach
+
+
+class Terminus:
+    """`queue`: where its messages are, or go to; "" where that is not one queue. `named`: what the user needs a right for, the
+    queue or another node; None where it asks for each message."""
+
+    receives = makes = False
+
+    def __init__(self, peer: Peer, queue: str, named: str | None) -> None:
+        self.peer = peer
+        self.queue = queue
+        self.named = named
+        self._link: tuple[str, int] | None = None
+
+    def open(self, turn: Turn) -> None:
+        """Make what has to be there, and be there. Raises Refusal, PenstockError."""
+        if self.queue:
+            self._enter(turn, self.queue)
+
+    def _enter(self, turn: Turn, node: str) -> None:
+        """Be counted among the links of a node whose life depends on them."""
+        if _lifetime(turn, node) != "permanent":
+            link, _ = turn.carry(x.OpenLink(node, self.makes, self.receives, self.peer.identifier))
+            self._link = node, link
+
+    def close(self, turn: Turn, *, closed: bool) -> Error | None:
+        """The link has ended; `closed`: for good, as its detach says. An error is told in ours."""
+        if self._link is not None:
+            turn.carry(x.CloseLink(*self._link))
+        return None
+
+
+def _lifetime(turn: Turn, node: str) -> str:
+    queue, exchange = turn.state.queues.get(node), turn.state.exchanges.by_name.get(node)
+    if queue is not None:
+        return queue.rules.lifetime
+    return "permanent" if exchange is None else exchange.lifetime
+
+
+class SourceTerminus(Terminus):
+    """Where a link's messages come from: a queue. `filters` are what the link itself filters by; with `browse` it only looks."""
+
+    receives = True
+
+    def __init__(self, peer: Peer, queue: str, named: str | None, filters: Filters, *, browse: bool = False) -> None:
+        super().__init__(peer, queue, named)
+        self.filters = filters
+        self.browse = browse
+        self.wishes = Wishes()
+
+    def subscribe(self) -> c.Command:
+        selector = self.filters.selector
+        text = None if selector is None else selector.text
+        return c.Subscribe(self.queue, self.wishes.priority, self.wishes.exclusive, text)
+
+    def answer(self, asked: Source) -> Source:
+        return Source(
+            address=asked.address,
+            durable=0,
+            expiry_policy=LINK_DETACH,
+            distribution_mode="copy" if self.browse else "move",
+            filter=self.filters.answered,
+            default_outcome=asked.default_outcome,
+            outcomes=OUTCOMES,
+            capabilities=_those(asked.capabilities, "queue", "temporary-queue", EXCLUSIVE),
+        )
+
+
+class DynamicSource(SourceTerminus):
+    """A queue that is made for the link."""
+
+    makes = True
+
+    def __init__(self, peer: Peer, lifetime: str, filters: Filters) -> None:
+        super().__init__(peer, "", None, filters)
+        self._lifetime = lifetime
+
+    def open(self, turn: Turn) -> None:
+        self.named = self.queue = nodes.create(turn, self.peer, self._lifetime, is_topic=False)
+        super().open(turn)
+
+    def answer(self, asked: Source) -> Source:
+        source = super().answer(asked)
+        source.address, source.dynamic, source.dynamic_node_properties = self.queue, True, nodes.described(self._lifetime)
+        return source
+
+
+class SubscriptionSource(SourceTerminus):
+    """An exchange, by a queue of the subscription's own. What it is filtered by is the binding's."""
+
+    def __init__(self, peer: Peer, subscription: Subscription, filters: Filters) -> None:
+        super().__init__(peer, subscription.queue, subscription.exchange, Filters())
+        self._subscription, self._asked = subscription, filters
+        self.makes = not (subscription.durable or subscription.shared)
+
+    def open(self, turn: Turn) -> None:
+        self._subscription.open(turn, self.peer)
+        super().open(turn)
+
+    def close(self, turn: Turn, *, closed: bool) -> Error | None:
+        if closed and self._subscription.durable:
+            subscriptions.end(turn, self.queue)
+        return super().close(turn, closed=closed)
+
+    def answer(self, asked: Source) -> Source:
+        source = super().answer(asked)
+        source.filter = self._asked.answered
+        source.distribution_mode = "copy"  # each subscription gets one
+        source.capabilities = _those(asked.capabilities, "topic", "temporary-topic", subscriptions.SHARED, subscriptions.GLOBAL)
+        if self._subscription.durable:
+            source.durable, source.expiry_policy = 1, subscriptions.NEVER
+        return source
+
+
+class KnownSubscription(SourceTerminus):
+    """A durable subscription that its link's name alone says: a link without a source, to have it back or to end it."""
+
+    def __init__(self, peer: Peer, name: str, queue: str) -> None:
+        super().__init__(peer, queue, None, Filters())
+        self._name = name
+        self._source = Source()
+        self._opened = False
+
+    def open(self, turn: Turn) -> None:
+        source = subscriptions.described(turn, self.queue)
+        if source is None:
+            raise Refusal(Condition.NOT_FOUND, f"this container has no durable subscription {self._name!r:.80}")
+        subscriptions.check_rights(turn, self.peer, self.queue)
+        assert isinstance(source.address, str)
+        self.named = source.address.partition("/")[0]
+        self._source, self._opened = source, True
+        super().open(turn)
+
+    def close(self, turn: Turn, *, closed: bool) -> Error | None:
+        if closed and self._opened and not subscriptions.end(turn, self.queue):
+            text = f"the subscription {self._name!r:.80} is in use: end its other links first"
+            return Error(condition=Condition.RESOURCE_LOCKED, description=text)
+        return super().close(turn, closed=closed)
+
+    def answer(self, asked: Source) -> Source:
+        self._source.outcomes, self._source.default_outcome = OUTCOMES, asked.default_outcome
+        return self._source
+
+
+class TargetTerminus(Terminus):
+    """Where a link's messages go to: a queue."""
+
+    known: tuple[str, ...] = ("queue", "temporary-queue")
+
+    def way(self) -> str | Way:
+        """The queue for a message that comes now, or the way through an exchange."""
+        return self.queue
+
+    def answer(self, asked: Target) -> Target:
+        capabilities = _those(asked.capabilities, *self.known)
+        return Target(address=asked.address, durable=0, expiry_policy=LINK_DETACH, capabilities=capabilities)
+
+
+class ExchangeTarget(TargetTerminus):
+    """An exchange. Without a key in the address each message's subject is its routing key."""
+
+    known = ("topic", "temporary-topic")
+
+    def __init__(self, peer: Peer, exchange: str, key: str | None) -> None:
+        super().__init__(peer, "", exchange)
+        self._exchange, self._key = exchange, key
+
+    def open(self, turn: Turn) -> None:
+        self._enter(turn, self._exchange)
+
+    def way(self) -> str | Way:
+        return way_of(self.peer, self._exchange, self._key)
+
+
+class DynamicTarget(TargetTerminus):
+    """A node that is made for the link: a queue, or a temporary topic."""
+
+    makes = True
+
+    def __init__(self, peer: Peer, lifetime: str, *, is_topic: bool) -> None:
+        super().__init__(peer, "", None)
+        self._lifetime = lifetime
+        self.is_topic = is_topic
+        self.known = ("topic", "temporary-topic") if is_topic else ("queue", "temporary-queue")
+
+    def open(self, turn: Turn) -> None:
+        self.named = nodes.create(turn, self.peer, self._lifetime, is_topic=self.is_topic)
+        if not self.is_topic:
+            self.queue = self.named
+        self._enter(turn, self.named)
+
+    def way(self) -> str | Way:
+        assert self.named is not None
+        return way_of(self.peer, self.named, None) if self.is_topic else self.queue
+
+    def answer(self, asked: Target) -> Target:
+        target = super().answer(asked)
+        target.address, target.dynamic, target.dynamic_node_properties = self.named, True, nodes.described(self._lifetime)
+        return target
+
+
+def _those(asked: tuple[str, ...], *known: str) -> tuple[str, ...]:
+    return tuple(name for name in asked if name in known)

@@ -1,0 +1,151 @@
+"""Dynamic nodes and their lifetimes: 3.5.3, 3.5.4, 3.5.10 to 3.5.13 (E2)."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from broker_core.amqp.performatives import Accepted, Attach, Detach, Disposition, End, Flow, Source, Target
+from broker_core.amqp.types import Described, ULong
+
+from .frames import detach, flow, receives, says, sends, symbol, transfer
+from .harness import Script, Stage
+
+ON_CLOSE, ON_NO_LINKS, ON_NO_MESSAGES, ON_NO_LINKS_OR_MESSAGES = range(0x2B, 0x2F)
+
+
+def dynamic_node(policy: int | None = None) -> dict[str, Any]:
+    """The fields of a terminus that asks for one."""
+    if policy is None:
+        return {"dynamic": True}
+    return {"dynamic": True, "dynamic_node_properties": {symbol("lifetime-policy"): Described(ULong(policy), [])}}
+
+
+def _make(a: Script, policy: int | None = None, handle: int = 0, **fields: Any) -> str:
+    """A node made by a sender's attach, as JMS does; its name."""
+    a.send(sends(handle=handle, name=f"creator {handle}", target=Target(**dynamic_node(policy), **fields)))
+    answer = a.expect(Attach)
+    a.expect(Flow)
+    assert isinstance(answer.target, Target)
+    assert isinstance(answer.target.address, str)
+    return answer.target.address
+
+
+def _refused(a: Script, attach: Attach, condition: str) -> None:
+    a.send(attach)
+    a.expect(Attach)
+    said = a.expect(Detach, closed=True)
+    assert said.error is not None
+    assert said.error.condition == condition, said.error
+    a.send(detach(attach.handle))
+
+
+def a_temporary_queue_ends_with_the_link_that_made_it(s: Stage) -> None:
+    a = s.script("A").usual()
+    name = _make(a, ON_CLOSE, capabilities=(symbol("temporary-queue"),))
+    s.note("anybody sends to it, only its connection receives from it")
+    b = s.script("B", container_id="other").usual()
+    b.sender(name, source=Source(address="b"), name="replies")
+    b.send(transfer(0))
+    b.expect(Disposition, state=Accepted())
+    _refused(b, receives(name, 1, name="thief"), "amqp:resource-locked")
+    a.receiver(name, 1, credit=5, name="mine")
+    a.expect_messages(b"m0")
+    s.nodes()
+    s.note("its maker detaches: it is gone, whoever was still there")
+    a.send(detach(0))
+    a.expect(Detach, handle=0, error=None)
+    gone = a.expect(Detach, handle=1)
+    assert gone.error is not None
+    assert gone.error.condition == "amqp:resource-deleted"
+    b.expect(Detach, handle=0)
+    b.send(detach(0))
+    _refused(b, sends(name, 2, name="late"), "amqp:not-found")
+    s.nodes()
+
+
+def a_dynamic_source_is_received_from(s: Stage) -> None:
+    a = s.script().usual()
+    a.send(receives(source=Source(**dynamic_node()), name="replies"), flow(0, 5))
+    answer = a.expect(Attach)
+    assert isinstance(answer.source, Source)
+    a.sender(answer.source.address, 1, name="to it")
+    a.send(transfer(0, handle=1))
+    a.expect(Disposition, state=Accepted())
+    a.expect_messages(b"m0")
+    s.nodes()
+    s.note("the session ends, and its links; so does the node")
+    a.send(End())
+    a.expect(End)
+    s.nodes()
+
+
+def a_lost_connection_takes_its_temporary_nodes_along(s: Stage) -> None:
+    a = s.script("A").usual()
+    _make(a)
+    _make(a, ON_CLOSE, 1, capabilities=(symbol("temporary-topic"),))
+    s.nodes()
+    a.drop()
+    s.until(lambda: len(s.service.state.queues) == 1, "the queue is gone")
+    s.nodes()
+
+
+def a_node_that_lives_while_it_has_links(s: Stage) -> None:
+    a = s.script("A").usual()
+    name = _make(a, ON_NO_LINKS)
+    b = s.script("B", container_id="other").usual()
+    b.sender(name, name="to it")
+    s.note("its maker is gone, another link is there")
+    a.send(detach(0))
+    a.expect(Detach)
+    s.nodes()
+    s.note("and with the last link it goes")
+    b.send(detach(0))
+    b.expect(Detach)
+    s.nodes()
+
+
+def a_node_that_lives_while_it_has_messages(s: Stage) -> None:
+    a = s.script().usual()
+    name = _make(a, ON_NO_MESSAGES)
+    a.send(transfer(0))
+    a.expect(Disposition)
+    a.send(detach(0))
+    a.expect(Detach)
+    s.nodes()
+    s.note("the last message is settled")
+    a.receiver(name, 1, credit=1, name="the last reader")
+    a.expect_messages(b"m0")
+    a.send(says(Accepted(), 0))
+    gone = a.expect(Detach)
+    assert gone.error is not None
+    a.send(detach(1))
+    s.nodes()
+
+
+def a_node_that_lives_while_it_has_either(s: Stage) -> None:
+    a = s.script().usual()
+    name = _make(a, ON_NO_LINKS_OR_MESSAGES)
+    a.send(transfer(0))
+    a.expect(Disposition)
+    a.send(detach(0))
+    a.expect(Detach)
+    s.note("no link, but a message")
+    s.nodes()
+    a.receiver(name, 1, credit=1, name="the last reader")
+    a.expect_messages(b"m0")
+    a.send(says(Accepted(), 0))
+    s.note("no message, but a link")
+    s.nodes()
+    a.send(detach(1))
+    a.expect(Detach)
+    s.nodes()
+
+
+SCENARIOS = [
+    a_temporary_queue_ends_with_the_link_that_made_it,
+    a_dynamic_source_is_received_from,
+    a_lost_connection_takes_its_temporary_nodes_along,
+    a_node_that_lives_while_it_has_links,
+    a_node_that_lives_while_it_has_messages,
+    a_node_that_lives_while_it_has_either,
+]

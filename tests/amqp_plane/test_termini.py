@@ -1,0 +1,211 @@
+"""What an attach is read as: filters, lifetimes, and the queues of subscriptions; what outlives a restart, and who may."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from broker_core.amqp.performatives import Attach, Detach, Disposition, Source, Target
+from broker_core.amqp.types import Described, Symbol, ULong
+from broker_core.amqp_plane import subscriptions
+from broker_core.amqp_plane.conditions import Refusal
+from broker_core.amqp_plane.filters import Filters, filters_of
+from broker_core.amqp_plane.nodes import lifetime_of
+from broker_core.engine.decide import check_name
+from broker_core.errors import InvalidSelector
+
+from ..security.helpers import user
+from .frames import flow, receives, sends, transfer
+from .harness import stage
+from .logins import Site, log_in
+from .scenarios_subscriptions import durably, subscribes
+
+SELECTOR, NO_LOCAL = "apache.org:selector-filter:string", "apache.org:no-local-filter:list"
+
+
+def read(**filters: Any) -> Filters:
+    return filters_of(Source(filter={Symbol(name.replace("_", "-")): value for name, value in filters.items()}))
+
+
+@pytest.mark.parametrize("descriptor", [Symbol(SELECTOR), ULong(0x0000468C00000004)])
+def test_a_filter_is_known_by_its_descriptor(descriptor: object) -> None:
+    found = read(any_name=Described(descriptor, "a = 1"))
+    assert found.selector is not None
+    assert found.selector.text == "a = 1"
+    assert found.answered == {"any-name": Described(descriptor, "a = 1")}
+
+
+def test_or_by_its_key() -> None:
+    found = filters_of(Source(filter={Symbol(SELECTOR): "a = 1", Symbol(NO_LOCAL): []}))
+    assert found.selector is not None
+    assert found.no_local
+
+
+def test_what_is_not_known_is_not_answered() -> None:
+    assert read(other=Described(Symbol("com.example:filter"), "x")) == Filters()
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"a": Described(Symbol(SELECTOR), 7)},
+        {"a": Described(Symbol(SELECTOR), "b = 1"), "c": Described(ULong(0x468C00000004), "d = 1")},
+    ],
+)
+def test_a_selector_is_one_string(wrong: dict[str, Any]) -> None:
+    with pytest.raises(Refusal, match="selector"):
+        read(**wrong)
+
+
+def test_a_selector_that_says_nothing_is_refused_by_its_place() -> None:
+    with pytest.raises(InvalidSelector):
+        read(a=Described(Symbol(SELECTOR), "a = = 1"))
+
+
+@pytest.mark.parametrize(
+    ("said", "lifetime"),
+    [
+        (None, "link"),
+        (0x2B, "link"),
+        (0x2C, "unused"),
+        (0x2D, "empty"),
+        ("amqp:delete-on-no-links-or-messages:list", "unusedOrEmpty"),
+    ],
+)
+def test_each_lifetime_policy_is_an_option(said: int | str | None, lifetime: str) -> None:
+    policy = None if said is None else Described(said, [])
+    assert lifetime_of({Symbol("lifetime-policy"): policy}) == lifetime
+
+
+@pytest.mark.parametrize("said", [Described(0x2F, []), "link", 0x2B])
+def test_another_policy_is_refused(said: object) -> None:
+    with pytest.raises(Refusal, match="lifetime"):
+        lifetime_of({Symbol("lifetime-policy"): said})
+
+
+PARTS = st.text(st.characters(exclude_categories=["Cs"]) | st.sampled_from(":/%|"), min_size=1, max_size=12)
+
+
+@given(st.tuples(PARTS, PARTS, PARTS), st.tuples(PARTS, PARTS, PARTS))
+def test_each_subscription_has_a_queue_of_its_own(one: tuple[str, str, str], other: tuple[str, str, str]) -> None:
+    """A stranger cannot choose names under which he gets somebody else's."""
+
+    def queues(user: str, container: str, name: str) -> list[str]:
+        peer: Any = SimpleNamespace(user=user, container=container)
+        own, all_ = subscriptions.of_name(peer, name, ()), subscriptions.of_name(peer, "x" + name, ("global",))
+        source = Source(capabilities=("shared",))
+        return [own, all_, subscriptions.of_link(peer, "x" + name, source, "news", None, Filters()).queue]
+
+    found = queues(*one)
+    assert len(set(found)) == 3
+    for queue in found:
+        check_name("queue", queue)
+        assert "/" not in queue
+    if one != other:
+        assert found[0] != queues(*other)[0]
+
+
+def test_a_durable_subscription_outlives_the_broker_and_others_do_not(tmp_path: Path) -> None:
+    """E2"""
+    with stage(tmp_path) as s:
+        s.exchange("news")
+        a = s.script(container_id="reader").usual()
+        for handle, attach in enumerate([durably("sub"), subscribes("plain"), subscribes("both|volatile1", "news", 0, "shared")]):
+            attach.handle = handle
+            a.send(attach)
+            a.expect(Attach)
+        a.sender("news", 9)
+        a.send(transfer(0, handle=9))
+        a.expect(Disposition)
+        made = Target(dynamic=True, capabilities=(Symbol("temporary-topic"),))
+        a.send(sends(handle=10, name="topic", target=made))
+        a.expect(Attach)
+        assert len(s.service.state.queues) == 3
+        assert len(s.service.state.exchanges.by_name) == 2
+        s.service.journal.wait(s.service.journal.end)
+        shutil.copytree(s.settings.data, tmp_path / "copy" / "data")  # what a crash leaves
+    with stage(tmp_path / "copy") as s:
+        assert list(s.service.state.queues) == ["sub:anonymous:reader:sub"]
+        assert list(s.service.state.exchanges.by_name) == ["news"]
+        b = s.script(container_id="reader").usual()
+        b.send(durably("sub"), flow(0, 1))
+        b.expect(Attach)
+        b.expect_messages(b"m0")
+
+
+USERS = {"alice": user("secret"), "bob": user("secret")}
+
+
+@pytest.fixture
+def site(tmp_path: Path) -> Site:
+    return Site(
+        tmp_path, USERS, {"alice": {"news": "receive", "temp:*": "receive"}, "bob": {"sub:*": "receive", "temp:*": "send"}}
+    )
+
+
+def test_a_subscription_is_permitted_by_its_exchange(site: Site, tmp_path: Path) -> None:
+    """W3"""
+    with stage(tmp_path, access=site.access) as s:
+        s.exchange("news")
+        alice, bob = log_in(s, "alice").usual(), log_in(s, "bob").usual()
+        alice.send(durably("sub"))
+        assert alice.expect(Attach).source is not None
+        refused(bob, durably("sub"))
+        site.edit(USERS, {"alice": {"sub:*": "receive"}})
+        said = alice.expect(Detach).error
+        assert said is not None
+        assert said.condition == "amqp:unauthorized-access"
+
+
+def test_a_subscription_of_all_is_not_for_those_who_may_not_hear_it(site: Site, tmp_path: Path) -> None:
+    """W3: nor can they end it, or make it anew about something else."""
+    with stage(tmp_path, access=site.access) as s:
+        s.exchange("news")
+        s.exchange("weather")
+        site.edit(USERS, {"alice": {"news": "receive"}, "bob": {"weather": "receive"}})
+        alice, bob = log_in(s, "alice").usual(), log_in(s, "bob").usual()
+        alice.send(durably("all|global", "news", 0, "shared", "global"))
+        assert alice.expect(Attach).source is not None
+        alice.send(Detach(handle=0))
+        alice.expect(Detach)
+        refused(bob, durably("all|global", "weather", 0, "shared", "global"))
+        refused(bob, receives(name="all|global", source=None, desired_capabilities=(Symbol("global"),)))
+        assert "sub:all" in s.service.state.queues
+
+
+def test_a_pattern_that_cannot_be_bound_changes_nothing(tmp_path: Path) -> None:
+    with stage(tmp_path) as s:
+        s.exchange("news", "fanout")
+        a = s.script(container_id="a").usual()
+        for attach in (durably("sub"), durably("sub", "news/a.key")):
+            a.send(attach)
+            a.expect(Attach)
+            a.send(Detach(handle=0))
+            a.expect(Detach)
+            assert list(s.service.state.queues) == ["sub:anonymous:a:sub"]
+
+
+def test_a_dynamic_node_needs_the_right_to_receive_there(site: Site, tmp_path: Path) -> None:
+    """W3"""
+    with stage(tmp_path, access=site.access) as s:
+        alice, bob = log_in(s, "alice").usual(), log_in(s, "bob").usual()
+        alice.send(receives(source=Source(dynamic=True), name="replies"))
+        answer = alice.expect(Attach).source
+        assert isinstance(answer, Source)
+        refused(bob, receives(source=Source(dynamic=True), name="replies"))
+        bob.sender(answer.address, 1)
+
+
+def refused(script: Any, attach: Attach) -> None:
+    script.send(attach)
+    script.expect(Attach, source=None)
+    said = script.expect(Detach)
+    assert said.error is not None
+    assert said.error.condition == "amqp:unauthorized-access"
+    script.send(Detach(handle=attach.handle, closed=True))

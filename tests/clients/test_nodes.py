@@ -1,0 +1,73 @@
+"""Selectors, dynamic nodes, and subscriptions that outlive their links, in the words of clients that are not JMS (W4)."""
+
+from __future__ import annotations
+
+import time
+
+import pytest
+
+from broker_core import Broker
+from broker_core.client import Client
+
+from .conftest import Start
+from .driving import Refused
+from .test_each import said, text
+
+pytestmark = pytest.mark.parametrize("name", ["rhea", "go_amqp", "proton"])
+
+
+def coloured(said: str, colour: str, **more: object) -> dict[str, object]:
+    return text(said, application={"colour": {"string": colour}}, **more)
+
+
+def queues(flight: Client) -> set[str]:
+    return {stat["queue"] for stat in flight.call("queue.list")["queues"]}
+
+
+def test_a_selector_takes_what_matches(name: str, start: Start, broker: Broker, queue: str) -> None:
+    """Q8"""
+    client = start(name, broker.amqp_url)
+    client.send(queue, coloured("a", "red"), coloured("b", "blue"), coloured("c", "red"))
+    assert said(client.receive(queue, 2, selector="colour = 'red'")) == ["a", "c"]
+    assert said(client.receive(queue, 1)) == ["b"]
+    with pytest.raises(Refused) as refused:
+        client.receive(queue, 1, selector="colour = = 'red'")
+    assert refused.value.condition == "amqp:invalid-field"
+
+
+def test_a_reply_comes_to_a_node_that_was_made_for_it(name: str, start: Start, broker: Broker, flight: Client) -> None:
+    """E2"""
+    client, service = start(name, broker.amqp_url), start(name, broker.amqp_url)
+    address = client.do("dynamic")["address"]
+    assert address in queues(flight)
+    service.send(address, text("reply"))
+    with pytest.raises(Refused) as refused:
+        service.receive(address, 1)
+    assert refused.value.condition == "amqp:resource-locked"
+    assert said(client.receive(address, 1)) == ["reply"]
+    client.do("detach", from_=address)
+    assert address not in queues(flight)
+
+
+def test_a_durable_subscription_outlives_its_connection(name: str, start: Start, broker: Broker, flight: Client) -> None:
+    """E1: by its link's name and its container's; a pattern says what it is about."""
+    exchange = f"news-{name}"
+    flight.call("exchange.declare", exchange=exchange, type="topic", options={"unroutable": "drop"})
+    client = start(name, broker.amqp_url, container=f"reader-{name}")
+    about = {"from_": f"{exchange}/sport.#", "subscription": "sport"}
+    sender = start(name, broker.amqp_url)
+    assert client.do("drain", **about, credit=1)["messages"] == []  # it is there now
+    sender.send(f"{exchange}/sport.football", text("a"))
+    sender.send(f"{exchange}/weather", text("rain"))
+    assert said(client.receive(**about, count=1)) == ["a"]
+    client.do("close")
+    sender.send(exchange, text("b", properties={"subject": "sport.tennis"}))
+    client = start(name, broker.amqp_url, container=f"reader-{name}")
+    assert said(client.receive(**about, count=1)) == ["b"]
+    mine = f"sub:anonymous:reader-{name}:sport"
+    assert mine in queues(flight)
+    client.do("detach", from_=about["from_"])  # these clients' detach closes, which ends it
+    deadline = time.monotonic() + 20
+    while mine in queues(flight):
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
