@@ -24,6 +24,7 @@ from broker_core.amqp_plane import exchanging
 from broker_core.amqp_plane.incoming import confirm, kept_out
 from broker_core.amqp_plane.outcomes import LARGE_TURN, Outcomes
 from broker_core.amqp_plane.outgoing import rows_of
+from broker_core.amqp_plane.writing import Writing
 from broker_core.encoding.arriving import Arrived, arrived
 from broker_core.engine import commands as c
 from broker_core.reading import store
@@ -57,6 +58,7 @@ class Turns:
         self._service = service
         self._look_for_room = look_for_room
         self._loop = loop
+        self._writing = Writing(service.journal, loop)
         self._arriving: dict[str | Way, list[tuple[Incoming, list[Delivery]]]] = {}
         self._outcomes = Outcomes()
         self._first: list[Callable[[Turn], None]] = []
@@ -69,6 +71,7 @@ class Turns:
         self._effects: deque[tuple[int, Effect]] = deque()
         self._touched: dict[Peer, None] = {}
         self._gathered = 0  # deliveries that came since the last turn
+        self._handled = 0  # deliveries of this turn, in and out
         self._scheduled = self._in_turn = self._crowded = self._patient = self._lingers = False
         # Written by other threads:
         self._notified: dict[str, None] = {}  # in the order in which messages came
@@ -182,7 +185,7 @@ class Turns:
             self._patient = True  # until `_advance`
             self._send()
             return
-        self._patient, self._gathered = False, 0
+        self._patient, self._handled, self._gathered = False, self._gathered, 0
         arriving = self._take_arriving()
         if not self._arriving:
             self._let_go()
@@ -192,7 +195,7 @@ class Turns:
         endings = self._outcomes.take(every=bool(first))  # those are ends of links, too, which come after all outcomes
         if arriving or endings or first or self._rings or self._notified:
             self._carry_out(arriving, endings, first)
-        self._advance()
+        self._advance(self._handled)
 
     def _catch_up(self) -> None:
         """Nobody waits now: time for what nobody waits for."""
@@ -200,6 +203,7 @@ class Turns:
             with self._service.turn(hurry=False) as turn:
                 for (link, ending), deliveries in later.items():
                     self._end(turn, link, ending, deliveries)
+            self._writing.rest()
 
     def _lingered(self) -> None:
         self._lingers = False
@@ -379,6 +383,7 @@ class Turns:
                 self.after(end, link.found_nothing)
             return
         link.taken(rows)
+        self._handled += rows.count
         self.after(end, lambda: link.deliver(rows, cuts))
         if rows.count == wanted:
             self._notify(link.queue)  # there may be more
@@ -392,15 +397,17 @@ class Turns:
 
     # --- effects
 
-    def _advance(self) -> None:
-        """Let everything happen that the disk allows, and send what comes of it."""
+    def _advance(self, handled: int = LARGE_TURN) -> None:
+        """Let all happen that the disk allows, and send what comes of it. `handled`: the deliveries of a turn just done."""
+        effects = self._effects
+        self._told = True  # what the loop writes itself is no news
+        if effects:
+            self._writing.begin(effects[-1][0], handled)
         self._told = False
+        durable = self._service.journal.durable  # now: what was told in between was told in vain
         ready, self._ready = self._ready, []
-        effects, durable = self._effects, self._service.journal.durable
         while effects and effects[0][0] <= durable:
             ready.append(effects.popleft()[1])
-        if effects:
-            self._service.journal.hurry(effects[-1][0])
         for effect in ready:
             try:
                 effect()
@@ -412,6 +419,7 @@ class Turns:
         self._send()
         if ready and not effects and not self._patient:
             self._catch_up()
+        self._writing.rest()
 
     def _send(self) -> None:
         touched, self._touched = self._touched, {}

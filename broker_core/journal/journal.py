@@ -131,13 +131,19 @@ class Journal:
         """Append a record, by one thread at a time; never waits for the disk. `payload` is one after the other the bytes of
         the record's payload; large ones are not copied, and must not change any more. StorageError when the journal failed.
 
-        Without `hurry` it is written together with the next that has it, when somebody waits for it, or after `LINGER_S`.
+        Without `hurry` it is written together with the next that has it, or when somebody waits for it: who appends so sees to it
+        that somebody does.
         """
         return Appended(*self._writer.append(meta, payload, hurry))
 
     def hurry(self, end: int) -> None:
         """Somebody waits, elsewhere, until `durable` >= `end`: let it begin. Returns at once."""
         self._writer.hurry(end)
+
+    def write_here(self) -> bool:
+        """Write what has been appended from this thread, and sync it, if that is quickly done: True when it was tried, and then
+        it is durable or the journal has failed. False changes nothing: then `hurry` or `wait`. Listeners are called, too."""
+        return self._writer.write_here()
 
     def wait(self, end: int, timeout_s: float | None = None) -> None:
         """Wait until `durable` >= `end`. StorageError when the journal failed, TimeoutError after `timeout_s` seconds."""

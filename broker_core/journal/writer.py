@@ -30,8 +30,12 @@ from broker_core.journal.segments import Segment, SegmentChain, create
 
 Fsync = Literal["always", "interval", "never"]
 
-LINGER_S = 0.002  # how long a record that nobody waits for may wait for others, to share their sync
 GROUP_LIMIT = 32 << 20  # bytes; more gains nothing from fewer syncs, and makes who waits for the first record wait longer
+# Writing from the thread that appended saves two hand-overs between threads, and keeps it from anything else meanwhile. So only
+# a small group, and only while the disk syncs this quickly: it is believed to be slow at once, to be quick only by and by.
+QUICK_S = 0.001
+QUICK_BYTES = 64 << 10
+SYNCS_REMEMBERED = 16
 
 _log = logging.getLogger(__name__)
 
@@ -64,7 +68,8 @@ class Writer:
         self._lock = threading.Lock()
         self._work = threading.Condition(self._lock)  # the writer waits here
         self._done = threading.Condition(self._lock)  # all others
-        self._idle = False
+        self._idle = False  # the thread waits, and is to be woken
+        self._lent = False  # somebody else writes in the thread's place
         self._stopping = False
         self._thread: threading.Thread | None = None
         self.failure: StorageError | None = None
@@ -73,13 +78,13 @@ class Writer:
         self._closed: deque[Group] = deque()  # full, to be written before it
         self._next = end  # where the next group opens
         self._hurried = 0  # somebody waits for what is below
-        self._linger_until = 0.0  # of the group being filled, while nobody waits for anything in it
         self._sync_wanted = 0
         self.end = self.written = self.synced = self.durable = end
 
         self._file: AppendFile | None = None  # of the writer's thread alone, like the three below
         self._segment: Segment | None = None
         self._synced_at = time.monotonic()
+        self._sync_takes = 0.0  # seconds: up at once with a slow sync, down slowly
 
     # ---- those who append
 
@@ -88,19 +93,16 @@ class Writer:
             if self.failure is not None or self._stopping:
                 raise self._refusal()
             group = self._open
-            first = group is None
             if group is None:
                 group = self._open = Group(self._next)
-                self._linger_until = 0.0 if hurry else time.monotonic() + LINGER_S
             elif group.end - group.start >= self._group_bytes:
                 self._closed.append(group)
                 group = self._open = Group(group.after)
+                self._wake()
             position = group.append(meta, payload)
             end = self.end = group.end
             if hurry:
                 self._hurry(end)
-            elif first:
-                self._wake()  # to count the time from now on
         return position, end
 
     def hurry(self, end: int) -> None:
@@ -117,6 +119,45 @@ class Writer:
         if self._idle:
             self._idle = False
             self._work.notify()
+
+    # ---- who writes in the thread's place
+
+    def write_here(self) -> bool:
+        group = self._borrow()
+        if group is None:
+            return False
+        try:
+            self._carry_out([group])
+        except Exception as error:
+            self.fail(error)
+        finally:
+            self._give_back()
+        return True
+
+    def _borrow(self) -> Group | None:
+        """Take the thread's place, and the one group that there is to write, if that is quickly done."""
+        with self._lock:
+            group = self._open
+            if group is None or self._closed or not self._idle or not self._is_quick(group):
+                return None
+            self._idle, self._lent = False, True
+            self._open, self._next = None, group.after
+            return group
+
+    def _is_quick(self, group: Group) -> bool:
+        if self._segment is None or group.start - self._segment.base > self._segment_bytes:
+            return False  # a new segment takes several syncs
+        return group.end - group.start <= QUICK_BYTES and self._sync_takes <= QUICK_S
+
+    def _give_back(self) -> None:
+        with self._lock:
+            self._lent = False
+            if self._due() or self._time_to_sync() is not None:  # what has come meanwhile is for the thread to do, or to wait for
+                self._work.notify()
+            else:
+                self._idle = True
+
+    # ---- room
 
     def has_room(self, nbytes: int) -> bool:
         if self.failure is not None:
@@ -212,21 +253,23 @@ class Writer:
     def _run(self) -> None:
         try:
             while (groups := self._take()) is not None:
-                if groups:
-                    self._write(groups)
-                if self._sync_due():
-                    self._sync()
-                self._publish()
+                self._carry_out(groups)
             self._close()
         except Exception as error:
             self.fail(error)
 
+    def _carry_out(self, groups: list[Group]) -> None:
+        self._write(groups)
+        if self._sync_due():
+            self._sync()
+        self._publish()
+
     def _take(self) -> list[Group] | None:
         """What to write next, at most `GROUP_LIMIT` and one record; [] when only a sync is due, None at the end."""
         with self._lock:
-            while not (self._write_due() or self._stopping or self.failure or self._sync_due()):
-                self._idle = True
-                self._work.wait(self._patience())
+            while self._lent or not self._due():
+                self._idle = not self._lent
+                self._work.wait(None if self._lent else self._time_to_sync())
                 self._idle = False
             if self.failure is not None:
                 raise self.failure
@@ -238,20 +281,14 @@ class Writer:
                 return None if self._stopping else []
             return [self._closed.popleft()]
 
-    def _write_due(self) -> bool:
-        group = self._open
-        if self._closed or group is None:
-            return bool(self._closed)
-        return self._hurried > group.start or time.monotonic() >= self._linger_until
+    def _due(self) -> bool:
+        return self._write_due() or self._stopping or self.failure is not None or self._sync_due()
 
-    def _patience(self) -> float | None:
-        """Seconds until something is due; None: until somebody comes."""
-        times = [] if self._open is None else [max(0.0, self._linger_until - time.monotonic())]
-        if (sync := self._time_to_sync()) is not None:
-            times.append(sync)
-        return min(times, default=None)
+    def _write_due(self) -> bool:
+        return bool(self._closed) or (self._open is not None and self._hurried > self._open.start)
 
     def _time_to_sync(self) -> float | None:
+        """Seconds until the next sync is due; None: until somebody comes."""
         if self._fsync != "interval" or self.written == self.synced:
             return None
         return max(0.0, self._synced_at + self._interval_s - time.monotonic())
@@ -281,10 +318,12 @@ class Writer:
 
     def _sync(self) -> None:
         assert self._file is not None
-        written = self.written
+        written, began = self.written, time.monotonic()
         self._file.sync()
         self.synced = written
         self._synced_at = time.monotonic()
+        took = self._synced_at - began
+        self._sync_takes = max(took, self._sync_takes + (took - self._sync_takes) / SYNCS_REMEMBERED)
 
     def _publish(self) -> None:
         with self._lock:

@@ -90,8 +90,10 @@ class Stage:
         self.service.submit(c.DeleteQueue(queue, force=True))
 
     def slow_disk(self) -> None:
-        """From here on nothing becomes durable, until `quick_disk`."""
+        """From here on nothing becomes durable, until `quick_disk`; the journal has noticed that its disk is slow."""
         assert isinstance(self.disk, LyingDisk)
+        self.disk.fail = lambda call, name: time.sleep(0.1) if call == "sync" else None
+        self.declare(f"slow {len(self.lines)}")
         self.lines.append("!  the disk is slow: nothing becomes durable")
         gate = self._gate = threading.Event()
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import time
 from collections.abc import Iterator
 from typing import Any
 
@@ -36,6 +37,14 @@ def content(journal: Journal, position: int = 0) -> list[Content]:
 def read_all(disk: Disk) -> list[Content]:
     """Open a journal, read everything, and leave it without a write of its own."""
     return content(open_journal(disk))
+
+
+def until_idle(journal: Journal) -> None:
+    """The writer's thread has nothing to do: who appends may write in its place."""
+    end = time.monotonic() + 10
+    while not journal._writer._idle and journal._writer.failure is None:
+        assert time.monotonic() < end, "the writer does not come to rest"
+        time.sleep(0.0001)
 
 
 def append(journal: Journal, *contents: Content) -> int:

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from broker_core.errors import StorageError
 from broker_core.journal import Journal
 
-from .helpers import Content, append, content, open_journal, read_all, running
+from .helpers import Content, append, content, open_journal, read_all, running, until_idle
 from .lying_disk import LyingDisk
 
 SIZES = [0, 10, 300, 4000, 5000, 20_000, 70_000]
@@ -47,11 +47,15 @@ class History:
             assert disk.stopped
 
     def _step(self, journal: Journal) -> None:
+        hurry = self.random.random() < 0.5
         for _ in range(self.random.choice([1, 1, 5])):
             payload = self.random.randbytes(self.random.choice(SIZES))
-            journal.append(b"%d" % len(self.appended), [payload])
+            journal.append(b"%d" % len(self.appended), [payload], hurry=hurry)
             self.appended.append((b"%d" % len(self.appended), payload))
         if self.random.random() < 0.7:
+            if self.random.random() < 0.5:
+                until_idle(journal)
+                journal.write_here()
             journal.wait(journal.end, 10)
             self.confirmed = len(self.appended)
         if self.random.random() < 0.2:

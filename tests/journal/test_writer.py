@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import threading
 import time
+from collections import Counter
 
 import pytest
 
 from broker_core.errors import StorageError
 from broker_core.journal import writer
 
-from .helpers import append, content, open_journal, read_all, running
+from .helpers import append, content, open_journal, read_all, running, until_idle
 from .lying_disk import LyingDisk
+
+FAILING = ["append", "sync", "create", "rename", "sync_directory"]
 
 
 def test_many_waiters_share_few_syncs():
@@ -37,8 +40,7 @@ def test_many_waiters_share_few_syncs():
         assert 10 <= disk.calls["sync"] - before < 100
 
 
-def test_what_nobody_waits_for_shares_a_sync(monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(writer, "LINGER_S", 1000.0)
+def test_what_nobody_waits_for_shares_a_sync():
     disk = LyingDisk()
     with running(disk) as journal:
         append(journal, (b"", b""))
@@ -60,14 +62,120 @@ def test_what_nobody_waits_for_shares_a_sync(monkeypatch: pytest.MonkeyPatch):
         assert [meta for meta, _ in content(journal)][-2:] == [b"nobody waits", b"at the close"]
 
 
-def test_what_nobody_waits_for_is_soon_durable_all_the_same():
-    with running(LyingDisk()) as journal:
+def test_who_appends_may_write_in_the_threads_place():
+    disk, told = LyingDisk(), list[tuple[int, int]]()
+    with running(disk) as journal:
         append(journal, (b"", b""))
-        for _ in range(3):
-            reached = threading.Event()
-            end = journal.append(b"nobody waits", hurry=False).end
-            journal.add_listener(lambda durable, end=end, reached=reached: durable >= end and reached.set())
-            assert journal.durable >= end or reached.wait(10) or journal.durable >= end
+        journal.add_listener(lambda durable: told.append((durable, threading.get_ident())))
+        for number in range(20):
+            until_idle(journal)
+            before = disk.calls["sync"]
+            end = journal.append(b"%d" % number, [b"x" * number], hurry=False).end
+            assert journal.write_here()
+            assert journal.durable >= end
+            assert disk.calls["sync"] == before + 1
+            assert told.pop() == (journal.durable, threading.get_ident())
+        assert not journal.write_here()  # there is nothing to write
+    assert content(open_journal(disk.copy()))[1:] == [(b"%d" % number, b"x" * number) for number in range(20)]
+
+
+def test_nobody_but_the_thread_writes_what_takes_its_time():
+    disk = LyingDisk()
+    with running(disk, segment_bytes=1 << 20) as journal:
+
+        def written_here(payload: bytes = b"") -> bool:
+            until_idle(journal)
+            end = journal.append(b"", [payload], hurry=False).end
+            calls = disk.calls["append"]
+            here = journal.write_here()
+            assert here or disk.calls["append"] == calls
+            journal.wait(end, 10)
+            return here
+
+        assert not written_here()  # the first segment
+        assert written_here()
+        assert not written_here(b"x" * writer.QUICK_BYTES)
+        assert written_here()
+        assert not written_here(b"x" * (1 << 20))
+        assert not written_here()  # the next segment
+        assert written_here()
+        disk.fail = lambda call, name: time.sleep(0.01) if call == "sync" else None
+        assert written_here()  # the disk was quick as long as we knew it
+        assert not written_here()
+        disk.fail = lambda call, name: None
+        assert not written_here()
+        assert any(written_here() for _ in range(1000))
+
+
+@pytest.mark.parametrize("closes", [False, True])
+def test_what_comes_while_another_writes_is_written_after_it(closes):
+    disk, inside, gate = LyingDisk(), list[str](), threading.Event()
+
+    def hold(call: str, name: str) -> None:
+        assert not inside, f"{call} while another {inside}"
+        inside.append(call)
+        assert call != "sync" or gate.wait(10)
+        inside.remove(call)
+
+    def come() -> None:
+        end = journal.append(b"second").end
+        journal.close() if closes else journal.wait(end, 10)
+
+    with running(disk) as journal:
+        append(journal, (b"", b""))
+        until_idle(journal)
+        disk.fail = hold  # type: ignore[assignment]
+        journal.append(b"first", hurry=False)
+        threads = [threading.Thread(target=each) for each in (journal.write_here, come)]
+        threads[0].start()
+        while "sync" not in inside:
+            threads[0].join(0.0001)
+            assert threads[0].is_alive()
+        threads[1].start()
+        threads[1].join(0.05)
+        assert threads[1].is_alive()
+        gate.set()
+        for thread in threads:
+            thread.join(10)
+            assert not thread.is_alive()
+    assert [meta for meta, _ in read_all(disk)] == [b"", b"first", b"second"]
+
+
+def test_one_writes_at_a_time_and_what_it_writes_is_in_order():
+    disk, inside, told, here = LyingDisk(), list[str](), list[int](), Counter[bool]()
+
+    def slowly(call: str, name: str) -> None:
+        assert not inside, f"{call} while another {inside}"
+        inside.append(call)
+        time.sleep(0.0002)
+        inside.remove(call)
+
+    with running(disk) as journal:
+        append(journal, (b"", b""))
+        journal.add_listener(told.append)
+        disk.fail = slowly  # type: ignore[assignment]
+        lock = threading.Lock()
+
+        def client(number: int) -> None:
+            for step in range(50):
+                with lock:
+                    end = journal.append(b"%d %d" % (number, step), hurry=False).end
+                if number:
+                    until_idle(journal)
+                    here[journal.write_here()] += 1
+                journal.wait(end, 10)
+
+        threads = [threading.Thread(target=client, args=(number,)) for number in range(3)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        disk.fail = lambda call, name: None
+        assert here[True]
+        assert told == sorted(told)
+        for number in range(3):
+            mine = [meta for meta, _ in content(journal) if meta.startswith(b"%d " % number)]
+            assert mine == [b"%d %d" % (number, step) for step in range(50)]
 
 
 def test_what_was_appended_before_the_start_is_one_write_and_one_sync():
@@ -111,11 +219,11 @@ def test_interval_syncs_once_in_a_while_also_when_nothing_comes():
         assert journal._writer.synced >= journal.end
 
 
-@pytest.mark.parametrize("call", ["append", "sync", "create", "rename", "sync_directory"])
-def test_the_first_failure_is_the_last(call):
+@pytest.mark.parametrize(("call", "here"), [(call, False) for call in FAILING] + [("append", True), ("sync", True)])
+def test_the_first_failure_is_the_last(call, here):
     disk = LyingDisk()
     told: list[Exception] = []
-    with running(disk, on_failure=told.append, segment_bytes=1000) as journal:
+    with running(disk, on_failure=told.append, segment_bytes=1 << 20 if here else 1000) as journal:
         end = append(journal, (b"confirmed", b"x" * 2000))
         waiting: list[object] = []
 
@@ -129,7 +237,9 @@ def test_the_first_failure_is_the_last(call):
         for thread in threads:
             thread.start()
         disk.fail = lambda what, name: OSError(5, "input/output error") if what == call else None
-        appended = journal.append(b"lost", [b"y" * 2000])
+        until_idle(journal)
+        appended = journal.append(b"lost", [b"y" * 2000], hurry=not here)
+        assert journal.write_here() is here
         with pytest.raises(StorageError, match="input/output error"):
             journal.wait(appended.end, 10)
         for thread in threads:

@@ -1,0 +1,79 @@
+"""Who writes the journal for the plane, and when: a turn is written at once, also what nobody waits for is written soon."""
+
+from __future__ import annotations
+
+import threading
+from pathlib import Path
+
+from broker_core.amqp.performatives import Accepted, Disposition
+
+from ..journal.helpers import until_idle
+from ..journal.lying_disk import LyingDisk
+from .frames import says, transfer
+from .harness import Stage, stage
+
+LOOP, WRITER = "penstock-amqp", "penstock-journal"
+
+
+def _watched(s: Stage, disk: LyingDisk) -> list[str]:
+    """The threads that sync, from here on."""
+    threads: list[str] = []
+
+    def note(call: str, name: str) -> None:
+        if call == "sync":
+            threads.append(threading.current_thread().name)
+
+    disk.fail = note  # type: ignore[assignment]
+    until_idle(s.service.journal)
+    return threads
+
+
+def test_the_loop_writes_a_small_turn_itself_while_the_disk_is_quick(tmp_path: Path) -> None:
+    disk = LyingDisk()
+    with stage(tmp_path, disk=disk) as s:
+        s.declare("q")
+        a = s.script().usual()
+        a.sender()
+        a.receiver(handle=1, credit=1000)
+        threads = _watched(s, disk)
+        for number in range(3):
+            a.send(transfer(number))
+            a.expect(Disposition, first=number, settled=True, state=Accepted())
+            a.expect_messages(b"m%d" % number)
+            a.stage.settle()
+        assert threads == [LOOP] * 3
+        a.send(*[transfer(number) for number in range(3, 53)])
+        a.expect(Disposition, first=3, last=52)
+        a.expect_messages(*[b"m%d" % number for number in range(3, 53)])
+        assert set(threads[3:]) == {WRITER}
+        s.slow_disk()
+        s.quick_disk()
+        threads = _watched(s, disk)
+        a.send(transfer(53))
+        a.expect(Disposition, first=53)
+        a.expect_messages(b"m53")
+        assert threads == [WRITER]
+
+
+def test_an_outcome_that_nobody_waits_for_is_soon_durable_all_the_same(tmp_path: Path) -> None:
+    disk = LyingDisk()
+    with stage(tmp_path, disk=disk) as s:
+        s.declare("q")
+        s.service._closing.set()  # or the housekeeper's turn of each second would have it written
+        s.service._housekeeper.join()
+        a = s.script().usual()
+        a.sender()
+        a.receiver(handle=1, credit=10)
+        for number in range(3):
+            a.send(transfer(number))
+            a.expect(Disposition, first=number)
+            a.expect_messages(b"m%d" % number)
+            a.send(says(Accepted(), number))
+            s.until(lambda number=number: s.counts("q") == {"archived": number + 1}, "the outcome")  # type: ignore[misc]
+            s.until(lambda: s.service.journal.durable >= s.service.journal.end, "the disk has the outcome")
+        a.send(transfer(3))
+        a.expect(Disposition, first=3)
+        a.expect_messages(b"m3")
+        a.drop()
+        s.until(lambda: s.counts("q") == {"available": 1, "archived": 3}, "what the link held is back")
+        s.until(lambda: s.service.journal.durable >= s.service.journal.end, "the disk has that")
