@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import ssl
 import threading
+from pathlib import Path
 
 import pytest
 
@@ -12,6 +14,7 @@ from broker_core.messaging import AcknowledgeMode, Consumer, connect
 from broker_core.messaging.arrivals import Arrivals
 
 from .applications import LIMIT_S, bodies, round_trip, said
+from .certificates import Authority
 from .peer import Peer
 
 
@@ -194,3 +197,17 @@ def test_a_malformed_message_goes_back_and_the_next_one_comes() -> None:
         round_trip(session)
         first, second = (type(state).__name__ for _, state in peer.outcomes)
         assert (first, second) == ("Modified", "Accepted")
+
+
+def test_over_tls_more_than_one_reading_takes_comes_whole(tmp_path: Path) -> None:
+    authority = Authority(tmp_path)
+    own = authority.issue("localhost")
+    tls = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    tls.load_cert_chain(own.cert, own.key)
+    sent = [bytes([number]) * 700_001 for number in range(3)]
+    with Peer(tls=tls) as peer, connect(peer.url, ca_file=authority.ca_file) as connection:
+        peer.queues["q"] += [amqp.Message(data=[octets]).encode() for octets in sent]
+        consumer = connection.session().consumer("q")
+        assert [body(consumer) for _ in sent] == sent
+        connection.session().producer("q").send(sent[0])
+        assert len(peer.received) == 1

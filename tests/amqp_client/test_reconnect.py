@@ -209,7 +209,9 @@ def test_c12_what_is_sent_again_waits_for_the_credit_of_the_new_server() -> None
             for number in range(20):
                 producer.send(str(number).encode(), synchronous=False)
             first.cut()
-        assert [body_of(payload) for payload in second.received] == [b"%d" % number for number in range(20)]
+            lost(connection)
+            producer.send(b"new", synchronous=False)  # not with the credit that the others wait for
+        assert [body_of(payload) for payload in second.received] == [b"%d" % number for number in range(20)] + [b"new"]
 
 
 def test_c12_settling_what_came_on_a_lost_connection_is_an_error_and_it_comes_again() -> None:
