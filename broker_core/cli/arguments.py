@@ -69,16 +69,16 @@ _METAVARS = {
 def _queue(commands: Commands[argparse.ArgumentParser]) -> None:
     queue = make_group(commands, "queue", "declare, look into and remove queues")
 
-    declare = _client_command(queue, "declare", "make a queue; nothing happens when it is there already, declared alike", "queue")
+    declare = client_command(queue, "declare", "make a queue; nothing happens when it is there already, declared alike", "queue")
     _name(declare)
-    declare.add_argument("--type", default="fifo", help="default: fifo, the one type of this version")
+    declare.add_argument("--type", default="fifo", help="fifo (default), priority or lastvalue")
     declare.add_argument("--option", action="append", default=[], metavar="K=V", help="an option of the queue; may be repeated")
 
-    _client_command(queue, "list", "all queues with their counts", "queue", run="list_all")
+    client_command(queue, "list", "all queues with their counts", "queue", run="list_all")
 
-    _name(_client_command(queue, "stat", "one queue in numbers", "queue"))
+    _name(client_command(queue, "stat", "one queue in numbers", "queue"))
 
-    peek = _client_command(queue, "peek", "look at messages without taking them", "queue")
+    peek = client_command(queue, "peek", "look at messages without taking them", "queue")
     _name(peek)
     peek.add_argument("--count", type=positive, default=10, metavar="N", help="how many at most; default: 10")
     peek.add_argument("--from", type=_natural, dest="first", metavar="N", help="the first sequence number to look at")
@@ -89,19 +89,49 @@ def _queue(commands: Commands[argparse.ArgumentParser]) -> None:
         help="of available, acquired, archived, comma-separated; default: available",
     )
 
-    _name(_client_command(queue, "purge", "archive every waiting message as purged; what somebody holds is left alone", "queue"))
+    _alter(queue)
+    _moves(queue)
 
-    delete = _client_command(queue, "delete", "remove a queue and its messages", "queue")
+    _name(client_command(queue, "purge", "archive every waiting message as purged; what somebody holds is left alone", "queue"))
+
+    delete = client_command(queue, "delete", "remove a queue and its messages", "queue")
     _name(delete)
     delete.add_argument("--force", action="store_true", help="also when a lease still holds messages of it: they are gone then")
+
+
+def _alter(queue: Commands[argparse.ArgumentParser]) -> None:
+    alter = client_command(queue, "alter", "change options of a queue while it lives", "moves")
+    _name(alter)
+    alter.add_argument("--option", action="append", default=[], metavar="K=V", help="an option of the queue; may be repeated")
+    alter.add_argument("--reset", action="append", default=[], metavar="K", help="put an option back to its default")
+
+    _name(client_command(queue, "pause", "deliver nothing; what is sent still comes in", "moves"))
+    _name(client_command(queue, "resume", "deliver again", "moves"))
+
+
+def _moves(queue: Commands[argparse.ArgumentParser]) -> None:
+    for name, text in (
+        ("move", "send waiting messages to another queue, in order"),
+        ("copy", "send waiting messages to another queue too; their bodies are stored once"),
+    ):
+        command = client_command(queue, name, text, "moves")
+        command.add_argument("name", metavar="SOURCE")
+        command.add_argument("target", metavar="TARGET")
+        command.add_argument("--limit", type=positive, metavar="N", help="how many at most; default: all that wait now")
+        command.add_argument("--from", type=_natural, dest="first", metavar="N", help="the first sequence number")
+        command.add_argument("--to", type=_natural, dest="last", metavar="N", help="the last sequence number")
+
+    redrive = client_command(queue, "redrive", "send dead letters back to the queues that they came from", "moves")
+    _name(redrive)
+    redrive.add_argument("--limit", type=positive, metavar="N", help="how many at most; default: all that wait now")
 
 
 def _lease(commands: Commands[argparse.ArgumentParser]) -> None:
     lease = make_group(commands, "lease", "what Spark queries hold, and how to free it")
 
-    _client_command(lease, "list", "all leases: who holds how much, since when", "lease", run="list_all")
+    client_command(lease, "list", "all leases: who holds how much, since when", "lease", run="list_all")
 
-    release = _client_command(lease, "release", "end the batch that a lease holds", "lease")
+    release = client_command(lease, "release", "end the batch that a lease holds", "lease")
     _name(release)
     how = release.add_mutually_exclusive_group(required=True)
     how.add_argument(
@@ -115,13 +145,13 @@ def _lease(commands: Commands[argparse.ArgumentParser]) -> None:
         help="its messages go back to their places and are read again",
     )
 
-    settle = _client_command(lease, "settle", "give one message of the held batch an outcome (a poisonous row)", "lease")
+    settle = client_command(lease, "settle", "give one message of the held batch an outcome (a poisonous row)", "lease")
     _name(settle)
     settle.add_argument("--sequence", type=_natural, required=True, metavar="N", help="the message's sequence number")
     settle.add_argument("--outcome", required=True, choices=["accepted", "rejected", "released", "modified"])
     settle.add_argument("--error", metavar="TEXT", help="why, kept with the archived message")
 
-    _name(_client_command(lease, "delete", "forget a lease whose query will never come back", "lease"))
+    _name(client_command(lease, "delete", "forget a lease whose query will never come back", "lease"))
 
 
 def make_group(commands: Commands[argparse.ArgumentParser], name: str, text: str) -> Commands[argparse.ArgumentParser]:
@@ -129,7 +159,7 @@ def make_group(commands: Commands[argparse.ArgumentParser], name: str, text: str
     return group.add_subparsers(title="commands", metavar="COMMAND", required=True)
 
 
-def _client_command(
+def client_command(
     commands: Commands[argparse.ArgumentParser], name: str, text: str, module: str, run: str | None = None
 ) -> argparse.ArgumentParser:
     command = make_command(commands, name, text, text.capitalize() + ".", lazily(module, run or name))

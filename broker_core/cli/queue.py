@@ -21,6 +21,7 @@ _LIST = {
     "acquired": "acquired",
     "held": "held",
     "archived": "archived",
+    "deadLettered": "dead",
     "bytes": "bytes",
     "leases": "leases",
 }
@@ -29,7 +30,7 @@ _SETTLED = ["state", "outcome", "settledTime"]
 
 
 def declare(given: argparse.Namespace) -> int:
-    options = dict(_option(text) for text in given.option)
+    options = dict(option(text) for text in given.option)
     with calls.broker(given) as broker:
         answer = broker.call("queue.declare", queue=given.name, type=given.type, options=options)
     if given.json:
@@ -41,10 +42,11 @@ def declare(given: argparse.Namespace) -> int:
     return 0
 
 
-def _option(text: str) -> tuple[str, Any]:
+def option(text: str, flag: str = "--option") -> tuple[str, Any]:
+    """NAME=VALUE; a value that is JSON is that, any other a text."""
     name, equals, value = text.partition("=")
     if not name or not equals:
-        raise UsageError(f"--option cannot be {text!r}; it must be NAME=VALUE")
+        raise UsageError(f"{flag} cannot be {text!r}; it must be NAME=VALUE")
     try:
         return name, json.loads(value)
     except ValueError:

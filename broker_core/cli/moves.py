@@ -1,0 +1,62 @@
+"""`penstock queue alter | pause | resume | move | copy | redrive`"""
+
+from __future__ import annotations
+
+import argparse
+from typing import Any
+
+from broker_core.cli import calls, show
+from broker_core.cli.main import UsageError
+from broker_core.cli.queue import option
+
+
+def alter(given: argparse.Namespace) -> int:
+    options = {**dict(option(text) for text in given.option), **dict.fromkeys(given.reset)}
+    if not options:
+        raise UsageError("say what to alter: --option NAME=VALUE, or --reset NAME for its default")
+    answer = _ask(given, "queue.alter", options=options)
+    return _say(given, answer, f"queue {given.name} is altered" if answer["altered"] else f"queue {given.name} was so already")
+
+
+def pause(given: argparse.Namespace) -> int:
+    return _say(given, _ask(given, "queue.pause"), f"queue {given.name} is paused: it delivers nothing until it is resumed")
+
+
+def resume(given: argparse.Namespace) -> int:
+    return _say(given, _ask(given, "queue.resume"), f"queue {given.name} delivers")
+
+
+def move(given: argparse.Namespace) -> int:
+    return _shift(given, "move", "moved")
+
+
+def copy(given: argparse.Namespace) -> int:
+    return _shift(given, "copy", "copied")
+
+
+def _shift(given: argparse.Namespace, what: str, done: str) -> int:
+    fields = {"target": given.target, "messages": given.limit, "first": given.first or 0, "last": given.last}
+    answer = _ask(given, f"queue.{what}", **fields)
+    full = f"; {given.target} has no room for the rest" if answer["full"] else ""
+    return _say(given, answer, f"{answer[done]:,} messages of {given.name} {done} to {given.target}{full}")
+
+
+def redrive(given: argparse.Namespace) -> int:
+    answer = _ask(given, "queue.redrive", messages=given.limit)
+    said = f"{answer['redriven']:,} dead letters of {given.name} are back where they came from"
+    if answer["stayed"]:
+        said += f"; {answer['stayed']:,} stay: their queue is gone or full, or has a newer value"
+    return _say(given, answer, said)
+
+
+def _ask(given: argparse.Namespace, action: str, **fields: Any) -> dict[str, Any]:
+    with calls.broker(given) as broker, show.waiting(f"{action} {given.name}", quiet=given.json):
+        return broker.call(action, queue=given.name, timeout_s=calls.LONG_S, **fields)
+
+
+def _say(given: argparse.Namespace, answer: dict[str, Any], text: str) -> int:
+    if given.json:
+        show.print_json(answer)
+    else:
+        show.say(text)
+    return 0

@@ -1,0 +1,74 @@
+"""Q13 Q20 Q21 on the command line: altered, paused and resumed, moved, copied, redriven."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+
+from broker_core.client import Client
+from broker_core.process import Broker
+
+from .conftest import Run, enqueue, hold
+
+
+@pytest.fixture
+def ask(penstock: Run, broker: Broker) -> Any:
+    def run(*words: str) -> Any:
+        """The answer in JSON."""
+        done = penstock("queue", *words, "--json", url=broker.url)
+        assert done.returncode == 0, done.stderr
+        return json.loads(done.stdout)
+
+    return run
+
+
+def test_a_dead_letter_and_its_way_back(penstock: Run, broker: Broker, client: Client, ask: Any) -> None:
+    """Q13 S10."""
+    ask("declare", "dead")
+    enqueue(client, "orders", b"one", b"two")
+    ask("alter", "orders", "--option", "deadLetterQueue=dead")
+    hold(client, "orders", "q1", 2)
+    assert (
+        penstock("lease", "settle", "q1", "--sequence", "1", "--outcome", "rejected", "--error", "no", url=broker.url).returncode
+        == 0
+    )
+    stat = ask("stat", "orders")
+    assert (stat["deadLettered"], stat["stayed"], stat["archived"]) == (1, 0, 1)
+    assert [row["body"] for row in ask("peek", "dead")] == ["two"]
+    assert "1 dead letters of dead are back" in penstock("queue", "redrive", "dead", "--limit", "5", url=broker.url).stdout
+    assert (ask("stat", "dead")["available"], ask("stat", "orders")["available"]) == (0, 1)
+
+
+def test_a_living_queue_is_altered_and_paused(penstock: Run, broker: Broker, client: Client, ask: Any) -> None:
+    """Q21."""
+    ask("declare", "orders")
+    assert ask("alter", "orders", "--option", "maxAttempts=3") == {"queue": "orders", "altered": True}
+    assert ask("stat", "orders")["options"]["maxAttempts"] == 3
+    assert "so already" in penstock("queue", "alter", "orders", "--option", "maxAttempts=3", url=broker.url).stdout
+    assert ask("alter", "orders", "--reset", "maxAttempts")["altered"]
+    refused = penstock("queue", "alter", "orders", "--option", "groups=held", url=broker.url)
+    assert (refused.returncode, "maxAttempts" in refused.stderr) == (1, True)
+    assert penstock("queue", "alter", "orders", url=broker.url).returncode == 2
+    assert ask("pause", "orders")["changed"]
+    assert not ask("pause", "orders")["changed"]
+    assert ask("stat", "orders")["paused"]
+    assert "delivers" in penstock("queue", "resume", "orders", url=broker.url).stdout
+    assert not ask("stat", "orders")["paused"]
+
+
+def test_messages_are_moved_and_copied(penstock: Run, broker: Broker, client: Client, ask: Any) -> None:
+    """Q20."""
+    ask("declare", "small", "--option", "maxMessages=4", "--option", "overflow=reject")
+    enqueue(client, "orders", *[b"%d" % number for number in range(6)])
+    assert (
+        "2 messages of orders moved to small"
+        in penstock("queue", "move", "orders", "small", "--limit", "2", url=broker.url).stdout
+    )
+    assert ask("copy", "orders", "small", "--from", "3", "--to", "3") == {"copied": 1, "full": False}
+    assert [row["body"] for row in ask("peek", "small")] == ["0", "1", "3"]
+    assert ask("move", "orders", "small") == {"moved": 1, "full": True}
+    refused = penstock("queue", "move", "orders", "small", url=broker.url)
+    assert (refused.returncode, "full" in refused.stderr) == (1, True)
+    assert ask("stat", "orders")["available"] == 3
