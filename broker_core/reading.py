@@ -7,6 +7,7 @@ moves them from the journal into Parquet.
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
@@ -30,7 +31,7 @@ from broker_core.recent import Recent
 BATCH_ROWS = 65_536  # rows of a record batch at most
 SMALL_ROWS = 4_096  # a stretch of fewer rows is put together with its neighbours, up to
 BATCH_BYTES = 8 << 20  # bytes of payload, roughly
-MAPPABLE_ROWS = 16  # a reader on this host maps the segments itself if stretches are at least this long on average
+MAPPABLE_ROWS = 16  # a reader on this host maps the segments itself if it gets so many rows of a record on average
 _MASK = 8  # a payload starts with its columns mask, little-endian
 _NOTHING_RECENT = Recent()
 
@@ -303,14 +304,47 @@ PIECE_SCHEMA = pa.schema(
         ("sequence", pa.int64()),
         ("time", pa.int64()),
         ("deliveryCount", pa.int32()),
+        ("taken", pa.binary()),
     ]
 )
 
 
+class _Located(NamedTuple):
+    """What a reader on this host maps: parallel arrays. `edges` bounds, in the cut's pieces, those that are read as one: of one
+    record, and at the same distance from it in the queue, as holes and groups leave them."""
+
+    edges: npt.NDArray[np.int64]
+    pieces: Pieces
+
+    @classmethod
+    def of(cls, pieces: Pieces) -> _Located:
+        apart = (np.diff(pieces.position) != 0) | (np.diff(pieces.row - pieces.payload_row) != 0) | (np.diff(pieces.time) != 0)
+        return cls(np.concatenate([[0], np.flatnonzero(apart) + 1, [len(pieces.row)]]), pieces)
+
+    @property
+    def pieces_read(self) -> int:
+        return len(self.edges) - 1
+
+    def rows(self) -> npt.NDArray[np.int64]:
+        return np.add.reduceat(self.pieces.rows, self.edges[:-1])
+
+    def taken(self) -> pa.Array:
+        """Of each, the rows of its record where they are not neighbours: 32-bit numbers, little-endian; else null."""
+        found: list[bytes | None] = []
+        for begin, end in itertools.pairwise(self.edges.tolist()):
+            if end - begin == 1:
+                found.append(None)
+                continue
+            starts, counts = self.pieces.payload_row[begin:end], self.pieces.rows[begin:end]
+            steps = np.arange(int(counts.sum())) - np.repeat(np.cumsum(counts) - counts, counts)
+            found.append((np.repeat(starts, counts) + steps).astype("<i4").tobytes())
+        return pa.array(found, pa.binary())
+
+
 def mappable(cuts: Sequence[Cut]) -> bool:
-    """Do the rows lie in stretches long enough that a reader does well to map the segments itself?"""
+    """Do the rows lie in so few records that a reader does well to map the segments itself?"""
     rows = sum(row_count(part.rows) for part in cuts)
-    return sum(len(part.pieces.rows) for part in cuts) * MAPPABLE_ROWS <= rows
+    return sum(_Located.of(part.pieces).pieces_read for part in cuts) * MAPPABLE_ROWS <= rows
 
 
 def piece_batch(journal: Journal, part: Cut) -> pa.RecordBatch:
@@ -321,21 +355,24 @@ def piece_batch(journal: Journal, part: Cut) -> pa.RecordBatch:
         attempts = int(part.attempts[0])
     else:
         attempts = part.attempts
-    where = {position: _located(journal, position) for position in np.unique(part.pieces.position).tolist()}
-    located = [where[position] for position in part.pieces.position.tolist()]
-    count = len(located)
-    columns: list[Any] = [pa.array([place[i] for place in located], PIECE_SCHEMA.field(i).type) for i in range(4)]
+    located = _Located.of(part.pieces)
+    first = located.edges[:-1]
+    position = part.pieces.position[first]
+    where = {at: _where(journal, at) for at in np.unique(position).tolist()}
+    places = [where[at] for at in position.tolist()]
+    columns: list[Any] = [pa.array([place[i] for place in places], PIECE_SCHEMA.field(i).type) for i in range(4)]
     columns += [
-        pa.array(part.pieces.payload_row, pa.int32()),
-        pa.array(part.pieces.rows, pa.int32()),
-        pa.array(part.pieces.row + part.base),
-        pa.array(part.pieces.time),
-        pa.array(np.full(count, attempts, np.int32)),
+        pa.array(part.pieces.payload_row[first], pa.int32()),
+        pa.array(located.rows(), pa.int32()),
+        pa.array(part.pieces.row[first] + part.base),
+        pa.array(part.pieces.time[first]),
+        pa.array(np.full(located.pieces_read, attempts, np.int32)),
+        located.taken(),
     ]
     return pa.RecordBatch.from_arrays(columns, schema=PIECE_SCHEMA)
 
 
-def _located(journal: Journal, position: int) -> tuple[str, int, int, int]:
+def _where(journal: Journal, position: int) -> tuple[str, int, int, int]:
     path, offset, length = journal.locate(position)
     mask = int.from_bytes(journal.payload(position).slice(0, _MASK).to_pybytes(), "little")
     return path, offset + _MASK, length - _MASK, mask

@@ -28,6 +28,7 @@ from broker_core.engine.exchange_commands import DeclareExchange
 from broker_core.engine.options import Rules
 from broker_core.engine.retention import within_retention
 from broker_core.engine.rowset import BLOCK_BITS, RowSet
+from broker_core.engine.series import Rows
 from broker_core.engine.state import pack_blocks
 from broker_core.engine.traits import Traits
 from broker_core.engine.transaction_commands import TimeOutTransactions
@@ -248,8 +249,9 @@ class BrokerService:
             )
 
     # Reading
-    def cuts(self, queue_name: str, rows: RowSet) -> Iterator[Cut]:
-        """Copies of what the columns say of these messages, block by block; raise DataLoss where retention took some.
+    def cuts(self, queue_name: str, rows: RowSet, select: Callable[[Block, Rows], Rows] | None = None) -> Iterator[Cut]:
+        """Copies of what the columns say of these messages, or of those that `select` picks of each block, block by block; raise
+        DataLoss where retention took some.
 
         Like any answer, a cut leaves only when what it shows is durable.
         """
@@ -262,14 +264,14 @@ class BrokerService:
                 end = self.journal.end
                 if block is not None:
                     kept = within_retention(block, part, retained_from)
-                    found = cut(block, kept, queue)
+                    found = cut(block, kept if select is None else select(block, kept), queue)
             self.journal.wait(end)
             if block is None:
                 if entry is None:
                     raise _retention_took(queue_name, number)
                 block = open_block(self.journal, entry)
                 kept = within_retention(block, part, retained_from)
-                found = cut(block, kept, queue)
+                found = cut(block, kept if select is None else select(block, kept), queue)
             if kept is not part:
                 raise _retention_took(queue_name, number)
             yield found

@@ -84,8 +84,8 @@ class Lease:
         # Also after a rollback that `failOnDataLoss=false` lets pass: the broker's number is the one that goes on.
         return start if answer["batch"] == start.batch else known.at(answer["batch"])
 
-    def plan(self, start: Offset, end: Offset) -> list[tuple[int, int, int]]:
-        """The tasks of the batches after `start` up to `end`: (batch, first, last) sequence numbers, both included."""
+    def plan(self, start: Offset, end: Offset) -> list[dict[str, int]]:
+        """The tasks of the batches after `start` up to `end`, as fields of `read.Part`."""
         known = self._enter(end)
         answer = self._call(
             "lease.plan",
@@ -97,7 +97,9 @@ class Lease:
             failOnDataLoss=self._options["failOnDataLoss"],
         )
         self._took_up(answer)
-        return [(batch, first, last) for batch, first, last, _ in answer["parts"]]
+        names = ("batch", "first", "last", "count", "bucket", "buckets")
+        parts = [dict(zip(names, part, strict=False)) for part in answer["parts"]]
+        return [{name: value for name, value in part.items() if name != "count"} for part in parts]
 
     def settle(self, end: Offset) -> None:
         """Spark has finished everything up to `end`. What is settled already stays so."""

@@ -20,7 +20,11 @@ STREAM, READ, WRITE = "spark.readStream", "spark.read", "df.write and df.writeSt
 ANYWHERE = (STREAM, READ, WRITE)
 
 STATES = ("available", "acquired", "archived")
-OUTCOMES = ("accepted", "rejected", "purged", "expired", "replaced", "dead-lettered")  # as `broker_core.engine.states.Outcome`
+# As `broker_core.engine.states.Outcome`.
+OUTCOMES = (
+    *("accepted", "rejected", "purged", "expired", "replaced", "dead-lettered"),
+    *("not-delivered", "moved", "dropped"),
+)
 
 #: Rows of one task where `maxMessagesPerPartition` says nothing: about a quarter of a second of reading. A task costs Spark
 #: some 50 ms whatever it reads, and more tasks than this would only add those.

@@ -29,7 +29,8 @@ LARGE_ROWS = 1 << 12
 
 
 class Part(InputPartition):
-    """One task of a leased batch: sequence numbers `first` to `last`, both included. Carries all that the task must know."""
+    """One task of a leased batch: sequence numbers `first` to `last`, both included; of a queue with message groups those of them
+    whose groups fall into `bucket` of so many `buckets`. Carries all that the task must know."""
 
     def __init__(
         self,
@@ -44,6 +45,8 @@ class Part(InputPartition):
         batch: int,
         first: int,
         last: int,
+        bucket: int = 0,
+        buckets: int = 1,
     ) -> None:
         self.access = access
         self.data_dir = data_dir
@@ -55,12 +58,15 @@ class Part(InputPartition):
         self.batch = batch
         self.first = first
         self.last = last
+        self.bucket = bucket
+        self.buckets = buckets
 
     def __repr__(self) -> str:
-        return f"Part(batch {self.batch} of lease {self.lease!r}: {self.first}..{self.last})"
+        groups = f", groups {self.bucket} of {self.buckets}" if self.buckets > 1 else ""
+        return f"Part(batch {self.batch} of lease {self.lease!r}: {self.first}..{self.last}{groups})"
 
     def ticket(self, op: str, columns: Sequence[str], fail_on_data_loss: bool) -> dict[str, Any]:
-        names = ("lease", "run", "epoch", "batch", "first", "last")
+        names = ("lease", "run", "epoch", "batch", "first", "last", "bucket", "buckets")
         fields = {name: getattr(self, name) for name in names}
         return {"op": op, **fields, "columns": list(columns), "failOnDataLoss": fail_on_data_loss}
 
@@ -113,7 +119,7 @@ def _messages(client: Client, part: Part, columns: Sequence[str], fail_on_data_l
                 if files is None:
                     break
                 yield from _assembled(pieces, files, columns, part.queue)
-                reached = pieces[-1].sequence + pieces[-1].rows
+                reached = pieces[-1].end
             else:
                 return
     ticket = part.ticket("batch", assembly.needed(columns), fail_on_data_loss)
@@ -146,7 +152,7 @@ def as_declared(batches: Iterable[pa.RecordBatch], nullable: Sequence[bool]) -> 
 
 
 class Piece(NamedTuple):
-    """Rows that follow one another in one stored record batch, and in the queue. The fields are the protocol's, in order."""
+    """Rows of one stored record batch, in order. The fields are the protocol's, in order."""
 
     file: str
     offset: int
@@ -157,6 +163,19 @@ class Piece(NamedTuple):
     sequence: int
     time: int
     deliveryCount: int
+    taken: bytes | None = (
+        None  # which rows of the record, 32-bit numbers, little-endian; None: those from `row` on, one after another
+    )
+
+    def numbers(self) -> pa.Array:
+        return pa.Array.from_buffers(pa.int32(), self.rows, [None, pa.py_buffer(self.taken or b"")])
+
+    @property
+    def end(self) -> int:
+        """The sequence number after its last row's: those lie as far apart as the rows do."""
+        if self.taken is None:
+            return self.sequence + self.rows
+        return self.sequence + int.from_bytes(self.taken[-4:], "little") - self.row + 1
 
 
 def is_local(part: Part) -> bool:
@@ -220,14 +239,12 @@ def _alike(piece: Piece, other: Piece) -> bool:
 
 
 def _assemble(pieces: list[Piece], files: dict[str, pa.Buffer], columns: Sequence[str], queue: str) -> pa.RecordBatch:
-    payloads = []
-    for piece in pieces:
-        stored = message.unpack(piece.columns, files[piece.file].slice(piece.offset, piece.length))
-        payloads.append(stored.slice(piece.row, piece.rows))
+    payloads = [_payload(piece, files) for piece in pieces]
     if len(pieces) == 1:
         one = pieces[0]
+        sequence = one.sequence if one.taken is None else _sequences(pieces, pa.nulls(0))
         return assembly.assemble(
-            columns, payloads[0], queue=queue, sequence=one.sequence, time=one.time, delivery_count=one.deliveryCount
+            columns, payloads[0], queue=queue, sequence=sequence, time=one.time, delivery_count=one.deliveryCount
         )
     owners = _owners(pieces)
     return assembly.assemble(
@@ -238,6 +255,11 @@ def _assemble(pieces: list[Piece], files: dict[str, pa.Buffer], columns: Sequenc
         time=_each([p.time for p in pieces], owners),
         delivery_count=_each([p.deliveryCount for p in pieces], owners),
     )
+
+
+def _payload(piece: Piece, files: dict[str, pa.Buffer]) -> pa.RecordBatch:
+    stored = message.unpack(piece.columns, files[piece.file].slice(piece.offset, piece.length))
+    return stored.slice(piece.row, piece.rows) if piece.taken is None else stored.take(piece.numbers())
 
 
 # Without numpy, which an executor need not have, and without a Python object for each row.
@@ -259,9 +281,19 @@ def _each(values: list[int], owners: pa.Array) -> int | pa.Array:
 def _sequences(pieces: list[Piece], owners: pa.Array) -> int | pa.Array:
     import pyarrow.compute as pc
 
+    if any(piece.taken is not None for piece in pieces):
+        return pa.concat_arrays([_apart(piece) for piece in pieces])
     before = accumulate((p.rows for p in pieces), initial=0)
     bases = _each([p.sequence - rows for p, rows in zip(pieces, before, strict=False)], owners)  # the last one is the total
     return bases if isinstance(bases, int) else pc.add(bases, assembly.rising(0, len(owners)))
+
+
+def _apart(piece: Piece) -> pa.Array:
+    import pyarrow.compute as pc
+
+    if piece.taken is None:
+        return assembly.rising(piece.sequence, piece.rows)
+    return pc.add(piece.numbers().cast(pa.int64()), piece.sequence - piece.row)
 
 
 # --- Many small into few large ---------------------------------------------------------------------------------------------

@@ -67,7 +67,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             "run": wanted.run,
             "epoch": self._lease.epoch if parts else 0,
         }
-        return [Part(**names, batch=batch, first=first, last=last) for batch, first, last in parts]
+        return [Part(**{**names, **part}) for part in parts]
 
     def commit(self, end: Mapping[str, Any]) -> None:
         finished = parse(end)

@@ -17,7 +17,7 @@ from broker_core.engine.decide import Decision, check_name, need_queue, on
 from broker_core.engine.decide_outcomes import settle_batch
 from broker_core.engine.groups import FreeGroup
 from broker_core.engine.leases import HOLDING, Batch, Lease, Stage
-from broker_core.engine.limits import MAX_ACQUIRE, MAX_LEASES, MAX_PARTS, SECOND, UNREAD_TIMEOUT
+from broker_core.engine.limits import LISTED_GROUPS, MAX_ACQUIRE, MAX_LEASES, MAX_PARTS, SECOND, UNREAD_TIMEOUT
 from broker_core.engine.rowset import RowSet
 from broker_core.engine.search import Filter, Search, Unexpired, Without, find_all
 from broker_core.engine.state import BrokerState
@@ -202,6 +202,7 @@ def _(state: BrokerState, command: c.PlanBatches, now: c.Now) -> Decision:
     if first < remembered and first <= command.batch:
         _readable(lease, first, command.fail_on_data_loss)  # of the forgotten ones, the first speaks for all
     parts: list[list[int]] = []
+    grouped = need_queue(state, lease.queue).grouping is not None
     for number in range(max(first, remembered), command.batch + 1):
         batch = _readable(lease, number, command.fail_on_data_loss)
         if batch is None:
@@ -213,7 +214,11 @@ def _(state: BrokerState, command: c.PlanBatches, now: c.Now) -> Decision:
                 f"a plan has at most {MAX_PARTS} parts: raise maxMessagesPerPartition, or lower minPartitions or "
                 "maxMessagesPerTrigger"
             )
-        parts += [[number, *part] for part in batch.rows.split(wanted)]
+        if grouped:
+            wanted, rows = min(wanted, count), batch.rows
+            parts += [[number, rows.first, rows.last, count, bucket, wanted] for bucket in range(wanted)]
+        else:
+            parts += [[number, *part] for part in batch.rows.split(wanted)]
     return Decision(reply=(lease.epoch, parts))
 
 
@@ -253,11 +258,11 @@ def _(state: BrokerState, command: c.RenewLease, now: c.Now) -> Decision:
 
 @on(c.ListLeases)
 def _(state: BrokerState, command: c.ListLeases, now: c.Now) -> Decision:
-    return Decision(reply=[_describe(lease, now) for lease in state.leases.values()])
+    return Decision(reply=[_describe(state, lease, now) for lease in state.leases.values()])
 
 
-def _describe(lease: Lease, now: c.Now) -> dict[str, Any]:
-    batch = lease.current
+def _describe(state: BrokerState, lease: Lease, now: c.Now) -> dict[str, Any]:
+    batch, grouping = lease.current, state.queues[lease.queue].grouping
     return {
         "lease": lease.name,
         "queue": lease.queue,
@@ -268,6 +273,7 @@ def _describe(lease: Lease, now: c.Now) -> dict[str, Any]:
         "stage": batch.stage.value if batch else "idle",
         "batch": batch.number if batch else None,
         "messages": batch.rows.count if batch else 0,
+        "groups": grouping.held_by(batch.holder)[:LISTED_GROUPS] if batch and grouping else [],
         "renewed": None if lease.renewed is None else (now.up - lease.renewed) / SECOND,
     }
 

@@ -19,6 +19,8 @@ from broker_core.engine.series import Ints, Rows
 if TYPE_CHECKING:
     from broker_core.engine.blocks import Block
 
+_STRETCH_BITS = 12  # messages without a group are dealt out in stretches of so many bits
+
 
 class Groups:
     """Of one queue, by code: who holds the group, how many of its rows, and from which place on somebody may wait for it."""
@@ -93,6 +95,14 @@ class Groups:
             self._held = np.concatenate([self._held, np.zeros(more, np.int64)])
             self._first = np.concatenate([self._first, np.full(more, NEVER, np.int64)])
             self._closed = np.concatenate([self._closed, np.zeros(more, np.bool_)])
+
+
+def in_bucket(block: Block, rows: Rows, bucket: int, buckets: int) -> Rows:
+    """Those of the rows that one of so many tasks gets: a group's all go to the same one, those without a group by stretches."""
+    numbers = as_array(rows)
+    codes = np.broadcast_to(block.group.get(numbers), len(numbers))
+    mine: Rows = numbers[np.where(codes > 0, codes, numbers >> _STRETCH_BITS) % buckets == bucket]
+    return mine
 
 
 class FreeGroup(NamedTuple):

@@ -33,6 +33,7 @@ MAX_MILLISECONDS = 10 * 366 * 24 * 3600 * 1000  # of a time among a queue's opti
 MAX_DUPLICATE_WINDOW = 10_000_000  # message ids that one queue remembers
 MAX_KEYS = 10_000_000  # of one last-value queue
 MAX_GROUPS = 1_000_000  # message groups of one queue with messages that are not settled
+LISTED_GROUPS = 100  # of one lease, by name: enough to see who holds what
 MAX_EXCHANGES = 10_000
 MAX_BINDINGS = 100_000  # of one exchange
 MAX_KEY = 255  # characters of a routing key or a pattern, as AMQP 0-9-1 has it

@@ -16,7 +16,7 @@ _OPTIONAL_INT, _OPTIONAL_TEXT = ((int, type(None)), None), ((str, type(None)), N
 _LEASE: Fields = {"queue": TEXT, "lease": TEXT, "run": TEXT, "epoch": ((int, type(None)), _REQUIRED)}
 _SHIFT: Fields = {"queue": TEXT, "messages": _OPTIONAL_INT, "first": (int, 0), "last": _OPTIONAL_INT}
 _LOSS: Fields = {"failOnDataLoss": (bool, True)}
-_LEAST = {"finished": 0, "after": 0, "waitMs": 0, "messages": 1, "bytes": 1, "minPartitions": 1, "maxMessages": 1}
+_LEAST = {"finished": 0, "after": 0, "waitMs": 0, "messages": 1, "bytes": 1, "minPartitions": 1, "maxMessages": 1, "buckets": 1}
 
 ACTIONS: dict[str, Fields] = {
     "hello": {},
@@ -73,6 +73,8 @@ _BATCH: Fields = {
     "batch": INT,
     "first": INT,
     "last": INT,
+    "bucket": (int, 0),
+    "buckets": (int, 1),
     "columns": (list, _REQUIRED),
 }
 TICKETS: dict[str, Fields] = {

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -11,6 +12,7 @@ import pyarrow as pa
 from broker_core import delivery, errors, message, reading
 from broker_core.engine import commands as c
 from broker_core.engine.blocks import Block
+from broker_core.engine.groups import in_bucket
 from broker_core.engine.rowset import BLOCK_ROWS
 from broker_core.engine.states import Outcome, State
 from broker_core.flight_plane.callers import Caller
@@ -42,7 +44,8 @@ class Streams:
         """The first read of a batch is journaled and durable when this returns: before any byte leaves."""
         command = c.ReadBatch(f["lease"], f["run"], f["epoch"], f["batch"], f["first"], f["last"], f["failOnDataLoss"])
         queue, rows = self._service.submit(command)
-        return queue, self._service.cuts(queue, rows)
+        select = None if f["buckets"] == 1 else partial(in_bucket, bucket=f["bucket"], buckets=f["buckets"])
+        return queue, self._service.cuts(queue, rows, select)
 
     def _batch(self, f: dict[str, Any], columns: list[str]) -> Iterator[Any]:
         queue, cuts = self._read(f)

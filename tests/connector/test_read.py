@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from array import array
 from itertools import pairwise
 from pathlib import Path
 
@@ -118,6 +119,20 @@ def test_pieces_are_assembled_from_their_files(tmp_path: Path) -> None:
     assert small.column("deliveryCount").to_pylist() == [0, 0, 3]
     assert (large.num_rows, large.column("sequenceNumber")[4999].as_py()) == (5000, 5099)
     assert small.schema.equals(message.arrow_schema(["sequenceNumber", "enqueuedTime", "body", "deliveryCount"]))
+
+
+def test_rows_that_are_no_neighbours_are_taken_out_of_their_record(tmp_path: Path) -> None:
+    one, two = stored(tmp_path, [b"a", b"b", b"c", b"d"]), stored(tmp_path, [b"%d" % i for i in range(9000)])
+    rows = array("i", range(1, 9000, 2))
+    pieces = [Piece(*one, 1, 2, 10, 77, 0, array("i", [1, 3]).tobytes()), Piece(*one, 0, 1, 20, 78, 3)]
+    pieces.append(Piece(*two, 1, len(rows), 100, 79, 1, rows.tobytes()))
+    files = read._mapped(pieces)
+    assert files is not None
+    small, large = read._assembled(pieces, files, ["sequenceNumber", "body"], "q")
+    assert small.to_pydict() == {"sequenceNumber": [10, 12, 20], "body": [b"b", b"d", b"a"]}
+    assert large.column("body").to_pylist() == [b"%d" % i for i in rows]
+    assert large.column("sequenceNumber").to_pylist() == [99 + i for i in rows]
+    assert [piece.end for piece in pieces] == [13, 21, 9099]
 
 
 def test_a_file_that_is_gone_or_too_short_sends_the_task_to_the_broker(tmp_path: Path) -> None:

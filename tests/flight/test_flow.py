@@ -8,6 +8,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pytest
 
@@ -435,13 +436,18 @@ def mapped(client: Client, reader: Reader, batch: int, columns: list[str]) -> li
     rows = []
     for piece in rows_of(client.get(**{**reader.ticket(batch, columns=columns), "op": "map"})):
         data = Path(piece["file"]).read_bytes()[piece["offset"] : piece["offset"] + piece["length"]]
-        record = message.unpack(piece["columns"], pa.py_buffer(data)).slice(piece["row"], piece["count"])
+        record, sequence = message.unpack(piece["columns"], pa.py_buffer(data)), piece["sequence"]
+        if piece["taken"] is None:
+            record = record.slice(piece["row"], piece["count"])
+        else:
+            taken = np.frombuffer(piece["taken"], "<i4")
+            record, sequence = record.take(pa.array(taken)), sequence + taken.astype(np.int64) - piece["row"]
         assert record.num_rows == piece["count"]
         made = assembly.assemble(
             columns,
             record,
             queue=reader.queue,
-            sequence=piece["sequence"],
+            sequence=sequence,
             time=piece["time"],
             delivery_count=piece["deliveryCount"],
         )

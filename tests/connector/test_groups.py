@@ -1,0 +1,99 @@
+"""S6 Q16: tasks of a queue with message groups: a group is in one task, in order, and held until the batch is settled."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from pyspark.sql.streaming.datasource import ReadMaxRows
+
+from broker_core import Broker
+from broker_core.client import Client
+from connector.options import Options
+from connector.read import Part, read_part
+from connector.schema import default_schema
+from connector.stream import StreamReader
+
+INITIAL = {"v": 1, "batch": 0}
+LIMIT = ReadMaxRows(2**63 - 1)
+GROUPS = 7
+
+
+@pytest.fixture(scope="module")
+def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Broker]:
+    with Broker(tmp_path_factory.mktemp("broker") / "data") as running:
+        yield running
+
+
+def fill(client: Client, queue: str, count: int) -> None:
+    """Message i belongs to group i modulo `GROUPS`, but every eighth to none."""
+    client.call("queue.declare", queue=queue, options={"groups": "held"})
+    for start in range(0, count, 500):
+        numbers = range(start, min(count, start + 500))
+        names = [None if i % 8 == 0 else f"group {i % GROUPS}" for i in numbers]
+        batch = pa.record_batch({"body": pa.array([b"%d" % i for i in numbers]), "groupId": pa.array(names, pa.string())})
+        client.put({"op": "enqueue", "queue": queue}, batch.schema, [batch])
+
+
+def rows_of(part: Part) -> list[dict[str, Any]]:
+    return [row for batch in read_part(part, ["sequenceNumber", "body", "groupId"], True) for row in batch.to_pylist()]
+
+
+@pytest.mark.parametrize("local", [True, False])
+def test_a_group_is_in_one_task_and_in_order(broker: Broker, local: bool, tmp_path: Path) -> None:
+    queue = f"grouped {local}"
+    with Client(broker.url) as client:
+        fill(client, queue, 3000)
+        options = Options({"url": broker.url, "queue": queue, "minPartitions": "3", "maxMessagesPerTrigger": "2000"})
+        reader = StreamReader(options, default_schema())
+        end = reader.latestOffset(INITIAL, LIMIT)
+        parts = list(reader.partitions(INITIAL, end))
+        assert len(parts) == 3
+        tasks = []
+        for part in parts:
+            assert isinstance(part, Part)
+            if not local:
+                part.data_dir = str(tmp_path)  # as on another host: the broker sends the messages
+            tasks.append(rows_of(part))
+        seen = [row["sequenceNumber"] for task in tasks for row in task]
+        assert sorted(seen) == list(range(2000))
+        assert all(row["body"] == b"%d" % row["sequenceNumber"] for task in tasks for row in task)
+        for task in tasks:
+            numbers = [row["sequenceNumber"] for row in task]
+            assert numbers == sorted(numbers)
+        tasks_of: dict[str, set[int]] = {}
+        for number, task in enumerate(tasks):
+            for row in task:
+                if row["groupId"] is not None:
+                    tasks_of.setdefault(row["groupId"], set()).add(number)
+        assert len(tasks_of) == GROUPS
+        assert all(len(numbers) == 1 for numbers in tasks_of.values())
+        assert len({min(numbers) for numbers in tasks_of.values()}) == 3  # and the groups are dealt out among the tasks
+        again = list(reader.partitions(INITIAL, end))
+        assert [rows_of(part) for part in again if isinstance(part, Part)] == tasks
+        reader.stop()
+
+
+def test_what_waits_of_a_group_that_a_query_holds_is_for_nobody_else(broker: Broker) -> None:
+    with Client(broker.url) as client:
+        fill(client, "waiting", 100)
+        options = {"url": broker.url, "queue": "waiting", "maxMessagesPerTrigger": "10"}
+        one, other = StreamReader(Options(options), default_schema()), StreamReader(Options(options), default_schema())
+        end = one.latestOffset(INITIAL, LIMIT)
+        taken = other.latestOffset(INITIAL, LIMIT)
+        (part,) = other.partitions(INITIAL, taken)
+        assert isinstance(part, Part)
+        assert [row["sequenceNumber"] for row in rows_of(part)] == list(range(16, 96, 8))  # of no group
+        held = [lease["groups"] for lease in client.call("lease.list")["leases"] if lease["queue"] == "waiting"]
+        assert sorted(map(len, held)) == [0, GROUPS]
+        list(map(rows_of, (part for part in one.partitions(INITIAL, end) if isinstance(part, Part))))
+        one.commit(end)
+        following = other.latestOffset(taken, LIMIT)
+        (part,) = other.partitions(taken, following)
+        assert isinstance(part, Part)
+        assert [row["sequenceNumber"] for row in rows_of(part)] == [10, 11, 12, 13, 14, 15, 17, 18, 19, 20]
+        for reader in (one, other):
+            reader.stop()
