@@ -148,7 +148,9 @@ PATH = Kind("a folder", _parse_path)
 FILE = Kind("a file, or left out", _parse_file)
 SWITCH = Kind("true or false", _parse_switch)
 LISTENERS = Kind(listeners.ALLOWED, listeners.parse)
-QUEUES, EXCHANGES, BINDINGS, POLICIES = (Kind(declarations.allowed(what), declarations.parser(what)) for what in declarations.KINDS)
+QUEUES, EXCHANGES, BINDINGS, POLICIES = (
+    Kind(declarations.allowed(what), declarations.parser(what)) for what in declarations.KINDS
+)
 NOT_YET = Kind("left out: this version has no such plane yet", _parse_absent)
 
 

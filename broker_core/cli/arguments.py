@@ -8,7 +8,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from broker_core import __version__, config
-from broker_core.cli import message_arguments, user_arguments
+from broker_core.cli import exchange_arguments, message_arguments, user_arguments
 
 _EXIT_CODES = """\
 exit codes: 0 done, 1 refused, 2 usage, 3 the broker cannot be reached, 4 its storage failed, 130 interrupted"""
@@ -28,6 +28,7 @@ def parser() -> argparse.ArgumentParser:
     commands = top.add_subparsers(title="commands", metavar="COMMAND", required=True)
     _serve(commands)
     _queue(commands)
+    exchange_arguments.add_commands(commands)
     _lease(commands)
     message_arguments.add_commands(commands)
     user_arguments.add_commands(commands)

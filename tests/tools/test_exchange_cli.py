@@ -1,0 +1,79 @@
+"""E1: `penstock exchange …` against a real broker."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+
+import pytest
+
+from broker_core.cli.main import main
+from broker_core.client import Client
+from broker_core.process import Broker
+
+from .conftest import enqueue
+
+
+@pytest.fixture
+def penstock(
+    broker: Broker, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> Callable[..., tuple[int, str, str]]:
+    """Run `penstock exchange …` in this process: exit code, stdout, stderr."""
+    monkeypatch.setenv("COLUMNS", "200")
+
+    def run(*arguments: str) -> tuple[int, str, str]:
+        capsys.readouterr()
+        code = main(["exchange", *arguments, "--url", broker.url])
+        return code, *capsys.readouterr()
+
+    return run
+
+
+def test_E1_an_exchange_from_declare_to_delete(penstock: Callable[..., tuple[int, str, str]], client: Client) -> None:
+    def said(*arguments: str) -> str:
+        code, out, error = penstock(*arguments)
+        assert (code, error) == (0, "")
+        return out
+
+    enqueue(client, "orders", b"one")
+    assert "no exchanges yet" in said("list")
+    assert said("declare", "events", "--type", "headers", "--option", "unroutable=drop") == "exchange events is declared\n"
+    assert "was there already" in said("declare", "events", "--type", "headers", "--option", "unroutable=drop")
+    bind = ("bind", "events", "orders", "--argument", "size=3", "--argument", "x-match=any", "--selector", "urgent  = TRUE")
+    assert said(*bind) == "exchange events leads to queue orders\n"
+    assert said(*bind) == "exchange events led already, bound alike, to queue orders\n"
+    assert json.loads(said("bind", "events", "orders", "--json")) == {"created": True}
+    lines = [line.split() for line in said("list").splitlines()]
+    assert lines[1] == [
+        "events",
+        "headers",
+        "unroutable=drop",
+        "orders",
+        "size=3",
+        "x-match=any,",
+        "selector",
+        *("urgent", "=", "TRUE"),
+    ]
+    assert lines[2] == ["orders"]
+    (listed,) = json.loads(said("list", "--json"))
+    assert listed["bindings"][0]["arguments"] == {"size": 3, "x-match": "any"}
+    assert said("unbind", "events", "orders") == "2 bindings of exchange events to queue orders are gone\n"
+    assert json.loads(said("delete", "events", "--json")) == {"exchange": "events"}
+
+
+def test_E1_a_wrong_declaration_is_refused_with_the_field(penstock: Callable[..., tuple[int, str, str]], client: Client) -> None:
+    enqueue(client, "orders", b"one")
+    client.call("exchange.declare", exchange="events", type="topic")
+    for arguments, text, code in (
+        (("declare", "events"), "type 'topic', not 'direct'", 1),
+        (("declare", "other", "--option", "colour=red"), "option 'colour'", 1),
+        (("declare", "other", "--option", "colour"), "--option cannot be 'colour'", 2),
+        (("bind", "events", "orders", "--argument", "a=1"), "arguments: a topic exchange", 1),
+        (("bind", "events", "orders", "--selector", "a ="), "the selector is wrong at character 4", 1),
+        (("bind", "events", "orders", "--argument", "a"), "--argument cannot be 'a'", 2),
+        (("unbind", "events", "orders"), "has no binding to 'orders'", 1),
+        (("delete", "nobody"), "no exchange 'nobody'", 1),
+    ):
+        exit_code, _, error = penstock(*arguments)
+        assert (exit_code, text in error) == (code, True), error
+    assert client.call("exchange.list")["exchanges"] == [{"exchange": "events", "type": "topic", "options": {}, "bindings": []}]
