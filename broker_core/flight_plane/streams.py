@@ -44,6 +44,8 @@ class Streams:
         """The first read of a batch is journaled and durable when this returns: before any byte leaves."""
         command = c.ReadBatch(f["lease"], f["run"], f["epoch"], f["batch"], f["first"], f["last"], f["failOnDataLoss"])
         queue, rows = self._service.submit(command)
+        if not 0 <= f["bucket"] < f["buckets"]:
+            raise errors.InvalidRequest(f"field 'bucket' must be one of 0 to {f['buckets'] - 1}, not {f['bucket']}")
         select = None if f["buckets"] == 1 else partial(in_bucket, bucket=f["bucket"], buckets=f["buckets"])
         return queue, self._service.cuts(queue, rows, select)
 

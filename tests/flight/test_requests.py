@@ -80,6 +80,8 @@ BATCH = {
     "last": 9,
     "columns": ["body"],
     "failOnDataLoss": True,
+    "bucket": 0,
+    "buckets": 1,
 }
 VALID_TICKETS: dict[str, dict[str, Any]] = {
     "batch": {"op": "batch", **BATCH, "stored": True},
@@ -106,7 +108,7 @@ VALID_PUTS = {
 OPTIONAL = {
     "type": "fifo", "options": {}, "force": False, "key": None, "fresh": False, "messages": None, "bytes": None, "until": None,
     "waitMs": 0, "exclude": False, "failOnDataLoss": True, "leaseTimeout": None, "minPartitions": 1, "maxMessages": None,
-    "error": None, "states": ["available"], "stored": False, "first": 0, "last": None, "since": None, "outcome": None,
+    "bucket": 0, "buckets": 1, "error": None, "states": ["available"], "stored": False, "first": 0, "last": None, "since": None, "outcome": None,
     "arguments": {}, "selector": None, "noLocal": None,
 }  # fmt: skip
 SAMPLES: list[Any] = ["text", 7, 1.5, True, None, [1], {"a": 1}]
