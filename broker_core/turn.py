@@ -148,6 +148,11 @@ class Turn:
         """How many messages of the queue are AVAILABLE."""
         return need_queue(self._state, queue_name).counts[State.AVAILABLE]
 
+    def active(self, queue_name: str) -> int | None:
+        """The holder that the queue gives messages to now, 0 where that is nobody; None where it gives to all, or is gone."""
+        queue = self._state.queues.get(queue_name)
+        return None if queue is None else queue.active
+
     def cuts(self, queue_name: str, rows: RowSet) -> list[Cut]:
         """Copies, now, of what the columns say of these messages, block by block. For rows that are AVAILABLE or ACQUIRED: those
         are in memory, and retention never takes them. DataLoss for others that have left memory."""

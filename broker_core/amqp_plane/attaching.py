@@ -15,7 +15,7 @@ from broker_core.amqp_plane.conditions import Refusal, as_error
 from broker_core.amqp_plane.incoming import Incoming, Relay
 from broker_core.amqp_plane.outgoing import Browsing, Outgoing
 from broker_core.amqp_plane.termini import SourceTerminus, TargetTerminus
-from broker_core.amqp_plane.wishes import wishes_of
+from broker_core.amqp_plane.wishes import wants_at_once, wishes_of
 from broker_core.errors import PenstockError
 
 if TYPE_CHECKING:
@@ -51,10 +51,12 @@ def attach(peer: Peer, event: events.Attached) -> None:
 def _endpoint(peer: Peer, link: Any, theirs: Attach) -> Endpoint:
     if theirs.role == SENDER:
         target = target_of(peer, theirs.target)
+        to = target or TargetTerminus(peer, "", None)
+        to.at_once = wants_at_once(theirs.target)
         if target is not None:
             return Incoming(peer, link, target)
         source = theirs.source if isinstance(theirs.source, Source) else Source()
-        return Relay(peer, link, TargetTerminus(peer, "", None), partial(way_to, peer), source)
+        return Relay(peer, link, to, partial(way_to, peer), source)
     terminus = source_of(peer, theirs)
     default = theirs.source.default_outcome if isinstance(theirs.source, Source) else None
     terminus.wishes = wishes_of(theirs)
@@ -71,7 +73,7 @@ def _carry_out(peer: Peer, turn: Turn, endpoint: Endpoint, theirs: Attach) -> No
         terminus.open(turn)
         endpoint.queue = terminus.queue
         if isinstance(endpoint, Outgoing):
-            endpoint.holder = -1 if endpoint.terminus.browse else turn.carry(endpoint.terminus.subscribe())[0]
+            endpoint.begin(turn)
     except (Refusal, PenstockError) as error:
         peer.log(f"link {link.name!r:.80} refused: {error}")
         said = as_error(error)

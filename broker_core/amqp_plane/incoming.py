@@ -15,6 +15,7 @@ from broker_core.amqp.types import Symbol
 from broker_core.amqp_plane.conditions import Refusal, as_error
 from broker_core.amqp_plane.endpoint import LinkEnd
 from broker_core.amqp_plane.exchanging import Unroutable
+from broker_core.amqp_plane.wishes import AtOnce
 from broker_core.encoding.arriving import address_of
 from broker_core.errors import PenstockError, QueueFull
 
@@ -151,12 +152,14 @@ class Relay(Incoming):
         self._can_reject = not source.outcomes or "amqp:rejected:list" in source.outcomes
 
     def _route(self, deliveries: list[Delivery]) -> None:
-        routed: dict[str | Way, list[Delivery]] = {}
+        routed: dict[str | AtOnce | Way, list[Delivery]] = {}
         for delivery in deliveries:
             try:
-                way = self._find(address_of(delivery.payload))
+                way: str | AtOnce | Way = self._find(address_of(delivery.payload))
                 if isinstance(way, str) and self.peer.plane.blocking.is_full(way):  # by no credit of ours it could let us wait
                     raise QueueFull(f"the queue {way!r} is full: send by a link to it, which waits for room")
+                if isinstance(way, str) and self.terminus.at_once:
+                    way = AtOnce(way)
                 routed.setdefault(way, []).append(delivery)
             except (Refusal, DecodeError, QueueFull) as error:
                 self._unroutable(delivery, error)

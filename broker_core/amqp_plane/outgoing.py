@@ -20,6 +20,7 @@ from broker_core.amqp_plane.conditions import as_error, deleted
 from broker_core.amqp_plane.endpoint import LinkEnd
 from broker_core.encoding.leaving import leaving
 from broker_core.engine import commands as c
+from broker_core.engine.interest import NOTIFIED, Consumer, Interest
 from broker_core.engine.rowset import RowSet
 from broker_core.engine.states import Cause, Outcome
 from broker_core.reading import Cut, Stretch, stretches
@@ -73,10 +74,9 @@ def ending_of(state: DeliveryState | None, default: Ending | None) -> Ending | N
     return default
 
 
-class Outgoing(LinkEnd):
-    """One link that a client receives on. `holder` is the engine's number for it, from the attach's turn on."""
-
-    acquires = True
+class Outgoing(LinkEnd, Consumer):
+    """One link that a client receives on. `holder` is the engine's number for it, and `interest` its queue's, from the attach's
+    turn on."""
 
     link: Sender
     terminus: SourceTerminus
@@ -90,9 +90,8 @@ class Outgoing(LinkEnd):
         self.queue = terminus.queue
         self.selector = terminus.filters.selector
         self.holder = 0
-        self.in_ring = self.is_interested = False
-        self.looked = 0  # when it last found nothing; see `Turns`
-        self.is_particular = False  # not everything in the queue may be offered to this link
+        self.interest: Interest[Outgoing] | None = None
+        self.took_at = 0  # when it last took something, among the links of its connection
         self.default = ending_of(default, None)
         self._presettled = presettled
         self._unsent: list[RowSet] = []  # acquired, the disk does not have it yet
@@ -102,6 +101,12 @@ class Outgoing(LinkEnd):
 
     def __repr__(self) -> str:
         return f"link {self.link.name!r} from {self.queue!r} of {self.peer}"
+
+    def begin(self, turn: Turn) -> None:
+        """It consumes from here on. Raises where it may not, beside those who do."""
+        self.holder, _ = turn.carry(self.terminus.subscribe())
+        self.priority = self.terminus.wishes.priority
+        self.peer.plane.turns.acquiring.join(turn, self)
 
     # --- taking
 
@@ -118,7 +123,7 @@ class Outgoing(LinkEnd):
         peer, limits = self.peer, self.peer.plane.limits
         in_all = limits.unsettled_per_connection - peer.unsettled - peer.underway
         if in_all <= 0:
-            peer.full = True
+            peer.full[self] = None
         return min(in_all, min(link.link_credit, limits.unsettled_per_link - len(link.unsettled)) - self._pending)
 
     def take(self, turn: Turn, messages: int, max_bytes: int) -> tuple[RowSet, int]:
@@ -129,6 +134,7 @@ class Outgoing(LinkEnd):
         self._unsent.append(rows)
         self._pending += rows.count
         self.peer.underway += rows.count
+        self.took_at = self.peer.takes = self.peer.takes + 1
 
     def found_nothing(self) -> None:
         """The queue has nothing for the link: credit that it asked to have drained is used up (2.6.7)."""
@@ -140,7 +146,7 @@ class Outgoing(LinkEnd):
     def _go_on(self) -> None:
         """Take more, if it can."""
         self.peer.plane.turns.hungry(self, anyway=self._asked)
-        if not self.in_ring:
+        if self.standing != NOTIFIED:
             self.found_nothing()  # it can take nothing now, whatever there is
 
     def deliver(self, rows: RowSet, cuts: Sequence[Cut]) -> None:
@@ -214,7 +220,6 @@ class Outgoing(LinkEnd):
     def _leave_to_others(self, tag: bytes) -> None:
         """A message that this link cannot have."""
         self.peer.underway -= 1
-        self.is_particular = True
         self._release([tag], NOT_HERE)
 
     def _settle_sent(self, tags: list[bytes]) -> None:
@@ -250,8 +255,6 @@ class Outgoing(LinkEnd):
         ending = ending_of(state, (self.default or RETURNED) if settled else None)
         if ending is None:
             return
-        if ending.exclude:
-            self.is_particular = True
         # A second word about the same delivery changes nothing: the first is being carried out.
         fresh = [d for d in deliveries if not isinstance(d.state, TERMINAL)]
         for delivery in fresh:
@@ -270,8 +273,8 @@ class Outgoing(LinkEnd):
         self._made_room()
 
     def _made_room(self) -> None:
+        self.peer.has_room()  # first: who has waited for it longest
         self.peer.plane.turns.hungry(self)
-        self.peer.has_room()
 
     # --- the end
 
@@ -280,7 +283,7 @@ class Outgoing(LinkEnd):
         if self.ended:
             return
         self.ended = True
-        self.peer.plane.turns.forget_link(self)
+        self._leave()
         if not self.holder:
             return
         for rows in [*self._unsent, rows_of_tags([tag for tag, _ in self._backlog])]:
@@ -294,6 +297,11 @@ class Outgoing(LinkEnd):
             left = [tag for tag, delivery in self.link.unsettled.items() if not isinstance(delivery.state, TERMINAL)]
             self._carry(turn, default._replace(exclude=False).command(self, rows_of_tags(left)))
         self._carry(turn, c.Unsubscribe(self.queue, self.holder, default.cause or Cause.LINK_LOST, default.outcome))
+
+    def _leave(self) -> None:
+        """It waits for nothing any more."""
+        self.peer.plane.turns.acquiring.leave(self)
+        self.peer.full.pop(self, None)
 
     def _carry(self, turn: Turn, command: c.Command) -> None:
         try:
@@ -338,6 +346,9 @@ class Browsing(Outgoing):
         super().__init__(peer, link, terminus, default, presettled=presettled)
         self._place = 0
 
+    def begin(self, turn: Turn) -> None:
+        self.peer.plane.turns.acquiring.join(turn, self)
+
     def take(self, turn: Turn, messages: int, max_bytes: int) -> tuple[RowSet, int]:
         (rows, self._place), end = turn.carry(c.Browse(self.queue, self._place, messages, max_bytes))
         return rows, end
@@ -361,7 +372,7 @@ class Browsing(Outgoing):
 
     def end(self, turn: Turn) -> None:
         self.ended = True
-        self.peer.plane.turns.forget_link(self)
+        self._leave()
         self.peer.underway -= self._pending
         self._forget_backlog()
 

@@ -54,7 +54,8 @@ class Peer:
         self.identifier = f"{wire.address} {next(_numbers)}"  # no other connection's, in one life of the broker
         self.links: dict[Link, Endpoint] = {}
         self.underway = 0  # messages acquired for this peer that have not left
-        self.full = False  # whether a link waits for the connection's limit on unsettled deliveries
+        self.full: dict[Outgoing, None] = {}  # links that wait for the connection's limit on unsettled deliveries
+        self.takes = 0  # how often a link took something
         self.squeezed: set[Session] = set()  # sessions in which a link waits for the peer's window
         self._sasl = sasl
         self.connection = Connection(Role.SERVER, plane.protocol, sasl, sasl_required=not listener.without_sasl)
@@ -265,10 +266,9 @@ class Peer:
     def has_room(self) -> None:
         """Deliveries were settled: who waited for that may go on."""
         if self.full:
-            self.full = False
-            for endpoint in list(self.links.values()):
-                if isinstance(endpoint, Outgoing):
-                    self.plane.turns.hungry(endpoint)
+            waiting, self.full = self.full, {}
+            for link in sorted(waiting, key=lambda link: link.took_at):  # so that none takes all the room again and again
+                self.plane.turns.hungry(link)
 
     def _on_disposition(self, event: events.Disposed) -> None:
         several: dict[Link, list[Any]] = {}

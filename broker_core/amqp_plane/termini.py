@@ -14,7 +14,7 @@ from broker_core.amqp_plane import nodes, subscriptions
 from broker_core.amqp_plane.conditions import Refusal
 from broker_core.amqp_plane.exchanging import way_of
 from broker_core.amqp_plane.filters import Filters
-from broker_core.amqp_plane.wishes import EXCLUSIVE, Wishes
+from broker_core.amqp_plane.wishes import EXCLUSIVE, IMMEDIATE, AtOnce, Wishes
 from broker_core.engine import commands as c
 from broker_core.engine import exchange_commands as x
 
@@ -173,11 +173,12 @@ class KnownSubscription(SourceTerminus):
 class TargetTerminus(Terminus):
     """Where a link's messages go to: a queue."""
 
-    known: tuple[str, ...] = ("queue", "temporary-queue")
+    known: tuple[str, ...] = ("queue", "temporary-queue", IMMEDIATE)
+    at_once = False
 
-    def way(self) -> str | Way:
+    def way(self) -> str | AtOnce | Way:
         """The queue for a message that comes now, or the way through an exchange."""
-        return self.queue
+        return AtOnce(self.queue) if self.at_once else self.queue
 
     def answer(self, asked: Target) -> Target:
         capabilities = _those(asked.capabilities, *self.known)
@@ -196,7 +197,7 @@ class ExchangeTarget(TargetTerminus):
     def open(self, turn: Turn) -> None:
         self._enter(turn, self._exchange)
 
-    def way(self) -> str | Way:
+    def way(self) -> str | AtOnce | Way:
         return way_of(self.peer, self._exchange, self._key)
 
 
@@ -209,7 +210,8 @@ class DynamicTarget(TargetTerminus):
         super().__init__(peer, "", None)
         self._lifetime = lifetime
         self.is_topic = is_topic
-        self.known = ("topic", "temporary-topic") if is_topic else ("queue", "temporary-queue")
+        if is_topic:
+            self.known = ("topic", "temporary-topic")
 
     def open(self, turn: Turn) -> None:
         self.named = nodes.create(turn, self.peer, self._lifetime, is_topic=self.is_topic)
@@ -217,9 +219,9 @@ class DynamicTarget(TargetTerminus):
             self.queue = self.named
         self._enter(turn, self.named)
 
-    def way(self) -> str | Way:
+    def way(self) -> str | AtOnce | Way:
         assert self.named is not None
-        return way_of(self.peer, self.named, None) if self.is_topic else self.queue
+        return way_of(self.peer, self.named, None) if self.is_topic else super().way()
 
     def answer(self, asked: Target) -> Target:
         target = super().answer(asked)

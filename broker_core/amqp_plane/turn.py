@@ -5,25 +5,27 @@ The links hand in what came (`arrived`, `decided`, `first`, `hungry`); when the 
 acquisitions for the links that wait. Each command's effect (dispositions, transfers, an answer to an attach) stands with its
 log position in one line, in order, and leaves when the journal's writer says that the log is durable up to there.
 
-Acquisitions go round: per queue, a link takes at most one helping and goes to the tail. One that finds nothing waits, interested,
-until something arrives; an arrival notifies one of those, and whoever takes what he was notified of, or finds that he cannot,
-hands the notification on. So nobody is overlooked, and a thousand idle links cost an arrival no more than one.
+Who acquires what is `acquiring`'s matter. A message that is to be delivered at once or not at all (*immediate*) is withdrawn at
+the end of its turn, when all had time to acquire it, and then its sender hears what became of it.
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
-from collections import OrderedDict, deque
+from collections import deque
 from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from broker_core import errors
-from broker_core.amqp_plane import exchanging
+from broker_core.amqp_plane import at_once, exchanging
+from broker_core.amqp_plane.acquiring import Acquiring
+from broker_core.amqp_plane.exchanging import Way
 from broker_core.amqp_plane.incoming import confirm, kept_out
 from broker_core.amqp_plane.outcomes import LARGE_TURN, Outcomes
 from broker_core.amqp_plane.outgoing import rows_of
+from broker_core.amqp_plane.wishes import AtOnce
 from broker_core.amqp_plane.writing import Writing
 from broker_core.encoding.arriving import Arrived, arrived
 from broker_core.engine import commands as c
@@ -31,7 +33,7 @@ from broker_core.reading import store
 
 if TYPE_CHECKING:
     from broker_core.amqp.deliveries import Delivery
-    from broker_core.amqp_plane.exchanging import Exchanged, Way
+    from broker_core.amqp_plane.exchanging import Exchanged
     from broker_core.amqp_plane.incoming import Incoming
     from broker_core.amqp_plane.outcomes import Endings
     from broker_core.amqp_plane.outgoing import Ending, Outgoing
@@ -39,12 +41,10 @@ if TYPE_CHECKING:
     from broker_core.service import BrokerService
     from broker_core.turn import Turn
 
-    Taken = list[tuple[str | Way, list[tuple[Incoming, list[Delivery]]], Any]]  # Arrived; by a Way, Exchanged
+    Taken = list[tuple[str | AtOnce | Way, list[tuple[Incoming, list[Delivery]]], Any]]  # Arrived; by a Way, Exchanged
 
 log = logging.getLogger("penstock.amqp")
 
-HELPING_MESSAGES = 512  # one acquisition: a large one is cheap, and a small one lets the next link have its turn soon
-HELPING_BYTES = 1 << 20
 LINGER_S = 0.001  # outcomes that nobody waits for are carried out when everybody has been told, or after so long
 RECORD_BYTES = 16 << 20  # of one queue's messages in one command; what a turn brings beyond that makes another
 
@@ -59,19 +59,17 @@ class Turns:
         self._look_for_room = look_for_room
         self._loop = loop
         self._writing = Writing(service.journal, loop)
-        self._arriving: dict[str | Way, list[tuple[Incoming, list[Delivery]]]] = {}
+        self._arriving: dict[str | AtOnce | Way, list[tuple[Incoming, list[Delivery]]]] = {}
         self._outcomes = Outcomes()
         self._first: list[Callable[[Turn], None]] = []
-        self._rings: dict[str, deque[Outgoing]] = {}
-        self._interested: dict[str, OrderedDict[Outgoing, None]] = {}
-        self._browsers: dict[str, OrderedDict[Outgoing, None]] = {}
-        self._news: dict[str, int] = {}  # how often we heard of messages in a queue
+        self.acquiring = Acquiring(self)
+        self.hungry = self.acquiring.hungry
+        self._immediate: list[at_once.Waiting] = []
         self._held: dict[Peer, None] = {}
         self._ready: list[Effect] = []
         self._effects: deque[tuple[int, Effect]] = deque()
         self._touched: dict[Peer, None] = {}
         self._gathered = 0  # deliveries that came since the last turn
-        self._handled = 0  # deliveries of this turn, in and out
         self._scheduled = self._in_turn = self._crowded = self._patient = self._lingers = False
         # Written by other threads:
         self._notified: dict[str, None] = {}  # in the order in which messages came
@@ -85,7 +83,7 @@ class Turns:
 
     # --- what the links hand in
 
-    def arrived(self, queue: str | Way, link: Incoming, deliveries: list[Delivery]) -> None:
+    def arrived(self, queue: str | AtOnce | Way, link: Incoming, deliveries: list[Delivery]) -> None:
         """Complete deliveries for a queue, or by an exchange; `link.confirmed` or `link.refused` is told what became of them."""
         self._gathered += len(deliveries)
         parts = self._arriving.setdefault(queue, [])
@@ -108,14 +106,6 @@ class Turns:
         """Something to carry out under the lock in this turn, after the outcomes and before anybody acquires."""
         self._first.append(action)
         self.schedule()
-
-    def hungry(self, link: Outgoing, *, anyway: bool = False) -> None:
-        """The link may be able to take messages. One that is waiting for news does not look before, unless `anyway`: it would
-        find nothing, or what somebody else was told of."""
-        if not link.in_ring and (anyway or not link.is_interested) and link.appetite() > 0:
-            link.in_ring = True
-            self._rings.setdefault(link.queue, deque()).append(link)
-            self.schedule()
 
     def after(self, end: int, effect: Effect) -> None:
         """Let `effect` happen when the log is durable up to `end` and every effect before it has happened.
@@ -185,7 +175,8 @@ class Turns:
             self._patient = True  # until `_advance`
             self._send()
             return
-        self._patient, self._handled, self._gathered = False, self._gathered, 0
+        handled, self.acquiring.handled = self._gathered, 0
+        self._patient, self._gathered = False, 0
         arriving = self._take_arriving()
         if not self._arriving:
             self._let_go()
@@ -193,9 +184,9 @@ class Turns:
         if not self._arriving:  # else who sent what waits there must not be told of an end before
             first, self._first = self._first, []
         endings = self._outcomes.take(every=bool(first))  # those are ends of links, too, which come after all outcomes
-        if arriving or endings or first or self._rings or self._notified:
+        if arriving or endings or first or self.acquiring or self._notified:
             self._carry_out(arriving, endings, first)
-        self._advance(self._handled)
+        self._advance(handled + self.acquiring.handled)
 
     def _catch_up(self) -> None:
         """Nobody waits now: time for what nobody waits for."""
@@ -214,18 +205,31 @@ class Turns:
             self._in_turn = True
             try:
                 for way, parts, found in arriving:
-                    if isinstance(way, str):
-                        self._enqueue(turn, way, parts, found)
-                    else:
+                    if isinstance(way, Way):
                         self._exchange(turn, parts, found)
+                    else:
+                        self._enqueue(turn, way, parts, found)
                 for (link, ending), deliveries in endings.items():
                     self._end(turn, link, ending, deliveries)
                 for action in first:
                     self._act(turn, action)
-                self._acquire_all(turn)
+                self._acquire(turn)
             finally:
                 self._in_turn = False
         self._look_for_room()
+
+    def _acquire(self, turn: Turn) -> None:
+        notified, self._notified = self._notified, {}
+        for queue in notified:
+            self.acquiring.news(turn, queue)
+        self.acquiring.carry_out(turn)
+        if self._immediate:
+            waiting, self._immediate = self._immediate, []
+            for each in waiting:
+                self.acquiring.exhaust(turn, each.queue)
+                each.withdraw(turn, self)
+        if self._notified:  # an acquisition made something AVAILABLE elsewhere
+            self.schedule()
 
     @staticmethod
     def _act(turn: Turn, action: Callable[[Turn], None]) -> None:
@@ -258,7 +262,7 @@ class Turns:
                         link.peer.pause_reading()
                     break
                 found = arrived([d.payload for _, deliveries in batch for d in deliveries])
-                taken.append((queue, batch, found if isinstance(queue, str) else exchanging.read(self._service, queue, found)))
+                taken.append((queue, batch, exchanging.read(self._service, queue, found) if isinstance(queue, Way) else found))
         return taken
 
     def _room(self, size: int) -> bool:
@@ -272,14 +276,18 @@ class Turns:
         for peer in held:
             peer.resume_reading()
 
-    def _enqueue(self, turn: Turn, queue: str, parts: list[tuple[Incoming, list[Delivery]]], found: Arrived) -> None:
+    def _enqueue(self, turn: Turn, to: str | AtOnce, parts: list[tuple[Incoming, list[Delivery]]], found: Arrived) -> None:
         count, error, end, refused = found.batch.num_rows, None, turn.end, found.refused
+        queue = to if isinstance(to, str) else to.queue
         if count:
             command = c.Enqueue(queue, count, found.sizes, store(found.batch), found.durable)
             try:
                 placed, end = turn.carry(command)
                 if placed.refused:
                     refused = kept_out(queue, found, placed.refused)
+                if isinstance(to, AtOnce):
+                    self._immediate.append(at_once.Waiting(queue, parts, found, refused, placed))
+                    return
             except errors.PenstockError as refusal:
                 error, end = refusal, turn.end
         self.after(end, lambda: confirm(parts, refused, error))
@@ -306,94 +314,6 @@ class Turns:
         if all(delivery.remote_settled for delivery in deliveries):
             return  # the receiver waits for no answer, and its room was made at once
         self.after(end, lambda: link.settled(ending, deliveries))
-
-    # --- acquisitions
-
-    def interested(self, link: Outgoing) -> None:
-        """The link would take messages, and there are none for it."""
-        if not link.is_interested:
-            link.is_interested = True
-            link.looked = self._news.get(link.queue, 0)
-            waiting = self._interested if link.acquires else self._browsers
-            waiting.setdefault(link.queue, OrderedDict())[link] = None
-
-    def forget_link(self, link: Outgoing) -> None:
-        """The link is over: it waits for nothing."""
-        if link.is_interested:
-            link.is_interested = False
-            waiting = self._interested if link.acquires else self._browsers
-            del waiting[link.queue][link]
-
-    def _notify_browsers(self, queue: str) -> None:
-        for link in self._browsers.pop(queue, ()):
-            link.is_interested = False
-            self.hungry(link)
-
-    def _notify(self, queue: str) -> None:
-        """Let one interested link look, unless all have looked since we last heard of messages there."""
-        waiting, news = self._interested.get(queue), self._news.get(queue, 0)
-        while waiting:
-            link = next(iter(waiting))
-            if link.looked == news:  # and all behind it: they stand in the order in which they looked
-                return
-            del waiting[link]
-            link.is_interested = False
-            if link.appetite() > 0:
-                self.hungry(link)
-                return
-
-    def _acquire_all(self, turn: Turn) -> None:
-        notified, self._notified = self._notified, {}
-        scheduled, self._scheduled = self._scheduled, True  # who becomes hungry here is served below, without another turn
-        try:
-            for queue in notified:
-                self._news[queue] = self._news.get(queue, 0) + 1
-                self._notify(queue)
-                self._notify_browsers(queue)
-        finally:
-            self._scheduled = scheduled
-        for queue in list(self._rings):
-            # One helping for each that stands in the ring now; who wants more stands in the next turn's.
-            for link in self._take_ring(queue):
-                self._acquire(turn, link)
-
-    def _take_ring(self, queue: str) -> deque[Outgoing]:
-        ring = self._rings.pop(queue)
-        for link in ring:
-            link.in_ring = False
-        return ring
-
-    def _acquire(self, turn: Turn, link: Outgoing) -> None:
-        wanted = min(link.appetite(), HELPING_MESSAGES)
-        if wanted <= 0:
-            self._notify(link.queue)  # it cannot work: somebody else may
-            return
-        try:
-            rows, end = link.take(turn, wanted, HELPING_BYTES)
-            cuts = turn.cuts(link.queue, rows) if rows else []
-        except errors.PenstockError as error:
-            self.after(turn.end, partial(link.fail, error))
-            self._notify(link.queue)
-            return
-        if not rows:
-            self.interested(link)
-            if link.is_particular:  # what one link may not have, another may
-                self._notify(link.queue)
-            if link.link.drain:
-                self.after(end, link.found_nothing)
-            return
-        link.taken(rows)
-        self._handled += rows.count
-        self.after(end, lambda: link.deliver(rows, cuts))
-        if rows.count == wanted:
-            self._notify(link.queue)  # there may be more
-        if link.appetite() > 0:
-            if link.acquires and not link.link.drain and not turn.available(link.queue):
-                self.interested(link)  # it has all that there was: to look again would only keep the disk waiting
-            else:
-                self.hungry(link)
-        elif link.is_particular:
-            self._notify(link.queue)
 
     # --- effects
 

@@ -64,6 +64,12 @@ def _number(value: object) -> int:
     raise Refusal(Condition.INVALID_FIELD, f"the link property 'priority' is a whole number, not {value!r:.80}")
 
 
+class AtOnce(NamedTuple):
+    """How messages go that are to be delivered at once or not at all."""
+
+    queue: str
+
+
 def wants_at_once(target: object) -> bool:
     """Whether what is sent there is to be delivered at once or not at all."""
     return isinstance(target, Target) and IMMEDIATE in target.capabilities

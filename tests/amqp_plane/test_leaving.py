@@ -132,8 +132,8 @@ def nothing_stays(s: Leaving, peers: list[Any]) -> None:
     assert {key[1] for key in containers._links} == {"bystander"}
     assert list(containers._peers) == [("anonymous", "bystander")]
     assert containers.count("anonymous") == 1
-    for waiting in (turns._rings, turns._interested, turns._browsers):
-        assert {link.peer.container for links in waiting.values() for link in links} <= {"bystander"}  # type: ignore[attr-defined]
+    waiting = [link for interest in turns.acquiring._queues.values() for link in interest.members.values()]
+    assert {link.peer.container for link in waiting} == {"bystander"}
     assert not turns._arriving
     assert not turns._outcomes
     assert not turns._held

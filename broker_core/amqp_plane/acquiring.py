@@ -1,0 +1,146 @@
+"""Acquisitions for the links that receive: in each turn, who is to look in its queue, and what it finds.
+
+Whom to ask, and in what order, is `Interest`'s to say, one for each queue that links receive from. Nobody takes more than one
+helping a turn, so a link with much credit does not hold up others; who is at the limit of its connection says so by its appetite.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import TYPE_CHECKING
+
+from broker_core import errors
+from broker_core.engine.interest import INTERESTED, NOTIFIED, RESTS, Interest
+
+if TYPE_CHECKING:
+    from broker_core.amqp_plane.outgoing import Outgoing
+    from broker_core.amqp_plane.turn import Turns
+    from broker_core.turn import Turn
+
+HELPING_MESSAGES = 512  # one acquisition: a large one is cheap, and a small one lets the next link have its turn soon
+HELPING_BYTES = 1 << 20
+LOOKS = 1000  # of one queue's links in one turn: about 50 ms under the broker's lock; the others look in the next one
+
+
+class Acquiring:
+    """Used in the loop's thread; `carry_out` under the broker's lock."""
+
+    def __init__(self, turns: Turns) -> None:
+        self._turns = turns
+        self._queues: dict[str, Interest[Outgoing]] = {}
+        self._looking: dict[str, bool] = {}  # queues with somebody to look; False: the last turn was too short for all
+        self._browsers = 0
+        self.handled = 0  # deliveries since the turn began
+
+    def __bool__(self) -> bool:
+        return bool(self._looking)
+
+    # --- links
+
+    def join(self, turn: Turn, link: Outgoing) -> None:
+        """The link consumes, or browses, from here on: its holder is known."""
+        if not link.acquires:
+            self._browsers -= 1  # the engine does not know of it
+            link.holder = self._browsers
+        interest = self._queues.setdefault(link.queue, Interest())
+        interest.join(link.holder, link)
+        interest.only(turn.active(link.queue))
+        link.interest = interest
+
+    def leave(self, link: Outgoing) -> None:
+        """The link is over: it waits for nothing."""
+        if link.interest is not None:
+            link.interest.leave(link.holder)
+            if not link.interest.members and self._queues.get(link.queue) is link.interest:
+                del self._queues[link.queue]
+            link.interest = None
+
+    def hungry(self, link: Outgoing, *, anyway: bool = False) -> None:
+        """The link may be able to take messages. One that waits for news does not look before, unless `anyway`: it would find
+        nothing."""
+        if (link.standing == RESTS or (anyway and link.standing == INTERESTED)) and link.appetite() > 0:
+            assert link.interest is not None  # else it has no appetite
+            link.interest.wants(link, anyway=anyway)
+            if link.standing == NOTIFIED:
+                self._looking.setdefault(link.queue, True)
+                self._turns.schedule()
+
+    # --- a turn
+
+    def news(self, turn: Turn, queue: str) -> None:
+        """Something became AVAILABLE there, or the queue is gone."""
+        interest = self._queues.get(queue)
+        if interest is not None:
+            interest.only(turn.active(queue))
+            interest.news()
+            self._looking.setdefault(queue, True)
+
+    def carry_out(self, turn: Turn) -> None:
+        """One helping for each that is to look and finds something."""
+        looking, self._looking = self._looking, {}
+        for queue, anew in looking.items():
+            interest = self._queues.get(queue)
+            if interest is None:
+                continue
+            if anew:
+                interest.turn()
+            complete = self._look(turn, queue, interest)
+            if not complete or interest.busy:
+                self._looking[queue] = complete
+        if self._looking:
+            self._turns.schedule()
+
+    def exhaust(self, turn: Turn, queue: str) -> None:
+        """Let the queue's links take all that they can: what is left, nobody can take at once."""
+        interest = self._queues.get(queue)
+        while interest is not None:
+            before = self.handled
+            interest.turn()
+            complete = self._look(turn, queue, interest)
+            if complete and self.handled == before:
+                break
+
+    def _look(self, turn: Turn, queue: str, interest: Interest[Outgoing]) -> bool:
+        """Whether all had time to look."""
+        for _ in range(LOOKS):
+            available = _has_messages(turn, queue)
+            link = interest.next(available)
+            if link is None:
+                return True
+            if link.appetite() <= 0:
+                interest.rests(link)
+            elif available or link.link.drain or not link.acquires:
+                self._acquire(turn, link, interest)
+            else:
+                interest.waits(link)
+        return False
+
+    def _acquire(self, turn: Turn, link: Outgoing, interest: Interest[Outgoing]) -> None:
+        try:
+            rows, end = link.take(turn, min(link.appetite(), HELPING_MESSAGES), HELPING_BYTES)
+            cuts = turn.cuts(link.queue, rows) if rows else []
+        except errors.PenstockError as error:
+            interest.rests(link)
+            self._turns.after(turn.end, partial(link.fail, error))
+            return
+        if not rows:
+            interest.waits(link)
+            if link.link.drain:
+                self._turns.after(end, link.found_nothing)
+            return
+        link.taken(rows)
+        self.handled += rows.count
+        self._turns.after(end, lambda: link.deliver(rows, cuts))
+        if link.appetite() <= 0:
+            interest.rests(link)
+        elif link.acquires and not link.link.drain and not turn.available(link.queue):
+            interest.waits(link)  # it has all that there was: to look again would only keep the disk waiting
+        else:
+            interest.stays(link)
+
+
+def _has_messages(turn: Turn, queue: str) -> bool:
+    try:
+        return turn.available(queue) > 0
+    except errors.NotFound:
+        return True  # so that all look, and find that it is gone
