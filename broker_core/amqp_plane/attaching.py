@@ -82,6 +82,7 @@ def _carry_out(peer: Peer, turn: Turn, endpoint: Endpoint, theirs: Attach) -> No
         terminus.close(turn, closed=False)
         peer.plane.turns.behind(turn, lambda: peer.refuse(link, said))
         return
+    endpoint.opened = True
     peer.plane.turns.behind(turn, lambda: _answer(peer, endpoint, theirs))
 
 

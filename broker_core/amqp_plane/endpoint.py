@@ -21,6 +21,7 @@ class LinkEnd:
     link: Link
     terminus: Terminus
     queue = ""
+    opened = False  # its attach is carried out: what it names is there
     ended = False
     closed = False  # its peer has detached it for good
     detach_error: Error | None = None  # what our answer to that says

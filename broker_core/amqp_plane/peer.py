@@ -100,7 +100,8 @@ class Peer:
             except LocalProtocolError as error:  # the peer's limits do not let us answer
                 self.log(f"cannot answer: {error}")
                 self.close(Error(condition=Condition.NOT_ALLOWED, description=str(error)[:200]))
-        self.touch()
+        if self.connection.has_data_to_send or self.connection.finished:
+            self.touch()  # else the links say what there is to be done: an outcome alone needs no turn
 
     def touch(self) -> None:
         """Something may be there to be sent, at the end of the turn."""
@@ -324,7 +325,7 @@ class Peer:
 
     def look_for_deleted(self) -> None:
         """Detach the links whose queue or exchange is gone."""
-        for endpoint in list(self.links.values()):
+        for endpoint in [each for each in self.links.values() if each.opened]:
             for node in (endpoint.queue, endpoint.terminus.named):
                 if node and not self.plane.knows(node) and not self.plane.knows_exchange(node):
                     self.detach(endpoint, deleted(node))
