@@ -133,11 +133,8 @@ ON_TOPICS = {
 }
 QUESTIONS = {**ON_QUEUES, **ON_TOPICS}
 
-ENGINE = "the engine's options and traits (lead)"
 SELECTORS = "selectors (helper SEL)"
-EXCHANGES = "exchanges (helper ROU)"
 TRANSACTIONS = "transactions (helper TXN)"
-CONSUMERS = "exclusive and single consumers (helper INT)"
 #: Question → what it waits for.
 NOT_YET: dict[str, str] = {
     **dict.fromkeys(
@@ -146,31 +143,9 @@ NOT_YET: dict[str, str] = {
             "a_selector_takes_what_matches_and_leaves_the_rest",
             "a_selector_knows_headers_properties_and_operators",
             "a_selector_waits_for_what_matches",
-            "a_subscriber_with_a_selector",
-            "another_selector_or_topic_makes_it_anew",
-            "a_shared_one_in_use_keeps_its_selector",
         ),
         SELECTORS,
     ),
-    **dict.fromkeys(
-        (
-            "higher_priorities_first",
-            "a_group_has_one_consumer_at_a_time",
-            "only_the_last_value_of_a_key_waits",
-            "after_the_last_attempt_it_is_a_dead_letter",
-            "an_expired_message_is_not_delivered",
-            "a_delayed_message_comes_when_it_is_due",
-            "a_delayed_publication",
-            "an_asynchronous_send_that_is_refused",
-            "a_full_queue_refuses",
-            "a_full_queue_lets_its_senders_wait",
-            "the_oldest_of_a_ring_goes",
-            "no_local_on_a_queue",
-            "a_context_with_temporary_queue_topic_and_delay",
-        ),
-        ENGINE,
-    ),
-    **dict.fromkeys(("an_exclusive_queue_has_one_consumer", "a_single_active_consumer_is_followed_by_the_next"), CONSUMERS),
     **dict.fromkeys(
         (
             "a_commit_sends_and_takes",
@@ -184,36 +159,6 @@ NOT_YET: dict[str, str] = {
             "after_the_last_attempt_it_is_a_dead_letter",
         ),
         TRANSACTIONS,
-    ),
-    **dict.fromkeys(
-        (
-            "a_temporary_topic",
-            "each_subscriber_hears_what_comes_after_it",
-            "its_messages_say_their_topic",
-            "no_local",
-            "a_producer_of_no_destination_publishes",
-            "a_queue_and_a_topic_are_not_each_other",
-            "acknowledged_by_each_subscriber_alone",
-            "a_durable_subscription_outlives_its_connection",
-            "an_unsubscribed_one_is_gone",
-            "a_durable_subscription_without_ones_own",
-            "each_client_id_has_its_own",
-            "a_shared_subscription_is_shared",
-            "a_shared_one_of_a_client_id",
-            "a_shared_durable_subscription",
-            "a_shared_durable_subscription_of_all",
-        ),
-        EXCHANGES,
-    ),
-    **dict.fromkeys(
-        (
-            "a_temporary_queue",
-            "only_its_connection_consumes_from_it",
-            "a_deleted_one_takes_nothing",
-            "it_ends_with_its_connection",
-            "request_and_reply",
-        ),
-        "dynamic nodes (helper WIRE)",
     ),
 }
 
