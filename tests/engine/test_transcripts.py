@@ -201,7 +201,7 @@ def _rows(sequences: list[int]) -> Any:
     return np.array(sequences, np.int64)
 
 
-def play(path: Path, script: Script) -> str:
+def play(path: Path, script: Any) -> str:
     lines = []
     for line in path.read_text().splitlines():
         command = line.partition("=>")[0].strip()
