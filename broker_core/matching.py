@@ -235,7 +235,7 @@ def evaluated(
     journal: Journal, selector: Selector, pieces: Pieces, batches: Mapping[int, pa.RecordBatch]
 ) -> npt.NDArray[np.bool_]:
     """Whether each of the rows of `pieces` matches, in their order. Small neighbours are evaluated together."""
-    found: list[npt.NDArray[np.bool_]] = []
+    found: list[npt.NDArray[np.bool_]] = [np.zeros(0, np.bool_)]
     waiting: list[pa.RecordBatch] = []
     rows = 0
     for part in _payloads(journal, selector, pieces, batches):
@@ -259,6 +259,8 @@ def _is_encoded(payload: pa.RecordBatch) -> bool:
 
 def _payloads(journal: Journal, selector: Selector, pieces: Pieces, batches: Mapping[int, pa.RecordBatch]) -> Any:
     """Record by record, what of it is asked about, without what the selector does not look at."""
+    if not len(pieces.row):
+        return
     changes = np.flatnonzero(np.diff(pieces.position)) + 1
     begins, ends = [0, *changes.tolist()], [*changes.tolist(), len(pieces.position)]
     for begin, end in zip(begins, ends, strict=True):

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import time
 from collections.abc import Callable
 from typing import Any
 
@@ -12,9 +11,11 @@ from broker_core.engine import commands as c
 from broker_core.engine.limits import SECOND
 from broker_core.flight_plane.callers import Caller
 from broker_core.flight_plane.exchanges import exchange_actions
+from broker_core.flight_plane.leasing import advance
 from broker_core.flight_plane.moves import move_actions
 from broker_core.flight_plane.permissions import Permissions, visible
 from broker_core.flight_plane.requests import ACTIONS, INT, TEXT, Fields, parse, strings
+from broker_core.selectors import parse as parse_selector
 from broker_core.service import BrokerService
 
 # Answers of which a caller gets what it may know of.
@@ -97,13 +98,14 @@ class Actions:
             )
         micros = None if timeout is None else int(timeout * SECOND)
         keep = "leaseTimeout" not in f  # `lease.advance` alone carries it
-        return c.EnterLease(f["queue"], f["lease"], f["run"], f["epoch"], f.get("fresh", False), micros, keep)
+        selector = None if f.get("selector") is None else parse_selector(f["selector"]).text
+        return c.EnterLease(f["queue"], f["lease"], f["run"], f["epoch"], f.get("fresh", False), micros, keep, selector)
 
     def _advance(self, f: dict[str, Any]) -> dict[str, Any]:
         enter = self._enter(f)
         self._service.create_on_use(f["queue"])
         finish = c.FinishBatches(f["lease"], f["finished"], True, f["exclude"], f["failOnDataLoss"])
-        acquire = c.AcquireBatch(
+        wanted = c.AcquireBatch(
             f["queue"],
             f["lease"],
             f["run"],
@@ -114,15 +116,10 @@ class Actions:
             f["exclude"],
             enter.timeout,
             f["failOnDataLoss"],
+            enter.selector,
         )
-        deadline = time.monotonic() + min(f["waitMs"], MAX_WAIT_MS) / 1000
-        seen = self._service.arrivals
-        epoch, batch = self._service.submit(enter, finish, acquire)
-        while batch == f["finished"] and self._service.wait_for_arrival(seen, deadline - time.monotonic()):
-            seen = self._service.arrivals
-            again = c.EnterLease(f["queue"], f["lease"], f["run"], epoch, f["fresh"], enter.timeout)
-            epoch, batch = self._service.submit(again, acquire)
-        return {"epoch": epoch, "batch": batch}
+        found = advance(self._service, enter, finish, wanted, min(f["waitMs"], MAX_WAIT_MS) / 1000)
+        return {"epoch": found.epoch, "batch": found.batch, **({"more": True} if found.more else {})}
 
     def _plan(self, f: dict[str, Any]) -> dict[str, Any]:
         enter = self._enter(f)

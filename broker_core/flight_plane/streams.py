@@ -13,11 +13,13 @@ from broker_core import delivery, errors, message, reading
 from broker_core.engine import commands as c
 from broker_core.engine.blocks import Block
 from broker_core.engine.groups import in_bucket
-from broker_core.engine.rowset import BLOCK_ROWS
+from broker_core.engine.rowset import BLOCK_ROWS, as_array
 from broker_core.engine.states import Outcome, State
 from broker_core.flight_plane.callers import Caller
 from broker_core.flight_plane.permissions import Check, Permissions
 from broker_core.flight_plane.requests import TICKETS, by_op, strings
+from broker_core.matching import evaluated
+from broker_core.selectors import Selector, parse
 from broker_core.service import BrokerService
 
 
@@ -64,8 +66,25 @@ class Streams:
         return (reading.piece_batch(self._service.journal, part) for part in cuts)
 
     def _browse(self, f: dict[str, Any], columns: list[str]) -> Iterator[Any]:
-        cuts = self._service.browse(f["queue"], selection(f), f["first"], f["last"])
+        select = selection(f)
+        if f["selector"] is None:
+            cuts = self._service.browse(f["queue"], select, f["first"], f["last"])
+        else:
+            cuts = self._matching(f, select, parse(f["selector"]))
         return reading.batches(self._service.journal, cuts, columns, f["queue"], stored=f["stored"])
+
+    def _matching(self, f: dict[str, Any], select: Callable[[Block], Any], selector: Selector) -> Iterator[reading.Cut]:
+        """Block by block: what there is, which of it matches, and what of that is still as it was asked for."""
+        for part in self._service.browse(f["queue"], select, f["first"], f["last"]):
+            found = evaluated(self._service.journal, selector, part.pieces, part.batches)
+            rows = as_array(part.rows)[found]
+            if len(rows):
+                last = part.base + BLOCK_ROWS - 1
+                yield from self._service.browse(f["queue"], partial(_of_these, select, rows), part.base, last)
+
+
+def _of_these(select: Callable[[Block], Any], rows: Any, block: Block) -> Any:
+    return np.intersect1d(as_array(select(block)), rows, assume_unique=True)
 
 
 def selection(f: dict[str, Any]) -> Callable[[Block], Any]:

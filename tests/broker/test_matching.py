@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,7 @@ from broker_core.encoding.arriving import arrived
 from broker_core.engine import commands as c
 from broker_core.engine.rowset import BLOCK_ROWS
 from broker_core.engine.states import Outcome
+from broker_core.flight_plane import leasing
 from broker_core.matching import Matcher
 from broker_core.selectors import parse
 from broker_core.service import BrokerService
@@ -250,3 +252,28 @@ def test_a_lease_that_no_message_matches_says_so_after_a_while(service: BrokerSe
     assert view.bitmap(0).rows == 4
     again = service.matching.prepared("q", RED, 1)
     assert again.bitmap(0).rows == 10
+
+
+def test_what_nobody_has_looked_at_yet_is_said_and_asked_for_again(service: BrokerService, monkeypatch: Any) -> None:
+    monkeypatch.setattr(matching, "LOOK_S", -1.0)
+    monkeypatch.setattr(matching, "PIECE_ROWS", 40)
+    service.submit(colours(101, 100))
+    enter = c.EnterLease("q", "lease", "r", None, True, selector=RED.text)
+    wanted = c.AcquireBatch("q", "lease", "r", 0, selector=RED.text)
+    answers = [leasing.advance(service, enter, c.FinishBatches("lease", 0), wanted, 0.0) for _ in range(3)]
+    assert [(answer.batch, answer.more) for answer in answers] == [(0, True), (0, True), (1, False)]
+
+
+def test_a_lease_goes_past_what_matches_and_is_not_for_it(service: BrokerService) -> None:
+    """What was given back to it unread is not taken again by this run; what comes behind is not evaluated yet."""
+    service.submit(colours(BLOCK_ROWS, 0), colours(1, 0))
+    enter = c.EnterLease("q", "lease", "r", None, True, selector=RED.text)
+    finish = c.FinishBatches("lease", 0, exclude=True)
+    wanted = c.AcquireBatch("q", "lease", "r", 0, 1, exclude=True, selector=RED.text)
+    epoch, batch, _ = leasing.advance(service, enter, finish, wanted, 0.0)
+    again = replace(enter, epoch=epoch)
+    # Never read: given back, and not for this one any more.
+    found = leasing.advance(service, again, replace(finish, finished=batch), replace(wanted, finished=batch), 0.0)
+    assert found.batch == batch + 1
+    _, rows = service.submit(c.ReadBatch("lease", "r", found.epoch, found.batch, 0, 1 << 60))
+    assert rows.sequences().tolist() == [BLOCK_ROWS]

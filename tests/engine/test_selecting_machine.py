@@ -186,3 +186,16 @@ TestSelectingMachine = SelectingMachine.TestCase
 TestSelectingMachine.settings = settings(
     max_examples=50, stateful_step_count=30, deadline=None, derandomize=True, suppress_health_check=[HealthCheck.too_slow]
 )
+
+
+def test_a_lower_level_waits_until_it_is_known_that_nothing_higher_matches() -> None:
+    engine, known = Engine(), Known(1)
+    engine.run(c.DeclareQueue("q", "priority", {"levels": 2}))
+    link = engine.run(c.Subscribe("q", selector="k = 1"))
+    engine.run(c.Enqueue("q", 1, 1, traits=Traits(priority=np.array([1], np.uint8))))
+    known.rows[0] = 1
+    engine.run(c.Enqueue("q", 1, 1, traits=Traits(priority=np.array([10], np.uint8))))
+    assert not engine.run(c.Acquire("q", link, 9, matching=known))
+    known.rows[0] = 2
+    assert engine.run(c.Acquire("q", link, 9, matching=known)).sequences().tolist() == [1]
+    assert engine.run(c.Acquire("q", link, 9, matching=known)).sequences().tolist() == [0]

@@ -52,6 +52,7 @@ VALID: dict[str, dict[str, Any]] = {
         "exclude": False,
         "failOnDataLoss": True,
         "leaseTimeout": 600,
+        "selector": None,
     },
     "lease.plan": {
         "queue": "Q",
@@ -95,6 +96,7 @@ VALID_TICKETS: dict[str, dict[str, Any]] = {
         "since": 0,
         "until": 2**62,
         "outcome": None,
+        "selector": None,
         "columns": ["body"],
         "stored": True,
     },
@@ -198,7 +200,9 @@ def test_every_wrong_field_of_an_action_is_refused_by_name(client: Client, prepa
         for sample in SAMPLES:
             if type(sample) is type(good) or (name in OPTIONAL and sample == OPTIONAL[name]):
                 continue
-            if (name in ("key", "epoch", "error") and sample is None) or (name == "error" and isinstance(sample, str)):
+            if (name in ("key", "epoch", "error") and sample is None) or (
+                name in ("error", "selector") and isinstance(sample, str)
+            ):
                 continue
             if (name == "epoch" and type(sample) is int) or (name == "leaseTimeout" and type(sample) in (int, float)):
                 continue
@@ -225,7 +229,7 @@ def test_every_wrong_field_of_a_ticket_or_a_put_is_refused_by_name(client: Clien
                 continue
             if name in ("since", "until", "last") and sample is None:
                 continue
-            if name == "outcome" and isinstance(sample, str):
+            if name in ("outcome", "selector") and isinstance(sample, str):
                 continue
             with pytest.raises(errors.InvalidRequest, match=f"field '{name}' must be"):
                 ask(client, {**rest, name: sample})

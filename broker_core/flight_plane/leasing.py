@@ -1,0 +1,53 @@
+"""`lease.advance`: what is finished is settled, and the next batch acquired; with a selector, of what matches."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import replace
+from typing import NamedTuple
+
+from broker_core import matching
+from broker_core.engine import commands as c
+from broker_core.matching import View
+from broker_core.selectors import Selector, parse
+from broker_core.service import BrokerService
+
+
+class Advanced(NamedTuple):
+    """The answer. `more`: nothing was found in what has been looked at so far."""
+
+    epoch: int | None
+    batch: int
+    more: bool = False
+
+
+def advance(
+    service: BrokerService, enter: c.EnterLease, finish: c.FinishBatches, wanted: c.AcquireBatch, wait_s: float
+) -> Advanced:
+    """Waits up to `wait_s` for something to take. Where a selector has to be evaluated first, it is, for some seconds at most."""
+    now = time.monotonic()
+    deadline, end = now + wait_s, now + matching.LOOK_S
+    selector = None if wanted.selector is None else parse(wanted.selector)
+    seen = service.arrivals
+    view = _prepared(service, wanted, selector)
+    epoch, batch = service.submit(enter, finish, replace(wanted, matching=view))
+    while batch == wanted.finished:
+        if selector is not None and view is not None and view.unknown is not None:
+            # What was known to match is not for this lease: it is in somebody's message group, or given back unread.
+            if time.monotonic() > end:
+                return Advanced(epoch, batch, more=True)
+            while service.matching.look_further(wanted.queue, selector, view.unknown, view):
+                pass
+        elif service.wait_for_arrival(seen, deadline - time.monotonic()):
+            seen = service.arrivals
+            view = _prepared(service, wanted, selector)
+        else:
+            break
+        epoch, batch = service.submit(replace(enter, epoch=epoch, keep_timeout=False), replace(wanted, matching=view))
+    return Advanced(epoch, batch)
+
+
+def _prepared(service: BrokerService, wanted: c.AcquireBatch, selector: Selector | None) -> View | None:
+    if selector is None:
+        return None
+    return service.matching.prepared(wanted.queue, selector, wanted.messages, wanted.max_bytes, wanted.until)
