@@ -87,6 +87,11 @@ class Connection:
         """Octets of a frame that the peer takes; 512 before its open says so (2.4.1)."""
         return MIN_MAX_FRAME_SIZE if self.remote_open is None else self.remote_open.max_frame_size
 
+    @property
+    def has_data_to_send(self) -> bool:
+        """Whether `data_to_send` would give anything."""
+        return bool(self._out)
+
     def data_to_send(self) -> bytes:
         """What is to be written to the transport since the last call."""
         data = b"".join(self._out)
