@@ -2,7 +2,7 @@
 
 An address is the name of a queue or of an exchange (no two share a name), or EXCHANGE/KEY: a routing key to send with, a key or
 pattern to subscribe to. A capability may say which of the two is meant: JMS names its queues `queue` and its topics `topic`.
-Only an attach that asks for a dynamic node makes one.
+Only an attach that asks for a dynamic node makes one, and one that names what a policy makes with its first use.
 """
 
 from __future__ import annotations
@@ -52,6 +52,7 @@ def find(peer: Peer, address: Value, right: Right, capabilities: tuple[str, ...]
     name, separator, key = address.partition("/")
     if not peer.may(right, name):
         raise forbidden(peer.user, right, name)
+    peer.plane.service.create_on_use(name)
     plane, as_queue, as_topic = peer.plane, QUEUES.intersection(capabilities), TOPICS.intersection(capabilities)
     if separator or (as_topic and not as_queue):
         if plane.knows_exchange(name):

@@ -15,6 +15,7 @@ from . import (
     scenarios_attach,
     scenarios_blocking,
     scenarios_ends,
+    scenarios_exchanges,
     scenarios_incoming,
     scenarios_nodes,
     scenarios_outgoing,
@@ -31,6 +32,7 @@ SCENARIOS = [
     *scenarios_nodes.SCENARIOS,
     *scenarios_blocking.SCENARIOS,
     *scenarios_subscriptions.SCENARIOS,
+    *scenarios_exchanges.SCENARIOS,
 ]
 
 
