@@ -123,6 +123,10 @@ class Acquiring:
             interest.rests(link)
             self._turns.after(turn.end, partial(link.fail, error))
             return
+        if not rows and link.undecided is not None:
+            interest.rests(link)  # until its selector is evaluated there, whatever comes
+            self._turns.selecting.look_further(link, link.undecided)
+            return
         if not rows:
             interest.waits(link)
             if link.link.drain:

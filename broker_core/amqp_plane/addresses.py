@@ -111,8 +111,6 @@ def source_of(peer: Peer, attach: Attach) -> SourceTerminus:
     if place.is_exchange:
         subscription = subscriptions.of_link(peer, attach.name, source, place.name, place.key, filters)
         return SubscriptionSource(peer, subscription, filters)
-    if filters.selector is not None:
-        raise Refusal(Condition.NOT_IMPLEMENTED, "selectors on queues come soon: leave the filter out")
     return SourceTerminus(peer, place.name, place.name, filters.of_queue(), browse=browse)
 
 

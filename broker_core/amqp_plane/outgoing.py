@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from broker_core.amqp.performatives import DeliveryState
     from broker_core.amqp_plane.peer import Peer
     from broker_core.amqp_plane.termini import SourceTerminus
+    from broker_core.matching import View
     from broker_core.turn import Turn
 
 
@@ -89,6 +90,7 @@ class Outgoing(LinkEnd, Consumer):
         self.terminus = terminus
         self.queue = terminus.queue
         self.selector = terminus.filters.selector
+        self._view: View | None = None
         self.holder = 0
         self.interest: Interest[Outgoing] | None = None
         self.took_at = 0  # when it last took something, among the links of its connection
@@ -128,7 +130,18 @@ class Outgoing(LinkEnd, Consumer):
 
     def take(self, turn: Turn, messages: int, max_bytes: int) -> tuple[RowSet, int]:
         """The next messages for this link, and the log position at which they may leave."""
-        return turn.carry(c.Acquire(self.queue, self.holder, messages, max_bytes))
+        return turn.carry(c.Acquire(self.queue, self.holder, messages, max_bytes, self._look()))
+
+    def _look(self) -> View | None:
+        """What is known of the link's selector now, for one command."""
+        if self.selector is not None:
+            self._view = self.peer.plane.service.matching.view(self.queue, self.selector)
+        return self._view
+
+    @property
+    def undecided(self) -> int | None:
+        """The block in which the last `take` that found nothing came to what the selector is not evaluated for."""
+        return None if self._view is None else self._view.unknown
 
     def taken(self, rows: RowSet) -> None:
         self._unsent.append(rows)
@@ -350,7 +363,7 @@ class Browsing(Outgoing):
         self.peer.plane.turns.acquiring.join(turn, self)
 
     def take(self, turn: Turn, messages: int, max_bytes: int) -> tuple[RowSet, int]:
-        (rows, self._place), end = turn.carry(c.Browse(self.queue, self._place, messages, max_bytes))
+        (rows, self._place), end = turn.carry(c.Browse(self.queue, self._place, messages, max_bytes, self._look()))
         return rows, end
 
     def _release(self, tags: list[bytes], ending: Ending) -> None:

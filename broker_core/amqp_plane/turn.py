@@ -25,6 +25,7 @@ from broker_core.amqp_plane.exchanging import Way
 from broker_core.amqp_plane.incoming import confirm, kept_out
 from broker_core.amqp_plane.outcomes import LARGE_TURN, Outcomes
 from broker_core.amqp_plane.outgoing import rows_of
+from broker_core.amqp_plane.selecting import Selecting
 from broker_core.amqp_plane.wishes import AtOnce
 from broker_core.amqp_plane.writing import Writing
 from broker_core.encoding.arriving import Arrived, arrived
@@ -63,6 +64,7 @@ class Turns:
         self._outcomes = Outcomes()
         self._first: list[Callable[[Turn], None]] = []
         self.acquiring = Acquiring(self)
+        self.selecting = Selecting(self, service.matching, loop)
         self.hungry = self.acquiring.hungry
         self._immediate: list[at_once.Waiting] = []
         self._held: dict[Peer, None] = {}
@@ -80,6 +82,7 @@ class Turns:
     def close(self) -> None:
         """No more news."""
         self._service.remove_arrival_listener(self._on_arrival)
+        self.selecting.close()
 
     # --- what the links hand in
 

@@ -1,0 +1,171 @@
+"""Q2 Q6 Q8 on the wire: links and browsers with `apache.org:selector-filter:string`."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from broker_core import errors, matching
+from broker_core.amqp import Accepted, Condition, Receiver, Source, Target, events
+from broker_core.amqp.states import LinkState
+from broker_core.amqp.types import Described, Symbol, ULong
+
+from ..broker.test_matching import colours
+from ..journal.lying_disk import LyingDisk
+from .harness import Stage, stage
+
+RED = "colour = 'red'"
+BY_NAME, BY_NUMBER = Symbol("apache.org:selector-filter:string"), ULong(0x0000468C00000004)
+
+
+class Selecting:
+    """A connection with a link that receives what matches from q, and accepts."""
+
+    def __init__(self, made: Stage, name: str, text: Any = RED, *, browse: bool = False, by: Any = BY_NAME) -> None:
+        self.client = made.client(name)
+        self.client.on_event = self._on_event
+        self.got: list[int] = []
+        self.refused: Any = None
+        self.drained = False
+        self.link: Receiver = self.client.connection.begin().receiver(name)
+        filters = {} if text is None else {Symbol("jms-selector"): Described(by, text)}
+        source = Source(address="q", distribution_mode="copy" if browse else None, filter=filters)
+        self.link.attach(source=source, target=Target())
+        self.client.until(lambda: self.refused is not None or self.link.state is LinkState.ATTACHED, "an answer to the attach")
+
+    def _on_event(self, event: Any) -> None:
+        if isinstance(event, events.Detached):
+            self.refused = event.error
+        if isinstance(event, events.Delivered):
+            self.got += [int.from_bytes(delivery.tag, "big") for delivery in event.deliveries]
+            event.link.session.dispose(event.deliveries, Accepted())
+
+    def gets(self, *numbers: int, credit: int | None = None) -> None:
+        """Just these, when it is asked for all that there is."""
+        self.got.clear()
+        self.link.grant(len(numbers) + 5 if credit is None else credit, drain=True)
+        self.client.until(lambda: self.link.link_credit == 0, "the end of the credit")
+        assert self.got == list(numbers)
+
+
+@pytest.fixture
+def made(tmp_path: Path) -> Iterator[Stage]:
+    with stage(tmp_path, disk=LyingDisk()) as found:
+        found.declare("q")
+        yield found
+
+
+@pytest.mark.parametrize("by", [BY_NAME, BY_NUMBER])
+def test_a_link_gets_what_matches_and_its_source_says_so(made: Stage, by: Any) -> None:
+    made.service.submit(colours(6, 1, 4))
+    taker = Selecting(made, "taker", by=by)
+    assert taker.link.remote_attach.source.filter == {"jms-selector": Described(by, RED)}
+    taker.gets(1, 4)
+    taker.gets()
+    made.service.submit(colours(3, 2))
+    taker.gets(8)
+    Selecting(made, "rest", None).gets(0, 2, 3, 5, 6, 7)
+
+
+def test_what_comes_is_delivered_to_who_waits_for_it(made: Stage) -> None:
+    red, blue = Selecting(made, "red"), Selecting(made, "blue", "colour = 'blue'")
+    for each in (red, blue):
+        each.link.grant(100)
+        each.client.pump()
+    for number in range(20):
+        made.service.submit(colours(1, 0) if number % 3 == 0 else colours(1))
+    red.client.until(lambda: len(red.got) == 7, "the red ones")
+    blue.client.until(lambda: len(blue.got) == 13, "the blue ones")
+    assert red.got == list(range(0, 20, 3))
+    assert blue.got == [number for number in range(20) if number % 3]
+
+
+def test_a_browser_sees_what_matches_and_takes_nothing(made: Stage) -> None:
+    made.service.submit(colours(6, 1, 4))
+    browser = Selecting(made, "browser", browse=True)
+    browser.gets(1, 4)
+    assert made.counts("q")["available"] == 6
+    Selecting(made, "taker").gets(1, 4)
+
+
+def test_what_one_gives_back_is_offered_to_the_next_before_what_comes_later(made: Stage) -> None:
+    made.service.submit(colours(6, 0, 2, 4))
+    first, second = Selecting(made, "first"), Selecting(made, "second")
+    first.client.on_event = lambda event: None
+    first.link.grant(1)
+    first.client.until(lambda: len(first.link.unsettled) == 1, "the first one")
+    second.gets(2, credit=1)
+    first.link.detach()
+    first.client.until(lambda: first.link.state is LinkState.DETACHED, "the end of the link")
+    second.gets(0, 4)
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("colour =", "at character 9: found the end"),
+        ("JMSRedelivered", "what matches is decided once"),
+        ("", "leave it out"),
+        (5, "a selector is a string"),
+    ],
+)
+def test_a_bad_selector_refuses_the_link_and_says_what_is_wrong(made: Stage, text: Any, said: str) -> None:
+    refused = Selecting(made, "refused", text).refused
+    assert refused.condition == Condition.INVALID_FIELD
+    assert said in refused.description
+
+
+def test_a_cold_queue_is_evaluated_in_pieces_beside_the_loop(made: Stage, monkeypatch: Any) -> None:
+    """Who has no selector is served while somebody's selector is still being evaluated."""
+    monkeypatch.setattr(matching, "PIECE_ROWS", 100)
+    made.service.submit(colours(1000, 950))
+    evaluate, threads, go = matching.matches, set(), threading.Event()
+
+    def slowly(*given: Any) -> Any:
+        threads.add(threading.current_thread().name)
+        go.wait()
+        return evaluate(*given)
+
+    monkeypatch.setattr(matching, "matches", slowly)
+    taker, other = Selecting(made, "taker"), Selecting(made, "other", None)
+    taker.link.grant(5, drain=True)
+    taker.client.pump()
+    other.gets(0, 1, 2, credit=3)
+    assert taker.got == []
+    go.set()
+    taker.client.until(lambda: taker.link.link_credit == 0, "the end of the credit")
+    assert taker.got == [950]
+    assert {name.rsplit("_")[0] for name in threads} == {"penstock-selecting"}
+
+
+def test_a_link_whose_selector_cannot_be_evaluated_ends_with_the_reason(made: Stage, monkeypatch: Any) -> None:
+    def fails(*given: Any) -> Any:
+        raise errors.DamagedJournal("the record at 5 is damaged")
+
+    made.service.submit(colours(5, 1))
+    monkeypatch.setattr(matching, "matches", fails)
+    taker, other = Selecting(made, "taker"), Selecting(made, "other", None)
+    taker.link.grant(5)
+    taker.client.until(lambda: taker.refused is not None, "the end of the link")
+    assert "damaged" in taker.refused.description
+    other.gets(0, 1, 2, 3, 4)
+
+
+def test_links_with_the_same_selector_share_its_evaluation(made: Stage, monkeypatch: Any) -> None:
+    rows: list[int] = []
+    evaluate = matching.matches
+
+    def counted(selector: Any, payload: Any) -> Any:
+        rows.append(payload.num_rows)
+        return evaluate(selector, payload)
+
+    monkeypatch.setattr(matching, "matches", counted)
+    made.service.submit(colours(100, *range(0, 100, 2)))
+    takers = [Selecting(made, f"taker {number}") for number in range(5)]
+    for taker in takers:
+        taker.gets(*range(20 * takers.index(taker), 20 * takers.index(taker) + 20, 2), credit=10)
+    assert rows == [100]
