@@ -31,8 +31,8 @@ class Alarm:
 
     def look(self) -> None:
         """The timetables may hold something earlier. Called after every turn, so the usual answer is cheap."""
-        wall, up = self._earliest()
-        if wall < self._seen[0] or up < self._seen[1]:
+        due, lock = self._earliest()
+        if due < self._seen[0] or lock < self._seen[1]:
             with self._changed:
                 self._changed.notify()
 
@@ -44,7 +44,7 @@ class Alarm:
 
     def _earliest(self) -> tuple[int, int]:
         clocks = self._state.clocks
-        return clocks.wall.next, clocks.up.next
+        return clocks.due.next, clocks.lock.next
 
     def _run(self) -> None:
         since = self._clock().up
@@ -61,10 +61,10 @@ class Alarm:
     def _wait_s(self, since: int) -> float:
         """Seconds until the next tick, when the last one was at `since`."""
         now = self._clock()
-        self._seen = wall, up = self._earliest()
+        self._seen = due, lock = self._earliest()
         passed = (now.up - since) / 1e6
-        due = min(wall - now.wall // 1000, up - self._state.uptime(now.up)) / 1000
-        return min(TICK_S - passed, max(due, RESOLUTION_S - passed))
+        next_s = min(due - now.wall // 1000, lock - self._state.uptime(now.up)) / 1000
+        return min(TICK_S - passed, max(next_s, RESOLUTION_S - passed))
 
     def _ring(self) -> None:
         try:

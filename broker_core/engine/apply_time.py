@@ -42,15 +42,17 @@ def _(state: BrokerState, event: e.Locked, position: int) -> None:
 @on_event(e.TimePassed)
 def _(state: BrokerState, event: e.TimePassed, position: int) -> None:
     """The blocks that were due have been seen to: when is their next time?"""
-    wall, up = state.clocks.wall.passed(event.wall), state.clocks.up.passed(event.up)
-    for name, number in wall | up:
-        queue = state.queues.get(name)
-        block = queue.blocks.get(number) if queue is not None else None
-        if queue is None or block is None:
-            continue
-        block.look_ahead()
-        if (name, number) in wall:
-            block.noted = NEVER
-        if (name, number) in up:
-            block.noted_lock = NEVER
-        queue.note_times(block)
+    if event.expiry:
+        state.expired_at = event.expiry
+    for clock, until, noted in (
+        (state.clocks.due, event.due, "noted_due"),
+        (state.clocks.expiry, event.expiry, "noted_expiry"),
+        (state.clocks.lock, event.lock, "noted_lock"),
+    ):
+        for name, number in clock.passed(until):
+            queue = state.queues.get(name)
+            block = queue.blocks.get(number) if queue is not None else None
+            if queue is not None and block is not None:
+                block.look_ahead()
+                setattr(block, noted, NEVER)
+                queue.note_times(block)

@@ -101,7 +101,8 @@ class Block:
     next_due: int  # and none that is HELD is due before
     lock: Column  # milliseconds of uptime, plus one, until which who acquired the row may hold it; 0: as long as he likes
     next_lock: int  # milliseconds of uptime: no lock of an ACQUIRED row ends before
-    noted: int  # the earlier of `next_expiry` and `next_due` that stands in the timetable
+    noted_due: int  # what of these stands in the timetables
+    noted_expiry: int
     noted_lock: int
 
     attempts: Column
@@ -131,7 +132,8 @@ class Block:
         "next_due",
         "next_expiry",
         "next_lock",
-        "noted",
+        "noted_due",
+        "noted_expiry",
         "noted_lock",
         "number",
         "overlays",
@@ -154,7 +156,8 @@ class Block:
         self.low = 0
         self.level = None
         self.lock = Column()
-        self.next_expiry = self.next_due = self.next_lock = self.noted = self.noted_lock = NEVER
+        self.next_expiry = self.next_due = self.next_lock = NEVER
+        self.noted_due = self.noted_expiry = self.noted_lock = NEVER
 
     @property
     def base(self) -> int:

@@ -17,7 +17,7 @@ from broker_core.engine import events as e
 from broker_core.engine.blocks import Block
 from broker_core.engine.decide import Decision, on
 from broker_core.engine.decide_leases import overdue
-from broker_core.engine.limits import STAGE_AGE
+from broker_core.engine.limits import EXPIRY_PERIOD, STAGE_AGE
 from broker_core.engine.queues import Queue
 from broker_core.engine.rowset import RowSet
 from broker_core.engine.state import BrokerState
@@ -32,14 +32,17 @@ def _(state: BrokerState, command: c.Tick, now: c.Now) -> Decision:
     stale = [name for name, stage in state.stages.items() if now.up - stage.up > STAGE_AGE]
     if stale:
         decision.add(e.Discarded(stale))
-    wall, up = now.wall // 1000, state.uptime(now.up)
-    for queue, blocks in _by_queue(state, state.clocks.wall.due(wall)):
+    wall, up, clocks = now.wall // 1000, state.uptime(now.up), state.clocks
+    # Nobody waits for what has expired: it is seen to in larger portions.
+    expiry = wall if wall - state.expired_at >= EXPIRY_PERIOD else 0
+    for queue, blocks in _by_queue(state, clocks.expiry.due(expiry)):
         _expire(state, decision, queue, blocks, now)
+    for queue, blocks in _by_queue(state, clocks.due.due(wall)):
         _come_due(decision, queue, blocks, now)
-    for queue, blocks in _by_queue(state, state.clocks.up.due(up)):
+    for queue, blocks in _by_queue(state, clocks.lock.due(up)):
         _unlock(state, decision, queue, blocks, now)
-    if state.clocks.wall.next <= wall or state.clocks.up.next <= up:
-        decision.add(e.TimePassed(wall, up))
+    if clocks.expiry.next <= expiry or clocks.due.next <= wall or clocks.lock.next <= up:
+        decision.add(e.TimePassed(wall, expiry, up))
     return decision
 
 
@@ -54,30 +57,24 @@ def _by_queue(state: BrokerState, due: Iterable[tuple[str, int]]) -> Iterator[tu
             yield queue, [queue.blocks[number] for number in sorted(numbers) if number in queue.blocks]
 
 
-def _waits(block: Block, *states: State) -> Any:
-    return np.isin(block.state[: block.filled], np.array(states, np.uint8))
-
-
 def _expire(state: BrokerState, decision: Decision, queue: Queue, blocks: list[Block], now: c.Now) -> None:
-    wall = now.wall // 1000
-    parts = (
-        (block.number, np.flatnonzero(_waits(block, State.AVAILABLE, State.HELD) & block.expired(slice(0, block.filled), wall)))
-        for block in blocks
-    )
+    parts = []
+    for block in blocks:
+        waits = block.state[: block.filled] <= State.AVAILABLE  # or HELD
+        parts.append((block.number, np.flatnonzero(waits & block.expired(slice(0, block.filled), now.wall // 1000))))
     if rows := RowSet.of(parts):
         for event in ends.expire(state, queue, rows, now):
             decision.add(event)
 
 
 def _come_due(decision: Decision, queue: Queue, blocks: list[Block], now: c.Now) -> None:
-    wall = now.wall // 1000
-    parts = []
+    wall, parts = now.wall // 1000, []
     for block in blocks:
-        everything = slice(0, block.filled)
-        due = _waits(block, State.HELD) & block.is_due(everything, wall) & ~block.expired(everything, wall)
-        parts.append((block.number, np.flatnonzero(due)))
-    if rows := RowSet.of(parts):
-        decision.add(e.CameDue(queue.name, rows, now.wall))
+        held = block.state[: block.filled] == State.HELD
+        rows = np.flatnonzero(held & block.is_due(slice(0, block.filled), wall))
+        parts.append((block.number, rows[~block.expired(rows, wall)]))
+    if came := RowSet.of(parts):
+        decision.add(e.CameDue(queue.name, came, now.wall))
 
 
 def _unlock(state: BrokerState, decision: Decision, queue: Queue, blocks: list[Block], now: c.Now) -> None:

@@ -300,12 +300,13 @@ class Locked(Event):
 
 @dataclass(frozen=True)
 class TimePassed(Event):
-    """What was due up to here has been seen to: milliseconds since 1970, and of uptime."""
+    """What was due up to here has been seen to: delays and expiry in milliseconds since 1970, locks in those of uptime."""
 
     kind = "time.passed"
     journaled = False
-    wall: int
-    up: int
+    due: int
+    expiry: int
+    lock: int
 
 
 @dataclass(frozen=True)

@@ -73,10 +73,11 @@ class Subscription:
 
 
 class Clocks(NamedTuple):
-    """The broker's timetables, which its queues share: one of the wall clock, one of uptime."""
+    """The broker's timetables, which its queues share."""
 
-    wall: Timetable
-    up: Timetable
+    due: Timetable  # when delayed messages become AVAILABLE: milliseconds since 1970
+    expiry: Timetable  # when messages expire, which nobody waits for
+    lock: Timetable  # when links have to give back what they hold: milliseconds of uptime
 
 
 @dataclass
@@ -129,7 +130,7 @@ class Queue:
         self._level_of = level_of_priority(levels)
         self._newest: npt.NDArray[np.int64] = np.zeros(1, np.int64)
         self.grouping = self._grouping()
-        self._clocks = clocks or Clocks(Timetable(), Timetable())
+        self._clocks = clocks or Clocks(Timetable(), Timetable(), Timetable())
 
     @property
     def archived(self) -> int:
@@ -191,13 +192,14 @@ class Queue:
 
     def note_times(self, block: Block) -> None:
         """Have the broker look at the block when the next of its rows is due for something."""
-        first = min(block.next_expiry, block.next_due)
-        if first < block.noted:
-            self._clocks.wall.note(first, self.name, block.number)
-            block.noted = first
-        if block.next_lock < block.noted_lock:
-            self._clocks.up.note(block.next_lock, self.name, block.number)
-            block.noted_lock = block.next_lock
+        for clock, next_time, noted in (
+            (self._clocks.due, block.next_due, "noted_due"),
+            (self._clocks.expiry, block.next_expiry, "noted_expiry"),
+            (self._clocks.lock, block.next_lock, "noted_lock"),
+        ):
+            if next_time < getattr(block, noted):
+                clock.note(next_time, self.name, block.number)
+                setattr(block, noted, next_time)
 
     def _coded(self, traits: Traits) -> Traits:
         """The same, with the codes of this queue's dictionaries."""

@@ -70,7 +70,7 @@ def _expand(part: Part) -> Rows:
     if isinstance(part, Few):
         return part.rows
     if isinstance(part, Bitmap):
-        bits: Ints = np.flatnonzero(np.unpackbits(part.bits, bitorder="little")) + part.start
+        bits: Ints = np.flatnonzero(np.unpackbits(part.bits, bitorder="little").view(np.bool_)) + part.start
         return bits
     lengths = part[:, 1] - part[:, 0]
     offsets = np.repeat(part[:, 0] - np.concatenate([[0], np.cumsum(lengths)[:-1]]), lengths)

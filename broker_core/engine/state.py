@@ -80,7 +80,8 @@ class BrokerState:
         self.links: dict[str, dict[int, Link]] = {}  # queue or exchange → those whose end may be its own
         self.transactions = Transactions()  # they end with the broker, as links do
         self.started = 0  # microseconds of the clock from which uptime is reckoned
-        self.clocks = Clocks(Timetable(), Timetable())
+        self.clocks = Clocks(Timetable(), Timetable(), Timetable())
+        self.expired_at = 0  # milliseconds since 1970: when expired messages were last seen to
         self.staged_bytes = 0
         self.finished_blocks: list[tuple[str, int]] = []  # full, nothing live: to be archived
 

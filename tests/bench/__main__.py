@@ -36,6 +36,10 @@ ROWS = {
     "artemis": "artemis_rows.both_ways",
     "connections": "amqp_rows.connections",
     "idle": "interest_rows.idle",
+    "priority": "kind_rows.priority",
+    "expiry": "kind_rows.expiry",
+    "groups": "kind_rows.groups",
+    "last-value": "kind_rows.last_value",
 }
 
 

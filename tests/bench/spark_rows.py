@@ -73,7 +73,7 @@ def drain_encoded(bench: Bench) -> Iterator[Line]:
             both_forms.filled(origin, messages, form)
 
     def rate(form: str) -> float:
-        return messages / _drained(bench, origins[form], DEFAULT_COLUMNS, "noop", messages)
+        return messages / drained(bench, origins[form], messages)
 
     rate("encoded"), rate("columnar")
     figures = bench.pairs("rows/s", lambda _: rate("encoded"), lambda _: rate("columnar"))
@@ -109,7 +109,7 @@ def _drain(
     partitions = -(-messages // DEFAULT_MESSAGES_PER_PARTITION)
 
     def ours(_: int) -> float:
-        return messages / _drained(bench, origin, columns, sink, messages)
+        return messages / drained(bench, origin, messages, columns, sink)
 
     def theirs(_: int) -> float:
         return messages / _run(bench, _memory(columns, messages, partitions=partitions), sink, messages)
@@ -120,11 +120,13 @@ def _drain(
     return Line(row, what, against, *marks, True, "rows/s", *figures)
 
 
-def _drained(bench: Bench, origin: Path, columns: tuple[str, ...], sink: str, messages: int) -> float:
+def drained(
+    bench: Bench, origin: Path, messages: int, columns: tuple[str, ...] = DEFAULT_COLUMNS, sink: str = "noop", **options: str
+) -> float:
     """Seconds to drain a broker on a copy of this directory."""
     data = copied(origin, bench.folder())
     with Broker(data, fsync="always") as broker:
-        seconds = _run(bench, _queue(broker.url, columns), sink, messages)
+        seconds = _run(bench, _queue(broker.url, columns, **options), sink, messages)
     bench.remove(data)
     return seconds
 

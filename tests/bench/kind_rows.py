@@ -1,0 +1,164 @@
+"""Rows about queues that are more than first in, first out: priorities, groups, last values, expiry."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from itertools import count
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+from feeding import BATCH, QUEUE, batch_of
+from harness import Bench, Line, Stopwatch
+from interest_rows import cpu_seconds
+
+from broker_core.client import Client
+from broker_core.process import Broker
+
+COLUMNS = ["sequenceNumber", "body"]
+LIVES_S = 10  # the messages that expire do so within so many seconds
+POLL_S = 0.5
+
+
+# --- What rows of their own kinds share --------------------------------------------------------------------------------------
+
+
+class Taker:
+    """A query as the broker sees it: batches acquired over Flight, their bodies moved, settled with the next."""
+
+    def __init__(self, client: Client, queue: str, **options: Any) -> None:
+        self._client, self._names = client, {"queue": queue, "lease": f"{queue} {options}", "run": "bench"}
+        self._options = options
+        self._epoch: int | None = None
+        self._batch = 0
+
+    def take(self, messages: int) -> int:
+        """Acquire a batch of so many, and read it; how many came."""
+        fields = {**self._names, "epoch": self._epoch, "finished": self._batch, "fresh": self._batch == 0, "messages": messages}
+        answer = self._client.call("lease.advance", **fields, **self._options)
+        if answer["batch"] == self._batch:
+            return 0
+        self._epoch, before, self._batch = answer["epoch"], self._batch, answer["batch"]
+        plan = self._client.call("lease.plan", **self._names, epoch=self._epoch, after=before, batch=self._batch)
+        rows = 0
+        for batch, first, last, *_ in plan["parts"]:
+            ticket = {"op": "batch", **self._names, "epoch": self._epoch, "batch": batch, "first": first, "last": last}
+            del ticket["queue"]
+            rows += sum(one.num_rows for one in self._client.get(**ticket, columns=COLUMNS))
+        return rows
+
+    def seconds_each(self, messages: int) -> float:
+        with Stopwatch() as watch:
+            taken = self.take(messages)
+        assert taken == messages, f"{taken} of {messages} came"
+        return watch.seconds / taken
+
+
+@contextmanager
+def queues(bench: Bench, /, **declared: dict[str, Any]) -> Iterator[tuple[Broker, Client]]:
+    """A broker with these queues: name → type and options."""
+    data = bench.folder()
+    with Broker(data, fsync="always") as broker, Client(broker.url) as client:
+        for name, fields in declared.items():
+            client.call("queue.declare", queue=name, **fields)
+        yield broker, client
+    bench.remove(data)
+
+
+def send(client: Client, queue: str, batch: pa.RecordBatch, batches: int) -> None:
+    client.put({"op": "enqueue", "queue": queue}, batch.schema, (batch for _ in range(batches)))
+
+
+def with_column(batch: pa.RecordBatch, name: str, values: pa.Array) -> pa.RecordBatch:
+    return pa.RecordBatch.from_arrays([*batch.columns, values], names=[*batch.schema.names, name])
+
+
+# --- The rows ----------------------------------------------------------------------------------------------------------------
+
+
+def priority(bench: Bench) -> Iterator[Line]:
+    waiting, taken = bench.count(1_000_000, 100_000), bench.count(100_000, 10_000)
+    batch = with_column(batch_of(BATCH, 100), "priority", pa.array(np.arange(BATCH) % 10, pa.int16()))
+    with queues(bench, levels={"type": "priority"}, plain={}) as (_, client):
+        for queue in ("levels", "plain"):
+            send(client, queue, batch, waiting // BATCH)
+        levels, plain = Taker(client, "levels"), Taker(client, "plain")
+        levels.seconds_each(taken), plain.seconds_each(taken)
+        figures = bench.pairs("µs/message", lambda _: levels.seconds_each(taken) * 1e6, lambda _: plain.seconds_each(taken) * 1e6)
+    what = f"{taken:,} messages acquired and moved over Flight from a priority queue of {waiting:,} in 10 interleaved levels"
+    yield Line("priority", what, "a FIFO queue", 1.5, None, False, "µs/message", *figures)
+
+
+def last_value(bench: Bench) -> Iterator[Line]:
+    updates = bench.count(1_000_000, 50_000)
+    keys = pa.array([f"key {i % 1000}" for i in range(BATCH)])
+    batch = with_column(batch_of(BATCH, 100), "groupId", keys)
+    names = count()
+
+    def rate(client: Client, **declared: Any) -> float:
+        queue = f"queue {next(names)}"
+        client.call("queue.declare", queue=queue, **declared)
+        with Stopwatch() as watch:
+            send(client, queue, batch, updates // BATCH)
+        waiting = client.call("queue.stat", queue=queue)["available"]
+        assert waiting == (1000 if declared else updates), waiting
+        client.call("queue.delete", queue=queue)
+        return updates / watch.seconds
+
+    with queues(bench) as (_, client):
+        newest = {"type": "lastvalue", "options": {"key": "groupId"}}
+        rate(client, **newest), rate(client)
+        figures = bench.pairs("messages/s", lambda _: rate(client, **newest), lambda _: rate(client))
+    what = f"{updates:,} durable updates of 1,000 keys of a last-value queue, over Flight"
+    yield Line("last-value", what, "the same into a FIFO queue", 0.5, None, True, "messages/s", *figures)
+
+
+def expiry(bench: Bench) -> Iterator[Line]:
+    messages = bench.count(100_000, 10_000)
+    plain = batch_of(BATCH, 100)
+
+    def expiring(batches: int) -> Iterator[pa.RecordBatch]:
+        for i in range(batches):
+            yield with_column(plain, "ttl", pa.array(1 + (np.arange(BATCH) + i * BATCH) * LIVES_S * 1000 // messages, pa.int64()))
+
+    def cpu(make: Callable[[int], Iterator[pa.RecordBatch]]) -> float:
+        """CPU seconds of the broker from the first message on, until all that expire have."""
+        with queues(bench, **{QUEUE: {}}) as (broker, client):
+            before, end = cpu_seconds(broker.pid), time.monotonic() + LIVES_S + 2 * POLL_S
+            batches = list(make(messages // BATCH))
+            client.put({"op": "enqueue", "queue": QUEUE}, batches[0].schema, iter(batches))
+            while time.monotonic() < end:
+                time.sleep(POLL_S)
+                left = client.call("queue.stat", queue=QUEUE)["available"]
+            assert left == (0 if "ttl" in batches[0].schema.names else messages)
+            return cpu_seconds(broker.pid) - before
+
+    figures = bench.pairs("s", lambda _: cpu(expiring), lambda _: cpu(lambda n: (plain for _ in range(n))), repeats=3)
+    what = f"the broker's CPU time for {messages:,} messages that expire one after another within {LIVES_S} s"
+    yield Line("expiry", what, "the same messages without TTL", 1.2, None, False, "s", *figures)
+
+
+def groups(bench: Bench) -> Iterator[Line]:
+    from spark_rows import drained  # the one row here that needs Spark
+
+    messages = bench.count(2_000_000, 200_000)
+    names = pa.array([f"group {i}" for i in range(BATCH)])
+    batch = with_column(batch_of(BATCH, 100), "groupId", names)
+    origins = {}
+    for kind, options in (("groups", {"groups": "held"}), ("none", {})):
+        origins[kind] = bench.folder()
+        with bench.doing(f"{messages:,} messages"), Broker(origins[kind], fsync="always") as broker, Client(broker.url) as client:
+            client.call("queue.declare", queue=QUEUE, options=options)
+            send(client, QUEUE, batch, messages // BATCH)
+
+    def rate(kind: str) -> float:
+        return messages / drained(bench, origins[kind], messages, minPartitions="4")
+
+    rate("groups"), rate("none")
+    figures = bench.pairs("rows/s", lambda _: rate("groups"), lambda _: rate("none"))
+    for origin in origins.values():
+        bench.remove(origin)
+    what = f"drain {messages:,} messages of {BATCH:,} groups, each group in one of 4 tasks and in order, availableNow into noop"
+    yield Line("groups", what, "the same rows without groups, in 4 tasks", 0.7, None, True, "rows/s", *figures)
