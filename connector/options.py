@@ -105,6 +105,14 @@ def _queue(text: str) -> str:
     return _name(text)
 
 
+def _exchange(text: str) -> tuple[str, str | None]:
+    """The exchange and the routing key; None: each row's subject."""
+    name, slash, key = text.partition("/")
+    if len(key) > _MAX_NAME:
+        raise ValueError
+    return _name(name), key if slash else None
+
+
 def _consumer(text: str) -> str:
     # A query without the option names its lease `q-<32 hex digits>`: the two must be told apart under a checkpoint.
     if RANDOM_LEASE.fullmatch(text):
@@ -172,6 +180,7 @@ OPTIONS: tuple[Option, ...] = (
     Option("outcome", (READ,), f"one of {', '.join(OUTCOMES)}", _one_of(*OUTCOMES)),
     Option("pushdown", (READ,), "true (only with spark.sql.python.filterPushdown.enabled=true) or false", _flag, False),
     # Writing.
+    Option("exchange", (WRITE,), "the name of an exchange, or EXCHANGE/ROUTING-KEY, up to 255 characters each", _exchange),
     Option(
         "operation",
         (WRITE,),
@@ -185,7 +194,6 @@ OPTIONS: tuple[Option, ...] = (
     # Spark's own, handed to every sink.
     Option("checkpointLocation", (WRITE,), "a path", _text),
     # Of the design, and not there yet.
-    Option("exchange", ANYWHERE, "", _text, later="this version's broker has no exchanges; name a queue with the option queue"),
     Option("selector", (STREAM, READ), "", _text, later="selectors come with a later version; filter the DataFrame"),
 )
 _BY_NAME = {option.name.lower(): option for option in OPTIONS}
@@ -268,6 +276,8 @@ def _unknown(name: str) -> str:
 
 
 def _check_together(options: Options) -> None:
+    if options["queue"] is not None and options["exchange"] is not None:
+        raise InvalidRequest("options queue and exchange: name one of them; an exchange leads rows to the queues bound to it")
     if options["operation"] == "settle":
         for name in ("queue", "exchange"):
             if options[name] is not None:

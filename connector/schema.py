@@ -137,7 +137,9 @@ def sink_columns(schema: StructType, *, queue: str | None, ignore_unknown: bool)
     if queue is not None:
         found.pop("queue", None)
     elif "queue" not in found:
-        raise InvalidRequest("no queue to write to: set the option queue, or add a column 'queue' that names one in each row")
+        raise InvalidRequest(
+            "no queue to write to: set the option queue or exchange, or add a column 'queue' that names one in each row"
+        )
     return found
 
 

@@ -58,22 +58,31 @@ class _Writer:
         if options["operation"] == "settle":
             self._columns = settle_columns(schema, ignore_unknown=unknown)
         else:
-            self._columns = sink_columns(schema, queue=options["queue"], ignore_unknown=unknown)
+            place = options["queue"] if options["exchange"] is None else options["exchange"][0]
+            self._columns = sink_columns(schema, queue=place, ignore_unknown=unknown)
         self._access = options.access.found()  # once, for all tasks; only an AMQP url is asked for anything
 
     def _stage(self, batches: Iterator[pa.RecordBatch]) -> list[str]:
         stage = secrets.token_hex(16)
-        queue = self._options["queue"]
+        target = self._target()
         with self._access.client() as client:
             if self._options["operation"] == "settle":
                 outcomes = (settle.prepared(batch, self._columns) for batch in batches)
                 return [stage] if settle.stage(client, stage, (batch for batch in outcomes if batch.num_rows)) else []
             prepared = (self._prepared(batch) for batch in batches if batch.num_rows)
-            if queue is None:
+            if target is None:
                 count = _Router(client, stage).route(prepared)
             else:
-                count = _send(client, stage, queue, (rows for _, rows in prepared))
+                count = _send(client, stage, target, (rows for _, rows in prepared))
         return [stage] if count else []
+
+    def _target(self) -> dict[str, Any] | None:
+        """Where all rows go, as the broker is told; None where each row names its queue."""
+        if self._options["exchange"] is not None:
+            name, key = self._options["exchange"]
+            return {"exchange": name, "routingKey": key}
+        queue = self._options["queue"]
+        return None if queue is None else {"queue": queue}
 
     def _prepared(self, batch: pa.RecordBatch) -> tuple[pa.Array | None, pa.RecordBatch]:
         """The column `queue` if it routes, and the messages of a batch as the broker takes them."""
@@ -152,8 +161,8 @@ def _stages(messages: Sequence[WriterCommitMessage | None]) -> list[str]:
 # --- Sending ---------------------------------------------------------------------------------------------------------------
 
 
-def _send(client: Client, stage: str, queue: str, batches: Iterable[pa.RecordBatch]) -> int:
-    """Stage batches for one queue, in order; return the number of messages. Nothing is sent when there are none."""
+def _send(client: Client, stage: str, target: dict[str, Any], batches: Iterable[pa.RecordBatch]) -> int:
+    """Stage batches for one queue or exchange, in order; return the number of messages. Nothing is sent when there are none."""
     ready = (part for batch in coalesce(batches) for part in halved(batch))
     first = next(ready, None)
     if first is None:
@@ -163,7 +172,7 @@ def _send(client: Client, stage: str, queue: str, batches: Iterable[pa.RecordBat
         yield first
         yield from ready
 
-    return int(client.put({"op": "stage", "queue": queue, "stage": stage}, first.schema, all_of_them())["messages"])
+    return int(client.put({"op": "stage", "stage": stage, **target}, first.schema, all_of_them())["messages"])
 
 
 def halved(batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
@@ -197,7 +206,7 @@ class _Router:
         return count + self._flush()
 
     def _flush(self) -> int:
-        count = sum(_send(self._client, self._stage, queue, batches) for queue, batches in self._waiting.items())
+        count = sum(_send(self._client, self._stage, {"queue": queue}, batches) for queue, batches in self._waiting.items())
         self._waiting, self._rows, self._bytes = {}, 0, 0
         return count
 

@@ -50,6 +50,23 @@ def test_every_column_arrives_as_it_was_sent(rig: Rig) -> None:
     assert rig.look("copy").drop(*ignored).collect() == rig.look("orders").drop(*ignored).collect()
 
 
+def test_E1_rows_go_through_an_exchange_by_their_subject_or_a_key(rig: Rig) -> None:
+    rig.declare("a", "b", "rest")
+    rig.client.call("exchange.declare", exchange="events", type="topic", options={"alternate": "rest"})
+    for queue, key in (("a", "order.#"), ("b", "*.eu")):
+        rig.client.call("exchange.bind", exchange="events", queue=queue, key=key)
+    subject = "element_at(array('order.eu', 'order.us', 'stock.eu', 'stock.us'), int(id % 4) + 1) subject"
+    frame = rig.spark.range(0, 400, 1, 2).selectExpr("cast(id as string) body", subject, "'ignored' queue")
+    frame.write.format("amqp").options(url=rig.broker.url, exchange="events").mode("append").save()
+    assert rig.bodies("a") == [str(i) for i in range(400) if i % 4 < 2]
+    assert rig.bodies("b") == [str(i) for i in range(400) if i % 2 == 0]
+    assert rig.bodies("rest") == [str(i) for i in range(400) if i % 4 == 3]
+    frame.write.format("amqp").options(url=rig.broker.url, exchange="events/stock.eu").mode("append").save()
+    assert len(rig.bodies("b")) == 600
+    with pytest.raises(PySparkException, match="option exchange has no meaning"):
+        rig.spark.read.format("amqp").options(url=rig.broker.url, exchange="events").load().count()
+
+
 def test_rows_go_where_their_queue_column_says(rig: Rig) -> None:
     rig.declare("a", "b", "c")
     route = "element_at(array('a', 'b', 'c'), int(id % 3) + 1) queue"
