@@ -59,6 +59,7 @@ class BatchReader(DataSourceReader):
             "since": self._since,
             "until": self._until,
             "outcome": self._outcome,
+            "selector": self._options["selector"],
             "columns": self._columns,
         }
         ranges = split(self._first, last, self._options["maxMessagesPerPartition"], self._options["minPartitions"])

@@ -66,21 +66,24 @@ class Lease:
         again what it gave back unread. Without `wait` the answer comes at once.
         """
         known = self._enter(start)
-        answer = self._call(
-            "lease.advance",
-            **self._names(known),
-            finished=start.batch,
-            # A new lease has no epoch until it has taken something; until then the query begins again with each call.
-            fresh=start.initial and self._epoch is None,
-            messages=self._options["maxMessagesPerTrigger"],
-            bytes=self._options["maxBytesPerTrigger"],
-            until=until,
-            exclude=until is not None,
-            waitMs=LONG_POLL_MS if wait and until is None else 0,
-            failOnDataLoss=self._options["failOnDataLoss"],
-            leaseTimeout=self._options["leaseTimeout"],
-        )
-        self._took_up(answer)
+        answer: dict[str, Any] = {"more": True}
+        while answer.get("more"):  # a selector over a queue that nobody has looked through yet: the broker says so now and then
+            answer = self._call(
+                "lease.advance",
+                **self._names(known),
+                finished=start.batch,
+                # A new lease has no epoch until it has taken something; until then the query begins again with each call.
+                fresh=start.initial and self._epoch is None,
+                messages=self._options["maxMessagesPerTrigger"],
+                bytes=self._options["maxBytesPerTrigger"],
+                until=until,
+                exclude=until is not None,
+                waitMs=LONG_POLL_MS if wait and until is None else 0,
+                failOnDataLoss=self._options["failOnDataLoss"],
+                leaseTimeout=self._options["leaseTimeout"],
+                selector=self._options["selector"],
+            )
+            self._took_up(answer)
         # Also after a rollback that `failOnDataLoss=false` lets pass: the broker's number is the one that goes on.
         return start if answer["batch"] == start.batch else known.at(answer["batch"])
 

@@ -10,6 +10,7 @@ from collections.abc import Callable, Mapping
 from datetime import datetime, timezone
 from typing import Any, NamedTuple
 
+from broker_core import shipped
 from broker_core.client import check
 from broker_core.credentials import Credentials
 from broker_core.errors import InvalidRequest
@@ -137,6 +138,15 @@ def _url(text: str) -> str:
     return text
 
 
+def _selector(text: str) -> str:
+    """Its canonical text."""
+    try:
+        with shipped.own_errors():
+            return str(shipped.module("selectors").parse(text).text)
+    except InvalidRequest as error:
+        raise InvalidRequest(f"option selector: {error}") from None
+
+
 def _text(text: str) -> str:
     return text
 
@@ -169,6 +179,7 @@ OPTIONS: tuple[Option, ...] = (
     Option("failOnDataLoss", (STREAM,), "true or false", _flag, True),
     # Reading at all.
     Option("mode", (STREAM, READ), "acquire (a stream) or browse (a batch read)", _one_of("acquire", "browse")),
+    Option("selector", (STREAM, READ), "a selector in the syntax of JMS, such as colour = 'red' AND size > 5", _selector),
     Option("minPartitions", (STREAM, READ), _COUNT, _whole(1), 1),
     Option("maxMessagesPerPartition", (STREAM, READ), _COUNT, _whole(1), DEFAULT_MESSAGES_PER_PARTITION),
     # Looking.
@@ -193,8 +204,6 @@ OPTIONS: tuple[Option, ...] = (
     Option("ignoreUnknownColumns", (WRITE,), "true or false", _flag, False),
     # Spark's own, handed to every sink.
     Option("checkpointLocation", (WRITE,), "a path", _text),
-    # Of the design, and not there yet.
-    Option("selector", (STREAM, READ), "", _text, later="selectors come with a later version; filter the DataFrame"),
 )
 _BY_NAME = {option.name.lower(): option for option in OPTIONS}
 

@@ -25,7 +25,7 @@ _BROKER_CORE = tuple(
         "shipped",
     )
 )
-_PACKAGES = ("broker_core/amqp", "broker_core/amqp_client", "broker_core/encoding", "connector")
+_PACKAGES = ("broker_core/amqp", "broker_core/amqp_client", "broker_core/encoding", "broker_core/selectors", "connector")
 # The same content gives the same bytes, so that a cluster that caches by checksum does so.
 _DATE = (1980, 1, 1, 0, 0, 0)
 

@@ -123,7 +123,7 @@ def test_a_wrong_value_is_refused_by_name_with_what_is_allowed(name: str, text: 
         ({"url": "grpc://broker.example:1", "userName": "ann", "password": "hunter2"}, "in the open: use grpc"),
         ({"operation": "settle", "queue": "orders"}, "the column 'delivery' names the message"),
         ({"exchange": "logs", "queue": "orders"}, "name one of them"),
-        ({"selector": "color = 'red'"}, "filter the DataFrame"),
+        ({"selector": "color = "}, "option selector: the selector is wrong at character 9: found the end; allowed here: a name"),
         ({"txnAppId": "job"}, "name both, or neither"),
         ({"txnVersion": "1"}, "name both, or neither"),
         ({"startingSequence": "5", "endingSequence": "4"}, "startingSequence"),
