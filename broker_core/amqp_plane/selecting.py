@@ -38,6 +38,10 @@ class Selecting:
         """Whether anything is being evaluated."""
         return bool(self._waiting)
 
+    def concerns(self, queue: str) -> bool:
+        """Whether links of this queue cannot say yet what they want."""
+        return any(of_queue == queue for of_queue, _ in self._waiting)
+
     def look_further(self, link: Outgoing, block: int) -> None:
         """Evaluate the next piece of a block for the link's selector; then the link looks again."""
         assert link.selector is not None
@@ -69,6 +73,7 @@ class Selecting:
                 link.fail(failure)
             else:
                 self._turns.hungry(link)
+        self._turns.schedule()  # somebody may wait for what they say
 
     def close(self) -> None:
         """Nothing is evaluated any more."""

@@ -187,7 +187,7 @@ class Turns:
         if not self._arriving:  # else who sent what waits there must not be told of an end before
             first, self._first = self._first, []
         endings = self._outcomes.take(every=bool(first))  # those are ends of links, too, which come after all outcomes
-        if arriving or endings or first or self.acquiring or self._notified:
+        if arriving or endings or first or self.acquiring or self._notified or self._immediate:
             self._carry_out(arriving, endings, first)
         self._advance(handled + self.acquiring.handled)
 
@@ -230,7 +230,10 @@ class Turns:
             waiting, self._immediate = self._immediate, []
             for each in waiting:
                 self.acquiring.exhaust(turn, each.queue)
-                each.withdraw(turn, self)
+                if self.selecting.concerns(each.queue):
+                    self._immediate.append(each)  # until all can say whether they want it
+                else:
+                    each.withdraw(turn, self)
         if self._notified:  # an acquisition made something AVAILABLE elsewhere
             self.schedule()
 

@@ -11,6 +11,7 @@ import pytest
 from broker_core.amqp import Accepted, Condition, Receiver, Released, Sender, Source, Target, events
 from broker_core.amqp.performatives import Properties
 from broker_core.amqp.states import LinkState
+from broker_core.amqp.types import Described, Symbol
 from broker_core.amqp_plane.acquiring import HELPING_MESSAGES
 from broker_core.engine import commands as c
 from broker_core.engine.interest import INTERESTED
@@ -25,14 +26,14 @@ from .library_client import Client
 class Consumer:
     """A connection with a link that receives from q, and accepts."""
 
-    def __init__(self, made: Stage, name: str, capabilities: tuple[str, ...] = (), **properties: Any) -> None:
+    def __init__(self, made: Stage, name: str, capabilities: tuple[str, ...] = (), filter: Any = None, **properties: Any) -> None:
         self.made = made
         self.client: Client = made.client(name)
         self.client.on_event = self._on_event
         self.got: list[int] = []
         self.refused: str | None = None
         self.link: Receiver = self.client.connection.begin().receiver(name)
-        source = Source(address="q", capabilities=capabilities)
+        source = Source(address="q", capabilities=capabilities, filter=filter)
         self.link.attach(source=source, target=Target(), properties=properties or None)
         self.client.until(lambda: self.refused is not None or self.link.state is LinkState.ATTACHED, "an answer to the attach")
 
@@ -203,6 +204,20 @@ def test_what_waits_before_it_is_first(made: Stage) -> None:
     assert at_once.until(b"i2") == [Released]
     assert ordinary.until(b"o1", b"o2") == [Accepted, Accepted]
     made.until(lambda: consumer.client.pump() or made.counts("q") == {"available": 1, "archived": 5}, "the ordinary one stays")
+
+
+def test_a_consumer_with_a_selector_takes_at_once_what_it_matches(made: Stage) -> None:
+    """Q4 Q8: the sender hears when all who wait have had their selector evaluated, and not before."""
+    wants = Described(Symbol("apache.org:selector-filter:string"), "kind = 'a'")
+    consumer = Consumer(made, "consumer", filter={Symbol("selector"): wants}).grant(10)
+    producer = Producer(made)
+    for number, kind in enumerate("abba"):
+        body = message(b"m", application_properties={"kind": kind})
+        producer.link.send_many([b"%d" % number], [body])
+        producer.client.pump()
+    assert producer.until(b"0", b"1", b"2", b"3") == [Accepted, Released, Released, Accepted]
+    consumer.until(2)
+    assert consumer.got == [0, 3]
 
 
 def test_an_anonymous_and_a_settled_sender_may_ask_for_it(made: Stage) -> None:
