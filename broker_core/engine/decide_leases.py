@@ -17,6 +17,7 @@ from broker_core.engine.decide import Decision, check_name, need_queue, on
 from broker_core.engine.decide_outcomes import settle_batch
 from broker_core.engine.groups import FreeGroup
 from broker_core.engine.leases import HOLDING, Batch, Lease, Stage
+from broker_core.engine.lifetimes import check_owner
 from broker_core.engine.limits import LISTED_GROUPS, MAX_ACQUIRE, MAX_LEASES, MAX_PARTS, SECOND, UNREAD_TIMEOUT
 from broker_core.engine.rowset import RowSet
 from broker_core.engine.search import Filter, Search, Unexpired, Without, find_all
@@ -64,7 +65,7 @@ def _end(lease: Lease, batch: Batch, stage: Stage, now: c.Now, *, exclude: bool 
 def _(state: BrokerState, command: c.EnterLease, now: c.Now) -> Decision:
     check_name("lease", command.lease)
     check_name("run", command.run)
-    need_queue(state, command.queue)
+    check_owner(need_queue(state, command.queue), state.links.get(command.queue, {}), None)
     lease = state.leases.get(command.lease)
     if lease is None:
         if command.fresh and command.epoch is None:

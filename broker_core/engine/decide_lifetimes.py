@@ -6,10 +6,10 @@ from broker_core.engine import commands as c
 from broker_core.engine import exchange_commands as x
 from broker_core.engine import exchange_events as xe
 from broker_core.engine.decide import Decision, need_queue, on
-from broker_core.engine.lifetimes import maker_of, what_ends
+from broker_core.engine.lifetimes import check_owner, what_ends
 from broker_core.engine.limits import MAX_LINKS
 from broker_core.engine.state import BrokerState
-from broker_core.errors import InUse, ResourceLimit
+from broker_core.errors import ResourceLimit
 
 
 @on(x.EndNode)
@@ -21,9 +21,9 @@ def _(state: BrokerState, command: x.EndNode, now: c.Now) -> Decision:
 @on(x.OpenLink)
 def _(state: BrokerState, command: x.OpenLink, now: c.Now) -> Decision:
     if command.node not in state.exchanges.by_name:
-        queue, maker = need_queue(state, command.node), maker_of(state.links.get(command.node, {}))
-        if command.receives and maker is not None and maker.owner not in (None, command.owner):
-            raise InUse(f"queue {queue.name!r} belongs to another connection, which alone may receive from it")
+        queue = need_queue(state, command.node)
+        if command.receives:
+            check_owner(queue, state.links.get(command.node, {}), command.owner)
     if len(state.links.get(command.node, ())) >= MAX_LINKS:
         raise ResourceLimit(f"{command.node!r} has {MAX_LINKS} links, which is the limit")
     event = xe.LinkOpened(command.node, state.next_link, command.makes, command.owner if command.makes else None)

@@ -12,18 +12,20 @@ A restart ends every link: what lives by links alone ends there.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 
 from broker_core.engine import events as e
 from broker_core.engine import exchange_events as xe
+from broker_core.engine import move_events as me
 from broker_core.engine.exchanges import Exchange, Link
 from broker_core.engine.queues import Queue
 from broker_core.engine.state import BrokerState
+from broker_core.errors import InUse
 
 _UNTIL_EMPTY = ("empty", "unusedOrEmpty")
-_ALL = ("link", "unused", *_UNTIL_EMPTY)
+_UNTIL_UNUSED = ("unused", "unusedOrEmpty")
 _USE_ENDS = (e.Unsubscribed, e.LeaseDeleted)
-_MESSAGES_END = (e.Settled, e.Purged, e.Expired, e.BatchEnded)
+_MESSAGES_END = (e.Settled, e.Purged, e.Expired, e.BatchEnded, me.Moved)
 _CONCERNED = {xe.LinkGone, xe.Unbound, e.QueueDeleted, e.Together, *_USE_ENDS, *_MESSAGES_END}
 
 
@@ -32,17 +34,23 @@ def may_end(state: BrokerState, event: e.Event) -> Iterable[str]:
     if type(event) not in _CONCERNED:
         return ()
     if isinstance(event, xe.LinkGone):
-        return (event.node,)
+        lifetime, made = _lifetime(state, event.node), state.links[event.node][event.link].makes
+        return () if lifetime == "link" and not made else (event.node,)  # what nobody's link made ends with nobody's
     if isinstance(event, e.QueueDeleted):
         return tuple(state.exchanges.leading_to(event.queue))
     if isinstance(event, xe.Unbound):
         return (event.exchange,)
     if isinstance(event, e.Together):
         return {name for part in event.parts for name in may_end(state, part)}
-    concerned: Collection[str] = _ALL if isinstance(event, _USE_ENDS) else _UNTIL_EMPTY
+    concerned = _UNTIL_UNUSED if isinstance(event, _USE_ENDS) else _UNTIL_EMPTY
     name = state.leases[event.lease].queue if isinstance(event, (e.LeaseDeleted, e.BatchEnded)) else getattr(event, "queue", "")
     queue = state.queues.get(name)
     return () if queue is None or queue.rules.lifetime not in concerned else (name,)
+
+
+def _lifetime(state: BrokerState, name: str) -> str:
+    queue, exchange = state.queues.get(name), state.exchanges.by_name.get(name)
+    return queue.rules.lifetime if queue is not None else exchange.lifetime if exchange is not None else "permanent"
 
 
 def what_ends(state: BrokerState, name: str) -> e.Event | None:
@@ -76,6 +84,13 @@ def _exchange_is_over(exchange: Exchange, links: Mapping[int, Link]) -> bool:
 def maker_of(links: Mapping[int, Link]) -> Link | None:
     """The link that a queue or an exchange was made for, while it is there."""
     return next((link for link in links.values() if link.makes), None)
+
+
+def check_owner(queue: Queue, links: Mapping[int, Link], owner: str | None) -> None:
+    """InUse if one connection alone may receive from the queue, and it is not `owner`."""
+    maker = maker_of(links)
+    if maker is not None and maker.owner not in (None, owner):
+        raise InUse(f"queue {queue.name!r} belongs to another connection, which alone may receive from it")
 
 
 def gone_at_start(state: BrokerState) -> list[e.Event]:

@@ -12,6 +12,7 @@ from broker_core import errors
 from broker_core.engine import commands as c
 from broker_core.engine import decide, lifetimes
 from broker_core.engine import exchange_commands as x
+from broker_core.engine import move_commands as mc
 from broker_core.engine.routes import Examined, plan
 from broker_core.engine.rowset import as_array
 from broker_core.engine.state import BrokerState, conserved
@@ -180,6 +181,8 @@ def test_E2_a_queue_ends_with_the_link_that_made_it_and_its_messages_with_it() -
     other = broker.run(x.OpenLink("q"))
     with pytest.raises(errors.InUse, match="another connection"):
         broker.run(x.OpenLink("q", receives=True, owner="you"))
+    with pytest.raises(errors.InUse, match="another connection"):
+        broker.advance("lease", epoch=None, finished=0)
     broker.run(x.OpenLink("q", receives=True, owner="me"), c.Enqueue("q", 2, 10), x.CloseLink("q", other))
     assert broker.counts() == {"q": 2}
     broker.run(x.CloseLink("q", link))
@@ -326,3 +329,23 @@ def test_E1_duplicates_are_known_in_each_queue() -> None:
     traits = {about: ids if rules.duplicate_window else NO_TRAITS for about, rules in needed.items()}
     assert broker.send("x", count=3, traits=traits) == x.Sent()
     assert broker.counts() == {"plain": 3, "once": 2}
+
+
+def test_E2_what_no_link_made_ends_with_none() -> None:
+    broker = engine("q", lifetime="link")
+    broker.run(x.DeclareExchange("x", options={"lifetime": "link"}))
+    for node in ("q", "x"):
+        broker.run(x.CloseLink(node, broker.run(x.OpenLink(node))))
+    holder = broker.run(c.Subscribe("q"))
+    broker.run(c.Unsubscribe("q", holder))
+    assert (list(broker.state.queues), list(broker.state.exchanges.by_name)) == (["q"], ["x"])
+
+
+def test_E2_a_queue_whose_last_message_is_moved_or_purged_ends() -> None:
+    broker = engine("q", "r", lifetime="empty")
+    broker.run(c.DeclareQueue("target"))
+    for name in ("q", "r"):
+        link = broker.run(x.OpenLink(name, makes=True))
+        broker.run(c.Enqueue(name, 2, 10), x.CloseLink(name, link))
+    broker.run(mc.Move("q", "target"), c.Purge("r"))
+    assert broker.counts() == {"target": 2}
