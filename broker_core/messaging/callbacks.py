@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections import deque
 from collections.abc import Callable
 from functools import partial
@@ -34,6 +35,29 @@ class Callbacks(Lane):
         """Its callback is due."""
         self._outcomes.append(confirmation)
         self.wake()
+
+    def finish(self) -> None:
+        """What the outcomes call, called by the thread that closes the session, without the lock: the pool may have no thread
+        for it, and soon there is no pool.
+        """
+        with self._changed:
+            if self.inside:
+                return
+            self._held += 1
+            self._changed.wait_for(lambda: self._thread is None)
+            self._thread = threading.get_ident()
+        try:
+            while True:
+                with self._changed:
+                    task = self._next() if self._outcomes else None
+                if task is None:
+                    return
+                task()
+        finally:
+            with self._changed:
+                self._thread = None
+                self._held -= 1
+                self._changed.notify_all()
 
     def _next(self) -> Task | None:
         if self._outcomes:

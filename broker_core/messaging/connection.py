@@ -166,6 +166,7 @@ class Connection:
                 for session in list(self._sessions):
                     session.attach(wire)
                 wire.check()
+                self.check()  # it may have been closed meanwhile
             except errors.PenstockError as error:
                 self._interrupt(error)
                 raise

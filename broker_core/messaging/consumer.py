@@ -12,7 +12,7 @@ from broker_core.amqp.deliveries import Delivery
 from broker_core.messaging.arrivals import Arrivals
 from broker_core.messaging.modes import Gathered
 from broker_core.messaging.pull import pull
-from broker_core.messaging.received import NOT_HERE, RELEASED, ReceivedMessage, expiry_ms
+from broker_core.messaging.received import NOT_HERE, ReceivedMessage, expiry_ms
 from broker_core.messaging.source_link import SourceLink, Terms
 
 if TYPE_CHECKING:
@@ -180,9 +180,6 @@ class Consumer:
             self.session.connection.report(error)
 
     def _arrived(self, link: SourceLink, deliveries: list[Delivery]) -> None:
-        if self.closed:  # under way when it closed
-            self.session.dispose(deliveries, RELEASED)
-            return
         now = self.session.connection.wall_ms()
         self.arrivals.add(link, [(delivery, now) for delivery in deliveries])
         if self.callback is not None:

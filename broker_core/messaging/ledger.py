@@ -165,12 +165,16 @@ class Ledger:
         self._let_go()
 
     def close_consumer(self, consumer: Consumer) -> None:
-        """What waits goes back; what is handed out may still be settled, and keeps the links until then."""
+        """What waits goes back; what is handed out may still be settled, and keeps the links until then. May wait: what went back
+        while there is credit would come again, and count.
+        """
         for link in consumer.links:
             link.stop()
-        self.flush(consumer)
-        self.return_all(lambda each: each is consumer, handed_out=False)
-        self._let_go()
+        try:
+            self._session.drain(list(consumer.links))
+        finally:
+            self.flush(consumer)
+            self.return_all(lambda each: each is consumer, handed_out=False)
 
     def _let_go(self) -> None:
         """Ends the links of closed consumers that have nothing open any more."""

@@ -101,27 +101,31 @@ class Session:
             self._transaction.rollback()
 
     def close(self, *, flush: bool = True) -> None:
-        """A callback that runs is waited for. What was sent is confirmed first (`flush`), what is not acknowledged goes back, and
-        a transaction is rolled back. Raises the first refusal of an asynchronous send that nobody was told of.
+        """What was sent is confirmed first (`flush`), what is not acknowledged goes back, a transaction is rolled back. A callback
+        that runs is waited for, and those of outcomes have been called after this. Raises the first refusal of an asynchronous
+        send that nobody was told of.
         """
-        with self.changed, self.lane.held():
-            if self._closed:
-                return
-            self._closed = True
-            try:
-                if self.transacted:
-                    self._transaction.rollback(go_on=False)
-                elif flush:
-                    for producer in list(self.producers):
-                        producer.flush()
-            finally:
-                self._leave()
+        try:
+            with self.changed, self.lane.held():
+                if not self._closed:
+                    self._closed = True
+                    self._end(flush)
+        finally:
+            self.lane.finish()
+
+    def _end(self, flush: bool) -> None:
+        try:
+            if self.transacted:
+                self._transaction.rollback(go_on=False)
+            elif flush:
+                for producer in list(self.producers):
+                    producer.flush()
+        finally:
+            self._leave()
 
     def _leave(self) -> None:
         with suppress(errors.PenstockError):
-            for consumer in list(self.consumers):
-                self.ledger.flush(consumer)
-            self.ledger.return_all(lambda consumer: True)
+            self.ledger.give_back(go_on=False)
         for producer in list(self.producers):
             producer.leave()
         if self.wire is not None and self.machine is not None:

@@ -149,7 +149,7 @@ class Peer:
 
     def cut(self) -> None:
         """Every connection breaks, without a word."""
-        for sock in self._sockets:
+        for sock in list(self._sockets):  # not those that come meanwhile
             with contextlib.suppress(OSError):
                 sock.shutdown(socket.SHUT_RDWR)
 

@@ -8,7 +8,7 @@ from collections import deque
 import pytest
 
 from broker_core import errors
-from broker_core.messaging import AcknowledgeMode, ReceivedMessage, connect
+from broker_core.messaging import AcknowledgeMode, Confirmation, ReceivedMessage, connect
 from broker_core.messaging.lanes import Lane, Pool, Task
 
 from .applications import LIMIT_S, bodies, round_trip, said
@@ -177,3 +177,22 @@ def test_c12_after_close_no_callback_runs() -> None:
         assert ran == [b"a"]
         round_trip(other)
         assert said(peer) == [(b"a", "Accepted"), (b"b", "Released"), (b"c", "Released")]
+
+
+def test_c12_closing_calls_what_outcomes_are_due_to_though_the_pool_is_busy() -> None:
+    running, go_on = threading.Event(), threading.Event()
+    told: list[Confirmation] = []
+
+    def busy(message: ReceivedMessage) -> None:
+        running.set()
+        assert go_on.wait(LIMIT_S)
+
+    with Peer() as peer, connect(peer.url, callback_threads=1) as connection:
+        peer.queues["q"] += bodies("a")
+        connection.session().consumer("q", callback=busy)
+        assert running.wait(LIMIT_S)
+        session = connection.session()
+        confirmations = [session.producer("out").send("x", on_outcome=told.append) for _ in range(3)]
+        session.close()
+        assert told == confirmations
+        go_on.set()
