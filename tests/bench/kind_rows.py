@@ -126,7 +126,7 @@ def expiry(bench: Bench) -> Iterator[Line]:
     def cpu(make: Callable[[int], Iterator[pa.RecordBatch]]) -> float:
         """CPU seconds of the broker from the first message on, until all that expire have."""
         with queues(bench, **{QUEUE: {}}) as (broker, client):
-            before, end = cpu_seconds(broker.pid), time.monotonic() + LIVES_S + 2 * POLL_S
+            before, end = cpu_seconds(broker.pid), time.monotonic() + LIVES_S + 6 * POLL_S
             batches = list(make(messages // BATCH))
             client.put({"op": "enqueue", "queue": QUEUE}, batches[0].schema, iter(batches))
             while time.monotonic() < end:
