@@ -8,7 +8,9 @@ from typing import Any
 from broker_core.engine import BrokerState, apply, decide
 from broker_core.engine import commands as c
 from broker_core.engine import events as e
+from broker_core.engine.arrivals import worth_a_look
 from broker_core.engine.state import pack_blocks
+from broker_core.engine.states import State
 
 SECOND = 1_000_000
 START = 1_700_000_000 * SECOND
@@ -34,9 +36,17 @@ class Engine:
                     self.packed[position] = payload
                 if event.journaled:
                     self.log.append((e.encode(event), position))
-                apply(self.state, event, position)
+                self._apply(event, position)
             reply = decision.reply
         return reply
+
+    def _apply(self, event: e.Event, position: int) -> None:
+        """C1 C4, after every command of every test: whatever makes messages AVAILABLE is told to those who wait there."""
+        before = {name: queue.counts[State.AVAILABLE] for name, queue in self.state.queues.items()}
+        told = set(worth_a_look(self.state, event))
+        apply(self.state, event, position)
+        for name, queue in self.state.queues.items():
+            assert queue.counts[State.AVAILABLE] <= before.get(name, 0) or name in told, f"nobody in {name!r} hears of {event}"
 
     def pass_time(self, seconds: float) -> None:
         self.up += int(seconds * SECOND)
