@@ -1,0 +1,186 @@
+"""E1 E2 E3: whole histories of exchanges against a plain model, with the conservation law and a recovery after every command."""
+
+from __future__ import annotations
+
+from ast import literal_eval
+from typing import Any
+
+import numpy as np
+from hypothesis import HealthCheck, settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
+
+from broker_core.engine import commands as c
+from broker_core.engine import decide, lifetimes
+from broker_core.engine import exchange_commands as x
+from broker_core.engine.routes import Examined, plan
+from broker_core.engine.rowset import as_array
+from broker_core.engine.state import conserved
+from broker_core.engine.traits import NO_TRAITS, Coded
+
+from .harness import Engine
+from .test_routes import by_expression
+
+QUEUES = ("a", "b", "c")
+EXCHANGES = ("d", "f", "t")
+KINDS = {"d": "direct", "f": "fanout", "t": "topic"}
+KEYS = st.sampled_from(["", "k", "k.l", "l"])
+PATTERNS = st.sampled_from(["", "#", "k", "k.*", "*.l", "k.#", "l"])
+ROWS = st.sampled_from([None, (), (0,), (1, 2)])  # what a selector lets through, of three messages; None: no selector
+
+
+class Exchanges(RuleBasedStateMachine):
+    """The model: for each queue the numbers of the messages that must be in it, in order, and how each binding was said."""
+
+    @initialize()
+    def begin(self) -> None:
+        self.engine = Engine()
+        self.sent = 0
+        self.queues: dict[str, list[int]] = {}
+        self.kinds: dict[str, tuple[str, str | None]] = {}  # exchange → unroutable, alternate
+        self.bindings: dict[str, list[tuple[str, str, Any]]] = {}  # exchange → (queue, key, rows of its selector)
+        self.stages: dict[str, list[tuple[str, list[int]]]] = {}
+        self.stored: dict[int, int] = {}  # log position → the number of the first message stored there
+
+    def run(self, command: c.Command) -> Any:
+        events = decide(self.engine.state, command, c.Now(self.engine.wall, 0)).events
+        ending = [name for event, _ in events for name in lifetimes.may_end(self.engine.state, event)]
+        reply = self.engine.run(command)
+        for name in ending:
+            self.engine.run(x.EndNode(name))
+        return reply
+
+    @rule(name=st.sampled_from(QUEUES))
+    def declare_queue(self, name: str) -> None:
+        assert self.run(c.DeclareQueue(name)) is (name not in self.queues)
+        self.queues.setdefault(name, [])
+
+    @precondition(lambda self: self.queues)
+    @rule(data=st.data())
+    def delete_queue(self, data: st.DataObject) -> None:
+        name = data.draw(st.sampled_from(sorted(self.queues)))
+        self.run(c.DeleteQueue(name))
+        del self.queues[name]
+        for exchange, said in self.bindings.items():
+            self.bindings[exchange] = [each for each in said if each[0] != name]
+
+    @rule(name=st.sampled_from(EXCHANGES), data=st.data())
+    def declare_exchange(self, name: str, data: st.DataObject) -> None:
+        if name in self.kinds:
+            unroutable, alternate = self.kinds[name]
+        else:
+            there = [*self.queues, *self.kinds]
+            alternate = data.draw(st.sampled_from([None, *sorted(there)]))
+            unroutable = "alternate" if alternate else data.draw(st.sampled_from(["refuse", "drop"]))
+        options = {"unroutable": unroutable, "alternate": alternate}
+        assert self.run(x.DeclareExchange(name, KINDS[name], options)) is (name not in self.kinds)
+        self.kinds[name] = unroutable, alternate
+        self.bindings.setdefault(name, [])
+
+    @precondition(lambda self: self.kinds)
+    @rule(data=st.data())
+    def delete_exchange(self, data: st.DataObject) -> None:
+        name = data.draw(st.sampled_from(sorted(self.kinds)))
+        self.run(x.DeleteExchange(name))
+        del self.kinds[name], self.bindings[name]
+
+    @precondition(lambda self: self.kinds and self.queues)
+    @rule(data=st.data(), rows=ROWS, key=PATTERNS)
+    def bind(self, data: st.DataObject, rows: Any, key: str) -> None:
+        exchange, queue = data.draw(st.sampled_from(sorted(self.kinds))), data.draw(st.sampled_from(sorted(self.queues)))
+        key = "" if exchange == "f" else key
+        said = (queue, key, rows)
+        new = self.run(x.Bind(exchange, queue, key, selector=None if rows is None else f"lets through {rows}"))
+        assert new is (said not in self.bindings[exchange])
+        if new:
+            self.bindings[exchange].append(said)
+
+    @precondition(lambda self: any(self.bindings.values()))
+    @rule(data=st.data(), every=st.booleans())
+    def unbind(self, data: st.DataObject, every: bool) -> None:
+        exchange = data.draw(st.sampled_from(sorted(name for name, said in self.bindings.items() if said)))
+        queue, key, _ = data.draw(st.sampled_from(self.bindings[exchange]))
+        left = [each for each in self.bindings[exchange] if each[0] != queue or (not every and each[1] != key)]
+        assert self.run(x.Unbind(exchange, queue, None if every else key)) == len(self.bindings[exchange]) - len(left)
+        self.bindings[exchange] = left
+
+    def targets(self, exchange: str, key: str, row: int) -> tuple[set[str], bool]:
+        """Where the model would put a message, and whether it is refused."""
+        seen: list[str] = []
+        place: str | None = exchange
+        while place in self.kinds and place not in seen:
+            assert place is not None
+            seen.append(place)
+            found = {
+                queue
+                for queue, pattern, rows in self.bindings[place]
+                if (place == "f" or (key == pattern if place == "d" else by_expression(pattern, key)))
+                and (rows is None or row in rows)
+            }
+            if found or self.kinds[place][0] == "drop":
+                return found, False
+            place = self.kinds[place][1]
+        return ({place}, False) if place in self.queues and place is not None else (set(), True)
+
+    @precondition(lambda self: self.kinds)
+    @rule(data=st.data(), keys=st.lists(KEYS, min_size=3, max_size=3), staged=st.booleans())
+    def send(self, data: st.DataObject, keys: list[str], staged: bool) -> None:
+        exchange = data.draw(st.sampled_from(sorted(self.kinds)))
+        names = sorted({key for key in keys if key})
+        coded = Coded(names, np.array([names.index(key) + 1 if key else 0 for key in keys]))
+        needed = plan(self.engine.state.exchanges.by_name, self.engine.state.queues, exchange, coded)
+        examined = {
+            each.exchange: Examined(
+                each.version,
+                {n: np.array(literal_eval(str(b.selector).removeprefix("lets through ")), np.int64) for n, b in each.bindings},
+            )
+            for each in needed.inside
+        }
+        stage = f"stage {self.sent}" if staged else None
+        traits = dict.fromkeys(needed.rules, NO_TRAITS)
+        before = len(self.engine.log)
+        sent = self.run(x.Route(exchange, 3, 10, b"", coded, True, examined, traits, stage=stage))
+        if len(self.engine.log) > before:
+            assert len(self.engine.log) == before + 1, "one event"
+            self.stored[self.engine.log[-1][1]] = self.sent
+        expected = [self.targets(exchange, key, row) for row, key in enumerate(keys)]
+        assert as_array(sent.unroutable).tolist() == [row for row, (_, refused) in enumerate(expected) if refused]
+        arrived = {queue: [self.sent + row for row, (found, _) in enumerate(expected) if queue in found] for queue in self.queues}
+        self.sent += 3
+        if stage is None:
+            for queue, numbers in arrived.items():
+                self.queues[queue] += numbers
+        elif any(arrived.values()):
+            self.stages[stage] = list(arrived.items())
+
+    @precondition(lambda self: self.stages)
+    @rule(publish=st.booleans())
+    def end_stage(self, publish: bool) -> None:
+        name, parts = self.stages.popitem()
+        self.run(c.Publish([name]) if publish else c.Discard([name]))
+        for queue, numbers in parts if publish else ():
+            if queue in self.queues:
+                self.queues[queue] += numbers
+
+    @invariant()
+    def the_engine_has_what_the_model_has(self) -> None:
+        state = self.engine.state
+        assert set(state.queues) == set(self.queues)
+        assert set(state.exchanges.by_name) == set(self.kinds)
+        for name, numbers in self.queues.items():
+            pieces = [block.pieces(slice(0, block.filled)) for block in state.queues[name].blocks.values()]
+            rows = [row for each in pieces for row in zip(each.position, each.payload_row, each.rows, strict=True)]
+            assert [self.stored[at] + first + i for at, first, count in rows for i in range(count)] == numbers
+            assert conserved(state.queues[name])
+
+    @invariant()
+    def a_recovery_and_a_snapshot_say_the_same(self) -> None:
+        persisted = self.engine.persisted()
+        assert self.engine.recovered().persisted() == persisted
+        assert self.engine.from_snapshot().persisted() == persisted
+
+
+Exchanges.TestCase.settings = settings(
+    max_examples=40, stateful_step_count=25, deadline=None, suppress_health_check=list(HealthCheck)
+)
+TestExchanges = Exchanges.TestCase
