@@ -101,8 +101,8 @@ class Session:
             self._transaction.rollback()
 
     def close(self, *, flush: bool = True) -> None:
-        """What was sent is confirmed first (`flush`), what is not acknowledged goes back, a transaction is rolled back. A callback
-        that runs is waited for, and those of outcomes have been called after this. Raises the first refusal of an asynchronous
+        """What was sent is confirmed first (`flush`), what is not acknowledged goes back, a transaction is rolled back. A running
+        callback is waited for, and those of outcomes have been called after this. Raises the first refusal of an asynchronous
         send that nobody was told of.
         """
         try:
