@@ -1,0 +1,350 @@
+"""Q12 Q13 Q20 Q21: whole histories of three queues, whose messages die, are moved, copied and redriven, against a plain model.
+
+`q` and `r` send their dead letters to `dead`, which has room for a few, and whose own go back to `q`. Everything that was ever
+sent is somewhere, as often as it was copied; and after every command a recovery and a snapshot are the same.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
+
+from broker_core import errors
+from broker_core.engine import commands as c
+from broker_core.engine import move_commands as mc
+from broker_core.engine.rowset import RowSet
+from broker_core.engine.states import Cause, Outcome, Reason, State
+from broker_core.engine.traits import Traits
+
+from .ends import survives
+from .harness import Engine
+
+NAMES = ("q", "r", "dead")
+TTL = 10  # seconds
+HOW = st.sampled_from(["reject", "modify", "release", "accept"])
+
+
+@dataclass
+class Message:
+    payload: tuple[int, int]  # where it lies in the log: record and row
+    state: State = State.AVAILABLE
+    outcome: Outcome = Outcome.NONE
+    holder: int = 0
+    attempts: int = 0
+    expires: float | None = None
+    reason: Reason = Reason.NONE
+    origin: tuple[str, int] | None = None  # where it died first
+    stayed: bool = False
+
+    def seen(self) -> tuple[Any, ...]:
+        holder = self.holder if self.state == State.ACQUIRED else 0
+        return (self.payload, self.state, self.outcome, holder, self.attempts, self.reason, self.origin, self.stayed)
+
+
+@dataclass
+class Model:
+    rows: list[Message] = field(default_factory=list)
+    options: dict[str, Any] = field(default_factory=dict)
+    paused: bool = False
+
+    @property
+    def live(self) -> int:
+        return sum(message.state != State.ARCHIVED for message in self.rows)
+
+    def room(self) -> float:
+        return self.options.get("maxMessages", float("inf")) - self.live
+
+
+class EndsMachine(RuleBasedStateMachine):
+    def __init__(self) -> None:
+        super().__init__()
+        self.engine, self.now = Engine(), 0.0
+        self.models: dict[str, Model] = {}
+        self.links: dict[int, str] = {}
+        self.sent: Counter[tuple[int, int]] = Counter()
+        for name, options in (
+            ("dead", {"maxMessages": 5, "deadLetterQueue": "q", "expired": "deadLetter"}),
+            ("q", {"deadLetterQueue": "dead", "maxAttempts": 2, "expired": "deadLetter"}),
+            ("r", {"deadLetterQueue": "dead", "expired": "deadLetter"}),
+        ):
+            self.engine.run(c.DeclareQueue(name, options=options))
+            self.models[name] = Model(options=options)
+        for name in ("q", "q", "r", "dead"):
+            self.subscribe(name)
+
+    # What happens to messages: each rule tells the engine, and does the same to the model.
+    @rule(name=st.sampled_from(["q", "r"]), count=st.integers(1, 4), mortal=st.booleans())
+    def send(self, name: str, count: int, mortal: bool) -> None:
+        expiry = np.full(count, self.engine.wall // 1000 + TTL * 1000)
+        self.engine.run(c.Enqueue(name, count, 7, traits=Traits(expiry=expiry) if mortal else Traits()))
+        position = self.engine.log[-1][1]
+        for row in range(count):
+            self.sent[position, row] += 1
+            self.models[name].rows.append(Message((position, row), expires=self.now + TTL if mortal else None))
+
+    @precondition(lambda self: len(self.links) < 5)
+    @rule(name=st.sampled_from(NAMES))
+    def subscribe(self, name: str) -> None:
+        self.links[self.engine.run(c.Subscribe(name))] = name
+
+    @precondition(lambda self: self.links)
+    @rule(data=st.data(), credit=st.integers(1, 5))
+    def acquire(self, data: st.DataObject, credit: int) -> None:
+        self.takes(data.draw(st.sampled_from(sorted(self.links))), credit)
+
+    def takes(self, holder: int, credit: int) -> None:
+        name = self.links[holder]
+        got = self.engine.run(c.Acquire(name, holder, credit)).sequences().tolist()
+        model = self.models[name]
+        free = [n for n, message in enumerate(model.rows) if message.state == State.AVAILABLE and not self.is_over(message)]
+        assert got == ([] if model.paused else free[:credit])
+        for row in got:
+            model.rows[row].state, model.rows[row].holder = State.ACQUIRED, holder
+
+    @precondition(lambda self: any(self.held(holder) for holder in self.links))
+    @rule(data=st.data(), how=HOW, most=st.integers(1, 3))
+    def end(self, data: st.DataObject, how: str, most: int) -> None:
+        self.ends(data.draw(st.sampled_from([holder for holder in sorted(self.links) if self.held(holder)])), how, most)
+
+    @precondition(lambda self: self.links)
+    @rule(data=st.data(), how=HOW, credit=st.integers(1, 3))
+    def work(self, data: st.DataObject, how: str, credit: int) -> None:
+        """Somebody takes and ends at once."""
+        holder = data.draw(st.sampled_from(sorted(self.links, key=lambda link: (self.links[link] != "dead", link))))
+        self.takes(holder, credit)
+        if self.held(holder):
+            self.ends(holder, how, credit)
+
+    def ends(self, holder: int, how: str, most: int) -> None:
+        name = self.links[holder]
+        rows = self.held(holder)[:most]
+        chosen = RowSet.of_sequences(np.array(rows, np.int64))
+        if how in ("accept", "reject"):
+            outcome = Outcome.ACCEPTED if how == "accept" else Outcome.REJECTED
+            self.engine.run(c.Settle(name, holder, chosen, outcome, "why" if how == "reject" else None))
+            self.settle(name, rows, outcome)
+        else:
+            cause = Cause.RELEASED if how == "release" else Cause.MODIFIED
+            self.engine.run(c.Release(name, holder, chosen, cause))
+            self.give_back(name, rows, counts=how == "modify")
+
+    @precondition(lambda self: self.links)
+    @rule(data=st.data())
+    def lose(self, data: st.DataObject) -> None:
+        holder = data.draw(st.sampled_from(sorted(self.links)))
+        rows, name = self.held(holder), self.links[holder]
+        self.engine.run(c.Unsubscribe(name, holder))
+        del self.links[holder]
+        self.give_back(name, rows, counts=True)
+
+    @rule()
+    def restart(self) -> None:
+        self.engine = survives(self.engine).recovered()
+        self.engine.wall, self.engine.up = int(self.engine.wall + self.now * 1_000_000), int(self.now * 1_000_000)
+        held = {name: [n for n, m in enumerate(model.rows) if m.state == State.ACQUIRED] for name, model in self.models.items()}
+        self.engine.run(c.Recovered())
+        self.links = {}
+        for name in self.engine.state.queues:
+            self.give_back(name, held[name], counts=True)
+
+    @rule(seconds=st.sampled_from([1, 7, 11]))
+    def wait(self, seconds: int) -> None:
+        self.engine.pass_time(seconds)
+        self.now += seconds
+        over = {
+            name: [n for n, m in enumerate(model.rows) if self.waits(m) and self.is_over(m)]
+            for name, model in self.models.items()
+        }
+        self.engine.run(c.Tick())
+        for name in self.engine.state.queues:
+            if self.models[name].options.get("expired") == "deadLetter" and self.models[name].options.get("deadLetterQueue"):
+                self.dead_letter(name, over[name], Reason.EXPIRED)
+            else:
+                self.archive(name, over[name], Outcome.EXPIRED)
+
+    @rule(
+        name=st.sampled_from(NAMES),
+        option=st.sampled_from(["maxAttempts", "rejected", "expired", "deadLetterQueue"]),
+        data=st.data(),
+    )
+    def alter(self, name: str, option: str, data: st.DataObject) -> None:
+        values: dict[str, list[Any]] = {
+            "maxAttempts": [0, 1, 2],
+            "rejected": ["deadLetter", "archive", "return"],
+            "expired": ["deadLetter", "archive"],
+            "deadLetterQueue": [None, "q", "dead", "missing"],
+        }
+        value = data.draw(st.sampled_from(values[option]))
+        self.engine.run(mc.AlterQueue(name, {option: value}))
+        self.models[name].options = {**self.models[name].options, option: value}
+
+    @rule(name=st.sampled_from(NAMES))
+    def pause(self, name: str) -> None:
+        paused = self.models[name].paused
+        assert self.engine.run(mc.ResumeQueue(name) if paused else mc.PauseQueue(name))
+        self.models[name].paused = not paused
+
+    @rule(copy=st.booleans(), names=st.permutations(NAMES), count=st.integers(1, 4))
+    def shift(self, copy: bool, names: list[str], count: int) -> None:
+        source, target = names[0], names[1]
+        rows = self.models[source].rows
+        found = [n for n, m in enumerate(rows) if m.state == State.AVAILABLE and not self.is_over(m)][:count]
+        going = found[: int(min(len(found), max(0, self.models[target].room())))]
+        command = (mc.Copy if copy else mc.Move)(source, target, count)
+        if found and not going:
+            with pytest.raises(errors.ResourceLimit):
+                self.engine.run(command)
+            return
+        assert self.engine.run(command).messages == len(going)
+        letters = [rows[row] for row in going]
+        if copy:
+            self.sent.update(message.payload for message in letters)
+        else:
+            self.archive(source, going, Outcome.MOVED)
+        self.arrive(target, letters)
+
+    @rule(name=st.sampled_from(NAMES), count=st.integers(1, 6))
+    def redrive(self, name: str, count: int) -> None:
+        model = self.models[name]
+        found = [n for n, m in enumerate(model.rows) if m.stayed or (m.state == State.AVAILABLE and m.origin is not None)][:count]
+        here = [n for n in found if model.rows[n].stayed]
+        back = here[: int(min(len(here), max(0, model.room())))]
+        done = len(back)
+        for row in back:
+            message = model.rows[row]
+            expires = None if message.reason == Reason.EXPIRED else message.expires
+            reason = message.reason if message.origin else Reason.NONE
+            model.rows[row] = replace(Message(message.payload), expires=expires, origin=message.origin, reason=reason)
+        groups: dict[str, list[int]] = {}
+        for row in found:
+            origin = model.rows[row].origin
+            if row not in here and origin is not None:
+                groups.setdefault(origin[0], []).append(row)
+        rooms = {origin: self.models[origin].room() for origin in groups}
+        for origin in sorted(groups, key=lambda each: self.engine.state.queues[name].origins.index(each)):
+            going = groups[origin][: int(min(len(groups[origin]), max(0, rooms[origin])))] if origin != name else []
+            letters = [model.rows[row] for row in going]
+            self.archive(name, going, Outcome.MOVED)
+            for message in letters:
+                self.models[origin].rows.append(Message(message.payload, expires=message.expires))
+            done += len(going)
+        assert self.engine.run(mc.Redrive(name, count))[::2] == (done, len(found) - done)
+
+    # The model
+    def held(self, holder: int) -> list[int]:
+        rows = self.models[self.links[holder]].rows
+        return [n for n, message in enumerate(rows) if message.state == State.ACQUIRED and message.holder == holder]
+
+    def is_over(self, message: Message) -> bool:
+        return message.expires is not None and message.expires <= self.now
+
+    def waits(self, message: Message) -> bool:
+        return message.state == State.AVAILABLE
+
+    def settle(self, name: str, rows: list[int], outcome: Outcome) -> None:
+        options = self.models[name].options
+        policy = options.get("rejected", "deadLetter")
+        if outcome == Outcome.REJECTED and policy == "return":
+            self.give_back(name, rows, counts=True)
+        elif outcome == Outcome.REJECTED and policy == "deadLetter" and options.get("deadLetterQueue"):
+            self.dead_letter(name, rows, Reason.REJECTED)
+        else:
+            self.archive(name, rows, outcome)
+
+    def give_back(self, name: str, rows: list[int], counts: bool) -> None:
+        model = self.models[name]
+        most = model.options.get("maxAttempts")
+        most = (10 if model.options.get("deadLetterQueue") else 0) if most is None else most
+        for row in rows:
+            model.rows[row].state = State.AVAILABLE
+            model.rows[row].attempts += counts
+        self.dead_letter(name, [n for n in rows if counts and most and model.rows[n].attempts >= most], Reason.DELIVERY_LIMIT)
+
+    def archive(self, name: str, rows: list[int], outcome: Outcome) -> None:
+        for row in rows:
+            message = self.models[name].rows[row]
+            self.models[name].rows[row] = replace(message, state=State.ARCHIVED, outcome=outcome)
+
+    def arrive(self, name: str, letters: list[Message]) -> None:
+        for m in letters:
+            self.models[name].rows.append(Message(m.payload, expires=m.expires, reason=m.reason, origin=m.origin))
+
+    def dead_letter(self, name: str, rows: list[int], reason: Reason) -> None:
+        source = self.models[name].rows
+        into = self.models[name].options.get("deadLetterQueue")
+        room = self.models[into].room() if into in self.models and into != name else 0
+        if reason == Reason.EXPIRED and self.expires_into_itself(name):
+            room = 0
+        for row in rows:
+            message = source[row]
+            round_again = message.origin is not None and message.origin[0] == into and message.reason == reason
+            goes = room > 0 and not round_again
+            if goes:
+                room -= 1
+                expires = None if reason == Reason.EXPIRED else message.expires
+                letter = Message(message.payload, expires=expires, reason=reason, origin=message.origin or (name, row))
+                self.models[into].rows.append(letter)
+            self.archive(name, [row], Outcome.DEAD_LETTERED)
+            if not goes:
+                source[row].stayed, source[row].reason = True, reason
+
+    def expires_into_itself(self, name: str) -> bool:
+        seen, each = set(), name
+        while each in self.models and self.models[each].options.get("expired") == "deadLetter":
+            each = self.models[each].options.get("deadLetterQueue")
+            if each == name:
+                return True
+            if each in seen:
+                return False
+            seen.add(each)
+        return False
+
+    @invariant()
+    def the_same(self) -> None:
+        for name, model in self.models.items():
+            queue = self.engine.state.queues[name]
+            blocks = [queue.blocks[number] for number in sorted(queue.blocks)]
+            assert sum(block.filled for block in blocks) == len(model.rows)
+            found = []
+            for block in blocks:
+                every = slice(0, block.filled)
+                columns = {
+                    column: np.broadcast_to(getattr(block, column).get(every), block.filled).tolist()
+                    for column in ("outcome", "holder", "attempts", "reason", "origin", "came_from", "stayed")
+                }
+                for row in range(block.filled):
+                    (piece,) = zip(*(part.tolist() for part in block.pieces(slice(row, row + 1))), strict=True)
+                    state, at = State(block.state[row]), {column: values[row] for column, values in columns.items()}
+                    origin = (queue.origins[at["origin"] - 1], at["came_from"] - 1) if at["origin"] else None
+                    holder = at["holder"] if state == State.ACQUIRED else 0
+                    seen = (piece[2:4], state, at["outcome"], holder, at["attempts"], at["reason"], origin, bool(at["stayed"]))
+                    found.append(seen)
+            assert found == [message.seen() for message in model.rows], name
+            assert queue.stayed == sum(message.stayed for message in model.rows)
+
+    @invariant()
+    def nothing_is_lost(self) -> None:
+        """What was sent, and copied, is once alive or ended for good; what moved or died is alive elsewhere."""
+        left = Counter[tuple[int, int]]()
+        for model in self.models.values():
+            gone = [m for m in model.rows if m.outcome == Outcome.MOVED or (m.outcome == Outcome.DEAD_LETTERED and not m.stayed)]
+            left.update(message.payload for message in model.rows)
+            left.subtract(message.payload for message in gone)
+        assert left == self.sent
+
+    @invariant()
+    def a_restart_finds_the_same(self) -> None:
+        survives(self.engine)
+
+
+TestEndsMachine = EndsMachine.TestCase
+TestEndsMachine.settings = settings(
+    max_examples=40, stateful_step_count=30, deadline=None, derandomize=True, suppress_health_check=[HealthCheck.too_slow]
+)
