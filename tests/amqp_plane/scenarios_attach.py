@@ -75,10 +75,10 @@ def refused_attaches(s: Stage) -> None:
     _refused(a, sends(target=Target(dynamic=True, dynamic_node_properties=policy)), "amqp:not-implemented")
     _refused(a, sends(target=Coordinator()), "amqp:not-implemented")
     _refused(a, sends(target=Described(Symbol("com.example:target"), [])), "amqp:not-implemented")
-    selector = Described(Symbol("apache.org:selector-filter:string"), "a = 1")
-    _refused(a, receives(source=Source(address="q", filter={symbol("jms-selector"): selector})), "amqp:not-implemented")
-    unnamed = {symbol("apache.org:selector-filter:string"): "a = 1"}
-    _refused(a, receives(source=Source(address="q", filter=unnamed)), "amqp:not-implemented")
+    selector = Described(Symbol("apache.org:selector-filter:string"), "a = = 1")
+    _refused(a, receives(source=Source(address="q", filter={symbol("jms-selector"): selector})), "amqp:invalid-field")
+    unnamed = {symbol("apache.org:selector-filter:string"): "a = = 1"}
+    _refused(a, receives(source=Source(address="q", filter=unnamed)), "amqp:invalid-field")
     s.note("and the connection lives on")
     a.sender()
     a.send(transfer(0))
