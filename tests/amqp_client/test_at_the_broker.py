@@ -7,7 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from broker_core.amqp import Rejected
+from broker_core import errors
+from broker_core.amqp import Message, Rejected
 from broker_core.messaging import AcknowledgeMode, Consumer, connect
 from broker_core.process import Broker
 
@@ -111,3 +112,20 @@ def test_c12_a_broker_that_is_killed_and_comes_back_loses_nothing(tmp_path: Path
             producer.send(b"5")
             got = [body for body, _ in taken(consumer, 5)]
             assert got == [b"1", b"2", b"3", b"4", b"5"]
+
+
+def test_c10_a_selector_a_browser_and_no_local(broker: Broker) -> None:
+    broker.declare("choose")
+    with connect(broker.amqp_url) as connection:
+        producer = connection.session().producer("choose")
+        for colour in ("red", "blue", "red"):
+            producer.send(Message(application_properties={"colour": colour}, data=[colour.encode()]))
+        session = connection.session()
+        seen = session.consumer("choose", browse=True)
+        assert [seen.receive(LIMIT_S).body for _ in range(3)] == [b"red", b"blue", b"red"]
+        with pytest.raises(errors.InvalidRequest, match="does not heed"):  # it is for subscriptions on an exchange
+            session.consumer("choose", no_local=True)
+        red = session.consumer("choose", selector="colour = 'red'", prefetch=0)
+        assert [red.receive(0).body for _ in range(2)] == [b"red", b"red"]
+        assert red.receive(0) is None
+        assert session.consumer("choose", prefetch=0).receive(0).body == b"blue"
