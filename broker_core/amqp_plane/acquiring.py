@@ -6,6 +6,7 @@ helping a turn, so a link with much credit does not hold up others; who is at th
 
 from __future__ import annotations
 
+import logging
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -16,6 +17,8 @@ if TYPE_CHECKING:
     from broker_core.amqp_plane.outgoing import Outgoing
     from broker_core.amqp_plane.turn import Turns
     from broker_core.turn import Turn
+
+log = logging.getLogger("penstock.amqp")
 
 HELPING_MESSAGES = 512  # one acquisition: a large one is cheap, and a small one lets the next link have its turn soon
 HELPING_BYTES = 1 << 20
@@ -110,7 +113,11 @@ class Acquiring:
             if link.appetite() <= 0:
                 interest.rests(link)
             elif available or link.link.drain or not link.acquires:
-                self._acquire(turn, link, interest)
+                try:
+                    self._acquire(turn, link, interest)
+                except Exception:  # a mistake of ours: it concerns one link, and everybody else is served
+                    log.exception("%s could not acquire; its connection may hang until it times out", link)
+                    interest.rests(link)
             else:
                 interest.waits(link)
         return False

@@ -12,6 +12,7 @@ import pytest
 
 from broker_core.amqp import Accepted, Modified, Receiver, Released, Sender, Source, Target, events
 from broker_core.amqp.states import LinkState
+from broker_core.amqp_plane import acquiring
 from broker_core.amqp_plane.acquiring import HELPING_MESSAGES
 from broker_core.engine.interest import INTERESTED
 
@@ -133,6 +134,17 @@ def test_one_arrival_of_many_reaches_all_who_wait(made: Stage) -> None:
     crowd.until(100)
     assert {len(numbers) for numbers in crowd.got.values()} == {1}
     assert made.counts("q")["available"] == 20
+
+
+def test_who_had_no_time_to_look_in_a_turn_looks_in_the_next(made: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
+    """C4: a turn is bounded, and nobody is overlooked for that."""
+    monkeypatch.setattr(acquiring, "LOOKS", 3)
+    crowd = Crowd(made, connections=2, sessions=1, links=10)
+    crowd.grant(1)
+    made.until(lambda: waiting(made) == 20, "all wait")
+    publish(made, 25)
+    crowd.until(20)
+    assert {len(numbers) for numbers in crowd.got.values()} == {1}
 
 
 def test_who_may_not_have_it_hands_it_on(made: Stage) -> None:
