@@ -1,0 +1,122 @@
+"""Q13 Q20 Q21 over the wire: whoever gets a dead letter is told why it died; who waits hears of what comes back."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from broker_core import Broker, amqp, amqp_client, errors
+from broker_core.amqp.types import Symbol
+from broker_core.client import Client
+
+from .helpers import Reader, browse, numbered, send
+
+KEYS = ["x-opt-death-reason", "x-opt-death-queue", "x-opt-death-sequence", "x-opt-death-time", "x-opt-death-error"]
+
+
+@pytest.fixture
+def dead(client: Client, queue: str) -> str:
+    """The dead-letter queue of `queue`, with three messages: an AMQP client sent the first with annotations, Spark the others."""
+    name = f"dead of {queue}"
+    client.call("queue.declare", queue=name)
+    client.call("queue.alter", queue=queue, options={"deadLetterQueue": name, "maxAttempts": 1})
+    return name
+
+
+def kill(broker: Broker, client: Client, queue: str) -> None:
+    with amqp_client.connect(broker.amqp_url) as connection:
+        annotations = {Symbol("x-mine"): "1", Symbol("x-opt-death-reason"): "a forgery"}
+        sender = connection.sender(queue)
+        sender.send([amqp.Message(message_annotations=annotations, data=[b"amqp"]).encode()])
+        sender.flush()
+        sent = send(client, queue, numbered(2))
+        assert sent["next"] == 3
+        receiver = connection.receiver(queue, limit=3)
+        got: list[Any] = []
+        while len(got) < 3:
+            got += receiver.receive(timeout_s=30)
+        receiver.reject(got[:2], "no such customer")
+        receiver.modify(got[2:], annotations={Symbol("x-tried"): "here"})
+
+
+def test_an_amqp_client_sees_why_and_where_it_died(broker: Broker, client: Client, queue: str, dead: str) -> None:
+    kill(broker, client, queue)
+    assert client.call("queue.stat", queue=queue)["deadLettered"] == 3
+    with amqp_client.connect(broker.amqp_url) as connection:
+        receiver = connection.receiver(dead, limit=3)
+        got: list[Any] = []
+        while len(got) < 3:
+            got += receiver.receive(timeout_s=30)
+    # Outcomes of one turn may be carried out in another order than they were said in.
+    messages = [amqp.decode_message(delivery.payload) for delivery in got]
+    messages.sort(key=lambda message: int(message.message_annotations[Symbol(KEYS[2])]))
+    for number, message in enumerate(messages):
+        said = message.message_annotations
+        assert [said.get(Symbol(key)) for key in KEYS[1:3]] == [queue, number]
+        assert said[Symbol("x-opt-death-time")] > 1_700_000_000_000
+        assert message.header is None or not message.header.delivery_count
+    reasons = [[m.message_annotations.get(Symbol(key)) for key in (KEYS[0], KEYS[4])] for m in messages]
+    assert reasons == [["rejected", "amqp:not-allowed: no such customer"]] * 2 + [["delivery_limit", None]]
+    assert messages[0].message_annotations[Symbol("x-mine")] == "1"
+    assert messages[2].message_annotations[Symbol("x-tried")] == "here"
+
+
+def test_spark_sees_it_too_and_what_is_redriven_has_nothing_of_it(broker: Broker, client: Client, queue: str, dead: str) -> None:
+    kill(broker, client, queue)
+    rows = browse(client, dead, "annotations", "deliveryCount")
+    said = sorted((dict(row["annotations"]) for row in rows), key=lambda each: int(each[KEYS[2]]))
+    assert [[each.get(key) for key in KEYS[:3]] for each in said] == [
+        ["rejected", queue, "0"],
+        ["rejected", queue, "1"],
+        ["delivery_limit", queue, "2"],
+    ]
+    assert [row["deliveryCount"] for row in rows] == [0, 0, 0]
+    reader = Reader(client, dead)
+    ticket = reader.ticket(reader.advance(), columns=["annotations"])
+    with pytest.raises(errors.NotMappable):
+        list(client.get(**{**ticket, "op": "map"}))
+    client.call("lease.release", lease=reader.lease, how="return")
+    assert client.call("queue.redrive", queue=dead)["redriven"] >= 1
+    back = browse(client, queue, "annotations", "body", first=3)
+    assert sorted(row["body"] for row in back) == sorted([b"amqp", *numbered(2)])[: len(back)]
+    assert all(set(KEYS[1:]).isdisjoint(dict(row["annotations"] or ())) for row in back)
+
+
+def test_what_stayed_says_why_in_the_archive(broker: Broker, client: Client, queue: str, dead: str) -> None:
+    """Q13: there is no dead-letter queue, so the message is where it was, with its reason."""
+    client.call("queue.delete", queue=dead)
+    kill(broker, client, queue)
+    assert client.call("queue.stat", queue=queue)["stayed"] == 3
+    rows = browse(client, queue, "annotations", "outcome", states=["archived"], outcome="dead-lettered")
+    said = [dict(row["annotations"]) for row in rows]
+    assert [each[KEYS[0]] for each in said] == ["rejected", "rejected", "delivery_limit"]
+    assert {each[KEYS[1]] for each in said} == {queue}
+    assert client.call("queue.redrive", queue=queue) == {"redriven": 3, "stayed": 0}
+    assert client.call("queue.stat", queue=queue)["available"] == 3
+
+
+def test_who_waits_gets_what_is_moved_redriven_and_resumed(broker: Broker, client: Client, queue: str, dead: str) -> None:
+    """Q13 Q20 Q21: no wake-up is lost."""
+    with amqp_client.connect(broker.amqp_url) as connection:
+        receiver = connection.receiver(queue)
+
+        def gets(*bodies: bytes) -> None:
+            got: list[Any] = []
+            while len(got) < len(bodies):
+                got += receiver.receive(timeout_s=30)
+            assert [b"".join(amqp.decode_message(each.payload).data) for each in got] == list(bodies)
+            receiver.reject(got)
+
+        send(client, dead, [b"moved"])
+        assert client.call("queue.move", queue=dead, target=queue) == {"moved": 1, "full": False}
+        gets(b"moved")
+        while not client.call("queue.stat", queue=dead)["available"]:
+            pass
+        assert client.call("queue.redrive", queue=dead)["redriven"] == 1
+        gets(b"moved")
+        assert client.call("queue.pause", queue=queue)["changed"]
+        send(client, queue, [b"later"])
+        assert not receiver.receive(timeout_s=0.2)
+        assert client.call("queue.resume", queue=queue)["changed"]
+        gets(b"later")
