@@ -63,7 +63,7 @@ def _after(nodes: Iterable[_Node], word: str) -> Iterator[_Node]:
             yield node
         for taken in {word, ONE}:
             child = node.children.get(taken)
-            if child is not None and not child.stays:  # a `#` is entered by `_with_none`
+            if child is not None:
                 yield child
 
 

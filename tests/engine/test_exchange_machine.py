@@ -41,6 +41,12 @@ class Exchanges(RuleBasedStateMachine):
         self.bindings: dict[str, list[tuple[str, str, Any]]] = {}  # exchange → (queue, key, rows of its selector)
         self.stages: dict[str, list[tuple[str, list[int]]]] = {}
         self.stored: dict[int, int] = {}  # log position → the number of the first message stored there
+        for name in QUEUES[:2]:
+            self.run(c.DeclareQueue(name))
+            self.queues[name] = []
+        for name in EXCHANGES[1:]:
+            self.run(x.DeclareExchange(name, KINDS[name]))
+            self.kinds[name], self.bindings[name] = ("refuse", None), []
 
     def run(self, command: c.Command) -> Any:
         events = decide(self.engine.state, command, c.Now(self.engine.wall, 0)).events
@@ -181,6 +187,6 @@ class Exchanges(RuleBasedStateMachine):
 
 
 Exchanges.TestCase.settings = settings(
-    max_examples=40, stateful_step_count=25, deadline=None, suppress_health_check=list(HealthCheck)
+    max_examples=60, stateful_step_count=25, deadline=None, suppress_health_check=list(HealthCheck)
 )
 TestExchanges = Exchanges.TestCase

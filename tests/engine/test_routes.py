@@ -150,6 +150,16 @@ def test_E1_direct_fanout_and_topic_place_a_message_once_in_each_queue() -> None
     assert routed(topic, "a.z") == ({"q": [0], "r": [0]}, [], 0)
 
 
+def test_E1_a_binding_holds_from_its_declaration_to_its_end() -> None:
+    for kind in ("direct", "fanout", "topic"):
+        exchanges = made(kind, Binding("q", "k"))
+        assert routed(exchanges, "k") == ({"q": [0]}, [], 0)
+        exchanges.bind("x", Binding("r", "k"), 7)
+        assert routed(exchanges, "k") == ({"q": [0], "r": [0]}, [], 0)
+        exchanges.unbind("x", [0])
+        assert routed(exchanges, "k") == ({"r": [0]}, [], 0)
+
+
 def test_E1_each_message_with_a_key_of_its_own() -> None:
     topic = made("topic", Binding("q", "a.#"), Binding("r", "#.z"), Binding("s", ""))
     keys = Coded(["a.z", "a.b", "c"], np.array([1, 2, 3, 0, 1]))
