@@ -9,7 +9,7 @@ import pytest
 
 from broker_core import errors
 from broker_core.amqp import Message, Rejected
-from broker_core.messaging import AcknowledgeMode, Consumer, connect
+from broker_core.messaging import AcknowledgeMode, Backoff, Consumer, connect
 from broker_core.process import Broker
 
 from .applications import LIMIT_S
@@ -95,9 +95,9 @@ def test_c7_outcomes_of_single_messages(broker: Broker) -> None:
 
 
 def test_c12_a_broker_that_is_killed_and_comes_back_loses_nothing(tmp_path: Path) -> None:
-    with Broker(tmp_path / "data") as broker:
+    with Broker(tmp_path / "data", fsync="never") as broker:
         broker.declare("q")
-        with connect(broker.amqp_url) as connection:
+        with connect(broker.amqp_url, reconnect=Backoff(first_s=0.05, most_s=0.1)) as connection:
             session = connection.session(AcknowledgeMode.CLIENT)
             producer, consumer = session.producer("q"), session.consumer("q", prefetch=2)
             for number in range(5):

@@ -10,9 +10,10 @@ from itertools import islice
 
 import pytest
 
-from broker_core import amqp, errors
+from broker_core import amqp, errors, shipped
 from broker_core.amqp import events
 from broker_core.amqp.deliveries import Delivery
+from broker_core.amqp_client import dial
 from broker_core.messaging import AcknowledgeMode, Backoff, Confirmation, Connection, ReceivedMessage, connect
 
 from .applications import LIMIT_S, Gate, bodies, body_of, round_trip, said
@@ -281,3 +282,39 @@ def test_c5_a_pull_that_waits_goes_on_at_the_next_server() -> None:
         assert consumer.receive(LIMIT_S).body == b"a"
         cutting.join()
         assert len(second.queues["q"]) == 1
+
+
+# --- what the pump does while nobody calls
+
+
+def test_c12_heartbeats_are_sent_while_the_application_does_something_else() -> None:
+    octets, beaten = bytearray(), threading.Event()
+
+    def opened(peer: Peer, machine: amqp.Connection, event: events.Event) -> bool:
+        if isinstance(event, events.Opened):
+            taken = machine.receive_data
+
+            def counted(data: bytes, now: float | None = None) -> list[events.Event]:
+                octets.extend(data)
+                if octets.count(b"\0\0\0\x08\x02\0\0\0") >= 3:
+                    beaten.set()
+                return taken(data, now)
+
+            machine.receive_data = counted  # type: ignore[method-assign]
+        return False
+
+    with Peer(hook=opened, idle_time_out=200) as peer, connect(peer.url):
+        assert beaten.wait(LIMIT_S)
+
+
+def test_c12_a_server_that_says_nothing_is_lost(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(dial, "IDLE_TIME_OUT_MS", 100)
+    # This peer never ticks, so it sends no heartbeats.
+    with Peer() as peer, connect(peer.url, reconnect=None) as connection:
+        consumer = connection.session().consumer("q")
+        with pytest.raises(errors.PeerError, match="idle time-out"):
+            consumer.receive(LIMIT_S)
+
+
+def test_spark_s_tasks_are_not_sent_this_client() -> None:
+    assert not [name for name in shipped.sources() if "messaging" in name]
