@@ -286,9 +286,10 @@ class Turns:
         count, error, end, refused = found.batch.num_rows, None, turn.end, found.refused
         queue = to if isinstance(to, str) else to.queue
         if count:
-            command = c.Enqueue(queue, count, found.sizes, store(found.batch), found.durable)
             try:
-                placed, end = turn.carry(command)
+                stored = store(found.batch)
+                traits = self._service.traits(queue, stored.batch)
+                placed, end = turn.carry(c.Enqueue(queue, count, found.sizes, stored, found.durable, traits))
                 if placed.refused:
                     refused = kept_out(queue, found, placed.refused)
                 if isinstance(to, AtOnce):
