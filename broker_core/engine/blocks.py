@@ -404,5 +404,4 @@ def _relative(times: Ints, base: int) -> Ints:
 
 
 def _earliest(times: Ints) -> int:
-    said = times[times > 0]
-    return int(said.min()) if len(said) else NEVER
+    return int(times.min(where=times > 0, initial=NEVER))

@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 
+from broker_core.engine.limits import NEVER
 from broker_core.engine.series import Ints, narrowed
 
 
@@ -53,9 +54,13 @@ class Traits:
     def journaled(self) -> dict[str, Any] | None:
         """For an event; None when there is nothing to say."""
         said: dict[str, Any] = {}
-        for name in ("priority", "expiry", "due", "closes"):
+        for name in ("priority", "closes"):
             if (values := getattr(self, name)) is not None and values.any():
                 said[name] = narrowed(values)
+        for name in ("expiry", "due"):
+            if (times := getattr(self, name)) is not None and times.any():
+                first = int(times.min(where=times > 0, initial=NEVER))
+                said[name] = {"from": first, "after": narrowed(np.where(times > 0, times - first + 1, 0))}
         for name in ("group", "key"):
             coded: Coded | None = getattr(self, name)
             if coded is not None:
@@ -71,7 +76,8 @@ class Traits:
         values = dict(said)
         for name in ("expiry", "due"):
             if name in values:
-                values[name] = values[name].astype(np.int64)
+                after = values[name]["after"].astype(np.int64)
+                values[name] = np.where(after > 0, after - 1 + values[name]["from"], 0)
         for name in ("group", "key"):
             if name in values:
                 values[name] = Coded(values[name]["names"], values[name]["codes"])

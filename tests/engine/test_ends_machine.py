@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
-from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from broker_core import errors
 from broker_core.engine import commands as c
@@ -79,6 +79,11 @@ class EndsMachine(RuleBasedStateMachine):
         for name in ("q", "q", "r", "dead"):
             self.subscribe(name)
 
+    @initialize(counts=st.tuples(st.integers(2, 4), st.integers(2, 4)))
+    def begin(self, counts: tuple[int, int]) -> None:
+        self.send("q", counts[0], mortal=False)
+        self.send("r", counts[1], mortal=True)
+
     # What happens to messages: each rule tells the engine, and does the same to the model.
     @rule(name=st.sampled_from(["q", "r"]), count=st.integers(1, 4), mortal=st.booleans())
     def send(self, name: str, count: int, mortal: bool) -> None:
@@ -113,14 +118,17 @@ class EndsMachine(RuleBasedStateMachine):
     def end(self, data: st.DataObject, how: str, most: int) -> None:
         self.ends(data.draw(st.sampled_from([holder for holder in sorted(self.links) if self.held(holder)])), how, most)
 
-    @precondition(lambda self: self.links)
-    @rule(data=st.data(), how=HOW, credit=st.integers(1, 3))
-    def work(self, data: st.DataObject, how: str, credit: int) -> None:
-        """Somebody takes and ends at once."""
-        holder = data.draw(st.sampled_from(sorted(self.links, key=lambda link: (self.links[link] != "dead", link))))
-        self.takes(holder, credit)
-        if self.held(holder):
-            self.ends(holder, how, credit)
+    @rule(work=st.lists(st.tuples(st.sampled_from([*NAMES, "dead"]), HOW, st.integers(1, 3)), min_size=2, max_size=6))
+    def work(self, work: list[tuple[str, str, int]]) -> None:
+        """Some take and end at once, in turn."""
+        for name, how, credit in work:
+            holder = min((link for link, of in self.links.items() if of == name), default=None)
+            if holder is None:
+                self.subscribe(name)
+                continue
+            self.takes(holder, credit)
+            if self.held(holder):
+                self.ends(holder, how, credit)
 
     def ends(self, holder: int, how: str, most: int) -> None:
         name = self.links[holder]
@@ -185,11 +193,20 @@ class EndsMachine(RuleBasedStateMachine):
         self.engine.run(mc.AlterQueue(name, {option: value}))
         self.models[name].options = {**self.models[name].options, option: value}
 
-    @rule(name=st.sampled_from(NAMES))
-    def pause(self, name: str) -> None:
-        paused = self.models[name].paused
-        assert self.engine.run(mc.ResumeQueue(name) if paused else mc.PauseQueue(name))
-        self.models[name].paused = not paused
+    @rule(name=st.sampled_from(NAMES), dies=st.booleans())
+    def pause(self, name: str, dies: bool) -> None:
+        """Nobody gets anything, a restart in between or not, and then everything."""
+        model = self.models[name]
+        assert self.engine.run(mc.PauseQueue(name)) is True
+        model.paused = True
+        if dies:
+            self.restart()
+        for holder in sorted(link for link, of in self.links.items() if of == name):
+            self.takes(holder, 2)
+        assert self.engine.run(mc.ResumeQueue(name)) is True
+        model.paused = False
+        for holder in sorted(link for link, of in self.links.items() if of == name):
+            self.takes(holder, 2)
 
     @rule(copy=st.booleans(), names=st.permutations(NAMES), count=st.integers(1, 4))
     def shift(self, copy: bool, names: list[str], count: int) -> None:
@@ -346,5 +363,5 @@ class EndsMachine(RuleBasedStateMachine):
 
 TestEndsMachine = EndsMachine.TestCase
 TestEndsMachine.settings = settings(
-    max_examples=40, stateful_step_count=30, deadline=None, derandomize=True, suppress_health_check=[HealthCheck.too_slow]
+    max_examples=50, stateful_step_count=30, deadline=None, derandomize=True, suppress_health_check=[HealthCheck.too_slow]
 )
