@@ -11,7 +11,7 @@ from broker_core import amqp, errors
 from broker_core.amqp import Accepted, Message, Rejected, events
 from broker_core.amqp.deliveries import Delivery
 from broker_core.amqp.performatives import Error, Header
-from broker_core.messaging import AcknowledgeMode, Confirmation, connect
+from broker_core.messaging import AcknowledgeMode, Confirmation, callbacks, connect
 
 from .applications import LIMIT_S, Transactions, body_of
 from .peer import Peer, accept_all
@@ -185,3 +185,26 @@ def test_c9_a_link_that_the_broker_ends_fails_its_producer_only() -> None:
             with pytest.raises(errors.PeerError, match="the queue is deleted"):
                 bad.send("hello")
         good.send("hello")
+
+
+def test_c9_outcomes_that_wait_for_their_callback_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(callbacks, "MAX_UNTOLD", 2)
+    running, go_on = threading.Event(), threading.Event()
+    told: list[Confirmation] = []
+
+    def slow(confirmation: Confirmation) -> None:
+        running.set()
+        assert go_on.wait(LIMIT_S)
+        told.append(confirmation)
+
+    with Peer() as peer, connect(peer.url) as connection:
+        producer = connection.session().producer("q")
+        producer.send("runs", on_outcome=slow)
+        assert running.wait(LIMIT_S)
+        for _ in range(2):
+            producer.send("waits", on_outcome=slow).wait(LIMIT_S)
+        with pytest.raises(errors.PeerError, match="was not sent"):
+            producer.send("too much", on_outcome=slow, timeout_s=0.05)
+        producer.send("without a callback")
+        go_on.set()
+    assert len(told) == 3
