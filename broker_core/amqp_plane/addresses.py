@@ -10,7 +10,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, NamedTuple
 
 from broker_core.amqp import Condition, Source, Target
-from broker_core.amqp.performatives import Coordinator
 from broker_core.amqp.types import Described
 from broker_core.amqp_plane import subscriptions
 from broker_core.amqp_plane.conditions import Refusal, forbidden
@@ -74,8 +73,6 @@ def _missing(kind: str, name: str, is_other: bool) -> Refusal:
 
 def target_of(peer: Peer, target: object) -> TargetTerminus | None:
     """Where a sender's attach wants to send to; None for the anonymous terminus. PenstockError, Refusal."""
-    if isinstance(target, Coordinator):
-        raise Refusal(Condition.NOT_IMPLEMENTED, "this version has no transactions")
     if isinstance(target, Described):
         raise Refusal(Condition.NOT_IMPLEMENTED, f"no target of the type {target.descriptor!r:.80} is known here")
     if not isinstance(target, Target):

@@ -8,10 +8,11 @@ from __future__ import annotations
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from broker_core.amqp import Condition, Source, Target
+from broker_core.amqp import Condition, Coordinator, Source, Target
 from broker_core.amqp.performatives import SENDER, SND_SETTLED, Error
 from broker_core.amqp_plane.addresses import source_of, target_of, way_to
 from broker_core.amqp_plane.conditions import Refusal, as_error
+from broker_core.amqp_plane.coordinator import ANSWERED, Control
 from broker_core.amqp_plane.incoming import Incoming, Relay
 from broker_core.amqp_plane.outgoing import Browsing, Outgoing
 from broker_core.amqp_plane.termini import SourceTerminus, TargetTerminus
@@ -50,12 +51,14 @@ def attach(peer: Peer, event: events.Attached) -> None:
 
 def _endpoint(peer: Peer, link: Any, theirs: Attach) -> Endpoint:
     if theirs.role == SENDER:
+        source = theirs.source if isinstance(theirs.source, Source) else Source()
+        if isinstance(theirs.target, Coordinator):
+            return Control(peer, link, TargetTerminus(peer, "", None), source)
         target = target_of(peer, theirs.target)
         to = target or TargetTerminus(peer, "", None)
         to.at_once = wants_at_once(theirs.target)
         if target is not None:
             return Incoming(peer, link, target)
-        source = theirs.source if isinstance(theirs.source, Source) else Source()
         return Relay(peer, link, to, partial(way_to, peer), source)
     terminus = source_of(peer, theirs)
     default = theirs.source.default_outcome if isinstance(theirs.source, Source) else None
@@ -94,6 +97,8 @@ def _answer(peer: Peer, endpoint: Endpoint, theirs: Attach) -> None:
         target = theirs.target
         if isinstance(terminus, TargetTerminus) and isinstance(target, Target):
             target = terminus.answer(target)
+        elif isinstance(endpoint, Control):
+            target = ANSWERED
         offered = _offered(theirs, DELAYED_DELIVERY)
         size = peer.plane.limits.message_bytes
         peer.say(

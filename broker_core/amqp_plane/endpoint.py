@@ -27,7 +27,7 @@ class LinkEnd:
     detach_error: Error | None = None  # what our answer to that says
 
     @property
-    def _may_tell(self) -> bool:
+    def may_tell(self) -> bool:
         """Also when the peer has ended the link, its session or the connection, until we have answered that."""
         return self.link.state in (LinkState.ATTACHED, LinkState.DETACH_RCVD) and self.link.session.may_send
 

@@ -9,12 +9,13 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
-from broker_core.amqp import Accepted, Condition, DecodeError, Receiver, Rejected, Released
+from broker_core.amqp import Accepted, Condition, Declared, DecodeError, Receiver, Rejected, Released, TransactionalState
 from broker_core.amqp.performatives import RCV_SECOND, Error, Source
 from broker_core.amqp.types import Symbol
 from broker_core.amqp_plane.conditions import Refusal, as_error
 from broker_core.amqp_plane.endpoint import LinkEnd
 from broker_core.amqp_plane.exchanging import Unroutable
+from broker_core.amqp_plane.transactions import provisional
 from broker_core.amqp_plane.wishes import AtOnce
 from broker_core.encoding.arriving import address_of
 from broker_core.errors import PenstockError, QueueFull
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
     from broker_core.amqp_plane.exchanging import Way
     from broker_core.amqp_plane.peer import Peer
     from broker_core.amqp_plane.termini import TargetTerminus
+    from broker_core.amqp_plane.transactions import Open
     from broker_core.encoding.arriving import Arrived
     from broker_core.turn import Turn
 
@@ -59,11 +61,28 @@ class Incoming(LinkEnd):
             refusal = Refusal(Condition.NOT_IMPLEMENTED, f"message-format {formats[0].format} is not known here")
             self.refused(formats, refusal)
             deliveries = [d for d in deliveries if not d.format]
-        if deliveries:
+        if not deliveries:
+            return
+        state = deliveries[0].remote_state  # that of all of them: see `Run`
+        if not isinstance(state, TransactionalState):
             self._route(deliveries)
+            return
+        try:
+            transaction = self.peer.transactions.find(state.txn_id)
+        except Refusal as error:
+            for delivery in deliveries:
+                delivery.remote_state = None  # of none that is there
+            self.refused(deliveries, error)
+        else:
+            self._route(deliveries, transaction)
 
-    def _route(self, deliveries: list[Delivery]) -> None:
-        self.peer.plane.turns.arrived(self.terminus.way(), self, deliveries)
+    def _route(self, deliveries: list[Delivery], transaction: Open | None = None) -> None:
+        self._send(self.terminus.way(), deliveries, transaction)
+
+    def _send(self, way: str | AtOnce | Way, deliveries: list[Delivery], transaction: Open | None) -> None:
+        if transaction is not None and isinstance(way, AtOnce):
+            way = way.queue  # nobody can have it before the commit
+        self.peer.plane.turns.arrived(way, self, deliveries, transaction)
 
     # --- effects
 
@@ -76,6 +95,9 @@ class Incoming(LinkEnd):
     def refused(self, deliveries: list[Delivery], error: Exception) -> None:
         """They are not in the queue. A sender that has settled them cannot be told so by an outcome: its link ends instead."""
         self._unconfirmed -= len(deliveries)
+        transaction = self.peer.transactions.get(deliveries[0].remote_state)
+        if transaction is not None:  # then its discharge says so
+            transaction.fail(error)
         if isinstance(error, Unroutable):
             self._dispose(deliveries, Released())
             self._renew_batch()
@@ -83,6 +105,8 @@ class Incoming(LinkEnd):
         said = as_error(error)
         self._dispose(deliveries, Rejected(error=said))
         self._renew_batch()
+        if transaction is not None:
+            return
         settled = next((delivery for delivery in deliveries if delivery.remote_settled), None)
         if settled is not None:
             self._give_up(settled, said)
@@ -92,11 +116,12 @@ class Incoming(LinkEnd):
         error.info = {Symbol("delivery-tag"): delivery.tag}
         self.peer.plane.turns.last(lambda: self.peer.detach(self, error))
 
-    def _dispose(self, deliveries: list[Delivery], state: Accepted | Rejected | Released) -> None:
+    def _dispose(self, deliveries: list[Delivery], outcome: Accepted | Rejected | Released | Declared) -> None:
         session = self.link.session
         open_ones = [d for d in deliveries if not d.remote_settled and not d.settled]
-        if not open_ones or not self._may_tell:
+        if not open_ones or not self.may_tell:
             return
+        state = provisional(open_ones[0], outcome, self.peer.transactions)
         # Receiver-settles-second: the sender hears the outcome and settles first (2.6.12).
         if all(d.rcv_settle_mode != RCV_SECOND for d in open_ones):
             session.dispose(open_ones, state)
@@ -141,6 +166,11 @@ class Incoming(LinkEnd):
         self.peer.plane.blocking.forget(self)
 
 
+def can_reject(source: Source) -> bool:
+    """Whether the sender's source knows the outcome *rejected*."""
+    return not source.outcomes or "amqp:rejected:list" in source.outcomes
+
+
 class Relay(Incoming):
     """The anonymous terminus: each message says where it goes in its property `to` (OASIS anonymous terminus 1.0)."""
 
@@ -149,9 +179,9 @@ class Relay(Incoming):
     ) -> None:
         super().__init__(peer, link, terminus)
         self._find = find
-        self._can_reject = not source.outcomes or "amqp:rejected:list" in source.outcomes
+        self._can_reject = can_reject(source)
 
-    def _route(self, deliveries: list[Delivery]) -> None:
+    def _route(self, deliveries: list[Delivery], transaction: Open | None = None) -> None:
         routed: dict[str | AtOnce | Way, list[Delivery]] = {}
         for delivery in deliveries:
             try:
@@ -164,7 +194,7 @@ class Relay(Incoming):
             except (Refusal, DecodeError, QueueFull) as error:
                 self._unroutable(delivery, error)
         for way, several in routed.items():
-            self.peer.plane.turns.arrived(way, self, several)
+            self._send(way, several, transaction)
 
     def _unroutable(self, delivery: Delivery, error: Exception) -> None:
         if self._can_reject:

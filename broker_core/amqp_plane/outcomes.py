@@ -10,9 +10,11 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from broker_core.amqp.deliveries import Delivery
-    from broker_core.amqp_plane.outgoing import Ending, Outgoing
+    from broker_core.amqp_plane.outgoing import Outgoing
+    from broker_core.amqp_plane.retiring import Retirement
+    from broker_core.engine.endings import Ending
 
-    Endings = dict[tuple[Outgoing, Ending], list[Delivery]]
+    Endings = dict[tuple[Outgoing, Ending | Retirement], list[Delivery]]
 
 LARGE_TURN = 256  # deliveries that are worth a turn by themselves; fewer wait for the disk to be done with the turn before
 
@@ -27,7 +29,7 @@ class Outcomes:
     def __bool__(self) -> bool:
         return bool(self._now or self.later)
 
-    def add(self, link: Outgoing, ending: Ending, deliveries: list[Delivery]) -> bool:
+    def add(self, link: Outgoing, ending: Ending | Retirement, deliveries: list[Delivery]) -> bool:
         """Whether it asks for a turn."""
         waits = ending.outcome is None or not all(delivery.remote_settled for delivery in deliveries)
         now = waits or len(deliveries) >= LARGE_TURN

@@ -7,22 +7,24 @@ What was acquired and has not left (`_unsent`, `_backlog`) is not an attempt: wh
 from __future__ import annotations
 
 from collections import deque
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from broker_core import errors
-from broker_core.amqp import Accepted, Modified, Rejected, Released, Sender
-from broker_core.amqp.encoder import encode
+from broker_core.amqp import Released, Sender, TransactionalState
 from broker_core.amqp.performatives import TERMINAL
 from broker_core.amqp.states import LinkState
 from broker_core.amqp_plane.conditions import as_error, deleted
+from broker_core.amqp_plane.endings import NOT_HERE, RETURNED, ending_of
 from broker_core.amqp_plane.endpoint import LinkEnd
+from broker_core.amqp_plane.retiring import retire
 from broker_core.encoding.leaving import leaving
 from broker_core.engine import commands as c
+from broker_core.engine.endings import Ending
 from broker_core.engine.interest import NOTIFIED, Consumer, Interest
 from broker_core.engine.rowset import RowSet
-from broker_core.engine.states import Cause, Outcome
+from broker_core.engine.states import Cause
 from broker_core.reading import Cut, Stretch, stretches
 
 if TYPE_CHECKING:
@@ -34,45 +36,6 @@ if TYPE_CHECKING:
     from broker_core.amqp_plane.termini import SourceTerminus
     from broker_core.matching import View
     from broker_core.turn import Turn
-
-
-class Ending(NamedTuple):
-    """What an outcome of the receiver's means for a message: one row of the mapping from AMQP's states (3.4) to commands."""
-
-    outcome: Outcome | None = None  # it ends,
-    cause: Cause | None = None  # or comes back
-    error: str | None = None
-    exclude: bool = False
-    annotations: bytes | None = None
-
-    def command(self, link: Outgoing, rows: RowSet) -> c.Command:
-        if self.outcome is not None:
-            return c.Settle(link.queue, link.holder, rows, self.outcome, self.error)
-        assert self.cause is not None
-        return c.Release(link.queue, link.holder, rows, self.cause, self.exclude, self.annotations)
-
-
-RETURNED = Ending(cause=Cause.RELEASED)
-NOT_HERE = Ending(cause=Cause.RELEASED, exclude=True)
-
-
-def ending_of(state: DeliveryState | None, default: Ending | None) -> Ending | None:
-    """What a state means; None for one that is no outcome. Settled without an outcome is the source's default (3.5.3)."""
-    if isinstance(state, Accepted):
-        return Ending(outcome=Outcome.ACCEPTED)
-    if isinstance(state, Rejected):
-        said = state.error
-        return Ending(outcome=Outcome.REJECTED, error=None if said is None else f"{said.condition}: {said.description or ''}")
-    if isinstance(state, Released):
-        return RETURNED
-    if isinstance(state, Modified):
-        notes = state.message_annotations
-        return Ending(
-            cause=Cause.MODIFIED if state.delivery_failed else Cause.MODIFIED_UNCOUNTED,
-            exclude=bool(state.undeliverable_here),
-            annotations=encode(notes) if notes else None,
-        )
-    return default
 
 
 class Outgoing(LinkEnd, Consumer):
@@ -251,7 +214,7 @@ class Outgoing(LinkEnd, Consumer):
 
     def _release(self, tags: list[bytes], ending: Ending) -> None:
         rows = rows_of_tags(tags)
-        self.peer.plane.turns.first(lambda turn: self._carry(turn, ending.command(self, rows)))
+        self.peer.plane.turns.first(lambda turn: self._carry(turn, ending.command(self.queue, self.holder, rows)))
 
     # --- what the receiver says
 
@@ -265,6 +228,9 @@ class Outgoing(LinkEnd, Consumer):
 
     def disposed(self, deliveries: list[Delivery], state: DeliveryState | None, settled: bool) -> None:
         """The receiver's state for some deliveries of this link."""
+        if isinstance(state, TransactionalState):
+            retire(self, deliveries, state, settled)
+            return
         ending = ending_of(state, (self.default or RETURNED) if settled else None)
         if ending is None:
             return
@@ -275,17 +241,17 @@ class Outgoing(LinkEnd, Consumer):
         if fresh:
             self.peer.plane.turns.decided(self, ending, fresh)
         if settled:
-            self._made_room()
+            self.made_room()
 
     def settled(self, ending: Ending, deliveries: list[Delivery]) -> None:
         """The outcome holds: tell a receiver that waits for it, and go on with the room that it made."""
         waiting = [d for d in deliveries if not d.settled and not d.remote_settled]
-        if waiting and self._may_tell:
+        if waiting and self.may_tell:
             self.link.session.dispose(waiting, waiting[0].state)
             self.peer.touch()
-        self._made_room()
+        self.made_room()
 
-    def _made_room(self) -> None:
+    def made_room(self) -> None:
         self.peer.has_room()  # first: who has waited for it longest
         self.peer.plane.turns.hungry(self)
 
@@ -301,14 +267,15 @@ class Outgoing(LinkEnd, Consumer):
             return
         for rows in [*self._unsent, rows_of_tags([tag for tag, _ in self._backlog])]:
             if rows:
-                self._carry(turn, RETURNED.command(self, rows))
+                self._carry(turn, RETURNED.command(self.queue, self.holder, rows))
         self._unsent.clear()
         self.peer.underway -= self._pending
         self._forget_backlog()
         default = self.default or Ending(cause=Cause.LINK_LOST)
         if default.annotations:
-            left = [tag for tag, delivery in self.link.unsettled.items() if not isinstance(delivery.state, TERMINAL)]
-            self._carry(turn, default._replace(exclude=False).command(self, rows_of_tags(left)))
+            ends = (*TERMINAL, TransactionalState)
+            left = [tag for tag, delivery in self.link.unsettled.items() if not isinstance(delivery.state, ends)]
+            self._carry(turn, default._replace(exclude=False).command(self.queue, self.holder, rows_of_tags(left)))
         self._carry(turn, c.Unsubscribe(self.queue, self.holder, default.cause or Cause.LINK_LOST, default.outcome))
 
     def _leave(self) -> None:
@@ -377,11 +344,13 @@ class Browsing(Outgoing):
         pass
 
     def disposed(self, deliveries: list[Delivery], state: DeliveryState | None, settled: bool) -> None:
+        if isinstance(state, TransactionalState):
+            state = state.outcome
         waiting = [d for d in deliveries if not settled and isinstance(state, TERMINAL) and not d.settled]
-        if waiting and self._may_tell:
+        if waiting and self.may_tell:
             self.link.session.dispose(waiting, state)
             self.peer.touch()
-        self._made_room()
+        self.made_room()
 
     def end(self, turn: Turn) -> None:
         self.ended = True

@@ -17,11 +17,13 @@ from broker_core.amqp.errors import LocalProtocolError
 from broker_core.amqp.performatives import Error
 from broker_core.amqp.sasl import PLAIN
 from broker_core.amqp.states import ConnectionState, LinkState, SessionState
+from broker_core.amqp.transactions import TXN_ID
 from broker_core.amqp_plane import attaching, opening
 from broker_core.amqp_plane.addresses import forget_terms
 from broker_core.amqp_plane.conditions import deleted
 from broker_core.amqp_plane.incoming import Incoming
 from broker_core.amqp_plane.outgoing import Outgoing
+from broker_core.amqp_plane.transactions import Transactions
 from broker_core.security.rights import Right
 
 if TYPE_CHECKING:
@@ -53,6 +55,7 @@ class Peer:
         self.gone = False
         self.identifier = f"{wire.address} {next(_numbers)}"  # no other connection's, in one life of the broker
         self.links: dict[Link, Endpoint] = {}
+        self.transactions = Transactions()
         self.underway = 0  # messages acquired for this peer that have not left
         self.full: dict[Outgoing, None] = {}  # links that wait for the connection's limit on unsettled deliveries
         self.takes = 0  # how often a link took something
@@ -255,6 +258,10 @@ class Peer:
 
     def _on_flow(self, event: events.Flowed) -> None:
         session = event.session
+        if event.link in self.links and TXN_ID in (event.flow.properties or ()):
+            text = "no messages are acquired in a transaction here; their outcomes may be of one"  # 4.4.3
+            self.detach(self.links[event.link], Error(condition=Condition.NOT_IMPLEMENTED, description=text))
+            return
         if event.link is not None and session not in self.squeezed:
             self._at(event.link, lambda endpoint: endpoint.flowed(asked=True))
             return

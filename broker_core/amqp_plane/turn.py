@@ -25,6 +25,8 @@ from broker_core.amqp_plane.exchanging import Way
 from broker_core.amqp_plane.incoming import confirm, kept_out
 from broker_core.amqp_plane.outcomes import LARGE_TURN, Outcomes
 from broker_core.amqp_plane.outgoing import rows_of
+from broker_core.amqp_plane.posting import Posting
+from broker_core.amqp_plane.retiring import Retirement
 from broker_core.amqp_plane.selecting import Selecting
 from broker_core.amqp_plane.wishes import AtOnce
 from broker_core.amqp_plane.writing import Writing
@@ -37,12 +39,14 @@ if TYPE_CHECKING:
     from broker_core.amqp_plane.exchanging import Exchanged
     from broker_core.amqp_plane.incoming import Incoming
     from broker_core.amqp_plane.outcomes import Endings
-    from broker_core.amqp_plane.outgoing import Ending, Outgoing
+    from broker_core.amqp_plane.outgoing import Outgoing
     from broker_core.amqp_plane.peer import Peer
+    from broker_core.amqp_plane.transactions import Open
+    from broker_core.engine.endings import Ending
     from broker_core.service import BrokerService
     from broker_core.turn import Turn
 
-    Taken = list[tuple[str | AtOnce | Way, list[tuple[Incoming, list[Delivery]]], Any]]  # Arrived; by a Way, Exchanged
+    Taken = list[tuple[str | AtOnce | Way | Posting, list[tuple[Incoming, list[Delivery]]], Any]]  # Arrived; by a Way, Exchanged
 
 log = logging.getLogger("penstock.amqp")
 
@@ -60,7 +64,7 @@ class Turns:
         self._look_for_room = look_for_room
         self._loop = loop
         self._writing = Writing(service.journal, loop)
-        self._arriving: dict[str | AtOnce | Way, list[tuple[Incoming, list[Delivery]]]] = {}
+        self._arriving: dict[str | AtOnce | Way | Posting, list[tuple[Incoming, list[Delivery]]]] = {}
         self._outcomes = Outcomes()
         self._first: list[Callable[[Turn], None]] = []
         self.acquiring = Acquiring(self)
@@ -86,17 +90,20 @@ class Turns:
 
     # --- what the links hand in
 
-    def arrived(self, queue: str | AtOnce | Way, link: Incoming, deliveries: list[Delivery]) -> None:
+    def arrived(
+        self, queue: str | AtOnce | Way, link: Incoming, deliveries: list[Delivery], transaction: Open | None = None
+    ) -> None:
         """Complete deliveries for a queue, or by an exchange; `link.confirmed` or `link.refused` is told what became of them."""
         self._gathered += len(deliveries)
-        parts = self._arriving.setdefault(queue, [])
+        place = queue if transaction is None or isinstance(queue, AtOnce) else Posting(queue, transaction)
+        parts = self._arriving.setdefault(place, [])
         if parts and parts[-1][0] is link:
             parts[-1][1].extend(deliveries)  # they are confirmed together, in ranges
         else:
             parts.append((link, deliveries))
         self.schedule()
 
-    def decided(self, link: Outgoing, ending: Ending, deliveries: list[Delivery]) -> None:
+    def decided(self, link: Outgoing, ending: Ending | Retirement, deliveries: list[Delivery]) -> None:
         """The receiver's outcome for deliveries; `link.settled` is told when it holds, if the receiver waits for that."""
         if self._outcomes.add(link, ending, deliveries):
             self._gathered += len(deliveries)
@@ -208,7 +215,9 @@ class Turns:
             self._in_turn = True
             try:
                 for way, parts, found in arriving:
-                    if isinstance(way, Way):
+                    if isinstance(way, Posting):
+                        way.carry(turn, self, parts, found)
+                    elif isinstance(way, Way):
                         self._exchange(turn, parts, found)
                     else:
                         self._enqueue(turn, way, parts, found)
@@ -258,6 +267,8 @@ class Turns:
                 try:
                     room = self._room(size)
                 except errors.PenstockError as error:
+                    if isinstance(queue, Posting):
+                        queue.transaction.fail(error)
                     for link, deliveries in batch:
                         link.refused(deliveries, error)
                     continue
@@ -267,8 +278,9 @@ class Turns:
                         self._held[link.peer] = None
                         link.peer.pause_reading()
                     break
-                found = arrived([d.payload for _, deliveries in batch for d in deliveries])
-                taken.append((queue, batch, exchanging.read(self._service, queue, found) if isinstance(queue, Way) else found))
+                found: Any = arrived([d.payload for _, deliveries in batch for d in deliveries])
+                by = queue.by if isinstance(queue, Posting) else queue
+                taken.append((queue, batch, exchanging.read(self._service, by, found) if isinstance(by, Way) else found))
         return taken
 
     def _room(self, size: int) -> bool:
@@ -308,9 +320,12 @@ class Turns:
                 error, end = refusal, turn.end
         self.after(end, lambda: confirm(parts, refused, error))
 
-    def _end(self, turn: Turn, link: Outgoing, ending: Ending, deliveries: list[Delivery]) -> None:
+    def _end(self, turn: Turn, link: Outgoing, ending: Ending | Retirement, deliveries: list[Delivery]) -> None:
+        if isinstance(ending, Retirement):
+            ending.carry(turn, link, rows_of(deliveries))
+            return  # nobody is told before the discharge
         try:
-            _, end = turn.carry(ending.command(link, rows_of(deliveries)))
+            _, end = turn.carry(ending.command(link.queue, link.holder, rows_of(deliveries)))
         except errors.ResourceLimit as error:
             self.after(turn.end, partial(link.fail, error))
             return

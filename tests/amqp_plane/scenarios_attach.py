@@ -9,7 +9,6 @@ from broker_core.amqp.performatives import (
     Attach,
     Begin,
     Close,
-    Coordinator,
     Detach,
     Disposition,
     End,
@@ -73,7 +72,6 @@ def refused_attaches(s: Stage) -> None:
     _refused(a, receives(source=Source(address="q", dynamic=True)), "amqp:invalid-field")
     policy = {symbol("lifetime-policy"): Described(Symbol("com.example:for-ever"), [])}
     _refused(a, sends(target=Target(dynamic=True, dynamic_node_properties=policy)), "amqp:not-implemented")
-    _refused(a, sends(target=Coordinator()), "amqp:not-implemented")
     _refused(a, sends(target=Described(Symbol("com.example:target"), [])), "amqp:not-implemented")
     selector = Described(Symbol("apache.org:selector-filter:string"), "a = = 1")
     _refused(a, receives(source=Source(address="q", filter={symbol("jms-selector"): selector})), "amqp:invalid-field")

@@ -20,6 +20,7 @@ from . import (
     scenarios_nodes,
     scenarios_outgoing,
     scenarios_subscriptions,
+    scenarios_transactions,
 )
 from .harness import Scenario, stage
 
@@ -33,6 +34,7 @@ SCENARIOS = [
     *scenarios_blocking.SCENARIOS,
     *scenarios_subscriptions.SCENARIOS,
     *scenarios_exchanges.SCENARIOS,
+    *scenarios_transactions.SCENARIOS,
 ]
 
 

@@ -1,0 +1,97 @@
+"""Outcomes of a transaction: said to the engine as they come, told to who waits for them when it is over (4.4.2)."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple
+
+from broker_core.amqp import Condition, TransactionalState
+from broker_core.amqp.performatives import TERMINAL, Error
+from broker_core.amqp_plane.conditions import Refusal, as_error
+from broker_core.amqp_plane.endings import RETURNED, ending_of
+from broker_core.engine import transaction_commands as tc
+from broker_core.engine.endings import ROLLED_BACK, Ending
+from broker_core.errors import PenstockError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from broker_core.amqp.deliveries import Delivery
+    from broker_core.amqp.performatives import DeliveryState
+    from broker_core.amqp_plane.outgoing import Outgoing
+    from broker_core.amqp_plane.transactions import Open
+    from broker_core.engine.rowset import RowSet
+    from broker_core.engine.states import Outcome
+    from broker_core.turn import Turn
+
+
+class Retirement(NamedTuple):
+    """What becomes of messages if a transaction commits; `settled`: the receiver has forgotten them, and will not say more."""
+
+    ending: Ending
+    default: Ending | None
+    transaction: Open
+    settled: bool
+
+    @property
+    def outcome(self) -> Outcome | None:
+        return self.ending.outcome
+
+    def command(self, link: Outgoing, rows: RowSet) -> tc.Retire:
+        default, number = self.default or ROLLED_BACK, self.transaction.number
+        return tc.Retire(number, link.queue, link.holder, rows, self.ending, default, self.settled)
+
+    def carry(self, turn: Turn, link: Outgoing, rows: RowSet) -> None:
+        """Say it in the transaction; its discharge tells where that cannot be."""
+        try:
+            turn.carry(self.command(link, rows))
+        except PenstockError as error:
+            self.transaction.fail(error)
+
+
+def retire(link: Outgoing, deliveries: list[Delivery], state: TransactionalState, settled: bool) -> None:
+    """The receiver's outcome for some deliveries of a link, to hold if a transaction commits."""
+    peer, transactions = link.peer, link.peer.transactions
+    fresh = [d for d in deliveries if not isinstance(d.state, TERMINAL)]
+    ending = ending_of(state.outcome, (link.default or RETURNED) if settled else None)
+    try:
+        transaction = transactions.find(state.txn_id)
+    except Refusal as error:
+        if fresh:  # else what was said in it holds, and is said once more
+            peer.detach(link, as_error(error))
+        return
+    if any(transactions.get(d.state) not in (None, transaction) for d in fresh):
+        text = "a delivery whose outcome is another transaction's"
+        peer.detach(transaction.control, Error(condition=Condition.TRANSACTION_ROLLBACK, description=text))
+        return
+    if ending is None or not fresh:
+        return
+    for delivery in fresh:
+        delivery.state = state
+    if not settled:
+        transaction.waiting.setdefault(link, {}).update(dict.fromkeys(fresh))
+    peer.plane.turns.decided(link, Retirement(ending, link.default, transaction, settled), fresh)
+    if settled:
+        link.made_room()
+
+
+def discharged(link: Outgoing, txn_id: bytes, deliveries: Iterable[Delivery], *, committed: bool) -> None:
+    """A transaction that deliveries waited for is over: their outcomes hold, or nothing was said of them."""
+    told: list[tuple[DeliveryState | None, list[Delivery]]] = []  # by outcome
+    for delivery in deliveries:
+        state = delivery.state
+        if delivery.settled or delivery.remote_settled or not isinstance(state, TransactionalState) or state.txn_id != txn_id:
+            continue  # it was ended otherwise, or is another transaction's by now
+        if not committed:
+            delivery.state = None
+            continue
+        alike = next((several for outcome, several in told if outcome == state.outcome), None)
+        if alike is None:
+            told.append((state.outcome, [delivery]))
+        else:
+            alike.append(delivery)
+    if told and link.may_tell:
+        for outcome, several in told:
+            link.link.session.dispose(several, outcome)
+        link.peer.touch()
+    if not link.ended:
+        link.made_room()
