@@ -190,7 +190,8 @@ func (c *client) receiver(ctx context.Context, command object) (*receiver, error
 			chosen.Filters = []amqp.LinkFilter{amqp.NewSelectorFilter(selector)}
 		}
 		if subscription, ok := command["subscription"].(string); ok {
-			chosen.Name, chosen.Durability, chosen.ExpiryPolicy = subscription, amqp.DurabilityUnsettledState, amqp.ExpiryPolicyNever
+			chosen.Name = subscription
+			chosen.SourceDurability, chosen.SourceExpiryPolicy = amqp.DurabilityUnsettledState, amqp.ExpiryPolicyNever
 		}
 		made, err := session.NewReceiver(ctx, command["from"].(string), chosen)
 		if err != nil {

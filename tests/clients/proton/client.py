@@ -174,6 +174,11 @@ class Link(Handler):
         self.arrived.append((octets, delivery))
 
 
+def kind_of(option: Any) -> str:
+    """Equal for options that say the same."""
+    return f"{type(option).__name__} {vars(option)}"
+
+
 class Failed(Exception):
     pass
 
@@ -208,7 +213,7 @@ class Client:
         return {"properties": {str(name): value for name, value in properties.items()}}
 
     def _link(self, make: str, address: str | None, session: int, *options: Any, name: str = "", **more: Any) -> tuple[Any, Link]:
-        key = (make, address, session, name, *map(type, options))
+        key = (make, address, session, name, *map(kind_of, options))
         if key not in self.links:
             conn = self.connection.conn
             if session and session not in self.sessions:
@@ -254,9 +259,9 @@ class Client:
 
     def dynamic(self) -> dict[str, Any]:
         link, handler = self._link("create_receiver", None, 0, AtLeastOnce(), dynamic=True)
-        del self.links["create_receiver", None, 0, "", AtLeastOnce]
+        del self.links["create_receiver", None, 0, "", kind_of(AtLeastOnce())]
         address = link.remote_source.address
-        self.links["create_receiver", address, 0, "", AtLeastOnce] = (link, handler)
+        self.links["create_receiver", address, 0, "", kind_of(AtLeastOnce())] = (link, handler)
         return {"address": address}
 
     def drain(self, credit: int, outcome: Any = "accept", **where: Any) -> dict[str, Any]:
