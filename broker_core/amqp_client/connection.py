@@ -69,12 +69,14 @@ class Connection:
         limit: int | None = None,
         browse: bool = False,
         presettled: bool = False,
+        selector: str | None = None,
     ) -> Receiver:
         """A link that receives from `address`: at most `credit` messages at a time, at most `limit` in all.
 
-        `browse` looks at copies and takes nothing; `presettled` takes without a settlement (at most once).
+        `browse` looks at copies and takes nothing; `presettled` takes without a settlement (at most once); `selector`, in the
+        syntax of JMS, takes only what matches.
         """
-        return Receiver(self, address, self._link_name(), credit, limit, browse, presettled)
+        return Receiver(self, address, self._link_name(), credit, limit, browse, presettled, selector)
 
     def _link_name(self) -> str:
         self._links += 1

@@ -11,6 +11,7 @@ from broker_core.amqp import Accepted, Modified, Rejected, Released, events
 from broker_core.amqp.deliveries import Delivery
 from broker_core.amqp.performatives import SND_SETTLED, SND_UNSETTLED, Error
 from broker_core.amqp.states import LinkState
+from broker_core.amqp.types import Described, Symbol
 from broker_core.amqp_client.links import ClientLink
 
 if TYPE_CHECKING:
@@ -20,6 +21,11 @@ if TYPE_CHECKING:
 DEFAULT_CREDIT = 1000
 
 _ACCEPTED, _RELEASED = Accepted(), Released()
+_SELECTOR = Symbol("apache.org:selector-filter:string")
+
+
+def _filter(selector: str | None) -> Mapping[str, Any] | None:
+    return None if selector is None else {_SELECTOR: Described(_SELECTOR, selector)}
 
 
 class Receiver(ClientLink):
@@ -31,7 +37,15 @@ class Receiver(ClientLink):
     link: amqp.Receiver
 
     def __init__(
-        self, connection: Connection, address: str, name: str, credit: int, limit: int | None, browse: bool, presettled: bool
+        self,
+        connection: Connection,
+        address: str,
+        name: str,
+        credit: int,
+        limit: int | None,
+        browse: bool,
+        presettled: bool,
+        selector: str | None = None,
     ) -> None:
         super().__init__(connection, address)
         self.received = 0
@@ -41,7 +55,7 @@ class Receiver(ClientLink):
         self._draining = False
         self.link = connection.session.receiver(name)
         self._attach(
-            source=amqp.Source(address=address, distribution_mode="copy" if browse else None),
+            source=amqp.Source(address=address, distribution_mode="copy" if browse else None, filter=_filter(selector)),
             target=amqp.Target(),
             snd_settle_mode=SND_SETTLED if presettled else SND_UNSETTLED,
         )

@@ -89,6 +89,7 @@ def _queue(commands: Commands[argparse.ArgumentParser]) -> None:
         metavar="LIST",
         help="of available, acquired, archived, comma-separated; default: available",
     )
+    peek.add_argument("--selector", metavar="TEXT", help="only what matches, such as \"colour = 'red' AND size > 5\"")
 
     _alter(queue)
     _moves(queue)

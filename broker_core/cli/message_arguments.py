@@ -66,6 +66,7 @@ def _receive(commands: arguments.Commands[argparse.ArgumentParser]) -> None:
         help="stop when no message has come for so long; inf: never; default: 1",
     )
     receive.add_argument("--browse", action="store_true", help="look at copies: everything stays in the queue")
+    receive.add_argument("--selector", metavar="TEXT", help="only what matches, such as \"colour = 'red' AND size > 5\"")
     receive.add_argument(
         "--output",
         default="-",

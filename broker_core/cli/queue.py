@@ -91,6 +91,8 @@ def _messages(broker: Client, given: argparse.Namespace, states: list[str]) -> I
     ticket: dict[str, Any] = {"op": "browse", "queue": given.name, "states": states, "columns": [*_PEEK, *_SETTLED, "properties"]}
     if given.first is not None:
         ticket["first"] = given.first
+    if given.selector is not None:
+        ticket["selector"] = given.selector
     for batch in broker.get(**ticket):
         # Row by row: a batch may hold far more than what is asked for.
         for row in range(batch.num_rows):

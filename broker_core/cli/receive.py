@@ -34,7 +34,8 @@ def run(given: argparse.Namespace) -> int:
     # A bar would be torn apart by lines on the same terminal.
     quiet = given.json or (given.output == "-" and sys.stdout.isatty())
     with connection(given) as broker, Stop() as stop, Meter(f"receiving from {given.queue}", given.count, quiet=quiet) as meter:
-        receiver = broker.receiver(given.queue, min(CREDIT, given.count or CREDIT), limit=given.count, browse=given.browse)
+        credit = min(CREDIT, given.count or CREDIT)
+        receiver = broker.receiver(given.queue, credit, limit=given.count, browse=given.browse, selector=given.selector)
         count = 0
         while not stop.asked and (deliveries := _next(receiver, given.wait, stop)):
             write(deliveries)  # before they are accepted: what fails here goes back
