@@ -135,6 +135,7 @@ def test_the_next_goes_on_when_the_single_active_one_ends(made: Stage) -> None:
         consumer.grant(3)
     publish(made, 5)
     first.until(3)
+    made.until(lambda: first.client.pump() or made.counts("q").get("archived") == 3, "it has accepted them")
     made.settle()
     assert (plain.got, high.got) == ([], []), "the active one has no credit, and is active"
     first.client.drop()
