@@ -134,7 +134,6 @@ ON_TOPICS = {
 QUESTIONS = {**ON_QUEUES, **ON_TOPICS}
 
 SELECTORS = "selectors (helper SEL)"
-TRANSACTIONS = "transactions (helper TXN)"
 #: Question → what it waits for.
 NOT_YET: dict[str, str] = {
     **dict.fromkeys(
@@ -145,20 +144,6 @@ NOT_YET: dict[str, str] = {
             "a_selector_waits_for_what_matches",
         ),
         SELECTORS,
-    ),
-    **dict.fromkeys(
-        (
-            "a_commit_sends_and_takes",
-            "a_rollback_undoes_sends_and_receipts",
-            "a_rollback_with_prefetched_messages_keeps_their_order",
-            "one_transaction_over_several_queues",
-            "a_lost_connection_rolls_back",
-            "a_transaction_larger_than_the_credit",
-            "a_transacted_subscriber",
-            "a_transacted_context",
-            "after_the_last_attempt_it_is_a_dead_letter",
-        ),
-        TRANSACTIONS,
     ),
 }
 
