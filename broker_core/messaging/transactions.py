@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 from broker_core import errors
 from broker_core.amqp import Accepted, Message
 from broker_core.amqp.performatives import Coordinator, Declare, Declared, Discharge, TransactionalState
+from broker_core.amqp.transactions import LOCAL_TRANSACTIONS
 from broker_core.amqp_client import failures
 from broker_core.messaging.target_link import TargetLink
 
@@ -122,7 +123,7 @@ class Transaction:
     def _ask(self, request: Message, what: str) -> object:
         wire, machine = self._session.present()
         if self._link is None or not self._link.usable:
-            target = Coordinator(capabilities=("amqp:local-transactions",))
+            target = Coordinator(capabilities=(LOCAL_TRANSACTIONS,))
             self._link = TargetLink(wire, machine, "the coordinator", self._answered, self._gone, target)
         link = self._link
         wire.until(lambda: link.ready or not link.usable, f"its coordinator gives no credit to {what}")
