@@ -16,7 +16,7 @@ from broker_core.amqp_plane.coordinator import ANSWERED, Control
 from broker_core.amqp_plane.incoming import Incoming, Relay
 from broker_core.amqp_plane.outgoing import Browsing, Outgoing
 from broker_core.amqp_plane.termini import SourceTerminus, TargetTerminus
-from broker_core.amqp_plane.wishes import wants_at_once, wishes_of
+from broker_core.amqp_plane.wishes import Wishes, wants_at_once, wishes_of
 from broker_core.errors import PenstockError
 
 if TYPE_CHECKING:
@@ -62,7 +62,7 @@ def _endpoint(peer: Peer, link: Any, theirs: Attach) -> Endpoint:
         return Relay(peer, link, to, partial(way_to, peer), source)
     terminus = source_of(peer, theirs)
     default = theirs.source.default_outcome if isinstance(theirs.source, Source) else None
-    terminus.wishes = wishes_of(theirs)
+    terminus.wishes = Wishes() if terminus.browse else wishes_of(theirs)  # who only looks consumes nothing
     kind = Browsing if terminus.browse else Outgoing
     return kind(peer, link, terminus, default, presettled=theirs.snd_settle_mode == SND_SETTLED)
 

@@ -90,7 +90,7 @@ class SourceTerminus(Terminus):
             filter=self.filters.answered,
             default_outcome=asked.default_outcome,
             outcomes=OUTCOMES,
-            capabilities=_those(asked.capabilities, "queue", "temporary-queue", EXCLUSIVE),
+            capabilities=_those(asked.capabilities, "queue", "temporary-queue", *[EXCLUSIVE] * self.wishes.exclusive),
         )
 
 

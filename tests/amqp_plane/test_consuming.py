@@ -127,6 +127,24 @@ def test_an_exclusive_consumer_is_alone(made: Stage, how: str) -> None:
     late.until(1)
 
 
+def test_who_only_looks_is_nobody_s_rival(made: Stage) -> None:
+    """Q5: a browser is let in beside an exclusive consumer, and is not exclusive, whatever it asks; the answer says so."""
+    first = Consumer(made, "first", ("exclusive",)).grant(1)
+    source = first.link.remote_attach.source  # type: ignore[union-attr]
+    browser = made.client("browser").connection.begin().receiver("b")
+    asked = Source(address="q", distribution_mode="copy", capabilities=("exclusive",))
+    browser.attach(source=asked, target=Target(), properties={"exclusive": True})
+    client = made._clients[-1]
+    client.until(lambda: browser.state is LinkState.ATTACHED, "the answer to the attach")
+    assert isinstance(source, Source)
+    assert source.capabilities == ("exclusive",)
+    answer = browser.remote_attach
+    assert answer is not None
+    assert isinstance(answer.source, Source)
+    assert answer.source.capabilities == ()
+    assert answer.properties == {"exclusive": False}
+
+
 def test_the_next_goes_on_when_the_single_active_one_ends(made: Stage) -> None:
     """Q22: nobody else is woken before; what the active one left is the next one's, in order, and those after it wait on."""
     declare_again(made, "single")
