@@ -135,6 +135,17 @@ def test_a_count_takes_no_more_than_that(orders: Broker, client: Client) -> None
     assert row.column(0).to_pylist() == [0, 0, 0]
 
 
+def test_a_selector_takes_what_matches(orders: Broker, client: Client) -> None:
+    """Q8"""
+    for colour in ("red", "blue", "red"):
+        shell(orders, "send", "orders", "--property", f"colour={colour}", given=colour.encode())
+    taken = shell(orders, "receive", "orders", "--selector", "colour = 'red'")
+    assert (taken.stdout, counts(client)) == (b"red\nred\n", (1, 0, 2))
+    refused = shell(orders, "receive", "orders", "--selector", "colour =")
+    assert refused.returncode == 1
+    assert b"at character 9: found the end" in refused.stderr
+
+
 def test_browsing_takes_nothing(orders: Broker, client: Client) -> None:
     shell(orders, "send", "orders", given=b"1\n2\n3\n")
     for _ in range(2):
