@@ -21,13 +21,16 @@ QUEUE = "bench"
 PREPARED = 10_000  # encoded messages kept at a time
 
 
-def send(url: str, count: int, size: int, properties: bool = False) -> dict[str, Any]:
-    """Durable messages, every one confirmed; each has its own body."""
+def send(url: str, count: int, size: int, properties: bool = False, ttl: int = 0) -> dict[str, Any]:
+    """Durable messages, every one confirmed; each has its own body. With a `ttl` (ms) they expire one by one until then."""
     with connect(url) as connection:
         sender = connection.sender(QUEUE)
         seconds = 0.0
         for first in range(0, count, PREPARED):
-            messages = [_message(number, size, properties) for number in range(first, min(count, first + PREPARED))]
+            messages = [
+                _message(number, size, properties, -(-ttl * (number + 1) // count))
+                for number in range(first, min(count, first + PREPARED))
+            ]
             began = time.perf_counter()
             sender.send(messages)
             if first + PREPARED >= count:
@@ -36,8 +39,10 @@ def send(url: str, count: int, size: int, properties: bool = False) -> dict[str,
     return {"seconds": seconds}
 
 
-def _message(number: int, size: int, properties: bool) -> bytes:
+def _message(number: int, size: int, properties: bool, ttl: int) -> bytes:
     message = amqp.Message(data=[number.to_bytes(8, "big") * (size // 8)])
+    if ttl:
+        message.header = amqp.performatives.Header(durable=True, ttl=ttl)
     if properties:
         message.header = amqp.performatives.Header(durable=True)
         message.properties = amqp.performatives.Properties(
