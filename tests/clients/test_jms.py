@@ -131,23 +131,6 @@ ON_TOPICS = {
 }
 QUESTIONS = {**ON_QUEUES, **ON_TOPICS}
 
-<<<<<<< HEAD
-=======
-SELECTORS = "selectors (helper SEL)"
-#: Question → what it waits for.
-NOT_YET: dict[str, str] = {
-    **dict.fromkeys(
-        (
-            "a_browser_with_a_selector",
-            "a_selector_takes_what_matches_and_leaves_the_rest",
-            "a_selector_knows_headers_properties_and_operators",
-            "a_selector_waits_for_what_matches",
-        ),
-        SELECTORS,
-    ),
-}
-
->>>>>>> base
 
 @pytest.fixture(scope="module")
 def answers(broker: Broker, flight: Client) -> dict[str, str | None]:
