@@ -16,6 +16,8 @@ import pytest
 
 from broker_core import errors
 from broker_core.engine import commands as c
+from broker_core.engine import transaction_commands as tc
+from broker_core.engine.batch_outcomes import ENDINGS
 from broker_core.engine.rowset import RowSet
 from broker_core.engine.state import conserved
 from broker_core.engine.states import Cause, Outcome, State
@@ -53,6 +55,7 @@ class Script:
         self.queue = "q"
         self.engine.run(c.DeclareQueue("q"))
         self.epochs: dict[str, int | None] = {}
+        self.transactions: dict[str, int] = {}
 
     def enqueue(self, count: str, size: str = "1") -> str:
         last = self.engine.run(c.Enqueue("q", int(count), int(size))).next
@@ -185,6 +188,28 @@ class Script:
         key = c.PublishKey("stream", query, int(batch)) if query else None
         count, repeated = self.engine.run(c.Publish(stages.split(","), key))
         return "a repetition: nothing done" if repeated else f"{count} at once"
+
+    def begin(self, name: str) -> str:
+        self.transactions[name] = self.engine.run(tc.BeginTransaction(1))
+        return "declared"
+
+    def post(self, name: str, count: str) -> str:
+        self.engine.run(tc.Post(self.transactions[name], "q", int(count), 1))
+        return "staged, unseen"
+
+    def retire(self, name: str, link: str, rows: str, outcome: str, settled: str = "") -> str:
+        ending = ENDINGS[outcome]
+        command = tc.Retire(self.transactions[name], "q", self.links[link], numbers(rows), ending, settled=bool(settled))
+        self.engine.run(command)
+        return f"{outcome}, if it commits"
+
+    def commit(self, name: str) -> str:
+        why = self.engine.run(tc.Discharge(self.transactions.pop(name)))
+        return "committed" if why is None else f"rolled back: {why}"
+
+    def roll_back(self, name: str) -> str:
+        self.engine.run(tc.Discharge(self.transactions.pop(name), fail=True))
+        return "rolled back"
 
     def stat(self) -> str:
         queue = self.engine.state.queues["q"]
