@@ -21,16 +21,15 @@ QUEUE = "bench"
 PREPARED = 10_000  # encoded messages kept at a time
 
 
-def send(url: str, count: int, size: int, properties: bool = False, ttl: int = 0) -> dict[str, Any]:
-    """Durable messages, every one confirmed; each has its own body. With a `ttl` (ms) they expire one by one until then."""
+def send(url: str, count: int, size: int, properties: bool = False, ttl: int | None = None) -> dict[str, Any]:
+    """Durable messages, every one confirmed; each has its own body. With a `ttl` (ms, or 0 for none) they say durable, and expire
+    one after another until then."""
     with connect(url) as connection:
         sender = connection.sender(QUEUE)
         seconds = 0.0
         for first in range(0, count, PREPARED):
-            messages = [
-                _message(number, size, properties, -(-ttl * (number + 1) // count))
-                for number in range(first, min(count, first + PREPARED))
-            ]
+            numbers = range(first, min(count, first + PREPARED))
+            messages = [_message(number, size, properties, ttl and _step(ttl, number / count)) for number in numbers]
             began = time.perf_counter()
             sender.send(messages)
             if first + PREPARED >= count:
@@ -39,10 +38,15 @@ def send(url: str, count: int, size: int, properties: bool = False, ttl: int = 0
     return {"seconds": seconds}
 
 
-def _message(number: int, size: int, properties: bool, ttl: int) -> bytes:
+def _step(ttl: int, part: float) -> int:
+    """Of so many milliseconds, in steps of 100."""
+    return max(1, int(ttl * part) // 100 * 100)
+
+
+def _message(number: int, size: int, properties: bool, ttl: int | None) -> bytes:
     message = amqp.Message(data=[number.to_bytes(8, "big") * (size // 8)])
-    if ttl:
-        message.header = amqp.performatives.Header(durable=True, ttl=ttl)
+    if ttl is not None:
+        message.header = amqp.performatives.Header(durable=True, ttl=ttl or None)
     if properties:
         message.header = amqp.performatives.Header(durable=True)
         message.properties = amqp.performatives.Properties(
