@@ -15,6 +15,7 @@ from broker_core.amqp.performatives import (
     End,
     Flow,
     Modified,
+    Properties,
     Rejected,
     Released,
     Source,
@@ -23,6 +24,7 @@ from broker_core.amqp.performatives import (
 from broker_core.amqp.transactions import LOCAL_TRANSACTIONS, request
 from broker_core.engine import commands as c
 from broker_core.engine import decide_transactions
+from broker_core.engine import exchange_commands as x
 from broker_core.errors import TransactionTimedOut
 
 from ..journal.lying_disk import LyingDisk
@@ -353,6 +355,52 @@ def something_of_it_cannot_be_done(s: Stage) -> None:
     s.show("q")
 
 
+def messages_through_an_exchange(s: Stage) -> None:
+    s.note("the queues of the moment when they are sent get them, at the commit; one for no queue fails the transaction")
+    s.declare("r")
+    s.exchange("x", "topic", unroutable="refuse")
+    s.service.submit(x.Bind("x", "q", "a.*"))
+    s.service.submit(x.Bind("x", "r", "*.b"))
+    a = s.script().usual()
+    control(a)
+    a.sender("x")
+    for number, subject in ((0, "a.b"), (10, "c.c")):
+        txn = declare(a, number)
+        both = message(b"m", properties=Properties(subject="a.b"))
+        a.send(transfer(number + 1, both, state=within(txn)))
+        a.expect(Disposition, first=number + 1, state=within(txn, Accepted()))
+        a.send(transfer(number + 2, message(b"m", properties=Properties(subject=subject)), state=within(txn)))
+        outcome = Accepted() if subject == "a.b" else Released()
+        a.expect(Disposition, first=number + 2, state=within(txn, outcome))
+        s.show("q", "r")
+        commit(a, number + 3, txn)
+        if subject == "a.b":
+            discharged(a, number + 3)
+        else:
+            assert rejected(a, number + 3) == ROLLBACK
+        s.show("q", "r")
+
+
+@staged(disk=LyingDisk, free_space_mark_bytes=2 << 20)
+def the_disk_is_full_in_a_transaction(s: Stage) -> None:
+    s.note("what finds no room fails it, also when its discharge has come already; a rollback needs none")
+    a = s.script().usual()
+    control(a)
+    a.sender()
+    txn = declare(a, 0)
+    s.room(3 << 19)
+    a.send(transfer(1, state=within(txn)), asked(2, Discharge(txn_id=txn)))
+    state = a.expect(Disposition, first=1).state
+    assert isinstance(state, TransactionalState)
+    assert isinstance(state.outcome, Rejected)
+    assert rejected(a, 2) == ROLLBACK
+    txn = declare(a, 3)
+    roll_back(a, 4, txn)
+    discharged(a, 4)
+    s.room(None)
+    s.show("q")
+
+
 def a_delivery_that_is_not_complete(s: Stage) -> None:
     s.note("its transaction cannot be discharged, and the control link ends (4.4.1)")
     a = s.script().usual()
@@ -490,6 +538,8 @@ SCENARIOS = [
     work_in_a_transaction_that_is_not_there,
     what_comes_behind_a_discharge_is_not_in_it,
     something_of_it_cannot_be_done,
+    messages_through_an_exchange,
+    the_disk_is_full_in_a_transaction,
     a_delivery_that_is_not_complete,
     a_delivery_of_two_transactions,
     a_transaction_larger_than_the_credit,
