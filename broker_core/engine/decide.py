@@ -290,7 +290,7 @@ def _(state: BrokerState, command: c.Recovered, now: c.Now) -> Decision:
     if lost:
         events: list[e.Event] = [e.HoldersLost(lost, int(Cause.BROKER_LOST))]
         for name, rows in lost.items():
-            events += ends.last_failed(state, state.queues[name], rows, Cause.BROKER_LOST, now)
+            events += ends.last_failed(state, state.queues[name], rows, Cause.BROKER_LOST, now, events)
         decision.add(ends.as_one(events))
     left = [name for name in state.stages if is_transactional(name)]
     if left:

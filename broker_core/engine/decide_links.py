@@ -124,7 +124,7 @@ def _(state: BrokerState, command: c.Release, now: c.Now) -> Decision:
                 "was changed. Let it release or reject them, or use a selector or another queue"
             )
         left = rows.minus(ends.last_attempts(queue, rows, command.cause))
-        events += ends.refuse(state, queue, command.holder, left, now)
+        events += ends.refuse(state, queue, command.holder, left, now, events)
         decision.add(e.Excluded(queue.name, command.holder, rows))
     decision.events.insert(0, (ends.as_one(events), None))
     return decision
@@ -169,7 +169,7 @@ def _(state: BrokerState, command: c.Unsubscribe, now: c.Now) -> Decision:
         returned = e.Returned(queue.name, command.holder, rows, int(command.cause))
         events += ends.give_back(state, returned, queue, rows, command.cause, now)
         back = rows.minus(ends.last_attempts(queue, rows, command.cause))
-    events += ends.leave(state, queue, command.holder, back, now)
+    events += ends.leave(state, queue, command.holder, back, now, events)
     if events:
         decision.add(ends.as_one(events))
     decision.add(e.Unsubscribed(queue.name, command.holder))

@@ -17,16 +17,16 @@ def accepts(queue: Queue, source: str) -> bool:
     return source in queue.origins or len(queue.origins) < MAX_ORIGINS
 
 
-def fitting(queue: Queue, source: Queue, rows: RowSet) -> RowSet:
+def fitting(queue: Queue, source: Queue, rows: RowSet, messages: int = 0, size: int = 0) -> RowSet:
     """The first of the rows, for which there is room: all of them, unless the queue has limits. A queue whose overflow is *ring*
-    drops nothing of its own for them: it is full too."""
+    drops nothing of its own for them: it is full too. `messages`, of `size` bytes, are on their way to it already."""
     if source.overlay_bytes and queue is not source and queue.overlay_bytes + source.overlay_bytes > MAX_OVERLAY_BYTES:
         rows = _without_overlays(source, rows)
     rules = queue.rules
     if rules.max_messages:
-        rows = first_of(rows, max(0, rules.max_messages - queue.live - queue.staged))
+        rows = first_of(rows, max(0, rules.max_messages - queue.live - queue.staged - messages))
     if rules.max_bytes:
-        rows = _within(source, rows, max(0, rules.max_bytes - queue.bytes - queue.staged_bytes))
+        rows = _within(source, rows, max(0, rules.max_bytes - queue.bytes - queue.staged_bytes - size))
     return rows
 
 

@@ -14,7 +14,7 @@ from broker_core.engine.rowset import RowSet
 from broker_core.engine.states import Cause, Outcome, Reason, State
 from broker_core.engine.traits import Coded, Traits
 
-from .ends import cell, fate, make, queue, survives, taken
+from .ends import DLQ, cell, fate, make, queue, survives, taken
 from .harness import SECOND, START, Engine
 
 
@@ -221,6 +221,24 @@ def test_a_full_dead_letter_queue_takes_what_fits() -> None:
         assert [fate(engine, row) for row in range(3)] == ["dead_lettered"] * 3
         assert cell(engine, 2, "stayed") == 1
         survives(engine)
+
+
+@pytest.mark.parametrize("restarts", [True, False])
+def test_what_dies_in_several_queues_at_once_shares_the_room(restarts: bool) -> None:
+    """Q13 Q15: at a restart, and when time passes."""
+    mortal = Traits(expiry=np.array([START // 1000 + 5000] * 3))
+    engine = make(3, dead={"maxMessages": 4}, traits=mortal, maxAttempts=1, expired="deadLetter")
+    engine.run(c.DeclareQueue("r", options={**DLQ, "maxAttempts": 1, "expired": "deadLetter"}))
+    engine.run(c.Enqueue("r", 3, 1, traits=mortal))
+    if restarts:
+        taken(engine), taken(engine, name="r")
+        engine.run(c.Recovered())
+    else:
+        engine.pass_time(8)
+        engine.run(c.Tick())
+    assert queue(engine, "dead").live == 4
+    assert queue(engine).stayed + queue(engine, "r").stayed == 2
+    survives(engine)
 
 
 def test_the_bytes_of_a_dead_letter_queue_are_limited_too() -> None:

@@ -18,7 +18,9 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 
 from broker_core import errors
 from broker_core.engine import commands as c
+from broker_core.engine import events as e
 from broker_core.engine import move_commands as mc
+from broker_core.engine.move_events import Moved
 from broker_core.engine.rowset import RowSet
 from broker_core.engine.states import Cause, Outcome, Reason, State
 from broker_core.engine.traits import Traits
@@ -27,8 +29,9 @@ from .ends import survives
 from .harness import Engine
 
 NAMES = ("q", "r", "dead")
-TTL = 10  # seconds
+TTL, WAIT = 10, 13  # seconds: whenever somebody looks, a message has its time, or it has been over for longer than a portion
 HOW = st.sampled_from(["reject", "modify", "release", "accept"])
+WORK = st.sampled_from(["reject", "reject", "modify", "modify", "send", "wait", "redrive", "accept"])
 
 
 @dataclass
@@ -86,6 +89,9 @@ class EndsMachine(RuleBasedStateMachine):
 
     # What happens to messages: each rule tells the engine, and does the same to the model.
     @rule(name=st.sampled_from(["q", "r"]), count=st.integers(1, 4), mortal=st.booleans())
+    def sends(self, name: str, count: int, mortal: bool) -> None:
+        self.send(name, count, mortal)
+
     def send(self, name: str, count: int, mortal: bool) -> None:
         expiry = np.full(count, self.engine.wall // 1000 + TTL * 1000)
         self.engine.run(c.Enqueue(name, count, 7, traits=Traits(expiry=expiry) if mortal else Traits()))
@@ -118,17 +124,24 @@ class EndsMachine(RuleBasedStateMachine):
     def end(self, data: st.DataObject, how: str, most: int) -> None:
         self.ends(data.draw(st.sampled_from([holder for holder in sorted(self.links) if self.held(holder)])), how, most)
 
-    @rule(work=st.lists(st.tuples(st.sampled_from([*NAMES, "dead"]), HOW, st.integers(1, 3)), min_size=2, max_size=6))
+    @rule(work=st.lists(st.tuples(st.sampled_from([*NAMES, "dead"]), WORK, st.integers(1, 3)), min_size=2, max_size=6))
     def work(self, work: list[tuple[str, str, int]]) -> None:
-        """Some take and end at once, in turn."""
+        """Some take and end at once, in turn, while time passes."""
         for name, how, credit in work:
             holder = min((link for link, of in self.links.items() if of == name), default=None)
             if holder is None:
                 self.subscribe(name)
                 continue
-            self.takes(holder, credit)
-            if self.held(holder):
-                self.ends(holder, how, credit)
+            if how == "wait":
+                self.wait()
+            elif how == "redrive":
+                self.redrive(name, credit)
+            elif how == "send":
+                self.send(name, credit, mortal=True)
+            else:
+                self.takes(holder, credit)
+                if self.held(holder):
+                    self.ends(holder, how, credit)
 
     def ends(self, holder: int, how: str, most: int) -> None:
         name = self.links[holder]
@@ -159,21 +172,24 @@ class EndsMachine(RuleBasedStateMachine):
         held = {name: [n for n, m in enumerate(model.rows) if m.state == State.ACQUIRED] for name, model in self.models.items()}
         self.engine.run(c.Recovered())
         self.links = {}
+        rooms = {name: model.room() for name, model in self.models.items()}
         for name in self.engine.state.queues:
-            self.give_back(name, held[name], counts=True)
+            self.give_back(name, held[name], counts=True, rooms=rooms)
 
-    @rule(seconds=st.sampled_from([1, 7, 11]))
-    def wait(self, seconds: int) -> None:
-        self.engine.pass_time(seconds)
-        self.now += seconds
+    @rule()
+    def wait(self) -> None:
+        self.engine.pass_time(WAIT)
+        self.now += WAIT
         over = {
             name: [n for n, m in enumerate(model.rows) if self.waits(m) and self.is_over(m)]
             for name, model in self.models.items()
         }
+        before = len(self.engine.log)
         self.engine.run(c.Tick())
-        for name in self.engine.state.queues:
+        rooms = {name: model.room() for name, model in self.models.items()}  # all is decided before the first is moved
+        for name in self.in_order(before):
             if self.models[name].options.get("expired") == "deadLetter" and self.models[name].options.get("deadLetterQueue"):
-                self.dead_letter(name, over[name], Reason.EXPIRED)
+                self.dead_letter(name, over[name], Reason.EXPIRED, rooms)
             else:
                 self.archive(name, over[name], Outcome.EXPIRED)
 
@@ -228,6 +244,9 @@ class EndsMachine(RuleBasedStateMachine):
         self.arrive(target, letters)
 
     @rule(name=st.sampled_from(NAMES), count=st.integers(1, 6))
+    def redrives(self, name: str, count: int) -> None:
+        self.redrive(name, count)
+
     def redrive(self, name: str, count: int) -> None:
         model = self.models[name]
         found = [n for n, m in enumerate(model.rows) if m.stayed or (m.state == State.AVAILABLE and m.origin is not None)][:count]
@@ -259,6 +278,11 @@ class EndsMachine(RuleBasedStateMachine):
         rows = self.models[self.links[holder]].rows
         return [n for n, message in enumerate(rows) if message.state == State.ACQUIRED and message.holder == holder]
 
+    def in_order(self, before: int) -> list[str]:
+        """The queues of which the log says something since then: who comes first gets the room."""
+        events = [e.decode(meta) for meta, _ in self.engine.log[before:]]
+        return list(dict.fromkeys(event.queue for event in events if isinstance(event, (Moved, e.Expired))))
+
     def is_over(self, message: Message) -> bool:
         return message.expires is not None and message.expires <= self.now
 
@@ -275,14 +299,15 @@ class EndsMachine(RuleBasedStateMachine):
         else:
             self.archive(name, rows, outcome)
 
-    def give_back(self, name: str, rows: list[int], counts: bool) -> None:
+    def give_back(self, name: str, rows: list[int], counts: bool, rooms: dict[str, float] | None = None) -> None:
         model = self.models[name]
         most = model.options.get("maxAttempts")
         most = (10 if model.options.get("deadLetterQueue") else 0) if most is None else most
         for row in rows:
             model.rows[row].state = State.AVAILABLE
             model.rows[row].attempts += counts
-        self.dead_letter(name, [n for n in rows if counts and most and model.rows[n].attempts >= most], Reason.DELIVERY_LIMIT)
+        last = [n for n in rows if counts and most and model.rows[n].attempts >= most]
+        self.dead_letter(name, last, Reason.DELIVERY_LIMIT, rooms)
 
     def archive(self, name: str, rows: list[int], outcome: Outcome) -> None:
         for row in rows:
@@ -293,10 +318,11 @@ class EndsMachine(RuleBasedStateMachine):
         for m in letters:
             self.models[name].rows.append(Message(m.payload, expires=m.expires, reason=m.reason, origin=m.origin))
 
-    def dead_letter(self, name: str, rows: list[int], reason: Reason) -> None:
+    def dead_letter(self, name: str, rows: list[int], reason: Reason, rooms: dict[str, float] | None = None) -> None:
         source = self.models[name].rows
         into = self.models[name].options.get("deadLetterQueue")
-        room = self.models[into].room() if into in self.models and into != name else 0
+        rooms = {each: model.room() for each, model in self.models.items()} if rooms is None else rooms
+        room = rooms.get(into, 0) if into != name else 0
         if reason == Reason.EXPIRED and self.expires_into_itself(name):
             room = 0
         for row in rows:
@@ -304,7 +330,7 @@ class EndsMachine(RuleBasedStateMachine):
             round_again = message.origin is not None and message.origin[0] == into and message.reason == reason
             goes = room > 0 and not round_again
             if goes:
-                room -= 1
+                room = rooms[into] = room - 1
                 expires = None if reason == Reason.EXPIRED else message.expires
                 letter = Message(message.payload, expires=expires, reason=reason, origin=message.origin or (name, row))
                 self.models[into].rows.append(letter)
@@ -363,5 +389,5 @@ class EndsMachine(RuleBasedStateMachine):
 
 TestEndsMachine = EndsMachine.TestCase
 TestEndsMachine.settings = settings(
-    max_examples=50, stateful_step_count=30, deadline=None, derandomize=True, suppress_health_check=[HealthCheck.too_slow]
+    max_examples=60, stateful_step_count=30, deadline=None, derandomize=True, suppress_health_check=[HealthCheck.too_slow]
 )

@@ -102,7 +102,7 @@ def test_a_move_into_what_cannot_take_it_is_refused_and_changes_nothing() -> Non
     engine = make(2)
     engine.run(c.DeclareQueue("small", options={"maxMessages": 1, "overflow": "reject"}))
     engine.run(c.DeclareQueue("last", "lastvalue", {"key": "subject"}))
-    assert engine.run(mc.Move("q", "small")) == (1, None, 0)
+    assert engine.run(mc.Move("q", "small")) == (1, None, 1)
     before = engine.persisted()
     for target, error in (
         ("small", errors.ResourceLimit),
