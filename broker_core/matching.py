@@ -37,6 +37,7 @@ if TYPE_CHECKING:
 MAX_BYTES = 64 << 20  # of all bitmaps together: 8 KiB for 64 Ki messages, so some 500 million messages under one selector
 ENTRY_BYTES = 400  # what a bitmap takes besides its bits
 PIECE_ROWS = 1 << 14  # evaluated at once, in some milliseconds where the payloads are at hand
+LEASE_PIECES = 4  # of those at once for a lease, whose request has a thread of its own
 LOOK_S = 5.0  # for how long one request looks for a lease's first match before it says so and is asked again
 
 _NONE = np.zeros(BLOCK_ROWS, np.bool_)
@@ -144,8 +145,10 @@ class Matcher:
         """What is known, for a command that is about to be carried out. NotFound."""
         return View(self._cache, selector.text, need_queue(self._state, queue))
 
-    def look_further(self, queue_name: str, selector: Selector, number: int, view: View | None = None) -> bool:
-        """Evaluate the next `PIECE_ROWS` rows of a block, at most; False where all of it is known, or it is gone.
+    def look_further(
+        self, queue_name: str, selector: Selector, number: int, view: View | None = None, *, pieces: int = 1
+    ) -> bool:
+        """Evaluate the next `PIECE_ROWS` rows of a block, or so many `pieces`; False where all of it is known, or it is gone.
 
         Reads from the disk what is not at hand. Raises StorageError.
         """
@@ -156,7 +159,7 @@ class Matcher:
                 return False
             view = view or self.view(queue_name, selector)
             known = view.bitmap(number)
-            piece = _piece(block, known.rows, self._recent)
+            piece = _piece(block, known.rows, pieces * PIECE_ROWS, self._recent)
         if piece is None:
             return False
         found = np.zeros(piece.stop - known.rows, np.bool_)
@@ -188,7 +191,7 @@ class Matcher:
         for number in numbers:
             if until is not None and number << BLOCK_BITS >= until:
                 break
-            while self.look_further(queue_name, selector, number, view):
+            while self.look_further(queue_name, selector, number, view, pieces=LEASE_PIECES):
                 if clock() > end:
                     return view
             if queue.rules.levels > 1:
@@ -210,8 +213,8 @@ class _Piece(NamedTuple):
     batches: Mapping[int, pa.RecordBatch]
 
 
-def _piece(block: Block, start: int, recent: Recent) -> _Piece | None:
-    stop = min(block.filled, start + PIECE_ROWS)
+def _piece(block: Block, start: int, most: int, recent: Recent) -> _Piece | None:
+    stop = min(block.filled, start + most)
     if start >= stop:
         return None
     # Of what has ended only dead letters that stayed can come back; retention may have taken the rest.

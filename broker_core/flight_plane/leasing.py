@@ -36,7 +36,7 @@ def advance(
             # What was known to match is not for this lease: it is in somebody's message group, or given back unread.
             if time.monotonic() > end:
                 return Advanced(epoch, batch, more=True)
-            while service.matching.look_further(wanted.queue, selector, view.unknown, view):
+            while service.matching.look_further(wanted.queue, selector, view.unknown, view, pieces=matching.LEASE_PIECES):
                 pass
         elif service.wait_for_arrival(seen, deadline - time.monotonic()):
             seen = service.arrivals

@@ -15,7 +15,7 @@ import pyarrow.compute as pc
 from broker_core.encoding.arrays import numbers, offsets, valid
 from broker_core.message import TIMESTAMP
 from broker_core.selectors.names import TYPES
-from broker_core.selectors.operands import Operand, of_booleans, of_ints, of_texts
+from broker_core.selectors.operands import Operand, Texts, of_booleans, of_ints, of_texts
 from broker_core.selectors.syntax import Identifier
 from broker_core.selectors.truth import NO, YES
 
@@ -29,7 +29,7 @@ def columnar(payload: pa.RecordBatch, name: Identifier) -> Operand:
     """The operand of one identifier in every row of a columnar payload."""
     if name.field is None:
         column = _column(payload, "properties")
-        return _NULL if column is None else of_texts(_looked_up(column, name.name), loose=True)
+        return _NULL if column is None else _looked_up(column, name.name)
     if name.field in HEADER:
         return header(payload, name.field)
     column = _column(payload, name.field)
@@ -43,19 +43,38 @@ def columnar(payload: pa.RecordBatch, name: Identifier) -> Operand:
     return of_ints(values, there)
 
 
-def _looked_up(maps: pa.Array, name: str) -> pa.Array:
+def _looked_up(maps: pa.Array, name: str) -> Operand:
     """The value of this key in each map."""
     bounds = offsets(maps)
-    first, each = int(bounds[0]), int(bounds[1] - bounds[0])
-    if each and maps.null_count == 0 and bool((np.diff(bounds) == each).all()):
-        keys = maps.keys.slice(first, int(bounds[-1]) - first)
-        # Where all maps have the keys of the first in its order, as those of one DataFrame do, its place in that one is enough.
-        if keys.slice(each).equals(keys.slice(0, len(keys) - each)):
-            place = pc.index(keys.slice(0, each), name).as_py()
-            if place < 0:
-                return pa.nulls(len(maps), pa.string())
-            return maps.items.take(pa.array(np.arange(first + place, int(bounds[-1]), each)))
-    return pc.map_lookup(maps, name, "first")
+    each = int(bounds[1] - bounds[0])
+    if each == 0 or maps.null_count or not (bounds[1:] - bounds[:-1] == each).all():
+        return of_texts(pc.map_lookup(maps, name, "first"), loose=True)
+    first, last = int(bounds[0]), int(bounds[-1])
+    keys = maps.keys.slice(first, last - first)
+    if not _periodic(keys, each):
+        return of_texts(pc.map_lookup(maps, name, "first"), loose=True)
+    # All maps have the keys of the first in its order, as those of one DataFrame do: its place in that one is enough.
+    known = keys.slice(0, each).to_pylist()
+    if name not in known:
+        return _NULL
+    items = maps.items
+    places = slice(first + known.index(name), last, each)
+    bounds = offsets(items)
+    starts, ends = np.ascontiguousarray(bounds[:-1][places]), np.ascontiguousarray(bounds[1:][places])
+    there = YES if items.null_count == 0 else np.asarray(items.is_valid())[places]
+    texts = Texts(there, buffer=items.buffers()[2], starts=starts, ends=ends)
+    return Operand(~there, texts=texts, loose=True)
+
+
+def _periodic(keys: pa.Array, each: int) -> bool:
+    """Whether the keys repeat themselves, so many at a time."""
+    ends, data = offsets(keys), keys.buffers()[2]
+    lengths = ends[1:] - ends[:-1]
+    if data is None or not (lengths[each:] == lengths[:-each]).all():
+        return False
+    octets = np.frombuffer(data, np.uint8)[ends[0] : ends[-1]]
+    width = int(ends[each] - ends[0])
+    return bool((octets[width:] == octets[: len(octets) - width]).all())
 
 
 def header(payload: pa.RecordBatch, field: str) -> Operand:

@@ -79,17 +79,21 @@ def _compared(sign: str, left: Operand, right: Operand) -> Truth:
     unknown = left.null | right.null
     compare, found = _COMPARE[sign], NO
     order = sign not in ("=", "<>")
-    # Two loose texts are equal as texts; only what orders them has to know whether they are numbers.
-    alike = left.loose and right.loose and not order
-    if not alike and (left.as_numbers is not None and right.as_numbers is not None):
-        found = found | _compare_numbers(compare, left.as_numbers, right.as_numbers)
+    # Two loose texts are equal as texts; only what orders them has to know whether they are numbers. And what they show is only
+    # looked for where the other side is of that type.
+    alike = left.loose and right.loose
+    if (order and alike) or left.numbers is not None or right.numbers is not None:
+        one, other = left.as_numbers, right.as_numbers
+        if one is not None and other is not None:
+            found = found | _compare_numbers(compare, one, other)
     if order:
         return Truth(found & ~unknown, unknown)
     if left.texts is not None and right.texts is not None:
         found = found | _compare_texts(sign, left.texts, right.texts)
-    if not alike and left.as_booleans is not None and right.as_booleans is not None:
-        one, other = left.as_booleans, right.as_booleans
-        found = found | (one.there & other.there & compare(one.values, other.values))
+    if left.booleans is not None or right.booleans is not None:
+        yes, no = left.as_booleans, right.as_booleans
+        if yes is not None and no is not None:
+            found = found | (yes.there & no.there & compare(yes.values, no.values))
     return Truth(found & ~unknown, unknown)
 
 
@@ -105,9 +109,12 @@ def _compare_numbers(compare: Callable[[Any, Any], Any], left: Numbers, right: N
 
 def _compare_texts(sign: str, left: Texts, right: Texts) -> Mask:
     there = left.there & right.there
-    if isinstance(left.values, str) and isinstance(right.values, str):
-        return there & np.bool_((left.values == right.values) == (sign == "="))
-    equal = mask_of(pc.equal(left.values, right.values))
+    if left.literal is not None:
+        equal = right.equal(left.literal)
+    elif right.literal is not None:
+        equal = left.equal(right.literal)
+    else:
+        equal = mask_of(pc.equal(left.array, right.array))
     return there & (equal if sign == "=" else ~equal)
 
 
@@ -124,7 +131,7 @@ def _between(node: syntax.Between, columns: Columns) -> Truth:
 def _of_text(node: syntax.In | syntax.Like, found: Operand) -> Truth:
     if found.texts is None:
         return Truth(NO, found.null)
-    there, values = found.texts
+    there, values = found.texts.there, found.texts.array
     if isinstance(node, syntax.In):
         matches = mask_of(pc.is_in(values, value_set=pa.array(node.values, pa.string())))
     else:

@@ -12,7 +12,6 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from broker_core.encoding.arrays import offsets
 from broker_core.selectors.operands import Numbers, Texts, mask_of
 
 MOST_DIGITS = 30  # before the point, and after it
@@ -24,14 +23,13 @@ _MINUS, _ZERO = ord("-"), ord("0")
 
 def numbers_of(texts: Texts) -> Numbers:
     """The numbers that the texts show; `there` says of which texts."""
-    array = texts.values
-    ints, exact = _ints(array)
+    ints, exact = _ints(*texts.places())
     exact &= texts.there
     rest = np.flatnonzero(~exact & texts.there)
     if not len(rest):
         return Numbers(exact, ints, None, exact)
-    floats, there = np.zeros(len(array), np.float64), exact.copy()
-    others = array.take(pa.array(rest))
+    floats, there = np.zeros(len(ints), np.float64), exact.copy()
+    others = texts.array.take(pa.array(rest))
     numerals = mask_of(pc.match_substring_regex(others, _NUMERAL))
     if numerals.any():
         rows = rest[numerals]
@@ -40,24 +38,31 @@ def numbers_of(texts: Texts) -> Numbers:
     return Numbers(there, ints, floats, exact)
 
 
-def _ints(array: pa.Array) -> tuple[Any, Any]:
+def _ints(octets: Any, starts: Any, ends: Any) -> tuple[Any, Any]:
     """The texts that are digits only, digit by digit; and which these are."""
-    ends = offsets(array)
-    data = array.buffers()[2]
-    if data is None or data.size == 0:
-        return np.zeros(len(array), np.int64), np.zeros(len(array), np.bool_)
-    octets = np.frombuffer(data, np.uint8)
-    begin = ends[:-1]
-    negative = (octets.take(begin, mode="clip") == _MINUS) & (ends[1:] > begin)
-    begin = begin + negative
-    digits = ends[1:] - begin
-    fits = (digits > 0) & (digits <= _INT_DIGITS)
-    values = np.zeros(len(array), np.uint64)
-    for place in range(int(digits[fits].max()) if fits.any() else 0):
+    if not len(starts):
+        return np.zeros(0, np.int64), np.zeros(0, np.bool_)
+    first, begin, negative = octets.take(starts, mode="clip"), starts, None
+    if (first == _MINUS).any():
+        negative = (first == _MINUS) & (ends > starts)
+        begin = starts + negative
+        first = octets.take(begin, mode="clip")
+    digits = ends - begin
+    least, most = int(digits.min()), min(int(digits.max()), _INT_DIGITS)
+    digit = first - np.uint8(_ZERO)
+    fits = (digit < 10) & (digits > 0) & (digits <= _INT_DIGITS)
+    values = digit.astype(np.int64 if most < _INT_DIGITS else np.uint64)
+    for place in range(1, most):
         digit = octets.take(begin + place, mode="clip") - np.uint8(_ZERO)
-        live = fits & (digits > place)
-        fits &= ~live | (digit < 10)
-        values = np.where(live, values * np.uint64(10) + digit, values)
-    fits &= values <= np.uint64(2**63 - 1) + negative.astype(np.uint64)
-    signed = values.astype(np.int64)
-    return np.where(negative, -signed, signed), fits
+        longer = values * values.dtype.type(10) + digit
+        if place < least:
+            fits &= digit < 10
+            values = longer
+        else:
+            live = digits > place
+            fits &= (digit < 10) | ~live
+            values = np.where(live, longer, values)
+    if most == _INT_DIGITS:
+        fits &= values <= np.uint64(2**63 - 1) + (0 if negative is None else negative.astype(np.uint64))
+        values = values.astype(np.int64)
+    return values if negative is None else np.where(negative, -values, values), fits

@@ -18,6 +18,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from broker_core.encoding.arrays import offsets
+from broker_core.encoding.octets import slices, with_nulls
 from broker_core.selectors.truth import NO, YES, Mask
 
 
@@ -36,11 +38,55 @@ class Numbers(NamedTuple):
         return ints if self.floats is None else np.where(self.exact, ints, self.floats)
 
 
-class Texts(NamedTuple):
-    """`values`: an Arrow string array, anything (null too) where the value is no text; or one str for all."""
+@dataclass
+class Texts:
+    """Strings, anything (null too) where the value is none: one `literal` for all rows, an Arrow `given`, or slices of a buffer
+    that nobody has copied yet."""
 
     there: Mask
-    values: Any
+    literal: str | None = None
+    given: pa.Array | None = None
+    buffer: pa.Buffer | None = None
+    starts: Any = None
+    ends: Any = None
+
+    @cached_property
+    def array(self) -> pa.Array:
+        """As an Arrow string array."""
+        if self.given is not None:
+            return self.given
+        return with_nulls(slices(self.buffer, self.starts, self.ends), pa.string(), None)
+
+    def places(self) -> tuple[Any, Any, Any]:
+        """The octets of all strings, where each begins, and where it ends."""
+        buffer, starts, ends = self.buffer, self.starts, self.ends
+        if self.given is not None:
+            bounds = offsets(self.given)
+            buffer, starts, ends = self.given.buffers()[2], bounds[:-1], bounds[1:]
+        octets = np.frombuffer(buffer, np.uint8) if buffer is not None and buffer.size else np.zeros(1, np.uint8)
+        return octets, starts, ends
+
+    def equal(self, text: str) -> Any:
+        """Which of them are just this text."""
+        if self.literal is not None:
+            return np.bool_(self.literal == text)
+        if self.given is not None:
+            return mask_of(pc.equal(self.given, text))
+        wanted = text.encode()
+        octets, starts, ends = self.places()
+        found = ends - starts == len(wanted)
+        rows = np.flatnonzero(found & (len(wanted) > 0))
+        if len(rows):
+            found[rows] = are(octets, starts[rows], wanted)
+        return found
+
+
+def are(octets: Any, starts: Any, wanted: bytes) -> Any:
+    """Whether the octets from each start on are the wanted ones; so many of them there must be."""
+    width = len(wanted)
+    # As numpy's byte strings: those of equal width differ only if they differ without the zeros at their ends, which it ignores.
+    texts = np.ndarray((len(octets) - width + 1,), f"S{width}", octets, strides=(1,))
+    return texts[starts] == np.bytes_(wanted)
 
 
 class Booleans(NamedTuple):
@@ -69,7 +115,7 @@ class Operand:
     def as_booleans(self) -> Booleans | None:
         """The booleans, those that loose text shows too: `true` and `false` in any case."""
         if self.loose and self.texts is not None:
-            lower = pc.ascii_lower(self.texts.values)
+            lower = pc.ascii_lower(self.texts.array)
             true, false = mask_of(pc.equal(lower, "true")), mask_of(pc.equal(lower, "false"))
             return Booleans((true | false) & self.texts.there, true)
         return self.booleans
@@ -82,13 +128,13 @@ def literal(value: bool | int | float | str) -> Operand:
         return Operand(NO, Numbers(YES, np.int64(value), None, YES))
     if isinstance(value, float):
         return Operand(NO, Numbers(YES, None, np.float64(value), NO))
-    return Operand(NO, texts=Texts(YES, value))
+    return Operand(NO, texts=Texts(YES, literal=value))
 
 
 def of_texts(array: pa.Array, *, loose: bool = False) -> Operand:
     """A column of strings; null is NULL."""
     there = YES if array.null_count == 0 else np.asarray(array.is_valid())
-    return Operand(~there, texts=Texts(there, array), loose=loose)
+    return Operand(~there, texts=Texts(there, given=array), loose=loose)
 
 
 def of_ints(values: Any, there: Mask) -> Operand:
@@ -115,7 +161,7 @@ def of_values(values: list[Any]) -> Operand:
     )
     texts = pa.array([value if type(value) is str else None for value in values], pa.string())
     booleans = Booleans(where(bool), np.array([value is True for value in values], np.bool_))
-    return Operand(where(type(None)), numbers, Texts(where(str), texts), booleans)
+    return Operand(where(type(None)), numbers, Texts(where(str), given=texts), booleans)
 
 
 def mask_of(array: pa.Array) -> Any:

@@ -16,7 +16,7 @@ import pyarrow as pa
 from broker_core.encoding.octets import Mask
 from broker_core.encoding.render import BINARY, NUMBERS, STRING, SYMBOL, allowing, numbers, texts
 from broker_core.encoding.walk import NULL, Cells, Pairs, Rows, Walk
-from broker_core.selectors.operands import Booleans, Numbers, Operand, Texts
+from broker_core.selectors.operands import Booleans, Numbers, Operand, Texts, are
 
 _TEXT = allowing(*STRING, *SYMBOL, 0x98)
 _UNTYPED = (0x74, 0x84, 0x94, *BINARY)
@@ -71,11 +71,7 @@ def _same(walk: Walk, of: Rows, key: Cells, name: bytes) -> Rows | None:
         return None
     fits &= (key.code == STRING[0]) | (key.code == STRING[1])
     rows = np.flatnonzero(fits)
-    width = len(name)
-    # Of one width, they are compared as numpy's byte strings: those of equal width differ only if they differ without the
-    # zeros at their ends, which numpy leaves out.
-    octets = np.ndarray((len(walk.buffer) - width + 1,), f"S{width}", walk.buffer, strides=(1,))
-    rows = rows[octets[key.start[rows]] == np.bytes_(name)] if len(rows) else rows
+    rows = rows[are(walk.buffer, key.start[rows], name)] if len(rows) else rows
     if not len(rows):
         return None
     return slice(None) if isinstance(of, slice) and len(rows) == len(walk.first) else rows
@@ -88,7 +84,7 @@ def _texts(walk: Walk, buffer: pa.Buffer, cells: Cells) -> Texts:
         only = Cells(np.where(there, cells.code, np.uint8(NULL)), cells.start, np.where(there, cells.end, cells.start))
     array, bad = texts(buffer, only, _TEXT)
     walk.odd[bad] = True
-    return Texts(there, array)
+    return Texts(there, given=array)
 
 
 def numbers_of(buffer: pa.Buffer, cells: Cells, odd: Mask) -> Numbers:

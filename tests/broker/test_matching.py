@@ -246,6 +246,7 @@ def test_a_lease_gets_what_matches_and_keeps_its_selector_under_a_checkpoint(ser
 
 def test_a_lease_that_no_message_matches_says_so_after_a_while(service: BrokerService, monkeypatch: Any) -> None:
     monkeypatch.setattr(matching, "PIECE_ROWS", 2)
+    monkeypatch.setattr(matching, "LEASE_PIECES", 1)
     service.submit(colours(10, 9))
     times = iter(range(0, 1000, 3))
     view = service.matching.prepared("q", RED, 1, clock=lambda: float(next(times)))
@@ -256,7 +257,7 @@ def test_a_lease_that_no_message_matches_says_so_after_a_while(service: BrokerSe
 
 def test_what_nobody_has_looked_at_yet_is_said_and_asked_for_again(service: BrokerService, monkeypatch: Any) -> None:
     monkeypatch.setattr(matching, "LOOK_S", -1.0)
-    monkeypatch.setattr(matching, "PIECE_ROWS", 40)
+    monkeypatch.setattr(matching, "PIECE_ROWS", 10)
     service.submit(colours(101, 100))
     enter = c.EnterLease("q", "lease", "r", None, True, selector=RED.text)
     wanted = c.AcquireBatch("q", "lease", "r", 0, selector=RED.text)
