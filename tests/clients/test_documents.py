@@ -66,8 +66,10 @@ def run_go(text: str, folder: Path) -> str:
 def run_java(text: str, folder: Path) -> str:
     command_or_skip("qpid_jms")
     classes = command_or_skip("qpid_jms")[-2]
-    (folder / "Orders.java").write_text(text)
-    return ran(["java", "-cp", classes, "Orders.java"], folder)
+    (name,) = re.findall(r"public class (\w+)", text)
+    program = f"{name}.java"
+    (folder / program).write_text(text)
+    return ran(["java", "-cp", classes, program], folder)
 
 
 def run_python(text: str, folder: Path) -> str:
@@ -85,6 +87,12 @@ def test_the_program_of_each_language(language: str, page: str, broker: Broker, 
     assert ADDRESS in text or language == "JavaScript"
     port = broker.amqp_url.rpartition(":")[2]
     assert RUNNERS[name](text.replace("5672", port), tmp_path) == f"hello from {language}\n"
+
+
+def test_a_topic_of_jms(page: str, broker: Broker, shell: dict[str, str], tmp_path: Path) -> None:
+    (_, command), (_, program) = blocks(page, "Topics, subscriptions, and the rest of JMS")
+    ran(["sh", "-ec", command], tmp_path, {**shell, "PENSTOCK_URL": broker.flight_url})
+    assert run_java(program.replace("5672", broker.amqp_url.rpartition(":")[2]), tmp_path) == "hello from a topic\n"
 
 
 def test_the_shell(page: str, broker: Broker, shell: dict[str, str], tmp_path: Path) -> None:
