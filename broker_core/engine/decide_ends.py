@@ -13,7 +13,7 @@ into one `Together` by `as_one`.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import numpy as np
@@ -62,7 +62,7 @@ def give_back(state: BrokerState, event: e.Event, queue: Queue, rows: RowSet, ca
 
 
 def last_failed(
-    state: BrokerState, queue: Queue, rows: RowSet, cause: Cause, now: c.Now, so_far: Sequence[e.Event] = ()
+    state: BrokerState, queue: Queue, rows: RowSet, cause: Cause, now: c.Now, so_far: Iterable[e.Event] = ()
 ) -> list[e.Event]:
     """What follows when ACQUIRED messages come back for `cause`. `so_far`: what was decided just now, and is not applied yet."""
     last = last_attempts(queue, rows, cause)
@@ -84,14 +84,14 @@ def last_attempts(queue: Queue, rows: RowSet, cause: Cause) -> RowSet:
     return RowSet.of((number, last(part, queue.blocks[number].attempts.get(part))) for number, part in rows.items())
 
 
-def expire(state: BrokerState, queue: Queue, rows: RowSet, now: c.Now, so_far: Sequence[e.Event] = ()) -> list[e.Event]:
+def expire(state: BrokerState, queue: Queue, rows: RowSet, now: c.Now, so_far: Iterable[e.Event] = ()) -> list[e.Event]:
     """Their time has passed: by the queue's policy into the archive or the dead-letter queue. They are AVAILABLE or HELD."""
     if queue.rules.expired == "deadLetter" and queue.rules.dead_letter_queue is not None:
         return dead_letter(state, queue, rows, Reason.EXPIRED, now, so_far=so_far)
     return [e.Expired(queue.name, rows, now.wall)]
 
 
-def refuse(state: BrokerState, queue: Queue, holder: int, rows: RowSet, now: c.Now, so_far: Sequence[e.Event]) -> list[e.Event]:
+def refuse(state: BrokerState, queue: Queue, holder: int, rows: RowSet, now: c.Now, so_far: Iterable[e.Event]) -> list[e.Event]:
     """A link refuses messages that come back with the event before: what every other link had refused already, or there is no
     other, goes by the queue's policy."""
     if queue.rules.refused_by_all != "deadLetter":
@@ -101,7 +101,7 @@ def refuse(state: BrokerState, queue: Queue, holder: int, rows: RowSet, now: c.N
     return dead_letter(state, queue, refused, Reason.REFUSED, now, so_far=so_far) if refused else []
 
 
-def leave(state: BrokerState, queue: Queue, holder: int, back: RowSet, now: c.Now, so_far: Sequence[e.Event]) -> list[e.Event]:
+def leave(state: BrokerState, queue: Queue, holder: int, back: RowSet, now: c.Now, so_far: Iterable[e.Event]) -> list[e.Event]:
     """A link ends, and gives `back` what it held: what all others have refused waits for nobody any more."""
     others = [each.excluded for number, each in queue.subscriptions.items() if number != holder]
     if queue.rules.refused_by_all != "deadLetter" or not others:
@@ -120,7 +120,7 @@ def dead_letter(
     holder: int = 0,
     lease: str | None = None,
     error: str | None = None,
-    so_far: Sequence[e.Event] = (),
+    so_far: Iterable[e.Event] = (),
 ) -> list[e.Event]:
     """Put messages that are HELD, AVAILABLE or ACQUIRED (then `holder` holds them) into the dead-letter queue; what that cannot
     take stays here, ARCHIVED: nothing is lost, and nobody waits for room. Policies have been asked before."""
@@ -128,7 +128,8 @@ def dead_letter(
     going = RowSet()
     if target is not None and accepts(target, queue.name) and not (reason is Reason.EXPIRED and _expires_into(state, queue)):
         others = rows.minus(_going_round(queue, rows, target.name, reason))
-        going = fitting(target, queue, others, *_on_their_way(state, target.name, so_far))
+        limited = target.rules.max_messages or target.rules.max_bytes
+        going = fitting(target, queue, others, *(_on_their_way(state, target.name, so_far) if limited else ()))
     events: list[e.Event] = []
     for name, some in ((queue.rules.dead_letter_queue, going), (None, rows.minus(going))):
         if some:
@@ -148,7 +149,7 @@ def dead_letter(
     return events
 
 
-def _on_their_way(state: BrokerState, target: str, events: Sequence[e.Event]) -> tuple[int, int]:
+def _on_their_way(state: BrokerState, target: str, events: Iterable[e.Event]) -> tuple[int, int]:
     """How many messages, and bytes, these events bring to `target`."""
     count = size = 0
     for event in events:

@@ -63,7 +63,8 @@ def _expire(state: BrokerState, decision: Decision, queue: Queue, blocks: list[B
         waits = block.state[: block.filled] <= State.AVAILABLE  # or HELD
         parts.append((block.number, np.flatnonzero(waits & block.expired(slice(0, block.filled), now.wall // 1000))))
     if rows := RowSet.of(parts):
-        for event in ends.expire(state, queue, rows, now, [event for event, _ in decision.events]):
+        so_far = (event for event, _ in decision.events)
+        for event in ends.expire(state, queue, rows, now, so_far):
             decision.add(event)
 
 
@@ -88,5 +89,5 @@ def _unlock(state: BrokerState, decision: Decision, queue: Queue, blocks: list[B
     for holder, parts in held.items():
         late, cause = RowSet.of(parts), Cause.LOCK_TIMED_OUT
         returned = e.Returned(queue.name, holder, late, int(cause))
-        followed = ends.last_failed(state, queue, late, cause, now, [event for event, _ in decision.events])
+        followed = ends.last_failed(state, queue, late, cause, now, (event for event, _ in decision.events))
         decision.add(ends.as_one([returned, *followed]))

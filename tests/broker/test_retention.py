@@ -337,3 +337,27 @@ def test_the_queues_go_on_while_a_snapshot_is_written() -> None:
         assert again.journal.snapshot is not None
         assert described(again.state) == state
         assert everything(again, "q") == content
+
+
+def test_a_dead_letter_keeps_its_payload_however_old_and_a_settled_one_lets_it_go() -> None:
+    """Q13 Q20 Q24: by reference, from a queue that is gone; what is settled there does not hold what it refers to, and is not
+    read when that is gone."""
+    clock = Clock()
+    disk = aging(clock)
+    with running(disk, clock, segment_bytes=MIB, retention_age_s=60) as service:
+        service.submit(c.DeclareQueue("dead"), c.DeclareQueue("q", options={"deadLetterQueue": "dead"}))
+        fill(service, clock)
+        link = service.submit(c.Subscribe("q"))
+        rows = service.submit(c.Acquire("q", link, 8 * HALF_MIB))
+        poison = RowSet.range(10, 20)
+        service.submit(c.Settle("q", link, poison, Outcome.REJECTED, "poison"), c.Settle("q", link, rows.minus(poison)))
+        service.submit(c.DeleteQueue("q"), enqueue("dead", *numbered(1, 7000)))
+        clock.advance(3600)
+        assert service.retain() == 0, "the oldest segment holds what dead letters refer to"
+    with running(disk, clock, segment_bytes=MIB, retention_age_s=60) as service:
+        assert [body[:8] for body in everything(service, "dead").values()] == [b"%08d" % n for n in [*range(10, 20), 0]]
+        settle(service, "lease", 10, "dead")
+        assert service.retain() > 0
+        assert list(everything(service, "dead")) == [10]
+        with pytest.raises(DataLoss):
+            list(service.cuts("dead", RowSet.range(0, 11)))
