@@ -8,7 +8,7 @@ moves them from the journal into Parquet.
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -152,8 +152,11 @@ class Stretch(NamedTuple):
         return found
 
 
-def stretches(journal: Journal, part: Cut) -> Iterator[Stretch]:
-    """The messages of a cut in order, as they were stored. What is not at hand is read, once the journal has written it."""
+def stretches(journal: Journal, part: Cut, columns: Container[str] | None = None) -> Iterator[Stretch]:
+    """The messages of a cut in order, as they were stored. What is not at hand is read, once the journal has written it.
+
+    Of columns that are not among `columns` messages that lie scattered may be without: they would have to be copied.
+    """
     pieces = part.pieces
     if len(pieces.row) == 1 and pieces.rows[0] <= BATCH_ROWS:
         yield _stretch(journal, part)
@@ -176,6 +179,8 @@ def stretches(journal: Journal, part: Cut) -> Iterator[Stretch]:
         else:
             counts = pieces.rows[begin:end]
             steps = np.arange(int(counts.sum())) - np.repeat(np.cumsum(counts) - counts, counts)
+            if columns is not None:
+                record = _only(record, columns)
             taken = record.take(pa.array(np.repeat(pieces.payload_row[begin:end], counts) + steps))
             sequences = np.repeat(pieces.row[begin:end], counts) + steps + part.base
             yield Stretch(taken, sequences, time, slice(done, done + len(steps)), part)
@@ -189,9 +194,19 @@ def _stretch(journal: Journal, part: Cut) -> Stretch:
     return Stretch(record.slice(first, count), part.base + row, time, slice(0, count), part)
 
 
+def _only(record: pa.RecordBatch, columns: Container[str]) -> pa.RecordBatch:
+    """The record without other columns; one is left at least, so that there are rows."""
+    names = record.schema.names
+    return record.select([name for name in names if name in columns] or names[:1])
+
+
 def _record(journal: Journal, part: Cut, position: int) -> pa.RecordBatch:
     batch = part.batches.get(position)
     return load(journal, position) if batch is None else batch
+
+
+#: What says which form a message has, and what annotations that were added to it are added to.
+_ALWAYS = ("message", "annotations", "encodedAnnotations")
 
 
 def batches(
@@ -203,10 +218,11 @@ def batches(
     """
     waiting: list[Stretch] = []
     rows = size = 0
+    kept = {*assembly.needed(columns), *_ALWAYS}
     for part in cuts:
         if not row_count(part.rows):
             continue
-        for stretch in stretches(journal, part):
+        for stretch in stretches(journal, part, kept):
             alike = not waiting or stretch.is_encoded == waiting[0].is_encoded
             large = stretch.payload.num_rows >= SMALL_ROWS
             if waiting and (large or not alike or rows >= BATCH_ROWS or size >= BATCH_BYTES):
