@@ -31,6 +31,22 @@ def pytest_configure(config: pytest.Config) -> None:
             raise pytest.UsageError(f"{package} would be tested from {origin}, not from the installed wheel: run ./dev test")
 
 
+# Tests of a folder that share what is dear to start (a JVM, foreign clients), and so stay in one process. The longest goes first.
+TOGETHER = ("spark", "clients")
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """`./dev test` runs two processes side by side: the tests of a file, or of a folder of `TOGETHER`, go to the same one."""
+
+    def group(item: pytest.Item) -> str:
+        folder = item.path.relative_to(ROOT / "tests").parts[0]
+        return folder if folder in TOGETHER else item.path.name
+
+    for item in items:
+        item.add_marker(pytest.mark.xdist_group(group(item)))
+    items.sort(key=lambda item: TOGETHER.index(group(item)) if group(item) in TOGETHER else len(TOGETHER))
+
+
 @pytest.fixture(scope="session")
 def repository() -> Path:
     """The root of the checkout, for tests of its scripts and documents."""
