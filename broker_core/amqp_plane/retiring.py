@@ -75,15 +75,12 @@ def retire(link: Outgoing, deliveries: list[Delivery], state: TransactionalState
 
 
 def discharged(link: Outgoing, txn_id: bytes, deliveries: Iterable[Delivery], *, committed: bool) -> None:
-    """A transaction that deliveries waited for is over: their outcomes hold, or nothing was said of them."""
+    """A transaction that deliveries waited for is over: their outcomes hold; or nothing was said of them, and nothing is."""
     told: list[tuple[DeliveryState | None, list[Delivery]]] = []  # by outcome
-    for delivery in deliveries:
+    for delivery in deliveries if committed else ():
         state = delivery.state
         if delivery.settled or delivery.remote_settled or not isinstance(state, TransactionalState) or state.txn_id != txn_id:
             continue  # it was ended otherwise, or is another transaction's by now
-        if not committed:
-            delivery.state = None
-            continue
         alike = next((several for outcome, several in told if outcome == state.outcome), None)
         if alike is None:
             told.append((state.outcome, [delivery]))

@@ -267,8 +267,6 @@ class Turns:
                 try:
                     room = self._room(size)
                 except errors.PenstockError as error:
-                    if isinstance(queue, Posting):
-                        queue.transaction.fail(error)
                     for link, deliveries in batch:
                         link.refused(deliveries, error)
                     continue

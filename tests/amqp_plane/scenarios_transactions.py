@@ -28,7 +28,7 @@ from broker_core.engine import exchange_commands as x
 from broker_core.errors import TransactionTimedOut
 
 from ..journal.lying_disk import LyingDisk
-from .frames import detach, flow, message, more, says, sends, symbol, transfer
+from .frames import annotations_of, detach, flow, message, more, says, sends, symbol, transfer
 from .harness import Script, Stage, staged
 from .scenarios_incoming import _conditions
 from .scenarios_outgoing import filled, numbered
@@ -201,6 +201,24 @@ def the_end_of_a_link_before_its_transaction(s: Stage) -> None:
         s.service.submit(c.Purge("q"))
 
 
+def the_end_of_a_link_whose_default_outcome_has_annotations(s: Stage) -> None:
+    filled(s, *numbered(2))
+    a = s.script().usual()
+    control(a)
+    default = Modified(delivery_failed=True, message_annotations={symbol("x-opt-left"): True})
+    a.receiver(credit=2, source=Source(address="q", default_outcome=default))
+    a.expect_messages(b"m0", b"m1")
+    txn = declare(a, 0)
+    a.send(says(within(txn, Accepted()), 0, settled=False), detach())
+    a.expect(Detach)
+    s.show("q")
+    commit(a, 1, txn)
+    discharged(a, 1)
+    s.show("q")
+    a.receiver(handle=1, credit=2)
+    assert annotations_of(a.expect_message()) == {"x-opt-left": True}
+
+
 def the_control_link_ends(s: Stage) -> None:
     s.note("detached, its session ended, its connection lost: all that it declared is rolled back (4.1)")
     filled(s, *numbered(2))
@@ -240,13 +258,13 @@ def transactions_of_several_sessions(s: Stage) -> None:
     a.expect(Attach, 1)
     a.expect(Flow, 1)
     a.send(transfer(2, state=within(one)), transfer(3, state=within(other)))
-    a.send(transfer(0, message(b"elsewhere"), state=within(one)), channel=1)
     a.expect(Disposition, 0, first=2, state=within(one, Accepted()))
-    a.expect(Disposition, 1, first=0, state=within(one, Accepted()))
     a.expect(Disposition, 0, first=3, state=within(other, Accepted()))
+    a.send(transfer(0, message(b"elsewhere"), state=within(one)), channel=1)
+    a.expect(Disposition, 1, first=0, state=within(one, Accepted()))
     roll_back(a, 4, other)
-    commit(a, 5, one)
     discharged(a, 4)
+    commit(a, 5, one)
     discharged(a, 5)
     a.receiver(handle=1, credit=5)
     a.expect_messages(b"m2", b"elsewhere")
@@ -343,6 +361,12 @@ def something_of_it_cannot_be_done(s: Stage) -> None:
         assert rejected(a, number + 3) == ROLLBACK
         s.show("q", "r")
         number += 4
+    s.note("the discharge does not wait to hear of it")
+    txn = declare(a, number)
+    a.send(transfer(number + 1, b"junk", state=within(txn)), asked(number + 2, Discharge(txn_id=txn)))
+    a.expect(Disposition, first=number + 1)
+    assert rejected(a, number + 2) == ROLLBACK
+    number += 4
     s.note("the queue is gone by the time of the commit")
     txn = declare(a, number)
     a.send(transfer(number + 1, handle=1, state=within(txn)), transfer(number + 2, state=within(txn)))
@@ -532,6 +556,7 @@ SCENARIOS = [
     a_rollback_leaves_deliveries_with_their_link,
     a_rollback_of_what_was_settled_is_the_default_outcome,
     the_end_of_a_link_before_its_transaction,
+    the_end_of_a_link_whose_default_outcome_has_annotations,
     the_control_link_ends,
     transactions_of_several_sessions,
     declares_and_discharges_that_are_refused,
