@@ -52,7 +52,7 @@ def survives(engine: Engine) -> Engine:
     for other in (engine.recovered(), engine.from_snapshot()):
         assert other.persisted() == engine.persisted()
         for name, each in engine.state.queues.items():
-            mine, derived = queue(other, name), ("counts", "bytes", "available_bytes", "overlay_bytes", "stayed")
+            mine, derived = queue(other, name), ("counts", "bytes", "available_bytes", "overlay_bytes", "stayed", "ended")
             assert {n: getattr(mine, n) for n in derived} == {n: getattr(each, n) for n in derived}
             names = {name: each.groups.live(np.array([code])).tolist() for name, code in each.groups.names()}
             assert {name: mine.groups.live(np.array([code])).tolist() for name, code in mine.groups.names()} == names

@@ -126,6 +126,21 @@ def test_a_moved_dead_letter_still_knows_where_it_came_from() -> None:
     survives(engine)
 
 
+def test_a_dead_letter_that_is_at_home_already_is_not_redriven() -> None:
+    engine = make(1)
+    engine.run(c.Settle("q", taken(engine), RowSet.single(0), Outcome.REJECTED), mc.Move("dead", "q"))
+    assert engine.run(mc.Redrive("q")) == (0, None, 1)
+    assert queue(engine).next_sequence == 2
+    survives(engine)
+
+
+def test_a_purge_is_bounded_and_ends_where_it_is_told() -> None:
+    """Q20."""
+    engine = make(6)
+    assert [engine.run(c.Purge("q", 2, until=5)) for _ in range(4)] == [2, 2, 1, 0]
+    assert fate(engine, 5) == "available"
+
+
 def test_a_payload_lives_as_long_as_any_queue_refers_to_it() -> None:
     """Q20 Q24: retention goes by references, and what is archived by the highest of them."""
     engine = make(1)
