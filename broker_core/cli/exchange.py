@@ -47,7 +47,7 @@ def _said(binding: dict[str, Any]) -> str:
     parts = [f"key {binding['key']}"] if "key" in binding else []
     parts += [_pairs(binding["arguments"])] if "arguments" in binding else []
     parts += [f"selector {binding['selector']}"] if "selector" in binding else []
-    parts += [f"not from {binding['no_local']}"] if "no_local" in binding else []
+    parts += [f"not from {binding['noLocal']}"] if "noLocal" in binding else []
     return ", ".join(parts)
 
 

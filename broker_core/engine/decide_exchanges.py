@@ -114,10 +114,14 @@ def _(state: BrokerState, command: x.ListExchanges, now: c.Now) -> Decision:
     return Decision(reply=[_described(exchange) for exchange in found])
 
 
+def _said(binding: Binding) -> dict[str, Any]:
+    return {"noLocal" if name == "no_local" else name: value for name, value in binding.to_json().items()}
+
+
 def _described(exchange: Exchange) -> dict[str, Any]:
     return {
         "exchange": exchange.name,
         "type": exchange.kind,
         "options": exchange.options,
-        "bindings": [binding.to_json() for binding in exchange.bindings.values()],
+        "bindings": [_said(binding) for binding in exchange.bindings.values()],
     }

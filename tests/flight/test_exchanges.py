@@ -114,7 +114,7 @@ def test_E1_what_is_declared_is_listed(client: Client, places: dict[str, str]) -
     x = places["x"]
     assert client.call("exchange.declare", exchange=x, type="topic") == {"exchange": x, "created": True}
     assert client.call("exchange.declare", exchange=x, type="topic") == {"exchange": x, "created": False}
-    bind = {"exchange": x, "queue": places["a"], "key": "a.*", "selector": "b  =  1"}
+    bind = {"exchange": x, "queue": places["a"], "key": "a.*", "selector": "b  =  1", "noLocal": "me"}
     assert client.call("exchange.bind", **bind) == {"created": True}
     assert client.call("exchange.bind", **bind) == {"created": False}
     (listed,) = [each for each in client.call("exchange.list")["exchanges"] if each["exchange"] == x]
@@ -122,7 +122,7 @@ def test_E1_what_is_declared_is_listed(client: Client, places: dict[str, str]) -
         "exchange": x,
         "type": "topic",
         "options": {},
-        "bindings": [{"queue": places["a"], "key": "a.*", "selector": "b = 1"}],
+        "bindings": [{"queue": places["a"], "key": "a.*", "selector": "b = 1", "noLocal": "me"}],
     }
     assert client.call("exchange.unbind", exchange=x, queue=places["a"]) == {"unbound": 1}
     assert client.call("exchange.delete", exchange=x) == {"exchange": x}
