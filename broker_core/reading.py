@@ -155,7 +155,7 @@ class Stretch(NamedTuple):
 def stretches(journal: Journal, part: Cut, columns: Container[str] | None = None) -> Iterator[Stretch]:
     """The messages of a cut in order, as they were stored. What is not at hand is read, once the journal has written it.
 
-    Of columns that are not among `columns` messages that lie scattered may be without: they would have to be copied.
+    Columns that are not among `columns` are left out of a record that is not the cut's only one: they would only be copied.
     """
     pieces = part.pieces
     if len(pieces.row) == 1 and pieces.rows[0] <= BATCH_ROWS:
@@ -168,6 +168,8 @@ def stretches(journal: Journal, part: Cut, columns: Container[str] | None = None
     done = 0
     for begin, end in zip(begins.tolist(), ends.tolist(), strict=True):
         record = _record(journal, part, int(pieces.position[begin]))
+        if columns is not None:
+            record = _only(record, columns)
         time = int(pieces.time[begin])
         if end - begin == 1:
             first, count = int(pieces.payload_row[begin]), int(pieces.rows[begin])
@@ -177,14 +179,12 @@ def stretches(journal: Journal, part: Cut, columns: Container[str] | None = None
                 yield Stretch(record.slice(first + offset, width), sequence, time, slice(done, done + width), part)
                 done += width
         else:
-            counts = pieces.rows[begin:end]
-            steps = np.arange(int(counts.sum())) - np.repeat(np.cumsum(counts) - counts, counts)
-            if columns is not None:
-                record = _only(record, columns)
-            taken = record.take(pa.array(np.repeat(pieces.payload_row[begin:end], counts) + steps))
-            sequences = np.repeat(pieces.row[begin:end], counts) + steps + part.base
-            yield Stretch(taken, sequences, time, slice(done, done + len(steps)), part)
-            done += len(steps)
+            inside, rows, counts = pieces.payload_row[begin:end], pieces.row[begin:end], pieces.rows[begin:end]
+            if counts.max() > 1:
+                steps = np.arange(int(counts.sum())) - np.repeat(np.cumsum(counts) - counts, counts)
+                inside, rows = np.repeat(inside, counts) + steps, np.repeat(rows, counts) + steps
+            yield Stretch(record.take(pa.array(inside)), rows + part.base, time, slice(done, done + len(rows)), part)
+            done += len(rows)
 
 
 def _stretch(journal: Journal, part: Cut) -> Stretch:
@@ -197,7 +197,11 @@ def _stretch(journal: Journal, part: Cut) -> Stretch:
 def _only(record: pa.RecordBatch, columns: Container[str]) -> pa.RecordBatch:
     """The record without other columns; one is left at least, so that there are rows."""
     names = record.schema.names
-    return record.select([name for name in names if name in columns] or names[:1])
+    kept = [name for name in names if name in columns] or names[:1]
+    if len(kept) == len(names):
+        return record
+    schema = message.arrow_schema(kept, stored=True)
+    return pa.RecordBatch.from_arrays([record.column(names.index(name)) for name in kept], schema=schema)
 
 
 def _record(journal: Journal, part: Cut, position: int) -> pa.RecordBatch:
