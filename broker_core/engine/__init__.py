@@ -4,7 +4,8 @@
 state, live and at recovery. The rooms: `states` (the table of transitions), `rowset` (which messages), `series` and `blocks`
 (columns), `queues`, `leases`, `state` (the whole), `commands`, `events`, `decide`, `decide_links` and `decide_leases`, `apply`;
 what is sparse: `exclusions`, `overlays`; who hears of it: `arrivals`. Routing: `exchanges` with `bindings`, `topics` and
-`header_bindings`, `routes`, `decide_exchanges`; what ends by itself: `lifetimes`.
+`header_bindings`, `routes`, `decide_exchanges`; what ends by itself: `lifetimes`. Dead letters: `decide_ends`; what goes from
+queue to queue, by reference: `moving` with `room` and `retention`, `decide_moves`; living queues altered: `decide_alter`.
 """
 
 # These register what they decide and apply.
