@@ -26,9 +26,6 @@ class Admission(NamedTuple):
     duplicates: int = 0
 
 
-EVERYTHING = Admission()
-
-
 def is_open(queue: Queue) -> bool:
     """Whether the queue takes whatever comes."""
     rules = queue.rules
@@ -36,9 +33,7 @@ def is_open(queue: Queue) -> bool:
 
 
 def admit(queue: Queue, count: int, sizes: int | Ints, traits: Traits, now: int, *, whole: bool) -> Admission:
-    """`now`: milliseconds since 1970. With `whole`, QueueFull is raised where some would be refused."""
-    if is_open(queue):
-        return EVERYTHING
+    """Of a queue that is not open. `now`: milliseconds since 1970. With `whole`, QueueFull where some would be refused."""
     rows = np.arange(count)
     if traits.ids is not None and queue.rules.duplicate_window:
         rows = rows[fresh(queue, traits.ids, now)]

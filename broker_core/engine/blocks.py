@@ -191,7 +191,7 @@ class Block:
             self.runs.append(row, run.position, run.skip, time)
             row += run.rows
         self.filled = stop
-        held = self._take_in(slice(start, stop), traits, time) if traits else None
+        held = None if traits is NO_TRAITS else self._take_in(slice(start, stop), traits, time)
         self.state[start:stop] = State.AVAILABLE
         available = count
         if held is not None:

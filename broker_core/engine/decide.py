@@ -15,7 +15,7 @@ from broker_core import errors
 from broker_core.engine import commands as c
 from broker_core.engine import decide_ends as ends
 from broker_core.engine import events as e
-from broker_core.engine.admission import admit, admit_stage
+from broker_core.engine.admission import admit, admit_stage, is_open
 from broker_core.engine.blocks import Block
 from broker_core.engine.exclusions import refused_by_all
 from broker_core.engine.lifetimes import gone_at_start
@@ -145,21 +145,19 @@ def _(state: BrokerState, command: c.Enqueue, now: c.Now) -> Decision:
     queue = need_queue(state, command.queue)
     if command.count <= 0:
         return Decision(reply=c.Placed(queue.next_sequence))
-    found = admit(queue, command.count, command.sizes, command.traits, now.wall // 1000, whole=command.whole)
-    kept, sizes, traits = found.kept, command.sizes, command.traits
-    if kept is not None:
-        sizes, traits = sizes if isinstance(sizes, int) else sizes[kept], traits.take(kept)
-    count = command.count if kept is None else len(kept)
-    placed = c.Placed(
-        queue.next_sequence + count,
-        tuple(found.refused.tolist()),
-        found.duplicates,
-        None if kept is None else tuple(kept.tolist()),
-    )
-    if not count:
-        return Decision(reply=placed)
-    event = e.Enqueued(queue.name, queue.next_sequence, count, sizes, now.wall, traits.journaled(), kept)
+    first, count, sizes, traits = queue.next_sequence, command.count, command.sizes, command.traits
     waits = command.durable or queue.rules.durability == "all"
+    kept = None
+    placed = c.Placed(first + count)
+    if not is_open(queue):
+        found = admit(queue, count, sizes, traits, now.wall // 1000, whole=command.whole)
+        kept = found.kept
+        if kept is not None:
+            sizes, traits, count = sizes if isinstance(sizes, int) else sizes[kept], traits.take(kept), len(kept)
+            placed = c.Placed(first + count, tuple(found.refused.tolist()), found.duplicates, tuple(kept.tolist()))
+        if not count:
+            return Decision(reply=placed)
+    event = e.Enqueued(queue.name, first, count, sizes, now.wall, traits.journaled(), kept)
     return Decision([(event, command.payload)], placed, waits)
 
 

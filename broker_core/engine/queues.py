@@ -149,7 +149,7 @@ class Queue:
     def append(self, sizes: int | Ints, runs: Sequence[Run], time: int, traits: Traits = NO_TRAITS) -> None:
         """Give the messages of `runs`, in order, the next places. Names in `traits` get codes of our own dictionaries."""
         count = sum(run.rows for run in runs)
-        traits = self._coded(traits) if traits else traits
+        traits = traits if traits is NO_TRAITS else self._coded(traits)
         done, left = 0, deque(runs)
         while done < count:
             number, row = self.next_sequence >> BLOCK_BITS, self.next_sequence & (BLOCK_ROWS - 1)
@@ -159,7 +159,7 @@ class Queue:
                 block = self.blocks[number] = Block(number)
             whole = take == count
             part = sizes if isinstance(sizes, int) or whole else sizes[done : done + take]
-            mine = traits if whole or not traits else traits.take(slice(done, done + take))
+            mine = traits if whole or traits is NO_TRAITS else traits.take(slice(done, done + take))
             held = block.fill(take, part, runs if whole else _first_runs(left, take), time, mine)
             self.bytes += part * take if isinstance(part, int) else int(part.sum(dtype=np.int64))
             waits = take if held is None else take - int(held.sum())
@@ -170,7 +170,8 @@ class Queue:
             self.available_bytes += block.sizes.total(waiting, waits)
             self._set_level(block, rows)
             self._count_available(block, waiting, waits)
-            self.note_times(block)
+            if traits is not NO_TRAITS:
+                self.note_times(block)
             self.next_sequence += take
             done += take
 

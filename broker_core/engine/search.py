@@ -118,7 +118,7 @@ class _Hunt:
 
     def found(self) -> Found:
         parts = self._parts
-        if any(following[0] <= one[0] for one, following in itertools.pairwise(parts)):
+        if len(parts) > 1 and any(following[0] <= one[0] for one, following in itertools.pairwise(parts)):
             parts = _merged(parts)  # of several levels
         return Found(RowSet.of(parts), self._unknown)
 

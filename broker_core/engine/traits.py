@@ -53,6 +53,8 @@ class Traits:
 
     def journaled(self) -> dict[str, Any] | None:
         """For an event; None when there is nothing to say."""
+        if self is NO_TRAITS:
+            return None
         said: dict[str, Any] = {}
         for name in ("priority", "closes"):
             if (values := getattr(self, name)) is not None and values.any():
