@@ -12,7 +12,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from broker_core.encoding.arrays import numbers, offsets, valid
+from broker_core.encoding.arrays import numbers, valid
+from broker_core.encoding.octets import offsets_of
 from broker_core.message import TIMESTAMP
 from broker_core.selectors.names import TYPES
 from broker_core.selectors.operands import Operand, Texts, of_booleans, of_ints, of_texts
@@ -45,35 +46,33 @@ def columnar(payload: pa.RecordBatch, name: Identifier) -> Operand:
 
 def _looked_up(maps: pa.Array, name: str) -> Operand:
     """The value of this key in each map."""
-    bounds = offsets(maps)
-    each = int(bounds[1] - bounds[0])
-    if each == 0 or maps.null_count or not (bounds[1:] - bounds[:-1] == each).all():
-        return of_texts(pc.map_lookup(maps, name, "first"), loose=True)
-    first, last = int(bounds[0]), int(bounds[-1])
+    bounds = offsets_of(maps)
+    first, last, each = int(bounds[0]), int(bounds[-1]), int(bounds[1] - bounds[0])
+    alike = each > 0 and maps.null_count == 0 and bool((bounds[1:] - bounds[:-1] == each).all())
     keys = maps.keys.slice(first, last - first)
-    if not _periodic(keys, each):
+    if not alike or not _periodic(keys, each):
         return of_texts(pc.map_lookup(maps, name, "first"), loose=True)
     # All maps have the keys of the first in its order, as those of one DataFrame do: its place in that one is enough.
     known = keys.slice(0, each).to_pylist()
     if name not in known:
         return _NULL
-    items = maps.items
-    places = slice(first + known.index(name), last, each)
-    bounds = offsets(items)
-    starts, ends = np.ascontiguousarray(bounds[:-1][places]), np.ascontiguousarray(bounds[1:][places])
+    items, places = maps.items, slice(first + known.index(name), last, each)
+    ends = offsets_of(items)
     there = YES if items.null_count == 0 else np.asarray(items.is_valid())[places]
-    texts = Texts(there, buffer=items.buffers()[2], starts=starts, ends=ends)
-    return Operand(~there, texts=texts, loose=True)
+    starts, ends = ends[:-1][places].astype(np.int64), ends[1:][places].astype(np.int64)
+    return Operand(~there, texts=Texts(there, buffer=items.buffers()[2], starts=starts, ends=ends), loose=True)
 
 
 def _periodic(keys: pa.Array, each: int) -> bool:
     """Whether the keys repeat themselves, so many at a time."""
-    ends, data = offsets(keys), keys.buffers()[2]
-    lengths = ends[1:] - ends[:-1]
-    if data is None or not (lengths[each:] == lengths[:-each]).all():
+    ends, data = offsets_of(keys), keys.buffers()[2]
+    if data is None:
+        return False
+    width = int(ends[each] - ends[0])
+    # Then each key ends so much further than the one before by `each`, and so do the octets repeat themselves.
+    if not (ends[each:] - ends[:-each] == width).all():
         return False
     octets = np.frombuffer(data, np.uint8)[ends[0] : ends[-1]]
-    width = int(ends[each] - ends[0])
     return bool((octets[width:] == octets[: len(octets) - width]).all())
 
 
