@@ -37,6 +37,7 @@ ROWS = {
     "connections": "amqp_rows.connections",
     "idle": "interest_rows.idle",
     "priority": "kind_rows.priority",
+    "selector": "selector_rows.selector",
     "expiry": "kind_rows.expiry",
     "groups": "kind_rows.groups",
     "last-value": "kind_rows.last_value",

@@ -1,0 +1,51 @@
+"""The row about selectors: what it costs to be given one message in a hundred."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pyarrow as pa
+from feeding import BATCH, batch_of
+from harness import Bench, Line
+from kind_rows import Taker, queues, send, with_column
+
+from broker_core import message
+from broker_core.client import Client
+
+SHADES = 100  # of which a selector matches one
+
+
+def selector(bench: Bench) -> Iterator[Line]:
+    waiting = bench.count(1_000_000, 100_000)
+    taken = waiting // SHADES
+    shades = pa.array([[("shade", str(i % SHADES)), ("region", "eu-west")] for i in range(BATCH)], message.STRING_MAP)
+    batch = with_column(batch_of(BATCH, 100), "properties", shades)
+    with queues(bench, shaded={}, plain={}) as (_, client):
+        for queue in ("shaded", "plain"):
+            send(client, queue, batch, waiting // BATCH)
+        plain = Taker(client, "plain")
+        fresh = iter(range(SHADES))
+
+        def cold(_: int = 0) -> float:
+            """Every repeat a selector that nobody has evaluated."""
+            return Taker(client, "shaded", selector=f"shade = '{next(fresh)}'").seconds_each(taken) * 1e6
+
+        def warm(_: int = 0) -> float:
+            """What was acquired and given back is known."""
+            text = f"shade = '{next(fresh)}'"
+            Taker(client, "shaded", selector=text, waitMs=0).seconds_each(taken)
+            _give_back(client)
+            return Taker(client, "shaded", selector=text).seconds_each(taken) * 1e6
+
+        warm(), plain.seconds_each(taken)
+        for name, target, ours in (("warm", 3.0, warm), ("cold", 10.0, cold)):
+            figures = bench.pairs("µs/message", ours, lambda _: plain.seconds_each(taken) * 1e6)
+            looked = "known from before" if name == "warm" else "evaluated for the first time"
+            what = f"{taken:,} messages acquired and moved over Flight, 1 in {SHADES} of {waiting:,} by a selector {looked}"
+            yield Line("selector", what, "as many without a selector, per message", target, None, False, "µs/message", *figures)
+
+
+def _give_back(client: Client) -> None:
+    for lease in client.call("lease.list")["leases"]:
+        if lease["messages"] and lease["lease"].startswith("shaded") and "waitMs" in lease["lease"]:
+            client.call("lease.release", lease=lease["lease"], how="return")
