@@ -194,10 +194,10 @@ class Matcher:
             while self.look_further(queue_name, selector, number, view, pieces=LEASE_PIECES):
                 if clock() > end:
                     return view
-            if queue.rules.levels > 1:
+            if queue.rules.levels > 1 or left is room is None:
                 continue
             with self._lock:
-                count, size = _waiting(queue, view, number)
+                count, size = _waiting(queue, view, number, room is not None)
             left, room = None if left is None else left - count, None if room is None else room - size
             if (left is not None and left <= 0) or (room is not None and room <= 0):
                 break
@@ -224,14 +224,15 @@ def _piece(block: Block, start: int, most: int, recent: Recent) -> _Piece | None
     return _Piece(rows, stop, pieces, recent.among(pieces.position) if recent else {})
 
 
-def _waiting(queue: Queue, view: View, number: int) -> tuple[int, int]:
-    """How many of a block's messages are AVAILABLE and known to match, and their bytes."""
+def _waiting(queue: Queue, view: View, number: int, with_sizes: bool) -> tuple[int, int]:
+    """How many of a block's messages are AVAILABLE and known to match, and their bytes where those are asked for."""
     block = queue.blocks.get(number)
     if block is None:
         return 0, 0
     known = view.known(number)
-    rows = np.flatnonzero(known & (block.state[: len(known)] == State.AVAILABLE))
-    return len(rows), int(block.sizes.total(rows, len(rows)))
+    here = known & (block.state[: len(known)] == State.AVAILABLE)
+    count = int(np.count_nonzero(here))
+    return count, int(block.sizes.total(np.flatnonzero(here), count)) if with_sizes else 0
 
 
 def evaluated(
