@@ -28,8 +28,9 @@ from broker_core.reading import SMALL_ROWS, load
 from broker_core.selectors import Selector, matches
 
 if TYPE_CHECKING:
-    from broker_core.engine.blocks import Block, Pieces
+    from broker_core.engine.blocks import Block
     from broker_core.engine.queues import Queue
+    from broker_core.engine.runs import Pieces
     from broker_core.engine.state import BrokerState
     from broker_core.journal import Journal
     from broker_core.recent import Recent

@@ -19,10 +19,11 @@ from broker_core import assembly, errors, message
 from broker_core.deaths import Deaths, deaths
 from broker_core.delivery import column as delivery_column
 from broker_core.encoding.overlaid import overlaid
-from broker_core.engine.blocks import Block, Pieces
+from broker_core.engine.blocks import Block
 from broker_core.engine.packing import unpack
 from broker_core.engine.queues import ArchivedBlock, Queue
 from broker_core.engine.rowset import row_count
+from broker_core.engine.runs import Pieces
 from broker_core.engine.series import Ints, Rows
 from broker_core.engine.states import Outcome, State
 from broker_core.journal import Journal

@@ -19,9 +19,8 @@ import pyarrow as pa
 from broker_core import allocator, errors
 from broker_core.alarm import Alarm
 from broker_core.config import Settings
-from broker_core.engine import BrokerState, admission, apply
+from broker_core.engine import BrokerState, admission, apply, journaling
 from broker_core.engine import commands as c
-from broker_core.engine import events as e
 from broker_core.engine.blocks import Block
 from broker_core.engine.decide import need_queue
 from broker_core.engine.exchange_commands import DeclareExchange
@@ -109,7 +108,7 @@ class BrokerService:
         state = BrokerState() if snapshot is None else BrokerState.restore(snapshot.meta, snapshot.arrays)
         position = 0 if snapshot is None else snapshot.position
         for replayed, record in enumerate(self.journal.replay(position), 1):
-            apply(state, e.decode(record.meta), record.position)
+            apply(state, journaling.decode(record.meta), record.position)
             if replayed % 1_000_000 == 0:
                 log.info("recovery: %d events replayed", replayed)
         return state

@@ -14,7 +14,7 @@ from typing import Any
 
 from broker_core import errors
 from broker_core.alarm import Alarm
-from broker_core.engine import BrokerState, apply, decide
+from broker_core.engine import BrokerState, apply, decide, journaling
 from broker_core.engine import commands as c
 from broker_core.engine import events as e
 from broker_core.engine.arrivals import worth_a_look
@@ -131,7 +131,7 @@ class Turn:
     def _put(self, event: e.Event, payload: Any) -> None:
         position = 0
         if event.journaled:
-            position = self._journal.append(e.encode(event), _buffers(payload), hurry=self._hurry).position
+            position = self._journal.append(journaling.encode(event), _buffers(payload), hurry=self._hurry).position
             if isinstance(payload, Stored):
                 self._recent.add(position, payload.batch)
         queues = worth_a_look(self._state, event)

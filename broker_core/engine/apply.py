@@ -13,12 +13,12 @@ import numpy as np
 from broker_core.engine import consumers
 from broker_core.engine import events as e
 from broker_core.engine.admission import fresh
-from broker_core.engine.blocks import Run
 from broker_core.engine.leases import Batch, Lease, Stage
 from broker_core.engine.limits import MAX_ERROR_TEXT, MAX_EXCLUDED
 from broker_core.engine.placing import in_state, stale, superseded, surplus
 from broker_core.engine.queues import ArchivedBlock, Queue
 from broker_core.engine.rowset import RowSet, row_count
+from broker_core.engine.runs import Run
 from broker_core.engine.series import Ints
 from broker_core.engine.state import NEXT_HOLDER, BrokerState, StagedPart, StageParts
 from broker_core.engine.states import Cause, Outcome, State

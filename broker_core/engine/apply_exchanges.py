@@ -5,8 +5,8 @@ from __future__ import annotations
 from broker_core.engine import exchange_events as xe
 from broker_core.engine.apply import on_event, place, runs_of
 from broker_core.engine.bindings import Binding
-from broker_core.engine.blocks import Run
 from broker_core.engine.exchanges import Exchange, Link
+from broker_core.engine.runs import Run
 from broker_core.engine.state import NEXT_HOLDER, BrokerState
 from broker_core.engine.traits import Traits
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from broker_core.engine.events import Event, know
+from broker_core.engine.journaling import Event, know
 from broker_core.engine.rowset import RowSet
 
 

@@ -12,10 +12,10 @@ from typing import Any
 
 import numpy as np
 
-from broker_core.engine.blocks import Run
 from broker_core.engine.dictionary import Dictionary
 from broker_core.engine.queues import Queue
 from broker_core.engine.rowset import RowSet, as_array, row_count
+from broker_core.engine.runs import Run
 from broker_core.engine.series import Ints
 from broker_core.engine.states import Reason
 from broker_core.engine.traits import Coded, Traits

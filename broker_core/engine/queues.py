@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import heapq
 import itertools
-from bisect import bisect_right
 from collections import deque
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
@@ -13,50 +12,20 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from broker_core.engine.blocks import Block, Run
+from broker_core.engine.blocks import Block
 from broker_core.engine.dictionary import Dictionary
 from broker_core.engine.duplicates import DuplicateWindow
 from broker_core.engine.exclusions import Exclusions
 from broker_core.engine.groups import Groups
 from broker_core.engine.options import level_of_priority, rules
+from broker_core.engine.returns import ReturnLog
 from broker_core.engine.rowset import BLOCK_BITS, BLOCK_ROWS, RowSet, as_array, row_count
+from broker_core.engine.runs import Run
 from broker_core.engine.series import Ints, Rows
 from broker_core.engine.states import COUNTS_BY_RULE, RETURN_COUNTS_ATTEMPT, Cause, Outcome, State
 from broker_core.engine.timetable import Timetable
 from broker_core.engine.traits import NO_TRAITS, Coded, Traits
 from broker_core.engine.waiting import Waiting
-
-RETURN_LOG_ENTRIES = 4096  # beyond this the two oldest entries become one: a little more to search, never less
-
-
-class ReturnLog:
-    """Epoch → lowest place returned, as a suffix minimum: what came back since an epoch is one bisection away.
-
-    Both lists rise: an entry is dropped as soon as a later one names a place that is not higher. So a return costs the same
-    with one subscription and with a thousand: each looks here at its own next turn.
-    """
-
-    __slots__ = ("_epochs", "_places", "epoch")
-
-    def __init__(self) -> None:
-        self.epoch = 0
-        self._epochs: list[int] = []
-        self._places: list[int] = []
-
-    def add(self, place: int) -> None:
-        self.epoch += 1
-        while self._places and self._places[-1] >= place:
-            self._places.pop()
-            self._epochs.pop()
-        self._epochs.append(self.epoch)
-        self._places.append(place)
-        if len(self._places) > RETURN_LOG_ENTRIES:
-            del self._epochs[0], self._places[1]  # the lower place at the later epoch
-
-    def lowest_since(self, epoch: int) -> int | None:
-        """The lowest place returned after `epoch`."""
-        at = bisect_right(self._epochs, epoch)
-        return self._places[at] if at < len(self._places) else None
 
 
 @dataclass

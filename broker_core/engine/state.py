@@ -13,8 +13,8 @@ from broker_core.engine.batch_outcomes import Said, StagedOutcomes
 from broker_core.engine.blocks import Block
 from broker_core.engine.consumers import began
 from broker_core.engine.duplicates import DuplicateWindow
-from broker_core.engine.events import from_json, to_json
 from broker_core.engine.exchanges import Exchanges, Link
+from broker_core.engine.journaling import from_json, to_json
 from broker_core.engine.leases import Lease
 from broker_core.engine.options import checked
 from broker_core.engine.packing import pack, unpack

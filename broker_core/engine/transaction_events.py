@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from broker_core.engine.events import Event
+from broker_core.engine.journaling import Event
 from broker_core.engine.rowset import RowSet
 from broker_core.engine.transactions import Word
 from broker_core.errors import PenstockError

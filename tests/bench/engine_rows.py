@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 from harness import Bench, Line, Stopwatch
 
-from broker_core.engine import BrokerState, apply, decide
+from broker_core.engine import BrokerState, apply, decide, journaling
 from broker_core.engine import commands as c
 from broker_core.engine import events as e
 from broker_core.engine.rowset import BLOCK_BITS, BLOCK_ROWS, RowSet
@@ -37,7 +37,7 @@ class _Engine:
         decision = decide(self.state, command, c.Now(now, now))
         for event, _ in decision.events:
             if event.journaled:
-                e.encode(event)
+                journaling.encode(event)
                 self._position += 1 << 20
             apply(self.state, event, self._position)
         return decision.reply

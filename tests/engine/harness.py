@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from broker_core.engine import BrokerState, apply, decide
+from broker_core.engine import BrokerState, apply, decide, journaling
 from broker_core.engine import commands as c
 from broker_core.engine import events as e
 from broker_core.engine.arrivals import worth_a_look
@@ -35,7 +35,7 @@ class Engine:
                 if isinstance(event, e.BlockArchived):
                     self.packed[position] = payload
                 if event.journaled:
-                    self.log.append((e.encode(event), position))
+                    self.log.append((journaling.encode(event), position))
                 self._apply(event, position)
             reply = decision.reply
         return reply
@@ -56,7 +56,7 @@ class Engine:
         """What a restart finds: the same `apply` over the log, then the start of a new life."""
         state = BrokerState()
         for meta, position in self.log:
-            apply(state, e.decode(meta), position)
+            apply(state, journaling.decode(meta), position)
         return Engine(state, self.log)
 
     def from_snapshot(self) -> Engine:

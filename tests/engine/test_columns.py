@@ -9,10 +9,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from broker_core.engine.blocks import Block, Run
+from broker_core.engine.blocks import Block
 from broker_core.engine.packing import pack, unpack
-from broker_core.engine.queues import RETURN_LOG_ENTRIES, Queue, ReturnLog
+from broker_core.engine.queues import Queue
+from broker_core.engine.returns import RETURN_LOG_ENTRIES, ReturnLog
 from broker_core.engine.rowset import BLOCK_ROWS, RowSet
+from broker_core.engine.runs import Run
 from broker_core.engine.search import Search, find
 from broker_core.engine.series import Column, Series
 from broker_core.engine.states import State

@@ -6,7 +6,7 @@ import pytest
 
 from broker_core import errors
 from broker_core.engine import commands as c
-from broker_core.engine import decide
+from broker_core.engine import decide, journaling
 from broker_core.engine import events as e
 from broker_core.engine.arrivals import worth_a_look
 from broker_core.engine.rowset import RowSet
@@ -153,5 +153,5 @@ def test_a_journal_without_the_outcome_of_a_purge_reads_as_it_did() -> None:
     engine.run(c.Purge("q"))
     meta, _ = engine.log[-1]
     assert b"outcome" not in meta
-    assert isinstance(e.decode(meta), e.Purged)
+    assert isinstance(journaling.decode(meta), e.Purged)
     assert engine.recovered().state.queues["q"].blocks[0].outcome.get(0) == Outcome.PURGED

@@ -19,6 +19,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 from broker_core import errors
 from broker_core.engine import commands as c
 from broker_core.engine import events as e
+from broker_core.engine import journaling
 from broker_core.engine import move_commands as mc
 from broker_core.engine.move_events import Moved
 from broker_core.engine.rowset import RowSet
@@ -280,7 +281,7 @@ class EndsMachine(RuleBasedStateMachine):
 
     def in_order(self, before: int) -> list[str]:
         """The queues of which the log says something since then: who comes first gets the room."""
-        events = [e.decode(meta) for meta, _ in self.engine.log[before:]]
+        events = [journaling.decode(meta) for meta, _ in self.engine.log[before:]]
         return list(dict.fromkeys(event.queue for event in events if isinstance(event, (Moved, e.Expired))))
 
     def is_over(self, message: Message) -> bool:

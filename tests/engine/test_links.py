@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from broker_core import errors
-from broker_core.engine import BrokerState, apply
+from broker_core.engine import BrokerState, apply, journaling
 from broker_core.engine import commands as c
 from broker_core.engine import events as e
 from broker_core.engine.blocks import Block
@@ -237,7 +237,7 @@ OLD_EVENTS = [
 def test_a_journal_of_0_1_reads_as_it_did() -> None:
     state = BrokerState()
     for position, meta in enumerate(OLD_EVENTS, 1):
-        apply(state, e.decode(meta), 8 * position)
+        apply(state, journaling.decode(meta), 8 * position)
     queue, block = state.queues["q"], state.queues["q"].blocks[0]
     assert queue.counts == [0, 2, 0, 1]
     assert block.attempts.get(slice(0, 3)).tolist() == [1, 0, 1]  # type: ignore[union-attr]
@@ -258,8 +258,8 @@ def test_a_block_of_an_older_format_reads_as_it_did_and_a_later_format_is_refuse
 
 
 def test_an_event_without_annotations_is_what_older_versions_read() -> None:
-    plain = json.loads(e.encode(e.Returned("q", 1, RowSet.single(0), 0)))
+    plain = json.loads(journaling.encode(e.Returned("q", 1, RowSet.single(0), 0)))
     assert set(plain) == {"k", "queue", "holder", "rows", "cause"}
     event = e.Returned("q", 1, RowSet.single(0), 8, annotations=b"\x00\xc1")
-    assert json.loads(e.encode(event))["annotations"] == {"bytes": base64.b64encode(b"\x00\xc1").decode()}
-    assert e.decode(e.encode(event)) == event
+    assert json.loads(journaling.encode(event))["annotations"] == {"bytes": base64.b64encode(b"\x00\xc1").decode()}
+    assert journaling.decode(journaling.encode(event)) == event

@@ -11,7 +11,7 @@ import pytest
 import broker_core.engine
 from broker_core import errors
 from broker_core.engine import commands as c
-from broker_core.engine import decide
+from broker_core.engine import decide, journaling
 from broker_core.engine import events as e
 from broker_core.engine.decide import check_rows
 from broker_core.engine.rowset import RowSet
@@ -133,7 +133,7 @@ def test_time_never_runs_backwards() -> None:
     ids=lambda event: event.kind,
 )
 def test_events_survive_the_journal(event: e.Event) -> None:
-    back = e.decode(e.encode(event))
+    back = journaling.decode(journaling.encode(event))
     assert type(back) is type(event)
     for name in event.__dataclass_fields__:
         assert np.all(getattr(back, name) == getattr(event, name)), name
@@ -141,7 +141,7 @@ def test_events_survive_the_journal(event: e.Event) -> None:
 
 def test_an_event_of_a_newer_version_is_refused_by_name() -> None:
     with pytest.raises(errors.DamagedJournal, match=r"moon\.rise"):
-        e.decode(b'{"k": "moon.rise"}')
+        journaling.decode(b'{"k": "moon.rise"}')
 
 
 FORBIDDEN = {

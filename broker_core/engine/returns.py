@@ -1,0 +1,37 @@
+"""How far back a return sends those who look at a queue."""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+
+RETURN_LOG_ENTRIES = 4096  # beyond this the two oldest entries become one: a little more to search, never less
+
+
+class ReturnLog:
+    """Epoch → lowest place returned, as a suffix minimum: what came back since an epoch is one bisection away.
+
+    Both lists rise: an entry is dropped as soon as a later one names a place that is not higher. So a return costs the same
+    with one subscription and with a thousand: each looks here at its own next turn.
+    """
+
+    __slots__ = ("_epochs", "_places", "epoch")
+
+    def __init__(self) -> None:
+        self.epoch = 0
+        self._epochs: list[int] = []
+        self._places: list[int] = []
+
+    def add(self, place: int) -> None:
+        self.epoch += 1
+        while self._places and self._places[-1] >= place:
+            self._places.pop()
+            self._epochs.pop()
+        self._epochs.append(self.epoch)
+        self._places.append(place)
+        if len(self._places) > RETURN_LOG_ENTRIES:
+            del self._epochs[0], self._places[1]  # the lower place at the later epoch
+
+    def lowest_since(self, epoch: int) -> int | None:
+        """The lowest place returned after `epoch`."""
+        at = bisect_right(self._epochs, epoch)
+        return self._places[at] if at < len(self._places) else None
