@@ -49,7 +49,9 @@ def find(peer: Peer, address: Value, right: Right, capabilities: tuple[str, ...]
     if not isinstance(address, str) or not address:
         raise Refusal(Condition.INVALID_FIELD, f"an address is the name of a queue or an exchange, not {address!r:.80}")
     name, separator, key = address.partition("/")
-    if not peer.may(right, name):
+    # A subscription gets its own copies: to ask for copies of an exchange is to receive.
+    needed = Right.RECEIVE if right is Right.BROWSE and peer.plane.knows_exchange(name) else right
+    if not peer.may(needed, name):
         raise forbidden(peer.user, right, name)
     peer.plane.service.create_on_use(name)
     plane, as_queue, as_topic = peer.plane, QUEUES.intersection(capabilities), TOPICS.intersection(capabilities)
@@ -103,7 +105,7 @@ def source_of(peer: Peer, attach: Attach) -> SourceTerminus:
     filters = filters_of(source)
     if source.dynamic:
         return DynamicSource(peer, _lifetime(source), filters.of_queue())
-    browse = source.distribution_mode == "copy" and source.expiry_policy != subscriptions.NEVER
+    browse = source.distribution_mode == "copy"
     place = find(peer, source.address, Right.BROWSE if browse else Right.RECEIVE, source.capabilities)
     if place.is_exchange:
         subscription = subscriptions.of_link(peer, attach.name, source, place.name, place.key, filters)

@@ -17,9 +17,11 @@ from broker_core.amqp_plane import subscriptions
 from broker_core.amqp_plane.conditions import Refusal
 from broker_core.amqp_plane.filters import Filters, filters_of
 from broker_core.amqp_plane.nodes import lifetime_of
+from broker_core.amqp_plane.server import TICK_S
 from broker_core.engine.decide import check_name
 from broker_core.errors import InvalidSelector
 
+from ..journal.lying_disk import LyingDisk
 from ..security.helpers import user
 from .frames import flow, receives, sends, transfer
 from .harness import stage
@@ -163,12 +165,12 @@ def test_a_subscription_is_permitted_by_its_exchange(site: Site, tmp_path: Path)
         assert said.condition == "amqp:unauthorized-access"
 
 
-def test_a_subscription_of_all_is_not_for_those_who_may_not_hear_it(site: Site, tmp_path: Path) -> None:
+def test_a_subscription_of_all_is_not_for_those_who_may_not_hear_it(tmp_path: Path) -> None:
     """W3: nor can they end it, or make it anew about something else."""
+    site = Site(tmp_path, USERS, {"alice": {"news": "receive"}, "bob": {"weather": "receive"}})
     with stage(tmp_path, access=site.access) as s:
         s.exchange("news")
         s.exchange("weather")
-        site.edit(USERS, {"alice": {"news": "receive"}, "bob": {"weather": "receive"}})
         alice, bob = log_in(s, "alice").usual(), log_in(s, "bob").usual()
         alice.send(durably("all|global", "news", 0, "shared", "global"))
         assert alice.expect(Attach).source is not None
@@ -189,6 +191,42 @@ def test_a_pattern_that_cannot_be_bound_changes_nothing(tmp_path: Path) -> None:
             a.send(Detach(handle=0))
             a.expect(Detach)
             assert list(s.service.state.queues) == ["sub:anonymous:a:sub"]
+
+
+def test_a_copy_of_an_exchange_is_received_and_one_of_a_queue_browsed(tmp_path: Path) -> None:
+    """W3"""
+    site = Site(tmp_path, USERS, {"alice": {"*": "receive"}, "bob": {"*": "browse"}})
+    with stage(tmp_path, access=site.access) as s:
+        s.exchange("news")
+        s.declare("q")
+        alice, bob = log_in(s, "alice").usual(), log_in(s, "bob").usual()
+        alice.send(durably("sub"))
+        assert alice.expect(Attach).source is not None
+        refused(bob, durably("sub"))
+        kept = {"durable": 2, "expiry_policy": "never", "distribution_mode": "copy"}
+        bob.send(receives(handle=1, source=Source(address="q", **kept)))
+        shown = bob.expect(Attach).source
+        assert isinstance(shown, Source)
+        assert (shown.distribution_mode, shown.durable, shown.expiry_policy) == ("copy", 0, "link-detach")
+        refused(alice, receives(handle=1, source=Source(address="q", **kept)))
+
+
+def test_an_attach_that_waits_for_the_disk_is_not_one_to_a_deleted_node(tmp_path: Path) -> None:
+    """The plane looks for links whose queue is gone, also while a subscription's queue is not made yet."""
+    with stage(tmp_path, disk=LyingDisk()) as s:
+        s.exchange("news")
+        s.declare("q")
+        a = s.script(container_id="a").usual()
+        a.sender("q", 9)
+        s.slow_disk()
+        a.send(transfer(0, handle=9))
+        a.send(durably("sub"))
+        looked = s.plane.now() + 3 * TICK_S
+        s.until(lambda: s.plane.now() > looked, "the plane has looked")
+        s.quick_disk()
+        a.expect(Disposition)
+        assert a.expect(Attach).source is not None
+        a.nothing()
 
 
 def test_a_dynamic_node_needs_the_right_to_receive_there(site: Site, tmp_path: Path) -> None:
