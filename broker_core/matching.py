@@ -20,9 +20,10 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from broker_core import assembly
+from broker_core import assembly, errors
 from broker_core.engine.decide import need_queue
-from broker_core.engine.rowset import BLOCK_BITS, BLOCK_ROWS
+from broker_core.engine.retention import within_retention
+from broker_core.engine.rowset import BLOCK_BITS, BLOCK_ROWS, as_array
 from broker_core.engine.states import State
 from broker_core.reading import SMALL_ROWS, load
 from broker_core.selectors import Selector, matches
@@ -75,7 +76,10 @@ class View:
         self._seen: dict[int, Bitmap] = {}
         self.unknown: int | None = None  # the block in which a search that found nothing came to what is not evaluated
 
-    def known(self, block: int) -> npt.NDArray[np.bool_]:
+    def known(self, queue: Queue, block: int) -> npt.NDArray[np.bool_]:
+        if queue is not self._queue:  # it was deleted and declared again since
+            self.unknown = None
+            return _NONE[:0]
         found = self.bitmap(block)
         self.unknown = block if found.rows < self._queue.blocks[block].filled else None
         return found.array()
@@ -153,6 +157,12 @@ class Matcher:
 
         Reads from the disk what is not at hand. Raises StorageError.
         """
+        try:
+            return self._look(queue_name, selector, number, view, pieces * PIECE_ROWS)
+        except errors.DataLoss:  # retention took a dead letter's payload just now
+            return self._look(queue_name, selector, number, view, pieces * PIECE_ROWS)
+
+    def _look(self, queue_name: str, selector: Selector, number: int, view: View | None, most: int) -> bool:
         with self._lock:
             queue = self._state.queues.get(queue_name)
             block = None if queue is None else queue.blocks.get(number)
@@ -160,16 +170,19 @@ class Matcher:
                 return False
             view = view or self.view(queue_name, selector)
             known = view.bitmap(number)
-            piece = _piece(block, known.rows, pieces * PIECE_ROWS, self._recent)
+            piece = _piece(block, known.rows, most, self._recent, self._state.retained_from)
         if piece is None:
             return False
-        found = np.zeros(piece.stop - known.rows, np.bool_)
-        if len(piece.rows):
-            found[piece.rows - known.rows] = evaluated(self._journal, selector, piece.pieces, piece.batches)
-        view.saw(number, known.extended(found))
+        view.saw(number, known.extended(self._evaluated(selector, piece)))
         with self._lock:
             self._cache.put(selector.text, queue, number, view.bitmap(number))  # or somebody else's, who was quicker
         return True
+
+    def _evaluated(self, selector: Selector, piece: _Piece) -> npt.NDArray[np.bool_]:
+        found = np.zeros(piece.stop - piece.start, np.bool_)
+        if len(piece.rows):
+            found[piece.rows - piece.start] = evaluated(self._journal, selector, piece.pieces, piece.batches)
+        return found
 
     def prepared(
         self,
@@ -208,21 +221,22 @@ class Matcher:
 class _Piece(NamedTuple):
     """What is to be evaluated: rows that are or may become live, where they lie, and the records that are still at hand."""
 
-    rows: npt.NDArray[np.int64]
+    start: int
     stop: int
+    rows: npt.NDArray[np.int64]
     pieces: Pieces
     batches: Mapping[int, pa.RecordBatch]
 
 
-def _piece(block: Block, start: int, most: int, recent: Recent) -> _Piece | None:
+def _piece(block: Block, start: int, most: int, recent: Recent, retained_from: int) -> _Piece | None:
     stop = min(block.filled, start + most)
     if start >= stop:
         return None
     # Of what has ended only dead letters that stayed can come back; retention may have taken the rest.
     live = (block.state[start:stop] != State.ARCHIVED) | (np.asarray(block.stayed.get(slice(start, stop))) != 0)
-    rows = np.flatnonzero(live) + start
-    pieces = block.pieces(slice(start, stop) if live.all() else rows)
-    return _Piece(rows, stop, pieces, recent.among(pieces.position) if recent else {})
+    rows = as_array(within_retention(block, np.flatnonzero(live) + start, retained_from))
+    pieces = block.pieces(slice(start, stop) if len(rows) == stop - start else rows)
+    return _Piece(start, stop, rows, pieces, recent.among(pieces.position) if recent else {})
 
 
 def _waiting(queue: Queue, view: View, number: int, with_sizes: bool) -> tuple[int, int]:
@@ -230,7 +244,7 @@ def _waiting(queue: Queue, view: View, number: int, with_sizes: bool) -> tuple[i
     block = queue.blocks.get(number)
     if block is None:
         return 0, 0
-    known = view.known(number)
+    known = view.known(queue, number)
     here = known & (block.state[: len(known)] == State.AVAILABLE)
     count = int(np.count_nonzero(here))
     return count, int(block.sizes.total(np.flatnonzero(here), count)) if with_sizes else 0

@@ -68,8 +68,8 @@ class Without(NamedTuple):
 class Matching(Protocol):
     """A selector over one queue: which rows are known to match. The rest is evaluated by who asks, who then asks again."""
 
-    def known(self, block: int) -> npt.NDArray[np.bool_]:
-        """By row, from the block's first on, whether it matches; as far as evaluated."""
+    def known(self, queue: Queue, block: int) -> npt.NDArray[np.bool_]:
+        """By row, from the block's first on, whether it matches; as far as evaluated. Nothing of any other queue."""
         ...
 
 
@@ -141,7 +141,7 @@ class _Hunt:
         stop = min(stop, block.filled)
         matches = None
         if search.matching is not None:
-            matches = search.matching.known(block.number)
+            matches = search.matching.known(self._queue, block.number)
             if len(matches) < stop:
                 stop, self._unknown, self.done = len(matches), block.base + max(start, len(matches)), True
         filters = [each for each in search.filters if each.concerns(block)]

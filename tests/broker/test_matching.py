@@ -162,6 +162,15 @@ def test_a_queue_that_is_declared_again_is_another(service: BrokerService) -> No
     assert Taker(service).take() == [2]
 
 
+def test_a_view_of_a_queue_says_nothing_of_another_of_its_name(service: BrokerService) -> None:
+    service.submit(colours(3, 0, 1, 2))
+    view = service.matching.prepared("q", RED)
+    service.submit(c.DeleteQueue("q", force=True), c.DeclareQueue("q"), colours(3))
+    enter = c.EnterLease("q", "lease", "r", None, True, selector=RED.text)
+    acquire = c.AcquireBatch("q", "lease", "r", 0, selector=RED.text, matching=view)
+    assert service.submit(enter, c.FinishBatches("lease", 0), acquire) == (None, 0)
+
+
 def test_what_has_ended_is_not_read_again(service: BrokerService, monkeypatch: Any) -> None:
     service.submit(colours(10, *range(10)))
     plain = service.submit(c.Subscribe("q"))

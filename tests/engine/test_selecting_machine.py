@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition, rule
 
 from broker_core.engine import commands as c
+from broker_core.engine.queues import Queue
 from broker_core.engine.rowset import BLOCK_BITS, BLOCK_ROWS, RowSet
 from broker_core.engine.state import conserved
 from broker_core.engine.states import Cause, State
@@ -33,7 +34,7 @@ class Known:
         self.rows: dict[int, int] = {}
         self.asked: list[int] = []
 
-    def known(self, block: int) -> Any:
+    def known(self, queue: Queue, block: int) -> Any:
         self.asked.append(block)
         return (np.arange(self.rows.get(block, 0)) + (block << BLOCK_BITS)) % self.divisor == 0
 
