@@ -12,6 +12,7 @@ import pytest
 from broker_core import matching, message, reading
 from broker_core.encoding.arriving import arrived
 from broker_core.engine import commands as c
+from broker_core.engine.move_commands import Redrive
 from broker_core.engine.rowset import BLOCK_ROWS
 from broker_core.engine.states import Outcome
 from broker_core.flight_plane import leasing
@@ -287,3 +288,16 @@ def test_a_lease_goes_past_what_matches_and_is_not_for_it(service: BrokerService
     assert found.batch == batch + 1
     _, rows = service.submit(c.ReadBatch("lease", "r", found.epoch, found.batch, 0, 1 << 60))
     assert rows.sequences().tolist() == [BLOCK_ROWS]
+
+
+def test_a_dead_letter_that_stayed_and_comes_back_is_offered_to_whom_it_matches(service: BrokerService) -> None:
+    """Q13: evaluated while it was ARCHIVED, since it may become AVAILABLE again."""
+    service.submit(c.DeclareQueue("d", options={"rejected": "deadLetter", "deadLetterQueue": "nobody's"}))
+    service.submit(colours(4, 1, 3, queue="d"))
+    plain = service.submit(c.Subscribe("d"))
+    rows = service.submit(c.Acquire("d", plain, 2))
+    service.submit(c.Settle("d", plain, rows, Outcome.REJECTED))
+    taker = Taker(service, queue="d")
+    assert taker.take() == [3]
+    assert service.submit(Redrive("d")).messages == 2
+    assert taker.take() == [1]
