@@ -1,0 +1,96 @@
+"""Golden transcripts of queues that are more than first in, first out (Q7 Q9 Q14 to Q19): histories that a person can check.
+
+A message is written as its traits: `p9` a priority, `g=a` a group, `k=a` a key, `id=7` a message id, `ttl=5`, `delay=5` seconds,
+`last` the last of its group; a `-` says nothing. `PENSTOCK_REWRITE=1` writes the answers anew, as in test_transcripts.
+"""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from broker_core.engine import commands as c
+from broker_core.engine.states import Outcome, State
+from broker_core.engine.traits import Coded, Traits
+
+from .test_transcripts import Script, compare, play, show
+
+FILES = sorted((Path(__file__).parent / "transcripts" / "kinds").glob("*.txt"))
+
+
+class KindScript(Script):
+    def declare(self, type_: str, *options: str) -> str:
+        self.engine.run(
+            c.DeleteQueue("q", force=True), c.DeclareQueue("q", type_, dict(option.split("=", 1) for option in options))
+        )
+        return "declared"
+
+    def send(self, *messages: str) -> str:
+        """Each with a size of one byte."""
+        said = [self._said(text) for text in messages]
+        placed = self.engine.run(c.Enqueue("q", len(said), 1, traits=_traits(said)))
+        kept = len(said) - len(placed.refused) - placed.duplicates
+        first = placed.next - kept
+        parts = [f"{first}-{placed.next - 1}" if kept > 1 else f"{first}"] if kept else []
+        parts += [f"{len(placed.refused)} refused"] if placed.refused else []
+        parts += [f"{placed.duplicates} known"] if placed.duplicates else []
+        return ", ".join(parts)
+
+    def _said(self, text: str) -> dict[str, Any]:
+        said: dict[str, Any] = {}
+        for part in text.split("+"):
+            name, _, value = part.partition("=")
+            if found := re.fullmatch(r"p(\d)", part):
+                said["priority"] = int(found[1]) + 1
+            elif name in ("ttl", "delay"):
+                said[name] = self.engine.wall // 1000 + int(value) * 1000
+            elif part != "-":
+                said[name] = value or 1
+        return said
+
+    def look(self) -> str:
+        """What became of every message."""
+        block = self.engine.state.queues["q"].blocks[0]
+        outcomes = np.broadcast_to(block.outcome.get(slice(0, block.filled)), block.filled).tolist()
+        found = []
+        for row, (state, outcome) in enumerate(zip(block.state[: block.filled].tolist(), outcomes, strict=True)):
+            name = Outcome(outcome).name if state == State.ARCHIVED else State(state).name
+            found.append(f"{row} {name.lower()}")
+        return "; ".join(found)
+
+    def lease(self, name: str, finished: str, messages: str) -> str:
+        self.epochs[name], batch = self.engine.advance(
+            name, epoch=self.epochs.get(name), finished=int(finished), messages=int(messages)
+        )
+        held = self.engine.state.leases[name].batches.get(batch)
+        return f"batch {batch}: {show(held.rows)}" if held is not None else f"batch {batch}"
+
+
+def _traits(said: list[dict[str, Any]]) -> Traits:
+    def numbers(name: str) -> Any:
+        values = np.array([one.get(name, 0) for one in said], np.int64)
+        return values if values.any() else None
+
+    def names(name: str) -> Coded | None:
+        known = sorted({one[name] for one in said if name in one})
+        return Coded(known, np.array([known.index(one[name]) + 1 if name in one else 0 for one in said])) if known else None
+
+    ids = np.array([one.get("id", "").encode() for one in said], "S16")
+    return Traits(
+        numbers("priority"),
+        numbers("ttl"),
+        numbers("delay"),
+        names("g"),
+        numbers("last"),
+        names("k"),
+        ids if any(ids.tolist()) else None,
+    )
+
+
+@pytest.mark.parametrize("path", FILES, ids=lambda path: path.stem)
+def test_transcript(path: Path) -> None:
+    compare(path, play(path, KindScript()))
