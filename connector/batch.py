@@ -24,6 +24,7 @@ from pyspark.sql.datasource import (
 )
 from pyspark.sql.types import StructType
 
+from connector.access import Access
 from connector.options import OUTCOMES, READ, Options
 from connector.read import Look, as_declared, read_look
 from connector.schema import check_source
@@ -32,7 +33,7 @@ _EPOCH = datetime(1970, 1, 1, tzinfo=timezone.utc)
 
 
 class BatchReader(DataSourceReader):
-    """Reads what is in a queue now, within the options' bounds. The range is fixed when the read is planned."""
+    """Reads what is in a queue, or in several, now, within the options' bounds. The range is fixed when the read is planned."""
 
     def __init__(self, options: Options, schema: StructType) -> None:
         options.check_for(READ)
@@ -47,10 +48,15 @@ class BatchReader(DataSourceReader):
         self._outcome: str | None = options["outcome"]
 
     def partitions(self) -> list[InputPartition]:
-        queue = self._options["queue"]
+        queues = self._options["queue"]
+        least = -(-self._options["minPartitions"] // len(queues))
         with self._options.access.client() as client:
-            tail = client.call("queue.stat", queue=queue)["nextSequence"] - 1
+            # All tails before any message is read; the bounds are those of each queue.
+            tails = {queue: client.call("queue.stat", queue=queue)["nextSequence"] - 1 for queue in queues}
             access = self._options.access.found_by(client)
+        return [look for queue in queues for look in self._looks(access, queue, tails[queue], least)]
+
+    def _looks(self, access: Access, queue: str, tail: int, least_parts: int) -> list[InputPartition]:
         last = tail if self._last is None else min(self._last, tail)
         ticket = {
             "op": "browse",
@@ -62,7 +68,7 @@ class BatchReader(DataSourceReader):
             "selector": self._options["selector"],
             "columns": self._columns,
         }
-        ranges = split(self._first, last, self._options["maxMessagesPerPartition"], self._options["minPartitions"])
+        ranges = split(self._first, last, self._options["maxMessagesPerPartition"], least_parts)
         return [Look(access, {**ticket, "first": first, "last": end}) for first, end in ranges]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:

@@ -1,4 +1,4 @@
-"""The planner's side of a lease: one planner process, one epoch.
+"""The planner's side of a lease: one queue, one planner process, one epoch.
 
 Whoever first names a lease takes it up under a new epoch; what an older one asks is then refused. So a planner keeps the epoch
 that its first call brought, and a daemon thread renews while it lives (one that is no daemon would keep a dead driver's planner
@@ -9,62 +9,70 @@ Every call is idempotent, so one that found no broker is sent again for a while:
 
 from __future__ import annotations
 
-import secrets
 import threading
 from contextlib import suppress
-from typing import Any
+from typing import Any, NamedTuple
 
-from broker_core.errors import PeerError, PenstockError, WrongOffset
-from connector.access import Access
-from connector.offset import INITIAL, Offset
-from connector.options import RANDOM_LEASE, Options
+from broker_core.client import Client
+from broker_core.errors import PeerError, PenstockError
+from connector.identity import begun, check_names, check_same
+from connector.offset import Offset
+from connector.options import Options
 from connector.patience import RECONNECT_S, Patience
+from connector.read import Part
 
 RENEW_S = 10.0  # the broker gives an unread batch back after a minute of silence
 LONG_POLL_MS = 100  # all sources of a query are asked in one thread: a longer wait would hold up the others
 
 
+class Wanted(NamedTuple):
+    """What one trigger may take of a queue. None: any number."""
+
+    messages: int | None
+    bytes: int | None
+    until: int | None = None  # the first sequence number not to take
+    exclude: bool = False  # not again what this planner gave back unread
+    wait_ms: int = 0
+    alone: bool = True  # one message larger than `bytes` is taken alone
+    measure: bool = False  # say how much was taken
+
+
+class Taken(NamedTuple):
+    """The offset after a trigger: the one before where nothing was taken. Messages and bytes are 0 unless they were measured."""
+
+    offset: Offset
+    messages: int
+    bytes: int
+
+
 class Lease:
     """A lease as one planner holds it. Nothing is sent before the first call; calls come from one thread.
 
-    Raises PenstockError with the broker's own text, and WrongOffset where the checkpoint and the options contradict each other.
+    `known` names it where the query has several (`connector.several`); else its first offset does, or it gets a new name. Raises
+    PenstockError with the broker's own text, and WrongOffset where the checkpoint and the options contradict each other.
     """
 
-    def __init__(self, options: Options) -> None:
+    def __init__(self, options: Options, queue: str, client: Client, known: Offset | None = None) -> None:
         self._options = options
-        self._client = options.access.client()
-        self._known: Offset | None = None  # names broker, lease and run; its batch has no meaning here
+        self._queue = queue
+        self._client = client
+        self._known = known  # names broker, lease and run; its batch has no meaning here
         self._epoch: int | None = None
         self._data_dir = ""
         self._broker = ""
         self._stopped = threading.Event()
 
     @property
-    def data_dir(self) -> str:
-        """Where the broker keeps its segments, for a task on the same host."""
-        return self._data_dir
-
-    @property
-    def access(self) -> Access:
-        """What a task needs to reach the broker. Its token is a fresh one, as of this planner's last call."""
-        return self._options.access.found_by(self._client)
-
-    @property
-    def epoch(self) -> int:
-        if self._epoch is None:
-            raise WrongOffset("this planner holds no lease yet")
-        return self._epoch
+    def taken_up(self) -> bool:
+        """Has this planner an epoch? A lease that has never taken anything has none."""
+        return self._epoch is not None
 
     def next_sequence(self) -> int:
         """The queue's tail: everything before it is there now."""
-        return int(self._call("queue.stat", queue=self._options["queue"])["nextSequence"])
+        return int(self._call("queue.stat", queue=self._queue)["nextSequence"])
 
-    def advance(self, start: Offset, *, until: int | None, wait: bool) -> Offset:
-        """Settle up to `start`; then the unfinished next batch, or a new one within the credit, or `start` when there is none.
-
-        `until`, the queue's tail of an `availableNow` run, is the first sequence number not to take; such a run does not take
-        again what it gave back unread. Without `wait` the answer comes at once.
-        """
+    def advance(self, start: Offset, wanted: Wanted) -> Taken:
+        """Settle up to `start`; then the unfinished next batch, or a new one of what is wanted, or `start` when there is none."""
         known = self._enter(start)
         answer: dict[str, Any] = {"more": True}
         while answer.get("more"):  # a selector over a queue that nobody has looked through yet: the broker says so now and then
@@ -73,36 +81,50 @@ class Lease:
                 **self._names(known),
                 finished=start.batch,
                 # A new lease has no epoch until it has taken something; until then the query begins again with each call.
-                fresh=start.initial and self._epoch is None,
-                messages=self._options["maxMessagesPerTrigger"],
-                bytes=self._options["maxBytesPerTrigger"],
-                until=until,
-                exclude=until is not None,
-                waitMs=LONG_POLL_MS if wait and until is None else 0,
+                fresh=start.batch == 0 and self._epoch is None,
+                messages=wanted.messages,
+                bytes=wanted.bytes,
+                until=wanted.until,
+                exclude=wanted.exclude,
+                waitMs=wanted.wait_ms,
+                alone=wanted.alone,
+                measure=wanted.measure,
                 failOnDataLoss=self._options["failOnDataLoss"],
                 leaseTimeout=self._options["leaseTimeout"],
                 selector=self._options["selector"],
             )
             self._took_up(answer)
+            if not wanted.alone:
+                break  # what is next may be too large for what is left of a trigger: not worth looking for more
         # Also after a rollback that `failOnDataLoss=false` lets pass: the broker's number is the one that goes on.
-        return start if answer["batch"] == start.batch else known.at(answer["batch"])
+        end = start if answer["batch"] == start.batch else known.at(answer["batch"])
+        return Taken(end, answer.get("messages", 0), answer.get("bytes", 0))
 
-    def plan(self, start: Offset, end: Offset) -> list[dict[str, int]]:
-        """The tasks of the batches after `start` up to `end`, as fields of `read.Part`."""
+    def plan(self, start: Offset, end: Offset, min_partitions: int = 1) -> list[Part]:
+        """The tasks of the batches after `start` up to `end`."""
         known = self._enter(end)
         answer = self._call(
             "lease.plan",
             **self._names(known),
             after=start.batch,
             batch=end.batch,
-            minPartitions=self._options["minPartitions"],
+            minPartitions=min_partitions,
             maxMessages=self._options["maxMessagesPerPartition"],
             failOnDataLoss=self._options["failOnDataLoss"],
         )
         self._took_up(answer)
         names = ("batch", "first", "last", "count", "bucket", "buckets")
         parts = [dict(zip(names, part, strict=False)) for part in answer["parts"]]
-        return [{name: value for name, value in part.items() if name != "count"} for part in parts]
+        fields = {
+            "access": self._options.access.found_by(self._client),  # its token is a fresh one, as of this planner's last call
+            "data_dir": self._data_dir,  # where the broker keeps its segments, for a task on the same host
+            "broker": known.broker,
+            "queue": self._queue,
+            "lease": known.lease,
+            "run": known.run,
+            "epoch": self._epoch,
+        }
+        return [Part(**{**fields, **{name: value for name, value in part.items() if name != "count"}}) for part in parts]
 
     def settle(self, end: Offset) -> None:
         """Spark has finished everything up to `end`. What is settled already stays so."""
@@ -123,39 +145,14 @@ class Lease:
             hello = self._client.call("hello")
             self._broker, self._data_dir = hello["broker"], hello["dataDir"]
         if self._known is None:
-            self._known = self._begin() if offset.initial else offset
-            self._check(self._known)
-        if not offset.initial and offset.at(0) != self._known.at(0):
-            raise WrongOffset(
-                f"the offset names lease {offset.lease!r}, run {offset.run}, but this query reads lease {self._known.lease!r},"
-                f" run {self._known.run}: the checkpoint was changed while the query ran; start the query again"
-            )
+            self._known = begun(self._options, self._broker) if offset.initial else offset
+            check_names(self._options, self._broker, self._known)
+        if not offset.initial:
+            check_same(offset, self._known)
         return self._known
 
-    def _begin(self) -> Offset:
-        name = self._options["consumer"] or f"q-{secrets.token_hex(16)}"
-        return INITIAL._replace(broker=self._broker, lease=name, run=secrets.token_hex(8))
-
-    def _check(self, known: Offset) -> None:
-        if known.broker != self._broker:
-            raise WrongOffset(
-                f"the checkpoint belongs to broker {known.broker}, but the one at {self._options['url']} is {self._broker}:"
-                " point the option url at the broker (or the data directory) the query began with, or start with a new checkpoint"
-            )
-        consumer = self._options["consumer"]
-        if consumer is not None and consumer != known.lease:
-            raise WrongOffset(
-                f"the checkpoint belongs to lease {known.lease!r}, but the option consumer says {consumer!r}:"
-                " put the option back as it was, or start with a new checkpoint"
-            )
-        if consumer is None and not RANDOM_LEASE.fullmatch(known.lease):
-            raise WrongOffset(
-                f"the checkpoint belongs to consumer {known.lease!r}, but the option consumer is not set:"
-                " put it back as it was, or start with a new checkpoint"
-            )
-
     def _names(self, known: Offset) -> dict[str, Any]:
-        return {"queue": self._options["queue"], "lease": known.lease, "run": known.run, "epoch": self._epoch}
+        return {"queue": self._queue, "lease": known.lease, "run": known.run, "epoch": self._epoch}
 
     def _took_up(self, answer: dict[str, Any]) -> None:
         if self._epoch is None and answer["epoch"] is not None:

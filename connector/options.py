@@ -35,6 +35,7 @@ _SIZES = {"": 1, "b": 1, "k": 1 << 10, "m": 1 << 20, "g": 1 << 30, "t": 1 << 40}
 _TIMES = {"": 1, "s": 1, "m": 60, "h": 3600, "d": 86400}
 _MAX_LONG = 2**63 - 1
 _MAX_NAME = 255  # characters, the broker's limit on a name
+MAX_QUEUES = 64  # of one query: each costs a request for every trigger
 
 
 class Option(NamedTuple):
@@ -100,10 +101,15 @@ def _name(text: str) -> str:
     return text
 
 
-def _queue(text: str) -> str:
-    if "/" in text or "," in text:
+def _queues(text: str) -> tuple[str, ...]:
+    """Commas stand between names. As no name is empty, two of them can be one that belongs to a name."""
+    if "/" in text or "\0" in text:
         raise ValueError
-    return _name(text)
+    names = text.replace(",,", "\0").split(",")
+    queues = tuple(_name(name.replace("\0", ",").strip() if len(names) > 1 else name.replace("\0", ",")) for name in names)
+    if len(queues) > MAX_QUEUES or len(set(queues)) < len(queues):
+        raise ValueError
+    return queues
 
 
 def _exchange(text: str) -> tuple[str, str | None]:
@@ -158,13 +164,18 @@ def _given(text: str) -> str:
 
 
 RANDOM_LEASE = re.compile(r"q-[0-9a-f]{32}")
+_ANY_LEASE = "q-" + "0" * 32
 
 _COUNT = "a whole number, at least 1"
+_QUEUES = (
+    f"the name of a queue, or to read from several at most {MAX_QUEUES} different ones separated by commas; up to 255 characters"
+    " each, without '/'; a comma within a name is written twice"
+)
 _URL = "amqp://HOST[:PORT], amqps://HOST[:PORT], grpc://HOST:PORT or grpc+tls://HOST:PORT"
 
 OPTIONS: tuple[Option, ...] = (
     Option("url", ANYWHERE, _URL, _url),
-    Option("queue", ANYWHERE, "the name of one queue, up to 255 characters, without '/' and ','", _queue),
+    Option("queue", ANYWHERE, _QUEUES, _queues),
     # Logging in. The files are read where the options are given; executors need none.
     Option("userName", ANYWHERE, "the name of a user, not empty", _given),
     Option("password", ANYWHERE, "a text", _text),
@@ -259,6 +270,14 @@ class Options(Mapping[str, Any]):
             raise InvalidRequest(f"option url is missing; it must be {_URL} (`penstock serve` prints them)")
         if self["queue"] is None and place != WRITE:
             raise InvalidRequest(f"option queue is missing; {place} needs the name of a queue")
+        queues = self["queue"] or ()
+        if place == WRITE and len(queues) > 1:
+            raise InvalidRequest(f"option queue names {len(queues)} queues; {WRITE} needs one, or a column 'queue' in each row")
+        if place == STREAM and len(queues) > 1 and max(map(len, queues)) + len(self["consumer"] or _ANY_LEASE) >= _MAX_NAME:
+            raise InvalidRequest(
+                f"a lease of several queues is named CONSUMER/QUEUE, up to {_MAX_NAME} characters: choose a shorter consumer, or"
+                f" give queue {max(queues, key=len)!r} a query of its own"
+            )
         if place == STREAM and self["mode"] == "browse":
             raise InvalidRequest("option mode=browse is for spark.read; a stream acquires what it reads, so leave mode out")
         if place == READ and self["mode"] == "acquire":

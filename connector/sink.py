@@ -58,7 +58,7 @@ class _Writer:
         if options["operation"] == "settle":
             self._columns = settle_columns(schema, ignore_unknown=unknown)
         else:
-            place = options["queue"] if options["exchange"] is None else options["exchange"][0]
+            place = options["queue"][0] if options["queue"] else options["exchange"][0] if options["exchange"] else None
             self._columns = sink_columns(schema, queue=place, ignore_unknown=unknown)
         self._access = options.access.found()  # once, for all tasks; only an AMQP url is asked for anything
 
@@ -81,8 +81,8 @@ class _Writer:
         if self._options["exchange"] is not None:
             name, key = self._options["exchange"]
             return {"exchange": name, "routingKey": key}
-        queue = self._options["queue"]
-        return None if queue is None else {"queue": queue}
+        queues = self._options["queue"]
+        return None if queues is None else {"queue": queues[0]}
 
     def _prepared(self, batch: pa.RecordBatch) -> tuple[pa.Array | None, pa.RecordBatch]:
         """The column `queue` if it routes, and the messages of a batch as the broker takes them."""

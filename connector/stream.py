@@ -1,4 +1,4 @@
-"""The stream reader: Spark's planning calls, translated into the lease's.
+"""The stream reader: Spark's planning calls, translated into the consumer's.
 
 What Spark really does with them (PySpark 4.2): `commit` comes only after the next batch was planned, never on an idle stream and
 never for the last batch of `availableNow`; `stop` is not called. `latestOffset(start)` is the only sign that all that came
@@ -15,8 +15,8 @@ from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMaxRows, SupportsTriggerAvailableNow
 from pyspark.sql.types import StructType
 
-from connector.lease import Lease
-from connector.offset import INITIAL, parse
+from connector.consumer import Consumer, consumer_of
+from connector.offset import INITIAL
 from connector.options import STREAM, Options
 from connector.read import Part, as_declared, read_part
 from connector.schema import check_source
@@ -25,7 +25,8 @@ _NO_LIMIT = 2**63 - 1
 
 
 class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
-    """Reads a queue exactly once. Constructed in planning workers too, and pickled into tasks: it connects at its first call."""
+    """Reads a queue, or several, exactly once. Constructed in planning workers too, and pickled into tasks: it connects at its
+    first call."""
 
     def __init__(self, options: Options, schema: StructType) -> None:
         options.check_for(STREAM)
@@ -33,8 +34,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._options = options
         self._columns = [field.name for field in schema.fields]
         self._nullable = [field.nullable for field in schema.fields]
-        self._kept: Lease | None = None
-        self._until: int | None = None  # the queue's tail when an `availableNow` run began
+        self._kept: Consumer | None = None
 
     # --- In the planner ------------------------------------------------------------------------------------------------
 
@@ -47,41 +47,25 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return ReadMaxRows(self._options["maxMessagesPerTrigger"] or _NO_LIMIT)
 
     def prepareForTriggerAvailableNow(self) -> None:
-        self._until = self._lease.next_sequence()
+        self._consumer.fix_tail()
 
     def latestOffset(self, start: Mapping[str, Any], limit: ReadLimit) -> dict[str, Any]:
-        once = isinstance(limit, ReadAllAvailable)
-        return self._lease.advance(parse(start), until=self._until, wait=not once).to_json()
+        return self._consumer.advance(start, wait=not isinstance(limit, ReadAllAvailable))
 
     def partitions(self, start: Mapping[str, Any], end: Mapping[str, Any]) -> Sequence[InputPartition]:
-        finished, wanted = parse(start), parse(end)
-        if wanted.batch == finished.batch:
-            return []
-        parts = self._lease.plan(finished, wanted)
-        names = {
-            "access": self._lease.access,
-            "data_dir": self._lease.data_dir,
-            "broker": wanted.broker,
-            "queue": self._options["queue"],
-            "lease": wanted.lease,
-            "run": wanted.run,
-            "epoch": self._lease.epoch if parts else 0,
-        }
-        return [Part(**{**names, **part}) for part in parts]
+        return self._consumer.plan(start, end)
 
     def commit(self, end: Mapping[str, Any]) -> None:
-        finished = parse(end)
-        if not finished.initial:
-            self._lease.settle(finished)
+        self._consumer.settle(end)
 
     def stop(self) -> None:
         if self._kept is not None:
             self._kept.close()
 
     @property
-    def _lease(self) -> Lease:
+    def _consumer(self) -> Consumer:
         if self._kept is None:
-            self._kept = Lease(self._options)
+            self._kept = consumer_of(self._options)
         return self._kept
 
     # --- In a task -----------------------------------------------------------------------------------------------------

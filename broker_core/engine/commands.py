@@ -212,6 +212,15 @@ class AcquireBatch(Command):
     fail_on_data_loss: bool = True
     selector: str | None = None
     matching: Matching | None = None  # of the selector
+    alone: bool = True  # one message larger than `max_bytes` is taken alone; else nothing is
+
+
+@dataclass(frozen=True)
+class MeasureBatch(Command):
+    """How much a batch that a lease holds is; the reply: messages and bytes, 0 and 0 where it holds no such batch."""
+
+    lease: str
+    batch: int
 
 
 @dataclass(frozen=True)

@@ -19,7 +19,8 @@ from broker_core.engine.groups import FreeGroup
 from broker_core.engine.leases import HOLDING, Batch, Lease, Stage
 from broker_core.engine.lifetimes import check_owner
 from broker_core.engine.limits import LISTED_GROUPS, MAX_ACQUIRE, MAX_LEASES, MAX_PARTS, SECOND, UNREAD_TIMEOUT
-from broker_core.engine.rowset import RowSet
+from broker_core.engine.queues import Queue
+from broker_core.engine.rowset import RowSet, row_count
 from broker_core.engine.search import Filter, Search, Unexpired, Without, find_all
 from broker_core.engine.state import BrokerState
 from broker_core.engine.states import Cause, Outcome
@@ -173,6 +174,8 @@ def _(state: BrokerState, command: c.AcquireBatch, now: c.Now) -> Decision:
     most = min(command.messages or MAX_ACQUIRE, MAX_ACQUIRE)
     # What nobody has evaluated the selector for has not come yet, for a lease.
     rows = find_all(queue, Search(most, command.max_bytes, command.until, filters, command.matching)).rows
+    if not command.alone and command.max_bytes is not None and _bytes(queue, rows) > command.max_bytes:
+        rows = RowSet()  # a larger message: for a batch that has nothing else in it
     if not rows or not may_take(queue, 0):
         return Decision(reply=(None, command.finished) if lease is None else (lease.epoch, max(command.finished, lease.finished)))
     decision = Decision()
@@ -189,6 +192,19 @@ def _(state: BrokerState, command: c.AcquireBatch, now: c.Now) -> Decision:
     decision.add(e.Acquired(queue.name, state.next_holder, rows, command.lease, number))
     decision.reply = (epoch, number)
     return decision
+
+
+@on(c.MeasureBatch)
+def _(state: BrokerState, command: c.MeasureBatch, now: c.Now) -> Decision:
+    lease = state.leases.get(command.lease)
+    batch = None if lease is None else lease.current
+    if lease is None or batch is None or batch.number != command.batch:
+        return Decision(reply=(0, 0))
+    return Decision(reply=(batch.rows.count, _bytes(need_queue(state, lease.queue), batch.rows)))
+
+
+def _bytes(queue: Queue, rows: RowSet) -> int:
+    return sum(queue.blocks[number].sizes.total(part, row_count(part)) for number, part in rows.items())
 
 
 @on(c.PlanBatches)

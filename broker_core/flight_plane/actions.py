@@ -117,9 +117,13 @@ class Actions:
             enter.timeout,
             f["failOnDataLoss"],
             enter.selector,
+            alone=f["alone"],
         )
         found = advance(self._service, enter, finish, wanted, min(f["waitMs"], MAX_WAIT_MS) / 1000)
-        return {"epoch": found.epoch, "batch": found.batch, **({"more": True} if found.more else {})}
+        answer = {"epoch": found.epoch, "batch": found.batch, **({"more": True} if found.more else {})}
+        if f["measure"]:
+            answer["messages"], answer["bytes"] = self._service.submit(c.MeasureBatch(f["lease"], found.batch))
+        return answer
 
     def _plan(self, f: dict[str, Any]) -> dict[str, Any]:
         enter = self._enter(f)

@@ -57,6 +57,8 @@ ACTIONS: dict[str, Fields] = {
         "exclude": _BOOL,
         "leaseTimeout": ((int, float, type(None)), None),
         "selector": _OPTIONAL_TEXT,
+        "alone": (bool, True),
+        "measure": _BOOL,
     },
     "lease.plan": {**_LEASE, **_LOSS, "after": INT, "batch": INT, "minPartitions": (int, 1), "maxMessages": _OPTIONAL_INT},
     "lease.settle": {**_LEASE, **_LOSS, "finished": INT},

@@ -18,7 +18,7 @@ BASE = {"url": URL, "queue": "orders"}
 
 def test_names_are_case_insensitive_and_absent_ones_have_their_defaults() -> None:
     options = Options({"URL": URL, "Queue": "orders", "maxmessagespertrigger": "10"})
-    assert (options["url"], options["queue"], options["maxMessagesPerTrigger"]) == (URL, "orders", 10)
+    assert (options["url"], options["queue"], options["maxMessagesPerTrigger"]) == (URL, ("orders",), 10)
     assert options["failOnDataLoss"] is True
     assert options["states"] == ("available",)
     assert options["minPartitions"] == 1
@@ -33,6 +33,8 @@ def test_names_are_case_insensitive_and_absent_ones_have_their_defaults() -> Non
         ("url", "grpc+tls://broker.example:1", "grpc+tls://broker.example:1"),
         ("url", "amqp://broker.example", "amqp://broker.example"),
         ("url", "amqps://[::1]:5671", "amqps://[::1]:5671"),
+        ("queue", "orders, returns", ("orders", "returns")),
+        ("queue", "orders,,old", ("orders,old",)),
         ("maxBytesPerTrigger", "64m", 64 << 20),
         ("maxBytesPerTrigger", "1 GiB", 1 << 30),
         ("maxBytesPerTrigger", "4096", 4096),
@@ -70,7 +72,10 @@ def test_a_value_is_read(name: str, text: str, value: object) -> None:
         ("url", "grpc://127.0.0.1:8815/orders"),
         ("queue", ""),
         ("queue", " "),
-        ("queue", "a,b"),
+        ("queue", "a,"),
+        ("queue", "a, ,b"),
+        ("queue", "a,b,a"),
+        ("queue", ",".join(f"q{i}" for i in range(65))),
         ("queue", "exchange/key"),
         ("queue", "x" * 256),
         ("exchange", ""),
@@ -167,6 +172,12 @@ def test_a_password_travels_and_does_not_show() -> None:
         (READ, {**BASE, "mode": "acquire"}, "availableNow"),
         (READ, {**BASE, "maxMessagesPerTrigger": "1"}, "it is for spark.readStream"),
         (WRITE, {**BASE, "consumer": "me"}, "has no meaning for df.write"),
+        (WRITE, {**BASE, "queue": "a,b"}, "names 2 queues; .* needs one, or a column 'queue'"),
+        (
+            STREAM,
+            {**BASE, "queue": "a," + "b" * 200, "consumer": "c" * 55},
+            "choose a shorter consumer, or give queue 'b+' a query",
+        ),
         (READ, {**BASE, "txnAppId": "a", "txnVersion": "1"}, "it is for df.write"),
     ],
 )

@@ -1,0 +1,70 @@
+"""What a stream reads with: offsets as Spark hands them over, to one lease or, for several queues, to many."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Protocol
+
+from connector.lease import LONG_POLL_MS, Lease, Wanted
+from connector.offset import parse_one
+from connector.options import Options
+from connector.read import Part
+from connector.several import SeveralQueues
+
+
+class Consumer(Protocol):
+    """Offsets are those of `connector.offset` in JSON. Every call is idempotent, and any may be the first after a restart."""
+
+    def fix_tail(self) -> None:
+        """Take nothing that comes from now on: an `availableNow` run begins."""
+
+    def advance(self, start: Mapping[str, Any], *, wait: bool) -> dict[str, Any]:
+        """All up to `start` is finished: the offset after the next batch, or `start` where there is nothing to take."""
+        ...
+
+    def plan(self, start: Mapping[str, Any], end: Mapping[str, Any]) -> list[Part]:
+        """The tasks between two offsets."""
+        ...
+
+    def settle(self, end: Mapping[str, Any]) -> None:
+        """All up to `end` is finished."""
+
+    def close(self) -> None: ...
+
+
+def consumer_of(options: Options) -> Consumer:
+    return OneQueue(options) if len(options["queue"]) == 1 else SeveralQueues(options)
+
+
+class OneQueue:
+    """The usual case: one lease, one request for each planning call."""
+
+    def __init__(self, options: Options) -> None:
+        self._options = options
+        self._lease = Lease(options, options["queue"][0], options.access.client())
+        self._until: int | None = None  # the queue's tail when an `availableNow` run began
+
+    def fix_tail(self) -> None:
+        self._until = self._lease.next_sequence()
+
+    def advance(self, start: Mapping[str, Any], *, wait: bool) -> dict[str, Any]:
+        wanted = Wanted(
+            self._options["maxMessagesPerTrigger"],
+            self._options["maxBytesPerTrigger"],
+            self._until,
+            exclude=self._until is not None,
+            wait_ms=LONG_POLL_MS if wait and self._until is None else 0,
+        )
+        return self._lease.advance(parse_one(start), wanted).offset.to_json()
+
+    def plan(self, start: Mapping[str, Any], end: Mapping[str, Any]) -> list[Part]:
+        finished, wanted = parse_one(start), parse_one(end)
+        return [] if finished.batch == wanted.batch else self._lease.plan(finished, wanted, self._options["minPartitions"])
+
+    def settle(self, end: Mapping[str, Any]) -> None:
+        finished = parse_one(end)
+        if not finished.initial:
+            self._lease.settle(finished)
+
+    def close(self) -> None:
+        self._lease.close()

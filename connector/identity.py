@@ -1,0 +1,43 @@
+"""Who a query is to the broker: the name of its lease, and what must not change under a checkpoint."""
+
+from __future__ import annotations
+
+import secrets
+
+from broker_core.errors import WrongOffset
+from connector.offset import Offset, Offsets
+from connector.options import RANDOM_LEASE, Options
+
+
+def begun(options: Options, broker: str) -> Offset:
+    """The names of a query without a checkpoint, at batch 0."""
+    return Offset(broker, options["consumer"] or f"q-{secrets.token_hex(16)}", secrets.token_hex(8), 0)
+
+
+def check_names(options: Options, broker: str, known: Offset | Offsets) -> None:
+    """Raise WrongOffset where the checkpoint contradicts the options, or belongs to another broker."""
+    if known.broker != broker:
+        raise WrongOffset(
+            f"the checkpoint belongs to broker {known.broker}, but the one at {options['url']} is {broker}:"
+            " point the option url at the broker (or the data directory) the query began with, or start with a new checkpoint"
+        )
+    consumer = options["consumer"]
+    if consumer is not None and consumer != known.lease:
+        raise WrongOffset(
+            f"the checkpoint belongs to lease {known.lease!r}, but the option consumer says {consumer!r}:"
+            " put the option back as it was, or start with a new checkpoint"
+        )
+    if consumer is None and not RANDOM_LEASE.fullmatch(known.lease):
+        raise WrongOffset(
+            f"the checkpoint belongs to consumer {known.lease!r}, but the option consumer is not set:"
+            " put it back as it was, or start with a new checkpoint"
+        )
+
+
+def check_same(offset: Offset | Offsets, known: Offset | Offsets) -> None:
+    """Raise WrongOffset where an offset, not the initial one, is of another lease or run than the query began with."""
+    if (offset.broker, offset.lease, offset.run) != (known.broker, known.lease, known.run):
+        raise WrongOffset(
+            f"the offset names lease {offset.lease!r}, run {offset.run}, but this query reads lease {known.lease!r},"
+            f" run {known.run}: the checkpoint was changed while the query ran; start the query again"
+        )

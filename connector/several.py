@@ -1,0 +1,168 @@
+"""One consumer over several queues: a lease of its own for each queue, and one trigger's credit for all of them.
+
+A batch of Spark's is then a batch of each queue that had something. The queues are asked one after another, each for what the
+ones before have left of the credit; every trigger another one is asked first, by the offset's `turn`. So a crash between two
+queues changes nothing: the next run asks in the same order, and a lease answers its unfinished batch unchanged.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from broker_core.errors import WrongOffset
+from connector.identity import begun, check_names, check_same
+from connector.lease import LONG_POLL_MS, Lease, Taken, Wanted
+from connector.offset import INITIAL, Offset, Offsets, parse_several
+from connector.options import Options
+from connector.read import Part
+
+SLICE_MS = 20  # an idle query waits at one queue at a time, so long
+
+
+class _Credit:
+    """What one trigger may still take, of all queues together. None: any number."""
+
+    def __init__(self, options: Options) -> None:
+        self._messages: int | None = options["maxMessagesPerTrigger"]
+        self._bytes: int | None = options["maxBytesPerTrigger"]
+        self._whole = True
+
+    def wanted(self, until: int | None, *, exclude: bool) -> Wanted:
+        """For the next queue. With nothing left it is asked all the same: what is finished is settled, and what an interrupted
+        trigger took there belongs to this one."""
+        limited = self._messages is not None or self._bytes is not None
+        if 0 in (self._messages, self._bytes):
+            return Wanted(None, None, 0, exclude=exclude, measure=limited)
+        return Wanted(self._messages, self._bytes, until, exclude=exclude, alone=self._whole, measure=limited)
+
+    def spend(self, taken: Taken) -> None:
+        self._whole = self._whole and not taken.messages
+        if self._messages is not None:
+            self._messages = max(0, self._messages - taken.messages)
+        if self._bytes is not None:
+            self._bytes = max(0, self._bytes - taken.bytes)
+
+
+class SeveralQueues:
+    """A `connector.consumer.Consumer`. Queues may be added under a checkpoint; they begin at batch 0. None may be taken away."""
+
+    def __init__(self, options: Options) -> None:
+        self._options = options
+        self._queues: tuple[str, ...] = tuple(sorted(options["queue"]))
+        self._client = options.access.client()
+        self._known: Offsets | None = None  # names broker, lease and run
+        self._leases: dict[str, Lease] = {}
+        self._until: dict[str, int] | None = None  # the queues' tails when an `availableNow` run began
+
+    def fix_tail(self) -> None:
+        self._until = {queue: int(self._client.call("queue.stat", queue=queue)["nextSequence"]) for queue in self._queues}
+
+    def advance(self, start: Mapping[str, Any], *, wait: bool) -> dict[str, Any]:
+        given = parse_several(start)
+        known = self._enter(given)
+        order = self._order(known, given is None)
+        found = self._ask(known, order)
+        if not found and wait and self._until is None:
+            found = self._wait(known, order)
+        if found:
+            return known.with_batches(found)._replace(turn=known.turn + 1).to_json()
+        return INITIAL.to_json() if given is None else given.to_json()
+
+    def plan(self, start: Mapping[str, Any], end: Mapping[str, Any]) -> list[Part]:
+        given, wanted = parse_several(start), parse_several(end)
+        if wanted is None:
+            return []
+        known = self._enter(wanted)
+        before = {queue: 0 if given is None else given.of(queue).batch for queue in self._queues}
+        changed = [queue for queue in self._queues if known.of(queue).batch != before[queue]]
+        each = -(-self._options["minPartitions"] // max(1, len(changed)))
+        return [
+            part
+            for queue in changed
+            for part in self._leases[queue].plan(known.of(queue).at(before[queue]), known.of(queue), each)
+        ]
+
+    def settle(self, end: Mapping[str, Any]) -> None:
+        finished = parse_several(end)
+        if finished is None:
+            return
+        known = self._enter(finished)
+        for queue in self._begun(known):
+            self._leases[queue].settle(known.of(queue))
+
+    def close(self) -> None:
+        for lease in self._leases.values():
+            lease.close()
+        self._client.close()
+
+    # --- A trigger -----------------------------------------------------------------------------------------------------
+
+    def _ask(self, known: Offsets, order: list[str]) -> dict[str, int]:
+        """Settle every queue's finished batch, and take what the credit allows; the new batches."""
+        credit, found = _Credit(self._options), {}
+        for queue in order:
+            until = None if self._until is None else self._until[queue]
+            taken = self._leases[queue].advance(known.of(queue), credit.wanted(until, exclude=self._until is not None))
+            credit.spend(taken)
+            if taken.offset != known.of(queue):
+                found[queue] = taken.offset.batch
+        return found
+
+    def _wait(self, known: Offsets, order: list[str]) -> dict[str, int]:
+        """Nothing anywhere: wait, as long as with one queue, at one after another. What comes first is the batch."""
+        wanted = _Credit(self._options).wanted(None, exclude=False)._replace(wait_ms=SLICE_MS)
+        for turn in range(LONG_POLL_MS // SLICE_MS):
+            queue = order[turn % len(order)]
+            taken = self._leases[queue].advance(known.of(queue), wanted)
+            if taken.offset != known.of(queue):
+                return {queue: taken.offset.batch}
+        return {}
+
+    def _order(self, known: Offsets, fresh: bool) -> list[str]:
+        first = known.turn % len(self._queues)
+        order = [*self._queues[first:], *self._queues[:first]]
+        if fresh and self._options["consumer"] is not None and not any(lease.taken_up for lease in self._leases.values()):
+            # A lease that holds what an earlier run has read refuses to begin again: it is asked before another has begun.
+            leases = self._client.call("lease.list")["leases"]
+            held = {lease["lease"] for lease in leases if lease["stage"] == "read"}
+            order.sort(key=lambda queue: known.of(queue).lease not in held)
+        return order
+
+    # --- Who the query is ----------------------------------------------------------------------------------------------
+
+    def _enter(self, offset: Offsets | None) -> Offsets:
+        """The offset, complete, of this planner's query. Contradictions are refused."""
+        known = self._known or self._begin(offset)
+        if offset is not None:
+            check_same(offset, known)
+            self._check_queues(offset)
+        entered = known._replace(turn=0, batches=()) if offset is None else offset
+        entered = entered.with_batches({queue: entered.of(queue).batch for queue in self._queues})
+        # All that have begun are taken up before anything else: whoever read with this checkpoint before is then refused
+        # everywhere, and a checkpoint of an earlier run is before a queue that it has not read yet begins again.
+        for queue in self._begun(entered):
+            if not self._leases[queue].taken_up:
+                self._leases[queue].plan(entered.of(queue), entered.of(queue))
+        return entered
+
+    def _begin(self, offset: Offsets | None) -> Offsets:
+        broker = self._client.call("hello")["broker"]
+        if offset is None:
+            fresh: Offset = begun(self._options, broker)
+            offset = Offsets(fresh.broker, fresh.lease, fresh.run, 0, ())
+        check_names(self._options, broker, offset)
+        self._leases = {queue: Lease(self._options, queue, self._client, offset.of(queue)) for queue in self._queues}
+        self._known = offset
+        return offset
+
+    def _begun(self, known: Offsets) -> list[str]:
+        return [queue for queue in self._queues if known.of(queue).batch]
+
+    def _check_queues(self, offset: Offsets) -> None:
+        gone = [queue for queue, _ in offset.batches if queue not in self._queues]
+        if gone:
+            raise WrongOffset(
+                f"the checkpoint reads queue {gone[0]!r} too, which the option queue does not name any longer: put it back"
+                " (queues can be added under a checkpoint, not taken away), or start with a new checkpoint and another `consumer`"
+            )
