@@ -11,6 +11,7 @@ import pytest
 from broker_core.engine import exchange_options
 from broker_core.engine.options import DEFAULT_ATTEMPTS, OPTIONS, TYPES, Option
 from broker_core.engine.states import COUNTS_BY_RULE, RETURN_COUNTS_ATTEMPT, Cause, Outcome, Reason
+from broker_core.selectors.names import _FIELDS
 from connector import options as of_spark
 
 #: In a cell: `name`: what is allowed, the default in **bold**; `name` (fixed): the same, for as long as the queue lives.
@@ -122,6 +123,11 @@ def test_every_return_and_whether_it_counts(page: str) -> None:
 def test_every_reason_of_a_dead_letter(page: str) -> None:
     reasons = ", ".join(one.name.lower() for one in Reason if one is not Reason.NONE)
     assert f"`x-opt-death-reason` ({reasons})" in section(page, "Dead letters")
+
+
+def test_every_name_of_a_selector(page: str) -> None:
+    said = set(re.findall(r"`((?:JMS|amqp\.)\w+)`", section(page, "Selectors")))
+    assert said == set(_FIELDS)
 
 
 def test_the_options_of_spark_that_it_names_are_there(page: str) -> None:
