@@ -8,6 +8,7 @@ A command is one line of JSON with `do` and its arguments; the answer is one lin
 | send | to (null: the anonymous terminus), messages, session, settled | outcomes |
 | receive | from, count, credit, session, browse, selector, subscription, outcome, second (rhea, go_amqp) | messages |
 | dynamic | | address: of a node that is made for a receiver, to receive from |
+| transact (proton) | from, to, count, commit | said: committed, aborted |
 | drain | from, credit, outcome | messages: what came before the link was drained |
 | settle | from, outcome | what was held is settled, in order |
 | detach | from, to | |

@@ -7,9 +7,11 @@ from typing import Any
 import pytest
 
 from broker_core import Broker
+from broker_core.client import Client
 
 from .conftest import Start
 from .tap import bare
+from .test_each import await_counts, said, text
 from .views import OTHER_VALUES, as_seen
 
 EXOTIC: dict[str, dict[str, Any]] = {
@@ -56,3 +58,16 @@ def test_a_redelivery_changes_nothing_but_the_header(start: Start, broker: Broke
     assert (first["deliveryCount"], second["deliveryCount"]) == (0, 1)
     assert bare(bytes.fromhex(first["encoded"])) == bare(bytes.fromhex(second["encoded"]))
     assert first["annotations"] == second["annotations"]
+
+
+def test_messages_are_moved_in_a_transaction(start: Start, broker: Broker, queue: str, flight: Client) -> None:
+    """C11"""
+    client, other = start("proton", broker.amqp_url), f"{queue}-other"
+    flight.call("queue.declare", queue=other)
+    client.send(queue, *(text(one) for one in "abcd"))
+    assert client.do("transact", from_=queue, to=other, count=2, commit=True) == {"said": "committed"}
+    await_counts(flight, queue, 2, 0)
+    assert client.do("transact", from_=queue, to=other, count=1, commit=False) == {"said": "aborted"}
+    await_counts(flight, queue, 2, 0)
+    assert said(client.receive(other, 2)) == ["a", "b"]
+    assert said(client.receive(queue, 2)) == ["c", "d"]

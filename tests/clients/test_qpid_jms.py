@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -79,3 +80,16 @@ def test_two_consumers_share_a_queue(start: Start, broker: Broker, queue: str, f
     taken = [*said(one.receive(queue, 10)), *said(other.receive(queue, 10))]
     assert sorted(taken, key=int) == [str(number) for number in range(20)]
     await_counts(flight, queue, 0, 0)
+
+
+def test_it_connects_again_and_goes_on(start: Start, tmp_path: Path) -> None:
+    """U7: qpid-jms's failover, over a stop and a start of the broker: its links are attached again by themselves."""
+    with Broker(tmp_path / "data", fsync="never") as broker:
+        broker.declare("q")
+        client = start("qpid_jms", f"failover:({broker.amqp_url})", prefetch=10)
+        client.send("q", text("a"), text("b"))
+        assert said(client.receive("q", 1)) == ["a"]
+        broker.stop()
+        broker.start()
+        client.send("q", text("c"))
+        assert said(client.receive("q", 2)) == ["b", "c"]

@@ -30,6 +30,7 @@ from proton import (
     ulong,
     ushort,
 )
+from proton.handlers import TransactionHandler
 from proton.reactor import AtLeastOnce, AtMostOnce, Container, Copy, DurableSubscription, Selector
 from proton.utils import BlockingConnection, ConnectionClosed
 
@@ -179,6 +180,28 @@ def kind_of(option: Any) -> str:
     return f"{type(option).__name__} {vars(option)}"
 
 
+class Ending(TransactionHandler):
+    """What became of a transaction."""
+
+    transaction: Any = None
+    said = ""
+
+    def on_transaction_declared(self, event: Any) -> None:
+        self.transaction = event.transaction
+
+    def on_transaction_committed(self, event: Any) -> None:
+        self.said = "committed"
+
+    def on_transaction_aborted(self, event: Any) -> None:
+        self.said = "aborted"
+
+    def on_transaction_declare_failed(self, event: Any) -> None:
+        self.said = "not declared"
+
+    def on_transaction_commit_failed(self, event: Any) -> None:
+        self.said = "not committed"
+
+
 class Failed(Exception):
     pass
 
@@ -263,6 +286,26 @@ class Client:
         address = link.remote_source.address
         self.links["create_receiver", address, 0, "", kind_of(AtLeastOnce())] = (link, handler)
         return {"address": address}
+
+    def transact(self, count: int, to: str, commit: bool, **where: Any) -> dict[str, Any]:
+        """Move so many messages in one transaction."""
+        ending = Ending()
+        self.connection.container.declare_transaction(self.connection.conn, handler=ending)
+        self._until(lambda: ending.transaction or ending.said, 20)
+        source, arriving = self._receiver(**where)
+        target, _ = self._link("create_sender", to, 0)
+        source.flow(count)
+        self._until(lambda: len(arriving.arrived) >= count and target.credit >= count, 20)
+        for octets, delivery in [arriving.arrived.popleft() for _ in range(count)]:
+            message = Message()
+            message.decode(octets)
+            ending.transaction.send(target, message)
+            ending.transaction.accept(delivery)
+        (ending.transaction.commit if commit else ending.transaction.abort)()
+        self._until(lambda: ending.said, 20)
+        # After a rollback it releases what it has received: that has to leave.
+        self.connection.wait(lambda: self.connection.conn.transport.pending() <= 0, timeout=20)
+        return {"said": ending.said}
 
     def drain(self, credit: int, outcome: Any = "accept", **where: Any) -> dict[str, Any]:
         link, handler = self._receiver(**where)
