@@ -1,8 +1,9 @@
 """One consumer over several queues: a lease of its own for each queue, and one trigger's credit for all of them.
 
 A batch of Spark's is then a batch of each queue that had something. The queues are asked one after another, each for what the
-ones before have left of the credit; every trigger another one is asked first, by the offset's `turn`. So a crash between two
-queues changes nothing: the next run asks in the same order, and a lease answers its unfinished batch unchanged.
+ones before have left of the credit; every trigger another one is asked first, by the offset's `turn`. A crash between two queues
+leaves a batch in the ones that were asked: they are the next batch, by themselves, since a lease answers what is unfinished
+unchanged. So a planner looks for that first, unless it has just answered that there is none.
 """
 
 from __future__ import annotations
@@ -23,17 +24,15 @@ SLICE_MS = 20  # an idle query waits at one queue at a time, so long
 class _Credit:
     """What one trigger may still take, of all queues together. None: any number."""
 
-    def __init__(self, options: Options) -> None:
-        self._messages: int | None = options["maxMessagesPerTrigger"]
-        self._bytes: int | None = options["maxBytesPerTrigger"]
+    def __init__(self, messages: int | None, size: int | None) -> None:
+        self._messages, self._bytes = messages, size
         self._whole = True
 
     def wanted(self, until: int | None, *, exclude: bool) -> Wanted:
-        """For the next queue. With nothing left it is asked all the same: what is finished is settled, and what an interrupted
-        trigger took there belongs to this one."""
-        limited = self._messages is not None or self._bytes is not None
+        """For the next queue. With nothing left it is asked all the same, to settle what is finished."""
         if 0 in (self._messages, self._bytes):
-            return Wanted(None, None, 0, exclude=exclude, measure=limited)
+            return Wanted(None, None, 0, exclude=exclude)
+        limited = self._messages is not None or self._bytes is not None
         return Wanted(self._messages, self._bytes, until, exclude=exclude, alone=self._whole, measure=limited)
 
     def spend(self, taken: Taken) -> None:
@@ -53,6 +52,7 @@ class SeveralQueues:
         self._client = options.access.client()
         self._known: Offsets | None = None  # names broker, lease and run
         self._leases: dict[str, Lease] = {}
+        self._answered: Offsets | None = None  # the last answer: who begins there has finished all there was
         self._until: dict[str, int] | None = None  # the queues' tails when an `availableNow` run began
 
     def fix_tail(self) -> None:
@@ -62,11 +62,10 @@ class SeveralQueues:
         given = parse_several(start)
         known = self._enter(given)
         order = self._order(known, given is None)
-        found = self._ask(known, order)
-        if not found and wait and self._until is None:
-            found = self._wait(known, order)
+        found = self._next(known, order, wait=wait and self._until is None)
+        self._answered = known.with_batches(found)._replace(turn=known.turn + 1) if found else known
         if found:
-            return known.with_batches(found)._replace(turn=known.turn + 1).to_json()
+            return self._answered.to_json()
         return INITIAL.to_json() if given is None else given.to_json()
 
     def plan(self, start: Mapping[str, Any], end: Mapping[str, Any]) -> list[Part]:
@@ -98,9 +97,19 @@ class SeveralQueues:
 
     # --- A trigger -----------------------------------------------------------------------------------------------------
 
-    def _ask(self, known: Offsets, order: list[str]) -> dict[str, int]:
-        """Settle every queue's finished batch, and take what the credit allows; the new batches."""
-        credit, found = _Credit(self._options), {}
+    def _next(self, known: Offsets, order: list[str], *, wait: bool) -> dict[str, int]:
+        """The next batch: of which queues, and their numbers."""
+        answered, self._answered = self._answered, None
+        found = {} if known == answered else self._ask(known, order, _Credit(0, 0))
+        found = found or self._ask(known, order, self._credit())
+        return self._wait(known, order) if wait and not found else found
+
+    def _credit(self) -> _Credit:
+        return _Credit(self._options["maxMessagesPerTrigger"], self._options["maxBytesPerTrigger"])
+
+    def _ask(self, known: Offsets, order: list[str], credit: _Credit) -> dict[str, int]:
+        """Settle every queue's finished batch, and take what the credit allows; the unfinished or new batches."""
+        found = {}
         for queue in order:
             until = None if self._until is None else self._until[queue]
             taken = self._leases[queue].advance(known.of(queue), credit.wanted(until, exclude=self._until is not None))
@@ -111,7 +120,7 @@ class SeveralQueues:
 
     def _wait(self, known: Offsets, order: list[str]) -> dict[str, int]:
         """Nothing anywhere: wait, as long as with one queue, at one after another. What comes first is the batch."""
-        wanted = _Credit(self._options).wanted(None, exclude=False)._replace(wait_ms=SLICE_MS)
+        wanted = self._credit().wanted(None, exclude=False)._replace(wait_ms=SLICE_MS)
         for turn in range(LONG_POLL_MS // SLICE_MS):
             queue = order[turn % len(order)]
             taken = self._leases[queue].advance(known.of(queue), wanted)
