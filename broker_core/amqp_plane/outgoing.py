@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from broker_core.amqp.performatives import DeliveryState
     from broker_core.amqp_plane.peer import Peer
     from broker_core.amqp_plane.termini import SourceTerminus
-    from broker_core.matching import View
+    from broker_core.bitmaps import View
     from broker_core.turn import Turn
 
 

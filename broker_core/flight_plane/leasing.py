@@ -7,8 +7,8 @@ from dataclasses import replace
 from typing import NamedTuple
 
 from broker_core import matching
+from broker_core.bitmaps import View
 from broker_core.engine import commands as c
-from broker_core.matching import View
 from broker_core.selectors import Selector, parse
 from broker_core.service import BrokerService
 

@@ -9,7 +9,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from broker_core import matching, message, reading
+from broker_core import bitmaps, matching, message, reading
 from broker_core.encoding.arriving import arrived
 from broker_core.engine import commands as c
 from broker_core.engine.move_commands import Redrive
@@ -144,13 +144,13 @@ def test_encoded_and_columnar_records_of_any_size_are_evaluated_in_their_order(s
 def test_bitmaps_have_a_budget_and_what_went_is_evaluated_again(service: BrokerService, monkeypatch: Any) -> None:
     rows = evaluations(monkeypatch)
     service.matching = Matcher(
-        service.state, service.journal, service._lock, service._recent, max_bytes=2 * matching.ENTRY_BYTES + 100
+        service.state, service.journal, service._lock, service._recent, max_bytes=2 * bitmaps.ENTRY_BYTES + 100
     )
     service.submit(colours(200, *range(200)))
     for number in range(5):
         taker = Taker(service, f"colour = 'red' AND {number} = {number}")
         assert taker.take(1) == [number]
-        assert service.matching.bytes <= 2 * matching.ENTRY_BYTES + 100
+        assert service.matching.bytes <= 2 * bitmaps.ENTRY_BYTES + 100
     assert sum(rows) == 1000
     assert Taker(service, "colour = 'red' AND 0 = 0").take(1) == [5]
     assert sum(rows) == 1200
