@@ -209,10 +209,11 @@ class BrokerService:
         self._check_space(free - max(0, self.journal.end - durable) - nbytes)
         return self.journal.has_room(nbytes)
 
-    def credit(self, queue_name: str) -> int | None:
-        """How many more messages the queue has room for, 0 if it is gone; None: any number. Without the lock: see `rules`."""
+    def credit(self, queue_name: str, usual: int = 0) -> int | None:
+        """How many more messages, of `usual` bytes if it has none to judge by, the queue has room for, 0 if it is gone; None: any
+        number. Without the lock: see `rules`."""
         queue = self.state.queues.get(queue_name)
-        return 0 if queue is None else admission.room(queue)
+        return 0 if queue is None else admission.room(queue, usual)
 
     def call_when_there_is_room(self, queue_name: str, callback: Callable[[], None], messages: int = 1, size: int = 1) -> None:
         """Let `callback` be called, once, when the queue has room for so many messages of so many bytes together, or need not

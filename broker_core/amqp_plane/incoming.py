@@ -43,6 +43,7 @@ class Incoming(LinkEnd):
         self.link = link
         self.terminus = terminus
         self.queue = terminus.queue
+        self.usual_bytes = 0  # of a message of this sender's; 0 before the first
         self._unconfirmed = 0
         self._unfinished = 0  # we have said our outcome, and the sender has to settle (receiver-settles-second)
 
@@ -56,6 +57,7 @@ class Incoming(LinkEnd):
     def delivered(self, deliveries: list[Delivery]) -> None:
         """Complete messages have come."""
         self._unconfirmed += len(deliveries)
+        self.usual_bytes = len(deliveries[-1].payload)
         formats = [d for d in deliveries if d.format]
         if formats:
             refusal = Refusal(Condition.NOT_IMPLEMENTED, f"message-format {formats[0].format} is not known here")

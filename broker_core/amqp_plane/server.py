@@ -108,7 +108,7 @@ class AmqpPlane:
         self._stopping = False
         self._users = access.generation  # of the users file, when the peers were last looked at
         self._loop = asyncio.new_event_loop()
-        self.blocking = Blocking(service.state)
+        self.blocking = Blocking(service, self.call)
         self.turns = Turns(service, self._loop, self.blocking.look)
         self.protocol = self._protocol()
         self.urls: list[str] = []

@@ -204,6 +204,7 @@ class Turns:
             with self._service.turn(hurry=False) as turn:
                 for (link, ending), deliveries in later.items():
                     self._end(turn, link, ending, deliveries)
+            self._look_for_room()
             self._writing.rest()
 
     def _lingered(self) -> None:

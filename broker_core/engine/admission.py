@@ -57,10 +57,11 @@ def admit_stage(queue: Queue, count: int, sizes: int | Ints, traits: Traits) -> 
         raise full(queue, count)
 
 
-def room(queue: Queue) -> int | None:
+def room(queue: Queue, usual: int = 0) -> int | None:
     """How many more messages a queue whose overflow is *block* has room for; None: as many as come.
 
-    Of bytes, as many as there is room for messages of the mean size; one, while there is any room at all.
+    Of bytes, as many as there is room for messages of the mean size; one, while there is any room at all. An empty queue has no
+    mean: `usual` bytes are taken for one, and where that is not known either, one message shows it.
     """
     rules = queue.rules
     if rules.overflow != "block" or not (rules.max_messages or rules.max_bytes):
@@ -70,7 +71,8 @@ def room(queue: Queue) -> int | None:
         left.append(rules.max_messages - messages)
     if rules.max_bytes:
         size = queue.bytes + queue.staged_bytes
-        left.append(-(-(rules.max_bytes - size) * max(1, messages) // max(1, size)))
+        counted, sized = (messages, size) if size else (1, usual or rules.max_bytes)
+        left.append(-(-(rules.max_bytes - size) * counted // sized))
     return max(0, min(left))
 
 

@@ -82,7 +82,9 @@ def test_credit_is_what_there_is_room_for() -> None:
     """C9"""
     with running(LyingDisk()) as service:
         declare(service, maxMessages=10, maxBytes=1000)
-        assert service.credit("q") == 10
+        assert service.credit("q") == 1  # how large they are, the first one shows
+        assert service.credit("q", usual=50) == 10
+        assert service.credit("q", usual=300) == 4
         service.submit(enqueue("q", *[b"x" * 200] * 3))
         assert service.credit("q") == 2
         service.submit(enqueue("q", *[b"x" * 200] * 3))  # credit that was out: stored all the same
