@@ -148,6 +148,16 @@ class Turn:
         """How many messages of the queue are AVAILABLE."""
         return need_queue(self._state, queue_name).counts[State.AVAILABLE]
 
+    def unlocked(self, queue_name: str) -> int:
+        """How many messages of the queue went back because a lock ended."""
+        queue = self._state.queues.get(queue_name)
+        return 0 if queue is None else queue.unlocked
+
+    def held(self, queue_name: str, holder: int, rows: RowSet) -> RowSet:
+        """Those of the rows that this holder has."""
+        queue = self._state.queues.get(queue_name)
+        return RowSet() if queue is None else queue.held_by(holder, rows)
+
     def active(self, queue_name: str) -> int | None:
         """The holder that the queue gives messages to now, 0 where that is nobody; None where it gives to all, or is gone."""
         queue = self._state.queues.get(queue_name)

@@ -7,6 +7,7 @@ What was acquired and has not left (`_unsent`, `_backlog`) is not an attempt: wh
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -18,7 +19,9 @@ from broker_core.amqp.states import LinkState
 from broker_core.amqp_plane.conditions import as_error, deleted
 from broker_core.amqp_plane.endings import NOT_HERE, RETURNED, ending_of
 from broker_core.amqp_plane.endpoint import LinkEnd
+from broker_core.amqp_plane.locks import Locks
 from broker_core.amqp_plane.retiring import retire
+from broker_core.amqp_plane.tags import rows_of_tags
 from broker_core.encoding.leaving import leaving
 from broker_core.engine import commands as c
 from broker_core.engine.endings import Ending
@@ -59,6 +62,7 @@ class Outgoing(LinkEnd, Consumer):
         self.took_at = 0  # when it last took something, among the links of its connection
         self.default = ending_of(default, None)
         self._presettled = presettled
+        self.locks = Locks(self)
         self._unsent: list[RowSet] = []  # acquired, the disk does not have it yet
         self._pending = 0  # how many those are
         self._asked = False  # whether a flow with `drain` waits for its answer, credit or none
@@ -71,6 +75,7 @@ class Outgoing(LinkEnd, Consumer):
         """It consumes from here on. Raises where it may not, beside those who do."""
         self.holder, _ = turn.carry(self.terminus.subscribe())
         self.priority = self.terminus.wishes.priority
+        self.locks.begin(turn)
         self.peer.plane.turns.acquiring.join(turn, self)
 
     # --- taking
@@ -93,6 +98,7 @@ class Outgoing(LinkEnd, Consumer):
 
     def take(self, turn: Turn, messages: int, max_bytes: int) -> tuple[RowSet, int]:
         """The next messages for this link, and the log position at which they may leave."""
+        self.locks.look(turn)
         return turn.carry(c.Acquire(self.queue, self.holder, messages, max_bytes, self._look()))
 
     def _look(self) -> View | None:
@@ -208,6 +214,14 @@ class Outgoing(LinkEnd, Consumer):
         self._release([tag for tag, _ in self._backlog], RETURNED)
         self._forget_backlog()
 
+    def keep_ready(self, held: Callable[[list[bytes]], set[bytes]]) -> None:
+        """Of what is ready to be sent, send only what the link still holds."""
+        if self._backlog:
+            still = held([tag for tag, _ in self._backlog])
+            kept = [ready for ready in self._backlog if ready[0] in still]
+            self.peer.underway -= len(self._backlog) - len(kept)
+            self._backlog = deque(kept)
+
     def _forget_backlog(self) -> None:
         self.peer.underway -= len(self._backlog)
         self._backlog.clear()
@@ -302,19 +316,6 @@ class Outgoing(LinkEnd, Consumer):
             self.peer.detach(self, as_error(error))
 
 
-def rows_of(deliveries: list[Delivery]) -> RowSet:
-    """The messages of deliveries that we sent: their tags are their sequence numbers."""
-    return rows_of_tags([delivery.tag for delivery in deliveries])
-
-
-def rows_of_tags(tags: list[bytes]) -> RowSet:
-    if len(tags) == 1:
-        return RowSet.single(int.from_bytes(tags[0], "big"))
-    numbers = np.frombuffer(b"".join(tags), ">i8").astype(np.int64)
-    numbers.sort()
-    return RowSet.of_sequences(numbers)
-
-
 class Browsing(Outgoing):
     """Copy distribution: the messages that wait are shown, and stay (3.3). Outcomes change nothing."""
 
@@ -359,4 +360,4 @@ class Browsing(Outgoing):
         self._forget_backlog()
 
 
-__all__ = ["Browsing", "Ending", "Outgoing", "ending_of", "rows_of_tags"]
+__all__ = ["Browsing", "Ending", "Outgoing", "ending_of"]

@@ -24,10 +24,10 @@ from broker_core.amqp_plane.acquiring import Acquiring
 from broker_core.amqp_plane.exchanging import Way
 from broker_core.amqp_plane.incoming import confirm, kept_out
 from broker_core.amqp_plane.outcomes import LARGE_TURN, Outcomes
-from broker_core.amqp_plane.outgoing import rows_of
 from broker_core.amqp_plane.posting import Posting
 from broker_core.amqp_plane.retiring import Retirement
 from broker_core.amqp_plane.selecting import Selecting
+from broker_core.amqp_plane.tags import rows_of
 from broker_core.amqp_plane.wishes import AtOnce
 from broker_core.amqp_plane.writing import Writing
 from broker_core.encoding.arriving import Arrived, arrived
@@ -329,9 +329,13 @@ class Turns:
             self.after(turn.end, partial(link.fail, error))
             return
         except errors.PenstockError as error:
-            # The link has ended in between, or the queue is gone: what became of the messages is decided already.
+            # A lock has ended, the link in between, or the queue is gone: what became of these messages is decided already.
             log.info("%s: an outcome came too late: %s", link, error)
-            end = turn.end
+            held, late = link.locks.divided(turn, deliveries)
+            if held and late:
+                self._end(turn, link, ending, held)
+            link.locks.end(late)
+            return
         if all(delivery.remote_settled for delivery in deliveries):
             return  # the receiver waits for no answer, and its room was made at once
         self.after(end, lambda: link.settled(ending, deliveries))

@@ -235,7 +235,9 @@ def _(state: BrokerState, event: e.Returned, position: int) -> None:
     if event.annotations:
         for number, part in event.rows.items():
             queue.overlay_bytes += queue.blocks[number].overlays.add(part, event.annotations)
-    let_go(state, queue, event.holder, event.rows, lost=event.cause == Cause.LOCK_TIMED_OUT)
+    late = event.cause == Cause.LOCK_TIMED_OUT
+    queue.unlocked += event.rows.count * late
+    let_go(state, queue, event.holder, event.rows, lost=late)
     take_out(state, event.lease, event.rows)
 
 

@@ -19,7 +19,7 @@ from broker_core.engine.exclusions import Exclusions
 from broker_core.engine.groups import Groups
 from broker_core.engine.options import level_of_priority, rules
 from broker_core.engine.returns import ReturnLog
-from broker_core.engine.rowset import BLOCK_BITS, BLOCK_ROWS, RowSet, as_array, row_count
+from broker_core.engine.rowset import BLOCK_BITS, BLOCK_ROWS, RowSet, as_array, clip, row_count
 from broker_core.engine.runs import Run
 from broker_core.engine.series import Ints, Rows
 from broker_core.engine.states import COUNTS_BY_RULE, RETURN_COUNTS_ATTEMPT, Cause, Outcome, State
@@ -85,6 +85,7 @@ class Queue:
         self.counts = [0] * len(State)  # of resident blocks
         self.bytes = 0  # stored bytes of what is not archived
         self.available_bytes = 0
+        self.unlocked = 0  # messages that went back because a lock ended, since the broker started
         self.staged = 0  # messages that wait in stages for a publish, and their bytes
         self.staged_bytes = 0
         self.overlay_bytes = 0  # of resident blocks
@@ -247,6 +248,17 @@ class Queue:
         """Whether a delivery that ends for this cause counts as unsuccessful here: the table, and the queue's own rules."""
         rule = COUNTS_BY_RULE.get(cause)
         return RETURN_COUNTS_ATTEMPT[cause] if rule is None else bool(getattr(self.rules, rule))
+
+    def held_by(self, holder: int, rows: RowSet) -> RowSet:
+        """Those of the rows that this holder has."""
+        parts = []
+        for number, part in rows.items():
+            block = self.blocks.get(number)
+            if block is not None:
+                numbers = as_array(clip(part, 0, block.filled))
+                mine = block.holder.get(numbers) == np.int64(holder)
+                parts.append((number, numbers[(block.state[numbers] == State.ACQUIRED) & mine]))
+        return RowSet.of(parts)
 
     def came_back(self, rows: RowSet) -> None:
         """These are AVAILABLE again, or for the first time since they were held: who has passed them looks again."""

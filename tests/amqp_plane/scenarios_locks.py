@@ -1,0 +1,73 @@
+"""Locks (Q14): what a link holds for too long goes back, and what it says of it afterwards changes nothing."""
+
+from __future__ import annotations
+
+from broker_core.amqp.performatives import Accepted, Disposition, Modified
+from broker_core.engine.move_commands import AlterQueue
+
+from .frames import flow, message, says, transfer
+from .harness import Script, Stage
+
+
+def _locked(s: Stage) -> Script:
+    """A receiver that has had the first two of three messages for longer than the queue allows."""
+    s.declare("locked", lockTimeout=1)
+    lines = list(s.lines)
+    filler = s.script("filler", container_id="filler").usual()
+    filler.sender("locked")
+    filler.send(*[transfer(number, message(b"m%d" % number)) for number in range(3)])
+    filler.expect(Disposition, first=0)
+    filler.drop(quietly=True)
+    s.lines[:] = [*lines, "!  3 messages are sent to locked"]
+    a = s.script().usual()
+    a.receiver("locked")
+    a.send(flow(0, 2))
+    a.expect_messages(b"m0", b"m1")
+    s.until(lambda: s.counts("locked") == {"available": 3}, "their locks have ended")
+    s.service.submit(AlterQueue("locked", {"lockTimeout": 0}))
+    s.note("from here on the queue has no locks")
+    return a
+
+
+def an_outcome_after_the_lock_has_ended_changes_nothing(s: Stage) -> None:
+    a = _locked(s)
+    a.send(says(Accepted(), 0, 1))
+    a.nothing()
+    s.show("locked")
+    a.send(flow(0, 3, count=2))
+    a.expect_messages(b"m0", b"m1", b"m2")
+
+
+def deliveries_that_are_lost_are_ended_before_their_messages_come_again(s: Stage) -> None:
+    a = _locked(s)
+    a.send(flow(0, 3, count=2))
+    s.note("their tags are free again: the broker has settled them")
+    lost = a.expect(Disposition, first=0, last=1, settled=True)
+    assert lost.state == Modified(delivery_failed=True)
+    a.expect_messages(b"m0", b"m1", b"m2")
+    a.send(says(Accepted(), 0, 1))
+    s.note("too late: of the new deliveries nothing is said by that")
+    a.nothing()
+    s.show("locked")
+
+
+def an_outcome_for_lost_and_held_deliveries_holds_for_the_held_ones(s: Stage) -> None:
+    a = _locked(s)
+    b = s.script("b", container_id="b").usual()
+    b.receiver("locked")
+    b.send(flow(0, 2))
+    b.expect_messages(b"m0", b"m1")
+    a.send(flow(0, 1, count=2))
+    a.expect(Disposition, first=0, last=1, settled=True)
+    a.expect_messages(b"m2")
+    s.note("all three at once: the first two are another's by now")
+    a.send(says(Accepted(), 0, 2))
+    a.nothing()
+    s.show("locked")
+
+
+SCENARIOS = [
+    an_outcome_after_the_lock_has_ended_changes_nothing,
+    deliveries_that_are_lost_are_ended_before_their_messages_come_again,
+    an_outcome_for_lost_and_held_deliveries_holds_for_the_held_ones,
+]
