@@ -1,0 +1,33 @@
+"""C3 from Spark: one stream over several queues into Delta, and a look at their union."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from chispa import assert_df_equality
+
+if TYPE_CHECKING:
+    from conftest import Rig
+
+
+def test_several_queues_into_one_table_exactly_once(rig: Rig) -> None:
+    """A run whose last commit is lost runs that batch again: it reads the same of every queue, and Delta knows it."""
+    rig.declare("orders", "returns", "claims")
+    rig.send("orders", 0, 60)
+    rig.send("returns", 100, 30)
+    looked = rig.look("orders, returns, claims")
+    assert looked.count() == 90
+    names = "orders,returns,claims"
+    query = rig.drain(rig.stream(names, maxMessagesPerTrigger="40"))
+    assert [progress.numInputRows for progress in query.recentProgress if progress.numInputRows] == [40, 40, 10]
+    last = max(Path(rig.path("checkpoint", "commits")).glob("[0-9]*"), key=lambda file: int(file.name))
+    last.unlink()
+    last.with_name(f".{last.name}.crc").unlink()
+    rig.send("claims", 200, 5)
+    rig.drain(rig.stream(names, maxMessagesPerTrigger="40"))
+    table = rig.spark.read.format("delta").load(rig.path("table")).selectExpr("queue", "cast(body as string) body")
+    expected = [("orders", str(i)) for i in range(60)] + [("returns", str(i)) for i in range(100, 130)]
+    expected += [("claims", str(i)) for i in range(200, 205)]
+    assert_df_equality(table, rig.spark.createDataFrame(expected, table.schema), ignore_row_order=True, ignore_nullable=True)
+    assert [rig.counts(queue) for queue in names.split(",")] == [(0, 0, 60), (0, 0, 30), (0, 0, 5)]
