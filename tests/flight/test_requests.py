@@ -53,6 +53,8 @@ VALID: dict[str, dict[str, Any]] = {
         "failOnDataLoss": True,
         "leaseTimeout": 600,
         "selector": None,
+        "alone": False,
+        "measure": True,
     },
     "lease.plan": {
         "queue": "Q",
@@ -112,7 +114,7 @@ OPTIONAL = {
     "waitMs": 0, "exclude": False, "failOnDataLoss": True, "leaseTimeout": None, "minPartitions": 1, "maxMessages": None,
     "bucket": 0, "buckets": 1, "error": None, "states": ["available"], "stored": False, "first": 0, "last": None, "since": None,
     "outcome": None,
-    "arguments": {}, "selector": None, "noLocal": None,
+    "arguments": {}, "selector": None, "noLocal": None, "alone": True, "measure": False,
 }  # fmt: skip
 TEXTS = ("error", "outcome", "selector")  # or null
 SAMPLES: list[Any] = ["text", 7, 1.5, True, None, [1], {"a": 1}]
