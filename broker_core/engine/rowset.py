@@ -166,7 +166,8 @@ class RowSet:
 
     @property
     def first(self) -> int:
-        block, rows = next(self.items())
+        block = min(self._parts)
+        rows = _expand(self._parts[block])
         return (block << BLOCK_BITS) + (rows.start if isinstance(rows, slice) else int(rows[0]))
 
     @property
@@ -176,12 +177,17 @@ class RowSet:
         return (block << BLOCK_BITS) + (rows.stop - 1 if isinstance(rows, slice) else int(rows[-1]))
 
     def between(self, first: int, last: int) -> RowSet:
-        """The members from `first` to `last`, both included."""
-        parts: list[tuple[int, Rows]] = []
-        for block, rows in self.items():
+        """The members from `first` to `last`, both included. Only the blocks at the edges are looked into."""
+        parts: dict[int, Part] = {}
+        for block in sorted(self._parts):
             base = block << BLOCK_BITS
-            parts.append((block, clip(rows, first - base, last - base + 1)))
-        return RowSet.of(parts)
+            if first <= base and base + BLOCK_ROWS - 1 <= last:
+                parts[block] = self._parts[block]
+            elif base <= last and first < base + BLOCK_ROWS:
+                rows = clip(_expand(self._parts[block]), first - base, last - base + 1)
+                if row_count(rows):
+                    parts[block] = _part(rows)
+        return RowSet(parts)
 
     def minus(self, other: RowSet) -> RowSet:
         parts: list[tuple[int, Rows]] = []
@@ -206,15 +212,15 @@ class RowSet:
             return []
         parts = max(1, min(parts, self.count))
         marks = [self.count * i // parts for i in range(parts + 1)]
-        blocks = list(self.items())
-        ends = np.cumsum([row_count(rows) for _, rows in blocks])
+        blocks = sorted(self._parts)
+        ends = np.cumsum([_count(self._parts[block]) for block in blocks])
         edges = []
         for mark in marks[:-1]:
             at = int(np.searchsorted(ends, mark, side="right"))
-            block, rows = blocks[at]
+            rows = _expand(self._parts[blocks[at]])
             index = mark - (int(ends[at - 1]) if at else 0)
             row = rows.start + index if isinstance(rows, slice) else int(rows[index])
-            edges.append((block << BLOCK_BITS) + row)
+            edges.append((blocks[at] << BLOCK_BITS) + row)
         lasts = [edge - 1 for edge in edges[1:]] + [self.last]
         return [(edges[i], lasts[i], marks[i + 1] - marks[i]) for i in range(parts)]
 
