@@ -227,7 +227,7 @@ def test_header_fields_arrive(client: Program, queue: str) -> None:
     assert (first["durable"], first["priority"]) == (True, 7)
     assert second["durable"] is False
     if "ttl" in first:
-        assert first["ttl"] == 60_000
+        assert 0 < first["ttl"] <= 60_000  # what is left of it (Q9)
     else:  # JMS says when, not how long
         assert first["expiration"] > 0
 
