@@ -114,7 +114,8 @@ def check_rights(turn: Turn, peer: Peer, queue: str) -> None:
     for exchange in about:
         if not peer.may(Right.RECEIVE, exchange):
             raise forbidden(peer.user, Right.RECEIVE, exchange)
-    if not about:
+    there, everybodys = turn.state.queues.get(queue), queue.count(":") == 1
+    if not about and everybodys and there is not None and there.live:  # whose its messages are nobody knows any more
         text = f"the exchange of the subscription {queue!r} is gone: an operator may delete it by `penstock queue delete`"
         raise Refusal(Condition.PRECONDITION_FAILED, text)
 
@@ -172,7 +173,8 @@ def described(turn: Turn, queue: str) -> Source | None:
     if there is None:
         return None
     capabilities = ("topic",) if is_alone(there) else ("topic", SHARED)
-    source = Source(durable=1, expiry_policy=NEVER, distribution_mode="copy", capabilities=capabilities)
+    # Its exchange may be gone: then the queue is all there is.
+    source = Source(address=queue, durable=1, expiry_policy=NEVER, distribution_mode="copy", capabilities=capabilities)
     for exchange, binding in bindings(turn, queue):
         source.address = exchange if binding.key in ("", EVERYTHING) else f"{exchange}/{binding.key}"
         source.filter = said(binding.selector, binding.no_local is not None)

@@ -154,8 +154,7 @@ class KnownSubscription(SourceTerminus):
         if source is None:
             raise Refusal(Condition.NOT_FOUND, f"this container has no durable subscription {self._name!r:.80}")
         subscriptions.check_rights(turn, self.peer, self.queue)
-        assert isinstance(source.address, str)
-        self.named = source.address.partition("/")[0]
+        self.named = str(source.address).partition("/")[0]
         self._source, self._opened = source, True
         super().open(turn)
 

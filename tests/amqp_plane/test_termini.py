@@ -18,6 +18,7 @@ from broker_core.amqp_plane.conditions import Refusal
 from broker_core.amqp_plane.filters import Filters, filters_of
 from broker_core.amqp_plane.nodes import lifetime_of
 from broker_core.amqp_plane.server import TICK_S
+from broker_core.engine import exchange_commands as x
 from broker_core.engine.decide import check_name
 from broker_core.errors import InvalidSelector
 
@@ -179,6 +180,43 @@ def test_a_subscription_of_all_is_not_for_those_who_may_not_hear_it(tmp_path: Pa
         refused(bob, durably("all|global", "weather", 0, "shared", "global"))
         refused(bob, receives(name="all|global", source=None, desired_capabilities=(Symbol("global"),)))
         assert "sub:all" in s.service.state.queues
+
+
+@pytest.mark.parametrize(("name", "shared"), [("sub", ()), ("sub|global", ("shared", "global"))])
+def test_a_subscription_whose_exchange_is_gone(name: str, shared: tuple[str, ...], tmp_path: Path) -> None:
+    """Its owner may have what waits there, end it, or make it anew; one of all that has messages is an operator's to end."""
+    with stage(tmp_path) as s:
+        s.exchange("news")
+        a = s.script(container_id="a").usual()
+        a.sender("news", 9)
+        a.send(durably(name, "news", 0, *shared))
+        a.expect(Attach)
+        a.send(Detach(handle=0))
+        a.expect(Detach)
+        a.send(transfer(0, handle=9))
+        a.expect(Disposition)
+        s.service.submit(x.DeleteExchange("news"))
+        s.exchange("other")
+        gone = a.expect(Detach)
+        assert gone.error is not None
+        a.send(Detach(handle=9, closed=True))
+        a.send(receives(name=name, source=None, desired_capabilities=tuple(map(Symbol, shared))), flow(0, 1))
+        if shared:
+            a.expect(Attach, source=None)
+            a.send(Detach(handle=0, closed=True))
+            assert a.expect(Detach).error is not None
+            a.send(durably(name, "other", 1, *shared))
+            a.expect(Attach, source=None)
+            assert a.expect(Detach).error is not None
+            return
+        a.expect(Attach)
+        a.expect_messages(b"m0")
+        a.send(Detach(handle=0))
+        a.expect(Detach)
+        a.send(durably(name, "other", 1, *shared))
+        answer = a.expect(Attach).source
+        assert isinstance(answer, Source)
+        assert answer.address == "other"
 
 
 def test_a_pattern_that_cannot_be_bound_changes_nothing(tmp_path: Path) -> None:
