@@ -4,9 +4,15 @@ server                        the loop, its listeners, limits and clock
 transport, layers             a socket, TLS, WebSocket, the login, back pressure
 peer, opening, revocation     one connection: events into links; who is let in, and who may stay
 endpoint, incoming, outgoing  its links
-turn, outcomes                what one turn of the loop brought: few commands, one journal write, effects that wait for the disk
-addresses, containers         what a terminus names, whose links they are
-conditions                    our errors as AMQP's
+attaching, termini            an attach from its frame to its answer; what it opens, and what ends with its link
+addresses, filters, wishes    what an attach names, and asks for
+nodes, subscriptions          what an attach makes: dynamic nodes, and for each subscription a queue of its own
+containers                    whose links they are
+turn, outcomes, writing       what one turn of the loop brought: few commands, one journal write, effects that wait for the disk
+acquiring, selecting, locks   who acquires next; selectors that are not evaluated yet; deliveries that were held too long
+exchanging, at_once, blocking messages for an exchange, for now or never, for a queue that lets its senders wait
+coordinator, transactions     control links, and what is done in a transaction (posting, retiring)
+endings, tags, conditions     AMQP's outcomes as the engine's, delivery tags, our errors as AMQP's
 """
 
 from broker_core.amqp_plane.server import AmqpPlane
