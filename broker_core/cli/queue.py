@@ -25,6 +25,7 @@ _LIST = {
     "bytes": "bytes",
     "leases": "leases",
 }
+_SELDOM = ("held", "deadLettered")  # shown where some queue has any
 _PEEK = ["sequenceNumber", "enqueuedTime", "deliveryCount", "subject", "messageId", "body"]
 _SETTLED = ["state", "outcome", "settledTime"]
 
@@ -59,7 +60,8 @@ def list_all(given: argparse.Namespace) -> int:
     if given.json:
         show.print_json(queues)
     else:
-        show.print_table(queues, _LIST, empty="no queues yet; make one with `penstock queue declare NAME`")
+        columns = {key: heading for key, heading in _LIST.items() if key not in _SELDOM or any(queue[key] for queue in queues)}
+        show.print_table(queues, columns, empty="no queues yet; make one with `penstock queue declare NAME`")
     return 0
 
 

@@ -45,7 +45,7 @@ def print_table(rows: Sequence[Mapping[str, Any]], columns: Mapping[str, str], *
     table = Table(box=None, pad_edge=False, header_style="bold")
     for key, heading in columns.items():
         number = all(isinstance(row.get(key), (int, float, type(None))) for row in rows)
-        table.add_column(heading, justify="right" if number else "left", overflow="fold")
+        table.add_column(heading, justify="right" if number else "left", overflow="fold", no_wrap=number)
     for row in rows:
         table.add_row(*(_cell(row.get(key)) for key in columns))
     console.print(table, markup=False)
