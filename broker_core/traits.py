@@ -33,7 +33,7 @@ def traits_of(batch: pa.RecordBatch, rules: Rules, now: int) -> Traits:
     found: dict[str, Any] = {}
     if "priority" in names:
         found["priority"] = _priority(batch)
-    if "ttl" in names or "absoluteExpiryTime" in names or rules.message_ttl:
+    if "ttl" in names or rules.message_ttl:
         found["expiry"] = _expiry(batch, rules.message_ttl, now)
     if "deliveryTime" in names or "encodedAnnotations" in names:
         found["due"] = _due(batch, now)
@@ -71,14 +71,14 @@ def _priority(batch: pa.RecordBatch) -> npt.NDArray[Any] | None:
 
 
 def _expiry(batch: pa.RecordBatch, bound: int, now: int) -> npt.NDArray[Any] | None:
-    """When each message expires: after its ttl, else at its absolute expiry time, at the latest `bound` milliseconds from now."""
-    rows = batch.num_rows
-    at = np.zeros(rows, np.int64)
-    if "absoluteExpiryTime" in batch.schema.names:
-        at = np.maximum(_numbers(batch.column("absoluteExpiryTime"), 0) // 1000, 0)
+    """When each message expires: after its ttl, at the latest `bound` milliseconds from now.
+
+    The absolute expiry time is a note of the sender's: what is sent again out of the archive would else be gone at once.
+    """
+    at = np.zeros(batch.num_rows, np.int64)
     if "ttl" in batch.schema.names:
         ttl = np.minimum(_numbers(batch.column("ttl"), 0), _LATEST - now)
-        at = np.where(ttl > 0, now + ttl, at)
+        at = np.where(ttl > 0, now + ttl, 0)
     if bound:
         at = np.where(at > 0, np.minimum(at, now + bound), now + bound)
     return _unless_alike(np.minimum(at, _LATEST))
