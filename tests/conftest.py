@@ -9,6 +9,7 @@ import importlib.util
 import os
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -35,16 +36,26 @@ def pytest_configure(config: pytest.Config) -> None:
 TOGETHER = ("spark", "clients")
 
 
+def _group(nodeid: str) -> str:
+    path = nodeid.partition("::")[0]
+    folder = path.split("/")[1]
+    return folder if folder in TOGETHER else path
+
+
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    items.sort(key=lambda item: TOGETHER.index(group) if (group := _group(item.nodeid)) in TOGETHER else len(TOGETHER))
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
     """`./dev test` runs two processes side by side: the tests of a file, or of a folder of `TOGETHER`, go to the same one."""
+    from xdist.scheduler import LoadScopeScheduling
 
-    def group(item: pytest.Item) -> str:
-        folder = item.path.relative_to(ROOT / "tests").parts[0]
-        return folder if folder in TOGETHER else item.path.name
+    class ByGroup(LoadScopeScheduling):
+        def _split_scope(self, nodeid: str) -> str:
+            return _group(nodeid)
 
-    for item in items:
-        item.add_marker(pytest.mark.xdist_group(group(item)))
-    items.sort(key=lambda item: TOGETHER.index(group(item)) if group(item) in TOGETHER else len(TOGETHER))
+    return ByGroup(config, log)
 
 
 @pytest.fixture(scope="session")
