@@ -43,7 +43,7 @@ def _step(ttl: int, part: float) -> int:
     return max(1, int(ttl * part) // 100 * 100)
 
 
-def _message(number: int, size: int, properties: bool, ttl: int | None) -> bytes:
+def _message(number: int, size: int, properties: bool = False, ttl: int | None = None) -> bytes:
     message = amqp.Message(data=[number.to_bytes(8, "big") * (size // 8)])
     if ttl is not None:
         message.header = amqp.performatives.Header(durable=True, ttl=ttl or None)
