@@ -11,6 +11,21 @@ from collections.abc import Callable
 
 import pyarrow as pa
 
+TRIM_BYTES = 8 << 20  # free at the end of a heap, beyond which it is given back
+MMAP_BYTES = 32 << 20  # from here on a buffer is mapped by itself, and given back with it; the most that glibc allows
+_M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD = -1, -3  # malloc.h
+
+
+def keep_heaps_short() -> None:
+    """Of a thread's heap glibc gives the end back only when something is freed there, and only beyond a threshold that it raises
+    as it likes; `malloc_trim` leaves it alone. A snapshot, which its own thread takes, would weigh on the broker for ever."""
+    try:
+        mallopt = ctypes.CDLL(None).mallopt
+    except (AttributeError, OSError):
+        return  # not glibc
+    mallopt(_M_MMAP_THRESHOLD, MMAP_BYTES)
+    mallopt(_M_TRIM_THRESHOLD, TRIM_BYTES)
+
 
 def _find_trim() -> Callable[[int], int] | None:
     try:

@@ -65,6 +65,7 @@ class BrokerService:
         clock: Callable[[], c.Now] = system_clock,
         on_failure: Callable[[Exception], None] | None = None,
     ) -> None:
+        allocator.keep_heaps_short()
         self.settings = settings
         self._clock = clock
         self._lock = threading.Lock()
