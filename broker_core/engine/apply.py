@@ -336,6 +336,9 @@ def _(state: BrokerState, event: e.Retained, position: int) -> None:
 @on_event(e.ClockStarted)
 def _(state: BrokerState, event: e.ClockStarted, position: int) -> None:
     state.started = event.up
+    for queue in state.queues.values():
+        if queue.grouping is not None:
+            queue.grouping.restarted()
     for lease in state.leases.values():
         lease.renewed = event.up
     for stage in state.stages.values():

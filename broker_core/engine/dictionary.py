@@ -44,10 +44,6 @@ class Dictionary:
         """The code of a name; 0 if nothing has it."""
         return self._codes.get(name, 0)
 
-    def new_among(self, names: Sequence[str]) -> int:
-        """How many of these (distinct) names are not there yet."""
-        return sum(name not in self._codes for name in names)
-
     def codes_of(self, names: Sequence[str]) -> npt.NDArray[np.int64]:
         """The codes of these names, new ones where they have none; the entry before them is 0, for rows without a name."""
         return np.fromiter((0, *map(self._code, names)), np.int64, len(names) + 1)

@@ -70,6 +70,12 @@ class Groups:
         """A link has ended, and what it held has gone back: its sticky groups are free. As `let_go`."""
         return self._release(np.flatnonzero(self._owner == holder))
 
+    def restarted(self) -> None:
+        """The broker has: what stuck to a link of the last life is free, and names are given away that only that kept."""
+        self._grow()
+        self._release(np.flatnonzero((self._owner != 0) & (self._held <= 0)))
+        self.forget(np.arange(1, self.names.size))
+
     def _release(self, codes: Ints) -> int | None:
         if not len(codes):
             return None

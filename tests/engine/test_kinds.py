@@ -316,3 +316,20 @@ def test_every_kind_of_queue_is_what_its_model_says(kind: str) -> None:
         suppress_health_check=list(HealthCheck),
     )
     case("runTest").runTest()
+
+
+@pytest.mark.parametrize("how", ["recovered", "from_snapshot"])
+def test_a_sticky_group_is_free_after_a_restart(how: str) -> None:
+    """Q16: links do not survive, and what they had stuck to them does not stay with their numbers."""
+    engine = Engine()
+    options = {"groups": "sticky"}
+    engine.run(c.Recovered(), c.DeclareQueue("q", options=options), c.Subscribe("q"), c.Subscribe("q"))
+    named = Traits(group=Coded(["a"], np.array([1])))
+    engine.run(c.Enqueue("q", 1, 1, traits=named))
+    assert engine.run(c.Acquire("q", 3, 1)).count == 1
+    engine.run(c.Settle("q", 3, RowSet.single(0)), c.Enqueue("q", 1, 1, traits=named))
+    later: Engine = getattr(engine, how)()
+    later.run(c.Recovered(), c.Subscribe("q"))
+    assert later.run(c.Acquire("q", 1, 1)).sequences().tolist() == [1]
+    later.run(c.Settle("q", 1, RowSet.single(1)), c.Unsubscribe("q", 1))
+    assert len(later.state.queues["q"].groups) == 0  # nor does its name
