@@ -342,7 +342,7 @@ def test_an_encoded_block_is_stored_and_given_back_byte_for_byte(client: Client,
         "message": pa.array(bare, pa.binary()),
         "priority": pa.array([4, None, 9, 0], pa.int16()),
         "durable": pa.array([True, None, False, True]),
-        "ttl": pa.array([None, 2**32 - 1, 0, 5], pa.int64()),
+        "ttl": pa.array([None, 2**32 - 1, 0, 3_600_000], pa.int64()),
         "annotations": pa.array([[("x-opt", "1")], None, [], None], message.STRING_MAP),
     }
     batch = pa.concat_batches([pa.record_batch(columns)] * 5)  # long enough to be mapped
