@@ -26,7 +26,7 @@ final class TimeQuestions {
         Session session = ask.session();
         MessageConsumer consumer = session.createConsumer(ask.queue(session));
         MessageProducer producer = session.createProducer(ask.queue(session));
-        producer.setDeliveryDelay(400);
+        producer.setDeliveryDelay(1500);
         producer.send(session.createTextMessage("later"));
         producer.setDeliveryDelay(0);
         producer.send(session.createTextMessage("now"));
@@ -41,7 +41,7 @@ final class TimeQuestions {
         Session session = ask.session();
         MessageConsumer consumer = session.createConsumer(ask.topic(session));
         MessageProducer producer = session.createProducer(ask.topic(session));
-        producer.setDeliveryDelay(300);
+        producer.setDeliveryDelay(1500);
         producer.send(session.createTextMessage("later"));
         Asked.hearsNothing(consumer);
         Message found = Asked.message(consumer);
