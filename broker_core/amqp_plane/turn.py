@@ -344,12 +344,26 @@ class Turns:
 
     def _advance(self, handled: int = LARGE_TURN) -> None:
         """Let all happen that the disk allows, and send what comes of it. `handled`: the deliveries of a turn just done."""
-        effects = self._effects
+        journal, effects = self._service.journal, self._effects
+        end = effects[-1][0] if effects else 0
         self._told = True  # what the loop writes itself is no news
-        if effects:
-            self._writing.begin(effects[-1][0], handled)
+        written = self._writing.begin(end, handled, lambda: self._happen(end))
         self._told = False
-        durable = self._service.journal.durable  # now: what was told in between was told in vain
+        if written and journal.durable < end:
+            self._fall_silent()
+            return
+        happened = self._happen(journal.durable) or written  # now: what was told in between was told in vain
+        if self._crowded or self._patient:
+            self._crowded = False
+            self.schedule()
+        self._send()
+        if happened and not effects and not self._patient:
+            self._catch_up()
+        self._writing.rest()
+
+    def _happen(self, durable: int) -> bool:
+        """The effects that wait for no more than that, if there are any. What they have to say waits for `_send`."""
+        effects = self._effects
         ready, self._ready = self._ready, []
         while effects and effects[0][0] <= durable:
             ready.append(effects.popleft()[1])
@@ -358,13 +372,12 @@ class Turns:
                 effect()
             except Exception:
                 log.exception("an effect failed; the connection it belongs to may hang until it times out")
-        if self._crowded or self._patient:
-            self._crowded = False
-            self.schedule()
-        self._send()
-        if ready and not effects and not self._patient:
-            self._catch_up()
-        self._writing.rest()
+        return bool(ready)
+
+    def _fall_silent(self) -> None:
+        """The journal failed when all had been made ready to be told: nobody may hear of it."""
+        for peer in self._touched:
+            peer.wire.abort()
 
     def _send(self) -> None:
         touched, self._touched = self._touched, {}

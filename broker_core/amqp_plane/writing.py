@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     import asyncio
+    from collections.abc import Callable
 
     from broker_core.journal import Journal
 
@@ -23,10 +24,15 @@ class Writing:
         self._loop = loop
         self._rests = False
 
-    def begin(self, end: int, deliveries: int) -> None:
-        """Somebody waits for the log up to `end`, which a turn of so many deliveries has brought. It may be durable at once."""
-        if end > self._journal.durable and not (deliveries <= FEW and self._journal.write_here()):
-            self._journal.hurry(end)
+    def begin(self, end: int, deliveries: int, meanwhile: Callable[[], None]) -> bool:
+        """Somebody waits for the log up to `end`, which a turn of so many deliveries has brought. Whether this thread has written
+        it: then it is durable, or the journal has failed, and `meanwhile` may have been called: see `Journal.write_here`."""
+        if end <= self._journal.durable:
+            return False
+        if deliveries <= FEW and self._journal.write_here(meanwhile):
+            return True
+        self._journal.hurry(end)
+        return False
 
     def rest(self) -> None:
         """Nobody waits for the end of the log."""

@@ -140,10 +140,14 @@ class Journal:
         """Somebody waits, elsewhere, until `durable` >= `end`: let it begin. Returns at once."""
         self._writer.hurry(end)
 
-    def write_here(self) -> bool:
+    def write_here(self, meanwhile: Callable[[], None]) -> bool:
         """Write what has been appended from this thread, and sync it, if that is quickly done: True when it was tried, and then
-        it is durable or the journal has failed. False changes nothing: then `hurry` or `wait`. Listeners are called, too."""
-        return self._writer.write_here()
+        it is durable or the journal has failed. False changes nothing: then `hurry` or `wait`. Listeners are called, too.
+
+        `meanwhile` is called when there is a sync to wait for, and what was appended is written: it has some 100 µs, and must not
+        raise. Nobody may hear of what it does before this has returned, and `durable` says that all is well.
+        """
+        return self._writer.write_here(meanwhile)
 
     def wait(self, end: int, timeout_s: float | None = None) -> None:
         """Wait until `durable` >= `end`. StorageError when the journal failed, TimeoutError after `timeout_s` seconds."""

@@ -122,12 +122,18 @@ class Writer:
 
     # ---- who writes in the thread's place
 
-    def write_here(self) -> bool:
+    def write_here(self, meanwhile: Callable[[], None]) -> bool:
         group = self._borrow()
         if group is None:
             return False
         try:
-            self._carry_out([group])
+            self._write([group])
+            if self._sync_due():
+                assert self._file is not None
+                self._file.start_sync()
+                meanwhile()
+                self._sync()
+            self._publish()
         except Exception as error:
             self.fail(error)
         finally:

@@ -173,6 +173,9 @@ class _File:
             raise
         self._inode.append(data)
 
+    def start_sync(self) -> None:
+        pass  # it promises nothing
+
     def sync(self) -> None:
         self._disk._call("sync", self._name)
         self._inode.sync()

@@ -55,7 +55,7 @@ class History:
         if self.random.random() < 0.7:
             if self.random.random() < 0.5:
                 until_idle(journal)
-                journal.write_here()
+                journal.write_here(lambda: None)
             journal.wait(journal.end, 10)
             self.confirmed = len(self.appended)
         if self.random.random() < 0.2:

@@ -71,11 +71,11 @@ def test_who_appends_may_write_in_the_threads_place():
             until_idle(journal)
             before = disk.calls["sync"]
             end = journal.append(b"%d" % number, [b"x" * number], hurry=False).end
-            assert journal.write_here()
+            assert journal.write_here(lambda: None)
             assert journal.durable >= end
             assert disk.calls["sync"] == before + 1
             assert told.pop() == (journal.durable, threading.get_ident())
-        assert not journal.write_here()  # there is nothing to write
+        assert not journal.write_here(lambda: None)  # there is nothing to write
     assert content(open_journal(disk.copy()))[1:] == [(b"%d" % number, b"x" * number) for number in range(20)]
 
 
@@ -87,7 +87,7 @@ def test_nobody_but_the_thread_writes_what_takes_its_time():
             until_idle(journal)
             end = journal.append(b"", [payload], hurry=False).end
             calls = disk.calls["append"]
-            here = journal.write_here()
+            here = journal.write_here(lambda: None)
             assert here or disk.calls["append"] == calls
             journal.wait(end, 10)
             return here
@@ -126,7 +126,7 @@ def test_what_comes_while_another_writes_is_written_after_it(closes):
         until_idle(journal)
         disk.fail = hold  # type: ignore[assignment]
         journal.append(b"first", hurry=False)
-        threads = [threading.Thread(target=each) for each in (journal.write_here, come)]
+        threads = [threading.Thread(target=each) for each in (lambda: journal.write_here(lambda: None), come)]
         threads[0].start()
         while "sync" not in inside:
             threads[0].join(0.0001)
@@ -162,7 +162,7 @@ def test_one_writes_at_a_time_and_what_it_writes_is_in_order():
                     end = journal.append(b"%d %d" % (number, step), hurry=False).end
                 if number:
                     until_idle(journal)
-                    here[journal.write_here()] += 1
+                    here[journal.write_here(lambda: None)] += 1
                 journal.wait(end, 10)
 
         threads = [threading.Thread(target=client, args=(number,)) for number in range(3)]
@@ -239,7 +239,7 @@ def test_the_first_failure_is_the_last(call, here):
         disk.fail = lambda what, name: OSError(5, "input/output error") if what == call else None
         until_idle(journal)
         appended = journal.append(b"lost", [b"y" * 2000], hurry=not here)
-        assert journal.write_here() is here
+        assert journal.write_here(lambda: None) is here
         with pytest.raises(StorageError, match="input/output error"):
             journal.wait(appended.end, 10)
         for thread in threads:
