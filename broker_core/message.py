@@ -15,7 +15,7 @@ message is kept as it came in columns of our own (`INTERNAL_COLUMNS`), which nob
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 import pyarrow as pa
@@ -188,6 +188,11 @@ def _payload_schema(mask: int) -> pa.Schema:
     return pa.schema([pa.field(name, type_) for name, type_ in MESSAGE_COLUMNS.items() if mask & _BITS[name]])
 
 
+def mask_of(columns: Iterable[str]) -> int:
+    """The mask of a payload with these columns."""
+    return sum(_BITS[name] for name in columns)
+
+
 def is_encoded(mask: int) -> bool:
     """Is a payload with this mask one of encoded messages?"""
     return bool(mask & _BITS["message"])
@@ -204,7 +209,7 @@ def stored_form(batch: pa.RecordBatch) -> tuple[int, pa.RecordBatch]:
     rows = batch.num_rows
     stored = {name: batch.column(i) for i, name in enumerate(batch.schema.names) if name in MESSAGE_COLUMNS}
     kept = {name: stored[name] for name in MESSAGE_COLUMNS if name in stored and stored[name].null_count < rows}
-    mask = sum(_BITS[name] for name in kept)
+    mask = mask_of(kept)
     # By `from_arrays`, since a record batch without columns (no rows) has no length to infer.
     return mask, pa.RecordBatch.from_arrays(list(kept.values()), schema=payload_schema(mask))
 

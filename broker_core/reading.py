@@ -48,9 +48,10 @@ class Stored(NamedTuple):
         return sum(map(len, self.buffers))
 
 
-def store(batch: pa.RecordBatch) -> Stored:
-    """A validated batch as a journal payload."""
-    mask, batch = message.stored_form(batch)
+def store(batch: pa.RecordBatch, mask: int | None = None) -> Stored:
+    """A validated batch as a journal payload; with a mask it has the stored form already."""
+    if mask is None:
+        mask, batch = message.stored_form(batch)
     return Stored([mask.to_bytes(_MASK, "little"), batch.serialize()], batch)
 
 
@@ -72,7 +73,7 @@ class Cut(NamedTuple):
     rows: Rows
     pieces: Pieces
     attempts: Ints | int
-    state: npt.NDArray[np.uint8]
+    state: npt.NDArray[np.uint8] | int
     outcome: Ints | int
     settled: npt.NDArray[np.int64] | None
     returned: Ints | int  # 1: it came back before, so who gets it now is not its first acquirer
@@ -87,7 +88,9 @@ class Cut(NamedTuple):
         return bool(self.overlays) or self.deaths is not None
 
 
-def cut(block: Block, rows: Rows, queue: Queue, recent: Recent = _NOTHING_RECENT) -> Cut:
+def cut(block: Block, rows: Rows, queue: Queue, recent: Recent = _NOTHING_RECENT, *, ends: bool = True) -> Cut:
+    """Without `ends`, what became of the messages is left out: for those that are somebody's, or wait."""
+
     def copied(values: Ints | int) -> Ints | int:
         return values if isinstance(values, int) else values.copy()
 
@@ -97,9 +100,9 @@ def cut(block: Block, rows: Rows, queue: Queue, recent: Recent = _NOTHING_RECENT
         rows,
         pieces,
         copied(block.attempts.get(rows)),
-        block.state[: block.filled][rows].copy(),
-        copied(block.outcome.get(rows)),
-        block.settled_times(rows),
+        block.state[: block.filled][rows].copy() if ends else 0,
+        copied(block.outcome.get(rows)) if ends else 0,
+        block.settled_times(rows) if ends else None,
         copied(block.returned.get(rows)),
         block.overlays.among(rows),
         block.times(block.expiry, rows),
@@ -304,7 +307,7 @@ def _names(codes: Any, names: pa.Array) -> Any:
 def _settled(stretches: list[Stretch]) -> pa.Array:
     parts = []
     for s in stretches:
-        archived = s.cut.state[s.part] == State.ARCHIVED
+        archived = np.asarray(s.cut.state)[s.part] == State.ARCHIVED
         times = np.zeros(len(archived), np.int64) if s.cut.settled is None else s.cut.settled[s.part]
         parts.append(pa.array(times, mask=~archived))
     return pa.concat_arrays(parts)

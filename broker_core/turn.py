@@ -164,15 +164,15 @@ class Turn:
         return None if queue is None else queue.active
 
     def cuts(self, queue_name: str, rows: RowSet) -> list[Cut]:
-        """Copies, now, of what the columns say of these messages, block by block. For rows that are AVAILABLE or ACQUIRED: those
-        are in memory, and retention never takes them. DataLoss for others that have left memory."""
+        """Copies, now, of what the columns say of these messages as they leave, block by block. For rows that are AVAILABLE or
+        ACQUIRED: those are in memory, and retention never takes them. DataLoss for others that have left memory."""
         queue = need_queue(self._state, queue_name)
         found = []
         for number, part in rows.items():
             block = queue.blocks.get(number)
             if block is None:
                 raise errors.DataLoss(f"messages of {queue_name!r} around sequence number {number << BLOCK_BITS} left memory")
-            found.append(cut(block, part, queue, self._recent))
+            found.append(cut(block, part, queue, self._recent, ends=False))
         return found
 
 

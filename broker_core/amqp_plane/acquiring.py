@@ -110,11 +110,12 @@ class Acquiring:
             link = interest.next(available)
             if link is None:
                 return True
-            if link.appetite() <= 0:
+            appetite = link.appetite()
+            if appetite <= 0:
                 interest.rests(link)
             elif available or link.link.drain or not link.acquires:
                 try:
-                    self._acquire(turn, link, interest)
+                    self._acquire(turn, link, interest, appetite)
                 except Exception:  # a mistake of ours: it concerns one link, and everybody else is served
                     log.exception("%s could not acquire; its connection may hang until it times out", link)
                     interest.rests(link)
@@ -122,9 +123,9 @@ class Acquiring:
                 interest.waits(link)
         return False
 
-    def _acquire(self, turn: Turn, link: Outgoing, interest: Interest[Outgoing]) -> None:
+    def _acquire(self, turn: Turn, link: Outgoing, interest: Interest[Outgoing], appetite: int) -> None:
         try:
-            rows, end = link.take(turn, min(link.appetite(), HELPING_MESSAGES), HELPING_BYTES)
+            rows, end = link.take(turn, min(appetite, HELPING_MESSAGES), HELPING_BYTES)
             cuts = turn.cuts(link.queue, rows) if rows else []
         except errors.PenstockError as error:
             interest.rests(link)
@@ -142,7 +143,7 @@ class Acquiring:
         link.taken(rows)
         self.handled += rows.count
         self._turns.after(end, lambda: link.deliver(rows, cuts))
-        if link.appetite() <= 0:
+        if rows.count >= appetite and link.appetite() <= 0:
             interest.rests(link)
         elif link.acquires and not link.link.drain and not turn.available(link.queue):
             interest.waits(link)  # it has all that there was: to look again would only keep the disk waiting

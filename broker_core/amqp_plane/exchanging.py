@@ -55,7 +55,7 @@ class Exchanged(NamedTuple):
 
 def read(service: BrokerService, way: Way, found: Arrived) -> Exchanged:
     """What the exchange's bindings have to know of messages that have come. Without the lock, but for a moment."""
-    payload = store(found.batch)
+    payload = store(found.batch, found.mask)
     sending = Sending(
         way.exchange, payload, found.sizes, way.key, found.durable, way.container, transaction=way.transaction
     ).with_keys()

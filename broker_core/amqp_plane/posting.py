@@ -55,7 +55,7 @@ class Posting(NamedTuple):
 
     def _post(self, turn: Turn, service: BrokerService, found: Arrived) -> int:
         assert isinstance(self.way, str)
-        stored = store(found.batch)
+        stored = store(found.batch, found.mask)
         traits = service.traits(self.way, stored.batch)
         count, number = found.batch.num_rows, self.transaction.number
         return turn.carry(tc.Post(number, self.way, count, found.sizes, stored, traits))[1]

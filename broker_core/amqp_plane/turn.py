@@ -298,7 +298,7 @@ class Turns:
         queue = to if isinstance(to, str) else to.queue
         if count:
             try:
-                stored = store(found.batch)
+                stored = store(found.batch, found.mask)
                 traits = self._service.traits(queue, stored.batch)
                 placed, end = turn.carry(c.Enqueue(queue, count, found.sizes, stored, found.durable, traits))
                 if placed.refused:

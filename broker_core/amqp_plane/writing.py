@@ -24,7 +24,7 @@ class Writing:
         self._loop = loop
         self._rests = False
 
-    def begin(self, end: int, deliveries: int, meanwhile: Callable[[], None]) -> bool:
+    def begin(self, end: int, deliveries: int, meanwhile: Callable[[], object]) -> bool:
         """Somebody waits for the log up to `end`, which a turn of so many deliveries has brought. Whether this thread has written
         it: then it is durable, or the journal has failed, and `meanwhile` may have been called: see `Journal.write_here`."""
         if end <= self._journal.durable:

@@ -14,7 +14,6 @@ message nothing is looked at: it is immutable, and whoever reads it decides. A m
 from __future__ import annotations
 
 from collections.abc import Sequence
-from functools import lru_cache
 from itertools import accumulate
 from typing import Any, NamedTuple
 
@@ -41,7 +40,7 @@ from broker_core.amqp.messages import (
 from broker_core.encoding import annotation, headers
 from broker_core.encoding.headers import NOTHING, Said
 from broker_core.errors import ResourceLimit
-from broker_core.message import MESSAGE_COLUMNS
+from broker_core.message import MESSAGE_COLUMNS, mask_of, payload_schema
 
 FEW = 16  # messages for which plain Python is faster than Arrow
 MAX_BATCH_BYTES = 2**31 - 1  # an Arrow binary column counts its octets in 31 bits
@@ -50,12 +49,14 @@ MAX_BATCH_BYTES = 2**31 - 1  # an Arrow binary column counts its octets in 31 bi
 class Arrived(NamedTuple):
     """What became of a sequence of messages.
 
-    `batch`: those that are well-formed, in their order, in the stored form; columns that are null in all rows are left out.
+    `batch`: those that are well-formed, in their order, in the stored form, of which `mask` says the columns; those that are null
+    in all rows are left out.
     `durable`: does any of their headers say so. `refused`: index and error (DecodeError, FieldError) of each of the others.
     `sizes`: what `message.sizes` says of the batch.
     """
 
     batch: pa.RecordBatch
+    mask: int
     durable: bool
     refused: list[tuple[int, Exception]]
     sizes: int | npt.NDArray[np.int64]
@@ -86,7 +87,8 @@ def arrived(payloads: Sequence[bytes]) -> Arrived:
     lengths = list(map(len, parts.messages))
     alike = lengths.count(lengths[0]) == len(lengths) if lengths else True
     sizes: Any = (lengths or [0])[0] if alike else np.array(lengths, np.int64)
-    return Arrived(_batch(parts, said, lengths), any(one.durable for one in said), refused, sizes)
+    batch, mask = _batch(parts, said, lengths)
+    return Arrived(batch, mask, any(one.durable for one in said), refused, sizes)
 
 
 def address_of(payload: bytes) -> str | None:
@@ -236,11 +238,12 @@ def _distinct(said: list[Said]) -> list[Said]:
     return said[:1] if not said or said.count(said[0]) == len(said) else list(set(said))
 
 
-def _batch(parts: _Parts, distinct: list[Said], lengths: list[int]) -> pa.RecordBatch:
+def _batch(parts: _Parts, distinct: list[Said], lengths: list[int]) -> tuple[pa.RecordBatch, int]:
+    """With the mask of its columns."""
     rows = len(parts.messages)
     columns: dict[str, pa.Array] = {}
     if distinct == [NOTHING] and not parts.annotations and not parts.footers:
-        return pa.RecordBatch.from_arrays([_binary(parts.messages, lengths)], schema=_schema(("message",)))
+        return pa.RecordBatch.from_arrays([_binary(parts.messages, lengths)], schema=payload_schema(_PLAIN)), _PLAIN
     for i, name in enumerate(("priority", "durable", "ttl")):
         if any(said[i] is not None for said in distinct):
             one = len(distinct) == 1
@@ -250,8 +253,9 @@ def _batch(parts: _Parts, distinct: list[Said], lengths: list[int]) -> pa.Record
     for name, found in (("encodedAnnotations", parts.annotations), ("footer", parts.footers)):
         if found:
             columns[name] = pa.array([found.get(row) for row in range(rows)], pa.binary())
-    names = tuple(name for name in _STORED if name in columns)
-    return pa.RecordBatch.from_arrays([columns[name] for name in names], schema=_schema(names))
+    names = [name for name in _STORED if name in columns]
+    mask = mask_of(names)
+    return pa.RecordBatch.from_arrays([columns[name] for name in names], schema=payload_schema(mask)), mask
 
 
 def _binary(values: list[bytes], lengths: list[int]) -> pa.Array:
@@ -263,8 +267,4 @@ def _binary(values: list[bytes], lengths: list[int]) -> pa.Array:
 
 
 _STORED = [name for name in MESSAGE_COLUMNS if name in ("priority", "durable", "message", "ttl", "encodedAnnotations", "footer")]
-
-
-@lru_cache(maxsize=64)  # there are fewer
-def _schema(names: tuple[str, ...]) -> pa.Schema:
-    return pa.schema([pa.field(name, MESSAGE_COLUMNS[name]) for name in names])
+_PLAIN = mask_of(["message"])

@@ -99,14 +99,15 @@ def _write(priority: int | None, durable: bool | None, ttl: int | None, attempts
     return bytes(out)
 
 
-def written(payload: pa.RecordBatch, attempts: Any, returned: Any) -> list[bytes] | bytes:
-    """The header of each row of a stored batch, or the one that all have.
+def written(payload: pa.RecordBatch, names: list[str], attempts: Any, returned: Any) -> list[bytes] | bytes:
+    """The header of each row of a stored batch with columns of these names, or the one that all have.
 
     `attempts` and `returned` are one for all, or one for each row. Work per distinct header, not per row.
     """
-    columns = [_codes(payload, name) for name in ("priority", "durable", "ttl")]
+    columns = [_codes(payload, name) if name in names else _ABSENT for name in ("priority", "durable", "ttl")]
     columns += [_distinct(attempts), _distinct(returned)]
-    if all(codes is None for codes, _ in columns):
+    varying = [codes for codes, _ in columns if codes is not None]
+    if not varying:
         priority, durable, ttl, count, again = (values[0] for _, values in columns)
         return write(priority, durable, ttl, int(count), bool(again))
     code: Any = 0
@@ -123,13 +124,13 @@ def written(payload: pa.RecordBatch, attempts: Any, returned: Any) -> list[bytes
 _Codes = tuple["npt.NDArray[np.int64] | None", list[Any]]  # which of the values a row has; None: all have the first
 
 
+_ABSENT: _Codes = None, [None]
+
+
 def _codes(payload: pa.RecordBatch, name: str) -> _Codes:
-    index = payload.schema.get_field_index(name)
-    if index < 0:
-        return None, [None]
-    column = payload.column(index)
+    column = payload.column(name)
     if column.null_count == len(column):
-        return None, [None]
+        return _ABSENT
     if column.null_count == 0:  # the usual case, without a dictionary
         plain = column.to_numpy(zero_copy_only=False)
         if (plain == plain[0]).all():

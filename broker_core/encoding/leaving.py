@@ -49,11 +49,12 @@ def leaving(
         return result
     if ttl is not None:
         payload = _with_ttl(payload, ttl)
-    said = headers.written(payload, attempts, returned)
-    if rows <= FEW and "message" in payload.schema.names:
-        return _few(payload, said, overlays)
+    names = payload.schema.names
+    said = headers.written(payload, names, attempts, returned)
+    if rows <= FEW and "message" in names:
+        return _few(payload, names, said, overlays)
     head = pa.scalar(said, pa.binary()) if isinstance(said, bytes) else pa.array(said, pa.binary())
-    before, middle, after = _columns(payload)
+    before, middle, after = _columns(payload, names)
     messages: list[bytes] = joined(head, *before, *middle, *after).to_pylist()
     for row, maps in overlays.items():
         section = annotation.merged(_row(before, row), maps)
@@ -69,9 +70,11 @@ def _with_ttl(payload: pa.RecordBatch, ttl: npt.NDArray[Any]) -> pa.RecordBatch:
     return payload.set_column(index, "ttl", column)
 
 
-def _few(payload: pa.RecordBatch, said: list[bytes] | bytes, overlays: Mapping[int, Sequence[bytes]]) -> list[bytes]:
+def _few(
+    payload: pa.RecordBatch, names: list[str], said: list[bytes] | bytes, overlays: Mapping[int, Sequence[bytes]]
+) -> list[bytes]:
     """A few encoded rows: Arrow takes longer for its preparations than Python for them."""
-    before, middle, after = _columns(payload)
+    before, middle, after = _columns(payload, names)
     messages = []
     for row in range(payload.num_rows):
         head = said if isinstance(said, bytes) else said[row]
@@ -84,9 +87,8 @@ def _part(numbers: int | npt.NDArray[Any], of: slice) -> int | npt.NDArray[Any]:
     return numbers[of] if isinstance(numbers, np.ndarray) else numbers
 
 
-def _columns(payload: pa.RecordBatch) -> tuple[list[pa.Array], list[pa.Array], list[pa.Array]]:
+def _columns(payload: pa.RecordBatch, names: list[str]) -> tuple[list[pa.Array], list[pa.Array], list[pa.Array]]:
     """What is before the bare message, the bare message, what is after it: columns to be joined, possibly none."""
-    names = payload.schema.names
     if "encodedAnnotations" in names:
         notes = payload.column("encodedAnnotations")
     else:
@@ -98,4 +100,4 @@ def _columns(payload: pa.RecordBatch) -> tuple[list[pa.Array], list[pa.Array], l
 
 
 def _row(columns: list[pa.Array], row: int) -> bytes:
-    return b"".join(column[row].as_py() or b"" for column in columns)
+    return b"".join([column[row].as_py() or b"" for column in columns])

@@ -14,6 +14,8 @@ from broker_core.engine.state import BrokerState
 def worth_a_look(state: BrokerState, event: e.Event) -> Iterable[str]:
     """Names of the queues in which messages become AVAILABLE with `event`, or which end with it: who waits there is told that
     it is gone. Asked before `event` is applied, while the stages that it publishes are there."""
+    if isinstance(event, (e.Acquired, e.Looked)):
+        return ()  # as most are
     if isinstance(event, (e.Enqueued, e.Returned, e.CameDue, e.QueueDeleted)):
         return (event.queue,)
     if isinstance(event, e.Published):

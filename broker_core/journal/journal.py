@@ -140,7 +140,7 @@ class Journal:
         """Somebody waits, elsewhere, until `durable` >= `end`: let it begin. Returns at once."""
         self._writer.hurry(end)
 
-    def write_here(self, meanwhile: Callable[[], None]) -> bool:
+    def write_here(self, meanwhile: Callable[[], object]) -> bool:
         """Write what has been appended from this thread, and sync it, if that is quickly done: True when it was tried, and then
         it is durable or the journal has failed. False changes nothing: then `hurry` or `wait`. Listeners are called, too.
 

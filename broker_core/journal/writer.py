@@ -122,7 +122,7 @@ class Writer:
 
     # ---- who writes in the thread's place
 
-    def write_here(self, meanwhile: Callable[[], None]) -> bool:
+    def write_here(self, meanwhile: Callable[[], object]) -> bool:
         group = self._borrow()
         if group is None:
             return False

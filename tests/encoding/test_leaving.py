@@ -165,8 +165,8 @@ def test_a_header_that_would_say_nothing_is_left_out() -> None:
 
 def test_headers_are_written_once_for_all_rows_that_share_them() -> None:
     batch = arrived([Message(header=Header(durable=True), data=[b"x"]).encode()] * 50).batch
-    assert written(batch, 3, 0) == Header(durable=True, first_acquirer=True, delivery_count=3).encode()
-    mixed = written(batch, np.arange(50) % 2, np.zeros(50, np.int64))
+    assert written(batch, batch.schema.names, 3, 0) == Header(durable=True, first_acquirer=True, delivery_count=3).encode()
+    mixed = written(batch, batch.schema.names, np.arange(50) % 2, np.zeros(50, np.int64))
     assert isinstance(mixed, list)
     assert len({id(octets) for octets in mixed}) == 2
 
