@@ -4,6 +4,7 @@ Everything else in this package reaches files through `Disk`, so that tests can 
 what was not synced, is full, or fails to sync. What a disk may do on a power cut, and the journal reckons with:
 
 - bytes appended and not synced: any of their pages may be missing, read back as zeros, or the file may end before them;
+- zeros that were to be appended into: may still be there after all that was;
 - a file created, renamed or unlinked: may be undone until `sync_directory`, each name on its own;
 - bytes synced and names synced stay.
 """
@@ -28,6 +29,7 @@ from broker_core.errors import DirectoryLocked, StorageError
 Buffer: TypeAlias = bytes | bytearray | memoryview | pa.Buffer
 
 COPY_BYTES = 1 << 20  # piece in which files are copied and checked: large enough for the disk, small enough for the cache
+ROOM_BYTES = 128 << 10  # zeros written at a time: some hundred small groups, and still a sync of well under a millisecond
 TEMPORARY = ".tmp"  # a name that counts for nothing: whatever bears it after a crash is removed
 _IOV_MAX = 512  # buffers of one writev; POSIX systems allow 1,024
 
@@ -37,6 +39,10 @@ class AppendFile(Protocol):
 
     def append(self, buffers: Sequence[Buffer]) -> None:
         """Write all of `buffers` after what is there; OSError when that fails, and then nobody knows how much is."""
+
+    def make_room(self, nbytes: int) -> None:
+        """See to it that so much can be appended into zeros that stand there already: a sync is quicker that need not say how
+        long the file has become. Until `close` the file may so end in zeros. It promises nothing; OSError as of `append`."""
 
     def start_sync(self) -> None:
         """Let the disk begin with what was appended, and return: `sync` has less to wait for then. It promises nothing."""
@@ -116,8 +122,8 @@ def pieces_of(file: ReadFile, start: int, stop: int) -> Iterable[bytes]:
 
 class _LocalAppend:
     def __init__(self, path: str) -> None:
-        self._fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_APPEND | os.O_CLOEXEC, 0o600)
-        self._synced = self._size = 0
+        self._fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
+        self._synced = self._size = self._room = 0  # offsets: on the disk, appended, zeros
 
     def append(self, buffers: Sequence[Buffer]) -> None:
         views = [view for view in (memoryview(b).cast("B") for b in buffers) if view.nbytes]
@@ -133,9 +139,20 @@ class _LocalAppend:
             if done:
                 views[first] = views[first][done:]
 
+    def make_room(self, nbytes: int) -> None:
+        if self._size + nbytes <= self._room:
+            return
+        try:
+            start = max(self._room, self._size)
+            self._room = start + os.pwrite(self._fd, bytes(max(nbytes, ROOM_BYTES)), start)
+        except OSError as error:
+            if error.errno not in (errno.ENOSPC, errno.EDQUOT):
+                raise
+            # The disk is nearly full: what is appended may still fit.
+
     def start_sync(self) -> None:
         if _sync_file_range is not None:
-            _sync_file_range(self._fd, self._synced, self._size - self._synced, _SYNC_FILE_RANGE_WRITE)
+            _sync_file_range(self._fd, self._synced, 0, _SYNC_FILE_RANGE_WRITE)
 
     def sync(self) -> None:
         _fdatasync(self._fd)
@@ -143,6 +160,8 @@ class _LocalAppend:
 
     def close(self) -> None:
         if self._fd >= 0:
+            if self._room > self._size:
+                os.ftruncate(self._fd, self._size)
             os.close(self._fd)
             self._fd = -1
 

@@ -13,17 +13,19 @@ S is a lower bound: the last confirmed group cannot know of its own sync. So of 
 confirmed, and some may be missing: pages that a power cut lost read as zeros, or the file ends before them. After a kill -9, on
 the other hand, or a failed fsync, everything reads back well, and may still be only in memory.
 
+The file may go on in zeros behind its last group: room for the groups to come, which `close` takes away (disk.py). A group's end
+mark does not end in a zero, so a file is said to end here where only zeros follow.
+
 What follows
 ------------
 1. Below S bad bytes are damage: `DamagedJournal`, with file and offset. Nothing is cut, nothing skipped.
 2. From S on groups are read one by one, payloads too, up to the first bad one, at P. The log is [0, P), if at P there is
    a *torn write*, and then the rest, [P, end of file), is cut. Groups after a torn one were not confirmed before it was
    (a sync covers the whole file), so good groups after P are cut, too; one that states P as synced proves damage (rule 1).
-3. A bad group is torn when bytes are missing where it is bad: the file ends inside it; or ends in zeros that begin
-   inside it (they would cover its end mark, which is not zero); or a whole 512-byte sector where it fails is zero, counted from
-   where the group begins, since the sector's first bytes may be those of the group before. All else, such as a flipped bit,
-   could be a confirmed last group gone bad: refused, as damage. What remains undecidable: a flipped bit in a payload of the
-   last group that also has a sector of zeros of its own. It is cut, kept aside and reported.
+3. A bad group is torn when bytes are missing where it is bad: the file ends inside it; or a whole 512-byte sector where it
+   fails is zero, counted from where the group begins, since the sector's first bytes may be those of the group before. All else,
+   such as a flipped bit, could be a confirmed last group gone bad: refused, as damage. What remains undecidable: a flipped bit
+   in a payload of the last group that also has a sector of zeros of its own. It is cut, kept aside and reported.
 4. [S, P) is copied into a new segment of base S and a higher generation, synced, before anybody learns what was in it.
    LSNs do not change by that. Truncating in place instead would leave pages that nobody can tell to be on the disk: fdatasync
    after a failed one, or in another process, returns well for pages the kernel has given up. The old file stays as it is; what

@@ -8,8 +8,9 @@ The name is `<base>-<generation>.seg`, both decimal. A file gets its name only w
 (a recovered tail: the log up to `born`), is on the disk. So a named file with a bad header is damage, and everything
 below `born` is known synced.
 
-A segment ends where the next one begins. It may hold bytes past that: the tail that a recovery copied into the next one, which
-has a higher generation. Where two have one base, the higher generation replaced the lower, which is only garbage.
+A segment ends where the next one begins. It may hold bytes past that: zeros, into which what came next was to be written; or the
+tail that a recovery copied into the next one, which has a higher generation. Where two have one base, the higher generation
+replaced the lower, which is only garbage.
 
 To change the format: see records.py; `VERSION` is the version of everything in the file.
 """
@@ -27,7 +28,7 @@ from zlib import crc32
 import pyarrow as pa
 
 from broker_core.errors import DamagedJournal, DataLoss, InvalidRequest, StorageError
-from broker_core.journal.disk import TEMPORARY, AppendFile, Buffer, Disk, ReadFile
+from broker_core.journal.disk import COPY_BYTES, TEMPORARY, AppendFile, Buffer, Disk, ReadFile
 
 VERSION = 1
 SUFFIX = ".seg"
@@ -46,7 +47,7 @@ class SegmentInfo(NamedTuple):
     base: int  # LSN of its first byte
     end: int  # LSN after its last byte
     path: str  # absolute
-    bytes: int  # size of the file
+    bytes: int  # size of the file; the last one's may have room for more
     first_time_ns: int  # when it was begun, nanoseconds since 1970
 
 
@@ -78,7 +79,7 @@ def pack_header(broker_id: str, base: int, born: int, generation: int, created_n
 
 
 def read_header(disk: Disk, name: str, broker_id: str) -> Segment:
-    """The segment of that name; `end` is where the file ends. DamagedJournal when the header is not good."""
+    """The segment of that name; `end` is where only zeros follow, or nothing. DamagedJournal when the header is not good."""
     path, file = disk.path(name), disk.open(name)
     data = file.read(0, HEADER_BYTES)
     if len(data) < HEADER_BYTES or data[:8] != MAGIC or _CRC.unpack_from(data, HEADER_BYTES - 4)[0] != crc32(data[:-4]):
@@ -90,7 +91,19 @@ def read_header(disk: Disk, name: str, broker_id: str) -> Segment:
         raise DamagedJournal(f"{path}, offset 48: the segment belongs to another broker ({owner[:length]!r}, not {broker_id!r})")
     if name != name_of(base, generation):
         raise DamagedJournal(f"{path}, offset 16: the file is that of {name_of(base, generation)}; it was renamed by hand")
-    return Segment(name, base, born, generation, created_ns, base + file.size() - HEADER_BYTES)
+    return Segment(name, base, born, generation, created_ns, base + _content_end(file) - HEADER_BYTES)
+
+
+def _content_end(file: ReadFile) -> int:
+    """The offset from which on there are only zeros, if that; a group does not end in one (records.py)."""
+    stop = file.size()
+    while stop > HEADER_BYTES:
+        length = min(COPY_BYTES, stop - HEADER_BYTES)
+        kept = len(file.read(stop - length, length).rstrip(b"\0"))
+        if kept:
+            return stop - length + kept
+        stop -= length
+    return HEADER_BYTES
 
 
 def create(
@@ -169,7 +182,8 @@ class SegmentChain:
         """The bytes [offset, offset + length) of the segment's file, mapped. They must have been written."""
         whole = segment.map
         if whole is None or whole.size < offset + length:
-            whole = segment.map = self.file(segment).map()
+            whole = self.file(segment).map()
+            whole = segment.map = whole.slice(0, min(whole.size, segment.offset(segment.end)))  # there may be zeros behind it
         return whole.slice(offset, length)
 
     def info(self, segment: Segment) -> SegmentInfo:

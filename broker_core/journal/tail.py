@@ -31,7 +31,7 @@ class Tail(NamedTuple):
 
     synced: int  # known to be on the disk below this, a boundary of groups
     end: int  # good below this, a boundary of groups
-    file_end: int
+    file_end: int  # from where on the file has only zeros, if that
     has_records: bool  # between synced and end
     cut: str | None  # why [end, file_end) does not count; None when it is empty
 
@@ -54,7 +54,7 @@ class _Bad(NamedTuple):
 
 def read_tail(file: ReadFile, path: str, segment: Segment, seed: int, snapshot: int) -> Tail:
     """How far the last segment is good. DamagedJournal when what is bad was confirmed, or could have been and is not torn."""
-    file_end = segment.base + file.size() - HEADER_BYTES
+    file_end = segment.end
     groups, synced, bad = _walk(file, segment, seed, file_end)
     synced = max(synced, segment.born, snapshot)
     if bad is not None:
@@ -141,20 +141,7 @@ def _torn(file: ReadFile, segment: Segment, bad: _Bad, file_end: int) -> bool:
     if bad.high > file_end or (bad.end is not None and bad.end > file_end):
         return True
     start, stop = segment.offset(bad.lsn), segment.offset(file_end)
-    if _zeros_from(file, start, stop) < segment.offset(bad.high if bad.end is None else bad.end):
-        return True
     return _has_zero_sector(file, start, segment.offset(bad.low), segment.offset(bad.high), stop)
-
-
-def _zeros_from(file: ReadFile, start: int, stop: int) -> int:
-    """The offset in [start, stop] from which on the file has only zeros."""
-    while start < stop:
-        piece = file.read(max(start, stop - COPY_BYTES), min(COPY_BYTES, stop - start))
-        kept = len(piece.rstrip(b"\0"))
-        if kept:
-            return stop - len(piece) + kept
-        stop -= len(piece)
-    return start
 
 
 def _has_zero_sector(file: ReadFile, start: int, low: int, high: int, stop: int) -> bool:

@@ -33,6 +33,7 @@ Fsync = Literal["always", "interval", "never"]
 GROUP_LIMIT = 32 << 20  # bytes; more gains nothing from fewer syncs, and makes who waits for the first record wait longer
 # Writing from the thread that appended saves two hand-overs between threads, and keeps it from anything else meanwhile. So only
 # a small group, and only while the disk syncs this quickly: it is believed to be slow at once, to be quick only by and by.
+SMALL_BYTES = 8 << 10  # of a group whose sync waits for little else than the file's new length: it is written into zeros
 QUICK_S = 0.001
 QUICK_BYTES = 64 << 10
 SYNCS_REMEMBERED = 16
@@ -310,6 +311,8 @@ class Writer:
                 self._roll(group.start)
             assert self._file is not None
             assert self._segment is not None
+            if self._fsync == "always" and group.after - group.start <= SMALL_BYTES:
+                self._file.make_room(group.after - group.start)
             self._file.append(group.seal(self._seed, self.synced))
             self._segment.end = group.after  # before `written`: who sees that reads up to there
             self.written = group.after

@@ -18,6 +18,7 @@ from random import Random
 import pyarrow as pa
 
 PAGE = 4096
+ROOM = 3 * PAGE
 
 
 class Inode:
@@ -25,10 +26,16 @@ class Inode:
         self.data = bytearray(data)
         self.synced = synced  # bytes that are on the disk
         self.states: list[int] = []  # lengths it had since
+        self.room = 0  # up to there it reads as zeros behind its data
+        self.most_room = 0  # that it ever had
 
     def append(self, data: bytes) -> None:
         self.data += data
         self.states.append(len(self.data))
+
+    @property
+    def content(self) -> bytes:
+        return bytes(self.data).ljust(self.room, b"\0")
 
     def sync(self) -> None:
         self.synced, self.states = len(self.data), []
@@ -43,7 +50,8 @@ class Inode:
             length = {"none": self.synced, "all": len(self.data), "any": random.choice(lengths)}[worst]
             page = self.data[start : max(start, min(start + PAGE, length))]
             data += page + bytes(PAGE - len(page))
-        return Inode(bytes(data[:size]), size)
+        room = random.choice([0, random.randint(0, self.most_room), self.most_room])
+        return Inode(bytes(data[:size]).ljust(room, b"\0"), max(size, room))
 
 
 class LyingDisk:
@@ -91,7 +99,10 @@ class LyingDisk:
 
     def copy(self) -> LyingDisk:
         """All of it, as if synced."""
-        return LyingDisk({name: Inode(bytes(inode.data), len(inode.data)) for name, inode in self._names.items()})
+        names = {name: Inode(bytes(inode.data), len(inode.data)) for name, inode in self._names.items()}
+        for name, inode in self._names.items():
+            names[name].room, names[name].most_room = inode.room, inode.most_room
+        return LyingDisk(names)
 
     def data(self, name: str) -> bytearray:
         """The bytes of a file, to be tampered with."""
@@ -99,6 +110,7 @@ class LyingDisk:
 
     def truncate(self, name: str, size: int) -> None:
         del self._names[name].data[size:]
+        self._names[name].room = self._names[name].most_room = 0
 
     # ---- Disk
 
@@ -173,6 +185,12 @@ class _File:
             raise
         self._inode.append(data)
 
+    def make_room(self, nbytes: int) -> None:
+        if self._disk.room is not None or len(self._inode.data) + nbytes <= self._inode.room:
+            return
+        self._disk._call("make_room", self._name)
+        self._inode.room = self._inode.most_room = len(self._inode.data) + max(nbytes, ROOM)
+
     def start_sync(self) -> None:
         pass  # it promises nothing
 
@@ -181,16 +199,16 @@ class _File:
         self._inode.sync()
 
     def close(self) -> None:
-        pass
+        self._inode.room = 0  # until the next power cut: nothing syncs that
 
     def read(self, offset: int, length: int) -> bytes:
         error = self._disk.fail("read", self._name)
         if error is not None:
             raise error
-        return bytes(self._inode.data[offset : offset + length])
+        return self._inode.content[offset : offset + length]
 
     def size(self) -> int:
-        return len(self._inode.data)
+        return len(self._inode.content)
 
     def map(self) -> pa.Buffer:
-        return pa.py_buffer(bytes(self._inode.data))
+        return pa.py_buffer(self._inode.content)

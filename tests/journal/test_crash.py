@@ -134,7 +134,7 @@ def test_the_last_group_torn_at_every_byte_is_cut_kept_aside_and_reported(fill):
         disk.data(name)[size:] = fill * (len(data) - size)
         journal = open_journal(disk)
         assert content(journal) == contents[:2]
-        left = bytes(disk.data(name))[offset:]
+        left = bytes(disk.data(name))[offset:].rstrip(b"\0")  # behind it there may be room
         if not left:
             assert journal.repaired is None
             continue

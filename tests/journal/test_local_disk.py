@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import errno
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -101,3 +103,49 @@ def test_a_real_journal_opens_again(tmp_path):
     journal = Journal.open(LocalDisk(tmp_path / "new"))
     assert len(journal.broker_id) == 32
     journal.close()
+
+
+def test_small_groups_are_written_into_zeros_that_nobody_ever_sees(tmp_path):
+    def file() -> bytes:
+        (segment,) = (tmp_path / "data").glob("*.seg")
+        return segment.read_bytes()
+
+    contents = [(b"%d" % number, b"x" * (number % 700)) for number in range(700)]  # more than room is made for at a time
+    with running(LocalDisk(tmp_path / "data")) as journal:
+        sizes = set()
+        for number, each in enumerate(contents):
+            append(journal, each)
+            if number % 200 == 0:
+                assert content(journal) == contents[: number + 1]  # mapped, and mapped anew
+            sizes.add(len(file()))
+        assert 2 <= len(sizes) <= 4, "the file grows in steps"
+        assert file().endswith(bytes(64))
+        shutil.copytree(tmp_path / "data", tmp_path / "killed")
+        large = (b"large", os.urandom(300_000))
+        append(journal, large, (b"small", b"again"))
+    assert not file().endswith(b"\0")
+    with running(LocalDisk(tmp_path / "killed")) as journal:
+        assert (content(journal), journal.repaired) == (contents, None)
+    with running(LocalDisk(tmp_path / "data")) as journal:
+        assert content(journal) == [*contents, large, (b"small", b"again")]
+
+
+@pytest.mark.parametrize("number", [errno.ENOSPC, errno.EIO])
+def test_a_disk_without_room_for_zeros_still_takes_what_fits(tmp_path, monkeypatch, number):
+    disk = LocalDisk(tmp_path)
+    file = disk.create("file")
+
+    def fails(*_: object) -> int:
+        raise OSError(number, "no zeros today")
+
+    monkeypatch.setattr(os, "pwrite", fails)
+    if number == errno.EIO:
+        with pytest.raises(OSError, match="no zeros today"):
+            file.make_room(100)
+    else:
+        file.make_room(100)
+    file.append([b"a" * 100])
+    file.sync()
+    file.close()
+    disk.close()
+    assert (tmp_path / "file").read_bytes() == b"a" * 100
