@@ -3,7 +3,8 @@
 The links hand in what came (`arrived`, `decided`, `first`, `hungry`); when the loop has served every socket that was ready,
 `_flush` carries it all out under the broker's lock: one Enqueue per queue, one Settle or Release per link and outcome, then
 acquisitions for the links that wait. Each command's effect (dispositions, transfers, an answer to an attach) stands with its
-log position in one line, in order, and leaves when the journal's writer says that the log is durable up to there.
+log position in one line, in order, and leaves when the journal's writer says that the log is durable up to there. Of a small turn
+it is made ready, to the octet, while the disk is at work.
 
 Who acquires what is `acquiring`'s matter. A message that is to be delivered at once or not at all (*immediate*) is withdrawn at
 the end of its turn, when all had time to acquire it, and then its sender hears what became of it.
@@ -118,7 +119,7 @@ class Turns:
         self.schedule()
 
     def after(self, end: int, effect: Effect) -> None:
-        """Let `effect` happen when the log is durable up to `end` and every effect before it has happened.
+        """Let what `effect` has to say leave when the log is durable up to `end` and every effect before it has happened.
 
         With an `end` of 0 it waits for nothing: the sender of a message that need not survive a crash is told at once.
         """

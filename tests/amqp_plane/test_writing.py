@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import threading
 from pathlib import Path
 
 from broker_core.amqp.performatives import Accepted, Disposition
+from broker_core.errors import StorageError
 
 from ..journal.helpers import until_idle
 from ..journal.lying_disk import LyingDisk
@@ -77,3 +79,30 @@ def test_an_outcome_that_nobody_waits_for_is_soon_durable_all_the_same(tmp_path:
         a.drop()
         s.until(lambda: s.counts("q") == {"available": 1, "archived": 3}, "what the link held is back")
         s.until(lambda: s.service.journal.durable >= s.service.journal.end, "the disk has that")
+
+
+def test_nobody_hears_of_what_the_disk_failed_to_sync(tmp_path: Path) -> None:
+    """Also what was made ready to be told while the disk was at work."""
+    disk = LyingDisk()
+    s = Stage(tmp_path, disk=disk)
+    try:
+        s.declare("q")
+        a = s.script().usual()
+        a.sender()
+        a.receiver(handle=1, credit=10)
+        threads = list[str]()
+
+        def fail(call: str, name: str) -> OSError | None:
+            if call != "sync":
+                return None
+            threads.append(threading.current_thread().name)
+            return OSError(5, "no sync")
+
+        until_idle(s.service.journal)
+        disk.fail = fail
+        a.send(transfer(0))
+        a.expect_end()
+        assert threads == [LOOP]
+    finally:
+        with contextlib.suppress(StorageError):
+            s.close()
