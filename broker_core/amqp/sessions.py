@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from . import events, serial, states
+from . import disposing, events, serial, states
 from .composites import Composite
 from .deliveries import Delivery, in_range
 from .errors import Condition, FieldError, LocalProtocolError, RemoteProtocolError, Scope
@@ -140,17 +140,16 @@ class Session:
             if settled and delivery.link.role == RECEIVER and delivery.rcv_settle_mode == RCV_SECOND:
                 raise LocalProtocolError(f"{delivery!r} is the sender's to settle first")
         states.advance(states.SESSION, self.state, "s:frame")
-        for first, last in serial.ranges([delivery.id for delivery in deliveries]):
-            self.send(
-                Disposition(
-                    role=deliveries[0].link.role,
-                    first=first,
-                    last=None if last == first else last,
-                    settled=settled,
-                    state=state,
-                    batchable=batchable,
-                )
-            )
+        if not deliveries:
+            return
+        role, ranges = deliveries[0].link.role, list(serial.ranges([delivery.id for delivery in deliveries]))
+        frames = disposing.frames(self.local_channel, ranges, role=role, state=state, settled=settled, batchable=batchable)
+        if frames is not None:
+            self.connection.send_raw(frames)
+        else:
+            for first, last in ranges:
+                alone = None if last == first else last
+                self.send(Disposition(role=role, first=first, last=alone, settled=settled, state=state, batchable=batchable))
         for delivery in deliveries:
             delivery.state = state if state is not None else delivery.state
             if settled:

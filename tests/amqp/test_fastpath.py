@@ -9,9 +9,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from broker_core.amqp import disposing
 from broker_core.amqp.composites import Composite
 from broker_core.amqp.fastpath import MAX_TEMPLATES, Dispositions, Run, Scanner, scan_plainly
-from broker_core.amqp.frames import Frame, encode_frame
+from broker_core.amqp.frames import AMQP_FRAME, Frame, encode_frame, parse_frame
 from broker_core.amqp.performatives import (
     Accepted,
     Disposition,
@@ -158,3 +159,20 @@ def test_it_is_fast_at_all() -> None:
         return min(times)
 
     assert best(scanner.scan) * 3 < best(scan_plainly)
+
+
+@settings(STEADY)
+@given(
+    st.integers(0, 65535), st.lists(st.tuples(uints, uints), max_size=4), st.booleans(), states, st.booleans(), st.booleans()
+)  # fmt: skip
+def test_dispositions_out_say_what_the_plain_way_says(
+    channel: int, ranges: list[tuple[int, int]], role: bool, state: Any, settled: bool, batchable: bool
+) -> None:
+    said = {"role": role, "state": state, "settled": settled, "batchable": batchable}
+    frames = disposing.frames(channel, ranges, **said)
+    if frames is None:
+        assert isinstance(state, (Modified, Rejected))
+        return
+    assert [parse_frame(octets, 0, len(octets), AMQP_FRAME) for octets in frames] == [
+        Frame(channel, Disposition(first=first, last=None if first == last else last, **said), b"") for first, last in ranges
+    ]

@@ -1,0 +1,61 @@
+"""Dispositions out, by templates: from one to the next only the deliveries that they name change.
+
+As with what comes in (fastpath.py) a template is learnt from the plain way, so that there is no second encoder to be right: a
+disposition of two numbers that stand out is encoded, and taken apart where they are.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterable
+from functools import lru_cache
+from typing import Any
+
+from .frames import encode_frame
+from .performatives import Accepted, DeliveryState, Disposition, Released
+
+_ALIKE = (Accepted, Released)  # states without a field: any two of them are the same octets
+_KEPT = 1024  # templates; a channel has a handful
+
+_FIRST, _LAST = 0xF1F2F3F4, 0xF5F6F7F8
+_ONE, _SEVERAL = struct.Struct(">BI"), struct.Struct(">BIBI")
+_UINT = 0x70
+
+
+def frames(
+    channel: int,
+    ranges: Iterable[tuple[int, int]],
+    *,
+    role: bool,
+    state: DeliveryState | None,
+    settled: bool,
+    batchable: bool,
+) -> list[bytes] | None:
+    """A disposition for each range of delivery ids, first and last included. None where the state has fields: the plain way."""
+    kind: Any = type(state)
+    if state is not None and kind not in _ALIKE:
+        return None
+    found = []
+    for first, last in ranges:
+        head, tail = _around(channel, role, None if state is None else kind, settled, batchable, first == last)
+        ids = _ONE.pack(_UINT, first) if first == last else _SEVERAL.pack(_UINT, first, _UINT, last)
+        found.append(head + ids + tail)
+    return found
+
+
+@lru_cache(_KEPT)
+def _around(
+    channel: int, role: bool, kind: type[Accepted | Released] | None, settled: bool, batchable: bool, one: bool
+) -> tuple[bytes, bytes]:
+    """The octets of a disposition's frame before its delivery ids, and those after them."""
+    disposition = Disposition(
+        role=role,
+        first=_FIRST,
+        last=None if one else _LAST,
+        settled=settled,
+        state=None if kind is None else kind(),
+        batchable=batchable,
+    )
+    ids = _ONE.pack(_UINT, _FIRST) if one else _SEVERAL.pack(_UINT, _FIRST, _UINT, _LAST)
+    head, tail = encode_frame(channel, disposition.encode()).split(ids)
+    return head, tail
