@@ -17,7 +17,11 @@ from typing import TypeVar
 from .errors import Condition, LocalProtocolError, RemoteProtocolError, Scope
 
 
-class ConnectionState(Enum):
+class _State(Enum):
+    __hash__ = object.__hash__  # Enum's own is a call in Python, and the tables are looked into for every frame
+
+
+class ConnectionState(_State):
     """2.4.6."""
 
     START = "start"
@@ -37,7 +41,7 @@ class ConnectionState(Enum):
     END = "end"
 
 
-class SessionState(Enum):
+class SessionState(_State):
     """2.5.5."""
 
     UNMAPPED = "unmapped"
@@ -50,7 +54,7 @@ class SessionState(Enum):
     DISCARDING = "discarding"
 
 
-class LinkState(Enum):
+class LinkState(_State):
     """2.6.3 to 2.6.6. ERRORED: detached by us with an error, the peer's detach is awaited."""
 
     DETACHED = "detached"
@@ -64,8 +68,8 @@ class LinkState(Enum):
     ERRORED = "detached with an error"
 
 
-_State = TypeVar("_State", ConnectionState, SessionState, LinkState)
-_Table = Mapping[_State, Mapping[str, _State]]
+_Some = TypeVar("_Some", ConnectionState, SessionState, LinkState)
+_Table = Mapping[_Some, Mapping[str, _Some]]
 
 _C, _S, _L = ConnectionState, SessionState, LinkState
 
@@ -145,7 +149,7 @@ _CONDITIONS: dict[tuple[ConnectionState | SessionState | LinkState, str], tuple[
 }
 
 
-def advance(table: _Table[_State], state: _State, action: str) -> _State:
+def advance(table: _Table[_Some], state: _Some, action: str) -> _Some:
     """The state after `action`. Raises LocalProtocolError or RemoteProtocolError if the table has no such entry."""
     following = table[state].get(action)
     if following is not None:

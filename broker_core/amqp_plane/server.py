@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
+import selectors
 import socket
 import threading
 import time
@@ -80,6 +81,17 @@ class Limits:
         )
 
 
+class Ready(selectors.DefaultSelector):
+    """Knows how many sockets the loop is about to serve."""
+
+    count = 0
+
+    def select(self, timeout: float | None = None) -> list[tuple[selectors.SelectorKey, int]]:
+        found = super().select(timeout)
+        self.count = len(found)
+        return found
+
+
 class AmqpPlane:
     """Listens from construction until `close`. `flight` is where the Flight plane is: (scheme, port), for those who ask.
 
@@ -107,7 +119,8 @@ class AmqpPlane:
         self._servers: list[asyncio.Server] = []
         self._stopping = False
         self._users = access.generation  # of the users file, when the peers were last looked at
-        self._loop = asyncio.new_event_loop()
+        self.ready = Ready()
+        self._loop = asyncio.SelectorEventLoop(self.ready)
         self.blocking = Blocking(service, self.call)
         self.turns = Turns(service, self._loop, self.blocking.look)
         self.protocol = self._protocol()

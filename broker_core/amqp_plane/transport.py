@@ -71,6 +71,14 @@ class Wire(asyncio.Protocol):
             self._begin()
 
     def data_received(self, data: bytes) -> None:
+        turns = self.plane.turns
+        turns.reading(self.plane.ready.count)
+        try:
+            self._read(data)
+        finally:
+            turns.read()
+
+    def _read(self, data: bytes) -> None:
         try:
             data = self._layer.receive(data)
         except LayerError as error:

@@ -78,6 +78,7 @@ class Turns:
         self._touched: dict[Peer, None] = {}
         self._gathered = 0  # deliveries that came since the last turn
         self._scheduled = self._in_turn = self._crowded = self._patient = self._lingers = False
+        self._alone = self._at_once = False  # a socket is being read that alone was ready; a turn is wanted as soon as it is
         # Written by other threads:
         self._notified: dict[str, None] = {}  # in the order in which messages came
         self._woken = self._told = False
@@ -148,7 +149,24 @@ class Turns:
     def schedule(self) -> None:
         if not self._scheduled:
             self._scheduled = True
-            self._loop.call_soon(self._flush)
+            if self._alone:
+                self._at_once = True
+            else:
+                self._loop.call_soon(self._flush)
+
+    def reading(self, sockets: int) -> None:
+        """One of so many sockets that were ready is read from here on, until `read`."""
+        self._alone = sockets == 1
+
+    def read(self) -> None:
+        """If it was the only one, then nothing else comes into the turn that it wants: no need for another round of the loop."""
+        self._alone = False
+        if self._at_once:
+            self._at_once = False
+            try:
+                self._flush()
+            except Exception as error:  # as for what the loop calls itself: it is not the socket's fault
+                self._loop.call_exception_handler({"message": "a turn failed", "exception": error})
 
     # --- other threads
 
