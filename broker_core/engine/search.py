@@ -93,7 +93,31 @@ NOTHING = Found(RowSet())
 
 def find(queue: Queue, place: int, search: Search, level: int | None = 0) -> Found:
     """The next eligible messages of one level, from `place` on; with None of all levels, by place alone."""
-    return _Hunt(queue, search).through(level, place).found()
+    return _at_the_front(queue, place, search, level) or _Hunt(queue, search).through(level, place).found()
+
+
+def _at_the_front(queue: Queue, place: int, search: Search, level: int | None) -> Found | None:
+    """As nearly always: all that is wanted, or there, are neighbours in the first block that has any, and nothing holds one of
+    them back. None where that does not meet the eye; then a hunt decides."""
+    if len(queue.waiting) > 1 or search.matching is not None or search.until is not None or queue.paused:
+        return None
+    number = queue.waiting[0].first
+    if number is None or place >> BLOCK_BITS > number:
+        return None
+    block = queue.blocks[number]
+    start, available = max(block.low, place - block.base), block.counts[State.AVAILABLE]
+    if available != block.filled - block.low:
+        return None
+    count = min(search.messages, block.filled - start)
+    if count < 1 or (count < search.messages and available < queue.waiting[0].total):
+        return None
+    size = block.sizes.uniform
+    if search.max_bytes is not None and (size is None or size * count > search.max_bytes):
+        return None
+    for each in search.filters:
+        if each.concerns(block):
+            return None
+    return Found(RowSet({number: slice(start, start + count)}))
 
 
 def find_all(queue: Queue, search: Search) -> Found:

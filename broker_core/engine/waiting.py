@@ -28,13 +28,21 @@ class Waiting:
         if change > 0:
             self._low = min(self._low, number)
 
-    def blocks(self, first: int) -> Iterator[int]:
-        """The numbers of the blocks from `first` on that have some."""
+    @property
+    def first(self) -> int | None:
+        """The number of the first block that has some."""
         counts = self._counts
         while self._low < len(counts) and not counts[self._low]:
             step = int((counts[self._low :] > 0).argmax())
             self._low = self._low + step if step else len(counts)
-        number, left = max(first, self._low), self.total
+        return self._low if self._low < len(counts) else None
+
+    def blocks(self, first: int) -> Iterator[int]:
+        """The numbers of the blocks from `first` on that have some."""
+        lowest, counts = self.first, self._counts
+        if lowest is None:
+            return
+        number, left = max(first, lowest), self.total
         while left > 0 and number < len(counts):
             if not counts[number]:  # nearly always the next one has some
                 number += int((counts[number:] > 0).argmax())
