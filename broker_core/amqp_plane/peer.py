@@ -148,7 +148,10 @@ class Peer:
     @property
     def unsettled(self) -> int:
         """Deliveries that this peer holds."""
-        return sum(len(session.outgoing) for session in self.connection.sessions.values())
+        count = 0
+        for session in self.connection.sessions.values():
+            count += len(session.outgoing)
+        return count
 
     # --- login, open, close
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import base64
 import json
 from dataclasses import dataclass, fields
+from json.encoder import encode_basestring_ascii
 from typing import Any, ClassVar
 
 import numpy as np
@@ -80,19 +81,21 @@ def encode(event: Event) -> bytes:
     parts = [begin]
     for name, prefix, optional in known:
         value = getattr(event, name)
-        if value is not None or not optional:
-            parts += (prefix, _text(value))
+        if value is None and optional:
+            continue
+        # Without the encoder's price for the names, numbers and rows of which every event has some.
+        kind = type(value)
+        if kind is int:
+            text = str(value)
+        elif kind is str:
+            text = encode_basestring_ascii(value)
+        elif kind is RowSet:
+            text = f'{{"rows":{value.to_text()}}}'
+        else:
+            text = _JSON.encode(to_json(value))
+        parts += (prefix, text)
     parts.append("}")
     return "".join(parts).encode()
-
-
-def _text(value: Any) -> str:
-    """`to_json` as JSON, without the encoder's price for the numbers and rows of which every command has some."""
-    if type(value) is int:
-        return str(value)
-    if type(value) is RowSet:
-        return f'{{"rows":{value.to_text()}}}'
-    return _JSON.encode(to_json(value))
 
 
 def decode(meta: bytes) -> Event:
