@@ -73,6 +73,12 @@ def archive(
     queue.ended[outcome] += rows.count
 
 
+def archive_waiting(state: BrokerState, queue: Queue, rows: RowSet, outcome: int, time: int) -> None:
+    """Rows that are AVAILABLE or HELD."""
+    for source in (State.AVAILABLE, State.HELD):
+        archive(state, queue, in_state(queue, rows, source), source, outcome, time)
+
+
 def _give_back(state: BrokerState, queue: Queue, rows: RowSet, cause: int) -> None:
     if not rows:
         return
@@ -108,9 +114,7 @@ def place(
 def settle_in(state: BrokerState, queue: Queue, first: int, time: int) -> None:
     """What follows from the messages that have places from `first` on."""
     if queue.rules.key:
-        older = superseded(queue, first)
-        for source in (State.AVAILABLE, State.HELD):
-            archive(state, queue, in_state(queue, older, source), source, Outcome.REPLACED, time)
+        archive_waiting(state, queue, superseded(queue, first), Outcome.REPLACED, time)
     if queue.rules.overflow == "ring":
         archive(state, queue, surplus(queue), State.AVAILABLE, Outcome.DROPPED, time)
 
@@ -257,7 +261,7 @@ def _(state: BrokerState, event: e.HoldersLost, position: int) -> None:
 
 @on_event(e.Purged)
 def _(state: BrokerState, event: e.Purged, position: int) -> None:
-    archive(state, state.queues[event.queue], event.rows, State.AVAILABLE, event.outcome or Outcome.PURGED, event.time)
+    archive_waiting(state, state.queues[event.queue], event.rows, event.outcome or Outcome.PURGED, event.time)
 
 
 @on_event(e.LeaseBegun)

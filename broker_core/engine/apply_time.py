@@ -3,23 +3,15 @@
 from __future__ import annotations
 
 from broker_core.engine import events as e
-from broker_core.engine.apply import archive, on_event
+from broker_core.engine.apply import archive_waiting, on_event
 from broker_core.engine.limits import NEVER
-from broker_core.engine.rowset import RowSet, as_array
 from broker_core.engine.state import BrokerState
 from broker_core.engine.states import Outcome, State
 
 
 @on_event(e.Expired)
 def _(state: BrokerState, event: e.Expired, position: int) -> None:
-    queue = state.queues[event.queue]
-    for source in (State.AVAILABLE, State.HELD):
-        parts = []
-        for number, rows in event.rows.items():
-            numbers = as_array(rows)
-            parts.append((number, numbers[queue.blocks[number].state[numbers] == source]))
-        if some := RowSet.of(parts):
-            archive(state, queue, some, source, Outcome.EXPIRED, event.time)
+    archive_waiting(state, state.queues[event.queue], event.rows, Outcome.EXPIRED, event.time)
 
 
 @on_event(e.CameDue)

@@ -310,6 +310,12 @@ class Block:
         run = np.unique(np.searchsorted(self.runs.row.array(), live, side="right") - 1)
         return int(self.runs.position.array()[run].min()) << 3
 
+    def waiting(self) -> Ints:
+        """The rows that are AVAILABLE, or HELD until they are."""
+        if not self.counts[State.AVAILABLE] and not self.counts[State.HELD]:
+            return np.zeros(0, np.int64)
+        return np.flatnonzero(self.state[: self.filled] <= State.AVAILABLE)
+
     def rows_between(self, first: int, last: int) -> slice:
         """The rows with sequence numbers from `first` to `last`, both included."""
         start = min(max(0, first - self.base), self.filled)

@@ -94,7 +94,8 @@ class Discard(Command):
 
 @dataclass(frozen=True)
 class Purge(Command):
-    """AVAILABLE messages before `until`, from the first on. Reply: how many; if so many as `messages`, there may be more."""
+    """Messages that nobody has taken (AVAILABLE or HELD) before `until`, from the first on. Reply: how many; if so many as
+    `messages`, there may be more."""
 
     queue: str
     messages: int = MAX_PURGED

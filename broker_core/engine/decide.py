@@ -224,21 +224,22 @@ def _(state: BrokerState, command: c.Discard, now: c.Now) -> Decision:
 @on(c.Purge)
 def _(state: BrokerState, command: c.Purge, now: c.Now) -> Decision:
     queue = need_queue(state, command.queue)
-    rows = _available(queue, command.until, command.messages)
+    rows = _waiting(queue, command.until, command.messages)
     return Decision([(e.Purged(queue.name, rows, now.wall), None)] if rows else [], rows.count)
 
 
-def _available(queue: Queue, until: int | None, messages: int) -> RowSet:
+def _waiting(queue: Queue, until: int | None, messages: int) -> RowSet:
+    """The first that are AVAILABLE or HELD, before the sequence number `until`."""
     parts: list[tuple[int, Ints]] = []
-    for number in queue.blocks_with_available(None, 0):
+    for number in sorted(queue.blocks):
         block = queue.blocks[number]
-        rows = np.flatnonzero(block.state[: block.filled] == State.AVAILABLE)[:messages]
+        if messages <= 0 or (until is not None and until <= block.base):
+            break
+        rows = block.waiting()[:messages]
         if until is not None:
             rows = rows[rows < until - block.base]
         parts.append((number, rows))
         messages -= len(rows)
-        if messages <= 0 or (until is not None and until <= block.base + block.filled):
-            break
     return RowSet.of(parts)
 
 

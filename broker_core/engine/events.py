@@ -123,6 +123,8 @@ class HoldersLost(Event):
 
 @dataclass(frozen=True)
 class Purged(Event):
+    """AVAILABLE or HELD → ARCHIVED: an operator did not want them, or nobody did at once."""
+
     kind = "purged"
     queue: str
     rows: RowSet

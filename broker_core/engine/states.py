@@ -6,7 +6,8 @@ HELD ──due──▶ AVAILABLE ──acquire──▶ ACQUIRED ──settle�
                  │ └────────return──────┘                   │
                  └─────────────────redrive──────────────────┘
 
-From each of the first three a message can be dead-lettered: it is ARCHIVED, and goes on in another queue.
+Purge, expire and replace concern what is HELD too. From each of the first three a message can be dead-lettered: it is
+ARCHIVED, and goes on in another queue.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ import numpy.typing as npt
 class State(IntEnum):
     """Persisted as one byte a message; never renumber."""
 
-    HELD = 0
+    HELD = 0  # what nobody has taken is HELD or AVAILABLE: `Block.waiting` goes by these numbers
     AVAILABLE = 1
     ACQUIRED = 2
     ARCHIVED = 3
@@ -86,6 +87,7 @@ TRANSITIONS: dict[tuple[State, Verb], State] = {
     (State.HELD, Verb.DUE): State.AVAILABLE,
     (State.HELD, Verb.EXPIRE): State.ARCHIVED,
     (State.HELD, Verb.PURGE): State.ARCHIVED,
+    (State.HELD, Verb.REPLACE): State.ARCHIVED,
     (State.AVAILABLE, Verb.ACQUIRE): State.ACQUIRED,
     (State.AVAILABLE, Verb.PURGE): State.ARCHIVED,
     (State.AVAILABLE, Verb.EXPIRE): State.ARCHIVED,

@@ -109,6 +109,21 @@ def test_a_delay_longer_than_the_time_to_live_ends_in_the_archive() -> None:
     assert took(engine) == []  # due and expired between two ticks
 
 
+def test_what_waits_for_its_time_is_purged_too() -> None:
+    """Q18 Q20: in order with what waits for nothing but a consumer; and the tick that it waited for finds nothing."""
+    engine = engine_with()
+    send(engine, due=times(3, None, 5, 3, None))
+    assert took(engine, 1) == [1]
+    assert [engine.run(c.Purge("q", 2, until=4)), engine.run(c.Purge("q", 2, until=4))] == [2, 1]
+    assert counts(engine) == [0, 1, 1, 3]
+    block = engine.state.queues["q"].blocks[0]
+    assert block.outcome.get(np.array([0, 2, 3])).tolist() == [Outcome.PURGED] * 3  # type: ignore[union-attr]
+    assert counts(engine.recovered()) == counts(engine.from_snapshot()) == [0, 1, 1, 3]
+    engine.pass_time(9)
+    engine.run(c.Tick())
+    assert counts(engine) == [0, 1, 1, 3]
+
+
 def test_a_lock_gives_back_what_its_holder_sits_on_and_only_that() -> None:
     """Q14"""
     engine = engine_with(lockTimeout=10_000)
