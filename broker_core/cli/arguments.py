@@ -94,7 +94,8 @@ def _queue(commands: Commands[argparse.ArgumentParser]) -> None:
     _alter(queue)
     _moves(queue)
 
-    _name(client_command(queue, "purge", "archive every waiting message as purged; what somebody holds is left alone", "queue"))
+    text = "archive every waiting message as purged, delayed ones too; what somebody holds is left alone"
+    _name(client_command(queue, "purge", text, "queue"))
 
     delete = client_command(queue, "delete", "remove a queue and its messages", "queue")
     _name(delete)
@@ -113,7 +114,7 @@ def _alter(queue: Commands[argparse.ArgumentParser]) -> None:
 
 def _moves(queue: Commands[argparse.ArgumentParser]) -> None:
     for name, text in (
-        ("move", "send waiting messages to another queue, in order"),
+        ("move", "send waiting messages to another queue, in order; delayed ones keep their time"),
         ("copy", "send waiting messages to another queue too; their bodies are stored once"),
     ):
         command = client_command(queue, name, text, "moves")

@@ -59,7 +59,7 @@ def _to_shift(source: Queue, target: Queue, command: mc.Move | mc.Copy, now: c.N
     wall = now.wall // 1000
 
     def waiting(block: Block) -> Ints:
-        rows = np.flatnonzero(block.state[: block.filled] == State.AVAILABLE)
+        rows = block.waiting()
         return rows if block.next_expiry > wall else rows[~block.expired(rows, wall)]
 
     found, more = _look(source, command.first, command.last, command.messages, waiting)

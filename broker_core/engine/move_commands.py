@@ -11,7 +11,8 @@ from broker_core.engine.limits import MAX_MOVED
 
 @dataclass(frozen=True)
 class Move(Command):
-    """AVAILABLE messages, in order, from `first` to `last`. Reply: `Shifted`. One command moves at most MAX_MOVED."""
+    """Messages that nobody has taken (AVAILABLE or HELD), in order, from `first` to `last`; those that are HELD keep their time.
+    Reply: `Shifted`. One command moves at most MAX_MOVED."""
 
     queue: str
     target: str

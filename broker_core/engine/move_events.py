@@ -11,7 +11,8 @@ from broker_core.engine.rowset import RowSet
 
 @dataclass(frozen=True)
 class Moved(Event):
-    """ARCHIVED in their queue and AVAILABLE, in order, at the tail of the target, which refers to the same payloads.
+    """ARCHIVED in their queue and AVAILABLE, in order, at the tail of the target, which refers to the same payloads; HELD where
+    they are not due yet.
 
     With a reason they are dead letters. Without a target these stay: nobody could take them.
     """
@@ -31,7 +32,7 @@ class Moved(Event):
 
 @dataclass(frozen=True)
 class Copied(Event):
-    """AVAILABLE there too: the same payloads, at the tail of the target."""
+    """AVAILABLE or HELD there too: the same payloads, at the tail of the target."""
 
     kind = "copied"
     queue: str

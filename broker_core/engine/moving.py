@@ -1,8 +1,8 @@
 """Messages on their way from one queue to another: what goes with them, and what the other queue makes of it.
 
 A payload is stored once: the target's run table points to the journal records that the source's points to. With a message go its
-size, its priority, expiry, group and key, what was added to its annotations, and if it is a dead letter, why and from where.
-What it went through in its old queue stays there: delivery count, holder, delay.
+size, its priority, expiry, group and key, its delay if it is not over, what was added to its annotations, and if it is a dead
+letter, why and from where. What it went through in its old queue stays there: delivery count, holder.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from broker_core.engine.queues import Queue
 from broker_core.engine.rowset import RowSet, as_array, row_count
 from broker_core.engine.runs import Run
 from broker_core.engine.series import Ints
-from broker_core.engine.states import Reason
+from broker_core.engine.states import Reason, State
 from broker_core.engine.traits import Coded, Traits
 
 
@@ -42,7 +42,9 @@ class Cargo:
         names = [*([] if self.origin is None else self.origin.names), queue]
         first = before == 0
         came_from = self.sequences + 1 if self.came_from is None else np.where(first, self.sequences + 1, self.came_from)
-        traits = replace(self.traits, expiry=None) if reason == Reason.EXPIRED else self.traits
+        traits = replace(self.traits, due=None)  # whoever looks after dead letters sees them at once
+        if reason == Reason.EXPIRED:
+            traits = replace(traits, expiry=None)
         return replace(
             self,
             traits=traits,
@@ -74,7 +76,8 @@ def load(queue: Queue, rows: RowSet) -> Cargo:
         done += row_count(part)
     traits = Traits(
         priority=column(queue, rows, "priority"),
-        expiry=_expiry(queue, rows),
+        expiry=_times(queue, rows, "expiry"),
+        due=_delays(queue, rows),
         group=_coded(queue, rows, "group", queue.groups),
         closes=column(queue, rows, "closes"),
         key=_coded(queue, rows, "key", queue.keys),
@@ -127,14 +130,25 @@ def column(queue: Queue, rows: RowSet, name: str) -> Ints | None:
     return found if found.any() else None
 
 
-def _expiry(queue: Queue, rows: RowSet) -> Ints | None:
+def _times(queue: Queue, rows: RowSet, name: str) -> Ints | None:
+    """`expiry` or `due`: milliseconds since 1970, 0 where there is none."""
     parts = []
     for number, part in rows.items():
         block = queue.blocks[number]
-        times = block.times(block.expiry, part)
+        times = block.times(getattr(block, name), part)
         parts.append(np.zeros(row_count(part), np.int64) if times is None else times)
     found: Ints = np.concatenate(parts) if parts else np.zeros(0, np.int64)
     return found if found.any() else None
+
+
+def _delays(queue: Queue, rows: RowSet) -> Ints | None:
+    """When those that are HELD are due."""
+    due = _times(queue, rows, "due") if queue.counts[State.HELD] else None
+    if due is None:
+        return None
+    states = [queue.blocks[number].state[part] for number, part in rows.items()]
+    due[np.concatenate(states) != State.HELD] = 0
+    return due if due.any() else None
 
 
 def _coded(queue: Queue, rows: RowSet, name: str, dictionary: Dictionary) -> Coded | None:

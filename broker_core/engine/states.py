@@ -6,7 +6,7 @@ HELD ──due──▶ AVAILABLE ──acquire──▶ ACQUIRED ──settle�
                  │ └────────return──────┘                   │
                  └─────────────────redrive──────────────────┘
 
-Purge, expire and replace concern what is HELD too. From each of the first three a message can be dead-lettered: it is
+Purge, expire, replace and move concern what is HELD too. From each of the first three a message can be dead-lettered: it is
 ARCHIVED, and goes on in another queue.
 """
 
@@ -93,6 +93,7 @@ TRANSITIONS: dict[tuple[State, Verb], State] = {
     (State.AVAILABLE, Verb.EXPIRE): State.ARCHIVED,
     (State.AVAILABLE, Verb.REPLACE): State.ARCHIVED,
     (State.AVAILABLE, Verb.WITHDRAW): State.ARCHIVED,
+    (State.HELD, Verb.MOVE): State.ARCHIVED,
     (State.AVAILABLE, Verb.MOVE): State.ARCHIVED,
     (State.HELD, Verb.DEAD_LETTER): State.ARCHIVED,
     (State.AVAILABLE, Verb.DEAD_LETTER): State.ARCHIVED,

@@ -31,6 +31,8 @@ from .harness import Engine
 
 NAMES = ("q", "r", "dead")
 TTL, WAIT = 10, 13  # seconds: whenever somebody looks, a message has its time, or it has been over for longer than a portion
+DELAY = 20  # longer than one wait
+SELDOM = st.sampled_from([False, False, True])
 HOW = st.sampled_from(["reject", "modify", "release", "accept"])
 WORK = st.sampled_from(["reject", "reject", "modify", "modify", "send", "wait", "redrive", "accept"])
 
@@ -43,6 +45,7 @@ class Message:
     holder: int = 0
     attempts: int = 0
     expires: float | None = None
+    due: float = 0.0  # HELD until then
     reason: Reason = Reason.NONE
     origin: tuple[str, int] | None = None  # where it died first
     stayed: bool = False
@@ -87,19 +90,26 @@ class EndsMachine(RuleBasedStateMachine):
     def begin(self, counts: tuple[int, int]) -> None:
         self.send("q", counts[0], mortal=False)
         self.send("r", counts[1], mortal=True)
+        self.send("r", 1, mortal=False, later=True)
 
     # What happens to messages: each rule tells the engine, and does the same to the model.
-    @rule(name=st.sampled_from(["q", "r"]), count=st.integers(1, 4), mortal=st.booleans())
-    def sends(self, name: str, count: int, mortal: bool) -> None:
-        self.send(name, count, mortal)
+    @rule(name=st.sampled_from(["q", "r"]), count=st.integers(1, 4), mortal=st.booleans(), later=SELDOM)
+    def sends(self, name: str, count: int, mortal: bool, later: bool) -> None:
+        self.send(name, count, mortal, later)
 
-    def send(self, name: str, count: int, mortal: bool) -> None:
-        expiry = np.full(count, self.engine.wall // 1000 + TTL * 1000)
-        self.engine.run(c.Enqueue(name, count, 7, traits=Traits(expiry=expiry) if mortal else Traits()))
+    def send(self, name: str, count: int, mortal: bool, later: bool = False) -> None:
+        now = np.full(count, self.engine.wall // 1000)
+        traits = Traits(expiry=now + TTL * 1000 if mortal else None, due=now + DELAY * 1000 if later else None)
+        self.engine.run(c.Enqueue(name, count, 7, traits=traits))
         position = self.engine.log[-1][1]
+        expires, due = self.now + TTL if mortal else None, self.now + DELAY if later else 0.0
         for row in range(count):
             self.sent[position, row] += 1
-            self.models[name].rows.append(Message((position, row), expires=self.now + TTL if mortal else None))
+            self.models[name].rows.append(self.placed(Message((position, row), expires=expires, due=due)))
+
+    def placed(self, message: Message) -> Message:
+        message.state = State.HELD if message.due > self.now else State.AVAILABLE
+        return message
 
     @precondition(lambda self: len(self.links) < 5)
     @rule(name=st.sampled_from(NAMES))
@@ -193,6 +203,10 @@ class EndsMachine(RuleBasedStateMachine):
                 self.dead_letter(name, over[name], Reason.EXPIRED, rooms)
             else:
                 self.archive(name, over[name], Outcome.EXPIRED)
+        for model in self.models.values():
+            for message in model.rows:
+                if message.state == State.HELD:
+                    self.placed(message)
 
     @rule(
         name=st.sampled_from(NAMES),
@@ -229,7 +243,7 @@ class EndsMachine(RuleBasedStateMachine):
     def shift(self, copy: bool, names: list[str], count: int) -> None:
         source, target = names[0], names[1]
         rows = self.models[source].rows
-        found = [n for n, m in enumerate(rows) if m.state == State.AVAILABLE and not self.is_over(m)][:count]
+        found = [n for n, m in enumerate(rows) if self.waits(m) and not self.is_over(m)][:count]
         going = found[: int(min(len(found), max(0, self.models[target].room())))]
         command = (mc.Copy if copy else mc.Move)(source, target, count)
         if found and not going:
@@ -243,6 +257,13 @@ class EndsMachine(RuleBasedStateMachine):
         else:
             self.archive(source, going, Outcome.MOVED)
         self.arrive(target, letters)
+
+    @rule(name=st.sampled_from(NAMES), count=st.integers(1, 3), really=SELDOM)
+    def purge(self, name: str, count: int, really: bool) -> None:
+        if really:
+            rows = [n for n, message in enumerate(self.models[name].rows) if self.waits(message)][:count]
+            assert self.engine.run(c.Purge(name, count)) == len(rows)
+            self.archive(name, rows, Outcome.PURGED)
 
     @rule(name=st.sampled_from(NAMES), count=st.integers(1, 6))
     def redrives(self, name: str, count: int) -> None:
@@ -288,7 +309,7 @@ class EndsMachine(RuleBasedStateMachine):
         return message.expires is not None and message.expires <= self.now
 
     def waits(self, message: Message) -> bool:
-        return message.state == State.AVAILABLE
+        return message.state in (State.AVAILABLE, State.HELD)
 
     def settle(self, name: str, rows: list[int], outcome: Outcome) -> None:
         options = self.models[name].options
@@ -317,7 +338,8 @@ class EndsMachine(RuleBasedStateMachine):
 
     def arrive(self, name: str, letters: list[Message]) -> None:
         for m in letters:
-            self.models[name].rows.append(Message(m.payload, expires=m.expires, reason=m.reason, origin=m.origin))
+            letter = Message(m.payload, expires=m.expires, due=m.due, reason=m.reason, origin=m.origin)
+            self.models[name].rows.append(self.placed(letter))
 
     def dead_letter(self, name: str, rows: list[int], reason: Reason, rooms: dict[str, float] | None = None) -> None:
         source = self.models[name].rows

@@ -98,6 +98,38 @@ def test_move_and_copy_are_by_reference_and_one_event() -> None:
     survives(engine)
 
 
+def test_what_waits_for_its_time_keeps_it_on_the_way() -> None:
+    """Q18 Q20: moved and copied in its place among the others, and due when it was; one that is over is an ordinary one."""
+    now = Engine().wall // 1000
+    engine = make(5, traits=Traits(due=np.array([0, now + 3_000, now + 5_000, 0, now + 60_000])))
+    engine.run(c.Recovered(), c.DeclareQueue("t"), c.DeclareQueue("u"))
+    taken(engine, 1)
+    engine.pass_time(3)
+    engine.run(c.Tick())
+    assert engine.run(mc.Copy("q", "u", messages=3)) == (3, 4, 0)
+    assert engine.run(mc.Move("q", "t")) == (4, None, 0)
+    assert [fate(engine, row) for row in range(5)] == ["acquired", *["moved"] * 4]
+    assert [fate(engine, row, "t") for row in range(4)] == ["available", "held", "available", "held"]
+    assert [fate(engine, row, "u") for row in range(3)] == ["available", "held", "available"]
+    later = survives(engine).recovered()
+    later.wall = engine.wall
+    later.pass_time(2)
+    later.run(c.Recovered(), c.Tick())
+    assert [fate(later, row, "t") for row in range(4)] == [*["available"] * 3, "held"]
+    assert queue(later, "u").counts[State.AVAILABLE] == 3
+    survives(later)
+
+
+def test_a_delayed_message_that_dies_is_a_dead_letter_at_once() -> None:
+    """Q13 Q18"""
+    now = Engine().wall // 1000
+    engine = make(1, traits=Traits(due=np.array([now + 60_000]), expiry=np.array([now + 1_000])), expired="deadLetter")
+    engine.pass_time(3)
+    engine.run(c.Tick())
+    assert fate(engine, 0, "dead") == "available"
+    survives(engine)
+
+
 def test_a_move_into_what_cannot_take_it_is_refused_and_changes_nothing() -> None:
     engine = make(2)
     engine.run(c.DeclareQueue("small", options={"maxMessages": 1, "overflow": "reject"}))
