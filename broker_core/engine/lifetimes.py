@@ -25,8 +25,8 @@ from broker_core.errors import InUse
 _UNTIL_EMPTY = ("empty", "unusedOrEmpty")
 _UNTIL_UNUSED = ("unused", "unusedOrEmpty")
 _USE_ENDS = (e.Unsubscribed, e.LeaseDeleted)
-_MESSAGES_END = (e.Settled, e.Purged, e.Expired, e.BatchEnded, me.Moved)
-_CONCERNED = {xe.LinkGone, xe.Unbound, e.QueueDeleted, e.Together, *_USE_ENDS, *_MESSAGES_END}
+_MESSAGES_END = (e.Settled, e.Purged, e.Expired, e.BatchEnded, me.Moved, e.Returned)  # returned: replaced as it came back
+_CONCERNED = {xe.LinkGone, xe.Unbound, e.QueueDeleted, e.Together, e.HoldersLost, *_USE_ENDS, *_MESSAGES_END}
 
 
 def may_end(state: BrokerState, event: e.Event) -> Iterable[str]:
@@ -42,6 +42,8 @@ def may_end(state: BrokerState, event: e.Event) -> Iterable[str]:
         return (event.exchange,)
     if isinstance(event, e.Together):
         return {name for part in event.parts for name in may_end(state, part)}
+    if isinstance(event, e.HoldersLost):
+        return tuple(event.rows)
     concerned = _UNTIL_UNUSED if isinstance(event, _USE_ENDS) else _UNTIL_EMPTY
     name = state.leases[event.lease].queue if isinstance(event, (e.LeaseDeleted, e.BatchEnded)) else getattr(event, "queue", "")
     queue = state.queues.get(name)

@@ -14,7 +14,7 @@ from broker_core.engine import decide, lifetimes
 from broker_core.engine import exchange_commands as x
 from broker_core.engine import move_commands as mc
 from broker_core.engine.routes import Examined, plan
-from broker_core.engine.rowset import as_array
+from broker_core.engine.rowset import RowSet, as_array
 from broker_core.engine.state import BrokerState, conserved
 from broker_core.engine.traits import NO_TRAITS, Coded, Traits
 
@@ -349,3 +349,21 @@ def test_E2_a_queue_whose_last_message_is_moved_or_purged_ends() -> None:
         broker.run(c.Enqueue(name, 2, 10), x.CloseLink(name, link))
     broker.run(mc.Move("q", "target"), c.Purge("r"))
     assert broker.counts() == {"target": 2}
+
+
+@pytest.mark.parametrize("dies", [False, True])
+def test_E2_Q17_a_value_that_is_replaced_as_it_comes_back_was_the_last_message(dies: bool) -> None:
+    """Its newer value had been settled before: nobody else would ever look whether the queue is empty."""
+    broker = Checked()
+    broker.run(c.DeclareQueue("q", "lastvalue", {"key": "subject", "lifetime": "empty"}))
+    link, holders = broker.run(x.OpenLink("q", makes=True)), [broker.run(c.Subscribe("q")) for _ in range(2)]
+    for holder in holders:
+        broker.run(c.Enqueue("q", 1, 10, traits=Traits(key=Coded(["k"], np.array([1])))), c.Acquire("q", holder, 1))
+    broker.run(x.CloseLink("q", link), c.Settle("q", holders[1], RowSet.single(1)))
+    assert broker.counts() == {"q": 1}
+    if dies:
+        broker = Checked(broker.recovered().state, broker.log)
+        broker.run(c.Recovered())
+    else:
+        broker.run(c.Release("q", holders[0], RowSet.single(0)))
+    assert broker.counts() == {}

@@ -1,0 +1,168 @@
+"""E2: whatever ends the last message or the last use of a queue ends the queue, if its lifetime says so, and nothing else does.
+
+Whole histories of queues with every lifetime, whose links come and go, and whose messages are settled, given back, replaced,
+expired, purged, moved, redriven, in transactions too. After each command, what is over that was not over before is gone.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from hypothesis import HealthCheck, settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition, rule
+
+from broker_core.engine import commands as c
+from broker_core.engine import decide
+from broker_core.engine import exchange_commands as x
+from broker_core.engine import move_commands as mc
+from broker_core.engine import transaction_commands as tc
+from broker_core.engine.endings import Ending
+from broker_core.engine.lifetimes import may_end, what_ends
+from broker_core.engine.rowset import RowSet
+from broker_core.engine.states import Cause, Outcome
+from broker_core.engine.traits import Coded, Traits
+from broker_core.errors import PenstockError
+
+from .ends import survives
+from .harness import Engine
+
+LIFETIMES = ("link", "unused", "empty", "unusedOrEmpty")
+KINDS = {"fifo": {}, "last": {"key": "subject"}}
+QUEUES = [f"{kind} {lifetime}" for kind in KINDS for lifetime in LIFETIMES]
+NAMES = [*QUEUES, "dead"]
+NAME, QUEUE = st.sampled_from(NAMES), st.sampled_from(QUEUES)
+ENDINGS = st.sampled_from([Ending(Outcome.ACCEPTED), Ending(Outcome.REJECTED), Ending(cause=Cause.RELEASED)])
+
+
+class Lifetimes(RuleBasedStateMachine):
+    @initialize()
+    def begin(self) -> None:
+        self.engine = Engine()
+        self.links: list[tuple[str, int]] = []
+        self.holders: list[tuple[str, int]] = []
+        for name in NAMES:
+            self.declare(name)
+
+    def declare(self, name: str) -> None:
+        """A queue that a link makes, with a message and a consumer that has it."""
+        if name in self.engine.state.queues:
+            return
+        kind, _, lifetime = name.partition(" ")
+        options: dict[str, Any] = {"lifetime": lifetime or "empty", **({} if name == "dead" else {"deadLetterQueue": "dead"})}
+        self.engine.run(c.DeclareQueue(name, "lastvalue" if kind == "last" else "fifo", {**options, **KINDS.get(kind, {})}))
+        self.links = [each for each in self.links if each[0] != name]
+        self.holders = [each for each in self.holders if each[0] != name]
+        self.opens(name, makes=True)
+        self.sends(name, 1, mortal=False)
+        self.subscribes(name, 1)
+
+    def run(self, command: c.Command) -> Any:
+        """As a turn carries it out. A refusal changes nothing; so does what comes too late."""
+        state = self.engine.state
+        before = {name for name in state.queues if what_ends(state, name) is None}
+        try:
+            events = decide(state, command, c.Now(self.engine.wall, self.engine.up)).events
+        except PenstockError:
+            return None
+        looked_at = {name for event, _ in events for name in may_end(state, event)}
+        there = set(state.queues)
+        reply = self.engine.run(command)
+        for name in looked_at:
+            self.engine.run(x.EndNode(name))
+        assert [name for name in state.queues if name in before and what_ends(state, name) is not None] == [], command
+        if not isinstance(command, c.Recovered):
+            assert not (there - set(state.queues)) - looked_at
+        survives(self.engine)
+        return reply
+
+    @rule(name=NAME)
+    def declares(self, name: str) -> None:
+        self.declare(name)
+
+    @rule(name=NAME, count=st.integers(1, 3), mortal=st.booleans())
+    def sends(self, name: str, count: int, mortal: bool) -> None:
+        key = Coded(["k"], np.ones(count, np.int64)) if name.startswith("last") else None
+        expiry = np.full(count, self.engine.wall // 1000 + 2_000) if mortal else None
+        self.run(c.Enqueue(name, count, 1, traits=Traits(key=key, expiry=expiry)))
+
+    @rule(name=NAME)
+    def opens(self, name: str, makes: bool = False) -> None:
+        if (link := self.run(x.OpenLink(name, makes))) is not None:
+            self.links.append((name, link))
+
+    @precondition(lambda self: self.links)
+    @rule(data=st.data())
+    def closes(self, data: st.DataObject) -> None:
+        self.run(x.CloseLink(*self.links.pop(data.draw(st.integers(0, len(self.links) - 1)))))
+
+    @rule(name=NAME, credit=st.integers(1, 3))
+    def subscribes(self, name: str, credit: int) -> None:
+        if (holder := self.run(c.Subscribe(name))) is not None:
+            self.holders.append((name, holder))
+            self.run(c.Acquire(name, holder, credit))
+
+    @precondition(lambda self: self.holders)
+    @rule(data=st.data(), ending=ENDINGS, how=st.sampled_from(["now", "commit", "rollback", "lost"]))
+    def ends(self, data: st.DataObject, ending: Ending, how: str) -> None:
+        name, holder = data.draw(st.sampled_from(self.holders))
+        if name not in self.engine.state.queues:
+            return
+        rows = self.held(name, holder)
+        if how == "lost":
+            self.holders.remove((name, holder))
+            self.run(c.Unsubscribe(name, holder, ending.cause or Cause.LINK_LOST, ending.outcome))
+        elif how == "now":
+            self.run(ending.command(name, holder, rows))
+        else:
+            number = self.run(tc.BeginTransaction(1))
+            self.run(tc.Retire(number, name, holder, rows, ending, Ending(Outcome.REJECTED), settled=True))
+            self.run(tc.Discharge(number, how == "rollback"))
+
+    def held(self, name: str, holder: int) -> RowSet:
+        queue = self.engine.state.queues[name]
+        return queue.held_by(holder, RowSet.range(0, queue.next_sequence))
+
+    @rule(name=NAME)
+    def purges(self, name: str) -> None:
+        self.run(c.Purge(name))
+
+    @rule(name=QUEUE)
+    def moves(self, name: str) -> None:
+        self.run(mc.Move(name, "dead"))
+
+    @rule(name=NAME)
+    def redrives(self, name: str) -> None:
+        self.run(mc.Redrive(name))
+
+    @rule(name=NAME)
+    def leases(self, name: str) -> None:
+        try:
+            epoch, batch = self.engine.advance("lease", name, epoch=None, finished=0)
+        except PenstockError:
+            return
+        if batch:
+            self.engine.plan("lease", name, epoch=epoch, after=0, batch=batch)
+        self.run(c.ReleaseLease("lease", settle=True))
+        self.run(c.DeleteLease("lease"))
+
+    @rule()
+    def time_passes(self) -> None:
+        self.engine.pass_time(5)
+        self.run(c.Tick())
+
+    @rule(really=st.sampled_from([False, False, True]))
+    def restarts(self, really: bool) -> None:
+        if really:
+            wall = self.engine.wall
+            self.engine = self.engine.recovered()
+            self.engine.wall = wall
+            self.links, self.holders = [], []
+            self.run(c.Recovered())
+
+
+TestLifetimes = Lifetimes.TestCase
+TestLifetimes.settings = settings(
+    max_examples=40, stateful_step_count=25, deadline=None, derandomize=True, suppress_health_check=list(HealthCheck)
+)
