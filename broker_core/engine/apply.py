@@ -182,17 +182,21 @@ def _(state: BrokerState, event: e.Staged, position: int) -> None:
 
 @on_event(e.Published)
 def _(state: BrokerState, event: e.Published, position: int) -> None:
-    for name in event.stages:
-        for part in state.stages[name].parts:
+    stages = [state.stages[name] for name in event.stages]
+    if event.makes_room:
+        _forget_stages(state, event.stages)
+    for stage in stages:
+        for part in stage.parts:
             if part.exchange is not None and part.queue not in state.queues:
                 continue
             runs = [Run(part.count, part.position, 0)] if part.kept is None else runs_of(part.kept, part.position)
             place(state, state.queues[part.queue], part.sizes, runs, event.time, part.traits)
-        for waiting in state.stages[name].outcomes:
+        for waiting in stage.outcomes:
             batch = state.leases[waiting.lease].batches[waiting.batch]
             if batch.stage is Stage.READ:  # else it is done, and this a repetition
                 batch.outcomes.say(waiting.said)
-    _forget_stages(state, event.stages)
+    if not event.makes_room:
+        _forget_stages(state, event.stages)
     if event.key is not None:
         state.publish_keys[event.key.kind, event.key.id] = event.key.number
 

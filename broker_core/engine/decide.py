@@ -212,7 +212,8 @@ def publish(state: BrokerState, command: c.Publish, now: c.Now) -> Decision:
     for part in parts:
         if part.exchange is None:
             need_queue(state, part.queue)
-    return Decision([(e.Published(command.stages, command.key, now.wall), None)], (sum(part.count for part in parts), False))
+    event = e.Published(command.stages, command.key, now.wall, makes_room=True)
+    return Decision([(event, None)], (sum(part.count for part in parts), False))
 
 
 @on(c.Discard)

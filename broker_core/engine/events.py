@@ -67,6 +67,7 @@ class Published(Event):
     stages: list[str]
     key: PublishKey | None
     time: int
+    makes_room: bool | None = None  # they count as staged no more when they take their places; None: an old journal's still do
 
 
 @dataclass(frozen=True)

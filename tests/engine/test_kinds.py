@@ -333,3 +333,18 @@ def test_a_sticky_group_is_free_after_a_restart(how: str) -> None:
     assert later.run(c.Acquire("q", 1, 1)).sequences().tolist() == [1]
     later.run(c.Settle("q", 1, RowSet.single(1)), c.Unsubscribe("q", 1))
     assert len(later.state.queues["q"].groups) == 0  # nor does its name
+
+
+@pytest.mark.parametrize("limit", [{"maxMessages": 5}, {"maxBytes": 5}])
+@pytest.mark.parametrize("old", [False, True])
+def test_a_ring_drops_no_more_for_a_publish_than_for_what_is_sent(limit: dict[str, int], old: bool) -> None:
+    """Q15: what was staged is not counted once more when it takes its places; in an old journal it was, and its rows say so."""
+    engine = Engine()
+    engine.run(c.DeclareQueue("q", options={**limit, "overflow": "ring"}), c.Enqueue("q", 3, 1))
+    engine.run(c.StageMessages("s", "q", 1, 1), c.StageMessages("t", "q", 2, 1), c.Publish(["s", "t"]))
+    if old:
+        meta, position = engine.log[-1]
+        engine.log[-1] = meta.replace(b',"makes_room":true', b""), position
+    queue = engine.recovered().state.queues["q"]
+    assert conserved(queue)
+    assert (queue.ended[Outcome.DROPPED], queue.staged, queue.staged_bytes) == (4 if old else 1, 0, 0)
