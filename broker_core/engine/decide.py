@@ -29,6 +29,7 @@ from broker_core.engine.limits import (
 from broker_core.engine.options import checked
 from broker_core.engine.packing import pack
 from broker_core.engine.queues import Queue
+from broker_core.engine.room import Coming
 from broker_core.engine.rowset import RowSet, clip, row_count
 from broker_core.engine.series import Ints
 from broker_core.engine.speakable import check_outcomes
@@ -289,8 +290,9 @@ def _(state: BrokerState, command: c.Recovered, now: c.Now) -> Decision:
             lost[queue.name] = rows
     if lost:
         events: list[e.Event] = [e.HoldersLost(lost, int(Cause.BROKER_LOST))]
+        coming: Coming = {}
         for name, rows in lost.items():
-            events += ends.last_failed(state, state.queues[name], rows, Cause.BROKER_LOST, now, events)
+            events += ends.last_failed(state, state.queues[name], rows, Cause.BROKER_LOST, now, coming)
         decision.add(ends.as_one(events))
     left = [name for name in state.stages if is_transactional(name)]
     if left:

@@ -1,7 +1,7 @@
 """What becomes of messages that nobody will work off here: rejected, tried too often, expired, refused by all.
 
 Each function returns events, decided on the state before them. Several of one return are meant to happen together, and are put
-into one `Together` by `as_one`.
+into one `Together` by `as_one`. `coming` is what the same decision has brought to queues so far.
 
 | cause | goes to the dead-letter queue if | else |
 |---|---|---|
@@ -13,7 +13,7 @@ into one `Together` by `as_one`.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -23,7 +23,7 @@ from broker_core.engine import events as e
 from broker_core.engine import move_events as me
 from broker_core.engine.exclusions import refused_by
 from broker_core.engine.queues import Queue
-from broker_core.engine.room import accepts, fitting
+from broker_core.engine.room import Coming, accepts, fitting
 from broker_core.engine.rowset import RowSet, as_array, row_count
 from broker_core.engine.series import Rows
 from broker_core.engine.state import BrokerState
@@ -41,6 +41,7 @@ def settle(
     rows: RowSet,
     outcome: Outcome,
     now: c.Now,
+    coming: Coming,
     *,
     holder: int,
     lease: str | None = None,
@@ -50,23 +51,23 @@ def settle(
     rules = queue.rules
     if outcome is Outcome.REJECTED and rules.rejected == "return":
         returned = e.Returned(queue.name, holder, rows, int(Cause.REJECTED), lease)
-        return give_back(state, returned, queue, rows, Cause.REJECTED, now)
+        return give_back(state, returned, queue, rows, Cause.REJECTED, now, coming)
     if outcome is Outcome.REJECTED and rules.rejected == "deadLetter" and rules.dead_letter_queue is not None:
-        return dead_letter(state, queue, rows, Reason.REJECTED, now, holder=holder, lease=lease, error=error)
+        return dead_letter(state, queue, rows, Reason.REJECTED, now, coming, holder=holder, lease=lease, error=error)
     return [e.Settled(queue.name, holder, rows, int(outcome), now.wall, error, lease)]
 
 
-def give_back(state: BrokerState, event: e.Event, queue: Queue, rows: RowSet, cause: Cause, now: c.Now) -> list[e.Event]:
-    """`event`, which gives ACQUIRED messages back for `cause`: those whose last attempt this was become dead letters with it."""
-    return [event, *last_failed(state, queue, rows, cause, now)]
-
-
-def last_failed(
-    state: BrokerState, queue: Queue, rows: RowSet, cause: Cause, now: c.Now, so_far: Iterable[e.Event] = ()
+def give_back(
+    state: BrokerState, event: e.Event, queue: Queue, rows: RowSet, cause: Cause, now: c.Now, coming: Coming
 ) -> list[e.Event]:
-    """What follows when ACQUIRED messages come back for `cause`. `so_far`: what was decided just now, and is not applied yet."""
+    """`event`, which gives ACQUIRED messages back for `cause`: those whose last attempt this was become dead letters with it."""
+    return [event, *last_failed(state, queue, rows, cause, now, coming)]
+
+
+def last_failed(state: BrokerState, queue: Queue, rows: RowSet, cause: Cause, now: c.Now, coming: Coming) -> list[e.Event]:
+    """What follows when ACQUIRED messages come back for `cause`."""
     last = last_attempts(queue, rows, cause)
-    return dead_letter(state, queue, last, Reason.DELIVERY_LIMIT, now, so_far=so_far) if last else []
+    return dead_letter(state, queue, last, Reason.DELIVERY_LIMIT, now, coming) if last else []
 
 
 def last_attempts(queue: Queue, rows: RowSet, cause: Cause) -> RowSet:
@@ -84,30 +85,30 @@ def last_attempts(queue: Queue, rows: RowSet, cause: Cause) -> RowSet:
     return RowSet.of((number, last(part, queue.blocks[number].attempts.get(part))) for number, part in rows.items())
 
 
-def expire(state: BrokerState, queue: Queue, rows: RowSet, now: c.Now, so_far: Iterable[e.Event] = ()) -> list[e.Event]:
+def expire(state: BrokerState, queue: Queue, rows: RowSet, now: c.Now, coming: Coming) -> list[e.Event]:
     """Their time has passed: by the queue's policy into the archive or the dead-letter queue. They are AVAILABLE or HELD."""
     if queue.rules.expired == "deadLetter" and queue.rules.dead_letter_queue is not None:
-        return dead_letter(state, queue, rows, Reason.EXPIRED, now, so_far=so_far)
+        return dead_letter(state, queue, rows, Reason.EXPIRED, now, coming)
     return [e.Expired(queue.name, rows, now.wall)]
 
 
-def refuse(state: BrokerState, queue: Queue, holder: int, rows: RowSet, now: c.Now, so_far: Iterable[e.Event]) -> list[e.Event]:
+def refuse(state: BrokerState, queue: Queue, holder: int, rows: RowSet, now: c.Now, coming: Coming) -> list[e.Event]:
     """A link refuses messages that come back with the event before: what every other link had refused already, or there is no
     other, goes by the queue's policy."""
     if queue.rules.refused_by_all != "deadLetter":
         return []
     others = [each.excluded for number, each in queue.subscriptions.items() if number != holder]
     refused = refused_by(others, rows, queue)
-    return dead_letter(state, queue, refused, Reason.REFUSED, now, so_far=so_far) if refused else []
+    return dead_letter(state, queue, refused, Reason.REFUSED, now, coming) if refused else []
 
 
-def leave(state: BrokerState, queue: Queue, holder: int, back: RowSet, now: c.Now, so_far: Iterable[e.Event]) -> list[e.Event]:
+def leave(state: BrokerState, queue: Queue, holder: int, back: RowSet, now: c.Now, coming: Coming) -> list[e.Event]:
     """A link ends, and gives `back` what it held: what all others have refused waits for nobody any more."""
     others = [each.excluded for number, each in queue.subscriptions.items() if number != holder]
     if queue.rules.refused_by_all != "deadLetter" or not others:
         return []
     refused = refused_by(others, None, queue).plus(refused_by(others, back, queue))
-    return dead_letter(state, queue, refused, Reason.REFUSED, now, so_far=so_far) if refused else []
+    return dead_letter(state, queue, refused, Reason.REFUSED, now, coming) if refused else []
 
 
 def dead_letter(
@@ -116,20 +117,18 @@ def dead_letter(
     rows: RowSet,
     reason: Reason,
     now: c.Now,
+    coming: Coming,
     *,
     holder: int = 0,
     lease: str | None = None,
     error: str | None = None,
-    so_far: Iterable[e.Event] = (),
 ) -> list[e.Event]:
     """Put messages that are HELD, AVAILABLE or ACQUIRED (then `holder` holds them) into the dead-letter queue; what that cannot
     take stays here, ARCHIVED: nothing is lost, and nobody waits for room. Policies have been asked before."""
     target = state.queues.get(queue.rules.dead_letter_queue or "")
     going = RowSet()
     if target is not None and accepts(target, queue.name) and not (reason is Reason.EXPIRED and _expires_into(state, queue)):
-        others = rows.minus(_going_round(queue, rows, target.name, reason))
-        limited = target.rules.max_messages or target.rules.max_bytes
-        going = fitting(target, queue, others, *(_on_their_way(state, target.name, so_far) if limited else ()))
+        going = fitting(target, queue, rows.minus(_going_round(queue, rows, target.name, reason)), coming)
     events: list[e.Event] = []
     for name, some in ((queue.rules.dead_letter_queue, going), (None, rows.minus(going))):
         if some:
@@ -147,20 +146,6 @@ def dead_letter(
                 )
             )
     return events
-
-
-def _on_their_way(state: BrokerState, target: str, events: Iterable[e.Event]) -> tuple[int, int]:
-    """How many messages, and bytes, these events bring to `target`."""
-    count = size = 0
-    for event in events:
-        if isinstance(event, e.Together):
-            more = _on_their_way(state, target, event.parts)
-            count, size = count + more[0], size + more[1]
-        elif isinstance(event, me.Moved) and event.target == target:
-            blocks = state.queues[event.queue].blocks
-            count += event.rows.count
-            size += sum(blocks[number].sizes.total(part, row_count(part)) for number, part in event.rows.items())
-    return count, size
 
 
 def _going_round(queue: Queue, rows: RowSet, target: str, reason: Reason) -> RowSet:

@@ -20,6 +20,7 @@ from broker_core.engine.leases import HOLDING, Batch, Lease, Stage
 from broker_core.engine.lifetimes import check_owner
 from broker_core.engine.limits import LISTED_GROUPS, MAX_ACQUIRE, MAX_LEASES, MAX_PARTS, SECOND, UNREAD_TIMEOUT
 from broker_core.engine.queues import Queue
+from broker_core.engine.room import Coming
 from broker_core.engine.rowset import RowSet, row_count
 from broker_core.engine.search import Filter, Search, Unexpired, Without, find_all
 from broker_core.engine.state import BrokerState
@@ -134,13 +135,13 @@ def _(state: BrokerState, command: c.FinishBatches, now: c.Now) -> Decision:
             f"the checkpoint names batch {command.finished} of lease {lease.name!r}, whose last batch is {lease.last_number}: "
             "the broker's data directory was restored from an older state. Start with a new checkpoint"
         )
-    decision = Decision()
+    decision, coming = Decision(), Coming()
     settled = unread = 0
     for batch in lease.batches.values():
         if not lease.finished < batch.number <= command.finished:
             continue
         if batch.stage is Stage.READ:
-            decision.add(settle_batch(state, lease, batch, now, exclude=command.exclude))
+            decision.add(settle_batch(state, lease, batch, now, coming, exclude=command.exclude))
             settled += batch.rows.count
         elif batch.stage is Stage.ACQUIRED:
             decision.add(_end(lease, batch, Stage.VOID, now, exclude=command.exclude))
@@ -308,10 +309,10 @@ def _(state: BrokerState, command: c.ReleaseLease, now: c.Now) -> Decision:
     batch = _need_batch(lease)
     decision = Decision(reply=batch.rows.count)
     if command.settle:
-        decision.add(settle_batch(state, lease, batch, now))
+        decision.add(settle_batch(state, lease, batch, now, {}))
         decision.add(e.LeaseFinished(lease.name, batch.number))
     else:
-        decision.add(_give_back(state, lease, batch, now))
+        decision.add(_give_back(state, lease, batch, now, {}))
         decision.add(e.LeaseFenced(lease.name, lease.epoch + 1))
     return decision
 
@@ -328,11 +329,11 @@ def _(state: BrokerState, command: c.SettleRow, now: c.Now) -> Decision:
     queue = need_queue(state, lease.queue)
     if command.outcome in ("accepted", "rejected"):
         outcome = Outcome[command.outcome.upper()]
-        events = ends.settle(state, queue, rows, outcome, now, holder=batch.holder, lease=lease.name, error=command.error)
+        events = ends.settle(state, queue, rows, outcome, now, {}, holder=batch.holder, lease=lease.name, error=command.error)
     else:
         cause = Cause[command.outcome.upper()]
         returned = e.Returned(queue.name, batch.holder, rows, int(cause), lease.name)
-        events = ends.give_back(state, returned, queue, rows, cause, now)
+        events = ends.give_back(state, returned, queue, rows, cause, now, {})
     # Fenced first: a crash may come between the two, and then the query only plans again.
     return Decision([(e.LeaseFenced(lease.name, lease.epoch + 1), None), (ends.as_one(events), None)])
 
@@ -348,7 +349,7 @@ def _(state: BrokerState, command: c.DeleteLease, now: c.Now) -> Decision:
     return Decision([(e.LeaseDeleted(lease.name), None)])
 
 
-def overdue(state: BrokerState, now: c.Now) -> list[e.Event]:
+def overdue(state: BrokerState, now: c.Now, coming: Coming) -> list[e.Event]:
     """The ends of batches that nobody renews."""
     found: list[e.Event] = []
     for lease in state.leases.values():
@@ -359,13 +360,13 @@ def overdue(state: BrokerState, now: c.Now) -> list[e.Event]:
         if batch.stage is Stage.ACQUIRED and silent > UNREAD_TIMEOUT:
             found.append(_end(lease, batch, Stage.VOID, now))
         elif batch.stage is Stage.READ and lease.timeout is not None and silent > lease.timeout:
-            found.append(_give_back(state, lease, batch, now))
+            found.append(_give_back(state, lease, batch, now, coming))
     return found
 
 
-def _give_back(state: BrokerState, lease: Lease, batch: Batch, now: c.Now) -> e.Event:
+def _give_back(state: BrokerState, lease: Lease, batch: Batch, now: c.Now, coming: Coming) -> e.Event:
     """End a batch that nobody will finish: what was read may have been worked on."""
     if batch.stage is not Stage.READ:
         return _end(lease, batch, Stage.VOID, now)
     queue, event = need_queue(state, lease.queue), _end(lease, batch, Stage.LOST, now)
-    return ends.as_one(ends.give_back(state, event, queue, batch.rows, Cause.LEASE_READ, now))
+    return ends.as_one(ends.give_back(state, event, queue, batch.rows, Cause.LEASE_READ, now, coming))

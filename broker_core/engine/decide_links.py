@@ -28,6 +28,7 @@ from broker_core.engine.limits import (
 )
 from broker_core.engine.overlays import ROW_BYTES
 from broker_core.engine.queues import Queue, Subscription
+from broker_core.engine.room import Coming
 from broker_core.engine.rowset import RowSet
 from broker_core.engine.search import Filter, Search, Unexpired, Without, find
 from broker_core.engine.state import BrokerState
@@ -97,16 +98,26 @@ def _(state: BrokerState, command: c.Browse, now: c.Now) -> Decision:
 
 @on(c.Settle)
 def _(state: BrokerState, command: c.Settle, now: c.Now) -> Decision:
+    return settle(state, command, now, {})
+
+
+def settle(state: BrokerState, command: c.Settle, now: c.Now, coming: Coming) -> Decision:
+    """As a part of what is decided: see `room.Coming`."""
     queue = need_queue(state, command.queue)
     check_rows(queue, command.rows, Verb.SETTLE, command.holder)
     if not command.rows:
         return Decision()
-    events = ends.settle(state, queue, command.rows, command.outcome, now, holder=command.holder, error=command.error)
+    events = ends.settle(state, queue, command.rows, command.outcome, now, coming, holder=command.holder, error=command.error)
     return Decision([(ends.as_one(events), None)])
 
 
 @on(c.Release)
 def _(state: BrokerState, command: c.Release, now: c.Now) -> Decision:
+    return release(state, command, now, {})
+
+
+def release(state: BrokerState, command: c.Release, now: c.Now, coming: Coming) -> Decision:
+    """As a part of what is decided: see `room.Coming`."""
     queue, rows = need_queue(state, command.queue), command.rows
     check_rows(queue, rows, Verb.RETURN, command.holder)
     if not rows:
@@ -114,7 +125,7 @@ def _(state: BrokerState, command: c.Release, now: c.Now) -> Decision:
     if command.annotations:
         _check_annotations(queue, rows, command.annotations)
     event = e.Returned(queue.name, command.holder, rows, int(command.cause), annotations=command.annotations or None)
-    events = ends.give_back(state, event, queue, rows, command.cause, now)
+    events = ends.give_back(state, event, queue, rows, command.cause, now, coming)
     decision = Decision()
     if command.exclude:
         excluded = need_subscription(queue, command.holder).excluded
@@ -124,7 +135,7 @@ def _(state: BrokerState, command: c.Release, now: c.Now) -> Decision:
                 "was changed. Let it release or reject them, or use a selector or another queue"
             )
         left = rows.minus(ends.last_attempts(queue, rows, command.cause))
-        events += ends.refuse(state, queue, command.holder, left, now, events)
+        events += ends.refuse(state, queue, command.holder, left, now, coming)
         decision.add(e.Excluded(queue.name, command.holder, rows))
     decision.events.insert(0, (ends.as_one(events), None))
     return decision
@@ -162,14 +173,15 @@ def _(state: BrokerState, command: c.Unsubscribe, now: c.Now) -> Decision:
         rows = rows.minus(retired)  # they end with their transactions
     decision = Decision(reply=rows)
     events: list[e.Event] = []
+    coming: Coming = {}
     back = RowSet()
     if rows and command.outcome is not None:
-        events += ends.settle(state, queue, rows, command.outcome, now, holder=command.holder)
+        events += ends.settle(state, queue, rows, command.outcome, now, coming, holder=command.holder)
     elif rows:
         returned = e.Returned(queue.name, command.holder, rows, int(command.cause))
-        events += ends.give_back(state, returned, queue, rows, command.cause, now)
+        events += ends.give_back(state, returned, queue, rows, command.cause, now, coming)
         back = rows.minus(ends.last_attempts(queue, rows, command.cause))
-    events += ends.leave(state, queue, command.holder, back, now, events)
+    events += ends.leave(state, queue, command.holder, back, now, coming)
     if events:
         decision.add(ends.as_one(events))
     decision.add(e.Unsubscribed(queue.name, command.holder))

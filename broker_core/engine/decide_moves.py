@@ -19,7 +19,7 @@ from broker_core.engine.limits import MAX_MOVED
 from broker_core.engine.moving import column
 from broker_core.engine.queues import Queue
 from broker_core.engine.retention import within_retention
-from broker_core.engine.room import fitting
+from broker_core.engine.room import Coming, fitting
 from broker_core.engine.rowset import BLOCK_BITS, RowSet
 from broker_core.engine.series import Ints
 from broker_core.engine.state import BrokerState
@@ -63,7 +63,7 @@ def _to_shift(source: Queue, target: Queue, command: mc.Move | mc.Copy, now: c.N
         return rows if block.next_expiry > wall else rows[~block.expired(rows, wall)]
 
     found, more = _look(source, command.first, command.last, command.messages, waiting)
-    rows = fitting(target, source, found)
+    rows = fitting(target, source, found, {})
     if found and not rows:
         raise errors.ResourceLimit(
             f"queue {target.name!r} is full: nothing was changed. Drain it, or raise its limits (`penstock queue alter`)"
@@ -90,6 +90,7 @@ def _look(queue: Queue, first: int, last: int | None, limit: int, wanted: Any) -
 @on(mc.Redrive)
 def _(state: BrokerState, command: mc.Redrive, now: c.Now) -> Decision:
     queue, decision = need_queue(state, command.queue), Decision()
+    coming: Coming = {}
 
     def dead(block: Block) -> Ints:
         return np.sort(np.concatenate([_away_from_home(block), _stayed(block, state.retained_from)]))
@@ -97,14 +98,14 @@ def _(state: BrokerState, command: mc.Redrive, now: c.Now) -> Decision:
     found, more = _look(queue, command.first, command.last, command.messages, dead)
     moved = 0
     here = RowSet.of((n, _among(rows, _stayed(queue.blocks[n], state.retained_from))) for n, rows in found.items())
-    if back := fitting(queue, queue, here):
+    if back := fitting(queue, queue, here, coming):
         decision.add(me.Redriven(queue.name, back, now.wall))
         moved += back.count
     for name, rows in _by_origin(queue, found.minus(here)).items():
         origin = state.queues.get(name)
         if origin is None or origin is queue:
             continue
-        if going := fitting(origin, queue, _newest(queue, origin, rows)):
+        if going := fitting(origin, queue, _newest(queue, origin, rows), coming):
             decision.add(me.Moved(queue.name, going, name, int(Outcome.MOVED), now.wall, redriven=True))
             moved += going.count
     decision.reply = mc.Shifted(moved, found.last + 1 if more and found else None, found.count - moved)

@@ -12,6 +12,7 @@ from broker_core.engine.batch_outcomes import ENDINGS, Said, shortened
 from broker_core.engine.decide import Decision, check_name, check_rows, need_queue, on
 from broker_core.engine.leases import Batch, Lease, Stage
 from broker_core.engine.limits import MAX_OUTCOMES, MAX_STAGES
+from broker_core.engine.room import Coming
 from broker_core.engine.rowset import RowSet
 from broker_core.engine.speakable import speakable
 from broker_core.engine.state import BrokerState
@@ -41,7 +42,7 @@ def _(state: BrokerState, command: oc.StageOutcomes, now: c.Now) -> Decision:
     return Decision([(oe.OutcomesStaged(command.stage, command.lease, command.batch, command.epoch, said, now.up), None)])
 
 
-def settle_batch(state: BrokerState, lease: Lease, batch: Batch, now: c.Now, *, exclude: bool = False) -> e.Event:
+def settle_batch(state: BrokerState, lease: Lease, batch: Batch, now: c.Now, coming: Coming, *, exclude: bool = False) -> e.Event:
     """The end of a batch that was read: each message as it was said, the others accepted. One event."""
     queue = need_queue(state, lease.queue)
     check_rows(queue, batch.rows, Verb.SETTLE, batch.holder)
@@ -54,9 +55,9 @@ def settle_batch(state: BrokerState, lease: Lease, batch: Batch, now: c.Now, *, 
         done = done.plus(rows)
         ending = said.ending
         if ending.outcome is not None:
-            events += ends.settle(state, queue, rows, ending.outcome, now, holder=batch.holder, error=ending.error)
+            events += ends.settle(state, queue, rows, ending.outcome, now, coming, holder=batch.holder, error=ending.error)
         elif ending.cause is not None:
             returned = e.Returned(queue.name, batch.holder, rows, int(ending.cause))
-            events += ends.give_back(state, returned, queue, rows, ending.cause, now)
+            events += ends.give_back(state, returned, queue, rows, ending.cause, now, coming)
     ended = e.BatchEnded(lease.name, batch.number, Stage.SETTLED.value, now.wall, exclude, done if done else None)
     return ends.as_one([*events, ended])

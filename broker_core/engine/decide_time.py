@@ -19,6 +19,7 @@ from broker_core.engine.decide import Decision, on
 from broker_core.engine.decide_leases import overdue
 from broker_core.engine.limits import EXPIRY_PERIOD, STAGE_AGE
 from broker_core.engine.queues import Queue
+from broker_core.engine.room import Coming
 from broker_core.engine.rowset import RowSet
 from broker_core.engine.state import BrokerState
 from broker_core.engine.states import Cause, State
@@ -26,8 +27,8 @@ from broker_core.engine.states import Cause, State
 
 @on(c.Tick)
 def _(state: BrokerState, command: c.Tick, now: c.Now) -> Decision:
-    decision = Decision()
-    for event in overdue(state, now):
+    decision, coming = Decision(), Coming()
+    for event in overdue(state, now, coming):
         decision.add(event)
     stale = [name for name, stage in state.stages.items() if now.up - stage.up > STAGE_AGE]
     if stale:
@@ -36,11 +37,11 @@ def _(state: BrokerState, command: c.Tick, now: c.Now) -> Decision:
     # Nobody waits for what has expired: it is seen to in larger portions.
     expiry = wall if wall - state.expired_at >= EXPIRY_PERIOD else 0
     for queue, blocks in _by_queue(state, clocks.expiry.due(expiry)):
-        _expire(state, decision, queue, blocks, now)
+        _expire(state, decision, queue, blocks, now, coming)
     for queue, blocks in _by_queue(state, clocks.due.due(wall)):
         _come_due(decision, queue, blocks, now)
     for queue, blocks in _by_queue(state, clocks.lock.due(up)):
-        _unlock(state, decision, queue, blocks, now)
+        _unlock(state, decision, queue, blocks, now, coming)
     if clocks.expiry.next <= expiry or clocks.due.next <= wall or clocks.lock.next <= up:
         decision.add(e.TimePassed(wall, expiry, up))
     return decision
@@ -57,14 +58,13 @@ def _by_queue(state: BrokerState, due: Iterable[tuple[str, int]]) -> Iterator[tu
             yield queue, [queue.blocks[number] for number in sorted(numbers) if number in queue.blocks]
 
 
-def _expire(state: BrokerState, decision: Decision, queue: Queue, blocks: list[Block], now: c.Now) -> None:
+def _expire(state: BrokerState, decision: Decision, queue: Queue, blocks: list[Block], now: c.Now, coming: Coming) -> None:
     parts = []
     for block in blocks:
         waits = block.state[: block.filled] <= State.AVAILABLE  # or HELD
         parts.append((block.number, np.flatnonzero(waits & block.expired(slice(0, block.filled), now.wall // 1000))))
     if rows := RowSet.of(parts):
-        so_far = (event for event, _ in decision.events)
-        for event in ends.expire(state, queue, rows, now, so_far):
+        for event in ends.expire(state, queue, rows, now, coming):
             decision.add(event)
 
 
@@ -78,7 +78,7 @@ def _come_due(decision: Decision, queue: Queue, blocks: list[Block], now: c.Now)
         decision.add(e.CameDue(queue.name, came, now.wall))
 
 
-def _unlock(state: BrokerState, decision: Decision, queue: Queue, blocks: list[Block], now: c.Now) -> None:
+def _unlock(state: BrokerState, decision: Decision, queue: Queue, blocks: list[Block], now: c.Now, coming: Coming) -> None:
     """What links hold beyond their time goes back, as from each of them."""
     held: dict[int, list[tuple[int, Any]]] = {}
     for block in blocks:
@@ -89,5 +89,5 @@ def _unlock(state: BrokerState, decision: Decision, queue: Queue, blocks: list[B
     for holder, parts in held.items():
         late, cause = RowSet.of(parts), Cause.LOCK_TIMED_OUT
         returned = e.Returned(queue.name, holder, late, int(cause))
-        followed = ends.last_failed(state, queue, late, cause, now, (event for event, _ in decision.events))
+        followed = ends.last_failed(state, queue, late, cause, now, coming)
         decision.add(ends.as_one([returned, *followed]))

@@ -1,7 +1,8 @@
 """What is decided about transactions (part 4 of AMQP 1.0).
 
 What is posted is a stage; a commit publishes it and ends what was retired, as one event. Everything that a commit does is
-decided on the state before it, each part as if it were alone: first how deliveries end, then what is published.
+decided on the state before it: first how deliveries end, each part knowing what those before it bring to queues with limits
+(what is posted counts there as staged), then what is published.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from broker_core.engine import events as e
 from broker_core.engine import transaction_commands as tc
 from broker_core.engine import transaction_events as te
 from broker_core.engine.decide import Decision, decide, need_queue, on, publish, stage
+from broker_core.engine.decide_links import release, settle
 from broker_core.engine.endings import ROLLED_BACK, Ending
 from broker_core.engine.limits import (
     MAX_OWN_TRANSACTIONS,
@@ -23,6 +25,7 @@ from broker_core.engine.limits import (
     SECOND,
     TRANSACTION_AGE,
 )
+from broker_core.engine.room import Coming
 from broker_core.engine.rowset import RowSet
 from broker_core.engine.state import BrokerState
 from broker_core.engine.transactions import Transaction, Word, stage_of
@@ -111,26 +114,34 @@ def _(state: BrokerState, command: tc.Discharge, now: c.Now) -> Decision:
             return Decision([(ended, None), *_together(_commit(state, transaction, now))])
         except errors.PenstockError as error:
             why = errors.TransactionRolledBack(f"nothing of this transaction was done: {error}")
-    undone = _together(_roll_back(state, transaction, now))
+    undone = _together(_roll_back(state, transaction, now, {}))
     return Decision([(ended, None), *undone], None if command.fail else why)
 
 
 def _commit(state: BrokerState, transaction: Transaction, now: c.Now) -> Parts:
     parts: Parts = []
+    coming: Coming = {}
     for holder, words in transaction.words.items():
         queue = need_queue(state, words.queue)
         for word, rows in words:
             ending = word.ending
             if holder not in queue.subscriptions:
                 ending = ending._replace(exclude=False)  # nobody is there to be kept from it
-            parts += decide(state, ending.command(words.queue, holder, rows), now).events
+            parts += _end(state, ending, words.queue, holder, rows, now, coming)
     name = stage_of(transaction.number)
     if name in state.stages:
         parts += publish(state, c.Publish([name]), now).events
     return parts
 
 
-def _roll_back(state: BrokerState, transaction: Transaction, now: c.Now) -> Parts:
+def _end(state: BrokerState, ending: Ending, queue: str, holder: int, rows: RowSet, now: c.Now, coming: Coming) -> Parts:
+    command = ending.command(queue, holder, rows)
+    if isinstance(command, c.Settle):
+        return settle(state, command, now, coming).events
+    return release(state, command, now, coming).events
+
+
+def _roll_back(state: BrokerState, transaction: Transaction, now: c.Now, coming: Coming) -> Parts:
     """What was posted is gone, what was said is forgotten; what nobody can say anything of any more ends with its default."""
     parts: Parts = []
     if (name := stage_of(transaction.number)) in state.stages:
@@ -139,14 +150,16 @@ def _roll_back(state: BrokerState, transaction: Transaction, now: c.Now) -> Part
         queue = state.queues.get(words.queue)
         for word, rows in words if queue is not None else ():
             if word.settled or holder not in queue.subscriptions:  # type: ignore[union-attr]
-                parts += _end_by_default(state, words.queue, holder, rows, word.default, now)
+                parts += _end_by_default(state, words.queue, holder, rows, word.default, now, coming)
     return parts
 
 
-def _end_by_default(state: BrokerState, queue: str, holder: int, rows: RowSet, default: Ending, now: c.Now) -> Parts:
+def _end_by_default(
+    state: BrokerState, queue: str, holder: int, rows: RowSet, default: Ending, now: c.Now, coming: Coming
+) -> Parts:
     for ending in (default._replace(exclude=False), ROLLED_BACK):
         try:
-            return decide(state, ending.command(queue, holder, rows), now).events
+            return _end(state, ending, queue, holder, rows, now, coming)
         except errors.ResourceLimit:
             continue  # too many annotations: then without
         except errors.PenstockError:
@@ -166,12 +179,13 @@ def _together(parts: Parts) -> Parts:
 @on(tc.TimeOutTransactions)
 def _(state: BrokerState, command: tc.TimeOutTransactions, now: c.Now) -> Decision:
     parts: Parts = []
+    coming: Coming = {}
     for transaction in state.transactions.open.values():
         if transaction.began is None or now.up - transaction.began <= TRANSACTION_AGE:
             continue
         why = errors.TransactionTimedOut(
             f"this transaction was rolled back: its work took longer than {TRANSACTION_AGE // SECOND} s, which is the limit"
         )
-        undone = _together(_roll_back(state, transaction, now))
+        undone = _together(_roll_back(state, transaction, now, coming))
         parts += [(te.TransactionFailed(transaction.number, why, undone=True), None), *undone]
     return Decision(parts, waits=bool(parts))

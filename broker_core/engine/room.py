@@ -9,6 +9,10 @@ from broker_core.engine.queues import Queue
 from broker_core.engine.rowset import RowSet, head, row_count
 from broker_core.engine.series import Rows
 
+#: Messages and bytes that one decision brings to queues with limits. Its parts are each decided on the state before all of them:
+#: whoever decides several hands the same to each.
+Coming = dict[str, tuple[int, int]]
+
 
 def accepts(queue: Queue, source: str) -> bool:
     """Whether dead letters of queue `source` may come in at all. A last-value queue is none for them: it would replace them."""
@@ -17,17 +21,25 @@ def accepts(queue: Queue, source: str) -> bool:
     return source in queue.origins or len(queue.origins) < MAX_ORIGINS
 
 
-def fitting(queue: Queue, source: Queue, rows: RowSet, messages: int = 0, size: int = 0) -> RowSet:
+def fitting(queue: Queue, source: Queue, rows: RowSet, coming: Coming) -> RowSet:
     """The first of the rows, for which there is room: all of them, unless the queue has limits. A queue whose overflow is *ring*
-    drops nothing of its own for them: it is full too. `messages`, of `size` bytes, are on their way to it already."""
+    drops nothing of its own for them: it is full too. They are noted in `coming`."""
     if source.overlay_bytes and queue is not source and queue.overlay_bytes + source.overlay_bytes > MAX_OVERLAY_BYTES:
         rows = _without_overlays(source, rows)
     rules = queue.rules
+    if not rules.max_messages and not rules.max_bytes:
+        return rows
+    messages, size = coming.get(queue.name, (0, 0))
     if rules.max_messages:
         rows = first_of(rows, max(0, rules.max_messages - queue.live - queue.staged - messages))
     if rules.max_bytes:
         rows = _within(source, rows, max(0, rules.max_bytes - queue.bytes - queue.staged_bytes - size))
+    coming[queue.name] = messages + rows.count, size + _bytes(source, rows)
     return rows
+
+
+def _bytes(queue: Queue, rows: RowSet) -> int:
+    return sum(queue.blocks[number].sizes.total(part, row_count(part)) for number, part in rows.items())
 
 
 def first_of(rows: RowSet, count: int) -> RowSet:

@@ -10,6 +10,10 @@ import pytest
 
 from broker_core.engine import commands as c
 from broker_core.engine import move_commands as mc
+from broker_core.engine import outcome_commands as oc
+from broker_core.engine import transaction_commands as tc
+from broker_core.engine.batch_outcomes import Said
+from broker_core.engine.endings import Ending
 from broker_core.engine.rowset import RowSet
 from broker_core.engine.states import Cause, Outcome, Reason, State
 from broker_core.engine.traits import Coded, Traits
@@ -238,6 +242,53 @@ def test_what_dies_in_several_queues_at_once_shares_the_room(restarts: bool) -> 
         engine.run(c.Tick())
     assert queue(engine, "dead").live == 4
     assert queue(engine).stayed + queue(engine, "r").stayed == 2
+    survives(engine)
+
+
+def transaction(engine: Engine, posted: int = 0, fail: bool = False) -> None:
+    """Says something else of each message of `q`: each is a part of the decision."""
+    number, holder = engine.run(tc.BeginTransaction(1)), taken(engine)
+    if posted:
+        engine.run(tc.Post(number, "dead", posted, 10))
+    for row in range(queue(engine).next_sequence):
+        word = Ending(Outcome.REJECTED, error=f"error {row}")
+        engine.run(tc.Retire(number, "q", holder, RowSet.single(row), word, word, settled=True))
+    engine.run(tc.Discharge(number, fail))
+
+
+def batch(engine: Engine) -> None:
+    """The same, from a query."""
+    epoch, number = engine.advance("L", epoch=None, finished=0)
+    rows = engine.read("L", epoch=epoch, batch=number)
+    said = [Said("rejected", f"error {row}", RowSet.single(row)) for row in rows]
+    engine.run(oc.StageOutcomes("w", "L", number, epoch, said), c.Publish(["w"]), c.FinishBatches("L", number))
+
+
+def silence(engine: Engine) -> None:
+    """Two queries that nobody hears of any more, each with a batch of its own."""
+    for name in "LM":
+        epoch, number = engine.advance(name, epoch=None, finished=0, messages=2, timeout=10 * SECOND)
+        engine.plan(name, epoch=epoch, after=0, batch=number)
+        engine.read(name, epoch=epoch, batch=number)
+    engine.pass_time(20)
+    engine.run(c.Tick())
+
+
+@pytest.mark.parametrize("overflow", ["block", "reject", "ring"])
+@pytest.mark.parametrize(
+    "end",
+    [transaction, lambda engine: transaction(engine, fail=True), lambda engine: transaction(engine, posted=1), batch, silence],
+    ids=["commit", "rollback", "commit of a message too", "outcomes of a batch", "lost batches"],
+)
+@pytest.mark.parametrize("limit", [{"maxMessages": 2}, {"maxBytes": 21}])
+def test_what_dies_in_several_parts_of_one_decision_shares_the_room(end: Any, overflow: str, limit: dict[str, int]) -> None:
+    """Q13 Q15 C11 S3"""
+    engine = make(4, dead={**limit, "overflow": overflow}, maxAttempts=1)
+    end(engine)
+    assert queue(engine, "dead").live == 2
+    assert queue(engine, "dead").bytes <= 21
+    assert [fate(engine, row) for row in range(4)] == ["dead_lettered"] * 4
+    assert queue(engine).stayed == 4 - sum(queue(engine, "dead").blocks[0].origin.get(slice(0, 2)))  # type: ignore[arg-type]
     survives(engine)
 
 

@@ -1,10 +1,12 @@
-"""C11 Q1 C8: whole histories of transactions over two queues against a plain model; a recovery after each command."""
+"""C11 Q1 Q13 C8: whole histories of transactions over two queues, and a third with little room for the dead letters of one of
+them, against a plain model; a recovery after each command."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
 
 import numpy as np
+import pytest
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
@@ -21,15 +23,21 @@ from broker_core.engine.states import RETURN_COUNTS_ATTEMPT, Cause, Outcome, Sta
 from .harness import SECOND, Engine
 
 QUEUES = ("a", "b")
+LETTERS, ATTEMPTS, ROOM = "dead", 2, 2  # where the dead letters of "a" go, when they do, and what that queue has room for
+ALL = (*QUEUES, LETTERS)
 FEW = st.integers(1, 4)
 ENDINGS = st.sampled_from(
     [
         Ending(Outcome.ACCEPTED),
         Ending(Outcome.REJECTED, error="bad"),
+        Ending(Outcome.REJECTED, error="worse"),
         Ending(cause=Cause.RELEASED),
         Ending(cause=Cause.MODIFIED),
         Ending(cause=Cause.MODIFIED, exclude=True, annotations=b"note"),
     ]
+)
+BAD = st.sampled_from(
+    [Ending(Outcome.REJECTED, error=error) for error in ("bad", "worse", None)] + [Ending(cause=Cause.MODIFIED)]
 )
 DEFAULTS = st.sampled_from([Ending(cause=Cause.RELEASED), Ending(cause=Cause.ROLLBACK), Ending(Outcome.REJECTED)])
 
@@ -58,18 +66,39 @@ class Machine(RuleBasedStateMachine):
     def __init__(self) -> None:
         super().__init__()
         self.engine = Engine()
-        self.queues: dict[str, list[Message]] = {name: [] for name in QUEUES}
+        self.queues: dict[str, list[Message]] = {name: [] for name in ALL}
         self.links: dict[int, str] = {}
         self.open: dict[int, Open] = {}
-        for name in QUEUES:
-            self.engine.run(c.DeclareQueue(name))
+        options = {
+            "a": {"deadLetterQueue": LETTERS, "maxAttempts": ATTEMPTS},
+            LETTERS: {"maxMessages": ROOM, "overflow": "reject"},
+        }
+        for name in ALL:
+            self.engine.run(c.DeclareQueue(name, options=options.get(name, {})))
 
-    @initialize(counts=st.tuples(FEW, FEW))
+    @initialize(counts=st.tuples(st.integers(3, 4), FEW))
     def begins(self, counts: tuple[int, int]) -> None:
         for name, count in zip(QUEUES, counts, strict=True):
             self.enqueues(name, count)
             self.attaches(name)
+            self.takes(max(self.links), 4)
         self.declares()
+
+    def ended(self, ends: list[tuple[str, int, Ending]]) -> None:
+        """Of one command: what cannot be delivered again is a dead letter, as long as there is room."""
+        room, dying = self.room(), 0
+        for queue, row, ending in ends:
+            message = self.queues[queue][row]
+            message.end(ending)
+            if queue == "a" and (message.outcome == Outcome.REJECTED or (not message.outcome and message.attempts >= ATTEMPTS)):
+                message.outcome = Outcome.DEAD_LETTERED
+                dying += 1
+        self.queues[LETTERS] += [Message() for _ in range(min(dying, room))]
+
+    def room(self) -> int:
+        """For dead letters: those that wait to be committed have theirs already."""
+        posted = sum(queue == LETTERS for work in self.open.values() for queue in work.posted)
+        return ROOM - posted - sum(not message.outcome for message in self.queues[LETTERS])
 
     @rule(queue=st.sampled_from(QUEUES), count=FEW)
     def enqueues(self, queue: str, count: int) -> None:
@@ -77,7 +106,7 @@ class Machine(RuleBasedStateMachine):
         self.queues[queue] += [Message() for _ in range(count)]
 
     @precondition(lambda self: len(self.links) < 4)
-    @rule(queue=st.sampled_from(QUEUES))
+    @rule(queue=st.sampled_from(ALL))
     def attaches(self, queue: str) -> None:
         self.links[self.engine.run(c.Subscribe(queue))] = queue
 
@@ -89,7 +118,9 @@ class Machine(RuleBasedStateMachine):
     @precondition(lambda self: self.links)
     @rule(data=st.data(), credit=FEW)
     def acquires(self, data: st.DataObject, credit: int) -> None:
-        holder = data.draw(st.sampled_from(sorted(self.links)))
+        self.takes(data.draw(st.sampled_from(sorted(self.links))), credit)
+
+    def takes(self, holder: int, credit: int) -> None:
         queue = self.links[holder]
         for sequence in self.engine.run(c.Acquire(queue, holder, credit)).sequences().tolist():
             message = self.queues[queue][sequence]
@@ -97,10 +128,14 @@ class Machine(RuleBasedStateMachine):
             message.holder = holder
 
     @precondition(lambda self: self.open)
-    @rule(data=st.data(), queues=st.lists(st.sampled_from(QUEUES), min_size=1, max_size=3), count=FEW)
+    @rule(data=st.data(), queues=st.lists(st.sampled_from(ALL), min_size=1, max_size=3), count=FEW)
     def posts(self, data: st.DataObject, queues: list[str], count: int) -> None:
         number = data.draw(st.sampled_from(sorted(self.open)))
         for queue in queues:
+            if queue == LETTERS and count > self.room():
+                with pytest.raises(errors.QueueFull):
+                    self.engine.run(tc.Post(number, queue, count, 10))
+                continue
             self.engine.run(tc.Post(number, queue, count, 10))
             self.open[number].posted += [queue] * count
 
@@ -123,6 +158,23 @@ class Machine(RuleBasedStateMachine):
     def retires(self, data: st.DataObject, ending: Ending, default: Ending, settled: bool) -> None:
         number = data.draw(st.sampled_from(sorted(self.open)))
         queue, holder, rows = self.some(data)
+        self.says(number, queue, holder, rows, (ending, default, settled))
+
+    @precondition(lambda self: any(queue == "a" for queue, _, _ in self.held()))
+    @rule(endings=st.lists(BAD, min_size=4, max_size=4), default=DEFAULTS, fail=st.booleans())
+    def works_off(self, endings: list[Ending], default: Ending, fail: bool) -> None:
+        """One transaction that says of each message of a link something else."""
+        number = self.engine.run(tc.BeginTransaction(2))
+        self.open[number] = Open()
+        holder = next(holder for queue, _, holder in self.held() if queue == "a")
+        self.takes(holder, 4)
+        mine = [row for queue, row, other in self.held() if other == holder]
+        for row, ending in zip(mine, endings, strict=False):
+            self.says(number, "a", holder, [row], (ending, default, True))
+        self.discharged(number, fail)
+
+    def says(self, number: int, queue: str, holder: int, rows: list[int], word: tuple[Ending, Ending, bool]) -> None:
+        ending, default, settled = word
         command = tc.Retire(number, queue, holder, of(rows), ending, default, settled)
         others = {key for other, work in self.open.items() if other != number for key in work.words}
         if others & {(queue, row) for row in rows}:
@@ -140,8 +192,8 @@ class Machine(RuleBasedStateMachine):
         """Takes effect at once, and takes the message out of its transaction."""
         queue, holder, rows = self.some(data)
         self.engine.run(ending.command(queue, holder, of(rows)))
+        self.ended([(queue, row, ending) for row in rows])
         for row in rows:
-            self.queues[queue][row].end(ending)
             for work in self.open.values():
                 work.words.pop((queue, row), None)
 
@@ -154,30 +206,35 @@ class Machine(RuleBasedStateMachine):
         gone = [row for row, message in enumerate(self.queues[queue]) if message.holder == holder]
         back = [row for row in gone if (queue, row) not in spoken_of]
         assert self.engine.run(c.Unsubscribe(queue, holder)).sequences().tolist() == back
-        for row in back:
-            self.queues[queue][row].end(Ending(cause=Cause.LINK_LOST))
+        self.ended([(queue, row, Ending(cause=Cause.LINK_LOST)) for row in back])
 
     @precondition(lambda self: self.open)
     @rule(data=st.data(), fail=st.booleans())
     def discharges(self, data: st.DataObject, fail: bool) -> None:
-        number = data.draw(st.sampled_from(sorted(self.open)))
+        self.discharged(data.draw(st.sampled_from(sorted(self.open))), fail)
+
+    def discharged(self, number: int, fail: bool) -> None:
         before = len(self.engine.log)
         assert self.engine.run(tc.Discharge(number, fail)) is None
         assert len(self.engine.log) <= before + 1  # all or nothing
-        work = self.open.pop(number)
+        work = self.open[number]
         if fail:
             self.undo(work)
-            return
-        for (queue, row), (ending, _, _) in work.words.items():
-            self.queues[queue][row].end(ending)
-        for queue in work.posted:
-            self.queues[queue].append(Message())
+        else:
+            self.ended([(queue, row, ending) for (queue, row), (ending, _, _) in work.words.items()])
+            for queue in work.posted:
+                self.queues[queue].append(Message())
+        del self.open[number]
 
-    def undo(self, work: Open) -> None:
-        for (queue, row), (_, default, settled) in work.words.items():
-            message = self.queues[queue][row]
-            if settled or message.holder not in self.links:
-                message.end(default)
+    def undo(self, *works: Open) -> None:
+        self.ended(
+            [
+                (queue, row, default)
+                for work in works
+                for (queue, row), (_, default, settled) in work.words.items()
+                if settled or self.queues[queue][row].holder not in self.links
+            ]
+        )
 
     @precondition(lambda self: self.open)
     @rule(really=st.sampled_from([False, False, True]))
@@ -186,8 +243,8 @@ class Machine(RuleBasedStateMachine):
             return
         self.engine.pass_time(TRANSACTION_AGE / SECOND + 1)
         self.engine.run(tc.TimeOutTransactions())
+        self.undo(*self.open.values())
         for number, work in self.open.items():
-            self.undo(work)
             if work.posted or work.words:  # what else was in it is gone from there by now
                 assert isinstance(self.engine.run(tc.Discharge(number)), errors.TransactionTimedOut)
             else:
@@ -200,10 +257,8 @@ class Machine(RuleBasedStateMachine):
             return
         self.engine = self.engine.from_snapshot() if snapshot else self.engine.recovered()
         self.engine.run(c.Recovered())
-        for messages in self.queues.values():
-            for message in messages:
-                if message.holder is not None:
-                    message.end(Ending(cause=Cause.BROKER_LOST))
+        held = [(queue, row) for queue, messages in self.queues.items() for row, m in enumerate(messages) if m.holder is not None]
+        self.ended([(queue, row, Ending(cause=Cause.BROKER_LOST)) for queue, row in held])
         self.links.clear()
         self.open.clear()
         assert not self.engine.state.stages
@@ -238,5 +293,5 @@ def of(rows: list[int]) -> RowSet:
 
 TestTransactions = Machine.TestCase
 TestTransactions.settings = settings(
-    max_examples=40, stateful_step_count=30, deadline=None, derandomize=True, suppress_health_check=list(HealthCheck)
+    max_examples=150, stateful_step_count=30, deadline=None, derandomize=True, suppress_health_check=list(HealthCheck)
 )
