@@ -17,7 +17,7 @@ from broker_core.engine.rowset import RowSet
 
 if TYPE_CHECKING:
     from broker_core.amqp.deliveries import Delivery
-    from broker_core.amqp_plane.incoming import Incoming
+    from broker_core.amqp_plane.incoming import Sender
     from broker_core.amqp_plane.turn import Turns
     from broker_core.encoding.arriving import Arrived
     from broker_core.turn import Turn
@@ -27,7 +27,7 @@ class Waiting(NamedTuple):
     """What one turn brought for one queue. `refused`: by index among all deliveries, as in `confirm`."""
 
     queue: str
-    parts: list[tuple[Incoming, list[Delivery]]]
+    parts: list[tuple[Sender, list[Delivery]]]
     found: Arrived
     refused: list[tuple[int, Exception]]
     placed: c.Placed

@@ -7,7 +7,7 @@ confirmations leave, so that what a sender can have under way is bounded whateve
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 from broker_core.amqp import Accepted, Condition, Declared, DecodeError, Receiver, Rejected, Released, TransactionalState
 from broker_core.amqp.performatives import RCV_SECOND, Error, Source
@@ -30,6 +30,17 @@ if TYPE_CHECKING:
     from broker_core.turn import Turn
 
 RENEW_PART = 10  # credit is renewed when a tenth of the window has been confirmed
+
+
+class Sender(Protocol):
+    """Whose messages a turn carries out: it hears what became of them."""
+
+    @property
+    def peer(self) -> Peer: ...
+
+    def confirmed(self, deliveries: list[Delivery]) -> None: ...
+
+    def refused(self, deliveries: list[Delivery], error: Exception) -> None: ...
 
 
 class Incoming(LinkEnd):
@@ -215,7 +226,7 @@ def kept_out(queue: str, found: Arrived, rows: Sequence[int]) -> list[tuple[int,
 
 
 def confirm(
-    parts: list[tuple[Incoming, list[Delivery]]], refused: list[tuple[int, Exception]], error: PenstockError | None
+    parts: list[tuple[Sender, list[Delivery]]], refused: list[tuple[int, Exception]], error: PenstockError | None
 ) -> None:
     """Tell each link what became of its part; `refused` counts through all parts."""
     bad = dict(refused)

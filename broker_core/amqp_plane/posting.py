@@ -16,7 +16,7 @@ from broker_core.reading import store
 
 if TYPE_CHECKING:
     from broker_core.amqp.deliveries import Delivery
-    from broker_core.amqp_plane.incoming import Incoming
+    from broker_core.amqp_plane.incoming import Sender
     from broker_core.amqp_plane.transactions import Open
     from broker_core.amqp_plane.turn import Turns
     from broker_core.encoding.arriving import Arrived
@@ -35,7 +35,7 @@ class Posting(NamedTuple):
         """With the transaction said, for an exchange."""
         return self.way._replace(transaction=self.transaction.number) if isinstance(self.way, Way) else self.way
 
-    def carry(self, turn: Turn, turns: Turns, parts: list[tuple[Incoming, list[Delivery]]], found: Any) -> None:
+    def carry(self, turn: Turn, turns: Turns, parts: list[tuple[Sender, list[Delivery]]], found: Any) -> None:
         """Stage what has come; an effect tells the links. `found`: as for the way itself (Exchanged, Arrived)."""
         exchanged = isinstance(self.way, Way)
         arrived = found.found if exchanged else found

@@ -38,7 +38,7 @@ from broker_core.reading import store
 if TYPE_CHECKING:
     from broker_core.amqp.deliveries import Delivery
     from broker_core.amqp_plane.exchanging import Exchanged
-    from broker_core.amqp_plane.incoming import Incoming
+    from broker_core.amqp_plane.incoming import Sender
     from broker_core.amqp_plane.outcomes import Endings
     from broker_core.amqp_plane.outgoing import Outgoing
     from broker_core.amqp_plane.peer import Peer
@@ -47,7 +47,7 @@ if TYPE_CHECKING:
     from broker_core.service import BrokerService
     from broker_core.turn import Turn
 
-    Taken = list[tuple[str | AtOnce | Way | Posting, list[tuple[Incoming, list[Delivery]]], Any]]  # Arrived; by a Way, Exchanged
+    Taken = list[tuple[str | AtOnce | Way | Posting, list[tuple[Sender, list[Delivery]]], Any]]  # Arrived; by a Way, Exchanged
 
 log = logging.getLogger("penstock.amqp")
 
@@ -65,7 +65,7 @@ class Turns:
         self._look_for_room = look_for_room
         self._loop = loop
         self._writing = Writing(service.journal, loop)
-        self._arriving: dict[str | AtOnce | Way | Posting, list[tuple[Incoming, list[Delivery]]]] = {}
+        self._arriving: dict[str | AtOnce | Way | Posting, list[tuple[Sender, list[Delivery]]]] = {}
         self._outcomes = Outcomes()
         self._first: list[Callable[[Turn], None]] = []
         self.acquiring = Acquiring(self)
@@ -93,7 +93,7 @@ class Turns:
     # --- what the links hand in
 
     def arrived(
-        self, queue: str | AtOnce | Way, link: Incoming, deliveries: list[Delivery], transaction: Open | None = None
+        self, queue: str | AtOnce | Way, link: Sender, deliveries: list[Delivery], transaction: Open | None = None
     ) -> None:
         """Complete deliveries for a queue, or by an exchange; `link.confirmed` or `link.refused` is told what became of them."""
         self._gathered += len(deliveries)
@@ -312,7 +312,7 @@ class Turns:
         for peer in held:
             peer.resume_reading()
 
-    def _enqueue(self, turn: Turn, to: str | AtOnce, parts: list[tuple[Incoming, list[Delivery]]], found: Arrived) -> None:
+    def _enqueue(self, turn: Turn, to: str | AtOnce, parts: list[tuple[Sender, list[Delivery]]], found: Arrived) -> None:
         count, error, end, refused = found.batch.num_rows, None, turn.end, found.refused
         queue = to if isinstance(to, str) else to.queue
         if count:
@@ -329,7 +329,7 @@ class Turns:
                 error, end = refusal, turn.end
         self.after(end, lambda: confirm(parts, refused, error))
 
-    def _exchange(self, turn: Turn, parts: list[tuple[Incoming, list[Delivery]]], found: Exchanged) -> None:
+    def _exchange(self, turn: Turn, parts: list[tuple[Sender, list[Delivery]]], found: Exchanged) -> None:
         error, end, refused = None, turn.end, found.found.refused
         if found.found.batch.num_rows:
             try:
