@@ -6,18 +6,30 @@ limit is passed by one message a sender at most; in bytes, by what messages are 
 
 What a link was granted and is not confirmed yet changes only when credit is granted and when messages are confirmed, both of
 which ask here. Room that our own turns make is looked for at their end; when a full queue has room again the service says so; and
-now and then there is a look anyway.
+now and then there is a look anyway. What comes by the anonymous terminus waits for the same room, in `lines`.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 if TYPE_CHECKING:
-    from broker_core.amqp_plane.incoming import Incoming
+    from broker_core.amqp_plane.lines import Line
     from broker_core.service import BrokerService
+
+
+class Sending(Protocol):
+    """Who sends to one queue: a link, or the line of a relay."""
+
+    @property
+    def queue(self) -> str: ...
+
+    @property
+    def usual_bytes(self) -> int: ...
+
+    def renew(self) -> None: ...
 
 
 class Blocking:
@@ -27,17 +39,20 @@ class Blocking:
     def __init__(self, service: BrokerService, call: Callable[[Callable[[], None]], None]) -> None:
         self._service = service
         self._call = call
-        self._granted: dict[str, dict[Incoming, int]] = {}  # by queue and link: credit, and what is not confirmed
+        self._granted: dict[str, dict[Sending, int]] = {}  # by queue and link: credit, and what is not confirmed
         self._totals: dict[str, int] = {}
-        self._waiting: dict[str, dict[Incoming, None]] = {}  # links with less credit than they should have
+        self._waiting: dict[str, dict[Sending, None]] = {}  # links with less credit than they should have
         self._asked: set[str] = set()  # full queues of which we shall be told when they have room
+        self.lines: dict[Line, None] = {}
+        self.waiting_bytes = 0  # of messages in lines
 
     def is_full(self, queue: str) -> bool:
-        """For messages that come without credit of the queue's own."""
+        """For messages that come without credit of the queue's own, and cannot wait."""
         return self._service.credit(queue) == 0
 
-    def allowed(self, link: Incoming, wanted: int, unconfirmed: int) -> int:
-        """The credit that a link may have, of what it should have: `wanted`. To be granted at once, if it is more than it has."""
+    def allowed(self, link: Sending, wanted: int, unconfirmed: int, has: int | None = None) -> int:
+        """The credit that a link may have, of what it should have: `wanted`. To be granted at once, if it is more than it `has`.
+        None: those that it wants to send are here, so it needs no more room than it uses."""
         queue = link.queue
         room = self._service.credit(queue, link.usual_bytes) if queue else None
         if room is None:
@@ -46,8 +61,10 @@ class Blocking:
         granted = self._granted.setdefault(queue, {})
         others = self._totals.get(queue, 0) - granted.get(link, 0)
         least = 1 if room and not unconfirmed else 0
-        share = -(-(room - others - unconfirmed) // 2)
-        credit = max(min(wanted, max(share, least)), link.link.link_credit)
+        share = room - others - unconfirmed
+        if has is not None:
+            share = -(-share // 2)
+        credit = max(min(wanted, max(share, least)), has or 0)
         granted[link] = credit + unconfirmed
         self._totals[queue] = others + granted[link]
         if credit < wanted:
@@ -59,7 +76,7 @@ class Blocking:
             self._wait_no_more(link)
         return credit
 
-    def forget(self, link: Incoming) -> None:
+    def forget(self, link: Sending) -> None:
         """It has ended, or its queue blocks nobody."""
         granted = self._granted.get(link.queue)
         if granted is None:
@@ -70,7 +87,7 @@ class Blocking:
             del self._granted[link.queue], self._totals[link.queue]
         self._wait_no_more(link)
 
-    def _wait_no_more(self, link: Incoming) -> None:
+    def _wait_no_more(self, link: Sending) -> None:
         waiting = self._waiting.get(link.queue)
         if waiting is not None:
             waiting.pop(link, None)
@@ -85,6 +102,12 @@ class Blocking:
         """Let those who wait have what room there is."""
         for queue in list(self._waiting) if self._waiting else ():
             self._look_at(queue)
+
+    def tick(self, now: float) -> None:
+        """Now and then."""
+        self.look()
+        for line in list(self.lines) if self.lines else ():
+            line.look(now)
 
     def _look_at(self, queue: str) -> None:
         """One after the other, who was served last at the end."""

@@ -15,6 +15,7 @@ from broker_core.amqp.types import Symbol
 from broker_core.amqp_plane.conditions import Refusal, as_error
 from broker_core.amqp_plane.endpoint import LinkEnd
 from broker_core.amqp_plane.exchanging import Unroutable
+from broker_core.amqp_plane.lines import Line
 from broker_core.amqp_plane.transactions import provisional
 from broker_core.amqp_plane.wishes import AtOnce
 from broker_core.encoding.arriving import address_of
@@ -157,7 +158,7 @@ class Incoming(LinkEnd):
         if not self._alive:
             return
         wanted = self.peer.plane.limits.credit - self._unconfirmed - self._unfinished
-        credit = self.peer.plane.blocking.allowed(self, wanted, self._unconfirmed)
+        credit = self.peer.plane.blocking.allowed(self, wanted, self._unconfirmed, self.link.link_credit)
         more = credit - self.link.link_credit
         if credit > 0 and more >= (batch if credit == wanted else 1):
             self.link.grant(credit)
@@ -193,23 +194,48 @@ class Relay(Incoming):
         super().__init__(peer, link, terminus)
         self._find = find
         self._can_reject = can_reject(source)
+        self._lines: dict[str, Line] = {}  # by queue
 
     def _route(self, deliveries: list[Delivery], transaction: Open | None = None) -> None:
         routed: dict[str | AtOnce | Way, list[Delivery]] = {}
         for delivery in deliveries:
             try:
                 way: str | AtOnce | Way = self._find(address_of(delivery.payload))
-                if isinstance(way, str) and self.peer.plane.blocking.is_full(way):  # by no credit of ours it could let us wait
+                at_once = self.terminus.at_once
+                if isinstance(way, str) and (at_once or transaction is not None) and self.peer.plane.blocking.is_full(way):
                     raise QueueFull(f"the queue {way!r} is full: send by a link to it, which waits for room")
-                if isinstance(way, str) and self.terminus.at_once:
+                if isinstance(way, str) and at_once:
                     way = AtOnce(way)
                 routed.setdefault(way, []).append(delivery)
             except (Refusal, DecodeError, QueueFull) as error:
-                self._unroutable(delivery, error)
+                self.keep_out(delivery, error)
         for way, several in routed.items():
-            self._send(way, several, transaction)
+            line = self._line(way) if isinstance(way, str) and transaction is None else None
+            if line is None:
+                self._send(way, several, transaction)
+            else:
+                line.add(several)
 
-    def _unroutable(self, delivery: Delivery, error: Exception) -> None:
+    def _line(self, queue: str) -> Line | None:
+        """What messages for a queue that blocks stand in, if they have to wait or not: none overtakes another."""
+        plane, line = self.peer.plane, self._lines.get(queue)
+        if line is None and plane.service.credit(queue) is not None:
+            line = self._lines[queue] = Line(self, queue)
+            plane.blocking.lines[line] = None
+        return line
+
+    def leave(self, line: Line) -> None:
+        """Nothing of it waits, or is under way."""
+        self._lines.pop(line.queue, None)
+        self.peer.plane.blocking.lines.pop(line, None)
+
+    def end(self, turn: Turn) -> None:
+        super().end(turn)
+        for line in list(self._lines.values()):
+            line.end()
+            self.leave(line)
+
+    def keep_out(self, delivery: Delivery, error: Exception) -> None:
         if self._can_reject:
             self.refused([delivery], error)
         else:

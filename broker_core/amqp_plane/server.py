@@ -233,7 +233,7 @@ class AmqpPlane:
         self._loop.call_later(TICK_S, self._tick)  # first: whatever goes wrong below, time goes on
         now = self.now()
         self.access.refresh()  # also the Flight plane does, so what it answers here does not say whether there is news
-        self.blocking.look()
+        self.blocking.tick(now)
         before, self._users = self._users, self.access.generation
         for wire in list(self._wires):
             try:

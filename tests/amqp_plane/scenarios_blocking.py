@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from broker_core.amqp import TransactionalState
 from broker_core.amqp.messages import Properties
-from broker_core.amqp.performatives import Accepted, Attach, Disposition, Flow, Rejected, Target
+from broker_core.amqp.performatives import Accepted, Attach, Detach, Disposition, Flow, Rejected, Target
 from broker_core.engine import commands as c
+from broker_core.engine import move_commands as mc
 
-from .frames import message, says, sends, transfer
+from .frames import detach, message, says, sends, symbol, transfer
 from .harness import Script, Stage
+from .scenarios_transactions import control, declare, within
 
 
 def _sender(s: Stage, name: str) -> Script:
@@ -87,15 +90,101 @@ def room_in_bytes(s: Stage) -> None:
     a.expect(Flow, link_credit=1)
 
 
-def the_anonymous_terminus_has_no_credit_of_one_queue(s: Stage) -> None:
-    s.declare("few", maxMessages=1, overflow="block")
-    a = s.script().usual()
+def _to(queue: str, body: bytes = b"m") -> bytes:
+    return message(body, properties=Properties(to=queue))
+
+
+def _relay(s: Stage, name: str = "A") -> Script:
+    a = s.script(name, container_id=name).usual()
     a.send(sends(name="relay", target=Target()))
     a.expect(Attach)
     a.expect(Flow)
-    for number, outcome in enumerate((Accepted, Rejected)):
-        a.send(transfer(number, message(b"m", properties=Properties(to="few"))))
-        assert isinstance(a.expect(Disposition).state, outcome)
+    return a
+
+
+def the_anonymous_terminus_waits_with_its_outcome(s: Stage) -> None:
+    s.declare("few", maxMessages=2, overflow="block")
+    s.declare("other")
+    a = _relay(s)
+    a.send(*(transfer(number, _to("few", b"m%d" % number)) for number in range(5)))
+    a.expect(Disposition, first=0, last=1, state=Accepted())
+    s.note("what is for another queue goes on")
+    a.send(transfer(5, _to("other")))
+    a.expect(Disposition, first=5, state=Accepted())
+    a.nothing()
+    s.show("few", "other")
+    s.note("what waits goes on in its order, and nothing overtakes it")
+    r = s.script("R", container_id="R").usual()
+    r.receiver("few", credit=10)
+    r.expect_messages(b"m0", b"m1")
+    r.send(says(Accepted(), 0))
+    a.expect(Disposition, first=2, state=Accepted())
+    r.expect_messages(b"m2")
+    a.send(transfer(6, _to("few", b"m6")))
+    r.send(says(Accepted(), 1, 2))
+    a.expect(Disposition, first=3, last=4, state=Accepted())
+    r.expect_messages(b"m3", b"m4")
+    r.send(says(Accepted(), 3))
+    a.expect(Disposition, first=6, state=Accepted())
+    r.expect_messages(b"m6")
+
+
+def a_line_shares_the_room_with_links(s: Stage) -> None:
+    s.declare("few", maxMessages=2, overflow="block")
+    b = _sender(s, "B")
+    b.expect(Flow, link_credit=1)
+    a = _relay(s)
+    s.note("one has credit out; one is left")
+    a.send(transfer(0, _to("few")), transfer(1, _to("few")))
+    a.expect(Disposition, first=0, state=Accepted())
+    s.note("each may send one while there is room for one")
+    a.expect(Disposition, first=1, state=Accepted())
+    a.send(transfer(2, _to("few")))
+    a.nothing()
+    s.show("few")
+
+
+def what_waits_at_the_anonymous_terminus_ends(s: Stage) -> None:
+    s.declare("few", "fewer", maxMessages=1, overflow="block")
+    a = _relay(s)
+    a.send(transfer(0, _to("few")), transfer(1, _to("few")), transfer(2, _to("fewer")), transfer(3, _to("fewer")))
+    a.expect(Disposition, first=0, state=Accepted())
+    a.expect(Disposition, first=2, state=Accepted())
+    a.nothing()
+    s.delete("few")
+    gone = a.expect(Disposition, first=1)
+    assert isinstance(gone.state, Rejected)
+    s.note("an operator lets it keep out what is too much")
+    s.service.submit(mc.AlterQueue("fewer", {"overflow": "reject"}))
+    full = a.expect(Disposition, first=3)
+    assert isinstance(full.state, Rejected)
+    s.note("its link ends, and it was never there")
+    s.service.submit(mc.AlterQueue("fewer", {"overflow": "block"}))
+    a.send(transfer(4, _to("fewer")), detach(0))
+    a.expect(Detach)
+    s.service.submit(c.Purge("fewer"))
+    s.show("fewer")
+    s.until(lambda: not s.plane.blocking.lines and not s.plane.blocking.waiting_bytes, "nothing of it is kept")
+
+
+def nobody_waits_for_room_at_once_or_in_a_transaction(s: Stage) -> None:
+    s.declare("few", maxMessages=1, overflow="block")
+    a = _relay(s)
+    a.send(transfer(0, _to("few")))
+    a.expect(Disposition, state=Accepted())
+    s.note("a discharge may stand behind it")
+    control(a)
+    txn = declare(a, 1)
+    a.send(transfer(2, _to("few"), state=within(txn)))
+    refused = a.expect(Disposition, first=2)
+    assert isinstance(refused.state, TransactionalState)
+    assert isinstance(refused.state.outcome, Rejected)
+    s.note("*immediate*")
+    a.send(sends(handle=2, name="now", target=Target(capabilities=(symbol("immediate"),))))
+    a.expect(Attach)
+    a.expect(Flow)
+    a.send(transfer(3, _to("few"), handle=2))
+    assert isinstance(a.expect(Disposition, first=3).state, Rejected)
     s.show("few")
 
 
@@ -103,5 +192,8 @@ SCENARIOS = [
     credit_follows_the_room_of_a_queue,
     a_sender_that_does_not_send_keeps_nobody_waiting,
     room_in_bytes,
-    the_anonymous_terminus_has_no_credit_of_one_queue,
+    the_anonymous_terminus_waits_with_its_outcome,
+    a_line_shares_the_room_with_links,
+    what_waits_at_the_anonymous_terminus_ends,
+    nobody_waits_for_room_at_once_or_in_a_transaction,
 ]
