@@ -1,7 +1,7 @@
 """Nodes that an attach makes (3.5.3, 3.5.4: *dynamic*): a queue, or for a temporary topic an exchange.
 
-The broker names it `temp:…`. Anybody who may can send to it; of a queue only the connection that made it may receive. How long it
-lives is decided in the engine (`lifetimes`), which a link to it is told of when it begins and when it ends.
+The broker names it `temp:…`. Anybody who may can send to it; only the connection that made it may receive from it. Who that is,
+and how long it lives, is decided in the engine (`lifetimes`), which is told when a link to it begins and when it ends.
 """
 
 from __future__ import annotations

@@ -38,23 +38,23 @@ class Terminus:
         self.peer = peer
         self.queue = queue
         self.named = named
-        self._link: tuple[str, int] | None = None
+        self._links: list[tuple[str, int]] = []
 
     def open(self, turn: Turn) -> None:
         """Make what has to be there, and be there. Raises Refusal, PenstockError."""
         if self.queue:
-            self._enter(turn, self.queue)
+            self._enter(turn, self.queue, makes=self.makes)
 
-    def _enter(self, turn: Turn, node: str) -> None:
-        """Be counted among the links of a node whose life depends on them."""
+    def _enter(self, turn: Turn, node: str, *, makes: bool = False) -> None:
+        """Be counted among the links of a node whose life depends on them; PenstockError where it is another connection's."""
         if _lifetime(turn, node) != "permanent":
-            link, _ = turn.carry(x.OpenLink(node, self.makes, self.receives, self.peer.identifier))
-            self._link = node, link
+            link, _ = turn.carry(x.OpenLink(node, makes, self.receives, self.peer.identifier))
+            self._links.append((node, link))
 
     def close(self, turn: Turn, *, closed: bool) -> Error | None:
         """The link has ended; `closed`: for good, as its detach says. An error is told in ours."""
-        if self._link is not None:
-            turn.carry(x.CloseLink(*self._link))
+        for node, link in self._links:
+            turn.carry(x.CloseLink(node, link))
         return None
 
 
@@ -122,6 +122,7 @@ class SubscriptionSource(SourceTerminus):
         self.makes = not (subscription.durable or subscription.shared)
 
     def open(self, turn: Turn) -> None:
+        self._enter(turn, self._subscription.exchange)
         self._subscription.open(turn, self.peer)
         super().open(turn)
 
@@ -216,7 +217,7 @@ class DynamicTarget(TargetTerminus):
         self.named = nodes.create(turn, self.peer, self._lifetime, is_topic=self.is_topic)
         if not self.is_topic:
             self.queue = self.named
-        self._enter(turn, self.named)
+        self._enter(turn, self.named, makes=True)
 
     def way(self) -> str | AtOnce | Way:
         assert self.named is not None

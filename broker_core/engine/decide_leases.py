@@ -67,7 +67,8 @@ def _end(lease: Lease, batch: Batch, stage: Stage, now: c.Now, *, exclude: bool 
 def _(state: BrokerState, command: c.EnterLease, now: c.Now) -> Decision:
     check_name("lease", command.lease)
     check_name("run", command.run)
-    check_owner(need_queue(state, command.queue), state.links.get(command.queue, {}), None)
+    need_queue(state, command.queue)
+    check_owner(state, command.queue, None)
     lease = state.leases.get(command.lease)
     if lease is None:
         if command.fresh and command.epoch is None:

@@ -21,9 +21,9 @@ def _(state: BrokerState, command: x.EndNode, now: c.Now) -> Decision:
 @on(x.OpenLink)
 def _(state: BrokerState, command: x.OpenLink, now: c.Now) -> Decision:
     if command.node not in state.exchanges.by_name:
-        queue = need_queue(state, command.node)
-        if command.receives:
-            check_owner(queue, state.links.get(command.node, {}), command.owner)
+        need_queue(state, command.node)
+    if command.receives:
+        check_owner(state, command.node, command.owner)
     if len(state.links.get(command.node, ())) >= MAX_LINKS:
         raise ResourceLimit(f"{command.node!r} has {MAX_LINKS} links, which is the limit")
     event = xe.LinkOpened(command.node, state.next_link, command.makes, command.owner if command.makes else None)

@@ -66,7 +66,7 @@ class OpenLink(Command):
     node: str
     makes: bool = False  # the node was made for this link
     receives: bool = False
-    owner: str | None = None  # whose link it is. With `makes`: this connection alone may receive from the queue
+    owner: str | None = None  # whose link it is. With `makes`: this connection alone may receive from the node
 
 
 @dataclass(frozen=True)

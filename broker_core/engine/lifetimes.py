@@ -88,11 +88,12 @@ def maker_of(links: Mapping[int, Link]) -> Link | None:
     return next((link for link in links.values() if link.makes), None)
 
 
-def check_owner(queue: Queue, links: Mapping[int, Link], owner: str | None) -> None:
-    """InUse if one connection alone may receive from the queue, and it is not `owner`."""
-    maker = maker_of(links)
+def check_owner(state: BrokerState, node: str, owner: str | None) -> None:
+    """InUse if one connection alone may receive from a queue or an exchange, and it is not `owner`."""
+    maker = maker_of(state.links.get(node, {}))
     if maker is not None and maker.owner not in (None, owner):
-        raise InUse(f"queue {queue.name!r} belongs to another connection, which alone may receive from it")
+        kind = "queue" if node in state.queues else "exchange"
+        raise InUse(f"{kind} {node!r} belongs to another connection, which alone may receive from it")
 
 
 def gone_at_start(state: BrokerState) -> list[e.Event]:

@@ -63,6 +63,37 @@ def a_temporary_queue_ends_with_the_link_that_made_it(s: Stage) -> None:
     s.nodes()
 
 
+def a_temporary_topic_is_its_connections_own(s: Stage) -> None:
+    a = s.script("A", container_id="A").usual()
+    name = _make(a, ON_CLOSE, capabilities=(symbol("temporary-topic"),))
+    b = s.script("B", container_id="B").usual()
+    s.note("anybody sends to it, nobody else subscribes to it: not alone, nor to what its connection shares, nor durably")
+    b.sender(name, source=Source(address="b"), name="news")
+    a.send(receives(handle=1, name="all|1", source=_all(name)), flow(1, 5))
+    a.expect(Attach)
+    _refused(b, receives(name, 1, name="alone"), "amqp:resource-locked")
+    _refused(b, receives(handle=1, name="all", source=_all(name)), "amqp:resource-locked")
+    _refused(
+        b,
+        receives(handle=1, name="for ever", source=Source(address=name, durable=2, expiry_policy="never")),
+        "amqp:resource-locked",
+    )
+    b.send(transfer(0))
+    b.expect(Disposition, state=Accepted())
+    a.expect_messages(b"m0")
+    s.nodes()
+    a.send(detach(0))
+    a.expect(Detach, handle=0)
+    a.expect(Detach, handle=1)
+    b.expect(Detach, handle=0)
+    s.nodes()
+
+
+def _all(name: str) -> Source:
+    """A subscription that all share."""
+    return Source(address=name, capabilities=(symbol("shared"), symbol("global")))
+
+
 def a_dynamic_source_is_received_from(s: Stage) -> None:
     a = s.script().usual()
     a.send(receives(source=Source(**dynamic_node()), name="replies"), flow(0, 5))
@@ -143,6 +174,7 @@ def a_node_that_lives_while_it_has_either(s: Stage) -> None:
 
 SCENARIOS = [
     a_temporary_queue_ends_with_the_link_that_made_it,
+    a_temporary_topic_is_its_connections_own,
     a_dynamic_source_is_received_from,
     a_lost_connection_takes_its_temporary_nodes_along,
     a_node_that_lives_while_it_has_links,

@@ -192,6 +192,19 @@ def test_E2_a_queue_ends_with_the_link_that_made_it_and_its_messages_with_it() -
     broker.run(x.CloseLink("q", link))  # too late, and nothing happens
 
 
+@pytest.mark.parametrize("lifetime", ["link", "unused"])
+def test_E2_of_an_exchange_that_a_link_made_its_connection_alone_receives(lifetime: str) -> None:
+    broker = Checked()
+    broker.run(x.DeclareExchange("x", "fanout", {"lifetime": lifetime}))
+    maker = broker.run(x.OpenLink("x", makes=True, owner="me"))
+    with pytest.raises(errors.InUse, match="exchange 'x' belongs to another connection"):
+        broker.run(x.OpenLink("x", receives=True, owner="you"))
+    links = [broker.run(x.OpenLink("x", receives=True, owner="me")), broker.run(x.OpenLink("x", owner="you"))]
+    for link in (*links, maker):
+        broker.run(x.CloseLink("x", link))
+    assert not broker.state.exchanges.by_name
+
+
 def test_E2_an_unused_queue_ends_with_its_last_link_lease_or_subscription() -> None:
     broker = engine("q", lifetime="unused")
     holder, link = broker.run(c.Subscribe("q")), broker.run(x.OpenLink("q"))
