@@ -62,9 +62,9 @@ def create(turn: Turn, peer: Peer, lifetime: str, *, is_topic: bool) -> str:
     if is_topic:
         # It keeps no messages that could keep it.
         kept = "unused" if lifetime == "unused" else "link"
-        turn.carry(x.DeclareExchange(name, "fanout", {"unroutable": "drop", "lifetime": kept}))
+        turn.carry(x.DeclareExchange(name, "fanout", {"unroutable": "drop", "lifetime": kept}, peer.maker))
     else:
-        turn.carry(c.DeclareQueue(name, options={"lifetime": lifetime}))
+        turn.carry(c.DeclareQueue(name, options={"lifetime": lifetime}, maker=peer.maker))
     return name
 
 

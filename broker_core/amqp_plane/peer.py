@@ -24,6 +24,7 @@ from broker_core.amqp_plane.conditions import deleted
 from broker_core.amqp_plane.incoming import Incoming
 from broker_core.amqp_plane.outgoing import Outgoing
 from broker_core.amqp_plane.transactions import Transactions
+from broker_core.engine.commands import Maker
 from broker_core.security.rights import Right
 
 if TYPE_CHECKING:
@@ -144,6 +145,11 @@ class Peer:
 
     def may(self, right: Right, queue: str) -> bool:
         return self.plane.access.may(self.user, right, queue)
+
+    @property
+    def maker(self) -> Maker:
+        """For whom a link makes queues and exchanges."""
+        return Maker(self.user, self.plane.limits.nodes_per_user)
 
     @property
     def unsettled(self) -> int:

@@ -56,6 +56,7 @@ class Limits:
     connections_per_user: int
     sessions: int
     links: int
+    nodes_per_user: int
     credit: int
     unsettled_per_link: int
     unsettled_per_connection: int
@@ -71,6 +72,7 @@ class Limits:
             settings.amqp_max_connections_per_user,
             settings.amqp_max_sessions,
             settings.amqp_max_links,
+            settings.amqp_max_nodes_per_user,
             settings.amqp_credit,
             settings.amqp_max_unsettled,
             settings.amqp_max_unsettled_per_connection,

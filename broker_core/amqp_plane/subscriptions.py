@@ -61,7 +61,7 @@ class Subscription:
             check_rights(turn, peer, self.queue)
             turn.carry(binding)  # what cannot be bound changes nothing
             turn.carry(c.DeleteQueue(queue.name))
-        turn.carry(c.DeclareQueue(self.queue, options=self._options))
+        turn.carry(c.DeclareQueue(self.queue, options=self._options, maker=peer.maker))
         try:
             turn.carry(binding)
         except PenstockError:

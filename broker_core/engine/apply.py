@@ -145,12 +145,12 @@ def let_go(state: BrokerState, queue: Queue, holder: int, rows: RowSet, *, lost:
 
 @on_event(e.QueueDeclared)
 def _(state: BrokerState, event: e.QueueDeclared, position: int) -> None:
-    state.add_queue(event.queue, event.type, event.options)
+    state.add_queue(event.queue, event.type, event.options, event.user)
 
 
 @on_event(e.QueueDeleted)
 def _(state: BrokerState, event: e.QueueDeleted, position: int) -> None:
-    del state.queues[event.queue]
+    state.count_made(state.queues.pop(event.queue).user, -1)
     state.links.pop(event.queue, None)
     state.exchanges.forget_queue(event.queue)
     state.leases = {name: lease for name, lease in state.leases.items() if lease.queue != event.queue}

@@ -13,11 +13,13 @@ from broker_core.engine.traits import Traits
 
 @on_event(xe.ExchangeDeclared)
 def _(state: BrokerState, event: xe.ExchangeDeclared, position: int) -> None:
-    state.exchanges.add(Exchange(event.exchange, event.type, event.options))
+    state.exchanges.add(Exchange(event.exchange, event.type, event.options, event.user))
+    state.count_made(event.user, 1)
 
 
 @on_event(xe.ExchangeDeleted)
 def _(state: BrokerState, event: xe.ExchangeDeleted, position: int) -> None:
+    state.count_made(state.exchanges.by_name[event.exchange].user, -1)
     state.exchanges.delete(event.exchange)
     state.links.pop(event.exchange, None)
 

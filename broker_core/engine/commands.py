@@ -36,11 +36,19 @@ class Command:
     pass
 
 
+class Maker(NamedTuple):
+    """The user whose link makes a queue or an exchange, and how many of both may be there that links of his have made."""
+
+    user: str
+    most: int
+
+
 @dataclass(frozen=True)
 class DeclareQueue(Command):
     queue: str
     type: str = "fifo"
     options: dict[str, Any] = field(default_factory=dict)
+    maker: Maker | None = None  # None: it is somebody's wish that there be such a queue, and he may ask for it again
 
 
 @dataclass(frozen=True)

@@ -123,7 +123,20 @@ def _(state: BrokerState, command: c.DeclareQueue, now: c.Now) -> Decision:
         return Decision(reply=False)
     if len(state.queues) >= MAX_QUEUES:
         raise errors.ResourceLimit(f"the broker has {MAX_QUEUES} queues, which is its limit: delete one first")
-    return Decision([(e.QueueDeclared(command.queue, command.type, options), None)], True)
+    user = user_of(state, command.maker)
+    return Decision([(e.QueueDeclared(command.queue, command.type, options, user), None)], True)
+
+
+def user_of(state: BrokerState, maker: c.Maker | None) -> str | None:
+    """Whose link makes one more queue or exchange; ResourceLimit where he has as many as he may have."""
+    if maker is None:
+        return None
+    if state.made[maker.user] >= maker.most:
+        raise errors.ResourceLimit(
+            f"links of user {maker.user!r} have made {maker.most} queues and exchanges (dynamic nodes, subscriptions) that are "
+            "still there, which is the limit: end some"
+        )
+    return maker.user
 
 
 def _said(options: dict[str, Any]) -> str:

@@ -13,7 +13,7 @@ from broker_core.engine import exchange_commands as x
 from broker_core.engine import exchange_events as xe
 from broker_core.engine import header_bindings
 from broker_core.engine.bindings import Binding
-from broker_core.engine.decide import Decision, check_name, need_queue, on
+from broker_core.engine.decide import Decision, check_name, need_queue, on, user_of
 from broker_core.engine.exchange_options import OPTIONS, checked
 from broker_core.engine.exchanges import Exchange
 from broker_core.engine.limits import MAX_ARGUMENTS, MAX_BINDINGS, MAX_EXCHANGES, MAX_KEY, MAX_PATTERN_WORDS
@@ -50,7 +50,8 @@ def _(state: BrokerState, command: x.DeclareExchange, now: c.Now) -> Decision:
         raise errors.NotFound(f"option 'alternate': there is no queue or exchange {alternate!r}: declare it first")
     if len(state.exchanges.by_name) >= MAX_EXCHANGES:
         raise errors.ResourceLimit(f"the broker has {MAX_EXCHANGES} exchanges, which is its limit: delete one first")
-    return Decision([(xe.ExchangeDeclared(command.exchange, command.type, options), None)], True)
+    user = user_of(state, command.maker)
+    return Decision([(xe.ExchangeDeclared(command.exchange, command.type, options, user), None)], True)
 
 
 def _check_alike(exchange: Exchange, kind: str, options: dict[str, Any], asked: list[str]) -> None:

@@ -22,6 +22,7 @@ class QueueDeclared(Event):
     queue: str
     type: str
     options: dict[str, Any]
+    user: str | None = None  # whose link has made it
 
 
 @dataclass(frozen=True)

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
-from broker_core.engine.commands import Command
+from broker_core.engine.commands import Command, Maker
 from broker_core.engine.routes import Asks, Examined
 from broker_core.engine.series import Ints, Rows
 from broker_core.engine.traits import Coded, Traits
@@ -20,6 +20,7 @@ class DeclareExchange(Command):
     exchange: str
     type: str = "direct"
     options: dict[str, Any] = field(default_factory=dict)
+    maker: Maker | None = None  # as of DeclareQueue
 
 
 @dataclass(frozen=True)

@@ -15,6 +15,7 @@ class ExchangeDeclared(Event):
     exchange: str
     type: str
     options: dict[str, Any]
+    user: str | None = None  # as of QueueDeclared
 
 
 @dataclass(frozen=True)

@@ -14,11 +14,12 @@ from broker_core.engine.limits import MAX_KEY, MAX_ROUTE_CACHE
 
 
 class Exchange:
-    def __init__(self, name: str, kind: str, options: dict[str, Any]) -> None:
+    def __init__(self, name: str, kind: str, options: dict[str, Any], user: str | None = None) -> None:
         # persisted
         self.name = name
         self.kind = kind
         self.options = options  # those that say something else than their default
+        self.user = user  # whose link has made it; None: nobody's
         self.bindings: dict[int, Binding] = {}
         self.next_number = 0
         # derived
@@ -98,11 +99,13 @@ class Exchange:
     def to_json(self) -> dict[str, Any]:
         """Everything persisted."""
         bindings = [[number, binding.to_json()] for number, binding in self.bindings.items()]
-        return {"name": self.name, "type": self.kind, "options": self.options, "next": self.next_number, "bindings": bindings}
+        user = {} if self.user is None else {"user": self.user}
+        said = {"name": self.name, "type": self.kind, "options": self.options, **user}
+        return {**said, "next": self.next_number, "bindings": bindings}
 
     @classmethod
     def from_json(cls, data: dict[str, Any]) -> Exchange:
-        exchange = cls(data["name"], data["type"], data["options"])
+        exchange = cls(data["name"], data["type"], data["options"], data.get("user"))
         for number, binding in data["bindings"]:
             exchange.bind(Binding(**binding), number)
         exchange.next_number = data["next"]

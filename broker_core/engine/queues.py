@@ -64,11 +64,14 @@ class ArchivedBlock:
 class Queue:
     """One queue. `enqueued` equals held + available + acquired + archived after every command."""
 
-    def __init__(self, name: str, kind: str, options: dict[str, Any], clocks: Clocks | None = None) -> None:
+    def __init__(
+        self, name: str, kind: str, options: dict[str, Any], clocks: Clocks | None = None, user: str | None = None
+    ) -> None:
         # persisted
         self.name = name
         self.kind = kind
         self.options = options  # those that say something else than their default
+        self.user = user  # whose link has made it; None: nobody's
         self.paused = False  # nothing is delivered
         self.next_sequence = 0
         self.blocks: dict[int, Block] = {}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any
@@ -77,6 +78,7 @@ class BrokerState:
         # derived
         self.next_link = LINK_HOLDER
         self.policies = Policies()
+        self.made: Counter[str] = Counter()  # by user: queues and exchanges that are there, and that links of his have made
         self.links: dict[str, dict[int, Link]] = {}  # queue or exchange → those whose end may be its own
         self.transactions = Transactions()  # they end with the broker, as links do
         self.started = 0  # microseconds of the clock from which uptime is reckoned
@@ -97,9 +99,16 @@ class BrokerState:
             queue.staged += sign * part.count
             queue.staged_bytes += sign * part.bytes
 
-    def add_queue(self, name: str, type_: str, options: dict[str, Any]) -> Queue:
-        queue = self.queues[name] = Queue(name, type_, checked(type_, options), self.clocks)
+    def add_queue(self, name: str, type_: str, options: dict[str, Any], user: str | None = None) -> Queue:
+        queue = self.queues[name] = Queue(name, type_, checked(type_, options), self.clocks, user)
+        self.count_made(user, 1)
         return queue
+
+    def count_made(self, user: str | None, change: int) -> None:
+        if user is not None:
+            self.made[user] += change
+            if not self.made[user]:
+                del self.made[user]
 
     def lowest_live_position(self) -> int | None:
         """The log position of the oldest payload that somebody may still get; None when there is none."""
@@ -127,6 +136,7 @@ class BrokerState:
                 "away": queue.archived_away,
                 "unread": queue.unread,
                 "paused": queue.paused,
+                **({"user": queue.user} if queue.user is not None else {}),
                 "groups": queue.groups.persisted(),
                 "keys": queue.keys.persisted(),
                 "newest": queue.newest()[1 : queue.keys.size].tolist() if queue.rules.key else [],
@@ -164,7 +174,7 @@ class BrokerState:
         state.time, state.next_holder, state.retained_from = data["time"], data["holder"], data["retained"]
         packed = iter(arrays)
         for fields in data["queues"]:
-            queue = state.add_queue(fields["name"], fields["type"], fields["options"])
+            queue = state.add_queue(fields["name"], fields["type"], fields["options"], fields.get("user"))
             queue.next_sequence, queue.archived_away, queue.unread = fields["next"], fields["away"], fields["unread"]
             queue.archive = {entry["number"]: ArchivedBlock(**entry) for entry in fields["archive"]}
             queue.paused, queue.origins = fields.get("paused", False), fields.get("origins", [])
@@ -190,6 +200,8 @@ class BrokerState:
             state.stages[name].outcomes = [_outcomes_of(*fields) for fields in waiting]
         state.publish_keys = {(kind, name): number for kind, name, number in data["keys"]}
         state.exchanges = Exchanges.from_json(data.get("exchanges", ()))
+        for exchange in state.exchanges.by_name.values():
+            state.count_made(exchange.user, 1)
         return state
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import struct
-import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -12,7 +11,6 @@ from typing import Any
 import pytest
 
 from broker_core.amqp.frames import SASL_ID, protocol_header
-from broker_core.amqp.messages import Properties
 from broker_core.amqp.performatives import (
     Accepted,
     Attach,
@@ -23,13 +21,10 @@ from broker_core.amqp.performatives import (
     End,
     Flow,
     Open,
-    Rejected,
     Source,
     Target,
 )
-from broker_core.amqp_plane import lines
 from broker_core.amqp_plane.server import DOOMED, FIRST_FRAME_BYTES, UNFINISHED_MESSAGES
-from broker_core.engine import commands as c
 
 from ..broker.helpers import enqueue
 from .frames import begin, detach, flow, message, more, receives, says, sends, symbol, transfer
@@ -272,6 +267,38 @@ def test_links_are_counted_over_all_sessions(limited: Limited) -> None:
         a.expect(Attach, 1)
 
 
+def test_nodes_of_one_user_leave_room_for_others(limited: Limited, tmp_path: Path) -> None:
+    """E2: dynamic nodes and subscriptions, over all connections, whether their links are there or not."""
+    names = ("alice", "bob", "anonymous")
+    site = Site(tmp_path, {"alice": user(), "bob": user()}, {n: {"*": "send,receive"} for n in names})
+    with limited(amqp_max_nodes_per_user=3, access=site.access) as s:
+        s.exchange("news")
+        a, b = (log_in(s, "alice", container_id=f"{number}").usual() for number in range(2))
+        topic = Target(dynamic=True, capabilities=(symbol("temporary-topic"),))
+        a.send(sends(handle=0, name="a queue", target=Target(dynamic=True)), sends(handle=1, name="a topic", target=topic))
+        for _ in range(2):
+            a.expect(Attach)
+            a.expect(Flow)
+        b.receiver("news", credit=1, name="a subscription")
+        for number, attach in enumerate(
+            (
+                sends(handle=1, name="one more", target=Target(dynamic=True)),
+                sends(handle=2, name="or a topic", target=topic),
+                receives(handle=3, name="or a reply queue", source=Source(dynamic=True)),
+                receives("news", 4, name="or a subscription"),
+            ),
+            1,
+        ):
+            b.send(attach)
+            b.expect(Attach)
+            told(b, Detach, "amqp:resource-limit-exceeded")
+            b.send(detach(number))
+        log_in(s, "bob").usual().receiver("news", credit=1, name="his own")
+        a.send(detach(0))
+        a.expect(Detach)
+        b.receiver("news", 5, credit=1, name="room for one")
+
+
 def test_links_that_were_refused_and_are_not_detached_are_bounded_too(limited: Limited) -> None:
     with limited(amqp_max_links=4, amqp_max_sessions=4) as s:
         a = s.script("A")
@@ -333,64 +360,3 @@ def test_a_sender_has_as_many_under_way_as_its_credit(limited: Limited) -> None:
         s.until(lambda: s.counts("q") == {"available": 10}, "those within its credit are taken")
         a.send(detach())
         a.sender()
-
-
-def relay(s: Stage, **fields: Any) -> Script:
-    """The anonymous terminus, and a queue that blocks and is full."""
-    s.declare("few", maxMessages=1, overflow="block")
-    a = s.script().usual()
-    a.send(sends(name="relay", target=Target(), **fields))
-    a.expect(Attach)
-    a.expect(Flow)
-    a.send(transfer(0, to("few")))
-    a.expect(Disposition, state=Accepted())
-    return a
-
-
-def to(queue: str, body: bytes = b"m") -> bytes:
-    return message(body, properties=Properties(to=queue))
-
-
-def test_a_message_waits_for_room_for_so_long(limited: Limited, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Q15: by the anonymous terminus, in the order in which they came; what came later waits its own time."""
-    monkeypatch.setattr(lines, "ROOM_TIMEOUT_S", 0.5)
-    with limited() as s:
-        a = relay(s)
-        began = time.monotonic()
-        a.send(transfer(1, to("few")), transfer(2, to("few")))
-        for number in (1, 2):
-            refused = a.expect(Disposition, first=number)
-            assert isinstance(refused.state, Rejected)
-            assert refused.state.error.condition == "amqp:resource-limit-exceeded"
-            assert "no room for 0.5 s" in refused.state.error.description
-        assert time.monotonic() - began >= 0.5
-        s.service.submit(c.Purge("few"))
-        a.send(transfer(3, to("few")))
-        a.expect(Disposition, first=3, state=Accepted())
-
-
-def test_a_sender_that_cannot_be_told_rejected_is_detached_when_it_has_waited(
-    limited: Limited, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(lines, "ROOM_TIMEOUT_S", 0.1)
-    with limited() as s:
-        a = relay(s, source=Source(outcomes=(symbol("amqp:accepted:list"),)))
-        a.send(transfer(1, to("few")))
-        told(a, Detach, "amqp:resource-limit-exceeded")
-
-
-def test_so_many_octets_wait_for_room(limited: Limited, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Q15: beyond them a message is refused at once; those that wait go on waiting, and what is for other queues goes on."""
-    monkeypatch.setattr(lines, "WAITING_BYTES", 4 * KIB)
-    with limited() as s:
-        a = relay(s)
-        a.send(*(transfer(number, to("few", bytes(KIB))) for number in (1, 2, 3, 4)))
-        refused = a.expect(Disposition, first=4)
-        assert isinstance(refused.state, Rejected)
-        assert refused.state.error.condition == "amqp:resource-limit-exceeded"
-        a.send(transfer(5, to("q")))
-        a.expect(Disposition, first=5, state=Accepted())
-        for number in (1, 2, 3):
-            s.service.submit(c.Purge("few"))
-            a.expect(Disposition, first=number, state=Accepted())
-        s.until(lambda: not s.plane.blocking.lines and not s.plane.blocking.waiting_bytes, "nothing of it is kept")

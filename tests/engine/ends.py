@@ -51,6 +51,7 @@ def survives(engine: Engine) -> Engine:
     assert all(conserved(each) for each in engine.state.queues.values())
     for other in (engine.recovered(), engine.from_snapshot()):
         assert other.persisted() == engine.persisted()
+        assert other.state.made == engine.state.made
         for name, each in engine.state.queues.items():
             mine, derived = queue(other, name), ("counts", "bytes", "available_bytes", "overlay_bytes", "stayed", "ended")
             assert {n: getattr(mine, n) for n in derived} == {n: getattr(each, n) for n in derived}

@@ -205,6 +205,25 @@ def test_E2_of_an_exchange_that_a_link_made_its_connection_alone_receives(lifeti
     assert not broker.state.exchanges.by_name
 
 
+def test_E2_links_of_one_user_make_so_many_nodes_and_no_more() -> None:
+    """Queues and exchanges together, and as long as they are there; what nobody's link has made counts for nobody."""
+    broker, alice = engine("mine"), c.Maker("alice", 2)
+    broker.run(c.DeclareQueue("q", options={"lifetime": "link"}, maker=alice), x.DeclareExchange("x", maker=alice))
+    before = len(broker.log)
+    for command in (c.DeclareQueue("r", maker=alice), x.DeclareExchange("y", maker=alice)):
+        with pytest.raises(errors.ResourceLimit, match="links of user 'alice' have made 2 queues and exchanges"):
+            broker.run(command)
+    assert len(broker.log) == before
+    assert broker.run(c.DeclareQueue("q", options={"lifetime": "link"}, maker=alice)) is False
+    broker.run(c.DeclareQueue("theirs", maker=c.Maker("bob", 1)), c.DeleteQueue("q"), c.DeclareQueue("r", maker=alice))
+    for life in (broker, broker.recovered(), broker.from_snapshot()):
+        assert life.state.made == {"alice": 2, "bob": 1}
+    broker.run(x.DeleteExchange("x"), c.DeleteQueue("r"), c.DeleteQueue("theirs"))
+    assert broker.state.made == {}
+    again = broker.recovered()
+    assert again.state.made == {}
+
+
 def test_E2_an_unused_queue_ends_with_its_last_link_lease_or_subscription() -> None:
     broker = engine("q", lifetime="unused")
     holder, link = broker.run(c.Subscribe("q")), broker.run(x.OpenLink("q"))

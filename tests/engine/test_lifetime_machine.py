@@ -6,6 +6,7 @@ expired, purged, moved, redriven, in transactions too. After each command, what 
 
 from __future__ import annotations
 
+from collections import Counter
 from typing import Any
 
 import numpy as np
@@ -51,7 +52,8 @@ class Lifetimes(RuleBasedStateMachine):
             return
         kind, _, lifetime = name.partition(" ")
         options: dict[str, Any] = {"lifetime": lifetime or "empty", **({} if name == "dead" else {"deadLetterQueue": "dead"})}
-        self.engine.run(c.DeclareQueue(name, "lastvalue" if kind == "last" else "fifo", {**options, **KINDS.get(kind, {})}))
+        type_, maker = "lastvalue" if kind == "last" else "fifo", None if name == "dead" else c.Maker(kind, 99)
+        self.engine.run(c.DeclareQueue(name, type_, {**options, **KINDS.get(kind, {})}, maker))
         self.links = [each for each in self.links if each[0] != name]
         self.holders = [each for each in self.holders if each[0] != name]
         self.opens(name, makes=True)
@@ -75,6 +77,7 @@ class Lifetimes(RuleBasedStateMachine):
         if not isinstance(command, c.Recovered):
             assert not (there - set(state.queues)) - looked_at
         survives(self.engine)
+        assert state.made == Counter(queue.user for queue in state.queues.values() if queue.user is not None)
         return reply
 
     @rule(name=NAME)

@@ -1,0 +1,86 @@
+"""Q15: how long, and how much, waits for room that came by the anonymous terminus. What waits is in `scenarios_blocking`."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from broker_core.amqp.messages import Properties
+from broker_core.amqp.performatives import Accepted, Attach, Detach, Disposition, Flow, Rejected, Source, Target
+from broker_core.amqp_plane import lines
+from broker_core.engine import commands as c
+
+from .frames import message, sends, symbol, transfer
+from .harness import Script, Stage, stage
+
+KIB = 1024
+FULL = "amqp:resource-limit-exceeded"
+
+
+@pytest.fixture
+def s(tmp_path: Path) -> Iterator[Stage]:
+    with stage(tmp_path, fsync="never") as made:
+        made.declare("q")
+        yield made
+
+
+def relay(s: Stage, **fields: Any) -> Script:
+    """The anonymous terminus, and a queue that blocks and is full."""
+    s.declare("few", maxMessages=1, overflow="block")
+    a = s.script().usual()
+    a.send(sends(name="relay", target=Target(), **fields))
+    a.expect(Attach)
+    a.expect(Flow)
+    a.send(transfer(0, to("few")))
+    a.expect(Disposition, state=Accepted())
+    return a
+
+
+def to(queue: str, body: bytes = b"m") -> bytes:
+    return message(body, properties=Properties(to=queue))
+
+
+def test_a_message_waits_for_room_for_so_long(s: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Q15: by the anonymous terminus, in the order in which they came; what came later waits its own time."""
+    monkeypatch.setattr(lines, "ROOM_TIMEOUT_S", 0.5)
+    a = relay(s)
+    began = time.monotonic()
+    a.send(transfer(1, to("few")), transfer(2, to("few")))
+    for number in (1, 2):
+        refused = a.expect(Disposition, first=number)
+        assert isinstance(refused.state, Rejected)
+        assert refused.state.error.condition == FULL
+        assert "no room for 0.5 s" in refused.state.error.description
+    assert time.monotonic() - began >= 0.5
+    s.service.submit(c.Purge("few"))
+    a.send(transfer(3, to("few")))
+    a.expect(Disposition, first=3, state=Accepted())
+
+
+def test_a_sender_that_cannot_be_told_rejected_is_detached_when_it_has_waited(s: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(lines, "ROOM_TIMEOUT_S", 0.1)
+    a = relay(s, source=Source(outcomes=(symbol("amqp:accepted:list"),)))
+    a.send(transfer(1, to("few")))
+    said = a.expect(Detach).error
+    assert said is not None
+    assert said.condition == FULL
+
+
+def test_so_many_octets_wait_for_room(s: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Q15: beyond them a message is refused at once; those that wait go on waiting, and what is for other queues goes on."""
+    monkeypatch.setattr(lines, "WAITING_BYTES", 4 * KIB)
+    a = relay(s)
+    a.send(*(transfer(number, to("few", bytes(KIB))) for number in (1, 2, 3, 4)))
+    refused = a.expect(Disposition, first=4)
+    assert isinstance(refused.state, Rejected)
+    assert refused.state.error.condition == FULL
+    a.send(transfer(5, to("q")))
+    a.expect(Disposition, first=5, state=Accepted())
+    for number in (1, 2, 3):
+        s.service.submit(c.Purge("few"))
+        a.expect(Disposition, first=number, state=Accepted())
+    s.until(lambda: not s.plane.blocking.lines and not s.plane.blocking.waiting_bytes, "nothing of it is kept")
