@@ -328,7 +328,7 @@ class BrokerService:
     def archive_blocks(self, limit: int = ARCHIVED_PER_TURN) -> int:
         """Let full blocks without a live row leave memory; return how many did."""
         with self._lock:
-            ready = self.state.finished_blocks[:limit]
+            ready = self.state.finished.leaving[:limit]
         for queue, number in ready:
             self.submit_nowait(c.ArchiveBlock(queue, number))
         return len(ready)

@@ -154,7 +154,7 @@ def _(state: BrokerState, event: e.QueueDeleted, position: int) -> None:
     state.links.pop(event.queue, None)
     state.exchanges.forget_queue(event.queue)
     state.leases = {name: lease for name, lease in state.leases.items() if lease.queue != event.queue}
-    state.finished_blocks = [entry for entry in state.finished_blocks if entry[0] != event.queue]
+    state.finished.remove(event.queue)
 
 
 @on_event(e.Enqueued)
@@ -331,12 +331,13 @@ def _(state: BrokerState, event: e.BlockArchived, position: int) -> None:
         event.number, position, event.highest_payload, event.first_time, event.last_time, event.outcomes
     )
     queue.drop(queue.blocks[event.number])
-    state.finished_blocks = [entry for entry in state.finished_blocks if entry != (event.queue, event.number)]
+    state.finished.remove(event.queue, event.number)
 
 
 @on_event(e.Retained)
 def _(state: BrokerState, event: e.Retained, position: int) -> None:
     state.retained_from = event.position
+    state.finished.retained(event.position)
     for queue in state.queues.values():
         queue.archive = {n: a for n, a in queue.archive.items() if a.highest_payload >= event.position}
 

@@ -60,7 +60,7 @@ def _(state: BrokerState, event: me.Redriven, position: int) -> None:
         expired = as_array(part)[np.asarray(block.reason.get(part)) == Reason.EXPIRED]
         block.expiry.set(expired, 0, len(block.state))
         queue.take_up(block, part)
-        state.finished_blocks = [entry for entry in state.finished_blocks if entry != (queue.name, number)]
+        state.finished.remove(queue.name, number)
     queue.ended[Outcome.DEAD_LETTERED] -= event.rows.count
     queue.came_back(event.rows)
     if queue.rules.key:

@@ -18,7 +18,7 @@ from broker_core.engine.decide import Decision, need_queue, on
 from broker_core.engine.limits import MAX_MOVED
 from broker_core.engine.moving import column
 from broker_core.engine.queues import Queue
-from broker_core.engine.retention import within_retention
+from broker_core.engine.retention import stayed
 from broker_core.engine.room import Coming, fitting
 from broker_core.engine.rowset import BLOCK_BITS, RowSet
 from broker_core.engine.series import Ints
@@ -93,11 +93,11 @@ def _(state: BrokerState, command: mc.Redrive, now: c.Now) -> Decision:
     coming: Coming = {}
 
     def dead(block: Block) -> Ints:
-        return np.sort(np.concatenate([_away_from_home(block), _stayed(block, state.retained_from)]))
+        return np.sort(np.concatenate([_away_from_home(block), stayed(block, state.retained_from)]))
 
     found, more = _look(queue, command.first, command.last, command.messages, dead)
     moved = 0
-    here = RowSet.of((n, _among(rows, _stayed(queue.blocks[n], state.retained_from))) for n, rows in found.items())
+    here = RowSet.of((n, _among(rows, stayed(queue.blocks[n], state.retained_from))) for n, rows in found.items())
     if back := fitting(queue, queue, here, coming):
         decision.add(me.Redriven(queue.name, back, now.wall))
         moved += back.count
@@ -122,14 +122,6 @@ def _away_from_home(block: Block) -> Ints:
     if block.origin.values is None:
         return np.zeros(0, np.int64)
     return np.flatnonzero((block.state[: block.filled] == State.AVAILABLE) & (block.origin.values[: block.filled] > 0))
-
-
-def _stayed(block: Block, retained_from: int) -> Ints:
-    """Dead letters of this queue that no other could take, and whose payloads are still kept."""
-    if block.stayed.values is None:
-        return np.zeros(0, np.int64)
-    rows = np.flatnonzero(block.stayed.values[: block.filled])
-    return np.asarray(within_retention(block, rows, retained_from))
 
 
 def _by_origin(queue: Queue, rows: RowSet) -> dict[str, RowSet]:

@@ -28,6 +28,7 @@ MAX_TRANSACTION_BYTES = 4 << 30  # stored bytes that one transaction sends; all 
 TRANSACTION_AGE = 3600 * SECOND  # from the first work in a transaction to its discharge, in broker uptime
 MAX_PURGED = 1 << 20  # messages of one command: who purges more asks again, and others get their turn in between
 MAX_MOVED = 1 << 16  # of one command that moves, copies or redrives: each scattered one is a run of its own in the target
+MAX_KEPT_BLOCKS = 64  # full ones of a broker that stay in memory for dead letters that may be redriven, about 1 MiB each
 MAX_ORIGINS = 10_000  # queues that dead letters in one queue come from
 MAX_MILLISECONDS = 10 * 366 * 24 * 3600 * 1000  # of a time among a queue's options: ten years
 MAX_DUPLICATE_WINDOW = 10_000_000  # message ids that one queue remembers

@@ -21,6 +21,7 @@ from broker_core.engine.options import checked
 from broker_core.engine.packing import pack, unpack
 from broker_core.engine.policies import Policies
 from broker_core.engine.queues import ArchivedBlock, Clocks, Queue
+from broker_core.engine.retention import Finished
 from broker_core.engine.rowset import row_count
 from broker_core.engine.series import Ints
 from broker_core.engine.states import State
@@ -85,7 +86,7 @@ class BrokerState:
         self.clocks = Clocks(Timetable(), Timetable(), Timetable())
         self.expired_at = 0  # milliseconds since 1970: when expired messages were last seen to
         self.staged_bytes = 0
-        self.finished_blocks: list[tuple[str, int]] = []  # full, nothing live: to be archived
+        self.finished = Finished()  # blocks that are to be archived
 
     def uptime(self, up: int) -> int:
         """Milliseconds since this life of the broker began."""
@@ -122,7 +123,7 @@ class BrokerState:
 
     def note_finished(self, queue: Queue, block: Block) -> None:
         if block.full and not block.live:
-            self.finished_blocks.append((queue.name, block.number))
+            self.finished.add(queue.name, block, self.retained_from)
 
     def snapshot(self) -> tuple[dict[str, Any], list[dict[str, Any]]]:
         """One cut of everything persisted: a JSON-able description, and the columns of each resident block, copied."""

@@ -251,10 +251,10 @@ class QueueMachine(RuleBasedStateMachine):
         self.model.move(rows, State.ARCHIVED)
         self.model.outcome[rows] = Outcome.NOT_DELIVERED
 
-    @precondition(lambda self: self.engine.state.finished_blocks)
+    @precondition(lambda self: self.engine.state.finished.leaving)
     @rule()
     def archive(self) -> None:
-        for name, number in list(self.engine.state.finished_blocks):
+        for name, number in list(self.engine.state.finished.leaving):
             self.engine.run(c.ArchiveBlock(name, number))
             entry = self.engine.state.queues[name].archive[number]
             self.matches(Block.restored(unpack(self.engine.packed[entry.position])))

@@ -8,7 +8,8 @@ import pytest
 from broker_core import errors
 from broker_core.engine import commands as c
 from broker_core.engine import move_commands as mc
-from broker_core.engine.rowset import RowSet
+from broker_core.engine import retention
+from broker_core.engine.rowset import BLOCK_ROWS, RowSet
 from broker_core.engine.states import Outcome, State
 from broker_core.engine.traits import Coded, Traits
 
@@ -76,6 +77,64 @@ def test_a_redrive_of_what_retention_took_is_nothing() -> None:
     engine.run(c.Retain(engine.log[-1][1] + 8))
     assert engine.state.retained_from
     assert engine.run(mc.Redrive("q")) == (0, None, 0)
+
+
+@pytest.fixture
+def done_with() -> Engine:
+    """Two blocks that are full and of which nothing lives; in each a dead letter stayed that no other queue could take."""
+    engine = make(0, deadLetterQueue="nowhere")
+    engine.run(c.Enqueue("q", 2 * BLOCK_ROWS, 1))
+    holder = taken(engine, 2 * BLOCK_ROWS)
+    letters = RowSet.of_sequences(LETTERS)
+    engine.run(c.Settle("q", holder, letters, Outcome.REJECTED, "why"))
+    engine.run(c.Settle("q", holder, RowSet.range(0, 2 * BLOCK_ROWS).minus(letters)))
+    return engine
+
+
+LETTERS = np.array([5, BLOCK_ROWS + 7])
+
+
+def archive(engine: Engine) -> None:
+    """As housekeeping does."""
+    for name, number in list(engine.state.finished.leaving):
+        engine.run(c.ArchiveBlock(name, number))
+    assert engine.state.finished.leaving == []
+
+
+def test_a_block_stays_in_memory_for_its_dead_letters(done_with: Engine) -> None:
+    """Q13: so they are redriven however much came after them; and then the block goes as any other."""
+    archive(done_with)
+    for life in (done_with.from_snapshot(), done_with.recovered(), done_with):
+        archive(life)
+        assert sorted(queue(life).blocks) == [0, 1]
+        assert life.run(c.Stat("q"))[0]["stayed"] == 2
+    assert done_with.run(mc.Redrive("q")) == (2, None, 0)
+    holder = taken(survives(done_with))
+    done_with.run(c.Settle("q", holder, RowSet.of_sequences(LETTERS)))
+    archive(done_with)
+    assert (list(queue(done_with).blocks), sorted(queue(done_with).archive), queue(done_with).stayed) == ([], [0, 1], 0)
+    survives(done_with)
+
+
+def test_so_many_blocks_stay_for_dead_letters(done_with: Engine, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(retention, "MAX_KEPT_BLOCKS", 1)
+    again = done_with.recovered()
+    archive(again)
+    assert (list(queue(again).blocks), sorted(queue(again).archive)) == ([1], [0])
+    assert again.run(mc.Redrive("q")) == (1, None, 0)
+    survives(again)
+
+
+def test_what_retention_took_keeps_no_block_in_memory(done_with: Engine) -> None:
+    done_with.run(c.Retain(done_with.log[-1][1] + 8))
+    archive(done_with)
+    assert not queue(done_with).blocks
+    survives(done_with)
+
+
+def test_a_queue_that_is_gone_keeps_nothing_in_memory(done_with: Engine) -> None:
+    done_with.run(c.DeleteQueue("q"), c.DeclareQueue("q"), c.Retain(done_with.log[-1][1] + 8))
+    assert done_with.state.finished.leaving == []
 
 
 # Move and copy
