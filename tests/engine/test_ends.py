@@ -124,6 +124,21 @@ def test_every_failed_attempt_counts_until_the_last() -> None:
     survives(engine)
 
 
+def test_a_limit_of_attempts_that_is_altered_is_asked_at_the_next_return() -> None:
+    """Q13 Q21: what waits with as many attempts, or more, is delivered once more; so is what a link holds meanwhile."""
+    engine = make(2, maxAttempts=9)
+    for _ in range(3):
+        engine.run(c.Release("q", taken(engine), RowSet.range(0, 2), Cause.MODIFIED))
+    holder = taken(engine, 1)
+    assert engine.run(mc.AlterQueue("q", {"maxAttempts": 2})) is True
+    assert [fate(engine, row) for row in range(2)] == ["acquired", "available"]
+    engine.run(c.Release("q", holder, RowSet.single(0), Cause.RELEASED))
+    assert [fate(engine, row) for row in range(2)] == ["available", "available"]  # this one did not count
+    engine.run(c.Release("q", taken(survives(engine)), RowSet.range(0, 2), Cause.MODIFIED))
+    assert [fate(engine, row) for row in range(2)] == ["dead_lettered", "dead_lettered"]
+    survives(engine)
+
+
 def test_a_lease_whose_batch_is_lost_dead_letters_what_was_tried_too_often() -> None:
     """Q13: a batch that was read and never finished counts as an attempt; what an operator says of one row goes by policy too."""
     engine = make(4, maxAttempts=1)
