@@ -32,6 +32,7 @@ QUEUES: dict[str, tuple[str, dict[str, Any]]] = {
     "an_asynchronous_send_that_is_refused": ("fifo", {"maxMessages": 1, "overflow": "reject"}),
     "a_full_queue_refuses": ("fifo", {"maxMessages": 2, "overflow": "reject"}),
     "a_full_queue_lets_its_senders_wait": ("fifo", {"maxMessages": 2, "overflow": "block"}),
+    "a_full_queue_lets_a_producer_of_no_destination_wait": ("fifo", {"maxMessages": 2, "overflow": "block"}),
     "the_oldest_of_a_ring_goes": ("fifo", {"maxMessages": 2, "overflow": "ring"}),
 }
 MORE_QUEUES = ("one_transaction_over_several_queues.to", "after_the_last_attempt_it_is_a_dead_letter.dead")
@@ -92,6 +93,7 @@ ON_QUEUES = {
     "an_asynchronous_send_that_is_refused": "C9 Q15",
     "a_full_queue_refuses": "Q15",
     "a_full_queue_lets_its_senders_wait": "Q15 C9",
+    "a_full_queue_lets_a_producer_of_no_destination_wait": "Q15",
     "the_oldest_of_a_ring_goes": "Q15",
     "without_prefetch_each_receive_is_a_pull": "C5",
     "presettled_sends_and_receipts": "C6",

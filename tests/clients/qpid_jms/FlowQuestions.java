@@ -95,6 +95,20 @@ final class FlowQuestions {
         Asked.hears(consumer, "goes on");
     }
 
+    static void a_full_queue_lets_a_producer_of_no_destination_wait(Asked ask) throws Exception {
+        Session session = ask.session();
+        Completions completions = new Completions();
+        MessageProducer producer = session.createProducer(null);
+        for (String text : new String[] {"a", "b", "c"}) {
+            producer.send(ask.queue(session), session.createTextMessage(text), completions);
+        }
+        Asked.equal("a", completions.next());
+        Asked.equal("b", completions.next()); // the queue holds two
+        Session taker = ask.session();
+        Asked.hears(taker.createConsumer(ask.queue(taker)), "a", "b", "c");
+        Asked.equal("c", completions.next());
+    }
+
     static void the_oldest_of_a_ring_goes(Asked ask) throws Exception {
         Session session = ask.session();
         Asked.send(session, ask.queue(session), "a", "b", "c");
