@@ -13,7 +13,7 @@ from broker_core import delivery, errors, message, reading
 from broker_core.engine import commands as c
 from broker_core.engine.blocks import Block
 from broker_core.engine.groups import in_bucket
-from broker_core.engine.rowset import BLOCK_ROWS, as_array
+from broker_core.engine.rowset import BLOCK_ROWS, as_array, row_count
 from broker_core.engine.states import Outcome, State
 from broker_core.flight_plane.callers import Caller
 from broker_core.flight_plane.permissions import Check, Permissions
@@ -58,7 +58,7 @@ class Streams:
 
     def _map(self, f: dict[str, Any], columns: list[str]) -> Iterator[Any]:
         _, found = self._read(f)
-        cuts = list(found)
+        cuts = [part for part in found if row_count(part.rows)]  # a bucket may have nothing in a block
         if not reading.mappable(cuts):
             raise errors.NotMappable("the messages lie too scattered; ask for op=batch")
         if "annotations" in columns and any(part.annotated for part in cuts):

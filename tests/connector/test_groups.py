@@ -97,3 +97,17 @@ def test_what_waits_of_a_group_that_a_query_holds_is_for_nobody_else(broker: Bro
         assert [row["sequenceNumber"] for row in rows_of(part)] == [10, 11, 12, 13, 14, 15, 17, 18, 19, 20]
         for reader in (one, other):
             reader.stop()
+
+
+def test_a_task_may_have_nothing_in_one_block_and_much_in_another(broker: Broker) -> None:
+    """A block has 65,536 places: of the first all belong to one group, of the second to another."""
+    with Client(broker.url) as client:
+        client.call("queue.declare", queue="apart", options={"groups": "held"})
+        for name in ("one", "other"):
+            batch = pa.record_batch({"body": pa.array([b""] * (1 << 16)), "groupId": pa.array([name] * (1 << 16))})
+            client.put({"op": "enqueue", "queue": "apart"}, batch.schema, [batch])
+        reader = StreamReader(Options({"url": broker.url, "queue": "apart", "minPartitions": "2"}), default_schema())
+        parts = reader.partitions(INITIAL, reader.latestOffset(INITIAL, LIMIT))
+        seen = [{row["groupId"] for row in rows_of(part)} for part in parts if isinstance(part, Part)]
+        assert sorted(seen, key=str) == [{"one"}, {"other"}]
+        reader.stop()
