@@ -15,7 +15,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from broker_core import assembly, errors, message
+from broker_core import assembly, message
 from broker_core.deaths import Deaths, deaths
 from broker_core.delivery import column as delivery_column
 from broker_core.encoding.overlaid import overlaid
@@ -372,13 +372,8 @@ def mappable(cuts: Sequence[Cut]) -> bool:
 
 
 def piece_batch(journal: Journal, part: Cut) -> pa.RecordBatch:
-    """Where the rows of a cut lie, for a reader on this host: `PIECE_SCHEMA`, the payloads verified."""
-    if not isinstance(part.attempts, int):
-        if len(np.unique(part.attempts)) > 1:
-            raise errors.NotMappable("the messages differ in their delivery counts; ask for op=batch")
-        attempts = int(part.attempts[0])
-    else:
-        attempts = part.attempts
+    """Where the rows of a cut, of one delivery count, lie, for a reader on this host: `PIECE_SCHEMA`, the payloads verified."""
+    attempts = part.attempts if isinstance(part.attempts, int) else int(part.attempts[0])
     located = _Located.of(part.pieces)
     first = located.edges[:-1]
     position = part.pieces.position[first]

@@ -1,15 +1,15 @@
 """What a task does: the record batches of one part, from the broker or, on its own host, straight from its segment files.
 
 An executor on the broker's host needs no server to copy messages: it asks where they lie (`op=map`, which also checks the epoch
-and journals the read), maps the files and assembles the columns itself. Where that cannot be, the broker sends them.
+and journals the read), maps the files and assembles the columns itself. Where that cannot be, or is not worth it, the broker
+sends them.
 """
 
 from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import suppress
-from itertools import accumulate
+from itertools import accumulate, chain
 from typing import Any, NamedTuple
 
 import pyarrow as pa
@@ -17,7 +17,7 @@ from pyspark.sql.datasource import InputPartition
 
 from broker_core import assembly, message
 from broker_core.client import Client
-from broker_core.errors import NotMappable, PeerError
+from broker_core.errors import PeerError
 from connector.access import Access
 from connector.patience import RECONNECT_S, Patience
 
@@ -108,21 +108,28 @@ def _patiently(stream: Callable[[], Iterator[pa.RecordBatch]]) -> Iterator[pa.Re
 
 
 def _messages(client: Client, part: Part, columns: Sequence[str], fail_on_data_loss: bool) -> Iterator[pa.RecordBatch]:
+    ticket = part.ticket("batch", assembly.needed(columns), fail_on_data_loss)
     reached = part.first
     # A settlement's key is the broker's to write.
     if "delivery" not in columns and is_local(part):
+        answer = client.get(**{**ticket, "op": "map", "orMessages": True})
+        first = next(answer, None)
+        if first is None:
+            return
+        answer = chain((first,), answer)
+        if not _says_where(first):
+            yield from _converted(answer, columns, part.queue)
+            return
         files: dict[str, pa.Buffer] | None = {}
-        with suppress(NotMappable):
-            # The broker checks the payloads of the next pieces while Spark takes the rows of these.
-            for pieces in _located(client, part.ticket("map", columns, fail_on_data_loss)):
-                files = _mapped(pieces, files)
-                if files is None:
-                    break
-                yield from _assembled(pieces, files, columns, part.queue)
-                reached = pieces[-1].end
-            else:
-                return
-    ticket = part.ticket("batch", assembly.needed(columns), fail_on_data_loss)
+        # The broker checks the payloads of the next pieces while Spark takes the rows of these.
+        for pieces in map(_pieces, answer):
+            files = _mapped(pieces, files)
+            if files is None:
+                break
+            yield from _assembled(pieces, files, columns, part.queue)
+            reached = pieces[-1].end
+        else:
+            return
     yield from _converted(client.get(**{**ticket, "first": reached, "stored": True}), columns, part.queue)
 
 
@@ -187,11 +194,13 @@ def is_local(part: Part) -> bool:
         return False
 
 
-def _located(client: Client, ticket: dict[str, Any]) -> Iterator[list[Piece]]:
-    """Where the messages lie, in order. NotMappable, at any point, where the rest of them lie too scattered."""
-    for batch in client.get(**ticket):
-        if batch.num_rows:
-            yield [Piece(*row) for row in zip(*(column.to_pylist() for column in batch.columns), strict=True)]
+def _says_where(batch: pa.RecordBatch) -> bool:
+    """Is this a batch of pieces? Else the messages lie too scattered, and come themselves."""
+    return tuple(batch.schema.names[:1]) == Piece._fields[:1]
+
+
+def _pieces(batch: pa.RecordBatch) -> list[Piece]:
+    return [Piece(*row) for row in zip(*(column.to_pylist() for column in batch.columns), strict=True)]
 
 
 def _mapped(pieces: list[Piece], known: dict[str, pa.Buffer] | None = None) -> dict[str, pa.Buffer] | None:

@@ -82,7 +82,7 @@ _BATCH: Fields = {
 }
 TICKETS: dict[str, Fields] = {
     "batch": {**_BATCH, **_LOSS, "stored": _BOOL},
-    "map": {**_BATCH, **_LOSS},
+    "map": {**_BATCH, **_LOSS, "orMessages": _BOOL},
     "browse": {
         "op": TEXT,
         "queue": TEXT,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from functools import partial
 from typing import Any
 
@@ -35,12 +35,19 @@ class Streams:
         request = by_op(ticket, TICKETS)
         check = self._permissions.check(caller, request["op"], request)
         columns = strings("columns", request["columns"])
-        schema = message.arrow_schema(columns, stored=request.get("stored", False))
+        schema = message.arrow_schema(columns, stored=request.get("stored", False) or request.get("orMessages", False))
         if request["op"] == "browse":
             return schema, self._browse(request, columns), check
         if request["op"] == "batch":
-            return schema, self._batch(request, columns), check
-        return reading.PIECE_SCHEMA, self._map(request, columns), check
+            return schema, self._batch(request, columns, *self._read(request), stored=request["stored"]), check
+        queue, found = self._read(request)
+        cuts = [part for part in found if row_count(part.rows)]  # a bucket may have nothing in a block
+        refusal = _unmappable(cuts, columns)
+        if refusal is None:
+            return reading.PIECE_SCHEMA, (reading.piece_batch(self._service.journal, part) for part in cuts), check
+        if not request["orMessages"]:
+            raise errors.NotMappable(f"{refusal}; ask for op=batch")
+        return schema, self._batch(request, columns, queue, cuts, stored=True), check
 
     def _read(self, f: dict[str, Any]) -> tuple[str, Iterator[reading.Cut]]:
         """The first read of a batch is journaled and durable when this returns: before any byte leaves."""
@@ -51,19 +58,11 @@ class Streams:
         select = None if f["buckets"] == 1 else partial(in_bucket, bucket=f["bucket"], buckets=f["buckets"])
         return queue, self._service.cuts(queue, rows, select)
 
-    def _batch(self, f: dict[str, Any], columns: list[str]) -> Iterator[Any]:
-        queue, cuts = self._read(f)
+    def _batch(
+        self, f: dict[str, Any], columns: list[str], queue: str, cuts: Iterable[reading.Cut], *, stored: bool
+    ) -> Iterator[Any]:
         token = delivery.prefix(f["lease"], f["batch"], f["epoch"])
-        return reading.batches(self._service.journal, cuts, columns, queue, token, stored=f["stored"])
-
-    def _map(self, f: dict[str, Any], columns: list[str]) -> Iterator[Any]:
-        _, found = self._read(f)
-        cuts = [part for part in found if row_count(part.rows)]  # a bucket may have nothing in a block
-        if not reading.mappable(cuts):
-            raise errors.NotMappable("the messages lie too scattered; ask for op=batch")
-        if "annotations" in columns and any(part.annotated for part in cuts):
-            raise errors.NotMappable("annotations were added to messages since they were sent; ask for op=batch")
-        return (reading.piece_batch(self._service.journal, part) for part in cuts)
+        return reading.batches(self._service.journal, cuts, columns, queue, token, stored=stored)
 
     def _browse(self, f: dict[str, Any], columns: list[str]) -> Iterator[Any]:
         select = selection(f)
@@ -81,6 +80,17 @@ class Streams:
             if len(rows):
                 last = part.base + BLOCK_ROWS - 1
                 yield from self._service.browse(f["queue"], partial(_of_these, select, rows), part.base, last)
+
+
+def _unmappable(cuts: list[reading.Cut], columns: list[str]) -> str | None:
+    """Why a reader on this host had better be sent the messages than told where they lie; None where it had not."""
+    if not reading.mappable(cuts):
+        return "the messages lie too scattered"
+    if "annotations" in columns and any(part.annotated for part in cuts):
+        return "annotations were added to messages since they were sent"
+    if any(not isinstance(part.attempts, int) and len(np.unique(part.attempts)) > 1 for part in cuts):
+        return "the messages differ in their delivery counts"
+    return None
 
 
 def _of_these(select: Callable[[Block], Any], rows: Any, block: Block) -> Any:

@@ -484,6 +484,28 @@ def test_rows_that_lie_too_scattered_to_be_mapped_are_still_read(client: Client,
     with pytest.raises(errors.NotMappable):
         mapped(client, reader, batch, ["body"])
     assert [row["body"] for row in reader.read(batch)] == numbered(40)
+    # Or, if it is asked to, the broker sends them at once, as they are stored.
+    columns = ["sequenceNumber", "body", "encodedAnnotations"]
+    wanted = {**reader.ticket(batch, columns=columns), "op": "map", "orMessages": True}
+    assert rows_of(client.get(**wanted)) == reader.read(batch, columns=columns, stored=True)
+    send(client, queue, numbered(40))
+    reader.settle(batch)
+    (piece,) = rows_of(client.get(**{**wanted, "batch": reader.advance()}))
+    assert (piece["row"], piece["count"], piece["sequence"]) == (0, 40, 40)
+
+
+def test_what_differs_in_delivery_counts_is_not_mapped(client: Client, queue: str) -> None:
+    send(client, queue, numbered(100))
+    reader = Reader(client, queue)
+    batch = reader.advance(messages=50)
+    reader.read(batch)
+    client.call("lease.release", lease=reader.lease, how="return")
+    reader = Reader(client, queue, lease=f"another of {queue}")
+    batch = reader.advance()
+    wanted = {**reader.ticket(batch, columns=["deliveryCount"]), "op": "map"}
+    with pytest.raises(errors.NotMappable, match="delivery counts"):
+        list(client.get(**wanted))
+    assert rows_of(client.get(**wanted, orMessages=True)) == [{"deliveryCount": 1}] * 50 + [{"deliveryCount": 0}] * 50
 
 
 # ---- acknowledgements

@@ -88,7 +88,7 @@ BATCH = {
 }
 VALID_TICKETS: dict[str, dict[str, Any]] = {
     "batch": {"op": "batch", **BATCH, "stored": True},
-    "map": {"op": "map", **BATCH},
+    "map": {"op": "map", **BATCH, "orMessages": True},
     "browse": {
         "op": "browse",
         "queue": "Q",
@@ -115,6 +115,7 @@ OPTIONAL = {
     "bucket": 0, "buckets": 1, "error": None, "states": ["available"], "stored": False, "first": 0, "last": None, "since": None,
     "outcome": None,
     "arguments": {}, "selector": None, "noLocal": None, "alone": True, "measure": False,
+    "orMessages": False,
 }  # fmt: skip
 TEXTS = ("error", "outcome", "selector")  # or null
 SAMPLES: list[Any] = ["text", 7, 1.5, True, None, [1], {"a": 1}]
