@@ -19,6 +19,7 @@ from broker_core import assembly, message
 from broker_core.client import Client
 from broker_core.errors import PeerError
 from connector.access import Access
+from connector.connections import CONNECTIONS
 from connector.patience import RECONNECT_S, Patience
 
 # A record batch below this costs Spark more in fixed work than in rows; one far above only memory.
@@ -87,7 +88,7 @@ class Look(InputPartition):
 
 def read_part(part: Part, columns: Sequence[str], fail_on_data_loss: bool) -> Iterator[pa.RecordBatch]:
     """The messages of a part in order, as batches of `arrow_schema(columns)`."""
-    with part.access.client() as client:
+    with CONNECTIONS.lent(part.access) as client:
         yield from coalesce(_patiently(lambda: _messages(client, part, columns, fail_on_data_loss)))
 
 

@@ -1,0 +1,91 @@
+"""A task's connection to the broker: one that an earlier task of this process has left, or a new one.
+
+Spark gives a stream's tasks to the same few processes again and again, and to connect takes as long as to read a small batch.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import NamedTuple
+
+from broker_core.client import Client
+from connector.access import Access
+
+MOST_IDLE = 4  # connections that a process keeps: a worker runs one task at a time, perhaps of several queries in turn
+IDLE_S = 30.0  # unused for longer, it may have been forgotten on the way (a firewall), and nobody would say so
+AGE_S = 600.0  # older, it is made anew: certificates are looked at again, and where a name leads
+
+
+class _Idle(NamedTuple):
+    access: Access
+    client: Client
+    made: float
+    left: float
+
+
+class Connections:
+    """At most `most` idle ones. Each is lent to one task at a time, and only with the same `Access` to the letter: url, user,
+    password, certificates, CA and token.
+
+    Where this module is shipped by value, every task gets it anew, and nothing is kept.
+    """
+
+    def __init__(self, most: int = MOST_IDLE, clock: Callable[[], float] = time.monotonic) -> None:
+        self._most, self._clock = most, clock
+        self._lock = threading.Lock()
+        self._idle: list[_Idle] = []  # the longest unused first
+
+    def __reduce__(self) -> tuple[type[Connections], tuple[int]]:
+        return Connections, (0,)
+
+    def __len__(self) -> int:
+        return len(self._idle)
+
+    @contextmanager
+    def lent(self, access: Access) -> Iterator[Client]:
+        """A connection, kept if the task comes to its end with it. The broker may have left it meanwhile, which shows when it is
+        used: so it is for what can be asked again."""
+        idle = self._take(access)
+        client, made = (access.client(), self._clock()) if idle is None else (idle.client, idle.made)
+        try:
+            yield client
+        except BaseException:  # a task that is given up, too: it may be in the midst of a stream
+            client.close()
+            raise
+        self._keep(_Idle(access, client, made, self._clock()))
+
+    def _take(self, access: Access) -> _Idle | None:
+        with self._lock:
+            gone = self._outdated()
+            found = next((idle for idle in reversed(self._idle) if idle.access == access), None)
+            if found is not None:
+                self._idle.remove(found)
+        _close(gone)
+        return found
+
+    def _keep(self, idle: _Idle) -> None:
+        with self._lock:
+            self._idle.append(idle)
+            gone = self._outdated()
+            excess = max(0, len(self._idle) - self._most)
+            gone += self._idle[:excess]
+            del self._idle[:excess]
+        _close(gone)
+
+    def _outdated(self) -> list[_Idle]:
+        """Those that nobody is to have any more; they are taken out."""
+        now = self._clock()
+        gone = [idle for idle in self._idle if now - idle.left > IDLE_S or now - idle.made > AGE_S]
+        self._idle = [idle for idle in self._idle if idle not in gone]
+        return gone
+
+
+def _close(gone: list[_Idle]) -> None:
+    for idle in gone:
+        idle.client.close()
+
+
+CONNECTIONS = Connections()

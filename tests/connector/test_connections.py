@@ -1,0 +1,166 @@
+"""Connections that tasks hand on: to whom, for how long, and what becomes of the others."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from pyarrow import flight
+from pyspark import cloudpickle
+
+from broker_core import Broker, errors
+from broker_core.client import Client
+from broker_core.credentials import Credentials
+from broker_core.discovery import Endpoint
+from connector.access import Access
+from connector.connections import AGE_S, IDLE_S, MOST_IDLE, Connections
+
+
+@pytest.fixture(scope="module")
+def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Broker]:
+    with Broker(tmp_path_factory.mktemp("broker") / "data") as running:
+        yield running
+
+
+class Time:
+    def __init__(self) -> None:
+        self.now = 1000.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+def used(connections: Connections, access: Access) -> Client:
+    with connections.lent(access) as client:
+        assert client.call("hello")["version"] == 1
+    return client
+
+
+def is_closed(client: Client) -> bool:
+    try:
+        client.call("hello")
+    except (errors.PenstockError, flight.FlightError, ValueError):
+        return True
+    return False
+
+
+def test_the_next_task_gets_what_the_last_one_has_left(broker: Broker) -> None:
+    connections, access = Connections(), Access(broker.url)
+    first = used(connections, access)
+    assert used(connections, Access(broker.url)) is first
+    assert len(connections) == 1
+
+
+def test_two_tasks_at_once_have_one_each(broker: Broker) -> None:
+    connections, access = Connections(), Access(broker.url)
+    with connections.lent(access) as one, connections.lent(access) as other:
+        assert one is not other
+    assert len(connections) == 2
+    taken, lock = [], threading.Lock()
+
+    def task() -> None:
+        for _ in range(20):
+            with connections.lent(access) as client:
+                with lock:
+                    assert client not in taken
+                    taken.append(client)
+                client.call("hello")
+                with lock:
+                    taken.remove(client)
+
+    threads = [threading.Thread(target=task) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert not taken
+    assert len(connections) <= MOST_IDLE
+
+
+LOGIN = Credentials("ann", "secret", b"a CA", b"a certificate", b"a key")
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        Access("grpc+tls://localhost:2", LOGIN, Endpoint("grpc+tls://localhost:1", "t")),
+        *[
+            Access("grpc+tls://localhost:1", replace(LOGIN, **{name: change}), Endpoint("grpc+tls://localhost:1", "t"))
+            for name, change in {"user": "bob", "password": "another", "ca": b"-", "cert": b"-", "key": b"-"}.items()
+        ],
+        Access("grpc+tls://localhost:1", LOGIN, Endpoint("grpc+tls://localhost:1", "another")),
+        Access("grpc+tls://localhost:1", LOGIN, Endpoint("grpc+tls://localhost:2", "t")),
+        Access("grpc+tls://localhost:1", LOGIN),
+    ],
+)
+def test_nobody_gets_the_connection_of_another_url_or_login(other: Access) -> None:
+    """None of them is reached: to be lent one is enough."""
+    mine = Access("grpc+tls://localhost:1", LOGIN, Endpoint("grpc+tls://localhost:1", "t"))
+    connections = Connections()
+
+    def lent(access: Access) -> Client:
+        with connections.lent(access) as client:
+            return client
+
+    first = lent(mine)
+    assert lent(other) is not first
+    assert lent(mine) is first
+
+
+def test_a_connection_that_is_long_unused_is_closed(broker: Broker) -> None:
+    time = Time()
+    connections, access = Connections(clock=time), Access(broker.url)
+    first = used(connections, access)
+    time.now += IDLE_S
+    assert used(connections, access) is first
+    time.now += IDLE_S + 0.1
+    assert used(connections, Access(broker.url, known=Endpoint("another"))) is not first
+    assert is_closed(first)
+    assert len(connections) == 1
+
+
+def test_an_old_connection_is_closed_however_often_it_is_used(broker: Broker) -> None:
+    time = Time()
+    connections, access = Connections(clock=time), Access(broker.url)
+    first = used(connections, access)
+    for _ in range(int(AGE_S / IDLE_S)):
+        time.now += IDLE_S
+        assert used(connections, access) is first
+    time.now += 0.1
+    assert used(connections, access) is not first
+    assert is_closed(first)
+
+
+def test_a_task_that_fails_or_is_given_up_leaves_nothing(broker: Broker) -> None:
+    connections, access = Connections(), Access(broker.url)
+    with pytest.raises(errors.NotFound), connections.lent(access) as failed:
+        failed.call("queue.stat", queue="not there")
+
+    def task() -> Iterator[Client]:
+        with connections.lent(access) as client:
+            yield client
+
+    running = task()
+    given_up = next(running)
+    del running
+    assert is_closed(failed)
+    assert is_closed(given_up)
+    assert len(connections) == 0
+
+
+def test_no_more_are_kept_than_a_process_needs(tmp_path: Path, broker: Broker) -> None:
+    connections = Connections()
+    made = [used(connections, Access(broker.url, known=Endpoint("", str(number)))) for number in range(MOST_IDLE + 2)]
+    assert len(connections) == MOST_IDLE
+    assert [is_closed(client) for client in made] == [True] * 2 + [False] * MOST_IDLE
+
+
+def test_where_the_code_travels_by_value_nothing_is_kept(broker: Broker) -> None:
+    connections, access = Connections(), Access(broker.url)
+    used(connections, access)
+    travelled = cloudpickle.loads(cloudpickle.dumps(connections))  # type: ignore[no-untyped-call]
+    assert is_closed(used(travelled, access))
+    assert (len(connections), len(travelled)) == (1, 0)
