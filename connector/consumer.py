@@ -37,7 +37,7 @@ def consumer_of(options: Options) -> Consumer:
 
 
 class OneQueue:
-    """The usual case: one lease, one request for each planning call."""
+    """The usual case: one lease, and one request for a trigger."""
 
     def __init__(self, options: Options) -> None:
         self._options = options
@@ -54,6 +54,7 @@ class OneQueue:
             self._until,
             exclude=self._until is not None,
             wait_ms=LONG_POLL_MS if wait and self._until is None else 0,
+            partitions=self._options["minPartitions"],
         )
         return self._lease.advance(parse_one(start), wanted).offset.to_json()
 

@@ -35,6 +35,7 @@ class Wanted(NamedTuple):
     wait_ms: int = 0
     alone: bool = True  # one message larger than `bytes` is taken alone
     measure: bool = False  # say how much was taken
+    partitions: int = 1  # of so many tasks at least
 
 
 class Taken(NamedTuple):
@@ -43,6 +44,15 @@ class Taken(NamedTuple):
     offset: Offset
     messages: int
     bytes: int
+
+
+class _Planned(NamedTuple):
+    """The last answer about tasks, of `lease.advance` or `lease.plan`, and what it is about."""
+
+    after: int
+    batch: int
+    min_partitions: int
+    parts: list[Any]  # as `lease.plan` gives them
 
 
 class Lease:
@@ -58,6 +68,8 @@ class Lease:
         self._client = client
         self._known = known  # names broker, lease and run; its batch has no meaning here
         self._epoch: int | None = None
+        self._settled = 0  # the broker has said so, to this planner
+        self._planned: _Planned | None = None
         self._data_dir = ""
         self._broker = ""
         self._stopped = threading.Event()
@@ -74,6 +86,8 @@ class Lease:
     def advance(self, start: Offset, wanted: Wanted) -> Taken:
         """Settle up to `start`; then the unfinished next batch, or a new one of what is wanted, or `start` when there is none."""
         known = self._enter(start)
+        # At first the tasks are asked for apart: where both sides of a self-join have advanced, that says so to the planner.
+        planning = self._epoch is not None
         answer: dict[str, Any] = {"more": True}
         while answer.get("more"):  # a selector over a queue that nobody has looked through yet: the broker says so now and then
             answer = self._call(
@@ -89,6 +103,9 @@ class Lease:
                 waitMs=wanted.wait_ms,
                 alone=wanted.alone,
                 measure=wanted.measure,
+                plan=planning,
+                minPartitions=wanted.partitions,
+                maxMessages=self._options["maxMessagesPerPartition"],
                 failOnDataLoss=self._options["failOnDataLoss"],
                 leaseTimeout=self._options["leaseTimeout"],
                 selector=self._options["selector"],
@@ -98,24 +115,30 @@ class Lease:
                 break  # what is next may be too large for what is left of a trigger: not worth looking for more
         # Also after a rollback that `failOnDataLoss=false` lets pass: the broker's number is the one that goes on.
         end = start if answer["batch"] == start.batch else known.at(answer["batch"])
+        self._settled = start.batch
+        self._planned = _Planned(start.batch, end.batch, wanted.partitions, answer["parts"]) if planning else None
         return Taken(end, answer.get("messages", 0), answer.get("bytes", 0))
 
     def plan(self, start: Offset, end: Offset, min_partitions: int = 1) -> list[Part]:
         """The tasks of the batches after `start` up to `end`."""
         known = self._enter(end)
-        answer = self._call(
-            "lease.plan",
-            **self._names(known),
-            after=start.batch,
-            batch=end.batch,
-            minPartitions=min_partitions,
-            maxMessages=self._options["maxMessagesPerPartition"],
-            failOnDataLoss=self._options["failOnDataLoss"],
-        )
-        self._took_up(answer)
+        planned = self._planned
+        # Between the same offsets the same tasks, always: what an advance has planned, nearly always this, need not be asked for.
+        if planned is None or planned[:3] != (start.batch, end.batch, min_partitions):
+            answer = self._call(
+                "lease.plan",
+                **self._names(known),
+                after=start.batch,
+                batch=end.batch,
+                minPartitions=min_partitions,
+                maxMessages=self._options["maxMessagesPerPartition"],
+                failOnDataLoss=self._options["failOnDataLoss"],
+            )
+            self._took_up(answer)
+            self._planned = planned = _Planned(start.batch, end.batch, min_partitions, answer["parts"])
         names = ("batch", "first", "last", "count", "bucket", "buckets")
-        parts = [dict(zip(names, part, strict=False)) for part in answer["parts"]]
-        fields = {
+        parts = [dict(zip(names, part, strict=False)) for part in planned.parts]
+        fields: dict[str, Any] = {
             "access": self._options.access.found_by(self._client),  # its token is a fresh one, as of this planner's last call
             "data_dir": self._data_dir,  # where the broker keeps its segments, for a task on the same host
             "broker": known.broker,
@@ -127,10 +150,14 @@ class Lease:
         return [Part(**{**fields, **{name: value for name, value in part.items() if name != "count"}}) for part in parts]
 
     def settle(self, end: Offset) -> None:
-        """Spark has finished everything up to `end`. What is settled already stays so."""
+        """Spark has finished everything up to `end`. What is settled already stays so, and is not asked for again: `advance` has
+        settled it, nearly always."""
         known = self._enter(end)
+        if end.batch <= self._settled:
+            return
         loss = self._options["failOnDataLoss"]
         self._took_up(self._call("lease.settle", **self._names(known), finished=end.batch, failOnDataLoss=loss))
+        self._settled = end.batch
 
     def close(self) -> None:
         self._stopped.set()

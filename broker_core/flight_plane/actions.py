@@ -120,16 +120,21 @@ class Actions:
             alone=f["alone"],
         )
         found = advance(self._service, enter, finish, wanted, min(f["waitMs"], MAX_WAIT_MS) / 1000)
-        answer = {"epoch": found.epoch, "batch": found.batch, **({"more": True} if found.more else {})}
+        answer: dict[str, Any] = {"epoch": found.epoch, "batch": found.batch, **({"more": True} if found.more else {})}
         if f["measure"]:
             answer["messages"], answer["bytes"] = self._service.submit(c.MeasureBatch(f["lease"], found.batch))
+        if f["plan"]:
+            answer["parts"] = [] if found.batch == f["finished"] else self._parts(f, f["finished"], found.batch)[1]
         return answer
 
     def _plan(self, f: dict[str, Any]) -> dict[str, Any]:
-        enter = self._enter(f)
-        plan = c.PlanBatches(f["lease"], f["after"], f["batch"], f["minPartitions"], f["maxMessages"], f["failOnDataLoss"])
-        epoch, parts = self._service.submit(enter, plan)
+        epoch, parts = self._parts(f, f["after"], f["batch"], self._enter(f))
         return {"epoch": epoch, "parts": parts}
+
+    def _parts(self, f: dict[str, Any], after: int, batch: int, *before: c.Command) -> tuple[int, list[list[int]]]:
+        plan = c.PlanBatches(f["lease"], after, batch, f["minPartitions"], f["maxMessages"], f["failOnDataLoss"])
+        epoch, parts = self._service.submit(*before, plan)
+        return epoch, parts
 
     def _settle(self, f: dict[str, Any]) -> dict[str, Any]:
         finish = c.FinishBatches(f["lease"], f["finished"], strict=False, fail_on_data_loss=f["failOnDataLoss"])

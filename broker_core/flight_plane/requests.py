@@ -16,6 +16,7 @@ _OPTIONAL_INT, _OPTIONAL_TEXT = ((int, type(None)), None), ((str, type(None)), N
 _LEASE: Fields = {"queue": TEXT, "lease": TEXT, "run": TEXT, "epoch": ((int, type(None)), _REQUIRED)}
 _SHIFT: Fields = {"queue": TEXT, "messages": _OPTIONAL_INT, "first": (int, 0), "last": _OPTIONAL_INT}
 _LOSS: Fields = {"failOnDataLoss": (bool, True)}
+_PLAN: Fields = {"minPartitions": (int, 1), "maxMessages": _OPTIONAL_INT}
 _LEAST = {"finished": 0, "after": 0, "waitMs": 0, "messages": 1, "bytes": 1, "minPartitions": 1, "maxMessages": 1, "buckets": 1}
 
 ACTIONS: dict[str, Fields] = {
@@ -59,8 +60,10 @@ ACTIONS: dict[str, Fields] = {
         "selector": _OPTIONAL_TEXT,
         "alone": (bool, True),
         "measure": _BOOL,
+        "plan": _BOOL,
+        **_PLAN,
     },
-    "lease.plan": {**_LEASE, **_LOSS, "after": INT, "batch": INT, "minPartitions": (int, 1), "maxMessages": _OPTIONAL_INT},
+    "lease.plan": {**_LEASE, **_LOSS, "after": INT, "batch": INT, **_PLAN},
     "lease.settle": {**_LEASE, **_LOSS, "finished": INT},
     "lease.renew": {"lease": TEXT, "epoch": INT},
     "lease.list": {},

@@ -166,6 +166,42 @@ def test_commit_is_the_same_idempotent_settlement(queue: Queue) -> None:
     assert reader.latestOffset(end, LIMIT) == end
 
 
+def test_a_trigger_is_one_request_of_the_planner(queue: Queue, monkeypatch: pytest.MonkeyPatch) -> None:
+    """In the order in which Spark asks: the advance has planned the next batch, and settled the last one for good. The first
+    trigger makes sure before its tasks that the lease is still its own."""
+    queue.send(6)
+    asked: list[str] = []
+    call = Client.call
+    reader = queue.reader(maxMessagesPerTrigger="2", minPartitions="2")
+    offset, seen, previous = INITIAL, [], None
+    monkeypatch.setattr(Client, "call", lambda self, action, **fields: (asked.append(action), call(self, action, **fields))[1])
+    for _ in range(3):
+        end = reader.latestOffset(offset, LIMIT)
+        if previous is not None:
+            reader.commit(offset)
+        assert len(reader.partitions(offset, end)) == 2
+        seen += read_all(reader, offset, end)
+        previous, offset = offset, end
+    asked = [action for action in asked if action != "lease.renew"]
+    assert asked == ["hello", "lease.advance", "lease.plan", "lease.advance", "lease.advance"]
+    assert seen == [0, 1, 2, 3, 4, 5]
+    assert queue.counts() == (0, 2, 4)
+    reader.commit(offset)  # no advance has settled this one
+    assert queue.counts() == (0, 0, 6)
+
+
+def test_tasks_between_other_offsets_than_the_last_advance_s_are_planned_for_them(queue: Queue) -> None:
+    queue.send(6)
+    reader = queue.reader(maxMessagesPerTrigger="2")
+    ends = [INITIAL]
+    for expected in ([0, 1], [2, 3], [4, 5]):
+        ends.append(reader.latestOffset(ends[-1], LIMIT))
+        assert read_all(reader, ends[-2], ends[-1]) == expected
+    assert read_all(reader, ends[1], ends[3]) == [2, 3, 4, 5]
+    assert read_all(reader, ends[0], ends[1]) == [0, 1]
+    assert read_all(reader, ends[3], ends[3]) == []
+
+
 def test_partitions_is_a_pure_function_and_read_is_repeatable(queue: Queue) -> None:
     queue.send(10)
     reader = queue.reader(maxMessagesPerPartition="3")
@@ -275,6 +311,16 @@ def test_what_an_older_epoch_asks_is_refused_and_the_text_names_the_self_join(qu
         with pytest.raises(errors.Fenced, match=r"mode=browse.*foreachBatch"):
             call()
     assert queue.counts() == (0, 2, 0)
+
+
+def test_two_sides_of_a_self_join_learn_of_it_before_any_task_runs(queue: Queue) -> None:
+    """Spark asks both what there is, then both for the tasks."""
+    queue.send(2)
+    one, other = queue.reader(consumer="me"), queue.reader(consumer="me")
+    end = one.latestOffset(INITIAL, LIMIT)
+    other.latestOffset(INITIAL, LIMIT)
+    with pytest.raises(errors.PenstockError, match=r"self-join|earlier run"):
+        one.partitions(INITIAL, end)
 
 
 def test_a_batch_that_was_read_waits_for_its_query(queue: Queue) -> None:

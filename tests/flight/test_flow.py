@@ -57,6 +57,31 @@ def test_a_plan_cuts_a_batch_into_parts_that_hold_each_row_once(client: Client, 
     assert reader.plan(batch, after=batch) == []
 
 
+def test_an_advance_plans_the_batch_if_it_is_asked_to(client: Client, queue: str) -> None:
+    """As `lease.plan` does; nothing where nothing was taken."""
+    reader = Reader(client, queue)
+
+    def advanced(**options: Any) -> dict[str, Any]:
+        named = {**reader.named, "finished": reader.finished, "fresh": not reader.finished}
+        answer = client.call("lease.advance", **named, **options)
+        reader.epoch = answer["epoch"]
+        return answer
+
+    assert advanced(plan=True) == {"epoch": None, "batch": 0, "parts": []}
+    send(client, queue, numbered(100))
+    assert "parts" not in advanced(messages=60)
+    for options in ({}, {"minPartitions": 7}, {"maxMessages": 9}):
+        assert advanced(plan=True, **options) == {"epoch": 1, "batch": 1, "parts": reader.plan(1, **options)}
+    reader.read(1)
+    reader.settle(1)
+    parts = advanced(plan=True, maxMessages=30)["parts"]
+    assert parts == reader.plan(2, maxMessages=30)
+    assert [part[3] for part in parts] == [20, 20]
+    reader.read(2)
+    reader.settle(2)
+    assert advanced(plan=True) == {"epoch": 1, "batch": 2, "parts": []}
+
+
 def _counted(rows: list[Any], count: int) -> list[Any]:
     assert len(rows) == count
     return rows

@@ -55,6 +55,9 @@ VALID: dict[str, dict[str, Any]] = {
         "selector": None,
         "alone": False,
         "measure": True,
+        "plan": True,
+        "minPartitions": 2,
+        "maxMessages": 1,
     },
     "lease.plan": {
         "queue": "Q",
@@ -115,7 +118,7 @@ OPTIONAL = {
     "bucket": 0, "buckets": 1, "error": None, "states": ["available"], "stored": False, "first": 0, "last": None, "since": None,
     "outcome": None,
     "arguments": {}, "selector": None, "noLocal": None, "alone": True, "measure": False,
-    "orMessages": False,
+    "plan": False, "orMessages": False,
 }  # fmt: skip
 TEXTS = ("error", "outcome", "selector")  # or null
 SAMPLES: list[Any] = ["text", 7, 1.5, True, None, [1], {"a": 1}]
