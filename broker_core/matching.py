@@ -22,7 +22,7 @@ from broker_core.bitmaps import MAX_BYTES, Cache, View
 from broker_core.engine.decide import need_queue
 from broker_core.engine.retention import within_retention
 from broker_core.engine.rowset import BLOCK_BITS, as_array
-from broker_core.engine.states import State
+from broker_core.engine.states import ARCHIVED, AVAILABLE
 from broker_core.reading import SMALL_ROWS, load
 from broker_core.selectors import Selector, matches
 
@@ -140,7 +140,7 @@ def _piece(block: Block, start: int, most: int, recent: Recent, retained_from: i
     if start >= stop:
         return None
     # Of what has ended only dead letters that stayed can come back; retention may have taken the rest.
-    live = (block.state[start:stop] != State.ARCHIVED) | (np.asarray(block.stayed.get(slice(start, stop))) != 0)
+    live = (block.state[start:stop] != ARCHIVED) | (np.asarray(block.stayed.get(slice(start, stop))) != 0)
     rows = as_array(within_retention(block, np.flatnonzero(live) + start, retained_from))
     pieces = block.pieces(slice(start, stop) if len(rows) == stop - start else rows)
     return _Piece(start, stop, rows, pieces, recent.among(pieces.position) if recent else {})
@@ -152,7 +152,7 @@ def _waiting(queue: Queue, view: View, number: int, with_sizes: bool) -> tuple[i
     if block is None:
         return 0, 0
     known = view.known(queue, number)
-    here = known & (block.state[: len(known)] == State.AVAILABLE)
+    here = known & (block.state[: len(known)] == AVAILABLE)
     count = int(np.count_nonzero(here))
     return count, int(block.sizes.total(np.flatnonzero(here), count)) if with_sizes else 0
 

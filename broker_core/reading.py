@@ -25,7 +25,7 @@ from broker_core.engine.queues import ArchivedBlock, Queue
 from broker_core.engine.rowset import row_count
 from broker_core.engine.runs import Pieces
 from broker_core.engine.series import Ints, Rows
-from broker_core.engine.states import Outcome, State
+from broker_core.engine.states import ARCHIVED, Outcome, State
 from broker_core.journal import Journal
 from broker_core.recent import Recent
 
@@ -307,7 +307,7 @@ def _names(codes: Any, names: pa.Array) -> Any:
 def _settled(stretches: list[Stretch]) -> pa.Array:
     parts = []
     for s in stretches:
-        archived = np.asarray(s.cut.state)[s.part] == State.ARCHIVED
+        archived = np.asarray(s.cut.state)[s.part] == ARCHIVED
         times = np.zeros(len(archived), np.int64) if s.cut.settled is None else s.cut.settled[s.part]
         parts.append(pa.array(times, mask=~archived))
     return pa.concat_arrays(parts)

@@ -24,7 +24,7 @@ from broker_core.engine.exchange_commands import EndNode
 from broker_core.engine.lifetimes import may_end
 from broker_core.engine.routes import Plan, plan
 from broker_core.engine.rowset import BLOCK_BITS, RowSet
-from broker_core.engine.states import State
+from broker_core.engine.states import AVAILABLE
 from broker_core.engine.traits import Coded
 from broker_core.journal import Journal
 from broker_core.reading import Cut, Stored, cut
@@ -146,7 +146,7 @@ class Turn:
 
     def available(self, queue_name: str) -> int:
         """How many messages of the queue are AVAILABLE."""
-        return need_queue(self._state, queue_name).counts[State.AVAILABLE]
+        return need_queue(self._state, queue_name).counts[AVAILABLE]
 
     def unlocked(self, queue_name: str) -> int:
         """How many messages of the queue went back because a lock ended."""

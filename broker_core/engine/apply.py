@@ -21,7 +21,7 @@ from broker_core.engine.rowset import RowSet, row_count
 from broker_core.engine.runs import Run
 from broker_core.engine.series import Ints
 from broker_core.engine.state import NEXT_HOLDER, BrokerState, StagedPart, StageParts
-from broker_core.engine.states import Cause, Outcome, State
+from broker_core.engine.states import ACQUIRED, ARCHIVED, AVAILABLE, HELD, Cause, Outcome
 from broker_core.engine.traits import NO_TRAITS, Traits
 
 _E = TypeVar("_E", bound=e.Event)
@@ -52,7 +52,7 @@ def _acquire(queue: Queue, rows: RowSet, holder: int) -> None:
     subscription = queue.subscriptions.get(holder)
     for number, part in rows.items():
         block = queue.blocks[number]
-        queue.move(block, part, State.AVAILABLE, State.ACQUIRED)
+        queue.move(block, part, AVAILABLE, ACQUIRED)
         queue.acquired(block, part, holder)
         block.lock.set(part, 0, len(block.state))
         if subscription is not None:
@@ -60,11 +60,11 @@ def _acquire(queue: Queue, rows: RowSet, holder: int) -> None:
 
 
 def archive(
-    state: BrokerState, queue: Queue, rows: RowSet, source: State, outcome: int, time: int, error: str | None = None
+    state: BrokerState, queue: Queue, rows: RowSet, source: int, outcome: int, time: int, error: str | None = None
 ) -> None:
     for number, part in rows.items():
         block = queue.blocks[number]
-        queue.move(block, part, source, State.ARCHIVED)
+        queue.move(block, part, source, ARCHIVED)
         block.archive(part, outcome, time)
         if error:
             for row in range(part.start, part.stop) if isinstance(part, slice) else part.tolist():
@@ -75,7 +75,7 @@ def archive(
 
 def archive_waiting(state: BrokerState, queue: Queue, rows: RowSet, outcome: int, time: int) -> None:
     """Rows that are AVAILABLE or HELD."""
-    for source in (State.AVAILABLE, State.HELD):
+    for source in (AVAILABLE, HELD):
         archive(state, queue, in_state(queue, rows, source), source, outcome, time)
 
 
@@ -84,7 +84,7 @@ def _give_back(state: BrokerState, queue: Queue, rows: RowSet, cause: int) -> No
         return
     for number, part in rows.items():
         block = queue.blocks[number]
-        queue.move(block, part, State.ACQUIRED, State.AVAILABLE)
+        queue.move(block, part, ACQUIRED, AVAILABLE)
         block.returned.set(part, 1, len(block.state))
         if queue.counts_attempt(Cause(cause)):
             block.attempts.increment(part, len(block.state))
@@ -93,7 +93,7 @@ def _give_back(state: BrokerState, queue: Queue, rows: RowSet, cause: int) -> No
             queue.note_times(block)
     queue.came_back(rows)
     if queue.rules.key:
-        archive(state, queue, stale(queue, rows), State.AVAILABLE, Outcome.REPLACED, state.time)
+        archive(state, queue, stale(queue, rows), AVAILABLE, Outcome.REPLACED, state.time)
 
 
 def place(
@@ -116,7 +116,7 @@ def settle_in(state: BrokerState, queue: Queue, first: int, time: int) -> None:
     if queue.rules.key:
         archive_waiting(state, queue, superseded(queue, first), Outcome.REPLACED, time)
     if queue.rules.overflow == "ring":
-        archive(state, queue, surplus(queue), State.AVAILABLE, Outcome.DROPPED, time)
+        archive(state, queue, surplus(queue), AVAILABLE, Outcome.DROPPED, time)
 
 
 def _only(runs: Sequence[Run], rows: Ints) -> list[Run]:
@@ -231,7 +231,7 @@ def _(state: BrokerState, event: e.Acquired, position: int) -> None:
 @on_event(e.Settled)
 def _(state: BrokerState, event: e.Settled, position: int) -> None:
     queue = state.queues[event.queue]
-    archive(state, queue, event.rows, State.ACQUIRED, event.outcome, event.time, event.error)
+    archive(state, queue, event.rows, ACQUIRED, event.outcome, event.time, event.error)
     let_go(state, queue, event.holder, event.rows)
     take_out(state, event.lease, event.rows)
 
@@ -296,7 +296,7 @@ def _(state: BrokerState, event: e.BatchEnded, position: int) -> None:
     stage = Stage(event.stage)
     if stage is Stage.SETTLED:
         rest = batch.rows if event.done is None else batch.rows.minus(event.done)
-        archive(state, queue, rest, State.ACQUIRED, Outcome.ACCEPTED, event.time)
+        archive(state, queue, rest, ACQUIRED, Outcome.ACCEPTED, event.time)
         if event.done is not None and event.exclude:
             lease.excluded = lease.excluded.plus(event.done)
     else:

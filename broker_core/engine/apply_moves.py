@@ -13,18 +13,18 @@ from broker_core.engine.options import checked, rules
 from broker_core.engine.placing import in_state, stale
 from broker_core.engine.rowset import as_array
 from broker_core.engine.state import BrokerState
-from broker_core.engine.states import Outcome, Reason, State
+from broker_core.engine.states import ACQUIRED, ARCHIVED, AVAILABLE, HELD, Outcome, Reason
 
 
 @on_event(me.Moved)
 def _(state: BrokerState, event: me.Moved, position: int) -> None:
     queue = state.queues[event.queue]
-    rows = event.rows.minus(in_state(queue, event.rows, State.ARCHIVED))  # a newer value replaced them as they came back
+    rows = event.rows.minus(in_state(queue, event.rows, ARCHIVED))  # a newer value replaced them as they came back
     cargo = None if event.target is None else load(queue, rows)
     if event.target is None:
         for number, part in rows.items():
             queue.set_aside(queue.blocks[number], part, event.reason)
-    for source in (State.HELD, State.AVAILABLE, State.ACQUIRED):
+    for source in (HELD, AVAILABLE, ACQUIRED):
         archive(state, queue, in_state(queue, rows, source), source, event.outcome, event.time, event.error)
     if event.holder:
         let_go(state, queue, event.holder, event.rows)
@@ -64,7 +64,7 @@ def _(state: BrokerState, event: me.Redriven, position: int) -> None:
     queue.ended[Outcome.DEAD_LETTERED] -= event.rows.count
     queue.came_back(event.rows)
     if queue.rules.key:
-        archive(state, queue, stale(queue, event.rows), State.AVAILABLE, Outcome.REPLACED, event.time)
+        archive(state, queue, stale(queue, event.rows), AVAILABLE, Outcome.REPLACED, event.time)
 
 
 @on_event(me.QueueAltered)

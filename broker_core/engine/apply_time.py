@@ -6,7 +6,7 @@ from broker_core.engine import events as e
 from broker_core.engine.apply import archive_waiting, on_event
 from broker_core.engine.limits import NEVER
 from broker_core.engine.state import BrokerState
-from broker_core.engine.states import Outcome, State
+from broker_core.engine.states import AVAILABLE, HELD, Outcome
 
 
 @on_event(e.Expired)
@@ -18,7 +18,7 @@ def _(state: BrokerState, event: e.Expired, position: int) -> None:
 def _(state: BrokerState, event: e.CameDue, position: int) -> None:
     queue = state.queues[event.queue]
     for number, rows in event.rows.items():
-        queue.move(queue.blocks[number], rows, State.HELD, State.AVAILABLE)
+        queue.move(queue.blocks[number], rows, HELD, AVAILABLE)
     queue.came_back(event.rows)
 
 

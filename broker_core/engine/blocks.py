@@ -13,7 +13,7 @@ from broker_core.engine.overlays import Overlays
 from broker_core.engine.rowset import BLOCK_BITS, BLOCK_ROWS, row_count
 from broker_core.engine.runs import Pieces, Run, Runs
 from broker_core.engine.series import Column, Ints, Rows, Series, Sizes
-from broker_core.engine.states import State
+from broker_core.engine.states import ACQUIRED, ARCHIVED, AVAILABLE, HELD, State
 from broker_core.engine.traits import NO_TRAITS, Traits
 
 _FIRST_ROWS = 64  # rows allocated for a new block: a queue with one message must not cost a whole block
@@ -127,7 +127,7 @@ class Block:
     @property
     def live(self) -> int:
         """Rows that are not yet archived."""
-        return self.filled - self.counts[State.ARCHIVED]
+        return self.filled - self.counts[ARCHIVED]
 
     def fill(self, count: int, sizes: int | Ints, runs: Sequence[Run], time: int, traits: Traits = NO_TRAITS) -> Ints | None:
         """Add `count` rows whose payloads lie where `runs` say; AVAILABLE, or HELD where they are not yet due at `time`.
@@ -149,15 +149,15 @@ class Block:
             row += run.rows
         self.filled = stop
         held = None if traits is NO_TRAITS else self._take_in(slice(start, stop), traits, time)
-        self.state[start:stop] = State.AVAILABLE
+        self.state[start:stop] = AVAILABLE
         available = count
         if held is not None:
-            self.state[start:stop][held] = State.HELD
-            self.counts[State.HELD] += int(held.sum())
+            self.state[start:stop][held] = HELD
+            self.counts[HELD] += int(held.sum())
             available -= int(held.sum())
-        self.counts[State.AVAILABLE] += available
+        self.counts[AVAILABLE] += available
         if available:
-            self.low = min(self.low, start) if self.counts[State.AVAILABLE] > available else start
+            self.low = min(self.low, start) if self.counts[AVAILABLE] > available else start
         if self.full:
             self.runs.trim()
         return held
@@ -217,32 +217,32 @@ class Block:
         values = self.lock.get(slice(0, self.filled))
         if isinstance(values, int):
             return np.zeros(0, np.int64)
-        return np.flatnonzero((self.state[: self.filled] == State.ACQUIRED) & (values > 0) & (values <= now + 1))
+        return np.flatnonzero((self.state[: self.filled] == ACQUIRED) & (values > 0) & (values <= now + 1))
 
     def look_ahead(self) -> None:
         """Derive anew when the next row expires, is due, and when the next lock ends."""
         state = self.state[: self.filled]
         self.next_expiry = self.next_due = self.next_lock = NEVER
         if self.expiry.values is not None:
-            self.next_expiry = self._next(self.expiry, (state == State.AVAILABLE) | (state == State.HELD)) + self.base_ms
+            self.next_expiry = self._next(self.expiry, (state == AVAILABLE) | (state == HELD)) + self.base_ms
         if self.due.values is not None:
-            self.next_due = self._next(self.due, state == State.HELD) + self.base_ms
+            self.next_due = self._next(self.due, state == HELD) + self.base_ms
         if self.lock.values is not None:
-            self.next_lock = self._next(self.lock, state == State.ACQUIRED)
+            self.next_lock = self._next(self.lock, state == ACQUIRED)
 
     def _next(self, column: Column, among: npt.NDArray[np.bool_]) -> int:
         values = np.asarray(column.get(slice(0, self.filled)))
         waiting = values[among & (values > 0)]
         return int(waiting.min()) - 1 if len(waiting) else NEVER
 
-    def move(self, rows: Rows, count: int, source: State, target: State) -> None:
+    def move(self, rows: Rows, count: int, source: int, target: int) -> None:
         """Change the state of rows that are all in `source`."""
         self.state[rows] = target
         self.counts[source] -= count
         self.counts[target] += count
-        if target == State.AVAILABLE:
+        if target == AVAILABLE:
             self.low = min(self.low, rows.start if isinstance(rows, slice) else int(rows[0]))
-        elif source == State.AVAILABLE:
+        elif source == AVAILABLE:
             self._raise_low()
 
     def archive(self, rows: Rows, outcome: int, time: int) -> None:
@@ -259,11 +259,11 @@ class Block:
 
     def _raise_low(self) -> None:
         """Move the mark past rows that are no longer AVAILABLE; each row is passed once, so this costs little in all."""
-        if not self.counts[State.AVAILABLE]:
+        if not self.counts[AVAILABLE]:
             self.low = self.filled
             return
         while self.low < self.filled:
-            window = self.state[self.low : min(self.filled, self.low + _SCAN_ROWS)] == State.AVAILABLE
+            window = self.state[self.low : min(self.filled, self.low + _SCAN_ROWS)] == AVAILABLE
             step = int(window.argmax())
             if window[step]:
                 self.low += step
@@ -304,7 +304,7 @@ class Block:
 
     def lowest_live_position(self) -> int | None:
         """The log position of the oldest payload that a row not yet archived needs."""
-        live = np.flatnonzero(self.state[: self.filled] != State.ARCHIVED)
+        live = np.flatnonzero(self.state[: self.filled] != ARCHIVED)
         if not len(live):
             return None
         run = np.unique(np.searchsorted(self.runs.row.array(), live, side="right") - 1)
@@ -312,7 +312,7 @@ class Block:
 
     def waiting(self) -> Ints:
         """The rows that are AVAILABLE, or HELD until they are."""
-        if not self.counts[State.AVAILABLE] and not self.counts[State.HELD]:
+        if not self.counts[AVAILABLE] and not self.counts[HELD]:
             return np.zeros(0, np.int64)
         return np.flatnonzero(self.state[: self.filled] <= State.AVAILABLE)
 

@@ -34,7 +34,7 @@ from broker_core.engine.rowset import RowSet, clip, row_count
 from broker_core.engine.series import Ints
 from broker_core.engine.speakable import check_outcomes
 from broker_core.engine.state import LINK_HOLDER, BrokerState
-from broker_core.engine.states import LEGAL, Cause, Outcome, State, Verb
+from broker_core.engine.states import ACQUIRED, LEGAL, Cause, Outcome, State, Verb
 from broker_core.engine.transactions import is_transactional
 
 
@@ -319,7 +319,7 @@ def _(state: BrokerState, command: c.Recovered, now: c.Now) -> Decision:
 
 def _held_by_links(block: Block) -> Any:
     link = np.asarray(block.holder.get(slice(0, block.filled))) & 1 == LINK_HOLDER
-    return np.flatnonzero((block.state[: block.filled] == State.ACQUIRED) & link)
+    return np.flatnonzero((block.state[: block.filled] == ACQUIRED) & link)
 
 
 # Housekeeping.

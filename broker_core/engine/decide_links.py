@@ -32,7 +32,7 @@ from broker_core.engine.room import Coming
 from broker_core.engine.rowset import RowSet
 from broker_core.engine.search import Filter, Search, Unexpired, Without, find
 from broker_core.engine.state import BrokerState
-from broker_core.engine.states import Outcome, State, Verb
+from broker_core.engine.states import ACQUIRED, Outcome, Verb
 
 
 def need_subscription(queue: Queue, holder: int) -> Subscription:
@@ -190,4 +190,4 @@ def _(state: BrokerState, command: c.Unsubscribe, now: c.Now) -> Decision:
 
 def _held_by(block: Block, holder: int) -> Any:
     mine = block.holder.get(slice(0, block.filled)) == np.int64(holder)
-    return np.flatnonzero((block.state[: block.filled] == State.ACQUIRED) & mine)
+    return np.flatnonzero((block.state[: block.filled] == ACQUIRED) & mine)

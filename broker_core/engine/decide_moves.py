@@ -23,7 +23,7 @@ from broker_core.engine.room import Coming, fitting
 from broker_core.engine.rowset import BLOCK_BITS, RowSet
 from broker_core.engine.series import Ints
 from broker_core.engine.state import BrokerState
-from broker_core.engine.states import Outcome, State
+from broker_core.engine.states import AVAILABLE, Outcome
 
 
 @on(mc.Move)
@@ -121,7 +121,7 @@ def _away_from_home(block: Block) -> Ints:
     """Dead letters of other queues, AVAILABLE."""
     if block.origin.values is None:
         return np.zeros(0, np.int64)
-    return np.flatnonzero((block.state[: block.filled] == State.AVAILABLE) & (block.origin.values[: block.filled] > 0))
+    return np.flatnonzero((block.state[: block.filled] == AVAILABLE) & (block.origin.values[: block.filled] > 0))
 
 
 def _by_origin(queue: Queue, rows: RowSet) -> dict[str, RowSet]:

@@ -22,7 +22,7 @@ from broker_core.engine.queues import Queue
 from broker_core.engine.room import Coming
 from broker_core.engine.rowset import RowSet
 from broker_core.engine.state import BrokerState
-from broker_core.engine.states import Cause, State
+from broker_core.engine.states import HELD, Cause, State
 
 
 @on(c.Tick)
@@ -71,7 +71,7 @@ def _expire(state: BrokerState, decision: Decision, queue: Queue, blocks: list[B
 def _come_due(decision: Decision, queue: Queue, blocks: list[Block], now: c.Now) -> None:
     wall, parts = now.wall // 1000, []
     for block in blocks:
-        held = block.state[: block.filled] == State.HELD
+        held = block.state[: block.filled] == HELD
         rows = np.flatnonzero(held & block.is_due(slice(0, block.filled), wall))
         parts.append((block.number, rows[~block.expired(rows, wall)]))
     if came := RowSet.of(parts):

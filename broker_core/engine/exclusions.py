@@ -9,7 +9,7 @@ import numpy as np
 
 from broker_core.engine.rowset import RowSet, as_array
 from broker_core.engine.series import Ints, Rows
-from broker_core.engine.states import State
+from broker_core.engine.states import ARCHIVED, AVAILABLE
 
 if TYPE_CHECKING:
     from broker_core.engine.blocks import Block
@@ -53,7 +53,7 @@ class Exclusions:
 
 
 def _live(block: Block, rows: Ints) -> Ints:
-    live: Ints = rows[block.state[rows] != State.ARCHIVED]
+    live: Ints = rows[block.state[rows] != ARCHIVED]
     return live
 
 
@@ -73,7 +73,7 @@ def refused_by(sets: Sequence[Exclusions], among: RowSet | None, queue: Queue) -
     for number, part in candidates:
         rows, block = as_array(part), queue.blocks.get(number)
         if among is None:
-            rows = rows[:0] if block is None else rows[block.state[rows] == State.AVAILABLE]
+            rows = rows[:0] if block is None else rows[block.state[rows] == AVAILABLE]
         for each in sets:
             if not len(rows):
                 break

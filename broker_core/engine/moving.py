@@ -17,7 +17,7 @@ from broker_core.engine.queues import Queue
 from broker_core.engine.rowset import RowSet, as_array, row_count
 from broker_core.engine.runs import Run
 from broker_core.engine.series import Ints
-from broker_core.engine.states import Reason, State
+from broker_core.engine.states import HELD, Reason, State
 from broker_core.engine.traits import Coded, Traits
 
 
@@ -147,7 +147,7 @@ def _delays(queue: Queue, rows: RowSet) -> Ints | None:
     if due is None:
         return None
     states = [queue.blocks[number].state[part] for number, part in rows.items()]
-    due[np.concatenate(states) != State.HELD] = 0
+    due[np.concatenate(states) != HELD] = 0
     return due if due.any() else None
 
 

@@ -10,7 +10,7 @@ import numpy as np
 from broker_core.engine.queues import Queue
 from broker_core.engine.rowset import RowSet, as_array
 from broker_core.engine.series import Ints
-from broker_core.engine.states import State
+from broker_core.engine.states import AVAILABLE
 
 
 def superseded(queue: Queue, first: int) -> RowSet:
@@ -43,7 +43,7 @@ def surplus(queue: Queue) -> RowSet:
         if messages <= 0 and size <= 0:
             break
         block = queue.blocks[number]
-        rows = np.flatnonzero(block.state[: block.filled] == State.AVAILABLE)
+        rows = np.flatnonzero(block.state[: block.filled] == AVAILABLE)
         sizes = np.broadcast_to(block.sizes.get(rows), len(rows))
         enough = int(np.cumsum(sizes, dtype=np.int64).searchsorted(size)) + 1 if size > 0 else 0
         count = min(len(rows), max(messages, enough))
@@ -68,7 +68,7 @@ def _keyed(queue: Queue, rows: RowSet) -> tuple[Ints, Ints]:
     return np.concatenate(codes), np.concatenate(sequences).astype(np.int64)
 
 
-def in_state(queue: Queue, rows: RowSet, state: State) -> RowSet:
+def in_state(queue: Queue, rows: RowSet, state: int) -> RowSet:
     """Those of the rows that are in this state."""
     parts = []
     for number, part in rows.items():

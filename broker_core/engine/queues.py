@@ -22,7 +22,17 @@ from broker_core.engine.returns import ReturnLog
 from broker_core.engine.rowset import BLOCK_BITS, BLOCK_ROWS, RowSet, as_array, clip, row_count
 from broker_core.engine.runs import Run
 from broker_core.engine.series import Ints, Rows
-from broker_core.engine.states import COUNTS_BY_RULE, RETURN_COUNTS_ATTEMPT, Cause, Outcome, State
+from broker_core.engine.states import (
+    ACQUIRED,
+    ARCHIVED,
+    AVAILABLE,
+    COUNTS_BY_RULE,
+    HELD,
+    RETURN_COUNTS_ATTEMPT,
+    Cause,
+    Outcome,
+    State,
+)
 from broker_core.engine.timetable import Timetable
 from broker_core.engine.traits import NO_TRAITS, Coded, Traits
 from broker_core.engine.waiting import Waiting
@@ -107,12 +117,12 @@ class Queue:
 
     @property
     def archived(self) -> int:
-        return self.counts[State.ARCHIVED] + self.archived_away
+        return self.counts[ARCHIVED] + self.archived_away
 
     @property
     def live(self) -> int:
         """Messages that are not archived."""
-        return self.counts[State.HELD] + self.counts[State.AVAILABLE] + self.counts[State.ACQUIRED]
+        return self.counts[HELD] + self.counts[AVAILABLE] + self.counts[ACQUIRED]
 
     def subscription(self, holder: int, priority: int = 0, selector: str | None = None) -> Subscription:
         """A new one, which has seen nothing yet."""
@@ -136,8 +146,8 @@ class Queue:
             held = block.fill(take, part, runs if whole else _first_runs(left, take), time, mine)
             self.bytes += part * take if isinstance(part, int) else int(part.sum(dtype=np.int64))
             waits = take if held is None else take - int(held.sum())
-            self.counts[State.HELD] += take - waits
-            self.counts[State.AVAILABLE] += waits
+            self.counts[HELD] += take - waits
+            self.counts[AVAILABLE] += waits
             rows = slice(row, row + take)
             waiting = rows if held is None else np.flatnonzero(~held) + row
             self.available_bytes += block.sizes.total(waiting, waits)
@@ -196,22 +206,22 @@ class Queue:
             block.level = grown
         block.level[rows] = self._level_of[block.priority.get(rows)]
 
-    def move(self, block: Block, rows: Rows, source: State, target: State) -> None:
+    def move(self, block: Block, rows: Rows, source: int, target: int) -> None:
         """Change rows of one block, all in `source`, and every count that follows from it."""
         count = row_count(rows)
         block.move(rows, count, source, target)
         self.counts[source] -= count
         self.counts[target] += count
         size = block.sizes.total(rows, count)
-        if source == State.AVAILABLE:
+        if source == AVAILABLE:
             self.available_bytes -= size
             self._count_available(block, rows, -count)
-        elif source == State.ACQUIRED and self.grouping is not None:
+        elif source == ACQUIRED and self.grouping is not None:
             self._freed(self.grouping.let_go(block, rows))
-        if target == State.AVAILABLE:
+        if target == AVAILABLE:
             self.available_bytes += size
             self._count_available(block, rows, count)
-        elif target == State.ARCHIVED:
+        elif target == ARCHIVED:
             self.bytes -= size
             self._forget_names(block, rows)
 
@@ -260,7 +270,7 @@ class Queue:
             if block is not None:
                 numbers = as_array(clip(part, 0, block.filled))
                 mine = block.holder.get(numbers) == np.int64(holder)
-                parts.append((number, numbers[(block.state[numbers] == State.ACQUIRED) & mine]))
+                parts.append((number, numbers[(block.state[numbers] == ACQUIRED) & mine]))
         return RowSet.of(parts)
 
     def came_back(self, rows: RowSet) -> None:
@@ -285,12 +295,12 @@ class Queue:
         for state in State:
             self.counts[state] += block.counts[state]
         self._set_level(block, slice(0, block.filled))
-        available = np.flatnonzero(block.state[: block.filled] == State.AVAILABLE)
+        available = np.flatnonzero(block.state[: block.filled] == AVAILABLE)
         self._count_available(block, available, len(available))
         self.available_bytes += block.sizes.total(available, len(available))
         self.note_times(block)
         self.overlay_bytes += block.overlays.bytes
-        live = np.flatnonzero(block.state[: block.filled] != State.ARCHIVED)
+        live = np.flatnonzero(block.state[: block.filled] != ARCHIVED)
         self.bytes += block.sizes.total(live, len(live))
         self._keep_names(block, live)
         if self.grouping is not None:
@@ -302,7 +312,7 @@ class Queue:
 
     @staticmethod
     def _adopt_groups(grouping: Groups, block: Block) -> None:
-        held = np.flatnonzero(block.state[: block.filled] == State.ACQUIRED)
+        held = np.flatnonzero(block.state[: block.filled] == ACQUIRED)
         holders = np.broadcast_to(block.holder.get(held), len(held))
         for holder in np.unique(holders).tolist():
             grouping.acquired(block, held[holders == holder], holder)
@@ -341,8 +351,8 @@ class Queue:
             stayed = np.flatnonzero(block.stayed.values[: block.filled])
             self.stayed -= len(stayed)
             self._forget_names(block, stayed)
-        self.archived_away += block.counts[State.ARCHIVED]
-        self.counts[State.ARCHIVED] -= block.counts[State.ARCHIVED]
+        self.archived_away += block.counts[ARCHIVED]
+        self.counts[ARCHIVED] -= block.counts[ARCHIVED]
         self.overlay_bytes -= block.overlays.bytes
         del self.blocks[block.number]
 

@@ -17,7 +17,7 @@ import numpy.typing as npt
 from broker_core.engine.exclusions import Exclusions
 from broker_core.engine.rowset import BLOCK_BITS, BLOCK_ROWS, RowSet, as_array, exclude, head, row_count
 from broker_core.engine.series import Ints, Rows
-from broker_core.engine.states import State
+from broker_core.engine.states import AVAILABLE
 
 if TYPE_CHECKING:
     from broker_core.engine.blocks import Block
@@ -105,7 +105,7 @@ def _at_the_front(queue: Queue, place: int, search: Search, level: int | None) -
     if number is None or place >> BLOCK_BITS > number:
         return None
     block = queue.blocks[number]
-    start, available = max(block.low, place - block.base), block.counts[State.AVAILABLE]
+    start, available = max(block.low, place - block.base), block.counts[AVAILABLE]
     if available != block.filled - block.low:
         return None
     count = min(search.messages, block.filled - start)
@@ -196,13 +196,13 @@ def _eligible(
     if start >= stop:
         return slice(start, start)
     levels = None if level is None else block.level
-    if levels is None and matches is None and not filters and block.counts[State.AVAILABLE] == block.filled - block.low:
+    if levels is None and matches is None and not filters and block.counts[AVAILABLE] == block.filled - block.low:
         return slice(start, min(stop, start + limit))
     found: list[Ints] = []
     wanted, width = limit, max(_SCAN_ROWS, min(limit, BLOCK_ROWS))
     while wanted > 0 and start < stop:
         end = min(stop, start + width)
-        here = block.state[start:end] == State.AVAILABLE
+        here = block.state[start:end] == AVAILABLE
         if levels is not None:
             here &= levels[start:end] == level
         if matches is not None:
