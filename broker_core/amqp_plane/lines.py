@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 
 ROOM_TIMEOUT_S = 60.0  # how long a message waits: as long as one that comes by Flight
 WAITING_BYTES = 64 << 20  # of all that wait: they are in memory
+DELIVERY_BYTES = 1 << 10  # and what each takes beside its payload
 
 
 class Line:
@@ -37,10 +38,10 @@ class Line:
         blocking, until = self.peer.plane.blocking, self.peer.plane.now() + ROOM_TIMEOUT_S
         self.usual_bytes = len(deliveries[-1].payload)
         for delivery in deliveries:
-            if blocking.waiting_bytes + len(delivery.payload) > WAITING_BYTES:
+            if blocking.waiting_bytes + _cost(delivery) > WAITING_BYTES:
                 self._relay.keep_out(delivery, self._full(f"{WAITING_BYTES >> 20} MiB wait for room already"))
                 continue
-            blocking.waiting_bytes += len(delivery.payload)
+            blocking.waiting_bytes += _cost(delivery)
             self._waiting.append((delivery, until))
         self.renew()
 
@@ -81,7 +82,7 @@ class Line:
 
     def _next(self) -> Delivery:
         delivery, _ = self._waiting.popleft()
-        self.peer.plane.blocking.waiting_bytes -= len(delivery.payload)
+        self.peer.plane.blocking.waiting_bytes -= _cost(delivery)
         return delivery
 
     def _came_back(self, count: int) -> None:
@@ -105,3 +106,7 @@ class Line:
 
     def _full(self, why: str) -> QueueFull:
         return QueueFull(f"the queue {self.queue!r} is full: {why}")
+
+
+def _cost(delivery: Delivery) -> int:
+    return len(delivery.payload) + DELIVERY_BYTES

@@ -72,7 +72,7 @@ def test_a_sender_that_cannot_be_told_rejected_is_detached_when_it_has_waited(s:
 
 def test_so_many_octets_wait_for_room(s: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
     """Q15: beyond them a message is refused at once; those that wait go on waiting, and what is for other queues goes on."""
-    monkeypatch.setattr(lines, "WAITING_BYTES", 4 * KIB)
+    monkeypatch.setattr(lines, "WAITING_BYTES", 7 * KIB)  # three times a body and a KiB
     a = relay(s)
     a.send(*(transfer(number, to("few", bytes(KIB))) for number in (1, 2, 3, 4)))
     refused = a.expect(Disposition, first=4)
