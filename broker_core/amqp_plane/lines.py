@@ -38,12 +38,15 @@ class Line:
         blocking, until = self.peer.plane.blocking, self.peer.plane.now() + ROOM_TIMEOUT_S
         self.usual_bytes = len(deliveries[-1].payload)
         for delivery in deliveries:
-            if blocking.waiting_bytes + _cost(delivery) > WAITING_BYTES:
-                self._relay.keep_out(delivery, self._full(f"{WAITING_BYTES >> 20} MiB wait for room already"))
-                continue
             blocking.waiting_bytes += _cost(delivery)
             self._waiting.append((delivery, until))
         self.renew()
+        beyond = []  # of what found no room just now
+        while self._waiting and blocking.waiting_bytes > WAITING_BYTES:
+            beyond.append(self._next(last=True))
+        for delivery in reversed(beyond):
+            self._relay.keep_out(delivery, self._full(f"{WAITING_BYTES >> 20} MiB wait for room already"))
+        self._rest()
 
     def renew(self) -> None:
         """Hand on what there is room for."""
@@ -80,8 +83,8 @@ class Line:
             self._underway += count
             self.peer.plane.turns.arrived(self.queue, self, [self._next() for _ in range(count)])
 
-    def _next(self) -> Delivery:
-        delivery, _ = self._waiting.popleft()
+    def _next(self, *, last: bool = False) -> Delivery:
+        delivery, _ = self._waiting.pop() if last else self._waiting.popleft()
         self.peer.plane.blocking.waiting_bytes -= _cost(delivery)
         return delivery
 

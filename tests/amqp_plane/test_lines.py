@@ -78,8 +78,10 @@ def test_so_many_octets_wait_for_room(s: Stage, monkeypatch: pytest.MonkeyPatch)
     refused = a.expect(Disposition, first=4)
     assert isinstance(refused.state, Rejected)
     assert refused.state.error.condition == FULL
-    a.send(transfer(5, to("q")))
-    a.expect(Disposition, first=5, state=Accepted())
+    s.declare("roomy", maxMessages=9, overflow="block")
+    for number, queue in ((5, "q"), (6, "roomy")):
+        a.send(transfer(number, to(queue, bytes(KIB))))
+        a.expect(Disposition, first=number, state=Accepted())
     for number in (1, 2, 3):
         s.service.submit(c.Purge("few"))
         a.expect(Disposition, first=number, state=Accepted())
