@@ -23,7 +23,7 @@ from broker_core.engine.decide import need_queue
 from broker_core.engine.retention import within_retention
 from broker_core.engine.rowset import BLOCK_BITS, as_array
 from broker_core.engine.states import ARCHIVED, AVAILABLE
-from broker_core.reading import SMALL_ROWS, load
+from broker_core.reading import SMALL_ROWS, load, wanted
 from broker_core.selectors import Selector, matches
 
 if TYPE_CHECKING:
@@ -185,16 +185,9 @@ def _is_encoded(payload: pa.RecordBatch) -> bool:
 
 def _payloads(journal: Journal, selector: Selector, pieces: Pieces, batches: Mapping[int, pa.RecordBatch]) -> Any:
     """Record by record, what of it is asked about, without what the selector does not look at."""
-    if not len(pieces.row):
-        return
-    changes = np.flatnonzero(np.diff(pieces.position)) + 1
-    begins, ends = [0, *changes.tolist()], [*changes.tolist(), len(pieces.position)]
-    for begin, end in zip(begins, ends, strict=True):
-        position = int(pieces.position[begin])
-        record = selector.looked_at(load(journal, position) if position not in batches else batches[position])
-        if end - begin == 1:
-            yield record.slice(int(pieces.payload_row[begin]), int(pieces.rows[begin]))
-            continue
-        counts = pieces.rows[begin:end]
-        steps = np.arange(int(counts.sum())) - np.repeat(np.cumsum(counts) - counts, counts)
-        yield record.take(pa.array(np.repeat(pieces.payload_row[begin:end], counts) + steps))
+
+    def record(position: int) -> pa.RecordBatch:
+        batch = batches.get(position)
+        return selector.looked_at(load(journal, position) if batch is None else batch)
+
+    return (each.taken() for each in wanted(pieces, record))

@@ -7,8 +7,8 @@ moves them from the journal into Parquet.
 
 from __future__ import annotations
 
-import itertools
-from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
+from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -23,7 +23,7 @@ from broker_core.engine.blocks import Block
 from broker_core.engine.packing import unpack
 from broker_core.engine.queues import ArchivedBlock, Queue
 from broker_core.engine.rowset import row_count
-from broker_core.engine.runs import Pieces
+from broker_core.engine.runs import Pieces, Share
 from broker_core.engine.series import Ints, Rows
 from broker_core.engine.states import ARCHIVED, Outcome, State
 from broker_core.journal import Journal
@@ -75,12 +75,28 @@ class Cut(NamedTuple):
     attempts: Ints | int
     state: npt.NDArray[np.uint8] | int
     outcome: Ints | int
-    settled: npt.NDArray[np.int64] | None
+    settled: Ints | int  # milliseconds after `begun`, plus one; 0: not settled
+    begun: int  # microseconds since 1970: when the block's first message came
     returned: Ints | int  # 1: it came back before, so who gets it now is not its first acquirer
     overlays: Mapping[int, list[bytes]]  # index within `rows` → what was added to its annotations, in order: encoded maps
     expiry: npt.NDArray[np.int64] | None  # milliseconds since 1970, 0: never; None: none of them ever does
     deaths: Deaths | None  # why they are dead letters, if any is
     batches: Mapping[int, pa.RecordBatch]  # log position → the record's batch, where it is still at hand
+
+    def sequences(self, part: slice) -> npt.NDArray[np.int64]:
+        """The sequence numbers of some of the rows."""
+        if isinstance(self.rows, slice):
+            first = self.base + self.rows.start
+            return np.arange(first + part.start, first + part.stop)
+        numbers: npt.NDArray[np.int64] = self.rows[part] + self.base
+        return numbers
+
+    def first_of(self, part: slice) -> int | None:
+        """The first sequence number of some of the rows where they follow one another, else None."""
+        if isinstance(self.rows, slice):
+            return self.base + int(self.rows.start) + int(part.start)
+        first, last = int(self.rows[part.start]), int(self.rows[part.stop - 1])
+        return int(self.base) + first if last - first == part.stop - 1 - part.start else None
 
     @property
     def annotated(self) -> bool:
@@ -92,7 +108,7 @@ def cut(block: Block, rows: Rows, queue: Queue, recent: Recent = _NOTHING_RECENT
     """Without `ends`, what became of the messages is left out: for those that are somebody's, or wait."""
 
     def copied(values: Ints | int) -> Ints | int:
-        return values if isinstance(values, int) else values.copy()
+        return values.copy() if isinstance(values, np.ndarray) and isinstance(rows, slice) else values  # else it is a copy
 
     pieces = block.pieces(rows)
     return Cut(
@@ -100,9 +116,10 @@ def cut(block: Block, rows: Rows, queue: Queue, recent: Recent = _NOTHING_RECENT
         rows,
         pieces,
         copied(block.attempts.get(rows)),
-        block.state[: block.filled][rows].copy() if ends else 0,
+        np.asarray(copied(block.state[: block.filled][rows])) if ends else 0,
         copied(block.outcome.get(rows)) if ends else 0,
-        block.settled_times(rows) if ends else None,
+        copied(block.settled.get(rows)) if ends else 0,
+        block.runs.time[0],
         copied(block.returned.get(rows)),
         block.overlays.among(rows),
         block.times(block.expiry, rows),
@@ -115,19 +132,12 @@ class Stretch(NamedTuple):
     """Rows of one record, in order, with what the broker says of them. Per-row columns: an array, or a number for all."""
 
     payload: pa.RecordBatch
-    sequence: npt.NDArray[np.int64] | int  # a number: the first of neighbours
     time: int
     part: slice  # of the cut's per-row columns
     cut: Cut
 
     def sequences(self) -> npt.NDArray[np.int64]:
-        if isinstance(self.sequence, int):
-            return np.arange(self.sequence, self.sequence + self.payload.num_rows)
-        return self.sequence
-
-    @property
-    def is_encoded(self) -> bool:
-        return "message" in self.payload.schema.names
+        return self.cut.sequences(self.part)
 
     @property
     def attempts(self) -> Ints | int:
@@ -156,61 +166,66 @@ class Stretch(NamedTuple):
         return found
 
 
-def stretches(journal: Journal, part: Cut, columns: Container[str] | None = None) -> Iterator[Stretch]:
-    """The messages of a cut in order, as they were stored. What is not at hand is read, once the journal has written it.
-
-    Columns that are not among `columns` are left out of a record that is not the cut's only one: they would only be copied.
-    """
-    pieces = part.pieces
-    if len(pieces.row) == 1 and pieces.rows[0] <= BATCH_ROWS:
+def stretches(journal: Journal, part: Cut) -> Iterator[Stretch]:
+    """The messages of a cut in order, as they were stored. What is not at hand is read, once the journal has written it."""
+    if len(part.pieces.row) == 1 and part.pieces.scattered is None:
         yield _stretch(journal, part)
         return
-    if not len(pieces.row):
-        return
-    changes = np.flatnonzero(np.diff(pieces.position)) + 1
-    begins, ends = np.concatenate([[0], changes]), np.append(changes, len(pieces.position))
-    done = 0
-    for begin, end in zip(begins.tolist(), ends.tolist(), strict=True):
-        record = _record(journal, part, int(pieces.position[begin]))
-        if columns is not None:
-            record = _only(record, columns)
-        time = int(pieces.time[begin])
-        if end - begin == 1:
-            first, count = int(pieces.payload_row[begin]), int(pieces.rows[begin])
-            for offset in range(0, count, BATCH_ROWS):
-                width = min(BATCH_ROWS, count - offset)
-                sequence = part.base + int(pieces.row[begin]) + offset
-                yield Stretch(record.slice(first + offset, width), sequence, time, slice(done, done + width), part)
-                done += width
-        else:
-            inside, rows, counts = pieces.payload_row[begin:end], pieces.row[begin:end], pieces.rows[begin:end]
-            if counts.max() > 1:
-                steps = np.arange(int(counts.sum())) - np.repeat(np.cumsum(counts) - counts, counts)
-                inside, rows = np.repeat(inside, counts) + steps, np.repeat(rows, counts) + steps
-            yield Stretch(record.take(pa.array(inside)), rows + part.base, time, slice(done, done + len(rows)), part)
-            done += len(rows)
+    for each in wanted(part.pieces, partial(_record, journal, part)):
+        yield Stretch(each.taken(), each.share.time, each.share.of, part)
 
 
 def _stretch(journal: Journal, part: Cut) -> Stretch:
     """The only one of a cut whose rows lie in one piece, as a single message always does."""
-    row, count, position, first, time = [int(column[0]) for column in part.pieces]
+    _, count, position, first, time = [int(column[0]) for column in part.pieces[:5]]
     record = _record(journal, part, position)
-    return Stretch(record.slice(first, count), part.base + row, time, slice(0, count), part)
+    return Stretch(record.slice(first, count), time, slice(0, count), part)
 
 
-def _only(record: pa.RecordBatch, columns: Container[str]) -> pa.RecordBatch:
-    """The record without other columns; one is left at least, so that there are rows."""
-    names = record.schema.names
-    kept = [name for name in names if name in columns] or names[:1]
-    if len(kept) == len(names):
-        return record
-    schema = message.arrow_schema(kept, stored=True)
-    return pa.RecordBatch.from_arrays([record.column(names.index(name)) for name in kept], schema=schema)
+class Wanted(NamedTuple):
+    """Rows of a record that are still to be taken out of it."""
+
+    record: pa.RecordBatch
+    share: Share
+    scattered: pa.Array | None  # which of its rows; None: `share.first` and those after it
+
+    @property
+    def rows(self) -> int:
+        return int(self.share.of.stop) - int(self.share.of.start)
+
+    @property
+    def is_encoded(self) -> bool:
+        return "message" in self.record.schema.names
+
+    def taken(self) -> pa.RecordBatch:
+        if self.scattered is None:
+            return self.record.slice(self.share.first, self.rows)
+        return self.record.take(self.scattered)
+
+
+def wanted(pieces: Pieces, record: Callable[[int], pa.RecordBatch]) -> Iterator[Wanted]:
+    """Record by record what pieces want of it; `record` gives it by its position."""
+    scattered = None
+    for share in pieces.shares():
+        mine = None
+        if share.first is None:
+            if scattered is None:
+                scattered = pa.array(pieces.payload_rows())
+            mine = scattered.slice(share.of.start, share.of.stop - share.of.start)
+        yield Wanted(record(share.position), share, mine)
 
 
 def _record(journal: Journal, part: Cut, position: int) -> pa.RecordBatch:
     batch = part.batches.get(position)
     return load(journal, position) if batch is None else batch
+
+
+def _columns_of_record(columns: Container[str], journal: Journal, part: Cut, position: int) -> pa.RecordBatch:
+    """The record without other columns, which would only be copied; one is left at least, so that there are rows."""
+    record = _record(journal, part, position)
+    names = record.schema.names
+    kept = [name for name in names if name in columns] or names[:1]
+    return record if len(kept) == len(names) else record.select(kept)
 
 
 #: What says which form a message has, and what annotations that were added to it are added to.
@@ -224,41 +239,39 @@ def batches(
 
     Columns that a message's form does not hold are converted, or with `stored` null.
     """
-    waiting: list[Stretch] = []
+    waiting: list[tuple[Cut, Wanted]] = []
     rows = size = 0
     kept = {*assembly.needed(columns), *_ALWAYS}
     for part in cuts:
-        if not row_count(part.rows):
-            continue
-        for stretch in stretches(journal, part, kept):
-            alike = not waiting or stretch.is_encoded == waiting[0].is_encoded
-            large = stretch.payload.num_rows >= SMALL_ROWS
+        for each in wanted(part.pieces, partial(_columns_of_record, kept, journal, part)):
+            alike = not waiting or each.is_encoded == waiting[0][1].is_encoded
+            large = each.rows >= SMALL_ROWS
             if waiting and (large or not alike or rows >= BATCH_ROWS or size >= BATCH_BYTES):
                 yield _batch(waiting, columns, queue, delivery, stored)
                 waiting, rows, size = [], 0, 0
             if large:
-                yield _batch([stretch], columns, queue, delivery, stored)
+                yield _batch([(part, each)], columns, queue, delivery, stored)
                 continue
-            waiting.append(stretch)
-            rows += stretch.payload.num_rows
-            size += stretch.payload.nbytes
+            waiting.append((part, each))
+            rows += each.rows
+            size += each.record.nbytes * each.rows // each.record.num_rows
     if waiting:
         yield _batch(waiting, columns, queue, delivery, stored)
 
 
-def _batch(stretches: list[Stretch], columns: Sequence[str], queue: str, delivery: bytes, stored: bool) -> pa.RecordBatch:
-    sequence: Any
-    time: Any
-    if len(stretches) == 1:
-        one = stretches[0]
-        payload, sequence, time = one.payload, one.sequence, one.time
-    else:
-        payload = assembly.joined([s.payload for s in stretches])
-        counts = [s.payload.num_rows for s in stretches]
-        sequence = np.concatenate([s.sequences() for s in stretches])
-        time = np.repeat([s.time for s in stretches], counts)
-    wanted = set(columns)
-    if not wanted.isdisjoint(("annotations", "encodedAnnotations")) and any(s.cut.annotated for s in stretches):
+def _batch(
+    waiting: list[tuple[Cut, Wanted]], columns: Sequence[str], queue: str, delivery: bytes, stored: bool
+) -> pa.RecordBatch:
+    # All are taken at once: one after another, between other work, would find nothing in the processor's caches.
+    stretches = [Stretch(each.taken(), each.share.time, each.share.of, part) for part, each in waiting]
+    names, spans = set(columns), _spans(stretches)
+    first = spans[0][0].first_of(spans[0][1]) if len(spans) == 1 else None
+    sequence: Any = np.concatenate([cut.sequences(part) for cut, part in spans]) if first is None else first
+    payload = assembly.joined([s.payload for s in stretches])
+    time: Any = stretches[0].time
+    if len(stretches) > 1 and "enqueuedTime" in names:
+        time = np.repeat([s.time for s in stretches], [s.payload.num_rows for s in stretches])
+    if not names.isdisjoint(("annotations", "encodedAnnotations")) and any(s.cut.annotated for s in stretches):
         payload = overlaid(payload, _overlays(stretches))
     return assembly.assemble(
         columns,
@@ -266,23 +279,37 @@ def _batch(stretches: list[Stretch], columns: Sequence[str], queue: str, deliver
         queue=queue,
         sequence=sequence,
         time=time,
-        delivery_count=_join(stretches, "attempts") if "deliveryCount" in wanted else None,
-        state=_names(_join(stretches, "state"), _STATE_NAMES) if "state" in wanted else None,
-        outcome=_names(_join(stretches, "outcome"), _OUTCOME_NAMES) if "outcome" in wanted else None,
-        settled=_settled(stretches) if "settledTime" in wanted else None,
-        delivery=_deliveries(delivery, stretches) if "delivery" in wanted and delivery else None,
+        delivery_count=_join(spans, "attempts") if "deliveryCount" in names else None,
+        state=_names(_join(spans, "state"), _STATE_NAMES) if "state" in names else None,
+        outcome=_names(_join(spans, "outcome"), _OUTCOME_NAMES) if "outcome" in names else None,
+        settled=_settled(spans) if "settledTime" in names else None,
+        delivery=_deliveries(delivery, spans) if "delivery" in names and delivery else None,
         stored=stored,
     )
 
 
-def _join(stretches: list[Stretch], name: str) -> Any:
-    values = [getattr(s.cut, name) for s in stretches]
+_Span = tuple[Cut, slice]  # rows of a cut, one after another in its columns
+
+
+def _spans(stretches: list[Stretch]) -> list[_Span]:
+    """Where the broker's own columns of the stretches are, in order."""
+    found: list[_Span] = []
+    for s in stretches:
+        if found and found[-1][0] is s.cut and found[-1][1].stop == s.part.start:
+            found[-1] = s.cut, slice(found[-1][1].start, s.part.stop)
+        else:
+            found.append((s.cut, s.part))
+    return found
+
+
+def _join(spans: list[_Span], name: str) -> Any:
+    values = [getattr(cut, name) for cut, _ in spans]
     if all(isinstance(value, int) and value == values[0] for value in values):
         return values[0]
     return np.concatenate(
         [
-            np.full(s.payload.num_rows, value) if isinstance(value, int) else value[s.part]
-            for s, value in zip(stretches, values, strict=True)
+            np.full(part.stop - part.start, value) if isinstance(value, int) else value[part]
+            for (_, part), value in zip(spans, values, strict=True)
         ]
     )
 
@@ -304,17 +331,18 @@ def _names(codes: Any, names: pa.Array) -> Any:
     return names[codes].as_py() if isinstance(codes, int) else names.take(pa.array(codes))
 
 
-def _settled(stretches: list[Stretch]) -> pa.Array:
+def _settled(spans: list[_Span]) -> pa.Array:
     parts = []
-    for s in stretches:
-        archived = np.asarray(s.cut.state)[s.part] == ARCHIVED
-        times = np.zeros(len(archived), np.int64) if s.cut.settled is None else s.cut.settled[s.part]
+    for cut, part in spans:
+        archived = np.asarray(cut.state)[part] == ARCHIVED
+        settled = cut.settled if isinstance(cut.settled, int) else cut.settled[part].astype(np.int64)
+        times = np.broadcast_to((settled - 1) * 1000 + cut.begun, len(archived))
         parts.append(pa.array(times, mask=~archived))
     return pa.concat_arrays(parts)
 
 
-def _deliveries(prefix: bytes, stretches: list[Stretch]) -> pa.Array:
-    return delivery_column(prefix, np.concatenate([s.sequences() for s in stretches]))
+def _deliveries(prefix: bytes, spans: list[_Span]) -> pa.Array:
+    return delivery_column(prefix, np.concatenate([cut.sequences(part) for cut, part in spans]))
 
 
 PIECE_SCHEMA = pa.schema(
@@ -333,60 +361,38 @@ PIECE_SCHEMA = pa.schema(
 )
 
 
-class _Located(NamedTuple):
-    """What a reader on this host maps: parallel arrays. `edges` bounds, in the cut's pieces, those that are read as one: of one
-    record, and at the same distance from it in the queue, as holes and groups leave them."""
-
-    edges: npt.NDArray[np.int64]
-    pieces: Pieces
-
-    @classmethod
-    def of(cls, pieces: Pieces) -> _Located:
-        apart = (np.diff(pieces.position) != 0) | (np.diff(pieces.row - pieces.payload_row) != 0) | (np.diff(pieces.time) != 0)
-        return cls(np.concatenate([[0], np.flatnonzero(apart) + 1, [len(pieces.row)]]), pieces)
-
-    @property
-    def pieces_read(self) -> int:
-        return len(self.edges) - 1
-
-    def rows(self) -> npt.NDArray[np.int64]:
-        return np.add.reduceat(self.pieces.rows, self.edges[:-1])
-
-    def taken(self) -> pa.Array:
-        """Of each, the rows of its record where they are not neighbours: 32-bit numbers, little-endian; else null."""
-        found: list[bytes | None] = []
-        for begin, end in itertools.pairwise(self.edges.tolist()):
-            if end - begin == 1:
-                found.append(None)
-                continue
-            starts, counts = self.pieces.payload_row[begin:end], self.pieces.rows[begin:end]
-            steps = np.arange(int(counts.sum())) - np.repeat(np.cumsum(counts) - counts, counts)
-            found.append((np.repeat(starts, counts) + steps).astype("<i4").tobytes())
-        return pa.array(found, pa.binary())
+def _taken(pieces: Pieces) -> pa.Array:
+    """Of each piece, the rows of its record where they are not neighbours: 32-bit numbers, little-endian; else null."""
+    found: list[bytes | None] = [None] * len(pieces.row)
+    if pieces.scattered is not None:
+        numbers, stop = pieces.scattered.astype("<i4"), 0
+        for i, count in enumerate(pieces.rows.tolist()):
+            mine, stop = numbers[stop : stop + count], stop + count
+            if int(mine[-1]) - int(mine[0]) + 1 != count:
+                found[i] = mine.tobytes()
+    return pa.array(found, pa.binary())
 
 
 def mappable(cuts: Sequence[Cut]) -> bool:
     """Do the rows lie in so few records that a reader does well to map the segments itself?"""
     rows = sum(row_count(part.rows) for part in cuts)
-    return sum(_Located.of(part.pieces).pieces_read for part in cuts) * MAPPABLE_ROWS <= rows
+    return sum(len(part.pieces.row) for part in cuts) * MAPPABLE_ROWS <= rows
 
 
 def piece_batch(journal: Journal, part: Cut) -> pa.RecordBatch:
     """Where the rows of a cut, of one delivery count, lie, for a reader on this host: `PIECE_SCHEMA`, the payloads verified."""
     attempts = part.attempts if isinstance(part.attempts, int) else int(part.attempts[0])
-    located = _Located.of(part.pieces)
-    first = located.edges[:-1]
-    position = part.pieces.position[first]
-    where = {at: _where(journal, at) for at in np.unique(position).tolist()}
-    places = [where[at] for at in position.tolist()]
+    pieces = part.pieces
+    where = {at: _where(journal, at) for at in np.unique(pieces.position).tolist()}
+    places = [where[at] for at in pieces.position.tolist()]
     columns: list[Any] = [pa.array([place[i] for place in places], PIECE_SCHEMA.field(i).type) for i in range(4)]
     columns += [
-        pa.array(part.pieces.payload_row[first], pa.int32()),
-        pa.array(located.rows(), pa.int32()),
-        pa.array(part.pieces.row[first] + part.base),
-        pa.array(part.pieces.time[first]),
-        pa.array(np.full(located.pieces_read, attempts, np.int32)),
-        located.taken(),
+        pa.array(pieces.payload_row, pa.int32()),
+        pa.array(pieces.rows, pa.int32()),
+        pa.array(pieces.row + part.base),
+        pa.array(pieces.time),
+        pa.array(np.full(len(pieces.row), attempts, np.int32)),
+        _taken(pieces),
     ]
     return pa.RecordBatch.from_arrays(columns, schema=PIECE_SCHEMA)
 

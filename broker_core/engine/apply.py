@@ -298,14 +298,14 @@ def _(state: BrokerState, event: e.BatchEnded, position: int) -> None:
         rest = batch.rows if event.done is None else batch.rows.minus(event.done)
         archive(state, queue, rest, ACQUIRED, Outcome.ACCEPTED, event.time)
         if event.done is not None and event.exclude:
-            lease.excluded = lease.excluded.plus(event.done)
+            lease.excluded = lease.excluded.plus(event.done).packed()
     else:
         _give_back(state, queue, batch.rows, Cause.LEASE_UNREAD if stage is Stage.VOID else Cause.LEASE_READ)
     if stage is Stage.VOID:
         queue.unread += batch.rows.count
         if event.exclude:
-            lease.excluded = lease.excluded.plus(batch.rows)
-    batch.stage = stage
+            lease.excluded = lease.excluded.plus(batch.rows).packed()
+    batch.stage, batch.rows = stage, batch.rows.packed()  # for as long as it can still be read again
     consumers.ended(queue, batch.holder)
 
 

@@ -62,13 +62,13 @@ class Outcomes:
     def say(self, newer: list[Said]) -> None:
         """Of messages in several of `newer`, the later entry counts."""
         for entry in newer:
-            kept = [Said(old.outcome, old.error, old.rows.minus(entry.rows)) for old in self.said]
+            kept = [Said(old.outcome, old.error, old.rows.minus(entry.rows).packed()) for old in self.said]
             self.said = [old for old in kept if old.rows]
             alike = next((old for old in self.said if (old.outcome, old.error) == (entry.outcome, entry.error)), None)
             if alike is None:
                 self.said.append(entry)
             else:
-                self.said[self.said.index(alike)] = Said(entry.outcome, entry.error, alike.rows.plus(entry.rows))
+                self.said[self.said.index(alike)] = Said(entry.outcome, entry.error, alike.rows.plus(entry.rows).packed())
 
     def __len__(self) -> int:
         return len(self.said)

@@ -250,13 +250,6 @@ class Block:
         self.outcome.set(rows, outcome, capacity)
         self.settled.set(rows, max(0, time - self.runs.time[0]) // 1000 + 1, capacity)
 
-    def settled_times(self, rows: Rows) -> npt.NDArray[np.int64] | None:
-        """Microseconds since 1970 by row, where a row is settled; None where none ever was."""
-        values = self.settled.get(rows)
-        if isinstance(values, int):
-            return None
-        return (values.astype(np.int64) - 1) * 1000 + self.runs.time[0]
-
     def _raise_low(self) -> None:
         """Move the mark past rows that are no longer AVAILABLE; each row is passed once, so this costs little in all."""
         if not self.counts[AVAILABLE]:
@@ -271,29 +264,40 @@ class Block:
             self.low += len(window)
 
     def pieces(self, rows: Rows) -> Pieces:
-        """Where the rows lie, one piece for each stretch that is contiguous both here and in its record."""
+        """Where the rows lie, one piece for each run that has some of them."""
         if not row_count(rows):
             empty = np.zeros(0, np.int64)
             return Pieces(empty, empty, empty, empty, empty)
-        runs = self.runs
+        runs, scattered = self.runs, None
         if isinstance(rows, slice):
             last = runs.row.run_of(rows.stop - 1)
             if runs.row[last] <= rows.start:
                 return self._piece(rows, last)
             run = np.arange(runs.row.runs_of(rows.start), last + 1)
             firsts = runs.row.take(run)
-            start, stop = firsts.copy(), np.append(firsts[1:], rows.stop)
-            start[0] = rows.start
+            start = np.concatenate([[rows.start], firsts[1:]])
+            counts = np.diff(start, append=rows.stop)
+            payload_row = start - firsts + runs.skip.take(run)
         else:
-            of = runs.row.runs_of(rows)
-            edges = np.flatnonzero((rows[1:] - rows[:-1] != 1) | (of[1:] != of[:-1])) + 1
-            begins = np.concatenate([[0], edges])
-            start = rows[begins].astype(np.int64)
-            stop = rows[np.append(edges, len(rows)) - 1].astype(np.int64) + 1
-            run = of[begins]
-            firsts = runs.row.take(run)
-        payload_row = start - firsts + runs.skip.take(run)
-        return Pieces(start, stop - start, runs.position.take(run) << 3, payload_row, runs.time.take(run))
+            begins, run = self._by_run(rows)
+            start, counts = rows[begins], np.append(begins[1:], len(rows)) - begins
+            payload_row = start - runs.row.take(run) + runs.skip.take(run)
+            if (rows[begins + counts - 1] - start + 1 != counts).any():
+                scattered = rows + np.repeat(payload_row - start, counts)
+        return Pieces(start, counts, runs.position.take(run) << 3, payload_row, runs.time.take(run), scattered)
+
+    def _by_run(self, rows: Ints) -> tuple[Ints, Ints]:
+        """The runs that have some of the rows, and the index of each one's first. Looked up are the runs or the rows, whichever
+        are fewer."""
+        first, last = self.runs.row.run_of(int(rows[0])), self.runs.row.run_of(int(rows[-1]))
+        if last - first < len(rows):
+            run = np.arange(first, last + 1)
+            begins = np.searchsorted(rows, self.runs.row.take(run))
+            held = np.append(begins[1:], len(rows)) > begins
+            return begins[held], run[held]
+        of = self.runs.row.runs_of(rows)
+        begins = np.concatenate([[0], np.flatnonzero(of[1:] != of[:-1]) + 1])
+        return begins, of[begins]
 
     def _piece(self, rows: slice, run: int) -> Pieces:
         """The one piece of rows that all lie in one run, as a single message always does."""

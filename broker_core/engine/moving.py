@@ -67,8 +67,7 @@ def load(queue: Queue, rows: RowSet) -> Cargo:
     done = 0
     for number, part in rows.items():
         block = queue.blocks[number]
-        pieces = block.pieces(part)
-        runs += map(Run, pieces.rows.tolist(), pieces.position.tolist(), pieces.payload_row.tolist())
+        runs += block.pieces(part).runs()
         sizes.append(block.sizes.get(part))
         overlays.update({done + index: entries for index, entries in block.overlays.among(part).items()})
         if block.errors:

@@ -376,8 +376,11 @@ class Queue:
         if block.level is None:
             self.waiting[0].add(block.number, change)
             return
-        sign = 1 if change > 0 else -1
-        for level, count in enumerate(np.bincount(block.level[rows], minlength=len(self.waiting)).tolist()):
+        sign, levels = 1 if change > 0 else -1, block.level[rows]
+        if (levels == levels[0]).all():  # as who takes from the highest one finds them
+            self.waiting[levels[0]].add(block.number, change)
+            return
+        for level, count in enumerate(np.bincount(levels, minlength=len(self.waiting)).tolist()):
             if count:
                 self.waiting[level].add(block.number, sign * count)
 

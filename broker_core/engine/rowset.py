@@ -30,13 +30,35 @@ class Bitmap(NamedTuple):
     bits: npt.NDArray[np.uint8]  # packed, one bit a row
 
 
-class Few(NamedTuple):
-    """A command's rows as they came, while they take no more than the largest bitmap: packing them would only cost time."""
+class Listed:
+    """Rows one by one, as whoever works with them wants them, and their short form as soon as somebody has asked for it.
 
-    rows: Ints
+    Few take no more than the largest bitmap and stay as they came; of more the numbers are kept in two bytes each. That is for
+    what is held now, and each message has one holder: what is remembered longer is `packed`.
+    """
+
+    __slots__ = ("_packed", "_rows")
+
+    def __init__(self, rows: Ints) -> None:
+        self._rows: Ints = rows if len(rows) <= _FEW else rows.astype(np.uint16)
+        self._packed: Ranges | Bitmap | None = None
+
+    def __len__(self) -> int:
+        return len(self._rows)
+
+    def __getitem__(self, index: int) -> int:
+        return int(self._rows[index])
+
+    def rows(self) -> Ints:
+        return self._rows.astype(np.int64, copy=False)
+
+    def packed(self) -> Ranges | Bitmap:
+        if self._packed is None:
+            self._packed = _compress(self._rows)
+        return self._packed
 
 
-Part = slice | Few | Ranges | Bitmap
+Part = slice | Listed | Ranges | Bitmap
 _FEW = BLOCK_ROWS // 64
 _JSON = json.JSONEncoder(separators=(",", ":"), check_circular=False)
 
@@ -47,14 +69,16 @@ def _part(rows: Rows) -> Part:
         return rows
     if int(rows[-1]) - int(rows[0]) + 1 == len(rows):
         return slice(int(rows[0]), int(rows[-1]) + 1)
-    return Few(rows) if len(rows) <= _FEW else _compress(rows)
+    return Listed(rows)
 
 
 def _compress(rows: Ints) -> Ranges | Bitmap:
-    breaks = np.flatnonzero(rows[1:] - rows[:-1] != 1)
+    apart = rows[1:] - rows[:-1] != 1  # of small integers as they are, which is quicker
+    rows = rows.astype(np.int64, copy=False)
     start = int(rows[0])
     width = int(rows[-1]) - start + 1
-    if (len(breaks) + 1) * _RANGE_BYTES <= -(-width // 8):
+    if (np.count_nonzero(apart) + 1) * _RANGE_BYTES <= -(-width // 8):
+        breaks = np.flatnonzero(apart)
         ranges = np.empty((len(breaks) + 1, 2), np.int32)
         ranges[0, 0], ranges[-1, 1] = rows[0], rows[-1] + 1
         ranges[1:, 0], ranges[:-1, 1] = rows[breaks + 1], rows[breaks] + 1
@@ -67,8 +91,8 @@ def _compress(rows: Ints) -> Ranges | Bitmap:
 def _expand(part: Part) -> Rows:
     if isinstance(part, slice):
         return part
-    if isinstance(part, Few):
-        return part.rows
+    if isinstance(part, Listed):
+        return part.rows()
     if isinstance(part, Bitmap):
         bits: Ints = np.flatnonzero(np.unpackbits(part.bits, bitorder="little").view(np.bool_)) + part.start
         return bits
@@ -81,11 +105,18 @@ def _expand(part: Part) -> Rows:
 def _count(part: Part) -> int:
     if isinstance(part, slice):
         return int(part.stop - part.start)
-    if isinstance(part, Few):
-        return len(part.rows)
+    if isinstance(part, Listed):
+        return len(part)
     if isinstance(part, Bitmap):
         return int(np.bitwise_count(part.bits).sum(dtype=np.int64))
     return int((part[:, 1] - part[:, 0]).sum(dtype=np.int64))
+
+
+def _at(part: Part, index: int) -> int:
+    """The row at this index of the part."""
+    if isinstance(part, slice):
+        return int(part.start) + index
+    return part[index] if isinstance(part, Listed) else int(as_array(_expand(part))[index])
 
 
 class RowSet:
@@ -167,14 +198,13 @@ class RowSet:
     @property
     def first(self) -> int:
         block = min(self._parts)
-        rows = _expand(self._parts[block])
-        return (block << BLOCK_BITS) + (rows.start if isinstance(rows, slice) else int(rows[0]))
+        return (block << BLOCK_BITS) + _at(self._parts[block], 0)
 
     @property
     def last(self) -> int:
         block = max(self._parts)
-        rows = _expand(self._parts[block])
-        return (block << BLOCK_BITS) + (rows.stop - 1 if isinstance(rows, slice) else int(rows[-1]))
+        part = self._parts[block]
+        return (block << BLOCK_BITS) + _at(part, _count(part) - 1)
 
     def between(self, first: int, last: int) -> RowSet:
         """The members from `first` to `last`, both included. Only the blocks at the edges are looked into."""
@@ -184,9 +214,10 @@ class RowSet:
             if first <= base and base + BLOCK_ROWS - 1 <= last:
                 parts[block] = self._parts[block]
             elif base <= last and first < base + BLOCK_ROWS:
-                rows = clip(_expand(self._parts[block]), first - base, last - base + 1)
+                part = self._parts[block]
+                rows = clip(_expand(part), first - base, last - base + 1)
                 if row_count(rows):
-                    parts[block] = _part(rows)
+                    parts[block] = part if row_count(rows) == _count(part) else _part(rows)
         return RowSet(parts)
 
     def minus(self, other: RowSet) -> RowSet:
@@ -217,23 +248,22 @@ class RowSet:
         edges = []
         for mark in marks[:-1]:
             at = int(np.searchsorted(ends, mark, side="right"))
-            rows = _expand(self._parts[blocks[at]])
             index = mark - (int(ends[at - 1]) if at else 0)
-            row = rows.start + index if isinstance(rows, slice) else int(rows[index])
-            edges.append((blocks[at] << BLOCK_BITS) + row)
+            edges.append((blocks[at] << BLOCK_BITS) + _at(self._parts[blocks[at]], index))
         lasts = [edge - 1 for edge in edges[1:]] + [self.last]
         return [(edges[i], lasts[i], marks[i + 1] - marks[i]) for i in range(parts)]
+
+    def packed(self) -> RowSet:
+        """The same in its short form, for what is remembered for long."""
+        return RowSet({block: part.packed() if isinstance(part, Listed) else part for block, part in self._parts.items()})
 
     def to_json(self) -> dict[str, Any]:
         """Ranges as a flat list of row numbers, a bitmap as `start:base64`: a journal that a person can read."""
         return {str(block): _json(part) for block, part in self._parts.items()}
 
     def to_text(self) -> str:
-        """`to_json` as JSON, without the encoder's price for the one stretch that most commands name."""
-        parts = (
-            f'"{block}":[{part.start},{part.stop}]' if isinstance(part, slice) else f'"{block}":{_JSON.encode(_json(part))}'
-            for block, part in self._parts.items()
-        )
+        """`to_json` as JSON, without the encoder's price for the one stretch that most commands name, and for long bitmaps."""
+        parts = (f'"{block}":{_text(part)}' for block, part in self._parts.items())
         return f"{{{','.join(parts)}}}"
 
     @classmethod
@@ -253,12 +283,19 @@ class RowSet:
 def _json(part: Part) -> list[int] | str:
     if isinstance(part, slice):
         return [part.start, part.stop]
-    if isinstance(part, Few):
-        part = _compress(part.rows)
+    if isinstance(part, Listed):
+        part = part.packed()
     if isinstance(part, Bitmap):
         return f"{part.start}:{base64.b64encode(part.bits.tobytes()).decode()}"
     flat: list[int] = part.reshape(-1).tolist()
     return flat
+
+
+def _text(part: Part) -> str:
+    if isinstance(part, slice):
+        return f"[{part.start},{part.stop}]"
+    form = _json(part)
+    return f'"{form}"' if isinstance(form, str) else _JSON.encode(form)  # base64 has nothing to escape
 
 
 def as_array(rows: Rows) -> Ints:

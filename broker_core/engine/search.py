@@ -207,13 +207,13 @@ def _eligible(
             here &= levels[start:end] == level
         if matches is not None:
             here &= matches[start:end]
-        rows: Rows = np.flatnonzero(here) + start
+        rows: Rows = np.flatnonzero(here) + start if start else np.flatnonzero(here)
         for each in filters:
             rows = each.keep(block, rows)
         found.append(as_array(rows)[:wanted])
         wanted -= len(found[-1])
         start, width = end, width * _WIDER
-    return np.concatenate(found)
+    return np.concatenate(found) if len(found) > 1 else found[0]
 
 
 def _within(block: Block, rows: Rows, room: int, *, alone: bool) -> tuple[Rows, int]:

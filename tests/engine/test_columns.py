@@ -13,7 +13,7 @@ from broker_core.engine.blocks import Block
 from broker_core.engine.packing import pack, unpack
 from broker_core.engine.queues import Queue
 from broker_core.engine.returns import RETURN_LOG_ENTRIES, ReturnLog
-from broker_core.engine.rowset import BLOCK_ROWS, RowSet
+from broker_core.engine.rowset import BLOCK_ROWS, RowSet, as_array
 from broker_core.engine.runs import Run
 from broker_core.engine.search import Search, find
 from broker_core.engine.series import Column, Series
@@ -47,6 +47,21 @@ def test_a_row_set_is_a_set(a: set[int], b: set[int], low: int, high: int) -> No
     assert not any(s in x for s in b - a)
     if a:
         assert (x.first, x.last) == (min(a), max(a))
+
+
+@FAST
+@given(st.integers(0, 2**32), st.floats(0.001, 1), st.integers(0, 2 * EDGE), st.integers(0, 2 * EDGE))
+def test_a_large_row_set_is_the_same_set_in_its_short_form(seed: int, share: float, low: int, high: int) -> None:
+    numbers = np.flatnonzero(np.random.default_rng(seed).random(2 * EDGE) < share)
+    listed = RowSet.of_sequences(numbers)
+    read = RowSet.from_json(json.loads(listed.to_text()))
+    for rows in (listed, listed.packed(), read):
+        assert np.array_equal(rows.sequences(), numbers)
+        assert (rows.count, rows.to_json()) == (len(numbers), listed.to_json())
+        assert np.array_equal(rows.between(low, high).sequences(), numbers[(numbers >= low) & (numbers <= high)])
+        assert rows.split(7) == listed.split(7)
+        if len(numbers):
+            assert (rows.first, rows.last) == (numbers[0], numbers[-1])
 
 
 @FAST
@@ -152,13 +167,16 @@ def test_pieces_lead_every_row_to_its_payload(batches: list[tuple[int, int]], wa
     rows = np.array(sorted(w for w in wanted if w < block.filled), np.int64)
     for chosen in (rows, slice(0, block.filled), slice(block.filled // 3, block.filled // 2)):
         pieces = block.pieces(chosen)
-        found = [
-            (int(p), int(r) + k, int(t))
-            for p, r, n, t in zip(pieces.position, pieces.payload_row, pieces.rows, pieces.time, strict=True)
-            for k in range(int(n))
-        ]
-        numbers = range(chosen.start, chosen.stop) if isinstance(chosen, slice) else chosen.tolist()
-        assert found == [truth[n] for n in numbers]
+        expected = [truth[n] for n in as_array(chosen).tolist()]
+        scattered, found = pieces.payload_rows().tolist() if expected else [], []
+        for share in pieces.shares():
+            assert share.of.start == len(found)
+            count = share.of.stop - share.of.start
+            numbers = scattered[share.of] if share.first is None else range(share.first, share.first + count)
+            found += [(share.position, row, share.time) for row in numbers]
+        assert found == expected
+        moved = [(run.position, run.skip + k) for run in pieces.runs() for k in range(run.rows)]
+        assert moved == [(position, row) for position, row, _ in expected]
 
 
 def test_a_batch_that_crosses_blocks_keeps_its_payload_rows() -> None:

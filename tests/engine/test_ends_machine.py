@@ -386,7 +386,7 @@ class EndsMachine(RuleBasedStateMachine):
                     for column in ("outcome", "holder", "attempts", "reason", "origin", "came_from", "stayed")
                 }
                 for row in range(block.filled):
-                    (piece,) = zip(*(part.tolist() for part in block.pieces(slice(row, row + 1))), strict=True)
+                    (piece,) = zip(*(part.tolist() for part in block.pieces(slice(row, row + 1))[:5]), strict=True)
                     state, at = State(block.state[row]), {column: values[row] for column, values in columns.items()}
                     origin = (queue.origins[at["origin"] - 1], at["came_from"] - 1) if at["origin"] else None
                     holder = at["holder"] if state == State.ACQUIRED else 0

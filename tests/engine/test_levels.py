@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pickle
+
 import numpy as np
 import pytest
 
@@ -93,3 +95,15 @@ def test_levels_hold_across_blocks_a_snapshot_and_a_recovery() -> None:
         assert [waiting.total for waiting in later.state.queues["q"].waiting] == [
             BLOCK_ROWS, 0, 0, 0, BLOCK_ROWS, 0, 0, 0, 0, 0
         ]  # fmt: skip
+
+
+def test_a_batch_of_a_level_is_remembered_in_its_short_form_once_it_has_ended() -> None:
+    engine = engine_with(*[place % 10 for place in range(20_000)])
+    engine.advance("l", epoch=None, finished=0, messages=2_000)
+    held = engine.state.leases["l"].batches[1].rows
+    engine.read("l", epoch=1, batch=1)
+    engine.advance("l", epoch=1, finished=1, messages=2_000)
+    ended = engine.state.leases["l"].batches[1].rows
+    assert ended == held
+    assert held.count == 2_000
+    assert len(pickle.dumps(ended)) < 20_000 / 8 + 500, "a bit for each place"
