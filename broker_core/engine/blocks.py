@@ -54,6 +54,7 @@ class Block:
     counts: list[int]  # rows by State
     low: int  # no row before this one is AVAILABLE
     level: npt.NDArray[np.uint8] | None  # of a queue with more than one
+    by_level: tuple[npt.NDArray[np.uint16], list[int]] | None  # rows in the order of their levels, and where each level begins
     next_expiry: int  # milliseconds since 1970: no row that waits expires before
     next_due: int  # and none that is HELD is due before
     lock: Column  # milliseconds of uptime, plus one, until which who acquired the row may hold it; 0: as long as he likes
@@ -80,6 +81,7 @@ class Block:
 
     __slots__ = (
         *COLUMNS,
+        "by_level",
         "counts",
         "errors",
         "filled",
@@ -111,7 +113,7 @@ class Block:
         self.runs = Runs.empty()
         self.counts = [0] * len(State)
         self.low = 0
-        self.level = None
+        self.level = self.by_level = None
         self.lock = Column()
         self.next_expiry = self.next_due = self.next_lock = NEVER
         self.noted_due = self.noted_expiry = self.noted_lock = NEVER
@@ -249,6 +251,20 @@ class Block:
         capacity = len(self.state)
         self.outcome.set(rows, outcome, capacity)
         self.settled.set(rows, max(0, time - self.runs.time[0]) // 1000 + 1, capacity)
+
+    def of_level(self, level: int) -> npt.NDArray[np.uint16] | None:
+        """The rows of this level, ascending; None: all. Of a full block, whose levels change no more: they are sorted once, when
+        somebody looks for the first time."""
+        if self.by_level is None:
+            assert self.level is not None
+            counts = np.bincount(self.level, minlength=level + 1)
+            order: Ints = np.argsort(self.level, kind="stable") if counts.max() < len(self.level) else np.zeros(0, np.int64)
+            self.by_level = order.astype(np.uint16), [0, *np.cumsum(counts).tolist()]
+        order, begins = self.by_level
+        if level + 1 >= len(begins):
+            return order[:0]
+        begin, end = begins[level], begins[level + 1]
+        return None if end - begin == BLOCK_ROWS else order[begin:end]
 
     def _raise_low(self) -> None:
         """Move the mark past rows that are no longer AVAILABLE; each row is passed once, so this costs little in all."""

@@ -196,24 +196,39 @@ def _eligible(
     if start >= stop:
         return slice(start, start)
     levels = None if level is None else block.level
+    places: npt.NDArray[np.uint16] | None = None  # where `start` and `stop` lead, if not to the block's rows one after another
+    if levels is not None and level is not None and block.full:
+        places = block.of_level(level)
+        if places is None:
+            levels = None
     if levels is None and matches is None and not filters and block.counts[AVAILABLE] == block.filled - block.low:
         return slice(start, min(stop, start + limit))
+    if places is not None:
+        start = int(places.searchsorted(np.uint16(start)))
+        stop = int(places.searchsorted(np.uint16(stop))) if stop < BLOCK_ROWS else len(places)
     found: list[Ints] = []
     wanted, width = limit, max(_SCAN_ROWS, min(limit, BLOCK_ROWS))
     while wanted > 0 and start < stop:
         end = min(stop, start + width)
-        here = block.state[start:end] == AVAILABLE
-        if levels is not None:
-            here &= levels[start:end] == level
-        if matches is not None:
-            here &= matches[start:end]
-        rows: Rows = np.flatnonzero(here) + start if start else np.flatnonzero(here)
+        if places is None:
+            here = block.state[start:end] == AVAILABLE
+            if levels is not None:
+                here &= levels[start:end] == level
+            if matches is not None:
+                here &= matches[start:end]
+            rows: Rows = np.flatnonzero(here) + start if start else np.flatnonzero(here)
+        else:
+            some = places[start:end].astype(np.int64)
+            here = block.state[some] == AVAILABLE
+            if matches is not None:
+                here &= matches[some]
+            rows = some if here.all() else some[here]
         for each in filters:
             rows = each.keep(block, rows)
         found.append(as_array(rows)[:wanted])
         wanted -= len(found[-1])
         start, width = end, width * _WIDER
-    return np.concatenate(found) if len(found) > 1 else found[0]
+    return np.concatenate(found) if len(found) > 1 else found[0] if found else slice(start, start)
 
 
 def _within(block: Block, rows: Rows, room: int, *, alone: bool) -> tuple[Rows, int]:

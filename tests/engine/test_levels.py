@@ -5,13 +5,19 @@ from __future__ import annotations
 import pickle
 
 import numpy as np
+import numpy.typing as npt
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from broker_core.engine import commands as c
 from broker_core.engine.options import level_of_priority
+from broker_core.engine.queues import Queue
 from broker_core.engine.rowset import BLOCK_ROWS, RowSet
+from broker_core.engine.runs import Run
+from broker_core.engine.search import Search, find
 from broker_core.engine.state import conserved
-from broker_core.engine.states import Cause
+from broker_core.engine.states import Cause, State
 from broker_core.engine.traits import Traits
 
 from .harness import Engine
@@ -95,6 +101,53 @@ def test_levels_hold_across_blocks_a_snapshot_and_a_recovery() -> None:
         assert [waiting.total for waiting in later.state.queues["q"].waiting] == [
             BLOCK_ROWS, 0, 0, 0, BLOCK_ROWS, 0, 0, 0, 0, 0
         ]  # fmt: skip
+
+
+@settings(max_examples=60, deadline=None, derandomize=True)
+@given(
+    seed=st.integers(0, 2**32),
+    levels=st.sampled_from([2, 10]),
+    taken=st.floats(0, 1),
+    limit=st.sampled_from([1, 3, 1500, 200_000]),
+    ends=st.tuples(st.integers(0, 2 * BLOCK_ROWS + 50), st.one_of(st.none(), st.integers(0, 2 * BLOCK_ROWS + 50))),
+    known=st.one_of(st.none(), st.integers(0, BLOCK_ROWS)),
+    alike=st.sampled_from([0, 1, 10]),
+)
+def test_what_is_found_of_a_level_is_what_a_look_at_every_place_finds(
+    seed: int, levels: int, taken: float, limit: int, ends: tuple[int, int | None], known: int | None, alike: int
+) -> None:
+    """Of two full blocks, one perhaps of a single level, and one that fills; some of it is gone, and a selector is known up to
+    some place of each block."""
+    chance, count = np.random.default_rng(seed), 2 * BLOCK_ROWS + 50
+    queue = Queue("q", "priority", {"levels": levels})
+    priority = chance.integers(0, 11, count)
+    priority[BLOCK_ROWS : 2 * BLOCK_ROWS] = alike or priority[BLOCK_ROWS : 2 * BLOCK_ROWS]
+    queue.append(1, [Run(count, 8, 0)], 1, Traits(priority=priority))
+    level = level_of_priority(levels)[priority]
+    available = chance.random(count) >= taken
+    for block in queue.blocks.values():
+        gone = np.flatnonzero(~available[block.base : block.base + block.filled])
+        queue.move(block, gone, State.AVAILABLE, State.ACQUIRED)
+    matching = None if known is None else _Known(chance.random(count) < 0.5, known)
+    place, until = ends
+    for wanted in (0, levels - 1):
+        free = np.flatnonzero(available & (level == wanted))
+        free = free[(free >= place) & (free < (count if until is None else until))]
+        if matching is not None:
+            unknown = np.flatnonzero((np.arange(count) & (BLOCK_ROWS - 1)) >= matching.rows)
+            blocks = set(queue.blocks_with_available(wanted, place >> 16))
+            beyond = [at for at in unknown.tolist() if at >= place and at >> 16 in blocks]
+            free = free[matching.matches[free] & (free < (beyond[0] if beyond else count))]
+        found = find(queue, place, Search(limit, None, until, (), matching), wanted)
+        assert found.rows.sequences().tolist() == free[:limit].tolist()
+
+
+class _Known:
+    def __init__(self, matches: npt.NDArray[np.bool_], rows: int) -> None:
+        self.matches, self.rows = matches, rows
+
+    def known(self, queue: Queue, block: int) -> npt.NDArray[np.bool_]:
+        return self.matches[block * BLOCK_ROWS :][: min(self.rows, queue.blocks[block].filled)]
 
 
 def test_a_batch_of_a_level_is_remembered_in_its_short_form_once_it_has_ended() -> None:
