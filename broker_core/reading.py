@@ -26,6 +26,7 @@ from broker_core.engine.rowset import row_count
 from broker_core.engine.runs import Pieces, Share
 from broker_core.engine.series import Ints, Rows
 from broker_core.engine.states import ARCHIVED, Outcome, State
+from broker_core.gathering import gathered
 from broker_core.journal import Journal
 from broker_core.recent import Recent
 
@@ -98,6 +99,15 @@ class Cut(NamedTuple):
         first, last = int(self.rows[part.start]), int(self.rows[part.stop - 1])
         return int(self.base) + first if last - first == part.stop - 1 - part.start else None
 
+    def overlays_of(self, part: slice, time: int) -> Mapping[int, list[bytes]]:
+        """Of some of the rows, which came at `time`: index among them → what was added to the annotations, in order."""
+        start, stop, dead = part.start, part.stop, self.deaths
+        found = {index - start: entries for index, entries in self.overlays.items() if start <= index < stop}
+        if dead is not None:
+            for index, entry in dead.maps(part, np.full(stop - start, time)).items():
+                found[index] = [*found.get(index, ()), entry]
+        return found
+
     @property
     def annotated(self) -> bool:
         """Whether the broker adds anything to the annotations of any of them."""
@@ -157,13 +167,7 @@ class Stretch(NamedTuple):
 
     @property
     def overlays(self) -> Mapping[int, list[bytes]]:
-        """Index within the stretch → what was added to the annotations, in order."""
-        start, stop, dead = self.part.start, self.part.stop, self.cut.deaths
-        found = {index - start: entries for index, entries in self.cut.overlays.items() if start <= index < stop}
-        if dead is not None:
-            for index, entry in dead.maps(self.part, np.full(stop - start, self.time)).items():
-                found[index] = [*found.get(index, ()), entry]
-        return found
+        return self.cut.overlays_of(self.part, self.time)
 
 
 def stretches(journal: Journal, part: Cut) -> Iterator[Stretch]:
@@ -263,16 +267,15 @@ def _batch(
     waiting: list[tuple[Cut, Wanted]], columns: Sequence[str], queue: str, delivery: bytes, stored: bool
 ) -> pa.RecordBatch:
     # All are taken at once: one after another, between other work, would find nothing in the processor's caches.
-    stretches = [Stretch(each.taken(), each.share.time, each.share.of, part) for part, each in waiting]
-    names, spans = set(columns), _spans(stretches)
+    payload = _taken([each for _, each in waiting])
+    names, spans = set(columns), _spans(waiting)
     first = spans[0][0].first_of(spans[0][1]) if len(spans) == 1 else None
     sequence: Any = np.concatenate([cut.sequences(part) for cut, part in spans]) if first is None else first
-    payload = assembly.joined([s.payload for s in stretches])
-    time: Any = stretches[0].time
-    if len(stretches) > 1 and "enqueuedTime" in names:
-        time = np.repeat([s.time for s in stretches], [s.payload.num_rows for s in stretches])
-    if not names.isdisjoint(("annotations", "encodedAnnotations")) and any(s.cut.annotated for s in stretches):
-        payload = overlaid(payload, _overlays(stretches))
+    time: Any = waiting[0][1].share.time
+    if len(waiting) > 1 and "enqueuedTime" in names:
+        time = np.repeat([each.share.time for _, each in waiting], [each.rows for _, each in waiting])
+    if not names.isdisjoint(("annotations", "encodedAnnotations")) and any(cut.annotated for cut, _ in spans):
+        payload = overlaid(payload, _overlays(waiting))
     return assembly.assemble(
         columns,
         payload,
@@ -291,14 +294,25 @@ def _batch(
 _Span = tuple[Cut, slice]  # rows of a cut, one after another in its columns
 
 
-def _spans(stretches: list[Stretch]) -> list[_Span]:
-    """Where the broker's own columns of the stretches are, in order."""
+def _taken(waiting: list[Wanted]) -> pa.RecordBatch:
+    """All rows, one after another."""
+    if len(waiting) > 1:
+        scattered = [(each.record, each.scattered.to_numpy()) for each in waiting if each.scattered is not None]
+        together = gathered(scattered) if len(scattered) == len(waiting) else None
+        if together is not None:
+            return together
+    return assembly.joined([each.taken() for each in waiting])
+
+
+def _spans(waiting: list[tuple[Cut, Wanted]]) -> list[_Span]:
+    """Where the broker's own columns of the rows are, in order."""
     found: list[_Span] = []
-    for s in stretches:
-        if found and found[-1][0] is s.cut and found[-1][1].stop == s.part.start:
-            found[-1] = s.cut, slice(found[-1][1].start, s.part.stop)
+    for cut, each in waiting:
+        part = each.share.of
+        if found and found[-1][0] is cut and found[-1][1].stop == part.start:
+            found[-1] = cut, slice(found[-1][1].start, part.stop)
         else:
-            found.append((s.cut, s.part))
+            found.append((cut, part))
     return found
 
 
@@ -314,12 +328,12 @@ def _join(spans: list[_Span], name: str) -> Any:
     )
 
 
-def _overlays(stretches: list[Stretch]) -> dict[int, list[bytes]]:
-    """By row of the stretches put together."""
+def _overlays(waiting: list[tuple[Cut, Wanted]]) -> dict[int, list[bytes]]:
+    """By row of all together."""
     found, first = {}, 0
-    for stretch in stretches:
-        found.update({first + row: maps for row, maps in stretch.overlays.items()})
-        first += stretch.payload.num_rows
+    for cut, each in waiting:
+        found.update({first + row: maps for row, maps in cut.overlays_of(each.share.of, each.share.time).items()})
+        first += each.rows
     return found
 
 
@@ -361,7 +375,7 @@ PIECE_SCHEMA = pa.schema(
 )
 
 
-def _taken(pieces: Pieces) -> pa.Array:
+def _taken_rows(pieces: Pieces) -> pa.Array:
     """Of each piece, the rows of its record where they are not neighbours: 32-bit numbers, little-endian; else null."""
     found: list[bytes | None] = [None] * len(pieces.row)
     if pieces.scattered is not None:
@@ -392,7 +406,7 @@ def piece_batch(journal: Journal, part: Cut) -> pa.RecordBatch:
         pa.array(pieces.row + part.base),
         pa.array(pieces.time),
         pa.array(np.full(len(pieces.row), attempts, np.int32)),
-        _taken(pieces),
+        _taken_rows(pieces),
     ]
     return pa.RecordBatch.from_arrays(columns, schema=PIECE_SCHEMA)
 
