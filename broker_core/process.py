@@ -15,6 +15,7 @@ import os
 import select
 import signal
 import site
+import socket
 import subprocess
 import sys
 import tempfile
@@ -74,6 +75,9 @@ class Broker:
         self._said: IO[bytes] | None = None
         self._flight_url: str | None = None
         self._amqp_url: str | None = None
+        self._free_ports = [name for name in ("flight_port", "amqp_port") if self._flags.get(name) == "0"]
+        self._reserved: list[socket.socket] = []
+        weakref.finalize(self, _let_go, self._reserved)
 
     @property
     def url(self) -> str:
@@ -146,6 +150,7 @@ class Broker:
         except BaseException:
             self.kill()
             raise
+        _let_go(self._reserved)
         self._flight_url, self._amqp_url = str(answer["flight"]), answer["amqp"]
         self._flags["flight_port"] = self._flight_url.rpartition(":")[2]
         if self._amqp_url is not None and not self._listens_elsewhere:
@@ -223,6 +228,21 @@ class Broker:
         for pipe in (process.stdin, process.stdout) if process else ():
             if pipe is not None:
                 pipe.close()
+        self._reserve_ports()
+
+    def _reserve_ports(self) -> None:
+        """A port that was free once is given to the next who asks for any, a client's connection for one, unless it is bound. So
+        it is, while no broker runs; the next `start` binds it all the same, since nobody listens."""
+        _let_go(self._reserved)
+        for name, url in (("flight_port", self._flight_url), ("amqp_port", self._amqp_url)):
+            if name not in self._free_ports or url is None:
+                continue
+            host, _, port = url.partition("://")[2].rpartition(":")
+            with contextlib.suppress(OSError):  # somebody was quicker
+                held = socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET)
+                self._reserved.append(held)
+                held.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+                held.bind((host.strip("[]"), int(port)))
 
     def _forget(self) -> None:
         if self._process is not None:
@@ -231,6 +251,11 @@ class Broker:
         if self._said is not None:
             self._said.close()
             self._said = None
+
+
+def _let_go(reserved: list[socket.socket]) -> None:
+    while reserved:
+        reserved.pop().close()
 
 
 def _environment() -> dict[str, str]:

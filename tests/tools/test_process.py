@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import socket
 import subprocess
 import sys
 import time
@@ -122,3 +123,16 @@ def _alive(pid: int) -> bool:
         return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
     except FileNotFoundError:
         return False
+
+
+def test_its_ports_are_nobody_elses_while_it_is_down(tmp_path: Path) -> None:
+    with Broker(tmp_path / "data") as broker:
+        urls = (broker.flight_url, broker.amqp_url)
+        for end in (broker.kill, broker.stop):
+            end()
+            for url in urls:
+                with socket.socket() as other, pytest.raises(OSError, match="in use"):
+                    other.bind(("127.0.0.1", int(url.rpartition(":")[2])))  # as a connection that asks for any port would
+            broker.start()
+            assert (broker.flight_url, broker.amqp_url) == urls
+            broker.declare("q")
