@@ -12,6 +12,8 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from broker_core.encoding.arrays import stored_offsets
+
 _OCTETS = (pa.binary(), pa.string())
 
 Scattered = tuple[pa.RecordBatch, npt.NDArray[np.int64]]  # a record, and which of its rows; at least one
@@ -36,10 +38,10 @@ def _column(parts: list[tuple[pa.Array, npt.NDArray[np.int64]]]) -> pa.Array | N
     sources = []
     width = 0
     for array, rows in parts:
-        _, ends, octets = array.buffers()
+        octets = array.buffers()[2]
         if array.null_count or octets is None:
             return None
-        offsets = np.frombuffer(ends, np.int32, len(array) + 1, 4 * array.offset)
+        offsets = stored_offsets(array)
         first = int(offsets[0])
         width = width or int(offsets[1]) - first
         if not width or int(offsets[-1]) - first != width * len(array) or not (offsets[1:] - offsets[:-1] == width).all():

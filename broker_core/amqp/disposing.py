@@ -14,12 +14,12 @@ from typing import Any
 from .frames import encode_frame
 from .performatives import Accepted, DeliveryState, Disposition, Released
 
-_ALIKE = (Accepted, Released)  # states without a field: any two of them are the same octets
+_ALIKE = (None, Accepted, Released)  # states without a field: any two of a kind are the same octets
 _KEPT = 1024  # templates; a channel has a handful
 
-_FIRST, _LAST = 0xF1F2F3F4, 0xF5F6F7F8
 _ONE, _SEVERAL = struct.Struct(">BI"), struct.Struct(">BIBI")
 _UINT = 0x70
+_FIRST, _LAST = 0xF1F2F3F4, 0xF5F6F7F8
 
 
 def frames(
@@ -32,14 +32,13 @@ def frames(
     batchable: bool,
 ) -> list[bytes] | None:
     """A disposition for each range of delivery ids, first and last included. None where the state has fields: the plain way."""
-    kind: Any = type(state)
-    if state is not None and kind not in _ALIKE:
+    kind: Any = None if state is None else type(state)
+    if kind not in _ALIKE:
         return None
     found = []
     for first, last in ranges:
-        head, tail = _around(channel, role, None if state is None else kind, settled, batchable, first == last)
-        ids = _ONE.pack(_UINT, first) if first == last else _SEVERAL.pack(_UINT, first, _UINT, last)
-        found.append(head + ids + tail)
+        head, tail = _around(channel, role, kind, settled, batchable, first == last)
+        found.append(head + _ids(first, last) + tail)
     return found
 
 
@@ -56,6 +55,9 @@ def _around(
         state=None if kind is None else kind(),
         batchable=batchable,
     )
-    ids = _ONE.pack(_UINT, _FIRST) if one else _SEVERAL.pack(_UINT, _FIRST, _UINT, _LAST)
-    head, tail = encode_frame(channel, disposition.encode()).split(ids)
+    head, tail = encode_frame(channel, disposition.encode()).split(_ids(_FIRST, _FIRST if one else _LAST))
     return head, tail
+
+
+def _ids(first: int, last: int) -> bytes:
+    return _ONE.pack(_UINT, first) if first == last else _SEVERAL.pack(_UINT, first, _UINT, last)

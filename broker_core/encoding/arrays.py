@@ -24,7 +24,8 @@ def joined(*columns: Any) -> pa.Array:
     return pc.binary_join_element_wise(*columns, EMPTY, options=_NULL_IS_NOTHING)
 
 
-def _offsets(array: pa.Array) -> npt.NDArray[np.int32]:
+def stored_offsets(array: pa.Array) -> npt.NDArray[np.int32]:
+    """The n+1 offsets of a binary, string or map array as they stand there, not copied."""
     buffer = array.buffers()[1]
     if buffer is None or buffer.size == 0:
         return np.zeros(len(array) + 1, np.int32)
@@ -32,8 +33,8 @@ def _offsets(array: pa.Array) -> npt.NDArray[np.int32]:
 
 
 def offsets(array: pa.Array) -> Ints:
-    """The n+1 offsets of a binary, string or map array."""
-    return _offsets(array).astype(np.int64)
+    """The same as 64-bit numbers."""
+    return stored_offsets(array).astype(np.int64)
 
 
 def valid(array: pa.Array) -> Bools:
@@ -54,7 +55,7 @@ def as_binary(array: pa.Array) -> pa.Array:
 
 def lengths(array: pa.Array) -> Ints:
     """Octets of each value. Arrow lets a null slot have a length: here it has none."""
-    ends = _offsets(array)
+    ends = stored_offsets(array)
     sizes = (ends[1:] - ends[:-1]).astype(np.int64)
     return sizes * valid(array) if array.null_count else sizes
 

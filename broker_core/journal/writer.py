@@ -33,10 +33,10 @@ Fsync = Literal["always", "interval", "never"]
 GROUP_LIMIT = 32 << 20  # bytes; more gains nothing from fewer syncs, and makes who waits for the first record wait longer
 # Writing from the thread that appended saves two hand-overs between threads, and keeps it from anything else meanwhile. So only
 # a small group, and only while the disk syncs this quickly: it is believed to be slow at once, to be quick only by and by.
-SMALL_BYTES = 8 << 10  # of a group whose sync waits for little else than the file's new length: it is written into zeros
 QUICK_S = 0.001
 QUICK_BYTES = 64 << 10
 SYNCS_REMEMBERED = 16
+SMALL_BYTES = 8 << 10  # of a group whose sync waits for little else than the file's new length: it is written into zeros
 
 _log = logging.getLogger(__name__)
 
@@ -128,13 +128,7 @@ class Writer:
         if group is None:
             return False
         try:
-            self._write([group])
-            if self._sync_due():
-                assert self._file is not None
-                self._file.start_sync()
-                meanwhile()
-                self._sync()
-            self._publish()
+            self._carry_out([group], meanwhile)
         except Exception as error:
             self.fail(error)
         finally:
@@ -265,9 +259,13 @@ class Writer:
         except Exception as error:
             self.fail(error)
 
-    def _carry_out(self, groups: list[Group]) -> None:
+    def _carry_out(self, groups: list[Group], meanwhile: Callable[[], object] | None = None) -> None:
         self._write(groups)
         if self._sync_due():
+            if meanwhile is not None:
+                assert self._file is not None
+                self._file.start_sync()
+                meanwhile()
             self._sync()
         self._publish()
 

@@ -9,7 +9,7 @@ import pytest
 
 from broker_core.engine import commands as c
 from broker_core.engine.rowset import BLOCK_ROWS, RowSet
-from broker_core.engine.search import Search, Unexpired, Without, _at_the_front, _Hunt
+from broker_core.engine.search import Filter, Search, Unexpired, Without, _at_the_front, _Hunt
 from broker_core.engine.traits import Traits
 
 from .harness import SECOND, START, Engine
@@ -44,14 +44,14 @@ def test_the_front_and_a_hunt_agree(seed: int) -> None:
         queue = engine.state.queues["q"]
         for _ in range(10):
             place = source.choice([0, 0, source.randrange(12), queue.next_sequence - source.randrange(4), BLOCK_ROWS])
-            filters: list[object] = [Unexpired((START + source.choice([0, 9]) * SECOND) // 1000)]
+            filters: list[Filter] = [Unexpired((START + source.choice([0, 9]) * SECOND) // 1000)]
             if source.random() < 0.2:
                 filters.append(Without(RowSet.single(source.randrange(queue.next_sequence))))
             search = Search(
                 source.choice([0, 1, 2, 5, BLOCK_ROWS * 2]),
                 source.choice([None, 5, 25, 10_000_000]),
                 until=3 if source.random() < 0.1 else None,
-                filters=filters,  # type: ignore[arg-type]
+                filters=filters,
             )
             level = source.choice([0, None])
             found = _at_the_front(queue, max(0, place), search, level)

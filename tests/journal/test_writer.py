@@ -12,7 +12,7 @@ from broker_core.errors import StorageError
 from broker_core.journal import writer
 
 from .helpers import append, content, open_journal, read_all, running, until_idle
-from .lying_disk import LyingDisk
+from .lying_disk import ROOM, LyingDisk
 
 FAILING = ["append", "sync", "create", "rename", "sync_directory"]
 
@@ -300,3 +300,18 @@ def test_what_a_failed_snapshot_or_unlink_tells_about_the_disk_stops_the_journal
             assert len(told) == 1
             with pytest.raises(StorageError, match="bad disk"):
                 journal.append(b"")
+
+
+@pytest.mark.parametrize("here", [False, True])
+def test_a_disk_that_fails_to_make_room_has_failed(here):
+    disk = LyingDisk()
+    with running(disk) as journal:
+        append(journal, (b"confirmed", b"x" * (ROOM - 1000)))
+        until_idle(journal)
+        disk.fail = lambda what, name: OSError(5, "no zeros") if what == "make_room" else None
+        end = journal.append(b"lost", [b"y" * 2000], hurry=not here).end
+        assert journal.write_here(lambda: None) is here
+        with pytest.raises(StorageError, match="no zeros"):
+            journal.wait(end, 10)
+    disk.fail = lambda what, name: None
+    assert [meta for meta, _ in read_all(disk.copy())] == [b"confirmed"]
