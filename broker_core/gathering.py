@@ -15,6 +15,7 @@ import pyarrow as pa
 from broker_core.encoding.arrays import stored_offsets
 
 _OCTETS = (pa.binary(), pa.string())
+_END_BYTES = 4
 
 Scattered = tuple[pa.RecordBatch, npt.NDArray[np.int64]]  # a record, and which of its rows; at least one
 
@@ -35,25 +36,32 @@ def gathered(parts: Sequence[Scattered]) -> pa.RecordBatch | None:
 
 
 def _column(parts: list[tuple[pa.Array, npt.NDArray[np.int64]]]) -> pa.Array | None:
-    sources = []
-    width = 0
-    for array, rows in parts:
-        octets = array.buffers()[2]
-        if array.null_count or octets is None:
-            return None
-        offsets = stored_offsets(array)
-        first = int(offsets[0])
-        width = width or int(offsets[1]) - first
-        if not width or int(offsets[-1]) - first != width * len(array) or not (offsets[1:] - offsets[:-1] == width).all():
-            return None
-        sources.append((np.frombuffer(octets, np.uint8, width * len(array), first).reshape(-1, width), rows))
+    first, width = parts[0][0], _width(parts[0][0])
     total = sum(len(rows) for _, rows in parts)
-    if total * width > np.iinfo(np.int32).max:
+    longest = max(total, *(array.offset + len(array) for array, _ in parts))
+    if not width or longest * width > np.iinfo(np.int32).max:
         return None
-    found, done = np.empty((total, width), np.uint8), 0
+    # Where values of one size end is a matter of their number alone, so these are the ends of each record, too.
+    ends = pa.py_buffer(np.arange(0, (longest + 1) * width, width, dtype=np.int32))
+    sources = []
+    for array, rows in parts:
+        _, its_ends, octets = array.buffers()
+        stop = array.offset + len(array)
+        used = (stop + 1) * _END_BYTES
+        if array.null_count or its_ends is None or not its_ends.slice(0, used).equals(ends.slice(0, used)):
+            return None
+        sources.append((np.frombuffer(octets, np.uint8, width * stop).reshape(-1, width)[array.offset :], rows))
+    # Arrow keeps what it was given back; numpy's would come from the system page by page each time.
+    room = pa.allocate_buffer(total * width)
+    found, done = np.frombuffer(room, np.uint8).reshape(-1, width), 0
     for source, rows in sources:
         # Numpy copies row by row only where it need not check the numbers.
         np.take(source, rows, axis=0, out=found[done : done + len(rows)], mode="clip")
         done += len(rows)
-    ends = np.arange(0, total * width + 1, width, dtype=np.int32)
-    return pa.Array.from_buffers(parts[0][0].type, total, [None, pa.py_buffer(ends), pa.py_buffer(found)])
+    return pa.Array.from_buffers(first.type, total, [None, ends.slice(0, (total + 1) * _END_BYTES), room])
+
+
+def _width(array: pa.Array) -> int:
+    """Octets of the first value."""
+    start, stop = stored_offsets(array)[:2].tolist()
+    return int(stop - start)

@@ -30,11 +30,12 @@ from broker_core.gathering import gathered
 from broker_core.journal import Journal
 from broker_core.recent import Recent
 
-BATCH_ROWS = 65_536  # rows of a record batch at most
 SMALL_ROWS = 4_096  # a stretch of fewer rows is put together with its neighbours, up to
+JOINED_ROWS = 16_384  # rows of a record batch, roughly: the reader works on one while the next is put together
 BATCH_BYTES = 8 << 20  # bytes of payload, roughly
 MAPPABLE_ROWS = 16  # a reader on this host maps the segments itself if it gets so many rows of a record on average
 _MASK = 8  # a payload starts with its columns mask, little-endian
+ENDS = frozenset(("state", "outcome", "settledTime"))  # columns that say what became of a message
 _NOTHING_RECENT = Recent()
 
 
@@ -115,7 +116,7 @@ class Cut(NamedTuple):
 
 
 def cut(block: Block, rows: Rows, queue: Queue, recent: Recent = _NOTHING_RECENT, *, ends: bool = True) -> Cut:
-    """Without `ends`, what became of the messages is left out: for those that are somebody's, or wait."""
+    """Without `ends`, what became of the messages is left out: for those that are somebody's, or wait, or where nobody asks."""
 
     def copied(values: Ints | int) -> Ints | int:
         return values.copy() if isinstance(values, np.ndarray) and isinstance(rows, slice) else values  # else it is a copy
@@ -191,7 +192,7 @@ class Wanted(NamedTuple):
 
     record: pa.RecordBatch
     share: Share
-    scattered: pa.Array | None  # which of its rows; None: `share.first` and those after it
+    scattered: Ints | None  # which of its rows; None: `share.first` and those after it
 
     @property
     def rows(self) -> int:
@@ -204,7 +205,7 @@ class Wanted(NamedTuple):
     def taken(self) -> pa.RecordBatch:
         if self.scattered is None:
             return self.record.slice(self.share.first, self.rows)
-        return self.record.take(self.scattered)
+        return self.record.take(pa.array(self.scattered))
 
 
 def wanted(pieces: Pieces, record: Callable[[int], pa.RecordBatch]) -> Iterator[Wanted]:
@@ -214,8 +215,8 @@ def wanted(pieces: Pieces, record: Callable[[int], pa.RecordBatch]) -> Iterator[
         mine = None
         if share.first is None:
             if scattered is None:
-                scattered = pa.array(pieces.payload_rows())
-            mine = scattered.slice(share.of.start, share.of.stop - share.of.start)
+                scattered = pieces.payload_rows()
+            mine = scattered[share.of]
         yield Wanted(record(share.position), share, mine)
 
 
@@ -245,20 +246,22 @@ def batches(
     """
     waiting: list[tuple[Cut, Wanted]] = []
     rows = size = 0
+    is_encoded = False  # what waits
     kept = {*assembly.needed(columns), *_ALWAYS}
     for part in cuts:
         for each in wanted(part.pieces, partial(_columns_of_record, kept, journal, part)):
-            alike = not waiting or each.is_encoded == waiting[0][1].is_encoded
-            large = each.rows >= SMALL_ROWS
-            if waiting and (large or not alike or rows >= BATCH_ROWS or size >= BATCH_BYTES):
+            count, encoded = each.rows, each.is_encoded
+            large = count >= SMALL_ROWS
+            if waiting and (large or encoded != is_encoded or rows >= JOINED_ROWS or size >= BATCH_BYTES):
                 yield _batch(waiting, columns, queue, delivery, stored)
                 waiting, rows, size = [], 0, 0
             if large:
                 yield _batch([(part, each)], columns, queue, delivery, stored)
                 continue
             waiting.append((part, each))
-            rows += each.rows
-            size += each.record.nbytes * each.rows // each.record.num_rows
+            is_encoded = encoded
+            rows += count
+            size += each.record.get_total_buffer_size() * count // each.record.num_rows
     if waiting:
         yield _batch(waiting, columns, queue, delivery, stored)
 
@@ -297,7 +300,7 @@ _Span = tuple[Cut, slice]  # rows of a cut, one after another in its columns
 def _taken(waiting: list[Wanted]) -> pa.RecordBatch:
     """All rows, one after another."""
     if len(waiting) > 1:
-        scattered = [(each.record, each.scattered.to_numpy()) for each in waiting if each.scattered is not None]
+        scattered = [(each.record, each.scattered) for each in waiting if each.scattered is not None]
         together = gathered(scattered) if len(scattered) == len(waiting) else None
         if together is not None:
             return together

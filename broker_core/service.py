@@ -250,9 +250,11 @@ class BrokerService:
             )
 
     # Reading
-    def cuts(self, queue_name: str, rows: RowSet, select: Callable[[Block, Rows], Rows] | None = None) -> Iterator[Cut]:
+    def cuts(
+        self, queue_name: str, rows: RowSet, select: Callable[[Block, Rows], Rows] | None = None, *, ends: bool = True
+    ) -> Iterator[Cut]:
         """Copies of what the columns say of these messages, or of those that `select` picks of each block, block by block; raise
-        DataLoss where retention took some.
+        DataLoss where retention took some. Without `ends` nothing of what became of them.
 
         Like any answer, a cut leaves only when what it shows is durable.
         """
@@ -265,14 +267,14 @@ class BrokerService:
                 end = self.journal.end
                 if block is not None:
                     kept = within_retention(block, part, retained_from)
-                    found = cut(block, kept if select is None else select(block, kept), queue)
+                    found = cut(block, kept if select is None else select(block, kept), queue, ends=ends)
             self.journal.wait(end)
             if block is None:
                 if entry is None:
                     raise _retention_took(queue_name, number)
                 block = open_block(self.journal, entry)
                 kept = within_retention(block, part, retained_from)
-                found = cut(block, kept if select is None else select(block, kept), queue)
+                found = cut(block, kept if select is None else select(block, kept), queue, ends=ends)
             if kept is not part:
                 raise _retention_took(queue_name, number)
             yield found

@@ -103,3 +103,16 @@ def test_messages_of_one_record_that_were_moved_one_after_another_have_each_thei
         found = table(service, "t", "enqueuedTime", "body")
         assert [row["body"] for row in found] == numbered(4)
         assert [row["enqueuedTime"] for row in found] == times
+
+
+def test_short_stretches_are_put_together_and_long_ones_stand_alone() -> None:
+    records = [3_000] * 12 + [reading.SMALL_ROWS] + [1] * 5
+    with running(LyingDisk()) as service:
+        service.submit(c.DeclareQueue("q"))
+        for count in records:
+            service.submit(enqueue("q", *numbered(count)))
+        cuts = service.cuts("q", RowSet.range(0, sum(records)))
+        sizes = [made.num_rows for made in reading.batches(service.journal, cuts, ["body"], "q")]
+    assert sum(sizes) == sum(records)
+    assert sizes == [6 * 3_000, 6 * 3_000, reading.SMALL_ROWS, 5]
+    assert all(size < reading.JOINED_ROWS + reading.SMALL_ROWS for size in sizes)
