@@ -60,6 +60,7 @@ class Receiver(ClientLink):
             snd_settle_mode=SND_SETTLED if presettled else SND_UNSETTLED,
         )
         self._renew()
+        connection.flush()
 
     def receive(self, most: int | None = None, timeout_s: float | None = None) -> list[Delivery]:
         """The deliveries that have come, at most `most`, in order; waits for the first of them up to `timeout_s` seconds (None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import select
+
 import pytest
 
 from broker_core import amqp, errors
@@ -27,6 +29,14 @@ def test_everything_comes_in_order_within_the_credit() -> None:
         connection.close()
         assert len(peer.outcomes) == 3000
         assert {type(state) for _, state in peer.outcomes} == {Accepted}
+
+
+def test_messages_come_to_who_only_waits_for_the_socket() -> None:
+    with Peer() as peer, connect(peer.url) as connection:
+        peer.queues["orders"] += messages(3)
+        receiver = connection.receiver("orders")
+        assert select.select([connection], [], [], 30)[0], "the broker was told of no credit"
+        assert receiver.receive(timeout_s=0)
 
 
 def test_a_message_in_many_frames_is_one_delivery() -> None:

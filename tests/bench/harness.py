@@ -63,7 +63,7 @@ class Bench:
         self._folders = 0
 
     def count(self, full: int, least: int = 1) -> int:
-        """A number of messages, scaled down by `--quick`."""
+        """A number, of messages for instance, scaled down by `--quick`."""
         return max(least, int(full * self.scale))
 
     def folder(self) -> Path:
