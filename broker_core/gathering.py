@@ -39,10 +39,10 @@ def _column(parts: list[tuple[pa.Array, npt.NDArray[np.int64]]]) -> pa.Array | N
     first, width = parts[0][0], _width(parts[0][0])
     total = sum(len(rows) for _, rows in parts)
     longest = max(total, *(array.offset + len(array) for array, _ in parts))
-    if not width or longest * width > np.iinfo(np.int32).max:
+    if not width or longest * width >= np.iinfo(np.int32).max:
         return None
     # Where values of one size end is a matter of their number alone, so these are the ends of each record, too.
-    ends = pa.py_buffer(np.arange(0, (longest + 1) * width, width, dtype=np.int32))
+    ends = pa.py_buffer(np.arange(0, longest * width + 1, width, dtype=np.int32))
     sources = []
     for array, rows in parts:
         _, its_ends, octets = array.buffers()
