@@ -5,6 +5,9 @@ from __future__ import annotations
 import contextlib
 import threading
 from pathlib import Path
+from typing import Any
+
+import pytest
 
 from broker_core.amqp.performatives import Accepted, Disposition
 from broker_core.errors import StorageError
@@ -13,6 +16,7 @@ from ..journal.helpers import until_idle
 from ..journal.lying_disk import LyingDisk
 from .frames import says, transfer
 from .harness import Stage, stage
+from .library_client import PATIENCE_S
 
 LOOP, WRITER = "penstock-amqp", "penstock-journal"
 
@@ -106,3 +110,24 @@ def test_nobody_hears_of_what_the_disk_failed_to_sync(tmp_path: Path) -> None:
     finally:
         with contextlib.suppress(StorageError):
             s.close()
+
+
+def test_a_turn_that_fails_is_logged_and_closes_nobody(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    with stage(tmp_path) as s:
+        s.declare("q")
+        a = s.script().usual()
+        a.sender()
+        works = s.service.turn
+        failed = threading.Event()
+
+        def fails(*, hurry: bool = True) -> Any:
+            s.service.turn = works  # type: ignore[method-assign]
+            failed.set()
+            raise RuntimeError("a defect of ours")
+
+        s.service.turn = fails  # type: ignore[method-assign]
+        a.send(transfer(0))
+        assert failed.wait(PATIENCE_S)
+        a.send(transfer(1))
+        a.expect(Disposition, first=1, settled=True, state=Accepted())
+    assert [record.exc_info[1].args for record in caplog.records if record.exc_info] == [("a defect of ours",)]
