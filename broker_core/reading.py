@@ -22,7 +22,6 @@ from broker_core.encoding.overlaid import overlaid
 from broker_core.engine.blocks import Block
 from broker_core.engine.packing import unpack
 from broker_core.engine.queues import ArchivedBlock, Queue
-from broker_core.engine.rowset import row_count
 from broker_core.engine.runs import Pieces, Share
 from broker_core.engine.series import Ints, Rows
 from broker_core.engine.states import ARCHIVED, Outcome, State
@@ -33,8 +32,7 @@ from broker_core.recent import Recent
 SMALL_ROWS = 4_096  # a stretch of fewer rows is put together with its neighbours, up to
 JOINED_ROWS = 16_384  # rows of a record batch, roughly: the reader works on one while the next is put together
 BATCH_BYTES = 8 << 20  # bytes of payload, roughly
-MAPPABLE_ROWS = 16  # a reader on this host maps the segments itself if it gets so many rows of a record on average
-_MASK = 8  # a payload starts with its columns mask, little-endian
+MASK_BYTES = 8  # a payload starts with its columns mask, little-endian
 ENDS = frozenset(("state", "outcome", "settledTime"))  # columns that say what became of a message
 _NOTHING_RECENT = Recent()
 
@@ -54,13 +52,18 @@ def store(batch: pa.RecordBatch, mask: int | None = None) -> Stored:
     """A validated batch as a journal payload; with a mask it has the stored form already."""
     if mask is None:
         mask, batch = message.stored_form(batch)
-    return Stored([mask.to_bytes(_MASK, "little"), batch.serialize()], batch)
+    return Stored([mask.to_bytes(MASK_BYTES, "little"), batch.serialize()], batch)
 
 
 def load(journal: Journal, position: int) -> pa.RecordBatch:
     """The batch whose record is at `position`, a view of the mapped segment."""
     payload = journal.payload(position)
-    return message.unpack(int.from_bytes(payload.slice(0, _MASK).to_pybytes(), "little"), payload.slice(_MASK))
+    return message.unpack(mask_of(payload), payload.slice(MASK_BYTES))
+
+
+def mask_of(payload: pa.Buffer) -> int:
+    """Which columns the batch in it has."""
+    return int.from_bytes(payload.slice(0, MASK_BYTES).to_pybytes(), "little")
 
 
 def open_block(journal: Journal, entry: ArchivedBlock) -> Block:
@@ -360,61 +363,3 @@ def _settled(spans: list[_Span]) -> pa.Array:
 
 def _deliveries(prefix: bytes, spans: list[_Span]) -> pa.Array:
     return delivery_column(prefix, np.concatenate([cut.sequences(part) for cut, part in spans]))
-
-
-PIECE_SCHEMA = pa.schema(
-    [
-        ("file", pa.string()),
-        ("offset", pa.int64()),
-        ("length", pa.int64()),
-        ("columns", pa.int64()),
-        ("row", pa.int32()),
-        ("count", pa.int32()),
-        ("sequence", pa.int64()),
-        ("time", pa.int64()),
-        ("deliveryCount", pa.int32()),
-        ("taken", pa.binary()),
-    ]
-)
-
-
-def _taken_rows(pieces: Pieces) -> pa.Array:
-    """Of each piece, the rows of its record where they are not neighbours: 32-bit numbers, little-endian; else null."""
-    found: list[bytes | None] = [None] * len(pieces.row)
-    if pieces.scattered is not None:
-        numbers, stop = pieces.scattered.astype("<i4"), 0
-        for i, count in enumerate(pieces.rows.tolist()):
-            mine, stop = numbers[stop : stop + count], stop + count
-            if int(mine[-1]) - int(mine[0]) + 1 != count:
-                found[i] = mine.tobytes()
-    return pa.array(found, pa.binary())
-
-
-def mappable(cuts: Sequence[Cut]) -> bool:
-    """Do the rows lie in so few records that a reader does well to map the segments itself?"""
-    rows = sum(row_count(part.rows) for part in cuts)
-    return sum(len(part.pieces.row) for part in cuts) * MAPPABLE_ROWS <= rows
-
-
-def piece_batch(journal: Journal, part: Cut) -> pa.RecordBatch:
-    """Where the rows of a cut, of one delivery count, lie, for a reader on this host: `PIECE_SCHEMA`, the payloads verified."""
-    attempts = part.attempts if isinstance(part.attempts, int) else int(part.attempts[0])
-    pieces = part.pieces
-    where = {at: _where(journal, at) for at in np.unique(pieces.position).tolist()}
-    places = [where[at] for at in pieces.position.tolist()]
-    columns: list[Any] = [pa.array([place[i] for place in places], PIECE_SCHEMA.field(i).type) for i in range(4)]
-    columns += [
-        pa.array(pieces.payload_row, pa.int32()),
-        pa.array(pieces.rows, pa.int32()),
-        pa.array(pieces.row + part.base),
-        pa.array(pieces.time),
-        pa.array(np.full(len(pieces.row), attempts, np.int32)),
-        _taken_rows(pieces),
-    ]
-    return pa.RecordBatch.from_arrays(columns, schema=PIECE_SCHEMA)
-
-
-def _where(journal: Journal, position: int) -> tuple[str, int, int, int]:
-    path, offset, length = journal.locate(position)
-    mask = int.from_bytes(journal.payload(position).slice(0, _MASK).to_pybytes(), "little")
-    return path, offset + _MASK, length - _MASK, mask

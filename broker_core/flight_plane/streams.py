@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from broker_core import delivery, errors, message, reading
+from broker_core import delivery, errors, mapped, message, reading
 from broker_core.engine import commands as c
 from broker_core.engine.blocks import Block
 from broker_core.engine.groups import in_bucket
@@ -42,9 +42,9 @@ class Streams:
             return schema, self._batch(request, columns, *self._read(request), stored=request["stored"]), check
         queue, found = self._read(request)
         cuts = [part for part in found if row_count(part.rows)]  # a bucket may have nothing in a block
-        refusal = _unmappable(cuts, columns)
+        refusal = mapped.unmappable(cuts, columns)
         if refusal is None:
-            return reading.PIECE_SCHEMA, (reading.piece_batch(self._service.journal, part) for part in cuts), check
+            return mapped.SCHEMA, (mapped.batch(self._service.journal, part) for part in cuts), check
         if not request["orMessages"]:
             raise errors.NotMappable(f"{refusal}; ask for op=batch")
         return schema, self._batch(request, columns, queue, cuts, stored=True), check
@@ -80,17 +80,6 @@ class Streams:
             if len(rows):
                 last = part.base + BLOCK_ROWS - 1
                 yield from self._service.browse(f["queue"], partial(_of_these, select, rows), part.base, last)
-
-
-def _unmappable(cuts: list[reading.Cut], columns: list[str]) -> str | None:
-    """Why a reader on this host had better be sent the messages than told where they lie; None where it had not."""
-    if not reading.mappable(cuts):
-        return "the messages lie too scattered"
-    if "annotations" in columns and any(part.annotated for part in cuts):
-        return "annotations were added to messages since they were sent"
-    if any(not isinstance(part.attempts, int) and len(np.unique(part.attempts)) > 1 for part in cuts):
-        return "the messages differ in their delivery counts"
-    return None
 
 
 def _of_these(select: Callable[[Block], Any], rows: Any, block: Block) -> Any:

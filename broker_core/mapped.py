@@ -1,0 +1,78 @@
+"""Where messages lie, for a reader on this host that maps the journal's files itself: `op=map` of docs/flight-protocol.md."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from broker_core.engine.rowset import row_count
+from broker_core.engine.runs import Pieces
+from broker_core.journal import Journal
+from broker_core.reading import MASK_BYTES, Cut, mask_of
+
+MAPPABLE_ROWS = 16  # rows of a record on average, below which the messages themselves are sent
+
+SCHEMA = pa.schema(
+    [
+        ("file", pa.string()),
+        ("offset", pa.int64()),
+        ("length", pa.int64()),
+        ("columns", pa.int64()),
+        ("row", pa.int32()),
+        ("count", pa.int32()),
+        ("sequence", pa.int64()),
+        ("time", pa.int64()),
+        ("deliveryCount", pa.int32()),
+        ("taken", pa.binary()),
+    ]
+)
+
+
+def unmappable(cuts: Sequence[Cut], columns: Sequence[str]) -> str | None:
+    """Why a reader on this host had better be sent the messages than told where they lie; None where it had not."""
+    rows = sum(row_count(part.rows) for part in cuts)
+    if sum(len(part.pieces.row) for part in cuts) * MAPPABLE_ROWS > rows:
+        return "the messages lie too scattered"
+    if "annotations" in columns and any(part.annotated for part in cuts):
+        return "annotations were added to messages since they were sent"
+    if any(not isinstance(part.attempts, int) and len(np.unique(part.attempts)) > 1 for part in cuts):
+        return "the messages differ in their delivery counts"
+    return None
+
+
+def batch(journal: Journal, part: Cut) -> pa.RecordBatch:
+    """Where the rows of a cut, of one delivery count, lie, as `SCHEMA` has it; the payloads verified."""
+    attempts = part.attempts if isinstance(part.attempts, int) else int(part.attempts[0])
+    pieces = part.pieces
+    where = {at: _where(journal, at) for at in np.unique(pieces.position).tolist()}
+    places = [where[at] for at in pieces.position.tolist()]
+    columns: list[Any] = [pa.array([place[i] for place in places], SCHEMA.field(i).type) for i in range(4)]
+    columns += [
+        pa.array(pieces.payload_row, pa.int32()),
+        pa.array(pieces.rows, pa.int32()),
+        pa.array(pieces.row + part.base),
+        pa.array(pieces.time),
+        pa.array(np.full(len(pieces.row), attempts, np.int32)),
+        _taken_rows(pieces),
+    ]
+    return pa.RecordBatch.from_arrays(columns, schema=SCHEMA)
+
+
+def _where(journal: Journal, position: int) -> tuple[str, int, int, int]:
+    path, offset, length = journal.locate(position)
+    return path, offset + MASK_BYTES, length - MASK_BYTES, mask_of(journal.payload(position))
+
+
+def _taken_rows(pieces: Pieces) -> pa.Array:
+    """Of each piece, the rows of its record where they are not neighbours: 32-bit numbers, little-endian; else null."""
+    found: list[bytes | None] = [None] * len(pieces.row)
+    if pieces.scattered is not None:
+        numbers, stop = pieces.scattered.astype("<i4"), 0
+        for i, count in enumerate(pieces.rows.tolist()):
+            mine, stop = numbers[stop : stop + count], stop + count
+            if int(mine[-1]) - int(mine[0]) + 1 != count:
+                found[i] = mine.tobytes()
+    return pa.array(found, pa.binary())
