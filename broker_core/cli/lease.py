@@ -47,7 +47,7 @@ def settle(given: argparse.Namespace) -> int:
     if given.json:
         show.print_json(answer)
     else:
-        show.say(f"message {answer['sequence']:,} is {given.outcome} when the batch of lease {given.name} settles")
+        show.say(f"message {answer['sequence']:,} is {given.outcome}; start the query of lease {given.name} again, if it runs")
     return 0
 
 
