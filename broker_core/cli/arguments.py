@@ -157,15 +157,19 @@ def _lease(commands: Commands[argparse.ArgumentParser]) -> None:
     _name(client_command(lease, "delete", "forget a lease whose query will never come back", "lease"))
 
 
+def _sentence(text: str) -> str:
+    return text[:1].upper() + text[1:] + "."
+
+
 def make_group(commands: Commands[argparse.ArgumentParser], name: str, text: str) -> Commands[argparse.ArgumentParser]:
-    group = commands.add_parser(name, help=text, description=text.capitalize() + ".", allow_abbrev=False)
+    group = commands.add_parser(name, help=text, description=_sentence(text), allow_abbrev=False)
     return group.add_subparsers(title="commands", metavar="COMMAND", required=True)
 
 
 def client_command(
     commands: Commands[argparse.ArgumentParser], name: str, text: str, module: str, run: str | None = None
 ) -> argparse.ArgumentParser:
-    command = make_command(commands, name, text, text.capitalize() + ".", lazily(module, run or name))
+    command = make_command(commands, name, text, _sentence(text), lazily(module, run or name))
     url = os.environ.get("PENSTOCK_URL", config.DEFAULT_URL)
     command.add_argument(
         "--url",
