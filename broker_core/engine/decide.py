@@ -118,7 +118,7 @@ def _(state: BrokerState, command: c.DeclareQueue, now: c.Now) -> Decision:
         if queue.kind != command.type or any(queue.options.get(name) != options.get(name) for name in asked):
             raise errors.AlreadyExists(
                 f"queue {queue.name!r} exists with type {queue.kind!r} and {_said(queue.options)}, not with type "
-                f"{command.type!r} and {_said(options)}"
+                f"{command.type!r} and {_said(options)}: declare it as it is, alter it (`penstock queue alter`), or delete it"
             )
         return Decision(reply=False)
     if len(state.queues) >= MAX_QUEUES:
@@ -187,7 +187,9 @@ def stage(state: BrokerState, command: c.StageMessages, now: c.Now) -> Decision:
     if command.stage not in state.stages and len(state.stages) >= MAX_STAGES:
         raise errors.ResourceLimit(f"{MAX_STAGES} stages wait for a publish, which is the limit: end the jobs that left them")
     if state.staged_bytes >= MAX_STAGED_BYTES:
-        raise errors.ResourceLimit(f"{MAX_STAGED_BYTES} bytes wait in stages for a publish, which is the limit")
+        raise errors.ResourceLimit(
+            f"{MAX_STAGED_BYTES} bytes wait in stages for a publish, which is the limit: end the jobs that left them"
+        )
     if command.count <= 0:
         return Decision()
     admit_stage(queue, command.count, command.sizes, command.traits)
@@ -205,7 +207,9 @@ def _(state: BrokerState, command: c.Publish, now: c.Now) -> Decision:
             again = [name for name in command.stages if name in state.stages and not is_transactional(name)]
             return Decision([(e.Discarded(again), None)] if again else [], (0, True))
         if known is None and len(state.publish_keys) >= MAX_PUBLISH_KEYS:
-            raise errors.ResourceLimit(f"{MAX_PUBLISH_KEYS} publish keys are kept, which is the limit")
+            raise errors.ResourceLimit(
+                f"{MAX_PUBLISH_KEYS} publish keys are kept, which is the limit: write under a known one, or without txnAppId"
+            )
     _check_stages(state, command.stages)
     return publish(state, command, now)
 

@@ -20,6 +20,8 @@ from broker_core.engine.limits import MAX_ARGUMENTS, MAX_BINDINGS, MAX_EXCHANGES
 from broker_core.engine.state import BrokerState
 from broker_core.engine.topics import words_of
 
+_WAY_OUT = "declare it as it is, or delete it first (`penstock exchange delete`)"
+
 
 def need_exchange(state: BrokerState, name: str) -> Exchange:
     exchange = state.exchanges.by_name.get(name)
@@ -56,12 +58,12 @@ def _(state: BrokerState, command: x.DeclareExchange, now: c.Now) -> Decision:
 
 def _check_alike(exchange: Exchange, kind: str, options: dict[str, Any], asked: list[str]) -> None:
     if exchange.kind != kind:
-        raise errors.AlreadyExists(f"exchange {exchange.name!r} exists with type {exchange.kind!r}, not {kind!r}")
+        raise errors.AlreadyExists(f"exchange {exchange.name!r} exists with type {exchange.kind!r}, not {kind!r}: {_WAY_OUT}")
     for name in asked:
         if exchange.options.get(name) != options.get(name):
             raise errors.AlreadyExists(
                 f"exchange {exchange.name!r} exists with another option {name!r}: {exchange.options.get(name, 'its default')!r}, "
-                f"not {options.get(name, 'its default')!r}"
+                f"not {options.get(name, 'its default')!r}: {_WAY_OUT}"
             )
 
 
@@ -79,7 +81,9 @@ def _(state: BrokerState, command: x.Bind, now: c.Now) -> Decision:
     if exchange.number_of(binding) is not None:
         return Decision(reply=False)
     if len(exchange.bindings) >= MAX_BINDINGS:
-        raise errors.ResourceLimit(f"exchange {exchange.name!r} has {MAX_BINDINGS} bindings, which is the limit")
+        raise errors.ResourceLimit(
+            f"exchange {exchange.name!r} has {MAX_BINDINGS} bindings, which is the limit: unbind some first"
+        )
     return Decision([(xe.Bound(exchange.name, exchange.next_number, binding.to_json()), None)], True)
 
 
@@ -105,7 +109,9 @@ def _(state: BrokerState, command: x.Unbind, now: c.Now) -> Decision:
     numbers = exchange.numbers_of(command.queue, command.key)
     if not numbers:
         key = "" if command.key is None else f" with the key {command.key!r:.80}"
-        raise errors.NotFound(f"exchange {exchange.name!r} has no binding to {command.queue!r:.300}{key}")
+        raise errors.NotFound(
+            f"exchange {exchange.name!r} has no binding to {command.queue!r:.300}{key}: see `penstock exchange list`"
+        )
     return Decision([(xe.Unbound(exchange.name, numbers), None)], len(numbers))
 
 

@@ -300,7 +300,7 @@ def _describe(state: BrokerState, lease: Lease, now: c.Now) -> dict[str, Any]:
 def _need_batch(lease: Lease) -> Batch:
     batch = lease.current
     if batch is None:
-        raise errors.InvalidRequest(f"lease {lease.name!r} holds nothing")
+        raise errors.InvalidRequest(f"lease {lease.name!r} holds nothing: there is no batch to end, see `penstock lease list`")
     return batch
 
 
@@ -325,7 +325,9 @@ def _(state: BrokerState, command: c.SettleRow, now: c.Now) -> Decision:
     if command.outcome not in ROW_OUTCOMES:
         raise errors.InvalidRequest(f"outcome {command.outcome!r}: allowed are {', '.join(ROW_OUTCOMES)}")
     if command.sequence not in batch.rows:
-        raise errors.NotFound(f"message {command.sequence} is not in batch {batch.number}, which lease {lease.name!r} holds")
+        raise errors.NotFound(
+            f"message {command.sequence} is not in batch {batch.number}, which lease {lease.name!r} holds: name one of it"
+        )
     rows = RowSet.single(command.sequence)
     queue = need_queue(state, lease.queue)
     if command.outcome in ("accepted", "rejected"):

@@ -25,7 +25,7 @@ def _(state: BrokerState, command: x.OpenLink, now: c.Now) -> Decision:
     if command.receives:
         check_owner(state, command.node, command.owner)
     if len(state.links.get(command.node, ())) >= MAX_LINKS:
-        raise ResourceLimit(f"{command.node!r} has {MAX_LINKS} links, which is the limit")
+        raise ResourceLimit(f"{command.node!r} has {MAX_LINKS} links, which is the limit: end some")
     event = xe.LinkOpened(command.node, state.next_link, command.makes, command.owner if command.makes else None)
     return Decision([(event, None)], state.next_link)
 

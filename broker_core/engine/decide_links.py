@@ -46,7 +46,7 @@ def need_subscription(queue: Queue, holder: int) -> Subscription:
 def _(state: BrokerState, command: c.Subscribe, now: c.Now) -> Decision:
     queue = need_queue(state, command.queue)
     if len(queue.subscriptions) >= MAX_SUBSCRIPTIONS:
-        raise errors.ResourceLimit(f"queue {queue.name!r} has {MAX_SUBSCRIPTIONS} subscriptions, which is the limit")
+        raise errors.ResourceLimit(f"queue {queue.name!r} has {MAX_SUBSCRIPTIONS} subscriptions, which is the limit: end some")
     check_link(queue, command.exclusive)
     event = e.Subscribed(queue.name, state.next_link, command.priority, command.exclusive, command.selector)
     return Decision([(event, None)], state.next_link)
@@ -145,7 +145,7 @@ def _check_annotations(queue: Queue, rows: RowSet, annotations: bytes) -> None:
     if len(annotations) > MAX_ANNOTATIONS:
         raise errors.ResourceLimit(
             f"the annotations added to messages of {queue.name!r} have {len(annotations)} bytes; at most {MAX_ANNOTATIONS} are "
-            "kept: nothing was changed"
+            "kept: nothing was changed. Add less"
         )
     if queue.overlay_bytes + rows.count * (len(annotations) + ROW_BYTES) > MAX_OVERLAY_BYTES:
         raise errors.ResourceLimit(
@@ -155,7 +155,8 @@ def _check_annotations(queue: Queue, rows: RowSet, annotations: bytes) -> None:
     for number, part in rows.items():
         if queue.blocks[number].overlays.most(part, annotations) > MAX_OVERLAYS:
             raise errors.ResourceLimit(
-                f"a message of {queue.name!r} had annotations added {MAX_OVERLAYS} times, which is the limit: nothing was changed"
+                f"a message of {queue.name!r} had annotations added {MAX_OVERLAYS} times, which is the limit: nothing was "
+                "changed. Let it be settled, or released without more of them"
             )
 
 

@@ -35,7 +35,9 @@ def _(state: BrokerState, command: oc.StageOutcomes, now: c.Now) -> Decision:
         if each.outcome not in ENDINGS:
             raise errors.InvalidRequest(f"outcome {each.outcome!r:.80}: allowed are {', '.join(ENDINGS)}")
         if each.rows.minus(batch.rows):
-            raise errors.NotFound(f"lease {command.lease!r}: batch {command.batch} does not hold all of these messages")
+            raise errors.NotFound(
+                f"lease {command.lease!r}: batch {command.batch} does not hold all of these messages: nothing was said of any"
+            )
     said = [Said(each.outcome, shortened(each.error), each.rows).to_json() for each in command.said if each.rows]
     if not said:
         return Decision()

@@ -52,7 +52,7 @@ def _(state: BrokerState, command: tc.BeginTransaction, now: c.Now) -> Decision:
     if state.transactions.of_owner(command.owner) >= MAX_OWN_TRANSACTIONS:
         raise errors.ResourceLimit(f"one connection has at most {MAX_OWN_TRANSACTIONS} transactions open: discharge some")
     if len(state.transactions.open) >= MAX_TRANSACTIONS:
-        raise errors.ResourceLimit(f"{MAX_TRANSACTIONS} transactions are open, which is the broker's limit")
+        raise errors.ResourceLimit(f"{MAX_TRANSACTIONS} transactions are open, which is the broker's limit: discharge some")
     number = state.transactions.next
     return Decision([(te.TransactionBegun(number, command.owner), None)], number, waits=False)
 

@@ -34,5 +34,6 @@ def check_outcomes(state: BrokerState, stages: list[str]) -> None:
             batch = speakable(state, waiting.lease, waiting.batch, waiting.epoch)
             if len(batch.outcomes) + len(waiting.said) > MAX_OUTCOMES:
                 raise errors.ResourceLimit(
-                    f"batch {waiting.batch} of lease {waiting.lease!r} has {MAX_OUTCOMES} different outcomes, which is the limit"
+                    f"batch {waiting.batch} of lease {waiting.lease!r} has {MAX_OUTCOMES} different outcomes, which is the "
+                    "limit: errors that differ make one each, so say less in them"
                 )
