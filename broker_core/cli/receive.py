@@ -6,7 +6,7 @@ import argparse
 import os
 import re
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -23,8 +23,6 @@ from broker_core.encoding import plain
 #: Messages under way: what an interrupted run gives back at most.
 CREDIT = 500
 _FIELDS = ("messageId", "correlationId", "subject", "to", "replyTo", "contentType", "groupId", "properties", "body")
-
-Write = Callable[[Sequence[Delivery]], None]
 
 
 def run(given: argparse.Namespace) -> int:

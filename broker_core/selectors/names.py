@@ -76,7 +76,6 @@ _FIELDS = {name: field for field, name in CANONICAL.items()} | {
 }
 _CHANGING = ("JMSRedelivered", "JMSXDeliveryCount", "amqp.redelivered", "amqp.delivery_count", "amqp.first_acquirer")
 _PREFIX = "properties."
-JMS_IDS = ("JMSMessageID", "JMSCorrelationID")
 
 
 def meaning(token: Token) -> Meaning:

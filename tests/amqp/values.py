@@ -35,8 +35,6 @@ from broker_core.amqp.types import (
 # The same examples in every run: what is drawn depends on the test alone. PENSTOCK_HYPOTHESIS=random looks further.
 STEADY = settings(derandomize=os.environ.get("PENSTOCK_HYPOTHESIS") != "random", deadline=None, database=None)
 
-INTEGERS = (UByte, UShort, UInt, ULong, Byte, Short, Int, Timestamp)
-
 
 def integers(cls: Any) -> st.SearchStrategy[Any]:
     edges = [v for v in (cls.low, cls.high, 0, 1, -1, 127, 128, -128, -129, 255, 256) if cls.low <= v <= cls.high]

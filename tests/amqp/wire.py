@@ -64,7 +64,6 @@ class Wire:
         self.input = b""
         self.events: list[events.Event] = []
         self._sasl = sasl is not None
-        self._tail = b""
         required = settings.pop("sasl_required", True)
         self.us = Connection(role, Settings(**{"container_id": "us", **settings}), sasl, sasl_required=required)
         self._sent()

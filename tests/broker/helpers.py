@@ -13,7 +13,6 @@ import pyarrow as pa
 from broker_core import message, reading
 from broker_core.config import Settings
 from broker_core.engine import commands as c
-from broker_core.engine.blocks import Block
 from broker_core.engine.state import BrokerState
 from broker_core.errors import StorageError
 from broker_core.journal import Disk
@@ -162,7 +161,3 @@ def copy(state: BrokerState) -> BrokerState:
 
     meta, blocks = state.snapshot()
     return BrokerState.restore(dumps(meta).encode(), pack_blocks(blocks))
-
-
-def block_of(service: BrokerService, queue: str, number: int = 0) -> Block:
-    return service.state.queues[queue].blocks[number]

@@ -92,8 +92,6 @@ def _make_proton(folder: Path) -> None:
     pass
 
 
-#: One core's worth of compiler and collector: these programs live for seconds.
-SMALL_JVM = ("-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC")
 #: Client → tools it needs with what to do without them, how it is made, and how it is started.
 CLIENTS: dict[str, tuple[dict[str, str], Callable[[Path], None], Callable[[Path], list[str]]]] = {
     "rhea": (

@@ -132,8 +132,6 @@ def site(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Site]:
 
 # --- the table
 
-LEASE = {"run": "r", "epoch": None}
-
 #: Each request on the queue "q", and what must be there: a lease "held" with a batch, and a stage "s".
 REQUESTS: dict[str, Callable[[Peer, str], Any]] = {
     "hello": lambda p, q: p.call("hello"),
