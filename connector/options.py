@@ -39,14 +39,13 @@ MAX_QUEUES = 64  # of one query: each costs a request for every trigger
 
 
 class Option(NamedTuple):
-    """`parse` raises ValueError for what is not allowed; `later` says why an option of the design is refused in this version."""
+    """`parse` raises ValueError for what is not allowed."""
 
     name: str
     places: tuple[str, ...]
     allowed: str
     parse: Callable[[str], Any]
     default: Any = None
-    later: str | None = None
 
 
 def _whole(least: int) -> Callable[[str], int]:
@@ -288,8 +287,6 @@ class Options(Mapping[str, Any]):
 
 
 def _parse(option: Option, text: str) -> Any:
-    if option.later:
-        raise InvalidRequest(f"option {option.name}: {option.later}")
     try:
         return option.parse(text)
     except (ValueError, KeyError, TypeError, AttributeError, OverflowError):
@@ -299,7 +296,7 @@ def _parse(option: Option, text: str) -> Any:
 def _unknown(name: str) -> str:
     if name.lower() == "path":
         return "a path has no meaning for the format amqp: name the queue with the option queue, and leave the path out"
-    names = sorted(option.name for option in OPTIONS if not option.later)
+    names = sorted(option.name for option in OPTIONS)
     return f"there is no option {name!r}; allowed are {', '.join(names)}"
 
 

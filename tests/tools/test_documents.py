@@ -95,7 +95,7 @@ def test_the_options_of_the_readme_are_the_connector_s(repository: Path) -> None
 
     table = (repository / "README.md").read_text().partition("## Options")[2].partition("### Columns")[0]
     named = {name for line in table.splitlines() if line.startswith("| `") for name in re.findall(r"`(\w+)`", line.split("|")[1])}
-    there = {option.name for option in OPTIONS if not option.later} - {"checkpointLocation"}
+    there = {option.name for option in OPTIONS} - {"checkpointLocation"}
     assert named == there
 
 
