@@ -171,9 +171,8 @@ class Piece(NamedTuple):
     sequence: int
     time: int
     deliveryCount: int
-    taken: bytes | None = (
-        None  # which rows of the record, 32-bit numbers, little-endian; None: those from `row` on, one after another
-    )
+    # Which rows of the record: 32-bit numbers, little-endian. None: those from `row` on, one after another.
+    taken: bytes | None = None
 
     def numbers(self) -> pa.Array:
         return pa.Array.from_buffers(pa.int32(), self.rows, [None, pa.py_buffer(self.taken or b"")])
