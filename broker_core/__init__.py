@@ -1,4 +1,4 @@
-"""Penstock's broker: durable queues with full queue semantics, reached over Arrow Flight (and, later, AMQP 1.0).
+"""Penstock's broker: durable queues with full queue semantics, reached over Arrow Flight and AMQP 1.0.
 
 `with Broker(data_dir) as broker: broker.url` runs one in a child process. Importing this package imports nothing else,
 since Spark's executors need only a few of its modules.

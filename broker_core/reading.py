@@ -1,8 +1,8 @@
 """From rows of a queue to record batches: the one way messages are read, whether live, acquired or archived.
 
 A *cut* is a copy of what the columns say of some rows of one block, taken under the broker's lock; building batches from it
-needs no lock, since payloads never change. Archived blocks are opened through `open_block` alone, because a later step
-moves them from the journal into Parquet.
+needs no lock, since payloads never change. Archived blocks are opened through `open_block` alone: nobody else knows where they
+are kept.
 """
 
 from __future__ import annotations

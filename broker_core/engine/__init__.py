@@ -1,11 +1,9 @@
 """The queue engine: commands in, events and replies out. No I/O, clock, thread or randomness in here.
 
 `decide(state, command, now)` reads and returns events; `apply(state, event, position)` is the only code that changes the
-state, live and at recovery. The rooms: `states` (the table of transitions), `rowset` (which messages), `series` and `blocks`
-(columns), `queues`, `leases`, `state` (the whole), `commands`, `events`, `decide`, `decide_links` and `decide_leases`, `apply`;
-what is sparse: `exclusions`, `overlays`; who hears of it: `arrivals`. Routing: `exchanges` with `bindings`, `topics` and
-`header_bindings`, `routes`, `decide_exchanges`; what ends by itself: `lifetimes`. Dead letters: `decide_ends`; what goes from
-queue to queue, by reference: `moving` with `room` and `retention`, `decide_moves`; living queues altered: `decide_alter`.
+state, live and at recovery. Begin with `states` (the table of transitions), `rowset` (which messages), `blocks` (their columns),
+`queues` and `state` (the whole). Commands, events, deciding and applying are a module each by subject: `commands` and
+`exchange_commands`, `decide` and `decide_leases`. ARCHITECTURE.md lists all rooms ("The engine's rooms").
 """
 
 # These register what they decide and apply.

@@ -2,7 +2,8 @@
 
 Per block of 64 Ki sequence numbers either ranges or a bitmap, whichever is smaller: holes, selectors and priorities make
 ranges explode, and whole blocks make bitmaps a waste. A bitmap covers the rows from its first to its last, so that what a
-thousand scattered messages cost does not depend on where in the block they lie.
+thousand scattered messages cost does not depend on where in the block they lie. While scattered rows are held they stay numbers
+(`Listed`), since who works with them wants those; what is written, or remembered for long, is the short form.
 """
 
 from __future__ import annotations

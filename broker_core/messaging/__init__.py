@@ -10,7 +10,8 @@
 
 For AMQP 1.0 brokers of any make; on `broker_core.amqp_client`, which moves lists of messages on one thread and is the faster one.
 The rooms: `opening` (connect), `connection` (servers, reconnect) on `backoff` and `wire` (the thread that reads), `session` with
-`lanes` (callbacks), `ledger` (what is not settled) and `modes`, `producer` with `sending`, `consumer` with `arrivals` and `pull`,
+`lanes` (callbacks), `ledger` (what is not settled) and `modes`, `producer` with `sending`, `consumer` with `arrivals`,
+`received` and `pull`,
 `transactions`; `source_link` and `target_link` are the two kinds of AMQP link.
 """
 
