@@ -18,29 +18,30 @@ from broker_core import amqp
 from broker_core.amqp_client import Connection, Receiver, connect
 
 QUEUE = "bench"
-PREPARED = 10_000  # encoded messages kept at a time
+PREPARED = 100_000  # encoded messages kept at a time: all that is timed, since nobody must catch up while more are encoded
 
 
-def send(url: str, count: int, size: int, properties: bool = False, ttl: int | None = None) -> dict[str, Any]:
+def send(url: str, count: int, size: int, ttl: int | None = None, scattered: bool = False) -> dict[str, Any]:
     """Durable messages, every one confirmed; each has its own body. With a `ttl` (ms, or 0 for none) they say durable, and expire
-    one after another until then."""
+    one after another until then; or `scattered`, in any order, and in as many steps as there are milliseconds."""
     with connect(url) as connection:
         sender = connection.sender(QUEUE)
         seconds = 0.0
         for first in range(0, count, PREPARED):
             numbers = range(first, min(count, first + PREPARED))
-            messages = [_message(number, size, properties, ttl and _step(ttl, number / count)) for number in numbers]
+            messages = [_message(number, size, ttl=ttl and _lives(ttl, number, count, scattered)) for number in numbers]
             began = time.perf_counter()
             sender.send(messages)
-            if first + PREPARED >= count:
-                sender.flush()
+            sender.flush()
             seconds += time.perf_counter() - began
     return {"seconds": seconds}
 
 
-def _step(ttl: int, part: float) -> int:
-    """Of so many milliseconds, in steps of 100."""
-    return max(1, int(ttl * part) // 100 * 100)
+def _lives(ttl: int, number: int, count: int, scattered: bool) -> int:
+    """Milliseconds, at most `ttl`: in steps of 100, unless `scattered`."""
+    if scattered:
+        return 1 + number * 7919 % count * ttl // count
+    return max(1, ttl * number // count // 100 * 100)
 
 
 def _message(number: int, size: int, properties: bool = False, ttl: int | None = None) -> bytes:
@@ -59,8 +60,8 @@ def _message(number: int, size: int, properties: bool = False, ttl: int | None =
 def receive(url: str, count: int, credit: int = 1000) -> dict[str, Any]:
     """Messages accepted as they come."""
     with connect(url) as connection:
-        receiver = connection.receiver(QUEUE, credit=credit)
         began, left = time.perf_counter(), count
+        receiver = connection.receiver(QUEUE, credit=credit)  # which asks for messages at once
         while left > 0:
             deliveries = receiver.receive(timeout_s=30)
             assert deliveries, f"{left} messages did not come"
@@ -73,11 +74,11 @@ def receive(url: str, count: int, credit: int = 1000) -> dict[str, Any]:
 def receive_on_many(url: str, count: int, links: int, credit: int = 100) -> dict[str, Any]:
     """The same on several connections at once, each with a link."""
     connections = [connect(url) for _ in range(links)]
-    receivers: dict[int, Receiver] = {c.fileno(): c.receiver(QUEUE, credit=credit) for c in connections}
     waiting = select.poll()
-    for descriptor in receivers:
-        waiting.register(descriptor, select.POLLIN)
+    for connection in connections:
+        waiting.register(connection.fileno(), select.POLLIN)
     began, left = time.perf_counter(), count
+    receivers: dict[int, Receiver] = {c.fileno(): c.receiver(QUEUE, credit=credit) for c in connections}
     for receiver in receivers.values():
         left -= _take(receiver)
     while left > 0:

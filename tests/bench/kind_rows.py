@@ -119,23 +119,29 @@ def last_value(bench: Bench) -> Iterator[Line]:
 def expiry(bench: Bench) -> Iterator[Line]:
     messages = bench.count(100_000, 10_000)
 
-    def cpu(load: Load, lives_ms: int) -> float:
+    def cpu(load: Load, lives_ms: int, scattered: bool = False) -> float:
         """CPU seconds of the broker from the first message on, until all that expire have."""
         with queues(bench, **{QUEUE: {}}) as (broker, client):
             before = cpu_seconds(broker.pid)
-            load("send", url=broker.amqp_url, count=messages, size=96, ttl=lives_ms)
+            load("send", url=broker.amqp_url, count=messages, size=96, ttl=lives_ms, scattered=scattered)
             end = time.monotonic() + LIVES_S + 6 * POLL_S
             while time.monotonic() < end:
                 time.sleep(POLL_S)
-                left = client.call("queue.stat", queue=QUEUE)["available"]
-            assert left == (0 if lives_ms else messages), left
+                seen = client.call("queue.stat", queue=QUEUE)
+            found = seen["available"], seen["expired"]
+            assert found == ((0, messages) if lives_ms else (messages, 0)), found
             return cpu_seconds(broker.pid) - before
 
+    what = f"the broker's CPU time for {messages:,} messages of an AMQP client that expire "
     with Load() as load:
         cpu(load, 0)
-        figures = bench.pairs("s", lambda _: cpu(load, LIVES_S * 1000), lambda _: cpu(load, 0), repeats=3)
-    what = f"the broker's CPU time for {messages:,} messages of an AMQP client that expire one after another within {LIVES_S} s"
-    yield Line("expiry", what, "the same messages without TTL", 1.2, None, False, "s", *figures)
+        for scattered, how in ((False, f"one after another within {LIVES_S} s"), (True, "in any order, in steps of 1 ms")):
+
+            def ours(_: int, scattered: bool = scattered) -> float:
+                return cpu(load, LIVES_S * 1000, scattered)
+
+            figures = bench.pairs("s", ours, lambda _: cpu(load, 0), repeats=3)
+            yield Line("expiry", what + how, "the same messages without TTL", 1.2, None, False, "s", *figures)
 
 
 def groups(bench: Bench) -> Iterator[Line]:
