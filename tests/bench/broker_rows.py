@@ -103,6 +103,7 @@ def _memory_in_batches(bench: Bench, messages: int) -> Line:
             client.put({"op": "enqueue", "queue": QUEUE}, batch.schema, (batch for _ in range(messages // BATCH)))
             time.sleep(QUIET_S)
             grown.append((anonymous_bytes(broker.pid) - empty) / messages)
+            assert client.call("queue.stat", queue=QUEUE)["available"] == messages
         with Broker(data, fsync="always") as broker:
             time.sleep(QUIET_S)
             restarted.append((anonymous_bytes(broker.pid) - empty) / messages)

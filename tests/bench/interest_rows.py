@@ -7,7 +7,10 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from amqp_rows import Load, running
+from feeding import QUEUE
 from harness import Bench, Line
+
+from broker_core.client import Client
 
 IDLE = 1_000  # links that wait beside the one that is told
 
@@ -18,6 +21,9 @@ def idle(bench: Bench) -> Iterator[Line]:
     with running(bench) as crowded, running(bench) as lonely, Load() as many, Load() as one:
         many("wait_for_messages", url=crowded.amqp_url, links=links)
         one("wait_for_messages", url=lonely.amqp_url, links=1)
+        for broker, there in ((crowded, links), (lonely, 1)):
+            with Client(broker.url) as client:
+                assert client.call("queue.stat", queue=QUEUE)["consumers"] == there
 
         def with_many(_: int) -> float:
             before = cpu_seconds(crowded.pid)
