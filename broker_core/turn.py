@@ -148,6 +148,11 @@ class Turn:
         """How many messages of the queue are AVAILABLE."""
         return need_queue(self._state, queue_name).counts[AVAILABLE]
 
+    def limited(self, queue_name: str) -> bool:
+        """Whether what is in the queue may keep out what comes."""
+        queue = self._state.queues.get(queue_name)
+        return queue is not None and bool(queue.rules.max_messages or queue.rules.max_bytes or queue.rules.key)
+
     def unlocked(self, queue_name: str) -> int:
         """How many messages of the queue went back because a lock ended."""
         queue = self._state.queues.get(queue_name)

@@ -1,11 +1,12 @@
 """What receivers said of messages, until a turn carries it out.
 
 What ends messages whose receiver has settled them is told to nobody, and makes nothing available. So it stands back behind what
-somebody waits for, and shares the next sync, unless there is so much that it is worth a turn.
+somebody waits for, and shares the next sync, unless there is so much that it is worth a turn, or makes room for what comes.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -47,3 +48,7 @@ class Outcomes:
     def take_later(self) -> Endings:
         later, self.later = self.later, {}
         return later
+
+    def take_of(self, chosen: Callable[[Outgoing], bool]) -> Endings:
+        """What stands back, of some links."""
+        return {key: self.later.pop(key) for key in [key for key in self.later if chosen(key[0])]}

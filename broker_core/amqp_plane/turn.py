@@ -234,6 +234,8 @@ class Turns:
         with self._service.turn(hurry=False) as turn:
             self._in_turn = True
             try:
+                if arriving:
+                    self._make_room(turn, endings)
                 for way, parts, found in arriving:
                     if isinstance(way, Posting):
                         way.carry(turn, self, parts, found)
@@ -249,6 +251,14 @@ class Turns:
             finally:
                 self._in_turn = False
         self._look_for_room()
+
+    def _make_room(self, turn: Turn, endings: Endings) -> None:
+        """What comes may need the room that these outcomes make; who sends it may have said them just before. Takes them out of
+        `endings`."""
+        for (link, ending), deliveries in self._outcomes.take_of(lambda link: turn.limited(link.queue)).items():
+            endings.setdefault((link, ending), []).extend(deliveries)
+        for link, ending in [key for key in endings if turn.limited(key[0].queue)]:
+            self._end(turn, link, ending, endings.pop((link, ending)))
 
     def _acquire(self, turn: Turn) -> None:
         notified, self._notified = self._notified, {}

@@ -1,4 +1,5 @@
-"""Q15: how long, and how much, waits for room that came by the anonymous terminus. What waits is in `scenarios_blocking`."""
+"""Q15: how long, and how much, waits for room that came by the anonymous terminus, and room that outcomes make. What waits is in
+`scenarios_blocking`."""
 
 from __future__ import annotations
 
@@ -10,11 +11,11 @@ from typing import Any
 import pytest
 
 from broker_core.amqp.messages import Properties
-from broker_core.amqp.performatives import Accepted, Attach, Detach, Disposition, Flow, Rejected, Source, Target
+from broker_core.amqp.performatives import RECEIVER, SENDER, Accepted, Attach, Detach, Disposition, Flow, Rejected, Source, Target
 from broker_core.amqp_plane import lines
 from broker_core.engine import commands as c
 
-from .frames import message, sends, symbol, transfer
+from .frames import message, says, sends, symbol, transfer
 from .harness import Script, Stage, stage
 
 KIB = 1024
@@ -86,3 +87,21 @@ def test_so_many_octets_wait_for_room(s: Stage, monkeypatch: pytest.MonkeyPatch)
         s.service.submit(c.Purge("few"))
         a.expect(Disposition, first=number, state=Accepted())
     s.until(lambda: not s.plane.blocking.lines and not s.plane.blocking.waiting_bytes, "nothing of it is kept")
+
+
+@pytest.mark.parametrize("settled", [True, False])
+@pytest.mark.parametrize("kind", ["fifo", "lastvalue"])
+def test_an_outcome_makes_room_for_the_message_that_comes_behind_it(s: Stage, kind: str, settled: bool) -> None:
+    """Q15 Q17: who has settled what was there has room, and need not wait until the broker finds time for the outcome."""
+    limits = {"maxMessages": 1} if kind == "fifo" else {"key": "messageId", "maxKeys": 1}
+    s.declare("few", type=kind, overflow="reject", **limits)
+    a = s.script().usual()
+    a.sender("few")
+    a.receiver("few", handle=1, credit=10)
+    for number in range(3):
+        said = [says(Accepted(), number - 1, settled=settled)] if number else []
+        a.send(*said, transfer(number, message(b"m", properties=Properties(message_id=f"{number}"))))
+        if said and not settled:
+            a.expect(Disposition, role=SENDER, first=number - 1)
+        a.expect(Disposition, role=RECEIVER, first=number, state=Accepted())
+        a.expect_message()
