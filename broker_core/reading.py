@@ -163,9 +163,10 @@ class Stretch(NamedTuple):
         return self.cut.returned if isinstance(self.cut.returned, int) else self.cut.returned[self.part]
 
     def ttl(self, now: int) -> npt.NDArray[np.int64] | None:
-        """Milliseconds that each message has left at `now` (since 1970), one at least; 0: for ever. None: all have for ever."""
+        """Milliseconds that each message has left at `now` (since 1970), one at least; 0: for ever. None: all have for ever, and
+        none was ever told another time (as those were that are dead letters now since that time had passed)."""
         if self.cut.expiry is None:
-            return None
+            return np.zeros(self.payload.num_rows, np.int64) if "ttl" in self.payload.schema.names else None
         expiry = self.cut.expiry[self.part]
         return np.where(expiry > 0, np.maximum(expiry - now, 1), 0)
 

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from broker_core.amqp import Accepted, Message, Modified, Rejected, Released
 from broker_core.amqp.deliveries import Delivery
+from broker_core.amqp.types import Symbol
 
 if TYPE_CHECKING:
     from broker_core.messaging.consumer import Consumer
@@ -19,6 +20,7 @@ FAILED = Modified(delivery_failed=True)
 #: No use for this consumer: it goes back, counts, and does not come here again. What expired in the prefetch is settled so: AMQP
 #: has no word for it, and the broker, whose clock rules, then finds it expired.
 NOT_HERE = Modified(delivery_failed=True, undeliverable_here=True)
+DEATH_REASON = Symbol("x-opt-death-reason")
 
 
 class ReceivedMessage:
@@ -73,9 +75,13 @@ class ReceivedMessage:
 
 
 def expiry_ms(message: Message, arrived_ms: int) -> int | None:
-    """When it expires, in ms since 1970: the earlier of its absolute expiry time and its time to live, counted from arrival."""
+    """When it expires, in ms since 1970: the earlier of its absolute expiry time and its time to live, counted from arrival.
+
+    Of a dead letter the absolute time, which its broker cannot change, was that of its first life.
+    """
     ends = []
-    if message.properties is not None and message.properties.absolute_expiry_time:
+    dead = message.message_annotations is not None and DEATH_REASON in message.message_annotations
+    if message.properties is not None and message.properties.absolute_expiry_time and not dead:
         ends.append(int(message.properties.absolute_expiry_time))
     if message.header is not None and message.header.ttl:
         ends.append(arrived_ms + int(message.header.ttl))

@@ -7,6 +7,7 @@ import pytest
 from broker_core import errors
 from broker_core.amqp import Message, Modified, Rejected, Released, events
 from broker_core.amqp.performatives import Header, Properties
+from broker_core.amqp.types import Symbol
 from broker_core.messaging import AcknowledgeMode, connect
 from broker_core.messaging.modes import Gathered
 from broker_core.messaging.received import expiry_ms
@@ -127,6 +128,9 @@ def test_c7_time_to_live_counts_from_the_arrival() -> None:
     assert expiry_ms(Message(properties=properties), arrived_ms=1000) == 1200
     assert expiry_ms(Message(header=header, properties=properties), arrived_ms=1199) == 1200
     assert expiry_ms(Message(), arrived_ms=1000) is None
+    dead = {Symbol("x-opt-death-reason"): "expired"}
+    assert expiry_ms(Message(message_annotations=dead, properties=properties), arrived_ms=9999) is None
+    assert expiry_ms(Message(message_annotations=dead, properties=properties, header=header), arrived_ms=9999) == 10_049
 
 
 @pytest.mark.parametrize("mode", [AcknowledgeMode.CLIENT, AcknowledgeMode.INDIVIDUAL])

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
+import pyarrow as pa
 import pytest
 
-from broker_core import Broker, amqp, amqp_client, errors
+from broker_core import Broker, amqp, amqp_client, errors, messaging
+from broker_core.amqp.performatives import Header, Properties
 from broker_core.amqp.types import Symbol
 from broker_core.client import Client
 
@@ -81,6 +83,27 @@ def test_spark_sees_it_too_and_what_is_redriven_has_nothing_of_it(broker: Broker
     back = browse(client, queue, "annotations", "body", first=3)
     assert sorted(row["body"] for row in back) == sorted([b"amqp", *numbered(2)])[: len(back)]
     assert all(set(KEYS[1:]).isdisjoint(dict(row["annotations"] or ())) for row in back)
+
+
+def test_what_expired_has_no_time_any_more(broker: Broker, client: Client, queue: str, dead: str) -> None:
+    """Q9 Q13: neither for the broker nor for who gets it, who would else find it expired again; whatever lies beside it."""
+    client.call("queue.alter", queue=queue, options={"expired": "deadLetter"})
+    sent = amqp.Message(header=Header(ttl=50), properties=Properties(absolute_expiry_time=1_700_000_000_000), data=[b"amqp"])
+    with amqp_client.connect(broker.amqp_url) as connection:
+        sender = connection.sender(queue)
+        sender.send([sent.encode()])
+        sender.flush()
+        send(client, queue, pa.record_batch({"body": pa.array([b"flight"]), "ttl": pa.array([50])}))
+        receiver = connection.receiver(dead, limit=2)
+        got: list[Any] = []
+        while len(got) < 2:
+            got += receiver.receive(timeout_s=30)
+        headers = [amqp.decode_message(each.payload).header or Header() for each in got]
+        assert [header.ttl for header in headers] == [None, None]
+        receiver.release(got)
+    with messaging.connect(broker.amqp_url) as connection:
+        consumer = connection.session().consumer(dead)
+        assert {consumer.receive(30).body for _ in got} == {b"amqp", b"flight"}
 
 
 def test_what_stayed_says_why_in_the_archive(broker: Broker, client: Client, queue: str, dead: str) -> None:
