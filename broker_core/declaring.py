@@ -1,5 +1,5 @@
 """At a start, what the settings declare is declared. The same again changes nothing; what is there otherwise stops the start,
-with the field's name. What the settings no longer declare stays as it is.
+with the field's name, and nothing is declared. What the settings no longer declare stays as it is.
 """
 
 from __future__ import annotations
@@ -8,8 +8,11 @@ from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING
 
 from broker_core import errors
+from broker_core.engine import BrokerState, apply, decide
 from broker_core.engine import commands as c
+from broker_core.engine import events as e
 from broker_core.engine import exchange_commands as x
+from broker_core.engine import exchange_events as xe
 from broker_core.engine.policies import Policies, Policy
 from broker_core.selectors import parse
 
@@ -25,8 +28,27 @@ def prepare(service: BrokerService, settings: Settings) -> None:
     for number, policy in enumerate(policies):
         _named(f"policies[{number}]", policy.check)
     service.state.policies = Policies(policies)
+    rehearsal = _rehearsal(service.state)
+    for where, command in _commands(settings):
+        _named(where, lambda command=command: _rehearse(rehearsal, command()))  # type: ignore[misc]
     for where, command in _commands(settings):
         _named(where, lambda command=command: service.submit(command()))  # type: ignore[misc]
+
+
+def _rehearsal(state: BrokerState) -> BrokerState:
+    """A broker with the same queues and exchanges, all of them empty."""
+    stage = BrokerState()
+    stage.policies = state.policies
+    for queue in state.queues.values():
+        apply(stage, e.QueueDeclared(queue.name, queue.kind, queue.options), 0)
+    for exchange in state.exchanges.by_name.values():
+        apply(stage, xe.ExchangeDeclared(exchange.name, exchange.kind, exchange.options), 0)
+    return stage
+
+
+def _rehearse(stage: BrokerState, command: c.Command) -> None:
+    for event, _ in decide(stage, command, c.Now(0, 0)).events:
+        apply(stage, event, 0)
 
 
 def _commands(settings: Settings) -> Iterator[tuple[str, Callable[[], c.Command]]]:

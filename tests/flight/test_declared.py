@@ -99,3 +99,18 @@ def test_E1_E4_a_wrong_declaration_stops_the_start_and_names_the_field(tmp_path:
         assert service.journal.end == before, "nothing was changed"
     finally:
         service.close()
+
+
+@pytest.mark.parametrize(("old", "new"), [("IS NULL", "IS THIS"), ('queue = "orders"', 'queue = "ordes"'), ("topic", "topics")])
+def test_E1_a_wrong_declaration_keeps_the_right_ones_before_it_from_being_made(tmp_path: Path, old: str, new: str) -> None:
+    path = tmp_path / "penstock.toml"
+    path.write_text(CONFIG.replace(old, new, 1))
+    settings = config.load(path, {"data": tmp_path / "data"})
+    service = BrokerService(settings)
+    try:
+        before = service.journal.end
+        with pytest.raises(errors.InvalidRequest, match="of the settings"):
+            declaring.prepare(service, settings)
+        assert (service.journal.end, service.state.queues) == (before, {})
+    finally:
+        service.close()
