@@ -66,7 +66,7 @@ def _in_parts(service: BrokerService, f: dict[str, Any], command: _Command) -> t
     last, place, done, stayed = _end(service, f["queue"]) - 1, f.get("first", 0), 0, 0
     if f.get("last") is not None:
         last = min(last, f["last"])
-    wanted = last + 1 if f["messages"] is None else f["messages"]
+    wanted = max(1, last + 1) if f["messages"] is None else f["messages"]  # asked once at least: a wrong target is wrong anyway
     following: int | None = place
     while following is not None and done < wanted:
         try:

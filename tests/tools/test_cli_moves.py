@@ -72,3 +72,14 @@ def test_messages_are_moved_and_copied(penstock: Run, broker: Broker, client: Cl
     refused = penstock("queue", "move", "orders", "small", url=broker.url)
     assert (refused.returncode, "full" in refused.stderr) == (1, True)
     assert ask("stat", "orders")["available"] == 3
+
+
+def test_a_wrong_target_is_refused_though_there_is_nothing_to_send(penstock: Run, broker: Broker, ask: Any) -> None:
+    """Q20"""
+    ask("declare", "never used")
+    assert ask("redrive", "never used") == {"redriven": 0, "stayed": 0}
+    for what in ("move", "copy"):
+        assert "nowhere" in penstock("queue", what, "never used", "nowhere", url=broker.url).stderr
+        assert "same queue" in penstock("queue", what, "never used", "never used", url=broker.url).stderr
+    ask("declare", "orders")
+    assert ask("move", "never used", "orders") == {"moved": 0, "full": False}
