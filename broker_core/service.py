@@ -225,13 +225,16 @@ class BrokerService:
 
     def submit_patiently(self, command: c.Enqueue | c.StageMessages, timeout_s: float = RESERVE_TIMEOUT_S) -> tuple[Any, int]:
         """As `submit_nowait`, of messages that are all stored or none: while the queue blocks its producers, they wait for room.
-        Raises QueueFull after `timeout_s`, and at once where the queue does not block, or will never have so much room."""
+        Raises QueueFull after `timeout_s`, and at once where the queue does not block, will never have so much room, or has as
+        many keys or groups as it may have."""
         deadline = time.monotonic() + timeout_s
         sizes = command.sizes
         size = sizes * command.count if isinstance(sizes, int) else int(sizes.sum(dtype="int64"))
         while True:
             try:
                 return self.submit_nowait(command)
+            except admission.NamesFull:
+                raise
             except errors.QueueFull:
                 changed = threading.Event()
                 queue = self.state.queues.get(command.queue)

@@ -20,6 +20,10 @@ from broker_core.engine.traits import Coded, Traits
 NONE: Ints = np.zeros(0, np.int64)
 
 
+class NamesFull(errors.QueueFull):
+    """There are as many keys or groups as the queue keeps apart: room for messages changes nothing about that."""
+
+
 class Admission(NamedTuple):
     kept: Ints | None = None  # of the messages' indices, ascending; None: all of them
     refused: Ints = NONE
@@ -39,6 +43,8 @@ def admit(queue: Queue, count: int, sizes: int | Ints, traits: Traits, now: int,
         rows = rows[fresh(queue, traits.ids, now)]
     duplicates = count - len(rows)
     fits = _within_names(queue, traits, rows)
+    if whole and not fits.all():
+        raise full(queue, len(rows), NamesFull)
     if fits.all() and (whole or queue.rules.overflow != "block"):
         stays = np.ones(len(rows), np.int64) if whole else _stays(queue, traits, rows, now)
         fits = _within_limits(queue, sizes if isinstance(sizes, int) else sizes[rows], stays)
@@ -52,8 +58,9 @@ def admit_stage(queue: Queue, count: int, sizes: int | Ints, traits: Traits) -> 
     """QueueFull unless there is room for all of them, so that a publish never blocks; it is the publish that finds duplicates."""
     if is_open(queue):
         return
-    fits = _within_names(queue, traits, np.arange(count)) & _within_limits(queue, sizes, np.ones(count, np.int64))
-    if not fits.all():
+    if not _within_names(queue, traits, np.arange(count)).all():
+        raise full(queue, count, NamesFull)
+    if not _within_limits(queue, sizes, np.ones(count, np.int64)).all():
         raise full(queue, count)
 
 
@@ -97,11 +104,11 @@ def fresh(queue: Queue, ids: Ints, now: int) -> Ints:
     return queue.remembered.fresh(ids, now - age if age else 0)
 
 
-def full(queue: Queue, count: int) -> errors.QueueFull:
+def full(queue: Queue, count: int, kind: type[errors.QueueFull] = errors.QueueFull) -> errors.QueueFull:
     rules = queue.rules
     limits = [f"{rules.max_messages} messages"] * bool(rules.max_messages) + [f"{rules.max_bytes} bytes"] * bool(rules.max_bytes)
     names = [f"{rules.max_keys} keys"] * bool(rules.key) + [f"{MAX_GROUPS} groups"] * (rules.groups != "none")
-    return errors.QueueFull(
+    return kind(
         f"queue {queue.name!r} has no room for {count} more: it has {queue.live} messages of {queue.bytes} bytes, {queue.staged} "
         f"more staged, and a limit of {' and '.join(limits + names)}. Nothing was stored; drain it, or raise the limit "
         "(`penstock queue alter`)"

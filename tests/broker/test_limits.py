@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import threading
+import time
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -10,7 +12,7 @@ import pytest
 
 from broker_core.engine import commands as c
 from broker_core.engine.rowset import RowSet
-from broker_core.engine.traits import Traits
+from broker_core.engine.traits import Coded, Traits
 from broker_core.errors import QueueFull
 from broker_core.service import BrokerService
 
@@ -34,6 +36,21 @@ def test_a_batch_larger_than_the_queue_is_refused_whole_when_it_is_staged(overfl
             with pytest.raises(QueueFull, match=r"queue 'q' has no room for 6 more.*limit of 5 messages.*Nothing was stored"):
                 service.submit_patiently(command)
         assert (stat(service, "q")["available"], stat(service, "q")["held"]) == (0, 0)
+
+
+@pytest.mark.parametrize("limits", [{}, {"maxMessages": 9}])
+def test_a_key_beyond_the_limit_is_refused_at_once_though_the_queue_blocks(limits: dict[str, int]) -> None:
+    """Q17: nobody waits for room that is there."""
+    with running(LyingDisk()) as service:
+        service.submit(c.DeclareQueue("v", "lastvalue", {"key": "subject", "maxKeys": 1, **limits}))
+        first, other = (Traits(key=Coded([name], np.array([1]))) for name in ("a", "b"))
+        service.submit_patiently(replace(whole(enqueue("v", b"1")), traits=first))
+        for command in (replace(whole(enqueue("v", b"2")), traits=other), replace(stage("s", "v", b"2"), traits=other)):
+            began = time.monotonic()
+            with pytest.raises(QueueFull, match=r"limit of .*1 keys"):
+                service.submit_patiently(command, timeout_s=5)
+            assert time.monotonic() - began < 4
+        service.submit_patiently(replace(whole(enqueue("v", b"3")), traits=first))
 
 
 def test_stages_count_so_that_a_publish_never_blocks() -> None:
