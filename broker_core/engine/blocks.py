@@ -295,25 +295,26 @@ class Block:
             counts = np.diff(start, append=rows.stop)
             payload_row = start - firsts + runs.skip.take(run)
         else:
-            begins, run = self._by_run(rows)
-            start, counts = rows[begins], np.append(begins[1:], len(rows)) - begins
+            edges, run = self._by_run(rows)
+            start, counts = rows[edges[:-1]], edges[1:] - edges[:-1]
             payload_row = start - runs.row.take(run) + runs.skip.take(run)
-            if (rows[begins + counts - 1] - start + 1 != counts).any():
+            if (rows[edges[1:] - 1] - start + 1 != counts).any():
                 scattered = rows + np.repeat(payload_row - start, counts)
         return Pieces(start, counts, runs.position.take(run) << 3, payload_row, runs.time.take(run), scattered)
 
     def _by_run(self, rows: Ints) -> tuple[Ints, Ints]:
-        """The runs that have some of the rows, and the index of each one's first. Looked up are the runs or the rows, whichever
-        are fewer."""
+        """The runs that have some of the rows, and where among the rows those of each begin, and the last one's end. Looked up
+        are the runs or the rows, whichever are fewer."""
         first, last = self.runs.row.run_of(int(rows[0])), self.runs.row.run_of(int(rows[-1]))
         if last - first < len(rows):
             run = np.arange(first, last + 1)
-            begins = np.searchsorted(rows, self.runs.row.take(run))
-            held = np.append(begins[1:], len(rows)) > begins
-            return begins[held], run[held]
+            edges = np.full(len(run) + 1, len(rows))
+            edges[:-1] = np.searchsorted(rows, self.runs.row.take(run))
+            held = edges[1:] > edges[:-1]
+            return (edges, run) if held.all() else (np.append(edges[:-1][held], len(rows)), run[held])
         of = self.runs.row.runs_of(rows)
-        begins = np.concatenate([[0], np.flatnonzero(of[1:] != of[:-1]) + 1])
-        return begins, of[begins]
+        begins = np.flatnonzero(of[1:] != of[:-1]) + 1
+        return np.concatenate([[0], begins, [len(rows)]]), of[np.concatenate([[0], begins])]
 
     def _piece(self, rows: slice, run: int) -> Pieces:
         """The one piece of rows that all lie in one run, as a single message always does."""

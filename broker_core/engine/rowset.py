@@ -75,17 +75,17 @@ def _part(rows: Rows) -> Part:
 
 def _compress(rows: Ints) -> Ranges | Bitmap:
     apart = rows[1:] - rows[:-1] != 1  # of small integers as they are, which is quicker
-    rows = rows.astype(np.int64, copy=False)
     start = int(rows[0])
     width = int(rows[-1]) - start + 1
     if (np.count_nonzero(apart) + 1) * _RANGE_BYTES <= -(-width // 8):
         breaks = np.flatnonzero(apart)
         ranges = np.empty((len(breaks) + 1, 2), np.int32)
-        ranges[0, 0], ranges[-1, 1] = rows[0], rows[-1] + 1
-        ranges[1:, 0], ranges[:-1, 1] = rows[breaks + 1], rows[breaks] + 1
+        ranges[0, 0], ranges[1:, 0] = rows[0], rows[breaks + 1]
+        ranges[:-1, 1], ranges[-1, 1] = rows[breaks], rows[-1]
+        ranges[:, 1] += 1  # not before, in the rows' own type
         return ranges
     mask = np.zeros(width, np.uint8)
-    mask[rows - start] = 1
+    mask[(rows - rows[0]).astype(np.intp, copy=False)] = 1
     return Bitmap(start, np.packbits(mask, bitorder="little"))
 
 
