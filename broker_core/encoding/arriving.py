@@ -63,15 +63,17 @@ class Arrived(NamedTuple):
 
 
 class _Parts:
-    """The columns of a batch in the making. Few messages have annotations, fewer a footer: those are kept by row."""
+    """The columns of a batch in the making. Few messages have annotations, fewer a footer: those are kept by row. So are the
+    octets of each ttl that `said` leaves out; it says None there."""
 
-    __slots__ = ("annotations", "footers", "messages", "said")
+    __slots__ = ("annotations", "footers", "messages", "said", "ttls")
 
     def __init__(self) -> None:
         self.messages: list[bytes] = []
         self.said: list[Said] = []
         self.annotations: dict[int, bytes] = {}
         self.footers: dict[int, bytes] = {}
+        self.ttls: dict[int, bytes] = {}
 
 
 def arrived(payloads: Sequence[bytes]) -> Arrived:
@@ -122,15 +124,20 @@ def _third(payload: bytes, position: int, end: int) -> str | None:
 def _cut(payloads: Sequence[bytes], parts: _Parts) -> list[tuple[int, Exception]]:
     """The hot loop. It returns which payloads were refused, and why."""
     refused: list[tuple[int, Exception]] = []
-    headers_known, start, footer = headers.known, _TABLES[MESSAGE_ANNOTATIONS], _TABLES[FOOTER]
-    keep, say = parts.messages.append, parts.said.append
+    headers_known, but_ttl, start, footer = headers.known, headers.but_ttl, _TABLES[MESSAGE_ANNOTATIONS], _TABLES[FOOTER]
+    keep, say, messages, ttls = parts.messages.append, parts.said.append, parts.messages, parts.ttls
     for number, payload in enumerate(payloads):
         end = len(payload)
         try:
-            position, said, note = 0, NOTHING, None
+            position, said, note, ttl = 0, NOTHING, None, None
             if payload[:4] == b"\x00\x53\x70\xc0":
                 position = 5 + payload[4]
-                said = headers_known[payload[:position]]
+                found = headers_known.get(payload[:position])
+                if found is None:
+                    at, around = but_ttl[position]
+                    found = around[payload[:at] + payload[at + 4 : position]]
+                    ttl = payload[at : at + 4]
+                said = found
             elif payload[:4] == b"\x00\x53\x70\xd0":
                 position = 8 + int.from_bytes(payload[4:8], "big")
                 said = headers_known[payload[:position]]
@@ -148,6 +155,8 @@ def _cut(payloads: Sequence[bytes], parts: _Parts) -> list[tuple[int, Exception]
             if position == end and table is not footer:
                 if note is not None:
                     parts.annotations[len(parts.messages)] = note
+                if ttl is not None:
+                    ttls[len(messages)] = ttl
                 keep(payload[begin:])
                 say(said)
                 continue
@@ -242,9 +251,11 @@ def _batch(parts: _Parts, distinct: list[Said], lengths: list[int]) -> tuple[pa.
     """With the mask of its columns."""
     rows = len(parts.messages)
     columns: dict[str, pa.Array] = {}
-    if distinct == [NOTHING] and not parts.annotations and not parts.footers:
+    if distinct == [NOTHING] and not (parts.ttls or parts.annotations or parts.footers):
         return pa.RecordBatch.from_arrays([_binary(parts.messages, lengths)], schema=payload_schema(_PLAIN)), _PLAIN
-    for i, name in enumerate(("priority", "durable", "ttl")):
+    if parts.ttls:
+        columns["ttl"] = _ttls(parts)
+    for i, name in enumerate(("priority", "durable") if parts.ttls else ("priority", "durable", "ttl")):
         if any(said[i] is not None for said in distinct):
             one = len(distinct) == 1
             values = [distinct[0][i]] * rows if one else [said[i] for said in parts.said]
@@ -256,6 +267,17 @@ def _batch(parts: _Parts, distinct: list[Said], lengths: list[int]) -> tuple[pa.
     names = [name for name in _STORED if name in columns]
     mask = mask_of(names)
     return pa.RecordBatch.from_arrays([columns[name] for name in names], schema=payload_schema(mask)), mask
+
+
+def _ttls(parts: _Parts) -> pa.Array:
+    """Where at least one is not among what is `said`."""
+    found = np.frombuffer(b"".join(parts.ttls.values()), ">u4").astype(np.int64)
+    if len(found) == len(parts.said):
+        return pa.array(found)
+    values = [said.ttl for said in parts.said]
+    for row, ttl in zip(parts.ttls, found.tolist(), strict=True):
+        values[row] = ttl
+    return pa.array(values, pa.int64())
 
 
 def _binary(values: list[bytes], lengths: list[int]) -> pa.Array:

@@ -1,6 +1,7 @@
 """Header sections (3.2.1) and the columns `durable`, `priority`, `ttl`: a null is a field of which the sender said nothing.
 
-Headers repeat from message to message, so both directions are kept by what they come from.
+Headers repeat from message to message, so both directions are kept by what they come from. The ttl is the one field that may be
+another in every message: a header is kept without the octets of its ttl, too.
 
 A field that the sender said is said again, a default included, and one it did not say stays unsaid: the specification lets a
 receiver have defaults of its own ("unless other target or node specific defaults have otherwise been set"), so a default put into
@@ -21,10 +22,10 @@ import pyarrow as pa
 from broker_core.amqp.composites import from_values
 from broker_core.amqp.decoder import decode
 from broker_core.amqp.encoder import encode_into, put_boolean, put_compound, put_ubyte, put_uint
-from broker_core.amqp.messages import scan
+from broker_core.amqp.messages import scan, skip
 from broker_core.amqp.performatives import Header
 
-KEPT_HEADERS = 1024  # of each direction; then it begins anew
+KEPT_HEADERS = 1024  # in each table; then it begins anew
 KEPT_OCTETS = 64  # a longer header is read each time: nothing sensible needs more than 20
 
 
@@ -40,6 +41,14 @@ NOTHING = Said(None, None, None)
 
 known: dict[bytes, Said] = {}
 """What header sections say that were read before. Read only."""
+but_ttl: dict[int, tuple[int, dict[bytes, Said]]] = {}
+"""What headers say but for their ttl, by their length: where the 4 octets of the ttl stand, and by the octets around them what
+was read before, without the ttl. Read only.
+
+All that is kept for a length is cut in the same place. So what is found has the same octets before its ttl as a valid header has,
+with the ttl's constructor as the last of them, and the 4 octets that follow may be any. Found in what was cut elsewhere, they
+might be others.
+"""
 _written: dict[tuple[Any, ...], bytes] = {}
 
 
@@ -49,10 +58,37 @@ def read(octets: bytes) -> Said:
     if said is None:
         said = _read(octets)
         if len(octets) <= KEPT_OCTETS:
-            if len(known) >= KEPT_HEADERS:
-                known.clear()
-            known[octets] = said
+            _keep(known, octets, said)
+            _keep_but_ttl(octets, said)
     return said
+
+
+def _keep(table: dict[Any, Any], key: Any, value: Any) -> None:
+    if len(table) >= KEPT_HEADERS:
+        table.clear()
+    table[key] = value
+
+
+def _keep_but_ttl(octets: bytes, said: Said) -> None:
+    """What differs from this valid header in its ttl only need not be read. In rare forms it is."""
+    if not octets.startswith(_SHORT):
+        return
+    at = len(_SHORT) + 2  # after size and count
+    for _ in range(2):  # durable, priority
+        if at < len(octets):
+            at = skip(octets, at, len(octets))
+    if octets[at : at + 1] != _UINT:
+        return
+    at += 1
+    place, shapes = but_ttl.get(len(octets), (at, {}))
+    if place != at:
+        shapes = {}
+    _keep(shapes, octets[:at] + octets[at + 4 :], said._replace(ttl=None))
+    but_ttl[len(octets)] = at, shapes
+
+
+_SHORT = b"\x00\x53\x70\xc0"
+_UINT = b"\x70"  # of 4 octets. Those of one octet are few enough to be `known`
 
 
 def _read(octets: bytes) -> Said:
@@ -70,9 +106,7 @@ def write(priority: int | None, durable: bool | None, ttl: int | None, attempts:
     octets = _written.get(key)
     if octets is None:
         octets = _write(*key)
-        if len(_written) >= KEPT_HEADERS:
-            _written.clear()
-        _written[key] = octets
+        _keep(_written, key, octets)
     return octets
 
 

@@ -136,6 +136,77 @@ def test_the_fast_way_is_the_plain_way(payloads: list[bytes]) -> None:
     assert np.array_equal(many.sizes, sizes(many.batch))
 
 
+@st.composite
+def header_sections(draw: st.DrawFn) -> bytes:
+    """Few shapes and any ttl, in every form; a third has an octet changed, or is cut short."""
+    durable = draw(st.sampled_from(["40", "41", "42", "5600", "5601"]))
+    priority = draw(st.sampled_from(["40", "5004", "5070"]))
+    ttl = draw(
+        st.one_of(
+            st.binary(min_size=4, max_size=4).map(lambda four: "70" + four.hex()),
+            st.sampled_from(["40", "43", "5205", "5270", "7000000000", "7070707070", "70ffffffff", "7040404040"]),
+        )
+    )
+    after = draw(st.sampled_from([[], [], ["41"], ["40", "43"], ["40", "5202"], ["42", "7000000001"]]))
+    fields = [durable, priority, ttl, *after]
+    body = bytes((len(fields),)) + bytes.fromhex("".join(fields))
+    section = bytearray(b"\x00\x53\x70\xc0" + bytes((len(body),)) + body)
+    kind = draw(st.sampled_from(["good", "good", "good", "good", "changed", "cut"]))
+    if kind == "changed":
+        section[draw(st.integers(0, len(section) - 1))] = draw(
+            st.one_of(st.integers(0, 255), st.sampled_from([0x40, 0x43, 0x50, 0x52, 0x70]))
+        )
+    return bytes(section[: draw(st.integers(0, len(section)))] if kind == "cut" else section)
+
+
+def check_headers(sections: list[bytes]) -> None:
+    """What each says must be what the decoder finds, whatever was read before it."""
+    arriving.headers.known.clear()
+    arriving.headers.but_ttl.clear()
+    for payloads in ([section + b"\x00\x53\x75\xa0\x01x" for section in sections], sections):
+        rows, refused = [], []
+        for number, payload in enumerate(payloads):
+            try:
+                rows.append(plain(payload))
+            except RemoteProtocolError:
+                refused.append(number)
+        for sent in (payloads, payloads[::-1]) if not refused else (payloads, payloads):
+            found = arrived(sent)
+            assert [number for number, _ in found.refused] == refused
+            assert rows_of(found) == (rows if sent is payloads else rows[::-1])
+            assert found.durable == any(row["durable"] for row in rows)
+
+
+@given(st.lists(header_sections(), min_size=2, max_size=12))
+@settings(STEADY, max_examples=600)
+def test_a_header_known_but_for_its_ttl_says_what_a_decoder_finds(sections: list[bytes]) -> None:
+    check_headers(sections)
+
+
+@pytest.mark.parametrize(
+    "sections",
+    [
+        # All of one length. Cut where the ttl of the second stands, the third is what the first is where its own stands.
+        ["005370c00903415005" + "7000000001", "005370c009044140" + "7000000001" + "41", "005370c00903415005" + "7011121370"],
+        ["005370c0080341407000000100", "005370c00803414070000001", "005370c0080341407000"],  # cut short within its ttl
+        ["005370c0080340407000000100", "005370c0080340407000000200"],  # nothing but a ttl
+        ["005370c0080341407000000100", "005370c0080341405270000000"],  # another constructor, octets left over
+    ],
+)
+def test_headers_that_only_look_alike(sections: list[str]) -> None:
+    check_headers([bytes.fromhex(section) for section in sections])
+
+
+def test_what_clients_send_with_any_ttl_takes_the_fast_way(monkeypatch: pytest.MonkeyPatch) -> None:
+    def sent(ttl: int) -> bytes:
+        return Message(header=Header(durable=True, ttl=ttl, delivery_count=1), data=[b"x"]).encode()
+
+    arrived([sent(1000)])
+    monkeypatch.setattr(arriving, "scan", None)
+    ttls = list(range(256, 5000, 7))
+    assert [row["ttl"] for row in rows_of(arrived([sent(ttl) for ttl in ttls]))] == ttls
+
+
 def test_every_section_after_every_other_in_every_constructor() -> None:
     first = {code: bytes((0x00, 0x53, code)) + content for code, content in [
         (0x70, b"\x45"), (0x71, b"\xc1\x01\x00"), (0x72, b"\xc1\x01\x00"), (0x73, b"\x45"), (0x74, b"\xc1\x01\x00"),
