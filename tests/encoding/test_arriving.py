@@ -170,11 +170,12 @@ def check_headers(sections: list[bytes]) -> None:
                 rows.append(plain(payload))
             except RemoteProtocolError:
                 refused.append(number)
-        for sent in (payloads, payloads[::-1]) if not refused else (payloads, payloads):
-            found = arrived(sent)
+        for _ in range(2):
+            found = arrived(payloads)
             assert [number for number, _ in found.refused] == refused
-            assert rows_of(found) == (rows if sent is payloads else rows[::-1])
+            assert rows_of(found) == rows
             assert found.durable == any(row["durable"] for row in rows)
+            arriving.headers.known.clear()  # so that all that can be are read by what is kept without a ttl
 
 
 @given(st.lists(header_sections(), min_size=2, max_size=12))
