@@ -126,6 +126,7 @@ def _cut(payloads: Sequence[bytes], parts: _Parts) -> list[tuple[int, Exception]
     refused: list[tuple[int, Exception]] = []
     headers_known, but_ttl, start, footer = headers.known, headers.but_ttl, _TABLES[MESSAGE_ANNOTATIONS], _TABLES[FOOTER]
     keep, say, messages, ttls = parts.messages.append, parts.said.append, parts.messages, parts.ttls
+    before = None  # the ttl that was read last
     for number, payload in enumerate(payloads):
         end = len(payload)
         try:
@@ -137,6 +138,9 @@ def _cut(payloads: Sequence[bytes], parts: _Parts) -> list[tuple[int, Exception]
                     at, around = but_ttl[position]
                     found = around[payload[:at] + payload[at + 4 : position]]
                     ttl = payload[at : at + 4]
+                    if ttl == before:
+                        headers.learn(payload[:position], found, ttl)
+                    before = ttl
                 said = found
             elif payload[:4] == b"\x00\x53\x70\xd0":
                 position = 8 + int.from_bytes(payload[4:8], "big")

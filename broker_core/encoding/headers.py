@@ -63,6 +63,11 @@ def read(octets: bytes) -> Said:
     return said
 
 
+def learn(octets: bytes, but_its_ttl: Said, ttl: bytes) -> None:
+    """A header that was found by what is around its ttl, and comes again."""
+    _keep(known, octets, but_its_ttl._replace(ttl=int.from_bytes(ttl, "big")))
+
+
 def _keep(table: dict[Any, Any], key: Any, value: Any) -> None:
     if len(table) >= KEPT_HEADERS:
         table.clear()
