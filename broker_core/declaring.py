@@ -5,7 +5,8 @@ with the field's name, and nothing is declared. What the settings no longer decl
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from typing import TYPE_CHECKING
+from functools import partial
+from typing import TYPE_CHECKING, TypeVar
 
 from broker_core import errors
 from broker_core.engine import BrokerState, apply, decide
@@ -22,6 +23,9 @@ if TYPE_CHECKING:
     from broker_core.service import BrokerService
 
 
+_Result = TypeVar("_Result")
+
+
 def prepare(service: BrokerService, settings: Settings) -> None:
     """Let the policies hold, and declare what is named: queues, exchanges, bindings. InvalidRequest names what is wrong."""
     policies = [Policy(one.pattern, one.create, one.type, one.options) for one in settings.policies]
@@ -29,14 +33,13 @@ def prepare(service: BrokerService, settings: Settings) -> None:
         _named(f"policies[{number}]", policy.check)
     service.state.policies = Policies(policies)
     rehearsal = _rehearsal(service.state)
-    for where, command in _commands(settings):
-        _named(where, lambda command=command: _rehearse(rehearsal, command()))  # type: ignore[misc]
-    for where, command in _commands(settings):
-        _named(where, lambda command=command: service.submit(command()))  # type: ignore[misc]
+    commands = [(where, _named(where, partial(_rehearsed, rehearsal, make))) for where, make in _commands(settings)]
+    for where, command in commands:
+        _named(where, partial(service.submit, command))
 
 
 def _rehearsal(state: BrokerState) -> BrokerState:
-    """A broker with the same queues and exchanges, all of them empty."""
+    """A broker with the same queues and exchanges, all of them empty and unbound."""
     stage = BrokerState()
     stage.policies = state.policies
     for queue in state.queues.values():
@@ -46,18 +49,20 @@ def _rehearsal(state: BrokerState) -> BrokerState:
     return stage
 
 
-def _rehearse(stage: BrokerState, command: c.Command) -> None:
+def _rehearsed(stage: BrokerState, make: Callable[[], c.Command]) -> c.Command:
+    command = make()
     for event, _ in decide(stage, command, c.Now(0, 0)).events:
         apply(stage, event, 0)
+    return command
 
 
 def _commands(settings: Settings) -> Iterator[tuple[str, Callable[[], c.Command]]]:
     for number, queue in enumerate(settings.queues):
-        yield f"queues[{number}]", lambda one=queue: c.DeclareQueue(one.name, one.type, dict(one.options))  # type: ignore[misc]
+        yield f"queues[{number}]", partial(c.DeclareQueue, queue.name, queue.type, dict(queue.options))
     for number, exchange in enumerate(settings.exchanges):
-        yield f"exchanges[{number}]", lambda one=exchange: x.DeclareExchange(one.name, one.type, dict(one.options))  # type: ignore[misc]
+        yield f"exchanges[{number}]", partial(x.DeclareExchange, exchange.name, exchange.type, dict(exchange.options))
     for number, binding in enumerate(settings.bindings):
-        yield f"bindings[{number}]", lambda one=binding: _bind(one)  # type: ignore[misc]
+        yield f"bindings[{number}]", partial(_bind, binding)
 
 
 def _bind(one: DeclaredBinding) -> c.Command:
@@ -65,9 +70,9 @@ def _bind(one: DeclaredBinding) -> c.Command:
     return x.Bind(one.exchange, one.queue, one.key, dict(one.arguments), selector)
 
 
-def _named(where: str, action: Callable[[], object]) -> None:
+def _named(where: str, action: Callable[[], _Result]) -> _Result:
     try:
-        action()
+        return action()
     except errors.StorageError:
         raise
     except errors.PenstockError as error:

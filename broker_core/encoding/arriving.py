@@ -125,7 +125,8 @@ def _cut(payloads: Sequence[bytes], parts: _Parts) -> list[tuple[int, Exception]
     """The hot loop. It returns which payloads were refused, and why."""
     refused: list[tuple[int, Exception]] = []
     headers_known, but_ttl, start, footer = headers.known, headers.but_ttl, _TABLES[MESSAGE_ANNOTATIONS], _TABLES[FOOTER]
-    keep, say, messages, ttls = parts.messages.append, parts.said.append, parts.messages, parts.ttls
+    messages, ttls = parts.messages, parts.ttls
+    keep, say = messages.append, parts.said.append
     before = None  # the ttl that was read last
     for number, payload in enumerate(payloads):
         end = len(payload)
@@ -158,7 +159,7 @@ def _cut(payloads: Sequence[bytes], parts: _Parts) -> list[tuple[int, Exception]
                     position += fixed
             if position == end and table is not footer:
                 if note is not None:
-                    parts.annotations[len(parts.messages)] = note
+                    parts.annotations[len(messages)] = note
                 if ttl is not None:
                     ttls[len(messages)] = ttl
                 keep(payload[begin:])

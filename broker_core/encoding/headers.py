@@ -27,6 +27,8 @@ from broker_core.amqp.performatives import Header
 
 KEPT_HEADERS = 1024  # in each table; then it begins anew
 KEPT_OCTETS = 64  # a longer header is read each time: nothing sensible needs more than 20
+_SHORT = b"\x00\x53\x70\xc0"  # a header of less than 256 octets begins so
+_UINT = b"\x70"  # of 4 octets. Those of one octet are few enough to be `known`
 
 
 class Said(NamedTuple):
@@ -90,10 +92,6 @@ def _keep_but_ttl(octets: bytes, said: Said) -> None:
         shapes = {}
     _keep(shapes, octets[:at] + octets[at + 4 :], said._replace(ttl=None))
     but_ttl[len(octets)] = at, shapes
-
-
-_SHORT = b"\x00\x53\x70\xc0"
-_UINT = b"\x70"  # of 4 octets. Those of one octet are few enough to be `known`
 
 
 def _read(octets: bytes) -> Said:

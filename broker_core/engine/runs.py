@@ -77,13 +77,8 @@ class Pieces(NamedTuple):
         if not len(self.row):
             return
         apart = (self.position[1:] != self.position[:-1]) | (self.time[1:] != self.time[:-1])
-        if apart.all():
-            begins, counts = np.arange(len(self.row) + 1), self.rows
-        else:
-            begins = np.concatenate([[0], np.flatnonzero(apart) + 1, [len(self.row)]])
-            counts = np.add.reduceat(self.rows, begins[:-1])
-        edges = np.zeros(len(begins), np.int64)
-        np.cumsum(counts, out=edges[1:])
+        begins = np.flatnonzero(np.concatenate([[True], apart, [True]]))
+        edges = np.concatenate([[0], np.cumsum(self.rows)])[begins]
         firsts = self.payload_row[begins[:-1]]
         together = begins[1:] - begins[:-1] == 1
         if self.scattered is not None:
