@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import threading
-import time
 from dataclasses import replace
 from typing import Any
 
@@ -46,10 +45,8 @@ def test_a_key_beyond_the_limit_is_refused_at_once_though_the_queue_blocks(limit
         first, other = (Traits(key=Coded([name], np.array([1]))) for name in ("a", "b"))
         service.submit_patiently(replace(whole(enqueue("v", b"1")), traits=first))
         for command in (replace(whole(enqueue("v", b"2")), traits=other), replace(stage("s", "v", b"2"), traits=other)):
-            began = time.monotonic()
             with pytest.raises(QueueFull, match=r"limit of .*1 keys"):
-                service.submit_patiently(command, timeout_s=5)
-            assert time.monotonic() - began < 4
+                service.submit_patiently(command, timeout_s=3600)
         service.submit_patiently(replace(whole(enqueue("v", b"3")), traits=first))
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import random
-import time
 from collections import Counter
 from collections.abc import Iterator
 from typing import Any
@@ -23,6 +22,8 @@ from connector.options import Options
 from connector.read import Part
 from connector.schema import source_schema
 from connector.stream import StreamReader
+
+from .waiting import idle_seconds
 
 INITIAL = {"v": 1, "batch": 0}
 LIMIT = ReadMaxRows(2**63 - 1)
@@ -226,18 +227,11 @@ def test_tasks_are_dealt_out_among_the_queues(queues: Queues) -> None:
 # --- Waiting ---------------------------------------------------------------------------------------------------------------
 
 
-def seconds(reader: StreamReader, limit: Any) -> float:
-    begin = time.perf_counter()
-    reader.latestOffset(INITIAL, limit)
-    return time.perf_counter() - begin
-
-
 def test_an_idle_query_waits_once_for_all_its_queues(queues: Queues) -> None:
-    reader = queues.reader()
-    reader.latestOffset(INITIAL, LIMIT)  # connects
-    wait = lease_module.LONG_POLL_MS / 1000
-    assert wait * 0.9 <= min(seconds(reader, LIMIT) for _ in range(5)) < wait * 2
-    assert min(seconds(reader, ReadAllAvailable()) for _ in range(5)) < wait * 0.8
+    several, final = idle_seconds(queues.reader()), idle_seconds(queues.reader(consumer="final"), ReadAllAvailable())
+    assert several >= lease_module.LONG_POLL_MS / 1000 * 0.9
+    assert several < idle_seconds(queues.reader("a", consumer="of one")) * 2
+    assert final < several * 0.8
 
 
 @pytest.mark.parametrize("letter", "abc")

@@ -7,7 +7,6 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -170,9 +169,7 @@ def test_the_demo_on_a_few_days(job: Job, tmp_path: Path) -> None:
 def test_the_demo_spares_a_folder_that_is_not_its_own(job: Job, tmp_path: Path) -> None:
     (tmp_path / "mine").mkdir()
     (tmp_path / "mine" / "letter").write_text("dear")
-    started = time.monotonic()
     code, _, err = finished(job("jobs.demo", "--work", str(tmp_path / "mine")))
     assert code == 1
     assert "is not empty" in err
     assert (tmp_path / "mine" / "letter").exists()
-    assert time.monotonic() - started < 60
