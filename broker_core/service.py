@@ -365,9 +365,8 @@ class BrokerService:
             mark = segment.end
         if mark > self.state.retained_from:
             self.submit(c.Retain(mark))
-        mark = (
-            self.state.retained_from
-        )  # lower, when something became live again in between; from earlier, when a crash came between
+        # Lower, when something became live again in between; from earlier, when a crash came between.
+        mark = self.state.retained_from
         if not segments or segments[0].end > mark:
             return 0
         try:
@@ -383,6 +382,7 @@ class BrokerService:
         self._closing.set()
         self._alarm.close()
         self._housekeeper.join()
+        self.matching.close()
         try:
             self.take_snapshot()
         except errors.ResourceLimit as error:  # the next start reads more of the log
