@@ -313,7 +313,7 @@ def test_our_refusal_of_a_frame_reaches_them_by_its_condition() -> None:
 
 @pytest.mark.parametrize("mechanism", ["ANONYMOUS", "PLAIN"])
 def test_they_authenticate(mechanism: str) -> None:
-    from .scenarios import RFC_USER
+    from .scenarios_sasl import RFC_USER
 
     sasl = SaslServer([mechanism], {"user": RFC_USER}.get)
     ours = Connection(Role.SERVER, Settings(container_id="ours"), sasl)

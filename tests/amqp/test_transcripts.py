@@ -12,10 +12,17 @@ from pathlib import Path
 
 import pytest
 
-from .scenarios import SCENARIOS
+from . import scenarios_errors, scenarios_sasl, scenarios_talks
 from .wire import Wire
 
 FOLDER = Path(__file__).parent / "transcripts"
+#: One function, one file of the same name in transcripts/.
+SCENARIOS = [
+    scenario
+    for room in (scenarios_talks, scenarios_sasl, scenarios_errors)
+    for name, scenario in sorted(vars(room).items())
+    if getattr(scenario, "__module__", "") == room.__name__ and name[0].islower()
+]
 
 
 @pytest.mark.parametrize("scenario", SCENARIOS, ids=lambda f: f.__name__)
