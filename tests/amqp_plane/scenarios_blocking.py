@@ -10,7 +10,7 @@ from broker_core.engine import move_commands as mc
 
 from .frames import detach, message, says, sends, symbol, transfer
 from .harness import Script, Stage
-from .scenarios_transactions import control, declare, within
+from .transacting import control, declare, within
 
 
 def _sender(s: Stage, name: str) -> Script:

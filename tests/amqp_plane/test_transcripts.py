@@ -16,6 +16,7 @@ from . import (
     scenarios_blocking,
     scenarios_ends,
     scenarios_exchanges,
+    scenarios_failed_transactions,
     scenarios_incoming,
     scenarios_locks,
     scenarios_nodes,
@@ -37,6 +38,7 @@ SCENARIOS = [
     *scenarios_subscriptions.SCENARIOS,
     *scenarios_exchanges.SCENARIOS,
     *scenarios_transactions.SCENARIOS,
+    *scenarios_failed_transactions.SCENARIOS,
 ]
 
 

@@ -1,0 +1,239 @@
+"""Local transactions (part 4) of which something cannot be done: who is told, by what condition; nothing of them is done. C11."""
+
+from __future__ import annotations
+
+from broker_core.amqp import Declare, Discharge, Target, TransactionalState
+from broker_core.amqp.performatives import SENDER, Accepted, Detach, Disposition, Rejected, Released, Source
+from broker_core.engine import decide_transactions
+from broker_core.errors import TransactionTimedOut
+
+from ..journal.lying_disk import LyingDisk
+from .frames import detach, flow, message, more, says, symbol, transfer
+from .harness import Stage, staged
+from .scenarios_incoming import _conditions
+from .scenarios_outgoing import filled, numbered
+from .transacting import CONTROL, ROLLBACK, UNKNOWN, asked, commit, control, declare, discharged, rejected, roll_back, within
+
+
+def declares_and_discharges_that_are_refused(s: Stage) -> None:
+    a = s.script().usual()
+    control(a)
+    s.note("a global transaction; no declare; a transaction that is not there, or not any more")
+    a.send(asked(0, Declare(global_id=b"x")), transfer(1, message(b"declare"), CONTROL))
+    assert rejected(a, 0) == "amqp:not-implemented"
+    assert rejected(a, 1) == "amqp:decode-error"
+    commit(a, 2, b"\x07")
+    assert rejected(a, 2) == UNKNOWN
+    txn = declare(a, 3)
+    commit(a, 4, txn)
+    discharged(a, 4)
+    roll_back(a, 5, txn)
+    assert rejected(a, 5) == UNKNOWN
+    s.note("of another connection")
+    b = s.script("B", container_id="other").usual()
+    control(b)
+    theirs = declare(b, 0)
+    roll_back(a, 6, theirs)
+    assert rejected(a, 6) == UNKNOWN
+    s.note("settled by its sender; in a transaction itself: the link ends")
+    a.send(asked(7, Declare(), settled=True))
+    assert _conditions(a.expect(Detach)) == "amqp:not-allowed"
+    a.send(detach(CONTROL))
+    control(a)
+    a.send(asked(8, Declare(), state=within(theirs)))
+    assert _conditions(a.expect(Detach)) == "amqp:not-allowed"
+    a.send(detach(CONTROL))
+    s.note("a source that does not know *rejected*: the link ends, with what it has declared")
+    control(a, source=Source(outcomes=(symbol("amqp:accepted:list"),)))
+    declare(a, 9)
+    commit(a, 10, b"\x07")
+    assert _conditions(a.expect(Detach)) == UNKNOWN
+    assert len(s.service.state.transactions.open) == 1  # that of B
+
+
+def work_in_a_transaction_that_is_not_there(s: Stage) -> None:
+    filled(s, *numbered(2))
+    a = s.script().usual()
+    control(a)
+    a.sender()
+    a.receiver(handle=1, credit=2)
+    a.expect_messages(b"m0", b"m1")
+    a.send(transfer(0, state=within(b"\x07")), transfer(1))
+    assert rejected(a, 0) == UNKNOWN
+    a.expect(Disposition, first=1, state=Accepted())
+    s.note("a message that its sender has settled, an outcome: nobody can be told by an outcome, so the link ends")
+    a.send(transfer(2, state=within(b"\x07"), settled=True))
+    assert _conditions(a.expect(Detach, handle=1)) == UNKNOWN
+    a.send(detach(0), says(within(b"\x07", Accepted()), 0, settled=False))
+    assert _conditions(a.expect(Detach, handle=2)) == UNKNOWN
+    a.send(detach(1))
+    s.show("q")
+
+
+def what_comes_behind_a_discharge_is_not_in_it(s: Stage) -> None:
+    a = s.script().usual()
+    control(a)
+    a.sender()
+    txn = declare(a, 0)
+    a.send(transfer(1, state=within(txn)), asked(2, Discharge(txn_id=txn)), transfer(3, state=within(txn)))
+    assert rejected(a, 3) == UNKNOWN
+    a.expect(Disposition, first=1, state=within(txn, Accepted()))
+    discharged(a, 2)
+    s.show("q")
+    a.receiver(handle=1, credit=5)
+    a.expect_messages(b"m1")
+    a.nothing()
+
+
+def something_of_it_cannot_be_done(s: Stage) -> None:
+    s.note("then nothing of it is: a message that is none, one for no queue, each of them told, and the discharge as well")
+    s.declare("r")
+    a = s.script().usual()
+    control(a)
+    a.sender()
+    a.sender("r", handle=1)
+    a.sender(name="relay", handle=2, target=Target())
+    number = 0
+    for bad in (transfer(0, b"junk"), transfer(0, b"junk", settled=True), transfer(0, handle=2), transfer(0, message_format=7)):
+        txn = declare(a, number)
+        bad[0].delivery_id, bad[0].delivery_tag, bad[0].state = number + 2, b"bad%d" % number, within(txn)
+        a.send(transfer(number + 1, handle=1, state=within(txn)), bad)
+        waits = 1 if bad[0].settled else 2
+        states = [a.expect(Disposition).state for _ in range(waits)]
+        assert all(isinstance(state, TransactionalState) and state.txn_id == txn for state in states)
+        commit(a, number + 3, txn)
+        assert rejected(a, number + 3) == ROLLBACK
+        s.show("q", "r")
+        number += 4
+    s.note("the discharge does not wait to hear of it")
+    txn = declare(a, number)
+    a.send(transfer(number + 1, b"junk", state=within(txn)), asked(number + 2, Discharge(txn_id=txn)))
+    a.expect(Disposition, first=number + 1)
+    assert rejected(a, number + 2) == ROLLBACK
+    number += 4
+    s.note("the queue is gone by the time of the commit")
+    txn = declare(a, number)
+    a.send(transfer(number + 1, handle=1, state=within(txn)), transfer(number + 2, state=within(txn)))
+    a.expect(Disposition, first=number + 1)
+    a.expect(Disposition, first=number + 2)
+    s.delete("r")
+    a.expect(Detach, handle=2)
+    commit(a, number + 3, txn)
+    assert rejected(a, number + 3) == ROLLBACK
+    s.show("q")
+
+
+@staged(disk=LyingDisk, free_space_mark_bytes=2 << 20)
+def the_disk_is_full_in_a_transaction(s: Stage) -> None:
+    s.note("what finds no room fails it, also when its discharge has come already; a rollback needs none")
+    a = s.script().usual()
+    control(a)
+    a.sender()
+    txn = declare(a, 0)
+    s.room(3 << 19)
+    a.send(transfer(1, state=within(txn)), asked(2, Discharge(txn_id=txn)))
+    state = a.expect(Disposition, first=1).state
+    assert isinstance(state, TransactionalState)
+    assert isinstance(state.outcome, Rejected)
+    assert rejected(a, 2) == ROLLBACK
+    txn = declare(a, 3)
+    roll_back(a, 4, txn)
+    discharged(a, 4)
+    s.room(None)
+    s.show("q")
+
+
+def a_delivery_that_is_not_complete(s: Stage) -> None:
+    s.note("its transaction cannot be discharged, and the control link ends (4.4.1)")
+    a = s.script().usual()
+    control(a)
+    a.sender()
+    txn = declare(a, 0)
+    whole = message(b"half")
+    a.send(transfer(1, whole[:4], more=True, state=within(txn)))
+    commit(a, 2, txn)
+    assert _conditions(a.expect(Detach, handle=0)) == ROLLBACK
+    a.send(detach(CONTROL), more(whole[4:], state=within(txn)))
+    assert rejected(a, 1) == UNKNOWN
+    s.show("q")
+
+
+def a_delivery_of_two_transactions(s: Stage) -> None:
+    s.note("an outcome that is another transaction's already: the control link ends (4.4.2)")
+    filled(s, *numbered(1))
+    a = s.script().usual()
+    control(a)
+    control(a, handle=8)
+    a.receiver(credit=1)
+    a.expect_messages(b"m0")
+    one, other = declare(a, 0), declare(a, 1, handle=8)
+    a.send(says(within(one, Accepted()), 0, settled=False), says(within(other, Released()), 0, settled=False))
+    assert _conditions(a.expect(Detach, handle=1)) == ROLLBACK
+    commit(a, 2, one)
+    a.expect(Disposition, role=SENDER, first=0, settled=True, state=Accepted())
+    discharged(a, 2)
+    s.show("q")
+
+
+def work_that_takes_too_long(s: Stage) -> None:
+    s.note("it was rolled back by the broker, which says so to who goes on with it")
+    filled(s, *numbered(1))
+    a = s.script().usual()
+    control(a)
+    a.sender()
+    a.receiver(handle=1, credit=1)
+    a.expect_messages(b"m0")
+    txn = declare(a, 0)
+    a.send(transfer(1, state=within(txn)), says(within(txn, Accepted()), 0, settled=False))
+    a.expect(Disposition, first=1)
+    _time_out(s)
+    a.send(transfer(2, state=within(txn)))
+    state = a.expect(Disposition, first=2).state
+    assert isinstance(state, TransactionalState)
+    assert isinstance(state.outcome, Rejected)
+    commit(a, 3, txn)
+    assert rejected(a, 3) == "amqp:transaction:timeout"
+    s.show("q")
+    a.send(says(Accepted(), 0))
+    a.nothing()
+    s.show("q")
+
+
+def _time_out(s: Stage) -> None:
+    """As if its age had come."""
+    s.lines.append("!  the transaction becomes too old")
+    age, decide_transactions.TRANSACTION_AGE = decide_transactions.TRANSACTION_AGE, 0
+    try:
+        s.until(lambda: _failed(s), "housekeeping rolls it back")
+    finally:
+        decide_transactions.TRANSACTION_AGE = age
+
+
+def _failed(s: Stage) -> bool:
+    with s.service.turn():
+        return all(isinstance(each.failed, TransactionTimedOut) for each in s.service.state.transactions.open.values())
+
+
+def acquiring_in_a_transaction(s: Stage) -> None:
+    s.note("is not done here: the link ends, by name (4.4.3)")
+    filled(s, *numbered(1))
+    a = s.script().usual()
+    control(a)
+    txn = declare(a, 0)
+    a.receiver()
+    a.send(flow(0, 1, properties={symbol("txn-id"): txn}))
+    assert _conditions(a.expect(Detach, handle=1)) == "amqp:not-implemented"
+    s.show("q")
+
+
+SCENARIOS = [
+    declares_and_discharges_that_are_refused,
+    work_in_a_transaction_that_is_not_there,
+    what_comes_behind_a_discharge_is_not_in_it,
+    something_of_it_cannot_be_done,
+    the_disk_is_full_in_a_transaction,
+    a_delivery_that_is_not_complete,
+    a_delivery_of_two_transactions,
+    work_that_takes_too_long,
+    acquiring_in_a_transaction,
+]
