@@ -1,8 +1,19 @@
-"""Hypothesis on a shared machine: how long one example takes says nothing here."""
+"""One real broker for each file of tests. Hypothesis on a shared machine: how long one example takes says nothing here."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
+import pytest
 from hypothesis import HealthCheck, settings
+
+from broker_core import Broker
 
 settings.register_profile("connector", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("connector")
+
+
+@pytest.fixture(scope="module")
+def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Broker]:
+    with Broker(tmp_path_factory.mktemp("broker") / "data") as running:
+        yield running

@@ -19,12 +19,6 @@ from connector.access import Access
 from connector.connections import AGE_S, IDLE_S, MOST_IDLE, Connections
 
 
-@pytest.fixture(scope="module")
-def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Broker]:
-    with Broker(tmp_path_factory.mktemp("broker") / "data") as running:
-        yield running
-
-
 class Time:
     def __init__(self) -> None:
         self.now = 1000.0

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -20,12 +19,6 @@ from connector.stream import StreamReader
 INITIAL = {"v": 1, "batch": 0}
 LIMIT = ReadMaxRows(2**63 - 1)
 GROUPS = 7
-
-
-@pytest.fixture(scope="module")
-def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Broker]:
-    with Broker(tmp_path_factory.mktemp("broker") / "data") as running:
-        yield running
 
 
 def fill(client: Client, queue: str, count: int) -> None:

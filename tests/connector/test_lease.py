@@ -58,12 +58,6 @@ class Queue:
         return found
 
 
-@pytest.fixture(scope="module")
-def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Broker]:
-    with Broker(tmp_path_factory.mktemp("broker") / "data") as running:
-        yield running
-
-
 @pytest.fixture
 def queue(broker: Broker, request: pytest.FixtureRequest) -> Iterator[Queue]:
     with Client(broker.url) as client:

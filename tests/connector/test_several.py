@@ -79,12 +79,6 @@ class Queues:
         return found
 
 
-@pytest.fixture(scope="module")
-def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Broker]:
-    with Broker(tmp_path_factory.mktemp("broker") / "data") as running:
-        yield running
-
-
 @pytest.fixture
 def queues(broker: Broker, request: pytest.FixtureRequest) -> Iterator[Queues]:
     with Client(broker.url) as client:

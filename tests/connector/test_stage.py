@@ -16,12 +16,6 @@ from connector.sink import BatchWriter, Staged, StreamWriter
 SCHEMA = StructType([StructField("body", BinaryType())])
 
 
-@pytest.fixture(scope="module")
-def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Broker]:
-    with Broker(tmp_path_factory.mktemp("broker") / "data") as running:
-        yield running
-
-
 @pytest.fixture
 def client(broker: Broker, request: pytest.FixtureRequest) -> Iterator[Client]:
     with Client(broker.url) as connected:
