@@ -8,6 +8,9 @@ import pytest
 from hypothesis import HealthCheck, settings
 
 from broker_core import Broker
+from broker_core.client import Client
+
+from .helpers import Queue
 
 settings.register_profile("connector", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("connector")
@@ -17,3 +20,15 @@ settings.load_profile("connector")
 def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Broker]:
     with Broker(tmp_path_factory.mktemp("broker") / "data") as running:
         yield running
+
+
+@pytest.fixture
+def queue(broker: Broker, request: pytest.FixtureRequest) -> Iterator[Queue]:
+    with Client(broker.url) as client:
+        made = Queue(broker, client, request.node.name[:200])
+        yield made
+        for reader in made.readers:
+            reader.stop()
+        client.call("queue.delete", queue=made.name, force=True)
+        for lease in client.call("lease.list")["leases"]:
+            client.call("lease.delete", lease=lease["lease"])

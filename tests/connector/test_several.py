@@ -10,7 +10,7 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxRows
+from pyspark.sql.streaming.datasource import ReadAllAvailable
 
 from broker_core import Broker, errors
 from broker_core.client import Client
@@ -23,10 +23,8 @@ from connector.read import Part
 from connector.schema import source_schema
 from connector.stream import StreamReader
 
-from .waiting import idle_seconds
+from .helpers import INITIAL, LIMIT, idle_seconds
 
-INITIAL = {"v": 1, "batch": 0}
-LIMIT = ReadMaxRows(2**63 - 1)
 SCHEMA = source_schema(("queue", "sequenceNumber"))
 Rows = list[tuple[str, int]]
 

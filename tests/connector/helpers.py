@@ -1,0 +1,73 @@
+"""A queue on a running broker, and the stream reader's own methods in the order Spark calls them."""
+
+from __future__ import annotations
+
+import time
+from typing import Any
+
+import pyarrow as pa
+from pyspark.sql.streaming.datasource import ReadMaxRows
+
+from broker_core import Broker
+from broker_core.client import Client
+from connector.options import Options
+from connector.schema import default_schema
+from connector.stream import StreamReader
+
+INITIAL = {"v": 1, "batch": 0}
+LIMIT = ReadMaxRows(2**63 - 1)
+
+
+class Queue:
+    """A queue on a running broker, and readers of it."""
+
+    def __init__(self, broker: Broker, client: Client, name: str) -> None:
+        self.broker, self.client, self.name = broker, client, name
+        self.readers: list[StreamReader] = []
+        client.call("queue.declare", queue=name)
+
+    def send(self, count: int, body: bytes = b"%d") -> None:
+        bodies = [body % i if b"%d" in body else body for i in range(count)]
+        batch = pa.record_batch({"body": pa.array(bodies, pa.binary())})
+        self.client.put({"op": "enqueue", "queue": self.name}, batch.schema, [batch])
+
+    def stat(self) -> dict[str, Any]:
+        return self.client.call("queue.stat", queue=self.name)
+
+    def counts(self) -> tuple[int, int, int]:
+        """Available, acquired, archived."""
+        stat = self.stat()
+        return stat["available"], stat["acquired"], stat["archived"]
+
+    def reader(self, **options: str) -> StreamReader:
+        """A reader as one planner process has it."""
+        reader = StreamReader(Options({"url": self.broker.url, "queue": self.name, **options}), default_schema())
+        self.readers.append(reader)
+        return reader
+
+    def lease(self) -> dict[str, Any]:
+        (found,) = self.client.call("lease.list")["leases"]
+        assert isinstance(found, dict)
+        return found
+
+
+def read_all(reader: StreamReader, start: dict[str, Any], end: dict[str, Any]) -> list[int]:
+    """The sequence numbers of a batch, as its tasks read them."""
+    return [
+        number
+        for part in reader.partitions(start, end)
+        for batch in reader.read(part)
+        for number in batch.column("sequenceNumber").to_pylist()
+    ]
+
+
+def idle_seconds(reader: StreamReader, limit: Any = LIMIT) -> float:
+    """The shortest of five empty triggers: to be compared with what others take in the same run."""
+    reader.latestOffset(INITIAL, limit)  # connects
+    return min(_seconds(reader, limit) for _ in range(5))
+
+
+def _seconds(reader: StreamReader, limit: Any) -> float:
+    begin = time.perf_counter()
+    reader.latestOffset(INITIAL, limit)
+    return time.perf_counter() - begin
