@@ -6,6 +6,7 @@ import contextlib
 import ssl
 from collections.abc import Callable, Iterable
 
+import pytest
 import trustme
 from wsproto import ConnectionType, WSConnection
 from wsproto.events import (
@@ -35,6 +36,9 @@ def whole(data: bytes) -> list[bytes]:
 
 def octets(data: bytes) -> list[bytes]:
     return [data[at : at + 1] for at in range(len(data))]
+
+
+every_cut = pytest.mark.parametrize("cut", [whole, octets])
 
 
 def server_context(*, clients: bool = False, version: ssl.TLSVersion | None = None) -> ssl.SSLContext:
