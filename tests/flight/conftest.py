@@ -4,11 +4,15 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
 from broker_core import Broker
 from broker_core.client import Client
+from broker_core.security import quiet
+
+from .peers import Site
 
 _numbers = itertools.count()
 
@@ -30,3 +34,11 @@ def queue(client: Client) -> str:
     name = f"queue-{next(_numbers)}"
     client.call("queue.declare", queue=name)
     return name
+
+
+@pytest.fixture
+def site(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Site]:
+    monkeypatch.setattr(quiet, "LINES", 10**9)  # one process has all the refusals of these tests
+    running = Site(tmp_path)
+    yield running
+    running.close()
