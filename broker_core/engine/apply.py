@@ -48,12 +48,14 @@ def apply(state: BrokerState, event: e.Event, position: int) -> None:
 
 
 # Rows change state in these three functions and nowhere else.
-def _acquire(queue: Queue, rows: RowSet, holder: int) -> None:
+def _acquire(queue: Queue, rows: RowSet, holder: int, lease: Lease | None) -> None:
     subscription = queue.subscriptions.get(holder)
+    taker = subscription or lease
+    chose = taker is not None and bool(taker.selector is not None or taker.excluded)
     for number, part in rows.items():
         block = queue.blocks[number]
         queue.move(block, part, AVAILABLE, ACQUIRED)
-        queue.acquired(block, part, holder)
+        queue.acquired(block, part, holder, chose=chose)
         block.lock.set(part, 0, len(block.state))
         if subscription is not None:
             subscription.held[number] = subscription.held.get(number, 0) + row_count(part)
@@ -221,7 +223,7 @@ def _(state: BrokerState, event: e.Together, position: int) -> None:
 @on_event(e.Acquired)
 def _(state: BrokerState, event: e.Acquired, position: int) -> None:
     queue = state.queues[event.queue]
-    _acquire(queue, event.rows, event.holder)
+    _acquire(queue, event.rows, event.holder, None if event.lease is None else state.leases[event.lease])
     if event.lease is not None and event.batch is not None:
         consumers.began(queue, event.holder)
         state.next_holder = event.holder + NEXT_HOLDER

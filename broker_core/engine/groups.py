@@ -41,7 +41,8 @@ class Groups:
         found: npt.NDArray[np.int64] = self._owner[codes]
         return found
 
-    def acquired(self, block: Block, rows: Rows, holder: int) -> None:
+    def acquired(self, block: Block, rows: Rows, holder: int, behind: int = NEVER) -> None:
+        """`behind`: where the first lies that the holder may have passed over, which others of the same groups wait behind."""
         codes = block.group.get(rows)
         if isinstance(codes, int):
             return
@@ -50,9 +51,19 @@ class Groups:
         self._held[mine] += counts
         self._owner[mine] = holder
         np.minimum.at(self._first, codes, as_array(rows) + block.base)
+        if behind != NEVER:
+            waited_for = mine[self.names.live(mine) > self._held[mine]]
+            self._first[waited_for] = np.minimum(self._first[waited_for], behind)
         closing = block.closes.get(rows)
         if not isinstance(closing, int):
             self._closed[codes[closing > 0]] = True
+
+    def came_back(self, block: Block, rows: Rows) -> None:
+        """These are AVAILABLE (again). Who looks while somebody holds their group passes them."""
+        codes = block.group.get(rows)
+        if not isinstance(codes, int):
+            held = self.owners(codes) != 0
+            np.minimum.at(self._first, codes[held], as_array(rows)[held] + block.base)
 
     def let_go(self, block: Block, rows: Rows) -> int | None:
         """Their holder has these rows no longer. The place from which on somebody else may find what became free, if anything."""

@@ -17,6 +17,7 @@ from broker_core.engine.dictionary import Dictionary
 from broker_core.engine.duplicates import DuplicateWindow
 from broker_core.engine.exclusions import Exclusions
 from broker_core.engine.groups import Groups
+from broker_core.engine.limits import NEVER
 from broker_core.engine.options import level_of_priority, rules
 from broker_core.engine.returns import ReturnLog
 from broker_core.engine.rowset import BLOCK_BITS, BLOCK_ROWS, RowSet, as_array, clip, row_count
@@ -231,11 +232,17 @@ class Queue:
             for log in self.returns:
                 log.add(place)
 
-    def acquired(self, block: Block, rows: Rows, holder: int) -> None:
-        """These rows are now this holder's."""
+    def acquired(self, block: Block, rows: Rows, holder: int, *, chose: bool) -> None:
+        """These rows are now this holder's. `chose`: not by place alone: he may have left earlier ones of their groups."""
         block.holder.set(rows, holder, len(block.state))
         if self.grouping is not None:
-            self.grouping.acquired(block, rows, holder)
+            chose = chose or len(self.waiting) > 1
+            self.grouping.acquired(block, rows, holder, self._first_available() if chose else NEVER)
+
+    def _first_available(self) -> int:
+        """A place before which nothing is AVAILABLE."""
+        blocks = [number for waiting in self.waiting if (number := waiting.first) is not None]
+        return self.blocks[min(blocks)].base + self.blocks[min(blocks)].low if blocks else self.next_sequence
 
     def unsubscribe(self, holder: int) -> None:
         """A link has ended, and what it held is back."""
@@ -275,6 +282,9 @@ class Queue:
 
     def came_back(self, rows: RowSet) -> None:
         """These are AVAILABLE again, or for the first time since they were held: who has passed them looks again."""
+        if self.grouping is not None:
+            for number, part in rows.items():
+                self.grouping.came_back(self.blocks[number], part)
         if len(self.returns) == 1:
             self.returns[0].add(rows.first)
             return
@@ -310,12 +320,11 @@ class Queue:
             self.stayed += len(stayed)
             self._keep_names(block, stayed)
 
-    @staticmethod
-    def _adopt_groups(grouping: Groups, block: Block) -> None:
+    def _adopt_groups(self, grouping: Groups, block: Block) -> None:
         held = np.flatnonzero(block.state[: block.filled] == ACQUIRED)
         holders = np.broadcast_to(block.holder.get(held), len(held))
         for holder in np.unique(holders).tolist():
-            grouping.acquired(block, held[holders == holder], holder)
+            grouping.acquired(block, held[holders == holder], holder, self._first_available())
 
     def _keep_names(self, block: Block, rows: Rows) -> None:
         for column, dictionary in ((block.group, self.groups), (block.key, self.keys)):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -13,7 +13,9 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
 from broker_core.engine import commands as c
+from broker_core.engine import move_commands as mc
 from broker_core.engine.options import level_of_priority, rules
+from broker_core.engine.queues import Queue
 from broker_core.engine.rowset import RowSet
 from broker_core.engine.state import conserved
 from broker_core.engine.states import Cause, Outcome, State
@@ -333,6 +335,56 @@ def test_a_sticky_group_is_free_after_a_restart(how: str) -> None:
     assert later.run(c.Acquire("q", 1, 1)).sequences().tolist() == [1]
     later.run(c.Settle("q", 1, RowSet.single(1)), c.Unsubscribe("q", 1))
     assert len(later.state.queues["q"].groups) == 0  # nor does its name
+
+
+class Odd:
+    """A selector that matches every second message."""
+
+    def known(self, queue: Queue, block: int) -> Any:
+        return np.arange(queue.blocks[block].filled) % 2 == 1
+
+
+@pytest.mark.parametrize("why", ["a selector", "it was refused", "a lower priority", "a delay", "a redrive"])
+def test_what_a_groups_holder_left_behind_is_offered_when_the_group_is_free(why: str) -> None:
+    """Q2 Q16 C4: who looks meanwhile passes it, since somebody else holds its group; then he looks again, however far back."""
+    engine = Engine()
+    kind, options = ("priority", {"levels": 2}) if why == "a lower priority" else ("fifo", {"deadLetterQueue": "nowhere"})
+    engine.run(c.Recovered(), c.DeclareQueue("q", kind, {**options, "groups": "held"}), c.Subscribe("q"))
+    engine.run(c.Subscribe("q", selector="odd" if why == "a selector" else None))
+    other, holder, matching = 1, 3, Odd() if why == "a selector" else None
+    traits = Traits(group=Coded(["a"], np.array([1, 1])))
+    if why == "a lower priority":
+        traits = replace(traits, priority=np.array([1, 10]))
+    if why == "a delay":
+        traits = replace(traits, due=np.array([engine.wall // 1000 + 1000, 0]))
+    engine.run(c.Enqueue("q", 2, 1, traits=traits))
+    if why == "it was refused":
+        engine.run(c.Acquire("q", holder, 1), c.Release("q", holder, RowSet.single(0), Cause.MODIFIED, exclude=True))
+    if why == "a redrive":
+        engine.run(c.Acquire("q", other, 1), c.Settle("q", other, RowSet.single(0), Outcome.REJECTED))
+    assert engine.run(c.Acquire("q", holder, 1, matching=matching)).sequences().tolist() == [1]
+    engine.pass_time(2)
+    engine.run(c.Tick(), mc.Redrive("q"))
+    assert engine.run(c.Acquire("q", other, 1)).sequences().tolist() == []
+    engine.run(c.Settle("q", holder, RowSet.single(1)))
+    assert engine.run(c.Acquire("q", other, 1)).sequences().tolist() == [0]
+
+
+@pytest.mark.parametrize("restart", [False, True])
+def test_what_a_leases_selector_left_behind_is_offered_when_its_batch_has_ended(restart: bool) -> None:
+    """Q2 Q16 C4: also where the lease came out of a snapshot."""
+    engine = Engine()
+    engine.run(c.Recovered(), c.DeclareQueue("q", options={"groups": "held"}))
+    engine.run(c.Enqueue("q", 2, 1, traits=Traits(group=Coded(["a"], np.array([1, 1])))))
+    enter = c.EnterLease("q", "l", "r", None, True, selector="odd")
+    engine.run(enter, c.AcquireBatch("q", "l", "r", 0, selector="odd", matching=Odd()))
+    if restart:
+        engine = engine.from_snapshot()
+        engine.run(c.Recovered())
+    engine.run(c.Subscribe("q"))
+    assert engine.run(c.Acquire("q", 1, 1)).sequences().tolist() == []
+    engine.run(c.ReleaseLease("l", settle=True))
+    assert engine.run(c.Acquire("q", 1, 1)).sequences().tolist() == [0]
 
 
 @pytest.mark.parametrize("limit", [{"maxMessages": 5}, {"maxBytes": 5}])
