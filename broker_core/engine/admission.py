@@ -45,9 +45,10 @@ def admit(queue: Queue, count: int, sizes: int | Ints, traits: Traits, now: int,
     fits = _within_names(queue, traits, rows)
     if whole and not fits.all():
         raise full(queue, len(rows), NamesFull)
-    if fits.all() and (whole or queue.rules.overflow != "block"):
-        stays = np.ones(len(rows), np.int64) if whole else _stays(queue, traits, rows, now)
-        fits = _within_limits(queue, sizes if isinstance(sizes, int) else sizes[rows], stays)
+    if whole or queue.rules.overflow != "block":
+        named = rows[fits]
+        stays = np.ones(len(named), np.int64) if whole else _stays(queue, traits, named, now)
+        fits[fits] = _within_limits(queue, sizes if isinstance(sizes, int) else sizes[named], stays)
     if whole and not fits.all():
         raise full(queue, len(rows))
     kept, refused = rows[fits], rows[~fits]

@@ -387,6 +387,19 @@ def test_what_a_leases_selector_left_behind_is_offered_when_its_batch_has_ended(
     assert engine.run(c.Acquire("q", 1, 1)).sequences().tolist() == [0]
 
 
+@pytest.mark.parametrize("overflow", ["reject", "ring"])
+def test_a_key_too_many_lets_no_other_message_pass_a_limit(overflow: str) -> None:
+    """Q15 Q17: each message of a batch is held to the limits, whatever was refused before it for its key."""
+    engine = Engine()
+    options = {"key": "groupId", "maxKeys": 1, "maxBytes": 4, "overflow": overflow}
+    engine.run(c.DeclareQueue("q", "lastvalue", options))
+    keys = Traits(key=Coded(["a", "b"], np.array([1, 2, 0, 0, 0])))
+    placed = engine.run(c.Enqueue("q", 5, np.array([1, 1, 2, 5, 2]), traits=keys))
+    refused, dropped = ((1, 3, 4), 0) if overflow == "reject" else ((1, 3), 1)
+    queue = engine.state.queues["q"]
+    assert (placed.refused, queue.ended[Outcome.DROPPED], queue.bytes <= 4) == (refused, dropped, True)
+
+
 @pytest.mark.parametrize("limit", [{"maxMessages": 5}, {"maxBytes": 5}])
 @pytest.mark.parametrize("old", [False, True])
 def test_a_ring_drops_no_more_for_a_publish_than_for_what_is_sent(limit: dict[str, int], old: bool) -> None:
