@@ -5,6 +5,7 @@ What room a *ring* makes, and which older value a newer one replaces, follows wh
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from typing import NamedTuple
 
 import numpy as np
@@ -141,19 +142,24 @@ def _stays(queue: Queue, traits: Traits, rows: Ints, now: int) -> Ints:
 def _within_names(queue: Queue, traits: Traits, rows: Ints) -> Ints:
     """By message, whether its group or key is known, or there is room for one more."""
     fits = np.ones(len(rows), np.bool_)
-    for coded, dictionary, most in (
-        (traits.group, queue.groups, MAX_GROUPS),
-        (traits.key, queue.keys, queue.rules.max_keys),
-    ):
-        if coded is not None and len(dictionary) + len(coded.names) > most:
-            fits &= _known(coded, dictionary, most - len(dictionary))[rows]
+    if traits.group is not None:
+        fits &= _known(traits.group, queue.groups, {}, MAX_GROUPS)[rows]
+    if traits.key is not None:
+        fits &= within_keys(queue, traits.key)[rows]
     return fits
 
 
-def _known(coded: Coded, dictionary: Dictionary, room: int) -> Ints:
-    """By message, whether its name is known, or among the first `room` that are new."""
+def within_keys(queue: Queue, keys: Coded) -> Ints:
+    """By message, whether a last-value queue knows its key, or has room for one more."""
+    return _known(keys, queue.keys, queue.staged_keys, queue.rules.max_keys)
+
+
+def _known(coded: Coded, dictionary: Dictionary, staged: Collection[str], most: int) -> Ints:
+    """By message, whether its name is known, or among the first that are new for which there is room."""
     allowed = np.ones(len(coded.names) + 1, np.bool_)
-    new = np.array([code for code, name in enumerate(coded.names, 1) if not dictionary.get(name)], np.int64)
-    allowed[new[max(0, room) :]] = False
+    if len(dictionary) + len(staged) + len(coded.names) > most:
+        new = np.array([n for n, name in enumerate(coded.names, 1) if name not in staged and not dictionary.get(name)], np.int64)
+        taken = len(dictionary) + sum(not dictionary.get(name) for name in staged)
+        allowed[new[max(0, most - taken) :]] = False
     fits: Ints = allowed[coded.codes]
     return fits

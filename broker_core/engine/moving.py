@@ -79,7 +79,7 @@ def load(queue: Queue, rows: RowSet) -> Cargo:
         due=_delays(queue, rows),
         group=_coded(queue, rows, "group", queue.groups),
         closes=column(queue, rows, "closes"),
-        key=_coded(queue, rows, "key", queue.keys),
+        key=keys_of(queue, rows),
     )
     origin = column(queue, rows, "origin")
     return Cargo(
@@ -148,6 +148,11 @@ def _delays(queue: Queue, rows: RowSet) -> Ints | None:
     states = [queue.blocks[number].state[part] for number, part in rows.items()]
     due[np.concatenate(states) != HELD] = 0
     return due if due.any() else None
+
+
+def keys_of(queue: Queue, rows: RowSet) -> Coded | None:
+    """The keys of the messages; None where none has one."""
+    return _coded(queue, rows, "key", queue.keys)
 
 
 def _coded(queue: Queue, rows: RowSet, name: str, dictionary: Dictionary) -> Coded | None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import heapq
 import itertools
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
@@ -102,6 +102,7 @@ class Queue:
         self.unlocked = 0  # messages that went back because a lock ended, since the broker started
         self.staged = 0  # messages that wait in stages for a publish, and their bytes
         self.staged_bytes = 0
+        self.staged_keys: Counter[str] = Counter()  # of a last-value queue: by key, how many parts of stages have it
         self.overlay_bytes = 0  # of resident blocks
         self.stayed = 0  # dead letters that no other queue could take, of resident blocks
         self.subscriptions: dict[int, Subscription] = {}
@@ -129,6 +130,13 @@ class Queue:
         """A new one, which has seen nothing yet."""
         levels = self.rules.levels
         return Subscription(holder, [0] * levels, [log.epoch for log in self.returns], priority, selector)
+
+    def count_staged_keys(self, names: Sequence[str], sign: int) -> None:
+        """A part of a stage came (1) or went (-1)."""
+        for name in names:
+            self.staged_keys[name] += sign
+            if not self.staged_keys[name]:
+                del self.staged_keys[name]
 
     def append(self, sizes: int | Ints, runs: Sequence[Run], time: int, traits: Traits = NO_TRAITS) -> None:
         """Give the messages of `runs`, in order, the next places. Names in `traits` get codes of our own dictionaries."""

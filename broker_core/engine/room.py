@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 
+from broker_core.engine.admission import within_keys
 from broker_core.engine.limits import MAX_ORIGINS, MAX_OVERLAY_BYTES
+from broker_core.engine.moving import keys_of
 from broker_core.engine.queues import Queue
 from broker_core.engine.rowset import RowSet, head, row_count
 from broker_core.engine.series import Rows
@@ -23,10 +25,13 @@ def accepts(queue: Queue, source: str) -> bool:
 
 def fitting(queue: Queue, source: Queue, rows: RowSet, coming: Coming) -> RowSet:
     """The first of the rows, for which there is room: all of them, unless the queue has limits. A queue whose overflow is *ring*
-    drops nothing of its own for them: it is full too. They are noted in `coming`."""
+    drops nothing of its own for them: it is full too; of a last-value queue, those with a key too many stay. They are noted in
+    `coming`."""
     if source.overlay_bytes and queue is not source and queue.overlay_bytes + source.overlay_bytes > MAX_OVERLAY_BYTES:
         rows = _without_overlays(source, rows)
     rules = queue.rules
+    if rules.key is not None and queue is not source:
+        rows = _within_keys(queue, source, rows)
     if not rules.max_messages and not rules.max_bytes:
         return rows
     messages, size = coming.get(queue.name, (0, 0))
@@ -60,6 +65,12 @@ def _within(source: Queue, rows: RowSet, room: int) -> RowSet:
     sizes = [np.broadcast_to(source.blocks[number].sizes.get(part), row_count(part)) for number, part in rows.items()]
     fit = int(np.searchsorted(np.cumsum(np.concatenate(sizes), dtype=np.int64), room, side="right"))
     return first_of(rows, fit)
+
+
+def _within_keys(queue: Queue, source: Queue, rows: RowSet) -> RowSet:
+    """Those without a key, or with one that the queue knows or has room for."""
+    keys = keys_of(source, rows)
+    return rows if keys is None else RowSet.of_sequences(rows.sequences()[within_keys(queue, keys)])
 
 
 def _without_overlays(source: Queue, rows: RowSet) -> RowSet:

@@ -97,8 +97,7 @@ class BrokerState:
         self.staged_bytes += sign * part.bytes
         queue = self.queues.get(part.queue)
         if queue is not None:
-            queue.staged += sign * part.count
-            queue.staged_bytes += sign * part.bytes
+            _count_among(queue, part, sign)
 
     def add_queue(self, name: str, type_: str, options: dict[str, Any], user: str | None = None) -> Queue:
         queue = self.queues[name] = Queue(name, type_, checked(type_, options), self.clocks, user)
@@ -204,6 +203,13 @@ class BrokerState:
         for exchange in state.exchanges.by_name.values():
             state.count_made(exchange.user, 1)
         return state
+
+
+def _count_among(queue: Queue, part: StagedPart, sign: int) -> None:
+    queue.staged += sign * part.count
+    queue.staged_bytes += sign * part.bytes
+    if queue.rules.key and part.traits.key is not None:
+        queue.count_staged_keys(part.traits.key.names, sign)
 
 
 def _outcomes(stage: StageParts) -> list[Any]:

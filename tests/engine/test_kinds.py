@@ -12,6 +12,7 @@ from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
+from broker_core import errors
 from broker_core.engine import commands as c
 from broker_core.engine import move_commands as mc
 from broker_core.engine.options import level_of_priority, rules
@@ -385,6 +386,29 @@ def test_what_a_leases_selector_left_behind_is_offered_when_its_batch_has_ended(
     assert engine.run(c.Acquire("q", 1, 1)).sequences().tolist() == []
     engine.run(c.ReleaseLease("l", settle=True))
     assert engine.run(c.Acquire("q", 1, 1)).sequences().tolist() == [0]
+
+
+def test_keys_that_wait_in_stages_count() -> None:
+    """Q15 Q17: no publish brings more keys than a queue keeps."""
+    engine = Engine()
+
+    def stage(name: str, *keys: str) -> None:
+        traits = Traits(key=Coded(list(keys), np.arange(1, len(keys) + 1)))
+        engine.run(c.StageMessages(name, "q", len(keys), 1, traits=traits))
+
+    engine.run(c.DeclareQueue("q", "lastvalue", {"key": "groupId", "maxKeys": 2}))
+    stage("s", "a")
+    stage("t", "a", "b")
+    for _ in range(2):
+        with pytest.raises(errors.QueueFull):
+            stage("u", "c")
+        engine.run(c.Discard(["s"]))
+        engine = engine.from_snapshot()
+    engine.run(c.Discard(["t"]))
+    stage("u", "c", "d")
+    engine.run(c.Publish(["u"]))
+    stage("v", "c")
+    assert sorted(name for name, _ in engine.state.queues["q"].keys.names()) == ["c", "d"]
 
 
 @pytest.mark.parametrize("overflow", ["reject", "ring"])

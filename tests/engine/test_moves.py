@@ -70,6 +70,21 @@ def test_only_the_newest_value_of_a_key_goes_back() -> None:
     survives(engine)
 
 
+@pytest.mark.parametrize("command", [mc.Move("other", "q"), mc.Copy("other", "q"), mc.Redrive("dead")])
+def test_no_operator_brings_a_last_value_queue_more_keys_than_it_keeps(command: c.Command) -> None:
+    """Q13 Q17 Q20: `maxKeys` holds for what is moved, copied and redriven; known keys go on."""
+    engine, keys = Engine(), Traits(key=Coded(["a", "b", "c"], np.array([1, 2, 0, 3])))
+    engine.run(c.DeclareQueue("dead"), c.DeclareQueue("q", "lastvalue", {"key": "subject", **DLQ}))
+    engine.run(c.DeclareQueue("other", "lastvalue", {"key": "subject"}), c.Enqueue("other", 4, 1, traits=keys))
+    engine.run(c.Enqueue("q", 4, 1, traits=keys))
+    engine.run(c.Settle("q", taken(engine), RowSet.range(0, 4), Outcome.REJECTED), mc.AlterQueue("q", {"maxKeys": 2}))
+    engine.run(c.Enqueue("q", 1, 1, traits=Traits(key=Coded(["b"], np.array([1])))), c.Purge("q"))
+    assert engine.run(command) == (3, None, 1)
+    assert {name for name, _ in queue(engine).keys.names()} == {"a", "b"}
+    assert queue(engine).live == 3
+    survives(engine)
+
+
 def test_a_redrive_of_what_retention_took_is_nothing() -> None:
     """Q13 Q24: only payloads that are still kept come back."""
     engine = make(2, deadLetterQueue="nowhere")
