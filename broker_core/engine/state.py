@@ -102,6 +102,10 @@ class BrokerState:
     def add_queue(self, name: str, type_: str, options: dict[str, Any], user: str | None = None) -> Queue:
         queue = self.queues[name] = Queue(name, type_, checked(type_, options), self.clocks, user)
         self.count_made(user, 1)
+        for stage in self.stages.values():  # for an older queue of this name
+            for part in stage.parts:
+                if part.queue == name:
+                    _count_among(queue, part, 1)
         return queue
 
     def count_made(self, user: str | None, change: int) -> None:

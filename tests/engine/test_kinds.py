@@ -411,6 +411,18 @@ def test_keys_that_wait_in_stages_count() -> None:
     assert sorted(name for name, _ in engine.state.queues["q"].keys.names()) == ["c", "d"]
 
 
+def test_what_is_staged_for_a_queue_counts_also_when_that_is_declared_anew() -> None:
+    """Q15: live as after a recovery, so that nothing is counted out that was never counted in."""
+    engine = Engine()
+    declare = c.DeclareQueue("q", options={"maxMessages": 3, "overflow": "reject"})
+    engine.run(declare, c.StageMessages("s", "q", 2, 5), c.DeleteQueue("q"), declare)
+    for queue in (each.state.queues["q"] for each in (engine, engine.recovered(), engine.from_snapshot())):
+        assert (queue.staged, queue.staged_bytes) == (2, 10)
+    assert len(engine.run(c.Enqueue("q", 4, 1)).refused) == 3
+    engine.run(c.Discard(["s"]))
+    assert len(engine.run(c.Enqueue("q", 4, 1)).refused) == 2
+
+
 @pytest.mark.parametrize("overflow", ["reject", "ring"])
 def test_a_key_too_many_lets_no_other_message_pass_a_limit(overflow: str) -> None:
     """Q15 Q17: each message of a batch is held to the limits, whatever was refused before it for its key."""
