@@ -26,7 +26,7 @@ from broker_core.engine.limits import (
     MAX_STAGED_BYTES,
     MAX_STAGES,
 )
-from broker_core.engine.options import checked
+from broker_core.engine.options import check_names, checked
 from broker_core.engine.packing import pack
 from broker_core.engine.queues import Queue
 from broker_core.engine.room import Coming
@@ -108,6 +108,7 @@ def _(state: BrokerState, command: c.DeclareQueue, now: c.Now) -> Decision:
             f"queue {command.queue!r}: '/' separates an exchange from its routing key and cannot be in a name"
         )
     said = state.policies.options_of(command.queue, command.type)
+    check_names(command.options)
     options = checked(command.type, {**said, **command.options})
     if command.queue in state.exchanges.by_name:
         raise errors.AlreadyExists(f"{command.queue!r} is an exchange: a queue needs a name that no exchange has")

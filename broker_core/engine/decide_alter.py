@@ -9,7 +9,7 @@ from broker_core.engine import commands as c
 from broker_core.engine import move_commands as mc
 from broker_core.engine import move_events as me
 from broker_core.engine.decide import Decision, need_queue, on
-from broker_core.engine.options import OPTIONS, checked
+from broker_core.engine.options import OPTIONS, check_names, checked
 from broker_core.engine.queues import Queue
 from broker_core.engine.state import BrokerState
 
@@ -17,6 +17,7 @@ from broker_core.engine.state import BrokerState
 @on(mc.AlterQueue)
 def _(state: BrokerState, command: mc.AlterQueue, now: c.Now) -> Decision:
     queue = need_queue(state, command.queue)
+    check_names(command.options)
     options = checked(queue.kind, {**queue.options, **command.options})
     changed = {name: options.get(name) for name in command.options if options.get(name) != queue.options.get(name)}
     for name in changed:

@@ -18,6 +18,7 @@ from broker_core.engine.limits import MAX_DUPLICATE_WINDOW, MAX_KEYS, MAX_MILLIS
 from broker_core.errors import InvalidRequest
 
 TYPES = ("fifo", "priority", "lastvalue")
+QUEUE_NAME = "the name of a queue"
 PRIORITIES = 10  # of AMQP and JMS: 0 to 9
 DEFAULT_PRIORITY = 4
 DEFAULT_ATTEMPTS = 10  # of a queue with a dead-letter queue; without one, a message is tried for ever
@@ -45,7 +46,7 @@ OPTIONS: dict[str, Option] = {
     "lostCounts": Option(True, ("true", "false")),  # is a delivery whose link was lost an attempt?
     "refusedByAll": Option("keep", ("keep", "deadLetter")),
     "maxAttempts": Option(None, range(1_000_000)),  # 0: no limit. None: DEFAULT_ATTEMPTS with a dead-letter queue, else 0
-    "deadLetterQueue": Option(None, "the name of a queue"),
+    "deadLetterQueue": Option(None, QUEUE_NAME),
     "lockTimeout": Option(0, _TIME),  # milliseconds that a link may hold a message unsettled; 0: as long as it likes
     "lockCounts": Option(True, ("true", "false")),
     "maxMessages": Option(0, range(1 << 48)),  # held, available, acquired and staged ones; 0: no limit
@@ -138,6 +139,21 @@ def _value(name: str, option: Option, value: Any) -> Any:
     if not isinstance(value, str) or not 0 < len(value) <= MAX_NAME or (name == "key" and not _KEY.fullmatch(value)):
         raise InvalidRequest(f"option {name!r}: {value!r:.80} is not {option.allowed}")
     return value
+
+
+def is_declarable(name: object) -> bool:
+    """Whether a queue or an exchange can have this name: see `decide`."""
+    return isinstance(name, str) and 0 < len(name) <= MAX_NAME and not re.search(r"[/\x00-\x1f]", name)
+
+
+def check_names(given: Mapping[str, Any]) -> None:
+    """Raise InvalidRequest where one of the options names a queue that nobody can declare. Not a part of `checked`, which reads
+    old journals too: those may have such."""
+    for name, value in given.items():
+        if name in OPTIONS and OPTIONS[name].allowed == QUEUE_NAME and value is not None and not is_declarable(value):
+            raise InvalidRequest(
+                f"option {name!r}: {value!r:.80} is not {QUEUE_NAME}, which has 1 to {MAX_NAME} printable characters without '/'"
+            )
 
 
 def rules(type_: str, options: Mapping[str, Any]) -> Rules:

@@ -40,6 +40,7 @@ class Policy:
         known = (*options.TYPES, *exchange_options.TYPES)
         if self.makes not in known:
             raise InvalidRequest(f"type {self.makes!r:.80} is not known; known are {', '.join(known)}")
+        options.check_names(self.options)
         (exchange_options if self.of_exchanges else options).checked(self.makes, self.options)
 
     def is_for(self, kind: str) -> bool:

@@ -5,8 +5,12 @@ from __future__ import annotations
 import pytest
 
 from broker_core import errors
+from broker_core.engine import apply
 from broker_core.engine import commands as c
 from broker_core.engine import exchange_commands as x
+from broker_core.engine import move_commands as mc
+from broker_core.engine.events import QueueDeclared
+from broker_core.engine.move_events import QueueAltered
 from broker_core.engine.policies import Policies, Policy
 
 from .harness import Engine
@@ -37,6 +41,31 @@ def test_Q21_the_first_policy_that_names_it_adds_options_to_a_declaration() -> N
         "topics.b": {},
     }
     assert engine.recovered().persisted() == engine.persisted(), "what a policy made of it is journaled, the policy is not"
+
+
+@pytest.mark.parametrize("name", ["", "a/b", "a\nb", "x" * 256, 7])
+def test_Q13_E3_no_option_names_what_nobody_can_declare(name: object) -> None:
+    """Whether it is declared, altered or in a policy; the field is named, and what it may be."""
+    engine = Engine()
+    engine.run(c.DeclareQueue("q"))
+    for option, refused in (
+        ("deadLetterQueue", lambda: engine.run(c.DeclareQueue("r", options={"deadLetterQueue": name}))),
+        ("deadLetterQueue", lambda: engine.run(mc.AlterQueue("q", {"deadLetterQueue": name}))),
+        ("deadLetterQueue", Policy("*", options={"deadLetterQueue": name}).check),
+        ("alternate", lambda: engine.run(x.DeclareExchange("e", options={"alternate": name}))),
+        ("alternate", Policy("*", type="topic", options={"alternate": name}).check),
+    ):
+        with pytest.raises(errors.InvalidRequest, match=f"{option}.* 1 to 255 printable characters without '/'"):
+            refused()
+
+
+def test_Q13_what_an_older_version_took_for_a_name_is_still_read() -> None:
+    engine = Engine()
+    declared, altered = QueueDeclared("q", "fifo", {"deadLetterQueue": "a/b"}), QueueAltered("q", {"deadLetterQueue": "b/c"})
+    for position, event in enumerate((declared, altered)):
+        apply(engine.state, event, position)
+    engine.run(mc.AlterQueue("q", {"maxAttempts": 3}))
+    assert engine.from_snapshot().state.queues["q"].rules.dead_letter_queue == "b/c"
 
 
 def test_Q21_what_only_the_policy_says_is_not_compared_when_it_is_declared_again() -> None:
