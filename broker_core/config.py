@@ -77,9 +77,7 @@ def size(least: int, *, most: int | None = None, unset: bool = False) -> Kind:
 
 def count(least: int, most: int) -> Kind:
     def parse(value: object) -> int:
-        if isinstance(value, bool) or not isinstance(value, (int, str)):
-            raise ValueError
-        number = int(value)
+        number = listeners.parse_number(value)
         if not least <= number <= most:
             raise ValueError
         return number

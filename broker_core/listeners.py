@@ -66,11 +66,16 @@ def parse_host(value: object) -> str:
     return value
 
 
+def parse_number(value: object) -> int:
+    """A whole number, or a text of one in the digits 0 to 9; ValueError for anything else."""
+    if isinstance(value, bool) or not isinstance(value, (int, str)) or not str(value).isascii():
+        raise ValueError
+    return int(value)
+
+
 def parse_port(value: object) -> int:
     """0 to 65535, as a number or a text; ValueError for anything else."""
-    if isinstance(value, bool) or not isinstance(value, (int, str)):
-        raise ValueError
-    number = int(value)
+    number = parse_number(value)
     if not 0 <= number <= 65535:
         raise ValueError
     return number

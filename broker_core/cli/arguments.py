@@ -7,7 +7,7 @@ import os
 from collections.abc import Callable
 from pathlib import Path
 
-from broker_core import __version__, config
+from broker_core import __version__, config, listeners
 from broker_core.cli import exchange_arguments, message_arguments, user_arguments
 
 _EXIT_CODES = """\
@@ -206,7 +206,7 @@ def lazily(module: str, function: str) -> Run:
 
 
 def _natural(text: str) -> int:
-    number = int(text)
+    number = listeners.parse_number(text)
     if number < 0:
         raise argparse.ArgumentTypeError(f"{text} is less than 0")
     return number

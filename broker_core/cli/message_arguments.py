@@ -91,6 +91,8 @@ def _amqp_command(
 
 
 def _seconds_or_forever(text: str) -> float:
+    if not text.isascii():  # float() takes the digits of every script
+        raise ValueError
     number = float(text)
     if not number >= 0:
         raise argparse.ArgumentTypeError(f"{text} is less than 0")

@@ -126,7 +126,7 @@ def _value(name: str, option: Option, value: Any) -> Any:
     if value is None:
         return option.default
     if isinstance(option.allowed, range):
-        number = int(value) if isinstance(value, str) and re.fullmatch(r"\d{1,18}", value) else value
+        number = int(value) if isinstance(value, str) and re.fullmatch("[0-9]{1,18}", value) else value
         if isinstance(number, bool) or not isinstance(number, int) or number not in option.allowed:
             low, high = option.allowed.start, option.allowed.stop - 1
             raise InvalidRequest(f"option {name!r}: {value!r:.80} is not a whole number from {low} to {high}")

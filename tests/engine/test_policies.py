@@ -59,6 +59,13 @@ def test_Q13_E3_no_option_names_what_nobody_can_declare(name: object) -> None:
             refused()
 
 
+def test_numbers_among_options_are_written_with_the_digits_0_to_9() -> None:
+    engine = Engine()
+    engine.run(c.DeclareQueue("q", options={"maxAttempts": "3"}))
+    with pytest.raises(errors.InvalidRequest, match="option 'maxAttempts': '٣' is not a whole number from 0 to 999999"):
+        engine.run(mc.AlterQueue("q", {"maxAttempts": "٣"}))
+
+
 def test_Q13_what_an_older_version_took_for_a_name_is_still_read() -> None:
     engine = Engine()
     declared, altered = QueueDeclared("q", "fifo", {"deadLetterQueue": "a/b"}), QueueAltered("q", {"deadLetterQueue": "b/c"})

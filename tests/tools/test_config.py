@@ -101,6 +101,9 @@ def test_values_are_numbers_or_texts_with_a_unit(name: str, text: object, value:
         ("amqp_port", -1),
         ("amqp_port", True),
         ("amqp_port", "of"),
+        ("amqp_port", "٣"),  # a digit for int(), of another script
+        ("amqp_max_sessions", "٣"),
+        ("segment_bytes", "٣ MiB"),
         ("http_port", 0),
         ("flight_tls", "yes"),
         ("flight_tls", 1),
