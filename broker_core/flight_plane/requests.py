@@ -18,6 +18,7 @@ _SHIFT: Fields = {"queue": TEXT, "messages": _OPTIONAL_INT, "first": (int, 0), "
 _LOSS: Fields = {"failOnDataLoss": (bool, True)}
 _PLAN: Fields = {"minPartitions": (int, 1), "maxMessages": _OPTIONAL_INT}
 _LEAST = {"finished": 0, "after": 0, "waitMs": 0, "messages": 1, "bytes": 1, "minPartitions": 1, "maxMessages": 1, "buckets": 1}
+_LEAST_OF = {(action, place): 0 for action in ("queue.move", "queue.copy") for place in ("first", "last")}
 
 ACTIONS: dict[str, Fields] = {
     "hello": {},
@@ -124,8 +125,9 @@ def parse(what: str, data: bytes, known: Fields) -> dict[str, Any]:
             raise errors.InvalidRequest(
                 f"{what}: field {name!r} must be {' or '.join(t.__name__ for t in allowed)}, not {value!r:.80}"
             )
-        if name in _LEAST and value is not None and value < _LEAST[name]:
-            raise errors.InvalidRequest(f"{what}: field {name!r} must be at least {_LEAST[name]}, not {value}")
+        least = _LEAST_OF.get((what, name), _LEAST.get(name))
+        if least is not None and value is not None and value < least:
+            raise errors.InvalidRequest(f"{what}: field {name!r} must be at least {least}, not {value}")
         values[name] = value
     return values
 

@@ -298,6 +298,8 @@ VALUES: list[tuple[str, dict[str, Any], type[errors.PenstockError], str]] = [
     ("lease.plan", {"batch": 2}, errors.WrongOffset, "last batch is 1"),
     ("lease.plan", {"minPartitions": 0}, errors.InvalidRequest, "at least 1"),
     ("lease.plan", {"maxMessages": 0}, errors.InvalidRequest, "at least 1"),
+    ("queue.move", {"first": -1}, errors.InvalidRequest, "queue.move: field 'first' must be at least 0, not -1"),
+    ("queue.copy", {"last": -1}, errors.InvalidRequest, "queue.copy: field 'last' must be at least 0, not -1"),
     ("lease.plan", {"epoch": 9}, errors.Fenced, "epoch 1"),
     ("lease.plan", {"run": "older"}, errors.WrongOffset, "earlier run"),
     ("lease.settle", {"finished": 7}, errors.WrongOffset, "last batch is 1"),
