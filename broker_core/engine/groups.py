@@ -78,8 +78,14 @@ class Groups:
         return self._release(free)
 
     def left(self, holder: int) -> int | None:
-        """A link has ended, and what it held has gone back: its sticky groups are free. As `let_go`."""
-        return self._release(np.flatnonzero(self._owner == holder))
+        """A link has ended, and what it held has gone back: its sticky groups are free. As `let_go`.
+
+        What it said in a transaction is still held until that is discharged, and keeps its group so long.
+        """
+        mine = np.flatnonzero(self._owner == holder)
+        held = self._held[mine] > 0
+        self._closed[mine[held]] = True
+        return self._release(mine[~held])
 
     def restarted(self) -> None:
         """The broker has: what stuck to a link of the last life is free, and names are given away that only that kept."""

@@ -15,6 +15,7 @@ from broker_core.engine.endings import Ending
 from broker_core.engine.limits import MAX_TRANSACTION_BYTES, TRANSACTION_AGE
 from broker_core.engine.rowset import RowSet
 from broker_core.engine.states import Cause, Outcome, State
+from broker_core.engine.traits import Coded, Traits
 from broker_core.engine.transactions import stage_of
 
 from .harness import SECOND, Engine
@@ -146,6 +147,21 @@ def test_the_link_may_end_before_its_transaction(fail: bool) -> None:
     assert states(engine) == "hh."
     engine.run(tc.Discharge(number, fail))
     assert (states(engine), attempts(engine)) == (("...", [1, 1, 1]) if fail else (".A.", [0, 0, 1]))
+
+
+@pytest.mark.parametrize("groups", ["held", "sticky"])
+@pytest.mark.parametrize("fail", [True, False])
+def test_q16_what_an_ended_link_said_in_a_transaction_keeps_its_group_until_the_discharge(groups: str, fail: bool) -> None:
+    engine = Engine()
+    engine.run(c.DeclareQueue("q", options={"groups": groups}))
+    engine.run(c.Enqueue("q", 3, 10, traits=Traits(group=Coded(["g"], np.ones(3, np.int64)))))
+    holder, number = taken(engine, messages=1), begun(engine)
+    engine.run(tc.Retire(number, "q", holder, rows(0), ACCEPTED))
+    engine.run(c.Unsubscribe("q", holder))
+    other = engine.run(c.Subscribe("q"))
+    assert not engine.run(c.Acquire("q", other, 10))  # the first may come back, and be behind the second then
+    engine.run(tc.Discharge(number, fail=fail))
+    assert engine.run(c.Acquire("q", other, 10)) == (rows(0, 1, 2) if fail else rows(1, 2))
 
 
 def test_the_last_word_about_a_message_counts() -> None:
