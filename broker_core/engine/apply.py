@@ -152,11 +152,7 @@ def _(state: BrokerState, event: e.QueueDeclared, position: int) -> None:
 
 @on_event(e.QueueDeleted)
 def _(state: BrokerState, event: e.QueueDeleted, position: int) -> None:
-    state.count_made(state.queues.pop(event.queue).user, -1)
-    state.links.pop(event.queue, None)
-    state.exchanges.forget_queue(event.queue)
-    state.leases = {name: lease for name, lease in state.leases.items() if lease.queue != event.queue}
-    state.finished.remove(event.queue)
+    state.delete_queue(event.queue)
 
 
 @on_event(e.Enqueued)

@@ -108,6 +108,22 @@ class BrokerState:
                     _count_among(queue, part, 1)
         return queue
 
+    def delete_queue(self, name: str) -> None:
+        """Stages go on to hold messages for a queue of this name. Not those that its bindings brought: who declares it again may
+        bind it otherwise."""
+        queue = self.queues[name]
+        for stage in self.stages.values() if queue.staged else ():
+            for part in stage.parts:
+                if part.queue == name and part.exchange is not None:
+                    self.count_staged(part, -1)
+            stage.parts = [part for part in stage.parts if part.queue != name or part.exchange is None]
+        del self.queues[name]
+        self.count_made(queue.user, -1)
+        self.links.pop(name, None)
+        self.exchanges.forget_queue(name)
+        self.leases = {lease: each for lease, each in self.leases.items() if each.queue != name}
+        self.finished.remove(name)
+
     def count_made(self, user: str | None, change: int) -> None:
         if user is not None:
             self.made[user] += change

@@ -295,6 +295,17 @@ def test_E1_a_snapshot_without_exchanges_is_read() -> None:
     assert (list(state.queues), state.exchanges.by_name) == (["q"], {})
 
 
+def test_E1_c10_a_queue_that_is_made_anew_gets_nothing_that_was_staged_by_its_former_bindings() -> None:
+    """As a durable subscription that is asked for with another filter, while a transaction has a message for the former one."""
+    broker = engine("q", "r")
+    broker.run(x.DeclareExchange("x", "topic"), x.Bind("x", "q", "a"), x.Bind("x", "r", "#"))
+    broker.send("x", "a", 2, stage="s")
+    broker.run(c.DeleteQueue("q"), c.DeclareQueue("q"), x.Bind("x", "q", "b"))
+    assert (broker.state.queues["q"].staged, broker.state.queues["r"].staged) == (0, 2)
+    broker.run(c.Publish(["s"]))
+    assert (broker.counts(), broker.state.staged_bytes) == ({"q": 0, "r": 2}, 0)
+
+
 def test_E1_stages_go_through_exchanges_by_the_bindings_of_that_moment() -> None:
     broker = engine("q", "r", "s")
     broker.run(x.DeclareExchange("x", "topic"), x.Bind("x", "q", "a"), x.Bind("x", "r", "#"))
