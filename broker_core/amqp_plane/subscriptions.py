@@ -22,6 +22,7 @@ from broker_core.amqp_plane.nodes import new_name
 from broker_core.engine import commands as c
 from broker_core.engine import exchange_commands as x
 from broker_core.engine.limits import MAX_NAME
+from broker_core.engine.states import State
 from broker_core.errors import PenstockError
 from broker_core.security.rights import Right
 
@@ -90,6 +91,9 @@ class Subscription:
     def _check_unused(self, queue: Queue) -> None:
         if queue.subscriptions:
             text = f"the subscription {self.queue!r} is in use with another address or filter: end its links first"
+            raise Refusal(Condition.RESOURCE_LOCKED, text)
+        if queue.counts[State.ACQUIRED]:  # not by links
+            text = f"messages of the subscription {self.queue!r} are in an open transaction, or a lease's: end that first"
             raise Refusal(Condition.RESOURCE_LOCKED, text)
 
 

@@ -6,9 +6,11 @@ from typing import Any
 
 from broker_core.amqp.performatives import Accepted, Attach, Detach, Disposition, Source
 from broker_core.amqp.types import Described, Symbol
+from broker_core.amqp_plane.subscriptions import bindings
 
 from .frames import detach, flow, receives, says, symbol, transfer
 from .harness import Script, Stage
+from .scenarios_transactions import commit, control, declare, discharged, within
 
 SELECTOR, NO_LOCAL = Symbol("apache.org:selector-filter:string"), Symbol("apache.org:no-local-filter:list")
 
@@ -162,6 +164,34 @@ def shared_subscriptions(s: Stage) -> None:
     s.nodes()
 
 
+def a_subscription_with_messages_in_a_transaction_stays_as_it_is(s: Stage) -> None:
+    s.exchange("news")
+    p = _publisher(s)
+    a = s.script("A", container_id="reader").usual()
+    control(a)
+    _attached(a, durably("sub"))
+    _publish(s, p, 0)
+    a.expect_messages(b"m0")
+    txn = declare(a, 0)
+    a.send(says(within(txn, Accepted()), 0, settled=False), detach(closed=False))
+    a.expect(Detach)
+    s.note("with another key, before the discharge: nothing of it holds")
+    a.send(durably("sub", "news/sport"))
+    a.expect(Attach, source=None)
+    said = a.expect(Detach)
+    assert said.error is not None
+    assert said.error.condition == "amqp:resource-locked"
+    a.send(detach())
+    with s.service.turn() as turn:
+        assert [binding.key for _, binding in bindings(turn, "sub:anonymous:reader:sub")] == ["#"]
+    commit(a, 1, txn)
+    discharged(a, 1)
+    s.show("sub:anonymous:reader:sub")
+    s.note("and behind it")
+    _attached(a, durably("sub", "news/sport"))
+    s.show("sub:anonymous:reader:sub")
+
+
 def shared_or_not(s: Stage) -> None:
     s.exchange("news")
     a = s.script("A", container_id="a").usual()
@@ -193,6 +223,7 @@ SCENARIOS = [
     a_durable_subscription,
     another_address_or_filter_makes_it_anew,
     shared_subscriptions,
+    a_subscription_with_messages_in_a_transaction_stays_as_it_is,
     shared_or_not,
     without_the_container_s_own_messages,
 ]
