@@ -25,6 +25,13 @@ if TYPE_CHECKING:
 _Mode = AcknowledgeMode
 
 
+def taken_back(message: ReceivedMessage) -> errors.PeerError | None:
+    """Why nothing can be said any more of a message that was handed out, if so."""
+    if message.delivery.remote_settled or message.delivery.link.state is not LinkState.ATTACHED:
+        return errors.PeerError(f"the broker has taken {message!r} back, or its link is gone: it is delivered again")
+    return None
+
+
 class Ledger:
     """Of one session; everything under the connection's lock. `open` are the messages by their number, oldest first."""
 
@@ -67,9 +74,9 @@ class Ledger:
             self._check_closed_case(message, outcome)
         elif self._mode is _Mode.TRANSACTED:
             message.wanted = outcome
-        elif message.delivery.remote_settled or message.delivery.link.state is not LinkState.ATTACHED:
+        elif (error := taken_back(message)) is not None:
             del self.open[message.number]
-            raise errors.PeerError(f"the broker has taken {message!r} back, or its link is gone: it is delivered again")
+            raise error
         elif self._mode is _Mode.CLIENT and isinstance(outcome, Accepted):
             self._settle([each for each in self.open.values() if each.number <= message.number], outcome)
         elif not (self._mode.by_itself and isinstance(outcome, Accepted)):  # that comes by itself

@@ -16,6 +16,7 @@ from broker_core.amqp import Accepted, Message
 from broker_core.amqp.performatives import Coordinator, Declare, Declared, Discharge, TransactionalState
 from broker_core.amqp.transactions import LOCAL_TRANSACTIONS
 from broker_core.amqp_client import failures
+from broker_core.messaging.ledger import taken_back
 from broker_core.messaging.target_link import TargetLink
 
 if TYPE_CHECKING:
@@ -69,11 +70,13 @@ class Transaction:
                 producer.flush()
         except errors.PenstockError as error:
             self.doom(error)
+        messages = list(session.ledger.open.values())
+        for why in filter(None, map(taken_back, messages)):
+            self.doom(why)
         if self._doom is not None:
             doom = self._doom
             self.rollback()
             raise RolledBack(f"the transaction was rolled back: {doom}") from doom
-        messages = list(session.ledger.open.values())
         if self._id is None and not messages:
             return
         try:

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from broker_core.messaging import AcknowledgeMode, connect
+from broker_core.messaging import AcknowledgeMode, RolledBack, connect
 from broker_core.process import Broker
 
 from .applications import LIMIT_S
@@ -68,3 +68,21 @@ def test_c11_larger_than_prefetch_and_window(broker: Broker) -> None:
         left, more = connection.session().consumer("many", prefetch=0), connection.session().consumer("more")
         assert left.receive(0) is None
         assert [more.receive(LIMIT_S).body for _ in range(300)] == [b"%d" % number for number in range(300)]
+
+
+def test_c11_c7_what_the_broker_has_taken_back_fails_the_commit(broker: Broker) -> None:
+    """What was made of a message is not sent while the message itself is delivered again."""
+    broker.declare("locked", lockTimeout=100)
+    broker.declare("made")
+    with connect(broker.amqp_url) as connection:
+        plain = connection.session()
+        plain.producer("locked").send("one")
+        session = connection.session(AcknowledgeMode.TRANSACTED)
+        source, target = session.consumer("locked"), session.producer("made")
+        assert source.receive(LIMIT_S).body == "one"
+        target.send("made of one")
+        again = source.receive(LIMIT_S)  # its lock has ended
+        assert (again.body, again.delivery_count) == ("one", 1)
+        with pytest.raises(RolledBack, match="taken"):
+            session.commit()
+        assert plain.consumer("made", prefetch=0).receive(0) is None
