@@ -11,6 +11,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, TypeAlias
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from .deliveries import Delivery
     from .errors import RemoteProtocolError
     from .links import Link
@@ -117,13 +119,14 @@ class Aborted:
 class Disposed:
     """The peer's disposition, with those deliveries of its range that were unsettled here; settled ones are forgotten now.
 
-    Neighbouring dispositions that say the same may share an event.
+    Neighbouring dispositions that say the same may share an event. `ranges` are the delivery ids that they name, first and last.
     """
 
     session: Session
     deliveries: list[Delivery]
     state: DeliveryState | None
     settled: bool
+    ranges: Sequence[tuple[int, int]]
 
 
 @dataclass(slots=True)

@@ -354,7 +354,7 @@ class Session:
                     delivery.remote_settled = True
                     self.settle(delivery)
             found += named
-        return events.Disposed(self, found, state, settled)
+        return events.Disposed(self, found, state, settled, ranges)
 
     def _on_flow(self, flow: Flow) -> list[events.Event]:
         link = None if flow.handle is None else self._link(flow.handle)

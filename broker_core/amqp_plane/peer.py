@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from broker_core.amqp import Condition, Connection, Role, SaslServer, events
 from broker_core.amqp.errors import LocalProtocolError
-from broker_core.amqp.performatives import Error
+from broker_core.amqp.performatives import Error, TransactionalState
 from broker_core.amqp.sasl import PLAIN
 from broker_core.amqp.states import ConnectionState, LinkState, SessionState
 from broker_core.amqp.transactions import TXN_ID
@@ -22,6 +22,7 @@ from broker_core.amqp_plane import attaching, opening
 from broker_core.amqp_plane.addresses import forget_terms
 from broker_core.amqp_plane.conditions import deleted
 from broker_core.amqp_plane.incoming import Incoming
+from broker_core.amqp_plane.locks import TakenBack
 from broker_core.amqp_plane.outgoing import Outgoing
 from broker_core.amqp_plane.transactions import Transactions
 from broker_core.engine.commands import Maker
@@ -61,6 +62,7 @@ class Peer:
         self.full: dict[Outgoing, None] = {}  # links that wait for the connection's limit on unsettled deliveries
         self.takes = 0  # how often a link took something
         self.squeezed: set[Session] = set()  # sessions in which a link waits for the peer's window
+        self.taken_back = TakenBack()
         self._sasl = sasl
         self.connection = Connection(Role.SERVER, plane.protocol, sasl, sasl_required=not listener.without_sasl)
         self._handlers: dict[type[Any], Callable[[Any], None]] = {
@@ -231,6 +233,7 @@ class Peer:
     def _on_end(self, event: events.Ended) -> None:
         session = event.session
         self.squeezed.discard(session)
+        self.taken_back.forget(session)
 
         def answer() -> None:
             if session.state is SessionState.END_RCVD and self.connection.may_send:
@@ -288,6 +291,8 @@ class Peer:
                 self.plane.turns.hungry(link)
 
     def _on_disposition(self, event: events.Disposed) -> None:
+        if isinstance(event.state, TransactionalState):
+            self.taken_back.check(event, self.transactions.get(event.state))
         several: dict[Link, list[Any]] = {}
         for delivery in event.deliveries:
             several.setdefault(delivery.link, []).append(delivery)

@@ -7,6 +7,7 @@ from broker_core.engine.move_commands import AlterQueue
 
 from .frames import flow, message, says, transfer
 from .harness import Script, Stage
+from .scenarios_transactions import CONTROL, ROLLBACK, commit, control, declare, discharged, rejected, within
 
 
 def _locked(s: Stage) -> Script:
@@ -66,7 +67,30 @@ def an_outcome_for_lost_and_held_deliveries_holds_for_the_held_ones(s: Stage) ->
     s.show("locked")
 
 
+def a_transaction_with_a_delivery_whose_lock_has_ended_is_rolled_back(s: Stage) -> None:
+    a = _locked(s)
+    control(a, handle=CONTROL)
+    a.sender("q", handle=1)
+    a.send(flow(0, 3, count=2))
+    a.expect(Disposition, first=0, last=1, settled=True)
+    a.expect_messages(b"m0", b"m1", b"m2")
+    txn = declare(a, 0)
+    s.note("the receiver works on what came first, as if it had not been told that this has ended")
+    a.send(transfer(1, message(b"made of m1"), handle=1, state=within(txn)), says(within(txn, Accepted()), 1, settled=False))
+    a.expect(Disposition, role=True, first=1)
+    commit(a, 2, txn)
+    assert rejected(a, 2) == ROLLBACK
+    s.show("locked", "q")
+    s.note("told once: the next one has all three")
+    txn = declare(a, 3)
+    a.send(says(within(txn, Accepted()), 1, 4))
+    commit(a, 4, txn)
+    discharged(a, 4)
+    s.show("locked", "q")
+
+
 SCENARIOS = [
+    a_transaction_with_a_delivery_whose_lock_has_ended_is_rolled_back,
     an_outcome_after_the_lock_has_ended_changes_nothing,
     deliveries_that_are_lost_are_ended_before_their_messages_come_again,
     an_outcome_for_lost_and_held_deliveries_holds_for_the_held_ones,
