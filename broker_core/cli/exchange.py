@@ -16,13 +16,13 @@ def declare(given: argparse.Namespace) -> int:
     with calls.broker(given) as broker:
         answer = broker.call("exchange.declare", exchange=given.name, type=given.type, options=options)
     said = "is declared" if answer["created"] else "was there already, declared alike"
-    return _answer(given, answer, f"exchange {given.name} {said}")
+    return show.answer(given, answer, f"exchange {given.name} {said}")
 
 
 def delete(given: argparse.Namespace) -> int:
     with calls.broker(given) as broker:
         answer = broker.call("exchange.delete", exchange=given.name)
-    return _answer(given, answer, f"exchange {given.name} is deleted")
+    return show.answer(given, answer, f"exchange {given.name} is deleted")
 
 
 def list_all(given: argparse.Namespace) -> int:
@@ -61,18 +61,10 @@ def bind(given: argparse.Namespace) -> int:
     with calls.broker(given) as broker:
         answer = broker.call("exchange.bind", exchange=given.name, queue=given.queue, **asked)
     said = "leads" if answer["created"] else "led already, bound alike,"
-    return _answer(given, answer, f"exchange {given.name} {said} to queue {given.queue}")
+    return show.answer(given, answer, f"exchange {given.name} {said} to queue {given.queue}")
 
 
 def unbind(given: argparse.Namespace) -> int:
     with calls.broker(given) as broker:
         answer = broker.call("exchange.unbind", exchange=given.name, queue=given.queue, key=given.key)
-    return _answer(given, answer, f"{answer['unbound']} bindings of exchange {given.name} to queue {given.queue} are gone")
-
-
-def _answer(given: argparse.Namespace, answer: dict[str, Any], text: str) -> int:
-    if given.json:
-        show.print_json(answer)
-    else:
-        show.say(text)
-    return 0
+    return show.answer(given, answer, f"{answer['unbound']} bindings of exchange {given.name} to queue {given.queue} are gone")

@@ -31,12 +31,8 @@ def list_all(given: argparse.Namespace) -> int:
 def release(given: argparse.Namespace) -> int:
     with calls.broker(given) as broker, show.waiting(f"releasing {given.name}", quiet=given.json):
         answer = broker.call("lease.release", lease=given.name, how=given.how, timeout_s=calls.LONG_S)
-    if given.json:
-        show.print_json(answer)
-    else:
-        done = "settled" if given.how == "settle" else "given back"
-        show.say(f"{answer['messages']:,} messages of lease {given.name} {done}")
-    return 0
+    done = "settled" if given.how == "settle" else "given back"
+    return show.answer(given, answer, f"{answer['messages']:,} messages of lease {given.name} {done}")
 
 
 def settle(given: argparse.Namespace) -> int:
@@ -44,18 +40,11 @@ def settle(given: argparse.Namespace) -> int:
         answer = broker.call(
             "lease.settleRow", lease=given.name, sequence=given.sequence, outcome=given.outcome, error=given.error
         )
-    if given.json:
-        show.print_json(answer)
-    else:
-        show.say(f"message {answer['sequence']:,} is {given.outcome}; start the query of lease {given.name} again, if it runs")
-    return 0
+    said = f"message {answer['sequence']:,} is {given.outcome}; start the query of lease {given.name} again, if it runs"
+    return show.answer(given, answer, said)
 
 
 def delete(given: argparse.Namespace) -> int:
     with calls.broker(given) as broker:
         answer = broker.call("lease.delete", lease=given.name)
-    if given.json:
-        show.print_json(answer)
-    else:
-        show.say(f"lease {given.name} is deleted")
-    return 0
+    return show.answer(given, answer, f"lease {given.name} is deleted")

@@ -15,15 +15,17 @@ def alter(given: argparse.Namespace) -> int:
     if not options:
         raise UsageError("say what to alter: --option NAME=VALUE, or --reset NAME for its default")
     answer = _ask(given, "queue.alter", options=options)
-    return _say(given, answer, f"queue {given.name} is altered" if answer["altered"] else f"queue {given.name} was so already")
+    said = "is altered" if answer["altered"] else "was so already"
+    return show.answer(given, answer, f"queue {given.name} {said}")
 
 
 def pause(given: argparse.Namespace) -> int:
-    return _say(given, _ask(given, "queue.pause"), f"queue {given.name} is paused: it delivers nothing until it is resumed")
+    answer = _ask(given, "queue.pause")
+    return show.answer(given, answer, f"queue {given.name} is paused: it delivers nothing until it is resumed")
 
 
 def resume(given: argparse.Namespace) -> int:
-    return _say(given, _ask(given, "queue.resume"), f"queue {given.name} delivers")
+    return show.answer(given, _ask(given, "queue.resume"), f"queue {given.name} delivers")
 
 
 def move(given: argparse.Namespace) -> int:
@@ -38,7 +40,7 @@ def _shift(given: argparse.Namespace, what: str, done: str) -> int:
     fields = {"target": given.target, "messages": given.limit, "first": given.first or 0, "last": given.last}
     answer = _ask(given, f"queue.{what}", **fields)
     full = f"; {given.target} has no room for the rest" if answer["full"] else ""
-    return _say(given, answer, f"{answer[done]:,} messages of {given.name} {done} to {given.target}{full}")
+    return show.answer(given, answer, f"{answer[done]:,} messages of {given.name} {done} to {given.target}{full}")
 
 
 def redrive(given: argparse.Namespace) -> int:
@@ -46,17 +48,9 @@ def redrive(given: argparse.Namespace) -> int:
     said = f"{answer['redriven']:,} dead letters of {given.name} are back where they came from"
     if answer["stayed"]:
         said += f"; {answer['stayed']:,} stay: their queue is gone or full, or has a newer value"
-    return _say(given, answer, said)
+    return show.answer(given, answer, said)
 
 
 def _ask(given: argparse.Namespace, action: str, **fields: Any) -> dict[str, Any]:
     with calls.broker(given) as broker, show.waiting(f"{action} {given.name}", quiet=given.json):
         return broker.call(action, queue=given.name, timeout_s=calls.LONG_S, **fields)
-
-
-def _say(given: argparse.Namespace, answer: dict[str, Any], text: str) -> int:
-    if given.json:
-        show.print_json(answer)
-    else:
-        show.say(text)
-    return 0

@@ -34,13 +34,8 @@ def declare(given: argparse.Namespace) -> int:
     options = dict(option(text) for text in given.option)
     with calls.broker(given) as broker:
         answer = broker.call("queue.declare", queue=given.name, type=given.type, options=options)
-    if given.json:
-        show.print_json(answer)
-    else:
-        show.say(
-            f"queue {given.name} is declared" if answer["created"] else f"queue {given.name} was there already, declared alike"
-        )
-    return 0
+    said = "is declared" if answer["created"] else "was there already, declared alike"
+    return show.answer(given, answer, f"queue {given.name} {said}")
 
 
 def option(text: str, flag: str = "--option") -> tuple[str, Any]:
@@ -106,18 +101,10 @@ def _messages(broker: Client, given: argparse.Namespace, states: list[str]) -> I
 def purge(given: argparse.Namespace) -> int:
     with calls.broker(given) as broker, show.waiting(f"purging {given.name}", quiet=given.json):
         answer = broker.call("queue.purge", queue=given.name, timeout_s=calls.LONG_S)
-    if given.json:
-        show.print_json(answer)
-    else:
-        show.say(f"{answer['purged']:,} messages of {given.name} purged")
-    return 0
+    return show.answer(given, answer, f"{answer['purged']:,} messages of {given.name} purged")
 
 
 def delete(given: argparse.Namespace) -> int:
     with calls.broker(given) as broker, show.waiting(f"deleting {given.name}", quiet=given.json):
         answer = broker.call("queue.delete", queue=given.name, force=given.force, timeout_s=calls.LONG_S)
-    if given.json:
-        show.print_json(answer)
-    else:
-        show.say(f"queue {given.name} is deleted")
-    return 0
+    return show.answer(given, answer, f"queue {given.name} is deleted")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 import base64
 import json
 import time
@@ -60,6 +61,15 @@ def print_facts(facts: Mapping[str, Any]) -> None:
 
 def say(text: str) -> None:
     print(text)
+
+
+def answer(given: argparse.Namespace, value: Mapping[str, Any], text: str) -> int:
+    """What a command has done: `value` for a program that said `--json`, `text` for a person. Returns the exit code."""
+    if given.json:
+        print_json(value)
+    else:
+        say(text)
+    return 0
 
 
 def _cell(value: object) -> str:

@@ -68,11 +68,7 @@ def remove(given: argparse.Namespace) -> int:
         return after
 
     store.edit(_file(given), change)
-    if given.json:
-        show.print_json({"user": given.name})
-    else:
-        show.say(f"user {given.name} is removed, with its permissions")
-    return 0
+    return show.answer(given, {"user": given.name}, f"user {given.name} is removed, with its permissions")
 
 
 def permit(given: argparse.Namespace) -> int:
