@@ -118,7 +118,7 @@ class Cut(NamedTuple):
         return bool(self.overlays) or self.deaths is not None
 
 
-def cut(block: Block, rows: Rows, queue: Queue, recent: Recent = _NOTHING_RECENT, *, ends: bool = True) -> Cut:
+def cut_of(block: Block, rows: Rows, queue: Queue, recent: Recent = _NOTHING_RECENT, *, ends: bool = True) -> Cut:
     """Without `ends`, what became of the messages is left out: for those that are somebody's, or wait, or where nobody asks."""
 
     def copied(values: Ints | int) -> Ints | int:
@@ -175,20 +175,20 @@ class Stretch(NamedTuple):
         return self.cut.overlays_of(self.part, self.time)
 
 
-def stretches(journal: Journal, part: Cut) -> Iterator[Stretch]:
+def stretches(journal: Journal, cut: Cut) -> Iterator[Stretch]:
     """The messages of a cut in order, as they were stored. What is not at hand is read, once the journal has written it."""
-    if len(part.pieces.row) == 1 and part.pieces.scattered is None:
-        yield _stretch(journal, part)
+    if len(cut.pieces.row) == 1 and cut.pieces.scattered is None:
+        yield _stretch(journal, cut)
         return
-    for each in wanted(part.pieces, partial(_record, journal, part)):
-        yield Stretch(each.taken(), each.share.time, each.share.of, part)
+    for each in wanted(cut.pieces, partial(_record, journal, cut)):
+        yield Stretch(each.taken(), each.share.time, each.share.of, cut)
 
 
-def _stretch(journal: Journal, part: Cut) -> Stretch:
+def _stretch(journal: Journal, cut: Cut) -> Stretch:
     """The only one of a cut whose rows lie in one piece, as a single message always does."""
-    _, count, position, first, time = [int(column[0]) for column in part.pieces[:5]]
-    record = _record(journal, part, position)
-    return Stretch(record.slice(first, count), time, slice(0, count), part)
+    _, count, position, first, time = [int(column[0]) for column in cut.pieces[:5]]
+    record = _record(journal, cut, position)
+    return Stretch(record.slice(first, count), time, slice(0, count), cut)
 
 
 class Wanted(NamedTuple):
@@ -224,14 +224,14 @@ def wanted(pieces: Pieces, record: Callable[[int], pa.RecordBatch]) -> Iterator[
         yield Wanted(record(share.position), share, mine)
 
 
-def _record(journal: Journal, part: Cut, position: int) -> pa.RecordBatch:
-    batch = part.batches.get(position)
+def _record(journal: Journal, cut: Cut, position: int) -> pa.RecordBatch:
+    batch = cut.batches.get(position)
     return load(journal, position) if batch is None else batch
 
 
-def _columns_of_record(columns: Container[str], journal: Journal, part: Cut, position: int) -> pa.RecordBatch:
+def _columns_of_record(columns: Container[str], journal: Journal, cut: Cut, position: int) -> pa.RecordBatch:
     """The record without other columns, which would only be copied; one is left at least, so that there are rows."""
-    record = _record(journal, part, position)
+    record = _record(journal, cut, position)
     names = record.schema.names
     kept = [name for name in names if name in columns] or names[:1]
     return record if len(kept) == len(names) else record.select(kept)
@@ -252,17 +252,17 @@ def batches(
     rows = size = 0
     is_encoded = False  # what waits
     kept = {*assembly.needed(columns), *_ALWAYS}
-    for part in cuts:
-        for each in wanted(part.pieces, partial(_columns_of_record, kept, journal, part)):
+    for cut in cuts:
+        for each in wanted(cut.pieces, partial(_columns_of_record, kept, journal, cut)):
             count, encoded = each.rows, each.is_encoded
             large = count >= SMALL_ROWS
             if waiting and (large or encoded != is_encoded or rows >= JOINED_ROWS or size >= BATCH_BYTES):
                 yield _batch(waiting, columns, queue, delivery, stored)
                 waiting, rows, size = [], 0, 0
             if large:
-                yield _batch([(part, each)], columns, queue, delivery, stored)
+                yield _batch([(cut, each)], columns, queue, delivery, stored)
                 continue
-            waiting.append((part, each))
+            waiting.append((cut, each))
             is_encoded = encoded
             rows += count
             size += each.record.get_total_buffer_size() * count // each.record.num_rows

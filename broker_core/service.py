@@ -33,7 +33,7 @@ from broker_core.engine.traits import Traits
 from broker_core.engine.transaction_commands import TimeOutTransactions
 from broker_core.journal import Disk, Journal, LocalDisk
 from broker_core.matching import Matcher
-from broker_core.reading import Cut, cut, open_block
+from broker_core.reading import Cut, cut_of, open_block
 from broker_core.recent import Recent
 from broker_core.rooms import Rooms, Waiting
 from broker_core.traits import traits_of
@@ -270,14 +270,14 @@ class BrokerService:
                 end = self.journal.end
                 if block is not None:
                     kept = within_retention(block, part, retained_from)
-                    found = cut(block, kept if select is None else select(block, kept), queue, ends=ends)
+                    found = cut_of(block, kept if select is None else select(block, kept), queue, ends=ends)
             self.journal.wait(end)
             if block is None:
                 if entry is None:
                     raise _retention_took(queue_name, number)
                 block = open_block(self.journal, entry)
                 kept = within_retention(block, part, retained_from)
-                found = cut(block, kept if select is None else select(block, kept), queue, ends=ends)
+                found = cut_of(block, kept if select is None else select(block, kept), queue, ends=ends)
             if kept is not part:
                 raise _retention_took(queue_name, number)
             yield found
@@ -297,13 +297,13 @@ class BrokerService:
                 retained_from = self.state.retained_from
                 end = self.journal.end
                 if block is not None:
-                    found = cut(block, within_retention(block, select(block), retained_from), queue)
+                    found = cut_of(block, within_retention(block, select(block), retained_from), queue)
             self.journal.wait(end)
             if block is None:
                 if entry is None:
                     continue  # retention took it while we were reading what came before
                 block = open_block(self.journal, entry)
-                found = cut(block, within_retention(block, select(block), retained_from), queue)
+                found = cut_of(block, within_retention(block, select(block), retained_from), queue)
             yield found
 
     # Housekeeping

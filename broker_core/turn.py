@@ -27,7 +27,7 @@ from broker_core.engine.rowset import BLOCK_BITS, RowSet
 from broker_core.engine.states import AVAILABLE
 from broker_core.engine.traits import Coded
 from broker_core.journal import Journal
-from broker_core.reading import Cut, Stored, cut
+from broker_core.reading import Cut, Stored, cut_of
 from broker_core.recent import Recent
 from broker_core.rooms import Rooms
 
@@ -177,7 +177,7 @@ class Turn:
             block = queue.blocks.get(number)
             if block is None:
                 raise errors.DataLoss(f"messages of {queue_name!r} around sequence number {number << BLOCK_BITS} left memory")
-            found.append(cut(block, part, queue, self._recent, ends=False))
+            found.append(cut_of(block, part, queue, self._recent, ends=False))
         return found
 
 
