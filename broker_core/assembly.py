@@ -6,8 +6,8 @@ asked for and not stored is made from the other form by `conversion`.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterable, Iterator, Sequence
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import pyarrow as pa
 
@@ -159,6 +159,33 @@ def joined(batches: Sequence[pa.RecordBatch]) -> pa.RecordBatch:
     schema = pa.schema([pa.field(name, MESSAGE_COLUMNS[name]) for name in names])
     same = [pa.RecordBatch.from_arrays([_payload_column(name, b) for name in names], schema=schema) for b in batches]
     return pa.concat_batches(same)
+
+
+Piece = TypeVar("Piece")
+
+
+def grouped(pieces: Iterable[tuple[Piece, int, int, bool, bool]], most_rows: int, most_bytes: int) -> Iterator[list[Piece]]:
+    """Neighbours that make one batch: of one form, until together they have about so many rows or bytes.
+
+    With each piece come its rows, its bytes, which of the two forms it has, and whether it is large: then it is alone in its
+    group, and need not be copied.
+    """
+    group: list[Piece] = []
+    all_rows = all_bytes = 0
+    form = False  # of the group
+    for piece, rows, size, its_form, is_large in pieces:
+        if group and (is_large or its_form != form):
+            yield group
+            group, all_rows, all_bytes = [], 0, 0
+        group.append(piece)
+        all_rows += rows
+        all_bytes += size
+        form = its_form
+        if is_large or all_rows >= most_rows or all_bytes >= most_bytes:
+            yield group
+            group, all_rows, all_bytes = [], 0, 0
+    if group:
+        yield group
 
 
 def _values(value: Any, type_: pa.DataType, rows: int) -> pa.Array:

@@ -248,26 +248,20 @@ def batches(
 
     Columns that a message's form does not hold are converted, or with `stored` null.
     """
-    waiting: list[tuple[Cut, Wanted]] = []
-    rows = size = 0
-    is_encoded = False  # what waits
-    kept = {*assembly.needed(columns), *_ALWAYS}
+    pieces = _measured(journal, cuts, {*assembly.needed(columns), *_ALWAYS})
+    for group in assembly.grouped(pieces, JOINED_ROWS, BATCH_BYTES):
+        yield _batch(group, columns, queue, delivery, stored)
+
+
+def _measured(
+    journal: Journal, cuts: Iterable[Cut], columns: Container[str]
+) -> Iterator[tuple[tuple[Cut, Wanted], int, int, bool, bool]]:
+    """What is wanted of each record, as `assembly.grouped` takes it."""
     for cut in cuts:
-        for each in wanted(cut.pieces, partial(_columns_of_record, kept, journal, cut)):
-            count, encoded = each.rows, each.is_encoded
-            large = count >= SMALL_ROWS
-            if waiting and (large or encoded != is_encoded or rows >= JOINED_ROWS or size >= BATCH_BYTES):
-                yield _batch(waiting, columns, queue, delivery, stored)
-                waiting, rows, size = [], 0, 0
-            if large:
-                yield _batch([(cut, each)], columns, queue, delivery, stored)
-                continue
-            waiting.append((cut, each))
-            is_encoded = encoded
-            rows += count
-            size += each.record.get_total_buffer_size() * count // each.record.num_rows
-    if waiting:
-        yield _batch(waiting, columns, queue, delivery, stored)
+        for each in wanted(cut.pieces, partial(_columns_of_record, columns, journal, cut)):
+            rows = each.rows
+            size = each.record.get_total_buffer_size() * rows // each.record.num_rows
+            yield (cut, each), rows, size, each.is_encoded, rows >= SMALL_ROWS
 
 
 def _batch(

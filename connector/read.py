@@ -226,25 +226,9 @@ def _mapped(pieces: list[Piece], known: dict[str, pa.Buffer] | None = None) -> d
 def _assembled(
     pieces: Iterable[Piece], files: dict[str, pa.Buffer], columns: Sequence[str], queue: str
 ) -> Iterator[pa.RecordBatch]:
-    group: list[Piece] = []
-    rows = size = 0
-    for piece in pieces:
-        large = piece.rows >= LARGE_ROWS
-        if group and (large or not _alike(piece, group[0]) or rows >= BATCH_ROWS or size >= BATCH_BYTES):
-            yield _assemble(group, files, columns, queue)
-            group, rows, size = [], 0, 0
-        group.append(piece)
-        rows += piece.rows
-        size += piece.length
-        if large:
-            yield _assemble(group, files, columns, queue)
-            group, rows, size = [], 0, 0
-    if group:
+    measured = ((p, p.rows, p.length, message.is_encoded(p.columns), p.rows >= LARGE_ROWS) for p in pieces)
+    for group in assembly.grouped(measured, BATCH_ROWS, BATCH_BYTES):
         yield _assemble(group, files, columns, queue)
-
-
-def _alike(piece: Piece, other: Piece) -> bool:
-    return piece.columns == other.columns or message.is_encoded(piece.columns) == message.is_encoded(other.columns)
 
 
 def _assemble(pieces: list[Piece], files: dict[str, pa.Buffer], columns: Sequence[str], queue: str) -> pa.RecordBatch:
@@ -310,23 +294,11 @@ def _apart(piece: Piece) -> pa.Array:
 
 def coalesce(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     """The same rows in the same order, small batches joined until they hold `BATCH_ROWS` rows or `BATCH_BYTES` bytes."""
-    waiting: list[pa.RecordBatch] = []
-    rows = size = 0
-    for batch in batches:
-        if batch.num_rows == 0:
-            continue
-        waiting.append(batch)
-        rows += batch.num_rows
-        size += batch.nbytes
-        if rows >= BATCH_ROWS or size >= BATCH_BYTES:
-            # What is large enough by itself is not copied for the sake of the few rows before it.
-            if len(waiting) > 1 and (batch.num_rows >= BATCH_ROWS or batch.nbytes >= BATCH_BYTES):
-                yield _joined(waiting[:-1])
-                waiting = [batch]
-            yield _joined(waiting)
-            waiting, rows, size = [], 0, 0
-    if waiting:
-        yield _joined(waiting)
+    filled = (batch for batch in batches if batch.num_rows)
+    # What is large enough by itself is not copied for the sake of the few rows before it.
+    measured = ((b, b.num_rows, size := b.nbytes, True, b.num_rows >= BATCH_ROWS or size >= BATCH_BYTES) for b in filled)
+    for group in assembly.grouped(measured, BATCH_ROWS, BATCH_BYTES):
+        yield _joined(group)
 
 
 def _joined(batches: list[pa.RecordBatch]) -> pa.RecordBatch:
