@@ -21,7 +21,8 @@ import numpy as np
 import numpy.typing as npt
 
 from broker_core.amqp.encoder import encode
-from broker_core.amqp.types import Symbol, Timestamp, ULong
+from broker_core.amqp.types import Timestamp, ULong
+from broker_core.annotation_names import DEATH_ERROR, DEATH_QUEUE, DEATH_REASON, DEATH_SEQUENCE, DEATH_TIME
 from broker_core.engine.blocks import Block
 from broker_core.engine.queues import Queue
 from broker_core.engine.rowset import as_array, row_count
@@ -49,13 +50,13 @@ class Deaths(NamedTuple):
         for index in np.flatnonzero(self.reason[part]).tolist():
             row, origin = start + index, int(self.origin[start + index])
             said = {
-                Symbol("x-opt-death-reason"): _REASONS[int(self.reason[row])],
-                Symbol("x-opt-death-queue"): self.origins[origin - 1] if origin else self.queue,
-                Symbol("x-opt-death-sequence"): ULong(int(self.came_from[row]) - 1 if origin else int(self.sequence[row])),
-                Symbol("x-opt-death-time"): Timestamp(int(times[index]) // 1000),
+                DEATH_REASON: _REASONS[int(self.reason[row])],
+                DEATH_QUEUE: self.origins[origin - 1] if origin else self.queue,
+                DEATH_SEQUENCE: ULong(int(self.came_from[row]) - 1 if origin else int(self.sequence[row])),
+                DEATH_TIME: Timestamp(int(times[index]) // 1000),
             }
             if row in self.errors:
-                said[Symbol("x-opt-death-error")] = self.errors[row]
+                said[DEATH_ERROR] = self.errors[row]
             found[index] = encode(said)
         return found
 

@@ -28,7 +28,8 @@ NAME = "penstock_shipped"
 #: All that `module` is asked for, and what that imports besides the standard library, pyarrow and numpy.
 _NEEDED = (
     *("broker_core", "broker_core.amqp", "broker_core.amqp_client", "broker_core.encoding", "broker_core.selectors"),
-    *("broker_core.credentials", "broker_core.errors", "broker_core.message", "broker_core.representable"),
+    *("broker_core.annotation_names", "broker_core.credentials", "broker_core.errors", "broker_core.message"),
+    "broker_core.representable",
 )
 
 

@@ -15,15 +15,14 @@ import pyarrow.compute as pc
 
 from broker_core.amqp.decoder import decode
 from broker_core.amqp.messages import scan
+from broker_core.annotation_names import DELIVERY_DELAY, DELIVERY_TIME
 from broker_core.encoding import plain
 from broker_core.encoding.decode import vectors
 from broker_core.encoding.message_ids import digests
 from broker_core.engine.options import PRIORITIES, Rules
 from broker_core.engine.traits import NO_TRAITS, Coded, Traits
 
-DELIVERY_TIME = "x-opt-delivery-time"  # milliseconds since 1970
-DELIVERY_DELAY = "x-opt-delivery-delay"  # milliseconds from the arrival on
-_DELIVERY = b"x-opt-delivery-"
+_DELIVERY = b"x-opt-delivery-"  # what both of them begin with
 _GROUP_ENDS = -1  # as a group-sequence: the last message of its group
 
 

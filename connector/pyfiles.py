@@ -14,6 +14,7 @@ _BROKER_CORE = tuple(
     f"{name}.py"
     for name in (
         "__init__",
+        "annotation_names",
         "assembly",
         "client",
         "conversion",

@@ -15,6 +15,7 @@ import numpy as np
 import pyarrow as pa
 
 from broker_core.amqp.messages import APPLICATION_PROPERTIES, DATA, MESSAGE_ANNOTATIONS, PROPERTIES
+from broker_core.annotation_names import DELIVERY_TIME
 from broker_core.encoding.arrays import (
     Bools,
     Ints,
@@ -35,7 +36,6 @@ from broker_core.encoding.entries import NULL, STRING, SYMBOL, entries
 from broker_core.errors import ResourceLimit
 
 BINARY, UINT, TIMESTAMP, LIST, MAP = 0xA0, 0x70, 0x83, 0xC0, 0xC1
-DELIVERY_TIME = "x-opt-delivery-time"
 MAX_BYTES = 2**31 - 1  # of one column of messages: Arrow counts its octets in 31 bits
 _MAX_UINT = 2**32 - 1
 

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from broker_core.amqp import Accepted, Message, Modified, Rejected, Released
 from broker_core.amqp.deliveries import Delivery
-from broker_core.amqp.types import Symbol
+from broker_core.annotation_names import DEATH_REASON
 
 if TYPE_CHECKING:
     from broker_core.messaging.consumer import Consumer
@@ -20,7 +20,6 @@ FAILED = Modified(delivery_failed=True)
 #: No use for this consumer: it goes back, counts, and does not come here again. What expired in the prefetch is settled so: AMQP
 #: has no word for it, and the broker, whose clock rules, then finds it expired.
 NOT_HERE = Modified(delivery_failed=True, undeliverable_here=True)
-DEATH_REASON = Symbol("x-opt-death-reason")
 
 
 class ReceivedMessage:
