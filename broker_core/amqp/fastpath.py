@@ -123,56 +123,49 @@ class Scanner:
         ranges: list[tuple[int, int]] = []
         while end - position >= 4:
             size = int.from_bytes(buffer[position : position + 4], "big")
+            template = None
             if HEADER_SIZE <= size <= max_frame_size:
                 if end - position < size:
                     break
                 template = find(buffer[position + 4 : position + 16])
                 if template is None and buffer[position + 11 : position + 12] == b"\xd0":
                     template = find(buffer[position + 4 : position + 22])
-                if template is not None and template.size + 4 <= size:
-                    pieces = template.unpack(buffer, position + 4)
-                    if template.run and pieces[::2] == template.fixed:
-                        if template is not run:
-                            run, ids, tags, payloads = template, [], [], []
-                            assert isinstance(template.base, Transfer)
-                            items.append(Run(template.channel, template.base, ids, tags, payloads))
-                        ids.append(pieces[1])
-                        tags.append(pieces[3])
-                        payloads.append(buffer[position + 4 + template.size : position + size])
-                        position += size
-                        if one:
-                            break
-                        continue
-                    if template.ranged and template.size + 4 == size and pieces[::2] == template.fixed:
-                        if template is not run:
-                            run, ranges = template, []
-                            assert isinstance(template.base, Disposition)
-                            items.append(Dispositions(template.channel, template.base, ranges))
-                        ranges.append((pieces[1], pieces[-2]))
-                        position += size
-                        if one:
-                            break
-                        continue
-                    if pieces[::2] == template.fixed:
-                        body = _with(template.base, dict(zip(template.attributes, pieces[1::2], strict=True)))
-                        payload = buffer[position + 4 + template.size : position + size]
-                        items.append(Frame(template.channel, body, payload))
-                        run = None
-                        position += size
-                        if one:
-                            break
-                        continue
-            run = None
-            try:
-                size = frame_size(buffer, position, max_frame_size)
-                if end - position < size:
-                    break
-                frame = parse_frame(buffer, position, size)
-            except RemoteProtocolError as error:
-                return items, position, error
-            items.append(frame)
-            if type(frame.performative) in _HOLES and size >= 16:
-                self._learn(frame, buffer, position, size)
+            if (
+                template is not None
+                and template.size + 4 <= size
+                and (pieces := template.unpack(buffer, position + 4))[::2] == template.fixed
+            ):
+                if template.run:
+                    if template is not run:
+                        run, ids, tags, payloads = template, [], [], []
+                        assert isinstance(template.base, Transfer)
+                        items.append(Run(template.channel, template.base, ids, tags, payloads))
+                    ids.append(pieces[1])
+                    tags.append(pieces[3])
+                    payloads.append(buffer[position + 4 + template.size : position + size])
+                elif template.ranged and template.size + 4 == size:
+                    if template is not run:
+                        run, ranges = template, []
+                        assert isinstance(template.base, Disposition)
+                        items.append(Dispositions(template.channel, template.base, ranges))
+                    ranges.append((pieces[1], pieces[-2]))
+                else:
+                    run = None
+                    body = _with(template.base, dict(zip(template.attributes, pieces[1::2], strict=True)))
+                    payload = buffer[position + 4 + template.size : position + size]
+                    items.append(Frame(template.channel, body, payload))
+            else:
+                run = None
+                try:
+                    size = frame_size(buffer, position, max_frame_size)
+                    if end - position < size:
+                        break
+                    frame = parse_frame(buffer, position, size)
+                except RemoteProtocolError as error:
+                    return items, position, error
+                items.append(frame)
+                if type(frame.performative) in _HOLES and size >= 16:
+                    self._learn(frame, buffer, position, size)
             position += size
             if one:
                 break
