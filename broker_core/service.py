@@ -254,10 +254,16 @@ class BrokerService:
 
     # Reading
     def cuts(
-        self, queue_name: str, rows: RowSet, select: Callable[[Block, Rows], Rows] | None = None, *, ends: bool = True
+        self,
+        queue_name: str,
+        rows: RowSet,
+        select: Callable[[Block, Rows], Rows] | None = None,
+        *,
+        ends: bool = True,
+        fail_on_data_loss: bool = True,
     ) -> Iterator[Cut]:
         """Copies of what the columns say of these messages, or of those that `select` picks of each block, block by block; raise
-        DataLoss where retention took some. Without `ends` nothing of what became of them.
+        DataLoss where retention took some, or give those that are left. Without `ends` nothing of what became of them.
 
         Like any answer, a cut leaves only when what it shows is durable.
         """
@@ -274,11 +280,13 @@ class BrokerService:
             self.journal.wait(end)
             if block is None:
                 if entry is None:
+                    if not fail_on_data_loss:
+                        continue
                     raise _retention_took(queue_name, number)
                 block = open_block(self.journal, entry)
                 kept = within_retention(block, part, retained_from)
                 found = cut_of(block, kept if select is None else select(block, kept), queue, ends=ends)
-            if kept is not part:
+            if kept is not part and fail_on_data_loss:
                 raise _retention_took(queue_name, number)
             yield found
 
@@ -394,5 +402,5 @@ class BrokerService:
 def _retention_took(queue: str, number: int) -> errors.DataLoss:
     return errors.DataLoss(
         f"messages of {queue!r} around sequence number {number << BLOCK_BITS} are gone: retention removed them. Keep them "
-        "longer (retention_age_s, retention_bytes)"
+        "longer (retention_age_s, retention_bytes); with failOnDataLoss=false a query goes on without them"
     )

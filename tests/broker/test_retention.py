@@ -7,10 +7,12 @@ from random import Random
 import pytest
 
 from broker_core import reading
+from broker_core.client import Client
 from broker_core.engine import commands as c
 from broker_core.engine.rowset import BLOCK_ROWS, RowSet
 from broker_core.engine.states import Cause, Outcome, State
 from broker_core.errors import DataLoss, NotFound
+from broker_core.flight_plane import FlightPlane
 from broker_core.service import BrokerService
 
 from ..journal.lying_disk import LyingDisk
@@ -158,6 +160,29 @@ def test_a_settled_batch_whose_rows_retention_took_is_data_loss_and_no_short_bat
             with pytest.raises(DataLoss, match="retention"):
                 bodies_of(service, "q", rows)
         assert len(bodies_of(service, "q", RowSet.single(last.last))) == 1
+
+
+def test_with_data_loss_accepted_the_rest_of_such_a_batch_is_read() -> None:
+    disk, clock = LyingDisk(), Clock()
+    with running(disk, clock, segment_bytes=MIB, retention_bytes=MIB) as service:
+        service.submit(c.DeclareQueue("q"))
+        fill(service, clock, batches=7)
+        gone, short = settle(service, "lease", 2 * HALF_MIB), settle(service, "lease", 5 * HALF_MIB)
+        assert service.retain() > 0
+        plane = FlightPlane(service, "127.0.0.1", 0)
+        try:
+            with Client(plane.url) as client:
+                for number, rows in ((1, gone), (2, short)):
+                    part = {"batch": number, "first": rows.first, "last": rows.last, "columns": ["sequenceNumber"]}
+                    ticket = {"op": "batch", "lease": "lease", "run": "run", "epoch": 1, **part}
+                    with pytest.raises(DataLoss, match="failOnDataLoss=false"):
+                        list(client.get(**ticket))
+                    batches = client.get(**ticket, failOnDataLoss=False)
+                    found = [sequence for batch in batches for sequence in batch["sequenceNumber"].to_pylist()]
+                    assert found == [sequence for sequence in everything(service, "q") if sequence in rows]
+                    assert bool(found) == (rows is short)
+        finally:
+            plane.close()
 
 
 def test_a_crash_between_the_decision_and_the_unlinking_leaves_nothing_behind() -> None:
