@@ -27,6 +27,8 @@ BATCH_ROWS = 1 << 16
 BATCH_BYTES = 8 << 20
 # Pieces from here on are worth a batch of their own, without a copy.
 LARGE_ROWS = 1 << 12
+# A block above this is sent in halves: it must fit the broker's limit on one, and its memory.
+MOST_BYTES = 2 * BATCH_BYTES
 
 
 class Part(InputPartition):
@@ -289,7 +291,7 @@ def _apart(piece: Piece) -> pa.Array:
     return pc.add(piece.numbers().cast(pa.int64()), piece.sequence - piece.row)
 
 
-# --- Many small into few large ---------------------------------------------------------------------------------------------
+# --- Many small into few large, and the other way --------------------------------------------------------------------------
 
 
 def coalesce(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -305,3 +307,13 @@ def _joined(batches: list[pa.RecordBatch]) -> pa.RecordBatch:
     if len(batches) == 1:
         return batches[0]
     return pa.Table.from_batches(batches).combine_chunks().to_batches()[0]
+
+
+def halved(batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
+    """The batch in pieces of at most `MOST_BYTES`, or of one row."""
+    if batch.nbytes <= MOST_BYTES or batch.num_rows == 1:
+        yield batch
+        return
+    middle = batch.num_rows // 2
+    yield from halved(batch.slice(0, middle))
+    yield from halved(batch.slice(middle))

@@ -12,7 +12,7 @@ import pyarrow as pa
 
 from broker_core.client import Client
 from broker_core.errors import InvalidRequest
-from connector.read import coalesce
+from connector.read import coalesce, halved
 
 #: The columns of `operation=settle`. `error` may be left out: it says why, of what is rejected.
 COLUMNS = {"delivery": pa.binary(), "outcome": pa.string(), "error": pa.string()}
@@ -21,7 +21,7 @@ COLUMNS = {"delivery": pa.binary(), "outcome": pa.string(), "error": pa.string()
 def stage(client: Client, stage: str, batches: Iterable[pa.RecordBatch]) -> int:
     """Stage outcomes; return how many rows said them. Their order is kept: of several about one message the last counts."""
     count = 0
-    for batch in coalesce(batches):
+    for batch in (part for whole in coalesce(batches) for part in halved(whole)):
         for lease, part in by_lease(batch):
             count += int(client.put({"op": "settle", "stage": stage, "lease": lease}, part.schema, [part])["messages"])
     return count

@@ -22,11 +22,9 @@ from broker_core.client import Client
 from broker_core.errors import InvalidRequest, PenstockError
 from connector import settle
 from connector.options import WRITE, Options
-from connector.read import BATCH_BYTES, BATCH_ROWS, coalesce
+from connector.read import BATCH_BYTES, BATCH_ROWS, coalesce, halved
 from connector.schema import settle_columns, sink_columns
 
-# A block above this is sent in halves: it must fit the broker's limit on one, and its memory.
-MOST_BYTES = 2 * BATCH_BYTES
 # Rows kept back over all queues of a task while they are being routed.
 MOST_ROUTED_ROWS, MOST_ROUTED_BYTES = 4 * BATCH_ROWS, 8 * BATCH_BYTES
 
@@ -173,16 +171,6 @@ def _send(client: Client, stage: str, target: dict[str, Any], batches: Iterable[
         yield from ready
 
     return int(client.put({"op": "stage", "stage": stage, **target}, first.schema, all_of_them())["messages"])
-
-
-def halved(batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
-    """The batch in pieces of at most `MOST_BYTES`, or of one row."""
-    if batch.nbytes <= MOST_BYTES or batch.num_rows == 1:
-        yield batch
-        return
-    middle = batch.num_rows // 2
-    yield from halved(batch.slice(0, middle))
-    yield from halved(batch.slice(middle))
 
 
 class _Router:

@@ -15,8 +15,8 @@ from broker_core import assembly, message
 from connector import read
 from connector.access import Access
 from connector.batch import split
-from connector.read import Part, Piece, as_declared, coalesce, is_local
-from connector.sink import MOST_BYTES, by_queue, halved
+from connector.read import MOST_BYTES, Part, Piece, as_declared, coalesce, halved, is_local
+from connector.sink import by_queue
 
 
 def numbered(first: int, rows: int) -> pa.RecordBatch:

@@ -11,7 +11,9 @@ from pyspark.sql.types import BinaryType, StringType, StructField, StructType
 from broker_core import Broker, errors
 from broker_core.client import Client
 from connector.options import Options
+from connector.schema import source_schema
 from connector.sink import BatchWriter, Staged, StreamWriter
+from connector.stream import StreamReader
 
 SCHEMA = StructType([StructField("body", BinaryType())])
 
@@ -141,3 +143,22 @@ def test_rows_are_routed_in_their_order_over_many_batches(client: Client) -> Non
     assert bodies(client) == [b"%d" % n for n in range(200) if names[n % 5] == "q"]
     assert client.call("queue.stat", queue="r")["available"] == 80
     client.call("queue.delete", queue="r", force=True)
+
+
+def test_S3_outcomes_with_errors_as_long_as_a_stack_trace_are_said_in_blocks_that_the_broker_takes(client: Client) -> None:
+    """Spark hands over ten thousand rows at a time: these have 80 MB."""
+    count = 10_000
+    client.put({"op": "enqueue", "queue": "q"}, rows().schema, [rows(*[b"x"] * count)])
+    reader = StreamReader(Options({"url": client.url, "queue": "q"}), source_schema(("delivery",)))
+    end = reader.latestOffset({"v": 1, "batch": 0}, reader.getDefaultReadLimit())
+    (part,) = reader.partitions({"v": 1, "batch": 0}, end)
+    (read,) = reader.read(part)
+    said = [read["delivery"], pa.repeat("rejected", count), pa.repeat("at line 1\n" * 800, count)]
+    columns = ["delivery", "outcome", "error"]
+    schema = StructType([StructField("delivery", BinaryType()), *(StructField(name, StringType()) for name in columns[1:])])
+    writer = BatchWriter(Options({"url": client.url, "operation": "settle"}), schema, False)
+    writer.commit([writer.write(iter([pa.record_batch(said, columns)]))])
+    reader.commit(end)
+    reader.stop()
+    ended = client.get(op="browse", queue="q", columns=["outcome"], states=["archived"], outcome="rejected")
+    assert sum(batch.num_rows for batch in ended) == count
