@@ -35,6 +35,7 @@ _SIZES = {"": 1, "b": 1, "k": 1 << 10, "m": 1 << 20, "g": 1 << 30, "t": 1 << 40}
 _TIMES = {"": 1, "s": 1, "m": 60, "h": 3600, "d": 86400}
 _MAX_LONG = 2**63 - 1
 _MAX_NAME = 255  # characters, the broker's limit on a name
+MAX_LEASE_TIMEOUT_S = 3650 * 86400  # the broker's limit
 MAX_QUEUES = 64  # of one query: each costs a request for every trigger
 
 
@@ -58,7 +59,7 @@ def _whole(least: int) -> Callable[[str], int]:
     return parse
 
 
-def _united(units: Mapping[str, int], least: int) -> Callable[[str], int]:
+def _united(units: Mapping[str, int], least: int, most: int = _MAX_LONG) -> Callable[[str], int]:
     def parse(text: str) -> int:
         match = re.fullmatch(r"([0-9]+)\s*([a-z]*)", text.strip().lower())
         # `64m`, `64mb` and `64 MiB` are the same, as in Spark's own settings.
@@ -66,7 +67,7 @@ def _united(units: Mapping[str, int], least: int) -> Callable[[str], int]:
         if match is None or unit not in units:
             raise ValueError
         value = int(match[1]) * units[unit]
-        if not least <= value <= _MAX_LONG:
+        if not least <= value <= most:
             raise ValueError
         return value
 
@@ -166,6 +167,7 @@ RANDOM_LEASE = re.compile(r"q-[0-9a-f]{32}")
 _ANY_LEASE = "q-" + "0" * 32
 
 _COUNT = "a whole number, at least 1"
+_TIME = 'a time such as 600, "10m" or "2h", at least 60 seconds, at most 3650d'
 _QUEUES = (
     f"the name of a queue, or to read from several at most {MAX_QUEUES} different ones separated by commas; up to 255 characters"
     " each, without '/'; a comma within a name is written twice"
@@ -185,7 +187,7 @@ OPTIONS: tuple[Option, ...] = (
     Option("maxMessagesPerTrigger", (STREAM,), _COUNT, _whole(1)),
     Option("maxBytesPerTrigger", (STREAM,), 'a size such as 1048576 or "64m", at least 1', _united(_SIZES, 1)),
     Option("consumer", (STREAM,), "a name up to 255 characters that is not of the form q-<32 hex digits>", _consumer),
-    Option("leaseTimeout", (STREAM,), 'a time such as 600, "10m" or "2h", at least 60 seconds', _united(_TIMES, 60)),
+    Option("leaseTimeout", (STREAM,), _TIME, _united(_TIMES, 60, MAX_LEASE_TIMEOUT_S)),
     Option("failOnDataLoss", (STREAM,), "true or false", _flag, True),
     # Reading at all.
     Option("mode", (STREAM, READ), "acquire (a stream) or browse (a batch read)", _one_of("acquire", "browse")),

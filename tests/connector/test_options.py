@@ -9,6 +9,7 @@ import pytest
 
 from broker_core.discovery import Endpoint
 from broker_core.errors import InvalidRequest
+from broker_core.flight_plane.actions import MAX_LEASE_TIMEOUT_S
 from connector.options import OPTIONS, READ, STREAM, WRITE, Options
 from connector.read import Look
 
@@ -41,6 +42,7 @@ def test_names_are_case_insensitive_and_absent_ones_have_their_defaults() -> Non
         ("leaseTimeout", "90", 90),
         ("leaseTimeout", "10m", 600),
         ("leaseTimeout", "2 h", 7200),
+        ("leaseTimeout", "3650d", MAX_LEASE_TIMEOUT_S),
         ("failOnDataLoss", "FALSE", False),
         ("consumer", "nightly", "nightly"),
         ("consumer", "q-12", "q-12"),
@@ -90,6 +92,7 @@ def test_a_value_is_read(name: str, text: str, value: object) -> None:
         ("maxBytesPerTrigger", "64x"),
         ("maxBytesPerTrigger", "b64"),
         ("leaseTimeout", "59"),
+        ("leaseTimeout", "3651d"),
         ("leaseTimeout", "10 mb"),
         ("failOnDataLoss", "yes"),
         ("consumer", "q-" + "0" * 32),
