@@ -6,13 +6,13 @@ import argparse
 from typing import Any
 
 from broker_core.cli import calls, show
-from broker_core.cli.queue import option
+from broker_core.cli.queue import pairs
 
 _LIST = {"exchange": "exchange", "type": "type", "options": "options", "queue": "queue", "says": "binding"}
 
 
 def declare(given: argparse.Namespace) -> int:
-    options = dict(option(text) for text in given.option)
+    options = pairs(given.option)
     with calls.broker(given) as broker:
         answer = broker.call("exchange.declare", exchange=given.name, type=given.type, options=options)
     said = "is declared" if answer["created"] else "was there already, declared alike"
@@ -56,7 +56,7 @@ def _pairs(values: dict[str, Any]) -> str:
 
 
 def bind(given: argparse.Namespace) -> int:
-    arguments = dict(option(text, "--argument") for text in given.argument)
+    arguments = pairs(given.argument, "--argument")
     asked = {"key": given.key, "arguments": arguments, "selector": given.selector}
     with calls.broker(given) as broker:
         answer = broker.call("exchange.bind", exchange=given.name, queue=given.queue, **asked)

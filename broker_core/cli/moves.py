@@ -7,11 +7,14 @@ from typing import Any
 
 from broker_core.cli import calls, show
 from broker_core.cli.main import UsageError
-from broker_core.cli.queue import option
+from broker_core.cli.queue import pairs
 
 
 def alter(given: argparse.Namespace) -> int:
-    options = {**dict(option(text) for text in given.option), **dict.fromkeys(given.reset)}
+    options = pairs(given.option)
+    if both := [name for name in given.reset if name in options]:
+        raise UsageError(f"--option and --reset both name {both[0]!r}; say one of them")
+    options.update(dict.fromkeys(given.reset))
     if not options:
         raise UsageError("say what to alter: --option NAME=VALUE, or --reset NAME for its default")
     answer = _ask(given, "queue.alter", options=options)

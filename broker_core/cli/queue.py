@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 import json
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from itertools import islice
 from typing import Any
 
@@ -31,22 +31,27 @@ _SETTLED = ["state", "outcome", "settledTime"]
 
 
 def declare(given: argparse.Namespace) -> int:
-    options = dict(option(text) for text in given.option)
+    options = pairs(given.option)
     with calls.broker(given) as broker:
         answer = broker.call("queue.declare", queue=given.name, type=given.type, options=options)
     said = "is declared" if answer["created"] else "was there already, declared alike"
     return show.answer(given, answer, f"queue {given.name} {said}")
 
 
-def option(text: str, flag: str = "--option") -> tuple[str, Any]:
-    """NAME=VALUE; a value that is JSON is that, any other a text."""
-    name, equals, value = text.partition("=")
-    if not name or not equals:
-        raise UsageError(f"{flag} cannot be {text!r}; it must be NAME=VALUE")
-    try:
-        return name, json.loads(value)
-    except ValueError:
-        return name, value
+def pairs(texts: Iterable[str], flag: str = "--option") -> dict[str, Any]:
+    """Of NAME=VALUE, each name once; a value that is JSON is that, any other a text."""
+    found: dict[str, Any] = {}
+    for text in texts:
+        name, equals, value = text.partition("=")
+        if not name or not equals:
+            raise UsageError(f"{flag} cannot be {text!r}; it must be NAME=VALUE")
+        if name in found:
+            raise UsageError(f"{flag} names {name!r} twice; say it once")
+        try:
+            found[name] = json.loads(value)
+        except ValueError:
+            found[name] = value
+    return found
 
 
 def list_all(given: argparse.Namespace) -> int:

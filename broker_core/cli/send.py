@@ -63,6 +63,8 @@ def head(given: argparse.Namespace) -> bytes:
         name, equals, value = text.partition("=")
         if not name or not equals:
             raise UsageError(f"--property cannot be {text!r}; it must be NAME=VALUE")
+        if name in properties:
+            raise UsageError(f"--property names {name!r} twice; say it once")
         properties[name] = value
     ttl = None if given.ttl is None else max(1, round(given.ttl * 1000))
     try:

@@ -71,6 +71,8 @@ def test_E1_a_wrong_declaration_is_refused_with_the_field(penstock: Callable[...
         (("bind", "events", "orders", "--argument", "a=1"), "arguments: a topic exchange", 1),
         (("bind", "events", "orders", "--selector", "a ="), "the selector is wrong at character 4", 1),
         (("bind", "events", "orders", "--argument", "a"), "--argument cannot be 'a'", 2),
+        (("bind", "events", "orders", "--argument", "a=1", "--argument", "a=2"), "--argument names 'a' twice", 2),
+        (("declare", "other", "--option", "alternate=a", "--option", "alternate=b"), "--option names 'alternate' twice", 2),
         (("unbind", "events", "orders"), "has no binding to 'orders'", 1),
         (("delete", "nobody"), "no exchange 'nobody'", 1),
     ):
