@@ -156,8 +156,8 @@ class BrokerService:
             self.submit_nowait(DeclareExchange(name, policy.makes) if policy.of_exchanges else c.DeclareQueue(name, policy.makes))
 
     def wall_ms(self) -> int:
-        """Milliseconds since 1970, by the broker's clock."""
-        return self._clock().wall // 1000
+        """Milliseconds since 1970, by the broker's clock; as for what is decided, never before what an event has said."""
+        return max(self._clock().wall, self.state.time) // 1000
 
     def rules(self, queue_name: str) -> Rules:
         """What was declared of a queue, as it is now. Without the lock: who goes by it is refused if the queue is gone."""

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 from pathlib import Path
 
+import pyarrow as pa
 import pytest
 
+from broker_core import amqp
 from broker_core.config import Settings
 from broker_core.engine import commands as c
 from broker_core.errors import DirectoryLocked, Fenced
@@ -29,6 +32,7 @@ from .helpers import (
 )
 
 DAY = 86_400.0
+DELAYED = amqp.Message(message_annotations={"x-opt-delivery-delay": 5000}).encode()
 
 
 @pytest.mark.parametrize("snapshot", [False, True])
@@ -47,6 +51,22 @@ def test_time_never_runs_backwards_across_a_restart(snapshot: bool) -> None:
         times = [row["enqueuedTime"] for row in rows]
         assert times == sorted(times)
         assert all(row["settledTime"] >= row["enqueuedTime"] for row in rows)
+
+
+@pytest.mark.parametrize("restart", [False, True])
+def test_times_to_live_and_delays_hold_where_the_clock_was_set_back(restart: bool) -> None:
+    """Q9 Q18: they count from the arrival as the queue has it, which lies where the latest one did: nothing is born expired, and
+    nothing is delivered before its time."""
+    disk, clock = LyingDisk(), Clock()
+    service = open_service(disk, clock)
+    service.submit(c.DeclareQueue("q"), enqueue("q", b"first"), c.Purge("q"))
+    clock.wall -= 3600 * 1_000_000
+    with running(killed(service, disk), clock.restarted()) if restart else contextlib.closing(service) as service:
+        ttl = pa.record_batch({"ttl": pa.array([60_000, None], pa.int64()), "encodedAnnotations": pa.array([None, DELAYED])})
+        service.submit(c.Enqueue("q", 2, 1, traits=service.traits("q", ttl)))
+        service.submit(c.Tick())
+        assert service.submit(c.Acquire("q", service.submit(c.Subscribe("q")), 2)).sequences().tolist() == [1]
+        assert stat(service, "q")["held"] == 1
 
 
 def holding(disk: LyingDisk, clock: Clock) -> BrokerService:
