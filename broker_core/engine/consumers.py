@@ -30,9 +30,10 @@ def check_link(queue: Queue, exclusive: bool) -> None:
 
 def check_lease(queue: Queue) -> None:
     """InUse unless a lease that holds nothing may take a batch."""
-    if queue.exclusive:
+    alone = queue.rules.consumers == "exclusive"
+    if queue.exclusive or (alone and queue.subscriptions):
         raise InUse(f"queue {queue.name!r} has an exclusive consumer, a link: a lease may acquire when that has ended")
-    if queue.rules.consumers == "exclusive" and queue.batches:
+    if alone and queue.batches:
         raise InUse(f"queue {queue.name!r} takes one consumer at a time, and another lease holds a batch of it")
 
 
@@ -43,7 +44,7 @@ def may_take(queue: Queue, holder: int) -> bool:
 
 def joined(queue: Queue, holder: int, exclusive: bool) -> None:
     """A link has subscribed."""
-    if exclusive or queue.rules.consumers == "exclusive":
+    if exclusive:  # what the option says is asked anew of each newcomer: it may be altered
         queue.exclusive = holder
     reconsider(queue)
 

@@ -8,6 +8,7 @@ from broker_core import errors
 from broker_core.engine import commands as c
 from broker_core.engine import decide, journaling
 from broker_core.engine import events as e
+from broker_core.engine import move_commands as mc
 from broker_core.engine.arrivals import worth_a_look
 from broker_core.engine.rowset import RowSet
 from broker_core.engine.state import conserved
@@ -76,6 +77,20 @@ def test_a_queue_may_take_only_exclusive_consumers() -> None:
     assert engine.advance("a", epoch=1, finished=0) == (1, 1), "its own batch is named again"
     engine.run(c.ReadBatch("a", "r", 1, 1, 0, 9), c.FinishBatches("a", 1))
     assert engine.advance("b", epoch=None, finished=0, messages=2) == (1, 1)
+
+
+@pytest.mark.parametrize("consumers", ["all", "single"])
+def test_whether_a_queue_takes_one_consumer_is_what_its_option_says_now(consumers: str) -> None:
+    """Q5 Q21: an exclusive link stays one, and a link of an exclusive queue is not for that reason."""
+    engine = engine_with("exclusive", 5)
+    first = engine.run(c.Subscribe("q"))
+    engine.run(mc.AlterQueue("q", {"consumers": consumers}))
+    second = engine.run(c.Subscribe("q"))
+    engine.run(mc.AlterQueue("q", {"consumers": "exclusive"}), c.Unsubscribe("q", first))
+    refused(engine, c.Subscribe("q"), "exclusive consumer")
+    refused(engine, c.AcquireBatch("q", "a", "r", 0, 2), "exclusive consumer")
+    engine.run(c.Unsubscribe("q", second), c.Subscribe("q", exclusive=True), mc.AlterQueue("q", {"consumers": consumers}))
+    refused(engine, c.Subscribe("q"), "exclusive consumer")
 
 
 def test_a_lease_that_holds_a_batch_is_a_consumer_after_a_restart_too() -> None:
