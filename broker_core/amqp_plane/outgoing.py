@@ -135,6 +135,8 @@ class Outgoing(LinkEnd, Consumer):
         """The disk has the acquisition: send."""
         if self.ended:
             return  # they went back with everything else that the link held
+        if rows not in self._unsent:
+            return  # a browser looks for them again
         self._unsent.remove(rows)
         self._pending -= rows.count
         service = self.peer.plane.service
@@ -338,8 +340,12 @@ class Browsing(Outgoing):
         pass
 
     def give_back(self) -> None:
-        self._place = int.from_bytes(self._backlog[0][0], "big")  # to be shown again
+        """What lies behind it as well, or that would be shown first."""
+        self._place = int.from_bytes(self._backlog[0][0], "big")
         self._forget_backlog()
+        self._unsent.clear()
+        self.peer.underway -= self._pending
+        self._pending = 0
 
     def _settle_sent(self, tags: list[bytes]) -> None:
         pass

@@ -9,13 +9,16 @@ import pyarrow as pa
 
 from broker_core import message, reading
 from broker_core.amqp import Released, SaslClient, Source, Target, events
+from broker_core.amqp.performatives import Flow
 from broker_core.amqp.states import LinkState
+from broker_core.amqp_plane.outcomes import LARGE_TURN
 from broker_core.engine import commands as c
 from broker_core.security import Access
 
 from ..broker.helpers import enqueue
 from ..journal.lying_disk import LyingDisk
 from ..security.helpers import user, write
+from .frames import flow, transfer
 from .harness import stage
 from .library_client import Client
 
@@ -117,3 +120,29 @@ def test_a_message_that_amqp_cannot_say_stops_nobody(tmp_path: Path) -> None:
         link.session.dispose(list(link.unsettled.values()), Released())
         client.until(lambda: len(link.unsettled) == 2, "both again")
         assert made.messages("q") == [(0, 0), (1, 0), (2, 0)]
+
+
+def test_q6_c5_a_browser_whose_credit_is_withdrawn_misses_nothing_later(tmp_path: Path) -> None:
+    """Two helpings wait for the disk, both go back, and are shown from the first on."""
+    with stage(tmp_path, disk=LyingDisk()) as made:
+        made.declare("q")
+        browser, sender = made.script().usual(), made.script(container_id="sender").usual()
+        browser.receiver(source=Source(address="q", distribution_mode="copy"))
+        sender.sender()
+        made.slow_disk()
+        for part in range(3):  # large turns: smaller ones would wait for the disk
+            numbers = range(part * LARGE_TURN, (part + 1) * LARGE_TURN)
+            sender.send(*[transfer(number) for number in numbers])
+            made.until(lambda numbers=numbers: made.counts("q") == {"available": numbers.stop}, "they are there")  # type: ignore[misc]
+            if part == 0:
+                browser.send(flow(0, 1000, echo=True))
+                browser.expect(Flow, handle=0, link_credit=1000)
+        [link] = made.plane.turns.acquiring._queues["q"].members.values()
+        assert len(link._unsent) == 2
+        browser.send(flow(0, 0, echo=True))
+        browser.expect(Flow, handle=0, link_credit=0)
+        made.quick_disk()
+        browser.nothing()
+        browser.send(flow(0, 1000))
+        browser.expect_messages(*[b"m%d" % number for number in range(3 * LARGE_TURN)])
+        assert link.peer.underway == 0
