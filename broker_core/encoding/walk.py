@@ -11,6 +11,7 @@ is made for them, so the number of steps has a bound.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TypeAlias
 
@@ -199,28 +200,18 @@ class Walk:
         """The properties: a list of up to 13 fields, each of them over all rows; None where all are null."""
         count, place, end = self._header(rows, 0xC0, 0xD0)
         self._mark(rows, count > MOST_FIELDS)
-        count = np.minimum(count, MOST_FIELDS)
         found: list[Cells | None] = [None] * MOST_FIELDS
-        least = int(count.min())
-        for number in range(int(count.max())):
-            if number < least:
-                live, places = rows, place
-            else:
-                inside = np.flatnonzero(count > number)
-                live, places = _within(rows, inside), place[inside]
+
+        def field(number: int, live: Rows, places: Places) -> Places:
             code, start, after = self.element(live, places)
             if isinstance(live, slice):
                 found[number] = Cells(code, start, after)
             elif (code != NULL).any():
                 cells = found[number] = Cells.none(self.first)
                 cells.code[live], cells.start[live], cells.end[live] = code, start, after
-            if number < least:
-                place = after
-            else:
-                place = place.copy()  # it may be a cell's
-                place[inside] = after
-        self._mark(rows, place != end)
-        self.advance(rows, end)
+            return after
+
+        self._each(rows, np.minimum(count, MOST_FIELDS), place, end, field)
         return found
 
     def entries(self, rows: Rows) -> tuple[Places, list[Pairs]]:
@@ -229,24 +220,31 @@ class Walk:
         self._mark(rows, (count % 2 != 0) | (count > 2 * MOST_PAIRS))
         count = np.minimum(count // 2, MOST_PAIRS)
         found = []
-        least = int(count.min())
-        for number in range(int(count.max())):
-            if number < least:
-                live, places = rows, place
-            else:
-                inside = np.flatnonzero(count > number)
-                live, places = _within(rows, inside), place[inside]
+
+        def entry(number: int, live: Rows, places: Places) -> Places:
             key = Cells(*self.element(live, places))
             value = Cells(*self.element(live, key.end))
             found.append(Pairs(live, key, value))
+            return value.end
+
+        self._each(rows, count, place, end, entry)
+        return count, found
+
+    def _each(self, rows: Rows, count: Places, place: Places, end: Places, read: Callable[[int, Rows, Places], Places]) -> None:
+        """Read the first of each row's `count` elements, then the second of those rows that have one, and so on to the section's
+        `end`. `read` is told which one it is, of which rows, and where these begin; it returns where they end.
+        """
+        least = int(count.min())
+        for number in range(int(count.max())):
             if number < least:
-                place = value.end
-            else:
-                place = place.copy()
-                place[inside] = value.end
+                place = read(number, rows, place)
+                continue
+            inside = np.flatnonzero(count > number)
+            after = read(number, _within(rows, inside), place[inside])
+            place = place.copy()  # it may be a cell's
+            place[inside] = after
         self._mark(rows, place != end)
         self.advance(rows, end)
-        return count, found
 
 
 def _within(rows: Rows, inside: npt.NDArray[np.int64]) -> Rows:
