@@ -33,27 +33,27 @@ SCHEMA = pa.schema(
 
 def unmappable(cuts: Sequence[Cut], columns: Sequence[str]) -> str | None:
     """Why a reader on this host had better be sent the messages than told where they lie; None where it had not."""
-    rows = sum(row_count(part.rows) for part in cuts)
-    if sum(len(part.pieces.row) for part in cuts) * MAPPABLE_ROWS > rows:
+    rows = sum(row_count(cut.rows) for cut in cuts)
+    if sum(len(cut.pieces.row) for cut in cuts) * MAPPABLE_ROWS > rows:
         return "the messages lie too scattered"
-    if "annotations" in columns and any(part.annotated for part in cuts):
+    if "annotations" in columns and any(cut.annotated for cut in cuts):
         return "annotations were added to messages since they were sent"
-    if any(not isinstance(part.attempts, int) and len(np.unique(part.attempts)) > 1 for part in cuts):
+    if any(not isinstance(cut.attempts, int) and len(np.unique(cut.attempts)) > 1 for cut in cuts):
         return "the messages differ in their delivery counts"
     return None
 
 
-def batch(journal: Journal, part: Cut) -> pa.RecordBatch:
+def batch(journal: Journal, cut: Cut) -> pa.RecordBatch:
     """Where the rows of a cut, of one delivery count, lie, as `SCHEMA` has it; the payloads verified."""
-    attempts = part.attempts if isinstance(part.attempts, int) else int(part.attempts[0])
-    pieces = part.pieces
+    attempts = cut.attempts if isinstance(cut.attempts, int) else int(cut.attempts[0])
+    pieces = cut.pieces
     where = {at: _where(journal, at) for at in np.unique(pieces.position).tolist()}
     places = [where[at] for at in pieces.position.tolist()]
     columns: list[Any] = [pa.array([place[i] for place in places], SCHEMA.field(i).type) for i in range(4)]
     columns += [
         pa.array(pieces.payload_row, pa.int32()),
         pa.array(pieces.rows, pa.int32()),
-        pa.array(pieces.row + part.base),
+        pa.array(pieces.row + cut.base),
         pa.array(pieces.time),
         pa.array(np.full(len(pieces.row), attempts, np.int32)),
         _taken_rows(pieces),

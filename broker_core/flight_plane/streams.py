@@ -44,7 +44,7 @@ class Streams:
         cuts = [part for part in found if row_count(part.rows)]  # a bucket may have nothing in a block
         refusal = mapped.unmappable(cuts, columns)
         if refusal is None:
-            return mapped.SCHEMA, (mapped.batch(self._service.journal, part) for part in cuts), check
+            return mapped.SCHEMA, (mapped.batch(self._service.journal, cut) for cut in cuts), check
         if not request["orMessages"]:
             raise errors.NotMappable(f"{refusal}; ask for op=batch")
         return schema, self._batch(request, columns, queue, cuts, stored=True), check
