@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
 from itertools import accumulate, chain
 from typing import Any, NamedTuple
 
@@ -31,38 +32,23 @@ LARGE_ROWS = 1 << 12
 MOST_BYTES = 2 * BATCH_BYTES
 
 
+@dataclass(kw_only=True, eq=False, repr=False)
 class Part(InputPartition):
     """One task of a leased batch: sequence numbers `first` to `last`, both included; of a queue with message groups those of them
     whose groups fall into `bucket` of so many `buckets`. Carries all that the task must know."""
 
-    def __init__(
-        self,
-        *,
-        access: Access,
-        data_dir: str,
-        broker: str,
-        queue: str,
-        lease: str,
-        run: str,
-        epoch: int,
-        batch: int,
-        first: int,
-        last: int,
-        bucket: int = 0,
-        buckets: int = 1,
-    ) -> None:
-        self.access = access
-        self.data_dir = data_dir
-        self.broker = broker
-        self.queue = queue
-        self.lease = lease
-        self.run = run
-        self.epoch = epoch
-        self.batch = batch
-        self.first = first
-        self.last = last
-        self.bucket = bucket
-        self.buckets = buckets
+    access: Access
+    data_dir: str
+    broker: str
+    queue: str
+    lease: str
+    run: str
+    epoch: int
+    batch: int
+    first: int
+    last: int
+    bucket: int = 0
+    buckets: int = 1
 
     def __repr__(self) -> str:
         groups = f", groups {self.bucket} of {self.buckets}" if self.buckets > 1 else ""
