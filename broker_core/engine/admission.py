@@ -158,7 +158,8 @@ def _known(coded: Coded, dictionary: Dictionary, staged: Collection[str], most: 
     """By message, whether its name is known, or among the first that are new for which there is room."""
     allowed = np.ones(len(coded.names) + 1, np.bool_)
     if len(dictionary) + len(staged) + len(coded.names) > most:
-        new = np.array([n for n, name in enumerate(coded.names, 1) if name not in staged and not dictionary.get(name)], np.int64)
+        names = [(code, coded.names[code - 1]) for code in coded.used().tolist()]
+        new = np.array([code for code, name in names if name not in staged and not dictionary.get(name)], np.int64)
         taken = len(dictionary) + sum(not dictionary.get(name) for name in staged)
         allowed[new[max(0, most - taken) :]] = False
     fits: Ints = allowed[coded.codes]

@@ -8,6 +8,7 @@ import numpy as np
 import numpy.typing as npt
 
 from broker_core.engine.series import Ints
+from broker_core.engine.traits import Coded
 
 
 class Dictionary:
@@ -44,9 +45,16 @@ class Dictionary:
         """The code of a name; 0 if nothing has it."""
         return self._codes.get(name, 0)
 
-    def codes_of(self, names: Sequence[str]) -> npt.NDArray[np.int64]:
-        """The codes of these names, new ones where they have none; the entry before them is 0, for rows without a name."""
-        return np.fromiter((0, *map(self._code, names)), np.int64, len(names) + 1)
+    def codes_of(self, coded: Coded) -> Ints:
+        """The codes of rows' names, new ones where they have none. A name that no row has gets none: no row would ever end it."""
+        if len(coded.codes) == 1:
+            code = int(coded.codes[0])
+            return np.array([self._code(coded.names[code - 1]) if code else 0])
+        used, found = coded.used(), np.zeros(len(coded.names) + 1, np.int64)
+        names = coded.names if len(used) == len(coded.names) else [coded.names[code - 1] for code in used.tolist()]
+        found[used] = np.fromiter(map(self._code, names), np.int64, len(names))
+        codes: Ints = found[coded.codes]
+        return codes
 
     def _code(self, name: str) -> int:
         code = self._codes.get(name)

@@ -200,7 +200,7 @@ class Queue:
         for name, dictionary in (("group", self.groups), ("key", self.keys)):
             coded: Coded | None = getattr(traits, name)
             if coded is not None:
-                codes = dictionary.codes_of(coded.names)[coded.codes]
+                codes = dictionary.codes_of(coded)
                 dictionary.came(codes)
                 changed[name] = Coded([], codes)
         return replace(traits, **changed) if changed else traits

@@ -229,7 +229,8 @@ def _count_among(queue: Queue, part: StagedPart, sign: int) -> None:
     queue.staged += sign * part.count
     queue.staged_bytes += sign * part.bytes
     if queue.rules.key and part.traits.key is not None:
-        queue.count_staged_keys(part.traits.key.names, sign)
+        key = part.traits.key
+        queue.count_staged_keys([key.names[code - 1] for code in key.used().tolist()], sign)
 
 
 def _outcomes(stage: StageParts) -> list[Any]:

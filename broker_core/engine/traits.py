@@ -24,7 +24,12 @@ class Coded:
     codes: Ints
 
     def take(self, rows: Any) -> Coded:
+        """Of some rows, with all the names."""
         return Coded(self.names, self.codes[rows])
+
+    def used(self) -> Ints:
+        """The codes of the names that some row has, ascending."""
+        return np.flatnonzero(np.bincount(self.codes, minlength=1)[1:]) + 1
 
 
 @dataclass(frozen=True)

@@ -22,7 +22,7 @@ from broker_core.engine.state import conserved
 from broker_core.engine.states import Cause, Outcome, State
 from broker_core.engine.traits import Coded, Traits
 
-from .harness import Engine
+from .harness import START, Engine
 
 NAMES = ("a", "b", "c")
 KINDS: dict[str, tuple[str, dict[str, Any]]] = {
@@ -421,6 +421,23 @@ def test_what_is_staged_for_a_queue_counts_also_when_that_is_declared_anew() -> 
     assert len(engine.run(c.Enqueue("q", 4, 1)).refused) == 3
     engine.run(c.Discard(["s"]))
     assert len(engine.run(c.Enqueue("q", 4, 1)).refused) == 2
+
+
+def test_a_key_that_was_refused_is_not_known_for_that() -> None:
+    """Q17: nor is one of which there were only duplicates; nothing of them is kept."""
+    engine = Engine()
+    options = {"key": "groupId", "maxKeys": 1, "duplicateWindow": 9}
+    engine.run(c.DeclareQueue("q", "lastvalue", options))
+    for _ in range(2):
+        traits = Traits(key=Coded(["a", "b", "c"], np.array([3, 1, 2])), ids=np.array([b"old", b"", b""], "S16"))
+        engine.state.queues["q"].remembered.remember(traits.ids[:1], START // 1000, 9)
+        assert engine.run(c.Enqueue("q", 3, 1, traits=traits)).kept == (1,)
+        engine = engine.from_snapshot()
+    engine.run(c.Purge("q"))
+    assert len(engine.state.queues["q"].keys) == 0
+    engine.run(c.StageMessages("s", "q", 1, 1, traits=Traits(key=Coded(["a", "b"], np.array([2])))))
+    engine.run(c.StageMessages("t", "q", 1, 1, traits=Traits(key=Coded(["x", "b"], np.array([2])))), c.Publish(["s", "t"]))
+    assert [name for name, _ in engine.state.queues["q"].keys.names()] == ["b"]
 
 
 @pytest.mark.parametrize("overflow", ["reject", "ring"])
