@@ -246,8 +246,8 @@ class Settings:
     amqp_max_nodes_per_user: int = key(
         5000,
         count(1, 10_000),
-        "Queues and exchanges made by links of one user that are still there (dynamic nodes, subscriptions): half of the queues "
-        "that a broker has, so that one user leaves room for others. All nameless peers are one user.",
+        "Queues and exchanges made by one user that are still there (dynamic nodes, subscriptions, first uses): half of the "
+        "queues that a broker has, so that one user leaves room for others. All nameless peers are one user.",
     )
     amqp_login_timeout_s: float = key(
         10.0,

@@ -144,16 +144,18 @@ class BrokerService:
             self.state, self.journal, self._clock, self._lock, self._arrivals, self._recent, self._alarm, self._rooms, hurry
         )
 
-    def create_on_use(self, name: str) -> None:
-        """Make the queue or exchange of this name, if there is none and a policy makes it with its first use. What follows in the
-        log says that it is there: who waits for its own command waits for this too."""
+    def create_on_use(self, name: str, user: str) -> None:
+        """Make the queue or exchange of this name, if there is none and a policy makes it with its first use. It counts among
+        what `user`, whose use it is, has made. What follows in the log says that it is there: who waits for its own command
+        waits for this too."""
         state = self.state
         if name in state.queues or name in state.exchanges.by_name:
             return
         policy = state.policies.maker_of(name)
         if policy is not None:
             log.info("%r is made by its first use: policy %r", name, policy.pattern)
-            self.submit_nowait(DeclareExchange(name, policy.makes) if policy.of_exchanges else c.DeclareQueue(name, policy.makes))
+            declare = DeclareExchange if policy.of_exchanges else c.DeclareQueue
+            self.submit_nowait(declare(name, policy.makes, maker=c.Maker(user, self.settings.amqp_max_nodes_per_user)))
 
     def wall_ms(self) -> int:
         """Milliseconds since 1970, by the broker's clock; as for what is decided, never before what an event has said."""

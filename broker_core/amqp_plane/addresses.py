@@ -53,7 +53,7 @@ def find(peer: Peer, address: Value, right: Right, capabilities: tuple[str, ...]
     needed = Right.RECEIVE if right is Right.BROWSE and peer.plane.knows_exchange(name) else right
     if not peer.may(needed, name):
         raise forbidden(peer.user, right, name)
-    peer.plane.service.create_on_use(name)
+    peer.plane.service.create_on_use(name, peer.user)
     plane, as_queue, as_topic = peer.plane, QUEUES.intersection(capabilities), TOPICS.intersection(capabilities)
     if separator or (as_topic and not as_queue):
         if plane.knows_exchange(name):

@@ -37,7 +37,7 @@ class Command:
 
 
 class Maker(NamedTuple):
-    """The user whose link makes a queue or an exchange, and how many of both may be there that links of his have made."""
+    """The user whose link or first use makes a queue or an exchange, and how many of both may be there that he has made."""
 
     user: str
     most: int

@@ -129,13 +129,13 @@ def _(state: BrokerState, command: c.DeclareQueue, now: c.Now) -> Decision:
 
 
 def user_of(state: BrokerState, maker: c.Maker | None) -> str | None:
-    """Whose link makes one more queue or exchange; ResourceLimit where he has as many as he may have."""
+    """Who makes one more queue or exchange; ResourceLimit where he has as many as he may have."""
     if maker is None:
         return None
     if state.made[maker.user] >= maker.most:
         raise errors.ResourceLimit(
-            f"links of user {maker.user!r} have made {maker.most} queues and exchanges (dynamic nodes, subscriptions) that are "
-            "still there, which is the limit: end some"
+            f"user {maker.user!r} has made {maker.most} queues and exchanges (dynamic nodes, subscriptions, first uses) that are "
+            "still there, which is the limit: end or delete some"
         )
     return maker.user
 

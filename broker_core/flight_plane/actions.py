@@ -58,6 +58,8 @@ class Actions:
             raise errors.InvalidRequest(f"unknown action {name!r:.80}; known are {', '.join(ACTIONS)}")
         fields = parse(name, body, ACTIONS[name])
         self._permissions.check(caller, name, fields)
+        if name == "lease.advance":
+            self._service.create_on_use(fields["queue"], caller.user)
         answer = handler(fields)
         if name in LISTS:
             answer[LISTS[name]] = visible(caller, answer[LISTS[name]])
@@ -103,7 +105,6 @@ class Actions:
 
     def _advance(self, f: dict[str, Any]) -> dict[str, Any]:
         enter = self._enter(f)
-        self._service.create_on_use(f["queue"])
         finish = c.FinishBatches(f["lease"], f["finished"], True, f["exclude"], f["failOnDataLoss"])
         wanted = c.AcquireBatch(
             f["queue"],

@@ -41,8 +41,7 @@ class Receiver:
         self._batches = self._messages = 0
 
     def receive(self, reader: flight.MetadataRecordBatchReader) -> None:
-        # A queue or an exchange that is not there, nor made by its first use, is refused before anything is sent.
-        self._service.create_on_use(self._request["queue"] or self._request["exchange"] or "")
+        # A queue or an exchange that is not there is refused before anything is sent.
         self._service.submit(self._target())
         acknowledger = threading.Thread(target=self._acknowledge, name="penstock-acknowledge", daemon=True)
         acknowledger.start()

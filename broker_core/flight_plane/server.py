@@ -85,8 +85,11 @@ class _Server(flight.FlightServerBase):  # type: ignore[misc]  # pyarrow has no 
             caller = self._callers.of(context)
             request = by_op(descriptor.command or b"", PUTS)
             check = self._permissions.check(caller, request["op"], request)
-            kind = OutcomeReceiver if request["op"] == "settle" else Receiver
-            kind(self._service, request, writer, check).receive(reader)
+            if request["op"] == "settle":
+                OutcomeReceiver(self._service, request, writer, check).receive(reader)
+                return
+            self._service.create_on_use(request["queue"] or request["exchange"] or "", caller.user)
+            Receiver(self._service, request, writer, check).receive(reader)
         except errors.PenstockError as error:
             raise on_the_wire(error) from error
 

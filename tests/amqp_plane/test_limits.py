@@ -25,6 +25,7 @@ from broker_core.amqp.performatives import (
     Target,
 )
 from broker_core.amqp_plane.server import DOOMED, FIRST_FRAME_BYTES, UNFINISHED_MESSAGES
+from broker_core.engine.policies import Policies, Policy
 
 from ..broker.helpers import enqueue
 from .frames import begin, detach, flow, message, more, receives, says, sends, symbol, transfer
@@ -297,6 +298,23 @@ def test_nodes_of_one_user_leave_room_for_others(limited: Limited, tmp_path: Pat
         a.send(detach(0))
         a.expect(Detach)
         b.receiver("news", 5, credit=1, name="room for one")
+
+
+def test_what_a_users_first_uses_make_counts_among_his_nodes(limited: Limited) -> None:
+    """E2 E4: until it is deleted, whoever does that."""
+    with limited(amqp_max_nodes_per_user=2) as s:
+        s.service.state.policies = Policies([Policy("jobs.*", create=True)])
+        a = s.script("A").usual()
+        for handle, name in enumerate(("jobs.a", "jobs.b", "jobs.b")):
+            a.sender(name, handle=handle, name=f"{handle}")
+        a.send(sends("jobs.c", handle=3, name="one more"))
+        a.expect(Attach)
+        told(a, Detach, "amqp:resource-limit-exceeded")
+        a.send(detach(3))
+        s.delete("jobs.b")
+        for _ in range(2):
+            a.expect(Detach)
+        a.sender("jobs.c", handle=4, name="in its place")
 
 
 def test_links_that_were_refused_and_are_not_detached_are_bounded_too(limited: Limited) -> None:

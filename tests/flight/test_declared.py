@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -44,6 +46,23 @@ options = { unroutable = "drop" }
 def put(client: Client, **command: str) -> None:
     batch = batch_of([b"1"])
     client.put(command, batch.schema, [batch])
+
+
+@pytest.mark.parametrize("use", ["enqueue", "stage", "advance", "exchange"])
+def test_E4_what_a_first_use_makes_counts_among_its_users_nodes(tmp_path: Path, use: str) -> None:
+    path = tmp_path / "penstock.toml"
+    path.write_text(CONFIG)
+    uses: dict[str, Callable[[Client, str], Any]] = {
+        "enqueue": lambda client, name: put(client, op="enqueue", queue=f"jobs.{name}"),
+        "stage": lambda client, name: put(client, op="stage", queue=f"jobs.{name}", stage="s"),
+        "advance": lambda client, name: Reader(client, f"jobs.{name}").advance(messages=1),
+        "exchange": lambda client, name: put(client, op="enqueue", exchange=f"topics.{name}"),
+    }
+    with Broker(tmp_path / "data", config=path, fsync="never", amqp_max_nodes_per_user=1) as broker, Client(broker.url) as client:
+        for name in ("a", "a"):
+            uses[use](client, name)
+        with pytest.raises(errors.ResourceLimit, match="user 'anonymous' has made 1 queues and exchanges"):
+            uses[use](client, "b")
 
 
 def test_E1_E4_what_conf_says_holds_at_each_start(tmp_path: Path) -> None:
