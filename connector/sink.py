@@ -160,7 +160,8 @@ def _stages(messages: Sequence[WriterCommitMessage | None]) -> list[str]:
 
 
 def _send(client: Client, stage: str, target: dict[str, Any], batches: Iterable[pa.RecordBatch]) -> int:
-    """Stage batches for one queue or exchange, in order; return the number of messages. Nothing is sent when there are none."""
+    """Stage batches for one queue or exchange, in order; return how many messages it holds: not those that an exchange drops.
+    Nothing is sent when there are none."""
     ready = (part for batch in coalesce(batches) for part in halved(batch))
     first = next(ready, None)
     if first is None:
@@ -170,7 +171,8 @@ def _send(client: Client, stage: str, target: dict[str, Any], batches: Iterable[
         yield first
         yield from ready
 
-    return int(client.put({"op": "stage", "stage": stage, **target}, first.schema, all_of_them())["messages"])
+    said = client.put({"op": "stage", "stage": stage, **target}, first.schema, all_of_them())
+    return int(said["messages"]) - int(said.get("dropped", 0))
 
 
 class _Router:

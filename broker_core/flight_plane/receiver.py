@@ -38,7 +38,7 @@ class Receiver:
         self._pending_bytes = 0
         self._complete = False
         self._failure: Exception | None = None
-        self._batches = self._messages = 0
+        self._batches = self._messages = self._dropped = 0
 
     def receive(self, reader: flight.MetadataRecordBatchReader) -> None:
         # A queue or an exchange that is not there is refused before anything is sent.
@@ -77,12 +77,10 @@ class Receiver:
         payload = reading.store(batch)
         nbytes = payload.nbytes
         self._service.admit(nbytes)
-        reply, end = self._store(batch, sizes, payload)
+        said, end = self._store(batch, sizes, payload)
         self._batches += 1
         self._messages += batch.num_rows
-        acknowledgement = {"batches": self._batches, "messages": self._messages}
-        if reply is not None:
-            acknowledgement["next"] = reply.next
+        acknowledgement = {"batches": self._batches, "messages": self._messages, **said}
         with self._changed:
             self._pending.append((end, nbytes, acknowledgement))
             self._pending_bytes += nbytes
@@ -103,20 +101,23 @@ class Receiver:
             raise errors.InvalidRequest("field 'routingKey' must be left out where there is no 'exchange'")
         return c.Stat(queue) if exchange is None else ListExchanges(exchange)
 
-    def _store(self, batch: Any, sizes: Any, payload: reading.Stored) -> tuple[c.Placed | None, int]:
-        """Enqueue or stage one batch; the reply, if it has one for the sender, and the log position to wait for."""
+    def _store(self, batch: Any, sizes: Any, payload: reading.Stored) -> tuple[dict[str, int], int]:
+        """Enqueue or stage one batch; what else the sender is told, and the log position to wait for."""
         queue, stage = self._request["queue"], self._request.get("stage")
         durable = stage is not None or message.any_durable(batch)
         if queue is None:
             exchange, key = self._request["exchange"], self._request["routingKey"]
-            _, end = routing.send(self._service, routing.Sending(exchange, payload, sizes, key, durable, whole=True, stage=stage))
-            return None, end
+            sending = routing.Sending(exchange, payload, sizes, key, durable, whole=True, stage=stage)
+            sent, end = routing.send(self._service, sending)
+            self._dropped += sent.dropped
+            return {"dropped": self._dropped} if self._dropped else {}, end
         traits = self._service.traits(queue, payload.batch)
         if stage is None:
             command: c.Enqueue | c.StageMessages = c.Enqueue(queue, batch.num_rows, sizes, payload, durable, traits, whole=True)
         else:
             command = c.StageMessages(stage, queue, batch.num_rows, sizes, payload, traits)
-        return self._service.submit_patiently(command)
+        placed, end = self._service.submit_patiently(command)
+        return {} if placed is None else {"next": placed.next}, end
 
     def _acknowledge(self) -> None:
         """Tell the sender of everything that has become durable, in one word, until the stream is complete."""

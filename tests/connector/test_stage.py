@@ -162,3 +162,18 @@ def test_S3_outcomes_with_errors_as_long_as_a_stack_trace_are_said_in_blocks_tha
     reader.stop()
     ended = client.get(op="browse", queue="q", columns=["outcome"], states=["archived"], outcome="rejected")
     assert sum(batch.num_rows for batch in ended) == count
+
+
+def test_E3_a_task_all_of_whose_rows_an_exchange_drops_publishes_nothing_and_hinders_nobody(client: Client) -> None:
+    client.call("exchange.declare", exchange="x", options={"unroutable": "drop"})
+    client.call("exchange.bind", exchange="x", queue="q", key="known")
+    schema = StructType([*SCHEMA.fields, StructField("subject", StringType())])
+    writer = BatchWriter(Options({"url": client.url, "exchange": "x"}), schema, False)
+
+    def task(*subjects: str) -> Staged:
+        return staged(writer, *(rows(b"to %s" % s.encode()).append_column("subject", pa.array([s])) for s in subjects))
+
+    writer.commit([task("nobody", "no one"), task("nobody", "known")])
+    assert bodies(client) == [b"to known"]
+    writer.commit([task("nobody")])
+    assert bodies(client) == [b"to known"]
