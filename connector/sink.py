@@ -1,8 +1,8 @@
 """The sink: stage, then publish once.
 
 Each `write()` stages its batches under a random id of its own and tells the driver in its commit message. The driver's commit
-publishes exactly those stages, in partition order, as one event of the broker: visible all at once or never. What retries and
-zombie attempts staged is published by nobody, and the broker drops it after a day.
+publishes exactly those stages, in partition order, as one event of the broker: visible all at once or never. A task that fails
+discards its stage. What zombie and killed attempts staged is published by nobody, and the broker drops it after a day.
 """
 
 from __future__ import annotations
@@ -62,17 +62,24 @@ class _Writer:
 
     def _stage(self, batches: Iterator[pa.RecordBatch]) -> list[str]:
         stage = secrets.token_hex(16)
+        try:
+            return [stage] if self._fill(stage, batches) else []
+        except BaseException:
+            # Nobody will ever publish it, and as long as it is there it takes room in its queues.
+            self._forget([stage])
+            raise
+
+    def _fill(self, stage: str, batches: Iterator[pa.RecordBatch]) -> int:
+        """How many messages the stage holds, or how many rows said what became of one. With none there is no stage."""
         target = self._target()
         with self._access.client() as client:
             if self._options["operation"] == "settle":
                 outcomes = (settle.prepared(batch, self._columns) for batch in batches)
-                return [stage] if settle.stage(client, stage, (batch for batch in outcomes if batch.num_rows)) else []
+                return settle.stage(client, stage, (batch for batch in outcomes if batch.num_rows))
             prepared = (self._prepared(batch) for batch in batches if batch.num_rows)
             if target is None:
-                count = _Router(client, stage).route(prepared)
-            else:
-                count = _send(client, stage, target, (rows for _, rows in prepared))
-        return [stage] if count else []
+                return _Router(client, stage).route(prepared)
+            return _send(client, stage, target, (rows for _, rows in prepared))
 
     def _target(self) -> dict[str, Any] | None:
         """Where all rows go, as the broker is told; None where each row names its queue."""
@@ -95,10 +102,13 @@ class _Writer:
 
     def _discard(self, messages: Sequence[WriterCommitMessage | None]) -> None:
         stages = _stages(messages)
-        # The write has failed already; the user must see why, not that the broker could not be told. It forgets them itself.
         if stages:
-            with suppress(PenstockError), self._access.client() as client:
-                client.call("stage.discard", stages=stages)
+            self._forget(stages)
+
+    def _forget(self, stages: list[str]) -> None:
+        # The write has failed already; the user must see why, not that the broker could not be told. It forgets them itself.
+        with suppress(PenstockError), self._access.client() as client:
+            client.call("stage.discard", stages=stages)
 
 
 class BatchWriter(_Writer, DataSourceArrowWriter):

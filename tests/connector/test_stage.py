@@ -177,3 +177,13 @@ def test_E3_a_task_all_of_whose_rows_an_exchange_drops_publishes_nothing_and_hin
     assert bodies(client) == [b"to known"]
     writer.commit([task("nobody")])
     assert bodies(client) == [b"to known"]
+
+
+def test_a_task_that_fails_leaves_no_stage_that_takes_room_in_the_queue(client: Client) -> None:
+    client.call("queue.alter", queue="q", options={"maxMessages": 100_000, "overflow": "reject"})
+    many = rows(*[b""] * 65_536)
+    writer = batch_writer(client)
+    with pytest.raises(errors.InvalidRequest, match="null in row 0"):
+        writer.write(iter([many, pa.record_batch({"body": pa.nulls(1, pa.binary())})]))
+    writer.commit([staged(writer, many)])
+    assert client.call("queue.stat", queue="q")["available"] == 65_536
