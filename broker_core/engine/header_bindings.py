@@ -7,7 +7,9 @@ count too. Values are compared as texts, in the form that the column `properties
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Mapping
+from decimal import Decimal
 from typing import Any
 
 import numpy as np
@@ -17,6 +19,7 @@ from broker_core.errors import InvalidRequest
 
 X_MATCH = "x-match"
 MODES = ("all", "any", "all-with-x", "any-with-x")
+PLAIN = -6, 10  # powers of ten of a first digit that Arrow writes without an exponent, from and until
 CELLS = 1 << 22  # of one table of counts, messages by bindings: a few MiB
 
 Term = tuple[str, str | None]  # a header's name, and its text; None: whatever it says
@@ -43,7 +46,24 @@ def terms(arguments: Arguments) -> list[Term]:
 def _text(value: Any) -> str | None:
     if isinstance(value, bool):
         return "true" if value else "false"
+    if isinstance(value, float):
+        return _digits(value)
     return None if value is None else str(value)
+
+
+def _digits(value: float) -> str:
+    """As the column has them, which Arrow writes: the shortest that read back the same, without a point where none is needed."""
+    if not math.isfinite(value):
+        return "NaN" if math.isnan(value) else "Infinity" if value > 0 else "-Infinity"
+    sign, digits, exponent = Decimal(repr(value)).normalize().as_tuple()
+    assert isinstance(exponent, int)
+    first = len(digits) + exponent - 1  # the power of ten of the first digit
+    whole = abs(Decimal((0, digits, exponent)))
+    if PLAIN[0] <= first < PLAIN[1] or not value:
+        text = f"{whole:f}"
+    else:
+        text = f"{whole.scaleb(-first):f}e{first:+d}"
+    return f"-{text}" if sign else text
 
 
 def matching(bindings: Iterable[tuple[int, Arguments]], found: Mapping[Term, Ints], count: int) -> dict[int, Ints]:

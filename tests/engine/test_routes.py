@@ -7,10 +7,11 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from broker_core import errors
+from broker_core.encoding import texts
 from broker_core.engine import exchange_options, header_bindings
 from broker_core.engine.bindings import Binding
 from broker_core.engine.exchanges import Exchange, Exchanges
@@ -122,6 +123,15 @@ ARGUMENTS = st.builds(
     st.sampled_from([None, *header_bindings.MODES]),
 )
 HEADERS = st.dictionaries(NAMES, st.sampled_from(["1", "2", "3"]), max_size=3)
+
+
+@given(st.floats() | st.floats(-1e6, 1e6) | st.integers(-(10**17), 10**17).map(float))
+@settings(deadline=None)  # the first cast of Arrow loads its kernels
+@example(1.0)
+@example(-0.0)
+@example(1e-7)
+def test_E1_a_number_that_a_binding_wants_has_the_text_that_the_column_shows(value: float) -> None:
+    assert header_bindings.terms({"weight": value}) == [("weight", texts.text(value))]
 
 
 @given(st.lists(ARGUMENTS, max_size=6), st.lists(HEADERS, min_size=1, max_size=8), st.sampled_from([1, 7, 1 << 22]))
