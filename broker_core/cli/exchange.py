@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import argparse
+import json
 from typing import Any
 
 from broker_core.cli import calls, show
-from broker_core.cli.queue import pairs
+from broker_core.cli.pairs import pairs
 
 _LIST = {"exchange": "exchange", "type": "type", "options": "options", "queue": "queue", "says": "binding"}
 
@@ -56,12 +57,20 @@ def _pairs(values: dict[str, Any]) -> str:
 
 
 def bind(given: argparse.Namespace) -> int:
-    arguments = pairs(given.argument, "--argument")
+    arguments = {name: _value(text) for name, text in pairs(given.argument, "--argument").items()}
     asked = {"key": given.key, "arguments": arguments, "selector": given.selector}
     with calls.broker(given) as broker:
         answer = broker.call("exchange.bind", exchange=given.name, queue=given.queue, **asked)
     said = "leads" if answer["created"] else "led already, bound alike,"
     return show.answer(given, answer, f"exchange {given.name} {said} to queue {given.queue}")
+
+
+def _value(text: str) -> Any:
+    """What is JSON is that, any other a text."""
+    try:
+        return json.loads(text)
+    except ValueError:
+        return text
 
 
 def unbind(given: argparse.Namespace) -> int:

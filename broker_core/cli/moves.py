@@ -7,11 +7,11 @@ from typing import Any
 
 from broker_core.cli import calls, show
 from broker_core.cli.main import UsageError
-from broker_core.cli.queue import pairs
+from broker_core.cli.pairs import pairs
 
 
 def alter(given: argparse.Namespace) -> int:
-    options = pairs(given.option)
+    options: dict[str, str | None] = {**pairs(given.option)}
     if both := [name for name in given.reset if name in options]:
         raise UsageError(f"--option and --reset both name {both[0]!r}; say one of them")
     options.update(dict.fromkeys(given.reset))

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import argparse
-import json
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from itertools import islice
 from typing import Any
 
 from broker_core.cli import calls, show
 from broker_core.cli.main import UsageError
+from broker_core.cli.pairs import pairs
 from broker_core.client import Client
 
 STATES = ("available", "acquired", "archived")
@@ -36,22 +36,6 @@ def declare(given: argparse.Namespace) -> int:
         answer = broker.call("queue.declare", queue=given.name, type=given.type, options=options)
     said = "is declared" if answer["created"] else "was there already, declared alike"
     return show.answer(given, answer, f"queue {given.name} {said}")
-
-
-def pairs(texts: Iterable[str], flag: str = "--option") -> dict[str, Any]:
-    """Of NAME=VALUE, each name once; a value that is JSON is that, any other a text."""
-    found: dict[str, Any] = {}
-    for text in texts:
-        name, equals, value = text.partition("=")
-        if not name or not equals:
-            raise UsageError(f"{flag} cannot be {text!r}; it must be NAME=VALUE")
-        if name in found:
-            raise UsageError(f"{flag} names {name!r} twice; say it once")
-        try:
-            found[name] = json.loads(value)
-        except ValueError:
-            found[name] = value
-    return found
 
 
 def list_all(given: argparse.Namespace) -> int:

@@ -16,6 +16,7 @@ from broker_core.amqp_client import Connection, Sender
 from broker_core.cli import show
 from broker_core.cli.amqp_calls import TURN_S, Meter, Stop, connection
 from broker_core.cli.main import INTERRUPTED, UsageError
+from broker_core.cli.pairs import pairs
 
 #: Octets read at once, and the longest line or file where the broker names no limit of its own.
 BLOCK_OCTETS = 256 * 1024
@@ -58,14 +59,7 @@ def _send(sender: Sender, prefix: bytes, blocks: _Input, meter: Meter) -> None:
 
 def head(given: argparse.Namespace) -> bytes:
     """The sections before the body, which are the same for every message."""
-    properties = {}
-    for text in given.property:
-        name, equals, value = text.partition("=")
-        if not name or not equals:
-            raise UsageError(f"--property cannot be {text!r}; it must be NAME=VALUE")
-        if name in properties:
-            raise UsageError(f"--property names {name!r} twice; say it once")
-        properties[name] = value
+    properties = pairs(given.property, "--property")
     ttl = None if given.ttl is None else max(1, round(given.ttl * 1000))
     try:
         return amqp.Message(

@@ -58,6 +58,16 @@ def test_a_living_queue_is_altered_and_paused(penstock: Run, broker: Broker, cli
     assert not ask("stat", "orders")["paused"]
 
 
+def test_a_name_that_looks_like_a_number_is_a_name(penstock: Run, broker: Broker, client: Client, ask: Any) -> None:
+    """Q13 Q21 E3: as what comes from a shell has no types."""
+    ask("declare", "7")
+    ask("declare", "orders", "--option", "deadLetterQueue=7", "--option", "maxAttempts=3", "--option", "lostCounts=false")
+    said = {"deadLetterQueue": "7", "maxAttempts": 3, "lostCounts": False}
+    assert said.items() <= ask("stat", "orders")["options"].items()
+    assert penstock("exchange", "declare", "news", "--option", "alternate=7", url=broker.url).returncode == 0
+    assert client.call("exchange.list")["exchanges"][0]["options"] == {"alternate": "7"}
+
+
 def test_messages_are_moved_and_copied(penstock: Run, broker: Broker, client: Client, ask: Any) -> None:
     """Q20."""
     ask("declare", "small", "--option", "maxMessages=4", "--option", "overflow=reject")
