@@ -76,7 +76,9 @@ def _missing(kind: str, name: str, is_other: bool) -> Refusal:
 def target_of(peer: Peer, target: object) -> TargetTerminus | None:
     """Where a sender's attach wants to send to; None for the anonymous terminus. PenstockError, Refusal."""
     if isinstance(target, Described):
-        raise Refusal(Condition.NOT_IMPLEMENTED, f"no target of the type {target.descriptor!r:.80} is known here")
+        raise Refusal(
+            Condition.NOT_IMPLEMENTED, f"a target is amqp:target:list or amqp:coordinator:list, not {target.descriptor!r:.80}"
+        )
     if not isinstance(target, Target):
         raise Refusal(Condition.INVALID_FIELD, "a sender's attach needs a target")
     if target.dynamic:
@@ -101,7 +103,7 @@ def source_of(peer: Peer, attach: Attach) -> SourceTerminus:
     if source is None:
         return KnownSubscription(peer, attach.name, subscriptions.of_name(peer, attach.name, attach.desired_capabilities))
     if isinstance(source, Described):
-        raise Refusal(Condition.NOT_IMPLEMENTED, f"no source of the type {source.descriptor!r:.80} is known here")
+        raise Refusal(Condition.NOT_IMPLEMENTED, f"a source is amqp:source:list, not {source.descriptor!r:.80}")
     filters = filters_of(source)
     if source.dynamic:
         return DynamicSource(peer, _lifetime(source), filters.of_queue())

@@ -50,7 +50,11 @@ def lifetime_of(properties: Mapping[str, Any] | None) -> str:
         return "link"
     found = LIFETIMES.get(policy.descriptor) if isinstance(policy, Described) else None
     if found is None:
-        raise Refusal(Condition.NOT_IMPLEMENTED, f"the lifetime policy {policy!r:.80} is not known here")
+        known = ", ".join(name for name in LIFETIMES if isinstance(name, str))
+        said = policy.descriptor if isinstance(policy, Described) else policy
+        raise Refusal(
+            Condition.NOT_IMPLEMENTED, f"{LIFETIME_POLICY} {said!r:.80} is not known; known are lists described as {known}"
+        )
     return found
 
 

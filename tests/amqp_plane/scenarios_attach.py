@@ -66,7 +66,7 @@ def refused_attaches(s: Stage) -> None:
     _refused(a, sends(""), "amqp:invalid-field")
     _refused(a, sends(target=Target(address=7)), "amqp:invalid-field")
     _refused(a, receives(source=Source(address=b"q")), "amqp:invalid-field")
-    s.note("what later versions may do")
+    s.note("nodes, lifetimes, termini and selectors that are not there: named, with what is allowed")
     _refused(a, receives("q/key"), "amqp:not-found")
     _refused(a, receives(source=Source(address="q", capabilities=(symbol("topic"),))), "amqp:not-found")
     _refused(a, receives(source=Source(address="q", dynamic=True)), "amqp:invalid-field")

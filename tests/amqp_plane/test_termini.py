@@ -86,9 +86,10 @@ def test_each_lifetime_policy_is_an_option(said: int | str | None, lifetime: str
     assert lifetime_of({Symbol("lifetime-policy"): policy}) == lifetime
 
 
-@pytest.mark.parametrize("said", [Described(0x2F, []), "link", 0x2B])
-def test_another_policy_is_refused(said: object) -> None:
-    with pytest.raises(Refusal, match="lifetime"):
+@pytest.mark.parametrize("said", [Described(0x2F, []), Described(Symbol("amqp:for-ever:list"), []), "link", 0x2B])
+def test_another_policy_is_refused_with_those_that_are_allowed(said: object) -> None:
+    """E2"""
+    with pytest.raises(Refusal, match=r"lifetime-policy .*amqp:delete-on-close:list.*amqp:delete-on-no-links-or-messages:list"):
         lifetime_of({Symbol("lifetime-policy"): said})
 
 
