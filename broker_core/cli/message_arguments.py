@@ -47,6 +47,11 @@ def _send(commands: arguments.Commands[argparse.ArgumentParser]) -> None:
         "--durable", action=argparse.BooleanOptionalAction, default=True, help="whether the broker must keep them over a restart"
     )
     send.add_argument("--ttl", type=_seconds, metavar="SECONDS", help="they expire after so long; default: never")
+    send.add_argument("--delay", type=_seconds, metavar="SECONDS", help="they are delivered after so long; default: at once")
+    send.add_argument("--priority", type=int, choices=range(10), metavar="N", help="0 to 9; default: none, which is 4")
+    send.add_argument("--subject", metavar="TEXT", help="of every message; at an exchange without a routing key it is the key")
+    send.add_argument("--group-id", metavar="TEXT", help="the message group of every message")
+    send.add_argument("--message-id", metavar="TEXT", help="of every message; a queue that detects duplicates takes one")
 
 
 def _receive(commands: arguments.Commands[argparse.ArgumentParser]) -> None:
@@ -106,7 +111,7 @@ def _seconds(text: str) -> float:
     return number
 
 
-#: A ttl is milliseconds in 32 bits: 49 days.
+#: A ttl is milliseconds in 32 bits: 49 days. No delay needs to be longer.
 MAX_TTL_S = (2**32 - 1) // 1000
 
 _seconds.__name__ = _seconds_or_forever.__name__ = "number of seconds"  # argparse puts it into its message

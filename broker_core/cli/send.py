@@ -12,7 +12,9 @@ from pathlib import Path
 
 from broker_core import amqp, errors
 from broker_core.amqp.performatives import Header, Properties
+from broker_core.amqp.types import Long
 from broker_core.amqp_client import Connection, Sender
+from broker_core.annotation_names import DELIVERY_DELAY
 from broker_core.cli import show
 from broker_core.cli.amqp_calls import TURN_S, Meter, Stop, connection
 from broker_core.cli.main import INTERRUPTED, UsageError
@@ -60,15 +62,26 @@ def _send(sender: Sender, prefix: bytes, blocks: _Input, meter: Meter) -> None:
 def head(given: argparse.Namespace) -> bytes:
     """The sections before the body, which are the same for every message."""
     properties = pairs(given.property, "--property")
-    ttl = None if given.ttl is None else max(1, round(given.ttl * 1000))
+    said = {
+        "message_id": given.message_id,
+        "subject": given.subject,
+        "content_type": given.content_type,
+        "group_id": given.group_id,
+    }
+    ttl = None if given.ttl is None else _milliseconds(given.ttl)
     try:
         return amqp.Message(
-            header=Header(durable=given.durable, ttl=ttl),
-            properties=None if given.content_type is None else Properties(content_type=given.content_type),
+            header=Header(durable=given.durable, priority=given.priority, ttl=ttl),
+            message_annotations=None if given.delay is None else {DELIVERY_DELAY: Long(_milliseconds(given.delay))},
+            properties=Properties(**said) if any(value is not None for value in said.values()) else None,
             application_properties=properties or None,
         ).encode()
     except amqp.EncodeError as error:
-        raise UsageError(f"--content-type or --property: {error}") from error
+        raise UsageError(f"--message-id, --subject, --content-type, --group-id or --property: {error}") from error
+
+
+def _milliseconds(seconds: float) -> int:
+    return max(1, round(seconds * 1000))
 
 
 def message(prefix: bytes, body: bytes) -> bytes:

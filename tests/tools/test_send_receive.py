@@ -127,6 +127,24 @@ def test_what_is_said_about_the_messages_arrives_with_them(orders: Broker, clien
     assert second == {"body": "plain"}
 
 
+def test_what_kinds_of_queues_go_by_can_be_said(orders: Broker, client: Client) -> None:
+    """Q7 Q16 Q17 Q18 Q19 E1: from a shell too."""
+    shell(orders, "send", "orders", "--group-id", "g", "--message-id", "m", "--subject", "s", given=b"1\n")
+    columns = ["priority", "groupId", "messageId", "subject"]
+    (found,) = client.get(op="browse", queue="orders", states=["available"], columns=columns)
+    assert found.to_pylist() == [{"priority": None, "groupId": "g", "messageId": "m", "subject": "s"}]
+    client.call("queue.declare", queue="urgent", type="priority", options={"duplicateWindow": 10})
+    for priority, text in (("1", b"low"), ("8", b"high"), ("9", b"highest")):
+        assert shell(orders, "send", "urgent", "--priority", priority, given=text).returncode == 0
+    assert shell(orders, "receive", "urgent", "--count", "3").stdout == b"highest\nhigh\nlow\n"
+    for _ in range(2):
+        assert shell(orders, "send", "urgent", "--message-id", "7", given=b"once").returncode == 0
+    assert counts(client, "urgent") == (1, 0, 3)
+    assert shell(orders, "send", "orders", "--delay", "3600", given=b"later").returncode == 0
+    stat = client.call("queue.stat", queue="orders")
+    assert (stat["available"], stat["held"]) == (1, 1)
+
+
 def test_a_count_takes_no_more_than_that(orders: Broker, client: Client) -> None:
     shell(orders, "send", "orders", given=b"1\n2\n3\n4\n5\n")
     assert shell(orders, "receive", "orders", "--count", "2").stdout == b"1\n2\n"
