@@ -28,6 +28,7 @@ _LIST = {
 _SELDOM = ("held", "deadLettered")  # shown where some queue has any
 _PEEK = ["sequenceNumber", "enqueuedTime", "deliveryCount", "subject", "messageId", "body"]
 _SETTLED = ["state", "outcome", "settledTime"]
+_MAPS = ["properties", "annotations"]  # the latter say where a dead letter comes from, and why
 
 
 def declare(given: argparse.Namespace) -> int:
@@ -74,7 +75,12 @@ def peek(given: argparse.Namespace) -> int:
 
 
 def _messages(broker: Client, given: argparse.Namespace, states: list[str]) -> Iterator[dict[str, Any]]:
-    ticket: dict[str, Any] = {"op": "browse", "queue": given.name, "states": states, "columns": [*_PEEK, *_SETTLED, "properties"]}
+    ticket: dict[str, Any] = {
+        "op": "browse",
+        "queue": given.name,
+        "states": states,
+        "columns": [*_PEEK, *_SETTLED, "priority", "groupId", *_MAPS],
+    }
     if given.first is not None:
         ticket["first"] = given.first
     if given.selector is not None:
@@ -83,7 +89,7 @@ def _messages(broker: Client, given: argparse.Namespace, states: list[str]) -> I
         # Row by row: a batch may hold far more than what is asked for.
         for row in range(batch.num_rows):
             message = batch.slice(row, 1).to_pylist()[0]
-            message["properties"] = dict(message["properties"]) if message["properties"] is not None else None
+            message.update({name: dict(message[name]) for name in _MAPS if message[name] is not None})
             yield message
 
 

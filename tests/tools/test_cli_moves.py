@@ -36,7 +36,10 @@ def test_a_dead_letter_and_its_way_back(penstock: Run, broker: Broker, client: C
     )
     stat = ask("stat", "orders")
     assert (stat["deadLettered"], stat["stayed"], stat["archived"]) == (1, 0, 1)
-    assert [row["body"] for row in ask("peek", "dead")] == ["two"]
+    (dead,) = ask("peek", "dead")
+    said = {"queue": "orders", "sequence": "1", "reason": "rejected", "error": "no"}
+    assert {f"x-opt-death-{name}": value for name, value in said.items()}.items() <= dead["annotations"].items()
+    assert dead["body"] == "two"
     assert "1 dead letters of dead are back" in penstock("queue", "redrive", "dead", "--limit", "5", url=broker.url).stdout
     assert (ask("stat", "dead")["available"], ask("stat", "orders")["available"]) == (0, 1)
 
