@@ -153,6 +153,11 @@ class Turn:
         queue = self._state.queues.get(queue_name)
         return queue is not None and bool(queue.rules.max_messages or queue.rules.max_bytes or queue.rules.key)
 
+    def freed_by_outcomes(self, queue_name: str) -> bool:
+        """Whether the end of a message may make one available: the next of its group, or itself."""
+        queue = self._state.queues.get(queue_name)
+        return queue is not None and (queue.rules.groups != "none" or queue.rules.rejected == "return")
+
     def unlocked(self, queue_name: str) -> int:
         """How many messages of the queue went back because a lock ended."""
         queue = self._state.queues.get(queue_name)

@@ -1,7 +1,8 @@
 """What receivers said of messages, until a turn carries it out.
 
-What ends messages whose receiver has settled them is told to nobody, and makes nothing available. So it stands back behind what
-somebody waits for, and shares the next sync, unless there is so much that it is worth a turn, or makes room for what comes.
+What ends messages whose receiver has settled them is told to nobody, and seldom makes anything available. So it stands back
+behind what somebody waits for, and shares the next sync, unless there is so much that it is worth a turn, it makes room for what
+comes, or frees what somebody asks for.
 """
 
 from __future__ import annotations

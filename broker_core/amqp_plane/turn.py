@@ -236,6 +236,8 @@ class Turns:
             try:
                 if arriving:
                     self._make_room(turn, endings)
+                if self.acquiring:
+                    self._free(turn, endings)
                 for way, parts, found in arriving:
                     if isinstance(way, Posting):
                         way.carry(turn, self, parts, found)
@@ -259,6 +261,11 @@ class Turns:
             endings.setdefault((link, ending), []).extend(deliveries)
         for link, ending in [key for key in endings if turn.limited(key[0].queue)]:
             self._end(turn, link, ending, endings.pop((link, ending)))
+
+    def _free(self, turn: Turn, endings: Endings) -> None:
+        """Who asks for messages may have said these outcomes just before, and asks for what they free, too."""
+        for key, deliveries in self._outcomes.take_of(lambda link: turn.freed_by_outcomes(link.queue)).items():
+            endings.setdefault(key, []).extend(deliveries)
 
     def _acquire(self, turn: Turn) -> None:
         notified, self._notified = self._notified, {}

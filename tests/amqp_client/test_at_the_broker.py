@@ -8,7 +8,8 @@ from pathlib import Path
 import pytest
 
 from broker_core import errors
-from broker_core.amqp import Message, Rejected
+from broker_core.amqp import Message, Modified, Rejected, Released
+from broker_core.amqp.performatives import Properties
 from broker_core.messaging import AcknowledgeMode, Backoff, Consumer, connect
 from broker_core.process import Broker
 
@@ -92,6 +93,41 @@ def test_c7_outcomes_of_single_messages(broker: Broker) -> None:
         session.close()
         left = connection.session().consumer("single", prefetch=0)
         assert (left.receive(LIMIT_S).body, left.receive(0)) == ("c", None)
+
+
+@pytest.mark.parametrize(
+    ("outcome", "options"),
+    [(Released(), {}), (Modified(delivery_failed=True), {}), (Rejected(), {"rejected": "return"})],
+    ids=["released", "modified", "rejected"],
+)
+def test_c5_q12_what_was_just_given_back_is_there_for_the_next_pull(
+    broker: Broker, outcome: Released | Modified | Rejected, options: dict[str, str]
+) -> None:
+    """The pull comes behind the outcome, and asks only for what is there: whoever is told of nothing would believe it."""
+    name = f"given back {outcome}"
+    broker.declare(name, **options)
+    with connect(broker.amqp_url) as connection:
+        session = connection.session(AcknowledgeMode.INDIVIDUAL)
+        session.producer(name).send("again")
+        consumer = session.consumer(name, prefetch=0)
+        consumer.receive(LIMIT_S).acknowledge(outcome)
+        again = consumer.receive(0)
+        assert again is not None
+        again.acknowledge()
+
+
+def test_c5_q16_a_group_that_is_free_is_free_for_the_next_pull(broker: Broker) -> None:
+    broker.declare("grouped", groups="held")
+    with connect(broker.amqp_url) as connection:
+        session = connection.session(AcknowledgeMode.INDIVIDUAL)
+        producer = session.producer("grouped")
+        for name in "ab":
+            producer.send(Message(value=name, has_value=True, properties=Properties(group_id="g")))
+        one, other = session.consumer("grouped", prefetch=0), session.consumer("grouped", prefetch=0)
+        first = one.receive(LIMIT_S)
+        assert other.receive(0) is None
+        first.acknowledge()
+        assert other.receive(0).body == "b"
 
 
 def test_c12_a_broker_that_is_killed_and_comes_back_loses_nothing(tmp_path: Path) -> None:
