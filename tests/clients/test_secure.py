@@ -76,7 +76,7 @@ def write_pair(folder: Path, name: str, certificate: trustme.LeafCert) -> None:
 
 def urls_of(broker: Broker) -> dict[str, str]:
     """Of all its listeners, by scheme, from the line in its log that follows the one on stdout."""
-    deadline = time.monotonic() + 20
+    deadline = time.monotonic() + 60
     while (ready := re.search(r"ready at (.*)", broker.log())) is None:
         assert time.monotonic() < deadline, broker.log()
         time.sleep(0.01)

@@ -41,7 +41,7 @@ def read_all(disk: Disk) -> list[Content]:
 
 def until_idle(journal: Journal) -> None:
     """The writer's thread has nothing to do: who appends may write in its place."""
-    end = time.monotonic() + 10
+    end = time.monotonic() + 60
     while not journal._writer._idle and journal._writer.failure is None:
         assert time.monotonic() < end, "the writer does not come to rest"
         time.sleep(0.0001)

@@ -136,7 +136,7 @@ class Rig:
     def path(self, *names: str) -> str:
         return str(self.folder.joinpath(*names))
 
-    def until(self, condition: Callable[[], bool], seconds: float = 60.0) -> None:
+    def until(self, condition: Callable[[], bool], seconds: float = 200.0) -> None:
         end = time.monotonic() + seconds
         while not condition():
             assert time.monotonic() < end, "it did not come about in time"

@@ -112,7 +112,7 @@ def test_it_does_not_outlive_a_parent_that_is_killed(tmp_path: Path) -> None:
     pid = int(parent.stdout.readline())
     parent.kill()
     parent.communicate()
-    deadline = time.monotonic() + 20
+    deadline = time.monotonic() + 60
     while _alive(pid):
         assert time.monotonic() < deadline, "the broker is still there"
         time.sleep(0.05)

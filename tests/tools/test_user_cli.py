@@ -196,7 +196,7 @@ def test_a_running_broker_notices(users: Callable[..., subprocess.CompletedProce
 
 
 def until(holds: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + 30
+    deadline = time.monotonic() + 60
     while not holds():
         assert time.monotonic() < deadline
         time.sleep(0.05)
