@@ -34,7 +34,7 @@ DEFAULT_MESSAGES_PER_PARTITION = 1 << 19
 _SIZES = {"": 1, "b": 1, "k": 1 << 10, "m": 1 << 20, "g": 1 << 30, "t": 1 << 40}
 _TIMES = {"": 1, "s": 1, "m": 60, "h": 3600, "d": 86400}
 _MAX_LONG = 2**63 - 1
-_MAX_NAME = 255  # characters, the broker's limit on a name
+MAX_NAME = 255  # characters, the broker's limit on a name
 MAX_LEASE_TIMEOUT_S = 3650 * 86400  # the broker's limit
 MAX_QUEUES = 64  # of one query: each costs a request for every trigger
 
@@ -96,7 +96,7 @@ def _states(text: str) -> tuple[str, ...]:
 
 
 def _name(text: str) -> str:
-    if not text.strip() or len(text) > _MAX_NAME or text != text.strip():
+    if not text.strip() or len(text) > MAX_NAME or text != text.strip():
         raise ValueError
     return text
 
@@ -115,7 +115,7 @@ def _queues(text: str) -> tuple[str, ...]:
 def _exchange(text: str) -> tuple[str, str | None]:
     """The exchange and the routing key; None: each row's subject."""
     name, slash, key = text.partition("/")
-    if len(key) > _MAX_NAME:
+    if len(key) > MAX_NAME:
         raise ValueError
     return _name(name), key if slash else None
 
@@ -274,9 +274,9 @@ class Options(Mapping[str, Any]):
         queues = self["queue"] or ()
         if place == WRITE and len(queues) > 1:
             raise InvalidRequest(f"option queue names {len(queues)} queues; {WRITE} needs one, or a column 'queue' in each row")
-        if place == STREAM and len(queues) > 1 and max(map(len, queues)) + len(self["consumer"] or _ANY_LEASE) >= _MAX_NAME:
+        if place == STREAM and len(queues) > 1 and max(map(len, queues)) + len(self["consumer"] or _ANY_LEASE) >= MAX_NAME:
             raise InvalidRequest(
-                f"a lease of several queues is named CONSUMER/QUEUE, up to {_MAX_NAME} characters: choose a shorter consumer, or"
+                f"a lease of several queues is named CONSUMER/QUEUE, up to {MAX_NAME} characters: choose a shorter consumer, or"
                 f" give queue {max(queues, key=len)!r} a query of its own"
             )
         if place == STREAM and self["mode"] == "browse":

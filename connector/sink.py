@@ -7,6 +7,8 @@ discards its stage. What zombie and killed attempts staged is published by nobod
 
 from __future__ import annotations
 
+import hashlib
+import json
 import secrets
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
@@ -21,7 +23,7 @@ from broker_core import message
 from broker_core.client import Client
 from broker_core.errors import InvalidRequest, PenstockError
 from connector import settle
-from connector.options import WRITE, Options
+from connector.options import MAX_NAME, WRITE, Options
 from connector.read import BATCH_BYTES, BATCH_ROWS, coalesce, halved
 from connector.schema import settle_columns, sink_columns
 
@@ -119,12 +121,19 @@ class BatchWriter(_Writer, DataSourceArrowWriter):
 
     def commit(self, messages: list[WriterCommitMessage | None]) -> None:
         stages, app = _stages(messages), self._options["txnAppId"]
-        key = None if app is None else {"kind": "txn", "id": app, "number": self._options["txnVersion"]}
+        key = None if app is None else {"kind": "txn", "id": self._written_as(app), "number": self._options["txnVersion"]}
         if stages or key:
             self._publish(stages, key)
 
     def abort(self, messages: list[WriterCommitMessage | None]) -> None:
         self._discard(messages)
+
+    def _written_as(self, app: str) -> str:
+        """A name for writes of this application to this target: in Delta too each table keeps versions of its own, and one
+        `foreachBatch` may write to several."""
+        target = self._options["operation"] if self._options["operation"] == "settle" else self._target()
+        name = json.dumps([app, target], ensure_ascii=False)
+        return name if len(name) <= MAX_NAME else hashlib.sha256(name.encode()).hexdigest()
 
 
 class StreamWriter(_Writer, DataSourceStreamArrowWriter):

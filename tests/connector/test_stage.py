@@ -187,3 +187,25 @@ def test_a_task_that_fails_leaves_no_stage_that_takes_room_in_the_queue(client: 
         writer.write(iter([many, pa.record_batch({"body": pa.nulls(1, pa.binary())})]))
     writer.commit([staged(writer, many)])
     assert client.call("queue.stat", queue="q")["available"] == 65_536
+
+
+@pytest.mark.parametrize("app", ["job", "j" * 255])
+def test_S7_each_queue_and_exchange_keeps_versions_of_its_own(client: Client, app: str) -> None:
+    """As each table does in Delta: the same pair of one `foreachBatch` is for several targets."""
+    client.call("exchange.declare", exchange="keys", type="topic")
+    client.call("exchange.bind", exchange="keys", queue="q", key="#")
+    schema = StructType([*SCHEMA.fields, StructField("queue", StringType())])
+    routed = rows(b"routed").append_column("queue", pa.array(["q"]))
+    places = {
+        b"queue": {"queue": "q"},
+        b"exchange": {"exchange": "keys"},
+        b"one": {"exchange": "keys/one"},
+        b"other": {"exchange": "keys/2"},
+    }
+    for _ in range(2):  # the second time nothing is sent
+        for name, place in places.items():
+            writer = BatchWriter(Options({"url": client.url, **place, "txnAppId": app, "txnVersion": "1"}), SCHEMA, False)
+            writer.commit([staged(writer, rows(name))])
+        writer = BatchWriter(Options({"url": client.url, "txnAppId": app, "txnVersion": "1"}), schema, False)
+        writer.commit([staged(writer, routed)])
+    assert bodies(client) == [*places, b"routed"]
