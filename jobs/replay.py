@@ -17,7 +17,7 @@ from collections.abc import Sequence
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, Observation, SparkSession
 from pyspark.sql import functions as F
-from pyspark.sql.types import StringType
+from pyspark.sql.types import BinaryType, StringType
 
 import connector
 from jobs import progress
@@ -25,6 +25,9 @@ from jobs.session import explain, session
 
 #: What the archive knows of a message beyond the message itself.
 SETTLED = ("state", "outcome")
+#: What is sent again: the message to the octet, so that an AMQP client gets the types and the kind of body that another one sent,
+#: or no body; and of its header what is its own. Without the column `queue`, which would send each to where it came from.
+SENT = ("message", "priority", "durable")
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -59,6 +62,8 @@ def archive(spark: SparkSession, given: argparse.Namespace) -> DataFrame:
     for name in SETTLED:
         if name not in schema.names:
             schema = schema.add(name, StringType())
+    if given.to_queue:
+        schema = schema.add("message", BinaryType())
     messages = reader.schema(schema).load()
     if given.where:
         messages = messages.where(given.where)
@@ -70,9 +75,8 @@ def send(messages: DataFrame, given: argparse.Namespace) -> int:
     seen = Observation("replay")
     counted = messages.observe(seen, F.count(F.lit(1)).alias("messages"))
     if given.to_queue:
-        # Without the column `queue`, which would send each message to where it came from.
         writer = (
-            counted.drop("queue", *SETTLED)
+            counted.select(*SENT)
             .write.format("amqp")
             .mode("append")
             .option("url", given.to_url or given.url)

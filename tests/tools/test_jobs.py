@@ -10,15 +10,25 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 
+import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from broker_core.amqp import Message
+from broker_core.amqp.performatives import Properties
+from broker_core.amqp.types import ULong
 from broker_core.client import Client
 from broker_core.process import Broker
 
 from .conftest import enqueue
 
 pytestmark = pytest.mark.spark
+
+#: Bare messages as AMQP clients send them: a text with a number as its id, and one without a body.
+OF_AMQP = [
+    Message(properties=Properties(message_id=ULong(7)), value="text", has_value=True).encode(),
+    Message(properties=Properties(subject="no body")).encode(),
+]
 
 Job = Callable[..., "subprocess.Popen[str]"]
 
@@ -90,23 +100,30 @@ def test_ingest_then_replay_into_a_table_and_a_queue(job: Job, broker: Broker, c
     stat = client.call("queue.stat", queue="orders")
     assert (stat["available"], stat["acquired"], stat["archived"]) == (0, 0, 1000)
 
-    client.call("queue.declare", queue="again")
+    of_amqp = pa.record_batch({"message": pa.array(OF_AMQP, pa.binary()), "priority": pa.array([7, None], pa.int16())})
+    for queue in ("again", "amqp", "amqp-again"):
+        client.call("queue.declare", queue=queue)
+    client.put({"op": "enqueue", "queue": "amqp"}, of_amqp.schema, [of_amqp])
     orders = ["--url", broker.url, "--queue", "orders"]
     first_hundred = ["--from-sequence", "0", "--to-sequence", "99", "--outcome", "accepted"]
     into_table = [*orders, *first_hundred, "--to", str(tmp_path / "again"), "--format", "parquet"]
     into_queue = [*orders, "--where", "sequenceNumber % 2 = 0", "--to-queue", "again", "--once-as", "evens"]
-    code, out, err = finished(replays(tmp_path, into_table, into_queue, into_queue))  # the last one sends nothing
+    as_it_came = ["--url", broker.url, "--queue", "amqp", "--states", "available", "--to-queue", "amqp-again"]
+    code, out, err = finished(replays(tmp_path, into_table, into_queue, into_queue, as_it_came))  # the third sends nothing
     assert code == 0, err
     assert [line.split("done: ")[1].split(" in ")[0] for line in out.splitlines()] == [
         "100 messages",
         "500 messages",
         "500 messages",
+        "2 messages",
     ]
     assert bodies(tmp_path / "again") == sent[:100]
     assert client.call("queue.stat", queue="again")["enqueued"] == 500
     (batch, *_) = client.get(op="browse", queue="again", states=["available"], columns=["body"])
     assert batch["body"].to_pylist()[:2] == [b"order 0000", b"order 0002"]
     assert client.call("queue.stat", queue="orders")["archived"] == 1000
+    (batch, *_) = client.get(op="browse", queue="amqp-again", columns=["message", "priority"])
+    assert batch.equals(of_amqp)
 
 
 def test_a_running_ingest_follows_the_queue_and_stops_on_sigterm(
