@@ -1,4 +1,4 @@
-"""A full disk is no failure: what would store more is refused, what gives room goes on, and a start needs only the reserve."""
+"""D6: a full disk is no failure: what would store more is refused, what gives room goes on, a start needs only the reserve."""
 
 from __future__ import annotations
 

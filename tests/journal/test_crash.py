@@ -1,4 +1,4 @@
-"""Whatever happens to the machine: what comes back is a prefix of what was appended, and holds everything that was confirmed.
+"""D1: whatever happens to the machine: what comes back is a prefix of what was appended, and holds everything that was confirmed.
 
 A history (appends, waits, snapshots, closings) runs on a `LyingDisk` that stops at its n-th operation; then the process is
 killed or the power goes, in every way the seed of `Random` finds; and then again, right after the recovery.

@@ -1,4 +1,4 @@
-"""Damage: any single flipped bit is refused, with file and offset, or changes nothing; nothing confirmed is ever skipped."""
+"""D5: damage: any single flipped bit is refused, with file and offset, or changes nothing; nothing confirmed is ever skipped."""
 
 from __future__ import annotations
 

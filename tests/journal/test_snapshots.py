@@ -1,4 +1,4 @@
-"""Snapshots count when the log and they themselves are on the disk, and segments stay as long as one of them needs them."""
+"""D3: snapshots count when the log and they themselves are on the disk, and segments stay as long as one of them needs them."""
 
 from __future__ import annotations
 

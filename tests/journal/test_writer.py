@@ -1,4 +1,4 @@
-"""The writer: many appends to one sync; the three modes; and that the first failure is the last."""
+"""D1: the writer: many appends to one sync; the three modes; and that the first failure is the last."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Batch reads look at a queue and its archive, and change nothing."""
+"""S8 S9: batch reads look at a queue and its archive, and change nothing."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A driver dies at each step of a batch, alone or with the broker; a worker dies; a sink skips: each message once."""
+"""S1: a driver dies at each step of a batch, alone or with the broker; a worker dies; a sink skips: each message once."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The ways the connector gets to where Spark runs: found by itself, shipped by Connect, sent with --py-files."""
+"""S13: the ways the connector gets to where Spark runs: found by itself, shipped by Connect, sent with --py-files."""
 
 from __future__ import annotations
 

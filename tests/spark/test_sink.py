@@ -1,4 +1,4 @@
-"""DataFrames become messages: all of one or nothing, once."""
+"""S7: DataFrames become messages: all of one or nothing, once."""
 
 from __future__ import annotations
 

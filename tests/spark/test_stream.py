@@ -1,4 +1,4 @@
-"""The stream source under Spark's own triggers. What can be shown without Spark stands in tests/connector (test_triggers,
+"""S1 S2: the stream source under Spark's own triggers. What can be shown without Spark stands in tests/connector (test_triggers,
 test_lease, test_tasks)."""
 
 from __future__ import annotations
