@@ -70,13 +70,14 @@ class Connection:
         browse: bool = False,
         presettled: bool = False,
         selector: str | None = None,
+        properties: Mapping[str, Any] | None = None,
     ) -> Receiver:
         """A link that receives from `address`: at most `credit` messages at a time, at most `limit` in all.
 
         `browse` looks at copies and takes nothing; `presettled` takes without a settlement (at most once); `selector`, in the
-        syntax of JMS, takes only what matches.
+        syntax of JMS, takes only what matches; `properties` are the link's, by which brokers are asked for more.
         """
-        return Receiver(self, address, self._link_name(), credit, limit, browse, presettled, selector)
+        return Receiver(self, address, self._link_name(), credit, limit, browse, presettled, selector, properties)
 
     def _link_name(self) -> str:
         self._links += 1

@@ -46,6 +46,7 @@ class Receiver(ClientLink):
         browse: bool,
         presettled: bool,
         selector: str | None = None,
+        properties: Mapping[str, Any] | None = None,
     ) -> None:
         super().__init__(connection, address)
         self.received = 0
@@ -58,6 +59,7 @@ class Receiver(ClientLink):
             source=amqp.Source(address=address, distribution_mode="copy" if browse else None, filter=_filter(selector)),
             target=amqp.Target(),
             snd_settle_mode=SND_SETTLED if presettled else SND_UNSETTLED,
+            properties=properties,
         )
         self._renew()
         connection.flush()

@@ -72,6 +72,10 @@ def _receive(commands: arguments.Commands[argparse.ArgumentParser]) -> None:
     )
     receive.add_argument("--browse", action="store_true", help="look at copies: everything stays in the queue")
     receive.add_argument("--selector", metavar="TEXT", help="only what matches, such as \"colour = 'red' AND size > 5\"")
+    receive.add_argument("--exclusive", action="store_true", help="be the only consumer, or be refused")
+    receive.add_argument(
+        "--priority", type=int, metavar="N", help="-128 to 127: consumers with a lower one get what this leaves; default: 0"
+    )
     receive.add_argument(
         "--output",
         default="-",

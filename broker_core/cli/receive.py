@@ -14,6 +14,7 @@ from broker_core import errors
 from broker_core.amqp import RemoteProtocolError
 from broker_core.amqp.deliveries import Delivery
 from broker_core.amqp.messages import DATA, PROPERTIES, VALUE, bare, scan
+from broker_core.amqp.types import Int, Symbol
 from broker_core.amqp_client import Receiver
 from broker_core.cli import show
 from broker_core.cli.amqp_calls import TURN_S, Meter, Stop, connection
@@ -33,7 +34,12 @@ def run(given: argparse.Namespace) -> int:
     quiet = given.json or (given.output == "-" and sys.stdout.isatty())
     with connection(given) as broker, Stop() as stop, Meter(f"receiving from {given.queue}", given.count, quiet=quiet) as meter:
         credit = min(CREDIT, given.count or CREDIT)
-        receiver = broker.receiver(given.queue, credit, limit=given.count, browse=given.browse, selector=given.selector)
+        asked: dict[str, Any] = {Symbol("exclusive"): True} if given.exclusive else {}
+        if given.priority is not None:
+            asked[Symbol("priority")] = Int(given.priority)
+        receiver = broker.receiver(
+            given.queue, credit, limit=given.count, browse=given.browse, selector=given.selector, properties=asked or None
+        )
         count = 0
         while not stop.asked and (deliveries := _next(receiver, given.wait, stop)):
             write(deliveries)  # before they are accepted: what fails here goes back

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from broker_core.engine import commands as c
+from broker_core.engine import move_commands as mc
 from broker_core.engine.rowset import BLOCK_ROWS, RowSet
 from broker_core.engine.state import conserved
 from broker_core.engine.states import Outcome
@@ -146,6 +147,21 @@ def test_a_lock_gives_back_what_its_holder_sits_on_and_only_that() -> None:
     engine.run(c.Tick())
     assert counts(engine) == [0, 5, 0, 1]
     engine.run(c.Unsubscribe("q", 1), c.Unsubscribe("q", 3))
+
+
+def test_an_altered_lock_is_for_what_is_taken_from_then_on() -> None:
+    """Q14 Q21"""
+    engine = engine_with()
+    engine.run(c.Enqueue("q", 3, 1))
+    assert took(engine, 1) == [0]
+    engine.run(mc.AlterQueue("q", {"lockTimeout": 10_000}))
+    assert took(engine, 1) == [1]
+    engine.run(mc.AlterQueue("q", {"lockTimeout": None}))
+    assert took(engine, 1) == [2]
+    engine.pass_time(3600)
+    engine.run(c.Tick())
+    assert counts(engine) == [0, 1, 2, 0]
+    assert took(engine, 1, holder=3) == [1]
 
 
 @pytest.mark.parametrize("how", ["recovered", "from_snapshot"])

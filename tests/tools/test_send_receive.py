@@ -164,6 +164,29 @@ def test_a_selector_takes_what_matches(orders: Broker, client: Client) -> None:
     assert b"at character 9: found the end" in refused.stderr
 
 
+def test_who_else_may_consume_can_be_said(orders: Broker, client: Client) -> None:
+    """C2 Q5"""
+    low = begin(orders, "receive", "orders", "--wait", "inf")
+    high = begin(orders, "receive", "orders", "--wait", "inf", "--priority", "5", "--count", "20")
+    try:
+        until(lambda: client.call("queue.stat", queue="orders")["consumers"] == 2)
+        refused = shell(orders, "receive", "orders", "--exclusive")
+        assert (refused.returncode, b"exclusive" in refused.stderr) == (1, True)
+        for _ in range(2):
+            shell(orders, "send", "orders", given=b"x\n" * 10)
+        assert high.communicate(timeout=60)[0] == b"x\n" * 20
+    finally:
+        for process in (low, high):
+            process.kill()
+            process.communicate()
+    until(lambda: not client.call("queue.stat", queue="orders")["consumers"])
+    alone = begin(orders, "receive", "orders", "--exclusive", "--wait", "inf")
+    until(lambda: client.call("queue.stat", queue="orders")["consumers"] == 1)
+    assert shell(orders, "receive", "orders").returncode == 1
+    alone.send_signal(signal.SIGINT)
+    assert alone.communicate(timeout=30)[0] == b""
+
+
 def test_browsing_takes_nothing(orders: Broker, client: Client) -> None:
     shell(orders, "send", "orders", given=b"1\n2\n3\n")
     for _ in range(2):
