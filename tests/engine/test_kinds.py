@@ -15,6 +15,8 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 from broker_core import errors
 from broker_core.engine import commands as c
 from broker_core.engine import move_commands as mc
+from broker_core.engine import transaction_commands as tc
+from broker_core.engine.endings import ROLLED_BACK, Ending
 from broker_core.engine.options import level_of_priority, rules
 from broker_core.engine.queues import Queue
 from broker_core.engine.rowset import RowSet
@@ -369,6 +371,21 @@ def test_what_a_groups_holder_left_behind_is_offered_when_the_group_is_free(why:
     assert engine.run(c.Acquire("q", other, 1)).sequences().tolist() == []
     engine.run(c.Settle("q", holder, RowSet.single(1)))
     assert engine.run(c.Acquire("q", other, 1)).sequences().tolist() == [0]
+
+
+@pytest.mark.parametrize("groups", ["held", "sticky"])
+@pytest.mark.parametrize("fail", [False, True])
+def test_a_group_waits_for_a_transaction_whose_link_has_ended(groups: str, fail: bool) -> None:
+    """Q16 C11: what it settles may yet come back, before the others of its group."""
+    engine = Engine()
+    engine.run(c.Recovered(), c.DeclareQueue("q", options={"groups": groups}), c.Subscribe("q"), c.Subscribe("q"))
+    engine.run(c.Enqueue("q", 2, 1, traits=Traits(group=Coded(["a"], np.array([1, 1])))), c.Acquire("q", 1, 1))
+    accepted = Ending(Outcome.ACCEPTED)
+    engine.run(tc.BeginTransaction(1), tc.Retire(1, "q", 1, RowSet.single(0), accepted, ROLLED_BACK, settled=False))
+    engine.run(c.Unsubscribe("q", 1))
+    assert engine.run(c.Acquire("q", 3, 1)).sequences().tolist() == []
+    engine.run(tc.Discharge(1, fail))
+    assert engine.run(c.Acquire("q", 3, 9)).sequences().tolist() == ([0, 1] if fail else [1])
 
 
 @pytest.mark.parametrize("restart", [False, True])
