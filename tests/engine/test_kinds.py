@@ -31,7 +31,9 @@ KINDS: dict[str, tuple[str, dict[str, Any]]] = {
     "priorities": ("priority", {"levels": 3}),
     "groups": ("fifo", {"groups": "held"}),
     "sticky groups of priorities": ("priority", {"levels": 2, "groups": "sticky"}),
+    "groups of priorities": ("priority", {"levels": 3, "groups": "held"}),
     "last values": ("lastvalue", {"key": "groupId"}),
+    "a ring of last values": ("lastvalue", {"key": "groupId", "maxBytes": 9, "overflow": "ring", "duplicateWindow": 3}),
     "a ring": ("fifo", {"maxMessages": 5, "overflow": "ring"}),
     "a ring of bytes": ("fifo", {"maxBytes": 12, "overflow": "ring"}),
     "a limit": ("fifo", {"maxMessages": 5, "maxBytes": 12, "overflow": "reject"}),
@@ -81,8 +83,9 @@ class Model:
         """Which are refused, how many are duplicates."""
         refused, duplicates = [], 0
         fresh = []
+        since = now - self.rules.duplicate_time if self.rules.duplicate_time else 0
         for index, said in enumerate(batch):
-            known = self.ids.get(said["id"], -1) >= now - self.rules.duplicate_time
+            known = self.ids.get(said["id"], -1) >= since
             if self.rules.duplicate_window and said["id"] and (known or said["id"] in [other["id"] for _, other in fresh]):
                 duplicates += 1
             else:
@@ -105,8 +108,8 @@ class Model:
                 refused.append(index)
                 continue
             self.place(said, now)
-        for _, said in fresh:
-            if said["id"]:
+        for index, said in fresh:
+            if said["id"] and index not in refused:
                 self.ids.pop(said["id"], None)
                 self.ids[said["id"]] = now
         while len(self.ids) > self.rules.duplicate_window:
