@@ -79,7 +79,7 @@ class BrokerState:
         # derived
         self.next_link = LINK_HOLDER
         self.policies = Policies()
-        self.made: Counter[str] = Counter()  # by user: queues and exchanges that are there, and that links of his have made
+        self.made: Counter[str] = Counter()  # by user: queues and exchanges that are there, and that he has made
         self.links: dict[str, dict[int, Link]] = {}  # queue or exchange → those whose end may be its own
         self.transactions = Transactions()  # they end with the broker, as links do
         self.started = 0  # microseconds of the clock from which uptime is reckoned

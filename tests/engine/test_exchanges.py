@@ -211,7 +211,7 @@ def test_E2_links_of_one_user_make_so_many_nodes_and_no_more() -> None:
     broker.run(c.DeclareQueue("q", options={"lifetime": "link"}, maker=alice), x.DeclareExchange("x", maker=alice))
     before = len(broker.log)
     for command in (c.DeclareQueue("r", maker=alice), x.DeclareExchange("y", maker=alice)):
-        with pytest.raises(errors.ResourceLimit, match="links of user 'alice' have made 2 queues and exchanges"):
+        with pytest.raises(errors.ResourceLimit, match="user 'alice' has made 2 queues and exchanges"):
             broker.run(command)
     assert len(broker.log) == before
     assert broker.run(c.DeclareQueue("q", options={"lifetime": "link"}, maker=alice)) is False
