@@ -128,6 +128,9 @@ class Control(Incoming):
         self.peer.transactions.forget(transaction)
         for link, deliveries in transaction.waiting.items():
             discharged(link, transaction.id, deliveries, committed=committed)
+        for link, delivery, state, settled in transaction.later if not committed else ():
+            if not link.ended:
+                link.disposed([delivery], state, settled)
 
     def _reject(self, delivery: Delivery, error: Exception) -> None:
         """By an outcome, or where the link's source does not know *rejected* by the link's end (4.2, 4.3)."""

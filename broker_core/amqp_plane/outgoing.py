@@ -20,7 +20,7 @@ from broker_core.amqp_plane.conditions import as_error, deleted
 from broker_core.amqp_plane.endings import NOT_HERE, RETURNED, ending_of
 from broker_core.amqp_plane.endpoint import LinkEnd
 from broker_core.amqp_plane.locks import Locks
-from broker_core.amqp_plane.retiring import retire
+from broker_core.amqp_plane.retiring import retire, still_open
 from broker_core.amqp_plane.tags import rows_of_tags
 from broker_core.encoding.leaving import leaving
 from broker_core.engine import commands as c
@@ -252,6 +252,8 @@ class Outgoing(LinkEnd, Consumer):
             return
         # A second word about the same delivery changes nothing: the first is being carried out.
         fresh = [d for d in deliveries if not isinstance(d.state, TERMINAL)]
+        if self.peer.transactions:
+            fresh = still_open(self, fresh, state, settled)
         for delivery in fresh:
             delivery.state = state if isinstance(state, TERMINAL) else Released()
         if fresh:

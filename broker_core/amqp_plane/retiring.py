@@ -74,6 +74,19 @@ def retire(link: Outgoing, deliveries: list[Delivery], state: TransactionalState
         link.made_room()
 
 
+def still_open(link: Outgoing, deliveries: list[Delivery], state: DeliveryState | None, settled: bool) -> list[Delivery]:
+    """Those of which something can be said now. What becomes of the others a discharge says that is under way: when it has, their
+    messages may be others' already. So what comes behind it holds only if it is a rollback (see `discharged`)."""
+    now, known = [], link.peer.transactions
+    for delivery in deliveries:
+        transaction = known.get(delivery.state)
+        if transaction is not None and transaction.discharging:
+            transaction.later.append((link, delivery, state, settled))
+        else:
+            now.append(delivery)
+    return now
+
+
 def discharged(link: Outgoing, txn_id: bytes, deliveries: Iterable[Delivery], *, committed: bool) -> None:
     """A transaction that deliveries waited for is over: their outcomes hold; or nothing was said of them, and nothing is."""
     told: list[tuple[DeliveryState | None, list[Delivery]]] = []  # by outcome

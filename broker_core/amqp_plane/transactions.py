@@ -14,7 +14,7 @@ from broker_core.amqp_plane.conditions import Refusal
 
 if TYPE_CHECKING:
     from broker_core.amqp.deliveries import Delivery
-    from broker_core.amqp.performatives import Outcome
+    from broker_core.amqp.performatives import DeliveryState, Outcome
     from broker_core.amqp_plane.coordinator import Control
     from broker_core.amqp_plane.outgoing import Outgoing
 
@@ -27,10 +27,10 @@ class Open:
     """A transaction from its declare until its discharge is answered.
 
     `discharging`: nothing more belongs to it; `over`: the engine knows it no longer; `failed`: why it can only be rolled back;
-    `waiting`: deliveries whose receivers wait to hear how it ends.
+    `waiting`: deliveries whose receivers wait to hear how it ends; `later`: what was said of its deliveries behind the discharge.
     """
 
-    __slots__ = ("control", "discharging", "failed", "id", "number", "over", "waiting")
+    __slots__ = ("control", "discharging", "failed", "id", "later", "number", "over", "waiting")
 
     def __init__(self, number: int, control: Control) -> None:
         self.number = number
@@ -39,6 +39,7 @@ class Open:
         self.discharging = self.over = False
         self.failed: Exception | None = None
         self.waiting: dict[Outgoing, dict[Delivery, None]] = {}
+        self.later: list[tuple[Outgoing, Delivery, DeliveryState | None, bool]] = []
 
     def fail(self, error: Exception) -> None:
         if self.failed is None:
@@ -53,6 +54,9 @@ class Transactions:
     def __init__(self) -> None:
         self.owner = next(_owners)
         self._open: dict[bytes, Open] = {}
+
+    def __bool__(self) -> bool:
+        return bool(self._open)
 
     def add(self, transaction: Open) -> None:
         self._open[transaction.id] = transaction

@@ -24,7 +24,7 @@ from broker_core.engine import exchange_commands as x
 
 from ..journal.lying_disk import LyingDisk
 from .frames import annotations_of, detach, flow, message, says, sends, symbol, transfer
-from .harness import Stage, staged
+from .harness import Script, Stage, staged
 from .scenarios_outgoing import filled, numbered
 from .transacting import CONTROL, ROLLBACK, UNKNOWN, asked, commit, control, declare, discharged, rejected, roll_back, within
 
@@ -292,6 +292,47 @@ def a_commit_is_told_when_the_disk_has_it(s: Stage) -> None:
     s.show("q")
 
 
+@staged(disk=LyingDisk)
+def an_outcome_behind_the_discharge_of_its_delivery(s: Stage) -> None:
+    s.note("it is the next delivery's message by then, so it says nothing of that")
+    filled(s, *numbered(1))
+    a = s.script().usual()
+    control(a)
+    a.receiver(credit=5)
+    a.expect_messages(b"m0")
+    _discharge_on_a_slow_disk(s, a, 0, 0, says(Accepted(), 0, settled=False))
+    a.expect(Disposition, role=SENDER, first=0, settled=True, state=Released())
+    discharged(a, 1)
+    a.expect_messages(b"m0")
+    s.show("q")
+    _discharge_on_a_slow_disk(s, a, 2, 1, says(Released(), 1))
+    discharged(a, 3)
+    a.expect_messages(b"m0")
+    a.nothing()
+    s.show("q")
+    s.note("but after a rollback it holds")
+    txn = declare(a, 4)
+    a.send(
+        says(within(txn, Released()), 2, settled=False),
+        asked(5, Discharge(txn_id=txn, fail=True)),
+        says(Accepted(), 2, settled=False),
+    )
+    discharged(a, 5)
+    a.expect(Disposition, role=SENDER, first=2, settled=True, state=Accepted())
+    s.show("q")
+
+
+def _discharge_on_a_slow_disk(s: Stage, a: Script, number: int, delivery: int, behind: Disposition) -> None:
+    """A transaction that releases a delivery is committed; `behind` comes when that is carried out, and not answered yet."""
+    txn = declare(a, number)
+    s.slow_disk()
+    a.send(says(within(txn, Released()), delivery, settled=False), asked(number + 1, Discharge(txn_id=txn)))
+    s.until(lambda: not s.service.state.transactions.open, "it is carried out")
+    a.send(behind, flow(None, echo=True))
+    a.expect(Flow)
+    s.quick_disk()
+
+
 SCENARIOS = [
     messages_of_several_queues_at_once,
     outcomes_and_messages_of_one_transaction,
@@ -304,4 +345,5 @@ SCENARIOS = [
     messages_through_an_exchange,
     a_transaction_larger_than_the_credit,
     a_commit_is_told_when_the_disk_has_it,
+    an_outcome_behind_the_discharge_of_its_delivery,
 ]
