@@ -354,6 +354,8 @@ class Session:
                     delivery.remote_settled = True
                     self.settle(delivery)
             found += named
+        if len(ranges) > 1 and not settled:
+            found = list(dict.fromkeys(found))  # what is said of a delivery again is no second delivery
         return events.Disposed(self, found, state, settled, ranges)
 
     def _on_flow(self, flow: Flow) -> list[events.Event]:

@@ -6,13 +6,15 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
+import pytest
 
 from broker_core import message, reading
-from broker_core.amqp import Released, SaslClient, Source, Target, events
+from broker_core.amqp import Accepted, Released, SaslClient, Source, Target, events
 from broker_core.amqp.performatives import Flow
 from broker_core.amqp.states import LinkState
 from broker_core.amqp_plane.outcomes import LARGE_TURN
 from broker_core.engine import commands as c
+from broker_core.engine.state import conserved
 from broker_core.security import Access
 
 from ..broker.helpers import enqueue
@@ -146,3 +148,29 @@ def test_q6_c5_a_browser_whose_credit_is_withdrawn_misses_nothing_later(tmp_path
         browser.send(flow(0, 1000))
         browser.expect_messages(*[b"m%d" % number for number in range(3 * LARGE_TURN)])
         assert link.peer.underway == 0
+
+
+@pytest.mark.parametrize(
+    ("state", "left"), [(Released(), {"available": 3, "acquired": 3}), (Accepted(), {"acquired": 3, "archived": 3})]
+)
+def test_c6_an_outcome_that_is_said_twice_in_one_write_holds_once(tmp_path: Path, state: Any, left: dict[str, int]) -> None:
+    """Unsettled, in frames of a shape that the broker knows already: then they are read together."""
+    with stage(tmp_path, disk=LyingDisk()) as made:
+        made.declare("q")
+        made.service.submit(enqueue("q", *[b"%d" % number for number in range(6)]))
+        client, came = made.client("a"), list[Any]()
+        client.on_event = lambda event: came.extend(event.deliveries) if isinstance(event, events.Delivered) else None
+        session = client.connection.begin()
+        link = session.receiver("link")
+        link.attach(source=Source(address="q"), target=Target())
+        link.grant(6)
+        client.until(lambda: len(came) == 6, "all are here")
+        session.dispose([came[5]], state, settled=False)
+        client.until(lambda: came[5].remote_settled, "the shape is known")
+        link.grant(0)
+        for some in ([came[0], came[2]], [came[0]], [came[0]]):
+            session.dispose(some, state, settled=False)
+        client.until(lambda: came[0].remote_settled and came[2].remote_settled, "they hold")
+        made.settle()
+        assert made.counts("q") == left
+        assert conserved(made.service.state.queues["q"])
