@@ -27,7 +27,7 @@ from broker_core.engine import commands as c
 from broker_core.engine.endings import Ending
 from broker_core.engine.interest import NOTIFIED, Consumer, Interest
 from broker_core.engine.rowset import RowSet
-from broker_core.engine.states import Cause
+from broker_core.engine.states import AVAILABLE, Cause
 from broker_core.reading import Cut, Stretch, stretches
 
 if TYPE_CHECKING:
@@ -128,8 +128,14 @@ class Outgoing(LinkEnd, Consumer):
     def _go_on(self) -> None:
         """Take more, if it can."""
         self.peer.plane.turns.hungry(self, anyway=self._asked)
-        if self.standing != NOTIFIED:
+        if self.standing != NOTIFIED and not (self._asked and self._is_held_up()):
             self.found_nothing()  # it can take nothing now, whatever there is
+
+    def _is_held_up(self) -> bool:
+        """Whether there may be something for it that the socket or the session's window does not take; it looks when they do."""
+        queue = self.peer.plane.service.state.queues.get(self.queue)
+        held_up = self.peer.stalled or self.link.session in self.peer.squeezed
+        return held_up and queue is not None and queue.counts[AVAILABLE] > 0
 
     def deliver(self, rows: RowSet, cuts: Sequence[Cut]) -> None:
         """The disk has the acquisition: send."""

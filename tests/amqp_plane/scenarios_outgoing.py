@@ -254,6 +254,24 @@ def windows_of_a_session(s: Stage) -> None:
     a.expect_messages(b"m2")
 
 
+def a_drain_waits_for_the_window(s: Stage) -> None:
+    filled(s, *numbered(1))
+    a = s.script()
+    a.begin(incoming_window=0)
+    a.receiver()
+    a.send(flow(0, 2, incoming_window=0, drain=True))
+    s.note("there is a message: not to be told that there is none")
+    a.send(flow(None, incoming_window=0, echo=True))
+    a.expect(Flow, handle=None)
+    s.settle()
+    a.send(flow(None, incoming_window=5))
+    a.expect_messages(b"m0")
+    a.expect(Flow, handle=0, delivery_count=2, link_credit=0, drain=True)
+    s.note("when there is none, it does not wait")
+    a.send(flow(0, 2, count=2, incoming_window=0, drain=True))
+    a.expect(Flow, handle=0, delivery_count=4, link_credit=0, drain=True)
+
+
 def several_frames_in_a_window(s: Stage) -> None:
     filled(s, message(b"x" * 1200), message(b"m1"))
     a = s.script(max_frame_size=512)
@@ -369,6 +387,7 @@ SCENARIOS = [
     default_outcome_at_the_end_of_a_link,
     default_outcome_merges_its_annotations,
     windows_of_a_session,
+    a_drain_waits_for_the_window,
     several_frames_in_a_window,
     larger_than_the_receiver_takes,
     browsing_beside_an_acquirer,
