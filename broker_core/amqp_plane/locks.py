@@ -70,6 +70,7 @@ class Locks:
             open_ones = [d for d in self._link.link.unsettled.values() if not isinstance(d.state, TERMINAL)]
             self.end(self.divided(turn, open_ones)[1])
             self._link.keep_ready(lambda tags: self._held(turn, tags))
+            self._link.keep_unsent(lambda rows: turn.held(self._link.queue, self._link.holder, rows))
 
     def divided(self, turn: Turn, deliveries: list[Delivery]) -> tuple[list[Delivery], list[Delivery]]:
         """Those that the link still holds, and the others."""

@@ -65,6 +65,7 @@ class Outgoing(LinkEnd, Consumer):
         self.locks = Locks(self)
         self._unsent: list[RowSet] = []  # acquired, the disk does not have it yet
         self._pending = 0  # how many those are
+        self._lapsed: dict[int, set[bytes]] = {}  # by the identity of one of them, what a lock has taken back since
         self._asked = False  # whether a flow with `drain` waits for its answer, credit or none
         self._backlog: deque[tuple[bytes, bytes]] = deque()  # tag, message: neither window nor frame took it yet
 
@@ -145,6 +146,7 @@ class Outgoing(LinkEnd, Consumer):
             return  # a browser looks for them again
         self._unsent.remove(rows)
         self._pending -= rows.count
+        lapsed = self._lapsed.pop(id(rows), None)
         service = self.peer.plane.service
         journal, now = service.journal, service.wall_ms()
         for part in cuts:
@@ -157,6 +159,8 @@ class Outgoing(LinkEnd, Consumer):
                     self._one_by_one(stretch, tags, now)
                 else:
                     self._backlog.extend(zip(tags, messages, strict=True))
+        if lapsed is not None:
+            self.keep_ready(lambda tags: set(tags) - lapsed)
         self.pump()
 
     def _one_by_one(self, stretch: Stretch, tags: list[bytes], now: int) -> None:
@@ -221,6 +225,13 @@ class Outgoing(LinkEnd, Consumer):
         """The credit for what is ready was withdrawn."""
         self._release([tag for tag, _ in self._backlog], RETURNED)
         self._forget_backlog()
+
+    def keep_unsent(self, held: Callable[[RowSet], RowSet]) -> None:
+        """Of what waits for the disk, send only what the link still holds."""
+        for rows in self._unsent:
+            lost = rows.minus(held(rows))
+            if lost:
+                self._lapsed.setdefault(id(rows), set()).update(number.to_bytes(8, "big") for number in lost.sequences().tolist())
 
     def keep_ready(self, held: Callable[[list[bytes]], set[bytes]]) -> None:
         """Of what is ready to be sent, send only what the link still holds."""

@@ -14,6 +14,7 @@ from broker_core.amqp.performatives import Flow
 from broker_core.amqp.states import LinkState
 from broker_core.amqp_plane.outcomes import LARGE_TURN
 from broker_core.engine import commands as c
+from broker_core.engine.move_commands import AlterQueue
 from broker_core.engine.state import conserved
 from broker_core.security import Access
 
@@ -174,3 +175,25 @@ def test_c6_an_outcome_that_is_said_twice_in_one_write_holds_once(tmp_path: Path
         made.settle()
         assert made.counts("q") == left
         assert conserved(made.service.state.queues["q"])
+
+
+def test_q14_a_lock_that_ends_before_its_message_is_sent_takes_it_back(tmp_path: Path) -> None:
+    """The same link acquires it again while the first acquisition waits for the disk: it is delivered once."""
+    with stage(tmp_path, disk=LyingDisk()) as made:
+        made.declare("q", "locked", lockTimeout=1)
+        made.service.submit(enqueue("locked", b"m0"))
+        receiver, sender = made.script().usual(), made.script(container_id="sender").usual()
+        receiver.receiver("locked")
+        sender.sender()
+        made.slow_disk()
+        receiver.send(flow(0, 10))
+        made.until(lambda: made.messages("locked") == [(0, 1)], "its lock has ended")
+        made.service.submit_nowait(AlterQueue("locked", {"lockTimeout": 0}))
+        sender.send(*[transfer(number) for number in range(LARGE_TURN)])  # a turn that does not wait for the disk
+        made.until(lambda: made.counts("locked") == {"acquired": 1}, "it is acquired again")
+        [link] = made.plane.turns.acquiring._queues["locked"].members.values()
+        assert len(link._unsent) == 2
+        made.quick_disk()
+        receiver.expect_messages(b"m0")
+        receiver.nothing()
+        assert (link.peer.underway, link._lapsed) == (0, {})
