@@ -199,8 +199,8 @@ class Outgoing(LinkEnd, Consumer):
 
     @property
     def _can_send(self) -> bool:
-        """Without a window the library would keep one message, which would seem to have left."""
-        return self.link.can_send and self.link.session.remote_incoming_window > 0
+        """Without a window the library would keep one message, which would seem to have left; as on a lost connection."""
+        return self._alive and self.link.can_send and self.link.session.remote_incoming_window > 0
 
     def _send_alone(self, tag: bytes, message: bytes) -> bool:
         """A message of several frames. One larger than the receiver takes is not for this link, and waits for another."""

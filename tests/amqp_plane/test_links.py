@@ -197,3 +197,19 @@ def test_q14_a_lock_that_ends_before_its_message_is_sent_takes_it_back(tmp_path:
         receiver.expect_messages(b"m0")
         receiver.nothing()
         assert (link.peer.underway, link._lapsed) == (0, {})
+
+
+def test_c8_what_the_disk_has_when_its_connection_is_lost_already_was_no_attempt(tmp_path: Path) -> None:
+    with stage(tmp_path, disk=LyingDisk()) as made:
+        made.declare("q")
+        made.service.submit(enqueue("q", b"m0"))
+        receiver = made.script().usual()
+        receiver.receiver()
+        made.slow_disk()
+        receiver.send(flow(0, 1))
+        made.until(lambda: made.counts("q") == {"acquired": 1}, "it is acquired")
+        receiver.drop()
+        made.until(lambda: not made.plane._wires, "the loss is noticed")
+        made.quick_disk()
+        made.until(lambda: made.counts("q") == {"available": 1}, "it is back")
+        assert made.messages("q") == [(0, 0)]
