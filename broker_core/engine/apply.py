@@ -138,6 +138,7 @@ def let_go(state: BrokerState, queue: Queue, holder: int, rows: RowSet, *, lost:
     state.transactions.take_back(holder, rows, lost=lost)
     subscription = queue.subscriptions.get(holder)
     if subscription is None:
+        consumers.reconsider(queue)
         return
     for number, part in rows.items():
         subscription.held[number] -= row_count(part)

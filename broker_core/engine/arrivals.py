@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+from broker_core.engine import consumers
 from broker_core.engine import events as e
 from broker_core.engine import exchange_events as xe
 from broker_core.engine import move_events as me
 from broker_core.engine.leases import Stage
+from broker_core.engine.queues import Queue
 from broker_core.engine.state import BrokerState
 
 
@@ -28,10 +30,10 @@ def worth_a_look(state: BrokerState, event: e.Event) -> Iterable[str]:
         queue = state.queues[event.queue]
         return (queue.name,) if queue.active == event.holder or queue.grouping is not None else ()
     if isinstance(event, e.Settled):
-        return (event.queue,) if state.queues[event.queue].grouping is not None else ()
+        return (event.queue,) if _frees(state.queues[event.queue], event.holder) else ()
     if isinstance(event, me.Moved):
-        groups = [event.queue] if state.queues[event.queue].grouping is not None else []
-        return groups if event.target is None else [event.target, *groups]
+        frees = _frees(state.queues[event.queue], event.holder)
+        return {name for name in (event.target, event.queue if frees else None) if name is not None}
     if isinstance(event, me.Copied):
         return (event.target,)
     if isinstance(event, (me.Redriven, me.QueueAltered)):
@@ -45,3 +47,8 @@ def worth_a_look(state: BrokerState, event: e.Event) -> Iterable[str]:
     if isinstance(event, e.Together):
         return {queue for part in event.parts for queue in worth_a_look(state, part)}
     return ()
+
+
+def _frees(queue: Queue, holder: int) -> bool:
+    """Whether the end of messages that somebody held may let others take what is there: the next of a group, or their turn."""
+    return queue.grouping is not None or consumers.is_gone(queue, holder)

@@ -8,12 +8,14 @@
 
 A link consumes from its attach to its end, with credit or without. A lease consumes while it holds a batch: between two of them
 another may go on, and a query that has stopped locks nobody out. So no two consumers of a *single* queue hold messages at a time,
-and a newcomer of a higher priority waits like everybody: to change over at once would let two work together.
+and a newcomer of a higher priority waits like everybody: to change over at once would let two work together. What a link that
+has ended said in an open transaction it still holds.
 """
 
 from __future__ import annotations
 
 from broker_core.engine.queues import Queue
+from broker_core.engine.states import ACQUIRED
 from broker_core.errors import InUse
 
 
@@ -68,10 +70,16 @@ def ended(queue: Queue, holder: int) -> None:
     reconsider(queue)
 
 
+def is_gone(queue: Queue, holder: int) -> bool:
+    """Whether this was the active one, and has ended, while an open transaction still says something of what it held."""
+    return queue.active == holder and holder not in queue.subscriptions and holder not in queue.batches
+
+
 def reconsider(queue: Queue) -> None:
-    """Say who is active: who was and is still there, else the next. After a change of consumers, or of the option."""
+    """Say who is active: who was and is still there, else the next. After a change of consumers, or of the option, or when one
+    that is gone has let go of messages."""
     if queue.rules.consumers != "single":
         queue.active = None
-    elif queue.active not in queue.subscriptions and queue.active not in queue.batches:
+    elif queue.active is None or (is_gone(queue, queue.active) and not (queue.active and queue.counts[ACQUIRED])):
         following = max(queue.subscriptions.values(), key=lambda each: (each.priority, -each.holder), default=None)
         queue.active = max(queue.batches, default=0) or (0 if following is None else following.holder)

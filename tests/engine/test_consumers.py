@@ -9,7 +9,9 @@ from broker_core.engine import commands as c
 from broker_core.engine import decide, journaling
 from broker_core.engine import events as e
 from broker_core.engine import move_commands as mc
+from broker_core.engine import transaction_commands as tc
 from broker_core.engine.arrivals import worth_a_look
+from broker_core.engine.endings import ROLLED_BACK, Ending
 from broker_core.engine.rowset import RowSet
 from broker_core.engine.state import conserved
 from broker_core.engine.states import Cause, Outcome, State
@@ -139,6 +141,26 @@ def test_leases_and_links_of_a_single_queue_take_turns() -> None:
     assert taken(engine, link) == [2]
     engine.run(c.Unsubscribe("q", link, Cause.RELEASED))
     assert engine.advance("a", epoch=1, finished=1, messages=2) == (1, 2)
+
+
+@pytest.mark.parametrize("fail", [False, True])
+@pytest.mark.parametrize("outcome", [Outcome.ACCEPTED, Outcome.REJECTED])
+def test_the_next_waits_for_the_open_transactions_of_the_one_that_has_ended(fail: bool, outcome: Outcome) -> None:
+    """Q22 C11: what they say may come back, before what follows; their discharge tells the next."""
+    engine = Engine()
+    engine.run(c.DeclareQueue("dead"), c.DeclareQueue("q", options={"consumers": "single", "deadLetterQueue": "dead"}))
+    engine.run(c.Enqueue("q", 3, 1))
+    first, following = engine.run(c.Subscribe("q")), engine.run(c.Subscribe("q"))
+    assert taken(engine, first, 2) == [0, 1]
+    numbers = [engine.run(tc.BeginTransaction(1)) for _ in range(2)]
+    for row, number in enumerate(numbers):
+        engine.run(tc.Retire(number, "q", first, RowSet.single(row), Ending(outcome), ROLLED_BACK, settled=False))
+    engine.run(c.Unsubscribe("q", first))
+    assert taken(engine, following) == []
+    engine.run(tc.Discharge(numbers[0], fail))
+    assert taken(engine, following) == []
+    assert "q" in told(engine, tc.Discharge(numbers[1], fail))
+    assert taken(engine, following, 9) == ([0, 1, 2] if fail else [2])
 
 
 # --- immediate
