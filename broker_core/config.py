@@ -264,6 +264,11 @@ class Settings:
         count(1, 10_000_000),
         "Deliveries sent on one link that wait for their outcome; more credit than that waits too. Ten times a usual prefetch.",
     )
+    amqp_max_unsettled_per_session: int = key(
+        100_000,
+        count(1, 10_000_000),
+        "The same, over all links of a session: all that its connection may have, unless less is said.",
+    )
     amqp_max_unsettled_per_connection: int = key(
         100_000, count(1, 10_000_000), "The same, over all links of a connection: it bounds what one peer holds in memory."
     )
@@ -286,11 +291,12 @@ class Settings:
                 f"max_message_bytes ({self.max_message_bytes:,}) is more than max_batch_bytes ({self.max_batch_bytes:,}): such a"
                 " message could never travel; lower the first or raise the second"
             )
-        if self.amqp_max_unsettled > self.amqp_max_unsettled_per_connection:
-            raise errors.InvalidRequest(
-                f"amqp_max_unsettled ({self.amqp_max_unsettled:,}) is more than amqp_max_unsettled_per_connection"
-                f" ({self.amqp_max_unsettled_per_connection:,}), so no link could have it; lower the first or raise the second"
-            )
+        for name in ("amqp_max_unsettled_per_session", "amqp_max_unsettled_per_connection"):
+            if self.amqp_max_unsettled > getattr(self, name):
+                raise errors.InvalidRequest(
+                    f"amqp_max_unsettled ({self.amqp_max_unsettled:,}) is more than {name} ({getattr(self, name):,}), so no link"
+                    " could have it; lower the first or raise the second"
+                )
 
     @property
     def amqp_listeners(self) -> tuple[Listener, ...]:

@@ -92,10 +92,10 @@ class Outgoing(LinkEnd, Consumer):
         if self._backlog:
             return 0
         peer, limits = self.peer, self.peer.plane.limits
-        in_all = limits.unsettled_per_connection - peer.unsettled - peer.underway
-        if in_all <= 0:
+        room = min(limits.unsettled_per_connection - peer.held, limits.unsettled_per_session - peer.held_in(link.session))
+        if room <= 0:
             peer.full[self] = None
-        return min(in_all, min(link.link_credit, limits.unsettled_per_link - len(link.unsettled)) - self._pending)
+        return min(room, min(link.link_credit, limits.unsettled_per_link - len(link.unsettled)) - self._pending)
 
     def take(self, turn: Turn, messages: int, max_bytes: int) -> tuple[RowSet, int]:
         """The next messages for this link, and the log position at which they may leave."""
@@ -116,8 +116,12 @@ class Outgoing(LinkEnd, Consumer):
     def taken(self, rows: RowSet) -> None:
         self._unsent.append(rows)
         self._pending += rows.count
-        self.peer.underway += rows.count
+        self._add_underway(rows.count)
         self.took_at = self.peer.takes = self.peer.takes + 1
+
+    def _add_underway(self, change: int) -> None:
+        """So many more messages are acquired for it and have not left, or fewer."""
+        self.peer.underway[self.link.session] += change
 
     def found_nothing(self) -> None:
         """The queue has nothing for the link: credit that it asked to have drained is used up (2.6.7)."""
@@ -190,7 +194,7 @@ class Outgoing(LinkEnd, Consumer):
                 count += 1
             for _ in range(count):
                 self._backlog.popleft()
-            self.peer.underway -= count
+            self._add_underway(-count)
         if self._presettled and sent:
             self._settle_sent(sent)
         if self._backlog and link.link_credit <= 0:
@@ -213,7 +217,7 @@ class Outgoing(LinkEnd, Consumer):
 
     def _leave_to_others(self, tag: bytes) -> None:
         """A message that this link cannot have."""
-        self.peer.underway -= 1
+        self._add_underway(-1)
         self._release([tag], NOT_HERE)
 
     def _settle_sent(self, tags: list[bytes]) -> None:
@@ -238,11 +242,11 @@ class Outgoing(LinkEnd, Consumer):
         if self._backlog:
             still = held([tag for tag, _ in self._backlog])
             kept = [ready for ready in self._backlog if ready[0] in still]
-            self.peer.underway -= len(self._backlog) - len(kept)
+            self._add_underway(len(kept) - len(self._backlog))
             self._backlog = deque(kept)
 
     def _forget_backlog(self) -> None:
-        self.peer.underway -= len(self._backlog)
+        self._add_underway(-len(self._backlog))
         self._backlog.clear()
 
     def _release(self, tags: list[bytes], ending: Ending) -> None:
@@ -304,7 +308,7 @@ class Outgoing(LinkEnd, Consumer):
             if rows:
                 self._carry(turn, RETURNED.command(self.queue, self.holder, rows))
         self._unsent.clear()
-        self.peer.underway -= self._pending
+        self._add_underway(-self._pending)
         self._forget_backlog()
         default = self.default or Ending(cause=Cause.LINK_LOST)
         if default.annotations:
@@ -363,7 +367,7 @@ class Browsing(Outgoing):
         self._place = int.from_bytes(self._backlog[0][0], "big")
         self._forget_backlog()
         self._unsent.clear()
-        self.peer.underway -= self._pending
+        self._add_underway(-self._pending)
         self._pending = 0
 
     def _settle_sent(self, tags: list[bytes]) -> None:
@@ -381,7 +385,7 @@ class Browsing(Outgoing):
     def end(self, turn: Turn) -> None:
         self.ended = True
         self._leave()
-        self.peer.underway -= self._pending
+        self._add_underway(-self._pending)
         self._forget_backlog()
 
 

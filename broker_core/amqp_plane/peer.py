@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import itertools
 import logging
+from collections import Counter
 from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -58,8 +59,8 @@ class Peer:
         self.identifier = f"{wire.address} {next(_numbers)}"  # no other connection's, in one life of the broker
         self.links: dict[Link, Endpoint] = {}
         self.transactions = Transactions()
-        self.underway = 0  # messages acquired for this peer that have not left
-        self.full: dict[Outgoing, None] = {}  # links that wait for the connection's limit on unsettled deliveries
+        self.underway: Counter[Session] = Counter()  # messages acquired for links of a session that have not left
+        self.full: dict[Outgoing, None] = {}  # links that wait for a limit on unsettled deliveries, of session or connection
         self.takes = 0  # how often a link took something
         self.squeezed: set[Session] = set()  # sessions in which a link waits for the peer's window
         self.taken_back = TakenBack()
@@ -154,12 +155,13 @@ class Peer:
         return Maker(self.user, self.plane.limits.nodes_per_user)
 
     @property
-    def unsettled(self) -> int:
-        """Deliveries that this peer holds."""
-        count = 0
-        for session in self.connection.sessions.values():
-            count += len(session.outgoing)
-        return count
+    def held(self) -> int:
+        """Messages that this peer has, or is about to get."""
+        return sum(map(self.held_in, self.connection.sessions.values()))
+
+    def held_in(self, session: Session) -> int:
+        """Those of one session."""
+        return len(session.outgoing) + self.underway[session]
 
     # --- login, open, close
 
@@ -236,6 +238,7 @@ class Peer:
         self.taken_back.forget(session)
 
         def answer() -> None:
+            self.underway.pop(session, None)
             if session.state is SessionState.END_RCVD and self.connection.may_send:
                 session.end()
                 self.touch()

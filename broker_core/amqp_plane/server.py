@@ -59,6 +59,7 @@ class Limits:
     nodes_per_user: int
     credit: int
     unsettled_per_link: int
+    unsettled_per_session: int
     unsettled_per_connection: int
     frame_bytes: int
     message_bytes: int
@@ -75,6 +76,7 @@ class Limits:
             settings.amqp_max_nodes_per_user,
             settings.amqp_credit,
             settings.amqp_max_unsettled,
+            settings.amqp_max_unsettled_per_session,
             settings.amqp_max_unsettled_per_connection,
             settings.amqp_max_frame_bytes,
             settings.max_message_bytes,

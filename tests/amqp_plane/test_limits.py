@@ -362,6 +362,27 @@ def test_unsettled_deliveries_of_a_link_and_of_a_connection(limited: Limited) ->
         a.nothing()
 
 
+def test_unsettled_deliveries_of_a_session(limited: Limited) -> None:
+    """C5."""
+    with limited(amqp_max_unsettled=3, amqp_max_unsettled_per_session=4) as s:
+        s.service.submit(enqueue("q", *[b"m%d" % number for number in range(20)]))
+        a = s.script("A").usual()
+        a.begin(1)
+        a.receiver(credit=1000)
+        a.expect_messages(b"m0", b"m1", b"m2")
+        a.receiver(handle=1, name="another", credit=1000)
+        a.expect_messages(b"m3")
+        a.nothing()
+        s.note("another session of the connection is not held back by it")
+        a.send(receives(name="other"), flow(0, 2), channel=1)
+        a.expect(Attach, 1)
+        a.expect_messages(b"m4", b"m5")
+        s.note("an outcome makes room in its session alone")
+        a.send(says(Accepted(), 0))
+        a.expect_messages(b"m6")
+        a.nothing()
+
+
 def test_a_sender_has_as_many_under_way_as_its_credit(limited: Limited) -> None:
     with limited(amqp_credit=10) as s:
         a = s.script("A").usual()

@@ -173,9 +173,10 @@ def test_without_a_data_directory_nothing_starts() -> None:
         load()
 
 
-def test_a_link_cannot_have_more_unsettled_than_its_connection() -> None:
-    with pytest.raises(errors.InvalidRequest, match=r"amqp_max_unsettled .* is more than amqp_max_unsettled_per_connection"):
-        Settings(data=Path("d"), amqp_max_unsettled=11, amqp_max_unsettled_per_connection=10)
+@pytest.mark.parametrize("name", ["amqp_max_unsettled_per_session", "amqp_max_unsettled_per_connection"])
+def test_a_link_cannot_have_more_unsettled_than_its_session_or_connection(name: str) -> None:
+    with pytest.raises(errors.InvalidRequest, match=rf"amqp_max_unsettled .* is more than {name}"):
+        Settings(data=Path("d"), amqp_max_unsettled=11, **{name: 10})  # type: ignore[arg-type]
 
 
 def test_users_are_beside_the_data_unless_named() -> None:
