@@ -34,7 +34,8 @@ def from_outcome(state: object, what: str) -> errors.PenstockError:
         kind = from_peer(state.error, f"{what} rejected")
         return kind if state.error is not None else errors.InvalidRequest(str(kind))
     if isinstance(state, Released):
-        return errors.PeerError(f"{what} released: the broker did not take them; send them again")
+        text = "the broker did not take them; send them again. An exchange does so where no binding is for them"
+        return errors.PeerError(f"{what} released: {text}")
     if isinstance(state, Modified):
         return errors.PeerError(f"{what} returned as undeliverable; send them again later")
     assert not isinstance(state, Accepted)

@@ -245,7 +245,8 @@ class Relay(Incoming):
 
 def kept_out(queue: str, found: Arrived, rows: Sequence[int]) -> list[tuple[int, Exception]]:
     """All that is refused of what came for a queue, by the number of its delivery: `rows` of the batch found no room."""
-    error = QueueFull(f"the queue {queue!r} is full: its limits keep this message out")
+    way_out = "drain it, or raise them (`penstock queue alter`)"
+    error = QueueFull(f"the queue {queue!r} is full: its limits keep this message out; {way_out}")
     malformed = {number for number, _ in found.refused}
     numbers = [number for number in range(found.batch.num_rows + len(malformed)) if number not in malformed]
     return [*found.refused, *((numbers[row], error) for row in rows)]
