@@ -1,0 +1,207 @@
+"""What is true of a broker and its AMQP plane whatever the clients did: each check gives what is wrong, or nothing.
+
+All but `left_behind` hold at every moment at which nothing moves; so `look` takes them in the plane's
+thread, under the broker's lock.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future
+from typing import Any, TypeVar
+
+import numpy as np
+
+from broker_core.amqp_plane.lines import Line
+from broker_core.amqp_plane.outgoing import Outgoing
+from broker_core.engine import commands as c
+from broker_core.engine import decide
+from broker_core.engine.admission import room
+from broker_core.engine.queues import Queue
+from broker_core.engine.state import conserved
+from broker_core.engine.states import State
+
+from .harness import Stage
+from .library_client import PATIENCE_S
+
+Found = TypeVar("Found")
+
+
+def look(stage: Stage, at: Callable[[Stage, c.Now], Found]) -> Found:
+    """The result of `at`, of one moment at which nothing moves."""
+    found: Future[Found] = Future()
+
+    def take() -> None:
+        try:
+            with stage.service.turn() as turn:
+                found.set_result(at(stage, turn._now))
+        except BaseException as error:
+            found.set_exception(error)
+
+    stage.plane.call(take)
+    return found.result(PATIENCE_S)
+
+
+# --- nobody waits for what is there
+
+
+def waits_in_vain(stage: Stage, now: c.Now) -> str | None:
+    """The first that waits for something which is there: a receiver (C4), a drain (C5), a sender (Q15), a line (C9)."""
+    return next((wrong for check in WAITS for wrong in check(stage, now)), None)
+
+
+def hungry_receivers(stage: Stage, now: c.Now) -> Iterator[str]:
+    for link in _consumers(stage):
+        view = None if link.selector is None else stage.service.matching.view(link.queue, link.selector)
+        rows = decide(stage.service.state, c.Acquire(link.queue, link.holder, 1, None, view), now).reply
+        if rows.count:
+            yield f"{link} has an appetite of {link.appetite()} and could have {rows.sequences()}: it stands as {link.standing}"
+
+
+def unanswered_drains(stage: Stage, now: c.Now) -> Iterator[str]:
+    return (f"{link} waits for its drain" for link in _consumers(stage) if link.link.drain and link._asked)
+
+
+def _consumers(stage: Stage) -> list[Outgoing]:
+    """Those who could take something."""
+    queues = stage.service.state.queues
+    links = [link for interest in stage.plane.turns.acquiring._queues.values() for link in interest.members.values()]
+    return [
+        link
+        for link in links
+        if link.acquires and link.queue in queues and link.holder in queues[link.queue].subscriptions and link.appetite() > 0
+    ]
+
+
+def starving_senders(stage: Stage, now: c.Now) -> Iterator[str]:
+    blocking = stage.plane.blocking
+    for name, waiting in blocking._waiting.items():
+        queue = stage.service.state.queues.get(name)
+        free = room(queue) if queue is not None else None
+        promised = blocking._totals.get(name, 0)
+        for who in waiting if free else ():
+            if isinstance(who, Line):
+                if who._waiting and not who._underway and promised < free:  # type: ignore[operator]
+                    yield f"{len(who._waiting)} messages wait in a line for {name!r}, which has room for {free}"
+            elif not promised and not who.link.link_credit and not who._unconfirmed:  # type: ignore[attr-defined]
+                yield f"{who} has no credit, and {name!r} has room for {free}"
+
+
+WAITS = (hungry_receivers, unanswered_drains, starving_senders)
+
+
+# --- what is counted is what the columns say
+
+
+def miscounted(stage: Stage, now: c.Now) -> list[str]:
+    """Conservation, and all that a queue keeps beside its columns: bytes, levels, what each holder and group has, stages."""
+    state = stage.service.state
+    staged = Counter({part.queue: 0 for parts in state.stages.values() for part in parts.parts})
+    for parts in state.stages.values():
+        staged.update({part.queue: 0 for part in parts.parts})
+        for part in parts.parts:
+            staged[part.queue] += part.count
+    wrong = []
+    for queue in state.queues.values():
+        compared = [("staged messages", queue.staged, staged[queue.name]), *_bytes(queue), *_levels(queue), *_holdings(queue)]
+        wrong += [f"{queue.name}: {what} {kept}, not {true}" for what, kept, true in compared if kept != true]
+        if not conserved(queue):
+            wrong.append(f"{queue.name}: messages are lost or made up")
+        wrong += [f"{queue.name}: group {code} is held by nobody" for code in _ownerless(queue)]
+    return wrong
+
+
+Compared = Iterator[tuple[str, Any, Any]]  # what, as it is kept, as it is
+
+
+def _bytes(queue: Queue) -> Compared:
+    sizes, states = _column(queue, "sizes"), _column(queue, "state")
+    yield "available bytes", queue.available_bytes, int(sizes[states == State.AVAILABLE].sum())
+    yield "bytes", queue.bytes, int(sizes[states != State.ARCHIVED].sum())
+    yield "bytes of overlays", queue.overlay_bytes, sum(block.overlays.bytes for block in queue.blocks.values())
+
+
+def _levels(queue: Queue) -> Compared:
+    levels = Counter(_column(queue, "level")[_column(queue, "state") == State.AVAILABLE].tolist())
+    for level, waiting in enumerate(queue.waiting):
+        yield f"available of level {level}", waiting.total, levels[level]
+
+
+def _holdings(queue: Queue) -> Compared:
+    for number, subscription in queue.subscriptions.items():
+        for block in queue.blocks.values():
+            mine = (_rows(block, "state") == State.ACQUIRED) & (_rows(block, "holder") == number)
+            yield f"held by {number}", subscription.held.get(block.number, 0), int(mine.sum())
+    if queue.grouping is not None:
+        held = _held_groups(queue)
+        queue.grouping._grow()
+        for code, count in enumerate(queue.grouping._held):
+            yield f"held of group {code}", int(count), held[code] if code else int(count)
+
+
+def _ownerless(queue: Queue) -> list[int]:
+    return [code for code in _held_groups(queue) if not queue.grouping._owner[code]] if queue.grouping is not None else []
+
+
+def _held_groups(queue: Queue) -> Counter[int]:
+    codes = _column(queue, "group")[_column(queue, "state") == State.ACQUIRED]
+    return Counter(code for code in codes.tolist() if code)
+
+
+def _column(queue: Queue, name: str) -> Any:
+    return np.concatenate([np.zeros(0, np.int64), *(_rows(block, name) for block in queue.blocks.values())])
+
+
+def _rows(block: Any, name: str) -> Any:
+    column = getattr(block, name)
+    if column is None:
+        return np.zeros(block.filled, np.int64)
+    rows = column[: block.filled] if isinstance(column, np.ndarray) else column.get(slice(0, block.filled))
+    return np.broadcast_to(rows, block.filled)
+
+
+# --- who has gone leaves nothing
+
+
+def left_behind(stage: Stage, now: c.Now) -> dict[str, Any]:
+    """What is there of clients though none is connected (C8, E2)."""
+    found = {**_left_in_the_engine(stage.service.state), **_left_in_the_plane(stage.plane)}
+    return {what: left for what, left in found.items() if left}
+
+
+def _left_in_the_engine(state: Any) -> dict[str, Any]:
+    queues = state.queues.values()
+    grouped = [queue for queue in queues if queue.grouping is not None]
+    return {
+        "transactions": [*state.transactions.open, *state.transactions._holders, *state.transactions._owners],
+        "stages": [*state.stages],
+        "staged bytes": state.staged_bytes,
+        "links": [*state.links],
+        "subscriptions": [queue.name for queue in queues if queue.subscriptions],
+        "held": [queue.name for queue in queues if queue.counts[State.ACQUIRED]],
+        "groups": [queue.name for queue in grouped if queue.grouping._owner.any()],
+        "exclusive": [queue.name for queue in queues if queue.exclusive],
+        "active": [queue.name for queue in queues if queue.active],
+        "queues": [queue.name for queue in queues if queue.name.startswith(("temp:", "shared:")) and not _stays(queue)],
+        "exchanges": [name for name in state.exchanges.by_name if name.startswith("temp:")],
+    }
+
+
+def _stays(queue: Queue) -> bool:
+    """A queue that the broker made up, until it is empty."""
+    return queue.rules.lifetime in ("empty", "unusedOrEmpty") and queue.live > 0
+
+
+def _left_in_the_plane(plane: Any) -> dict[str, Any]:
+    blocking, turns = plane.blocking, plane.turns
+    return {
+        "credit": [*blocking._granted, *blocking._totals],
+        "senders that wait": [*blocking._waiting],
+        "lines": [*blocking.lines],
+        "bytes in lines": blocking.waiting_bytes,
+        "receivers": [*turns.acquiring._queues],
+        "receivers that wait": [*turns.selecting._waiting],
+        "deliveries": [*turns._arriving, *turns._immediate],
+        "clients held up": [*turns._held],
+    }
