@@ -25,6 +25,7 @@ from broker_core.engine.blocks import Block
 from broker_core.engine.decide import need_queue
 from broker_core.engine.exchange_commands import DeclareExchange
 from broker_core.engine.options import Rules
+from broker_core.engine.queues import Queue
 from broker_core.engine.retention import within_retention
 from broker_core.engine.rowset import BLOCK_BITS, RowSet
 from broker_core.engine.series import Rows
@@ -259,7 +260,7 @@ class BrokerService:
         self,
         queue_name: str,
         rows: RowSet,
-        select: Callable[[Block, Rows], Rows] | None = None,
+        select: Callable[[Queue, Block, Rows], Rows] | None = None,
         *,
         ends: bool = True,
         fail_on_data_loss: bool = True,
@@ -278,7 +279,7 @@ class BrokerService:
                 end = self.journal.end
                 if block is not None:
                     kept = within_retention(block, part, retained_from)
-                    found = cut_of(block, kept if select is None else select(block, kept), queue, ends=ends)
+                    found = cut_of(block, kept if select is None else select(queue, block, kept), queue, ends=ends)
             self.journal.wait(end)
             if block is None:
                 if entry is None:
@@ -287,7 +288,7 @@ class BrokerService:
                     raise _retention_took(queue_name, number)
                 block = open_block(self.journal, entry)
                 kept = within_retention(block, part, retained_from)
-                found = cut_of(block, kept if select is None else select(block, kept), queue, ends=ends)
+                found = cut_of(block, kept if select is None else select(queue, block, kept), queue, ends=ends)
             if kept is not part and fail_on_data_loss:
                 raise _retention_took(queue_name, number)
             yield found

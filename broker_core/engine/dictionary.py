@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from zlib import crc32
 
 import numpy as np
 import numpy.typing as npt
@@ -14,13 +15,16 @@ from broker_core.engine.traits import Coded
 class Dictionary:
     """Name ↔ code, from 1 on; 0 is no name. A code whose last row has ended is given to the next new name."""
 
-    __slots__ = ("_codes", "_free", "_live", "_names")
+    __slots__ = ("_codes", "_free", "_hashes", "_live", "_names")
 
     def __init__(self, names: Sequence[str | None] = ()) -> None:
         self._names: list[str | None] = [None, *names]
         self._codes = {name: code for code, name in enumerate(self._names) if name is not None}
         self._free = [code for code in range(len(self._names) - 1, 0, -1) if self._names[code] is None]
         self._live: npt.NDArray[np.int64] = np.zeros(max(8, len(self._names)), np.int64)
+        self._hashes: npt.NDArray[np.uint32] = np.zeros(len(self._live), np.uint32)
+        for name, code in self._codes.items():
+            self._hashes[code] = _hash(name)
 
     def __len__(self) -> int:
         """How many names it holds."""
@@ -66,9 +70,16 @@ class Dictionary:
                 code = len(self._names)
                 self._names.append(name)
                 if code >= len(self._live):
-                    self._live = np.concatenate([self._live, np.zeros(len(self._live), np.int64)])
+                    self._live = np.concatenate([self._live, np.zeros_like(self._live)])
+                    self._hashes = np.concatenate([self._hashes, np.zeros_like(self._hashes)])
             self._codes[name] = code
+            self._hashes[code] = _hash(name)
         return code
+
+    def hashes(self, codes: Ints) -> Ints:
+        """Of the names, which are the same in every life of the broker, as codes are not; any number for names that it forgot."""
+        found: Ints = self._hashes[np.minimum(codes, len(self._hashes) - 1)]
+        return found
 
     def came(self, codes: Ints) -> None:
         """Rows with these codes are there, not settled."""
@@ -92,3 +103,7 @@ class Dictionary:
                 del self._codes[name]
                 self._names[code] = None
                 self._free.append(code)
+
+
+def _hash(name: str) -> int:
+    return crc32(name.encode(errors="surrogatepass"))

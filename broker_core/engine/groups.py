@@ -18,6 +18,7 @@ from broker_core.engine.series import Ints, Rows
 
 if TYPE_CHECKING:
     from broker_core.engine.blocks import Block
+    from broker_core.engine.queues import Queue
 
 _STRETCH_BITS = 12  # messages without a group are dealt out in stretches of so many bits
 
@@ -120,11 +121,12 @@ class Groups:
             self._closed = np.concatenate([self._closed, np.zeros(more, np.bool_)])
 
 
-def in_bucket(block: Block, rows: Rows, bucket: int, buckets: int) -> Rows:
-    """Those of the rows that one of so many tasks gets: a group's all go to the same one, those without a group by stretches."""
+def in_bucket(queue: Queue, block: Block, rows: Rows, bucket: int, buckets: int) -> Rows:
+    """Those of the rows that one of so many tasks gets: a group's all go to the same one, those without a group by stretches. It
+    is the same one after a restart, between two tasks of a batch: so it goes by the groups' names."""
     numbers = as_array(rows)
     codes = np.broadcast_to(block.group.get(numbers), len(numbers))
-    mine: Rows = numbers[np.where(codes > 0, codes, numbers >> _STRETCH_BITS) % buckets == bucket]
+    mine: Rows = numbers[np.where(codes > 0, queue.groups.hashes(codes), numbers >> _STRETCH_BITS) % buckets == bucket]
     return mine
 
 
