@@ -1,0 +1,299 @@
+"""Q1 Q2 Q7 Q8 Q9 Q12 to Q18 Q20 to Q22 C8 C11 D1 D3: everything that one queue can do, at once, in random histories.
+
+The machines beside this file know what each feature does; here is what must hold however they meet. After every command nothing
+is lost or invented, bytes and names are those of the rows, no key is too many, a group has one holder, and a restart finds the
+same. Whoever acquires gets exactly the first messages that he may have, as a person would find them by looking at every row.
+
+A failure says its seed, and its history is in the output. There is one selector: a message matches it when its place is odd.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+
+from broker_core import errors
+from broker_core.engine import commands as c
+from broker_core.engine import move_commands as mc
+from broker_core.engine import transaction_commands as tc
+from broker_core.engine.blocks import Block
+from broker_core.engine.dictionary import Dictionary
+from broker_core.engine.endings import Ending
+from broker_core.engine.queues import Queue
+from broker_core.engine.rowset import RowSet
+from broker_core.engine.state import conserved
+from broker_core.engine.states import Cause, Outcome, State
+from broker_core.engine.traits import Coded, Traits
+
+from .harness import SECOND, START, Engine
+
+COMMANDS = 60  # of a history. Fewer messages come than a block has places: all are in block 0
+NAMES = ["a", "b", "c"]  # of groups, of keys
+REFUSALS = (errors.InUse, errors.ResourceLimit, errors.TransactionRolledBack)
+OPTIONS: dict[str, list[Any]] = {  # what a queue is declared with, and altered to
+    "deadLetterQueue": ["dead", "dead", "missing", None],
+    "rejected": ["deadLetter", "deadLetter", "archive", "return"],
+    "expired": ["archive", "deadLetter"],
+    "refusedByAll": ["keep", "deadLetter"],
+    "maxAttempts": [0, 2, 3],
+    "lostCounts": [True, False],
+    "lockTimeout": [0, 0, 3000],
+    "messageTtl": [0, 0, 5000],
+    "consumers": ["all", "all", "all", "single", "exclusive"],
+    "maxMessages": [0, 0, 6, 9],
+    "overflow": ["ring", "reject", "block"],
+}
+KINDS: dict[str, dict[str, Any]] = {"fifo": {}, "priority": {"levels": 3}, "lastvalue": {"key": "subject", "maxKeys": 2}}
+
+
+class Odd:  # the selector, of which all is known
+    def known(self, queue: Queue, block: int) -> Any:
+        return np.arange(queue.blocks[block].filled) % 2 == 1
+
+
+def column(block: Block, name: str) -> Any:
+    return np.broadcast_to(getattr(block, name).get(slice(0, block.filled)), block.filled).astype(np.int64)
+
+
+def rows_in(block: Block, *states: State) -> Any:
+    return np.flatnonzero(np.isin(block.state[: block.filled], states))
+
+
+class History:
+    """One queue `q` with its links, at most one lease and one transaction; `dead` takes dead letters and what is moved."""
+
+    def __init__(self, seed: int) -> None:
+        self.random = random.Random(seed)
+        self.engine = Engine()
+        self.links: dict[int, str | None] = {}  # the selector of each
+        self.transaction: int | None = None
+        kind, its_own = self.random.choice(list(KINDS.items()))
+        options = {name: self.random.choice(values) for name, values in OPTIONS.items()}
+        options |= {"groups": self.random.choice(["none", "held", "held", "sticky"]), **its_own}
+        print(f"seed {seed}: {kind} {options}")
+        self.engine.run(c.Recovered(), c.DeclareQueue("dead"), c.DeclareQueue("q", kind, options))
+
+    @property
+    def queue(self) -> Queue:
+        return self.engine.state.queues["q"]
+
+    def play(self) -> None:
+        commands: list[Callable[[], None]] = [
+            *3 * [self.a_link_comes, self.discharge, self.time_passes],
+            *2 * [self.refuse, self.a_link_goes, self.a_lease_acquires, self.a_lease_is_released, self.retire],
+            *[self.redrive, self.move, self.alter, self.pause, self.restart],
+            *[*15 * [self.acquire], *6 * [self.send], *6 * [self.settle, self.give_back, self.resume], *2 * [self.publish]],
+        ]
+        for command in [self.a_link_comes, self.send, *self.random.choices(commands, k=COMMANDS)]:
+            try:
+                command()
+                print(command.__name__)
+            except REFUSALS as refusal:
+                print(command.__name__, "→", refusal)
+            for holds in (nothing_is_lost, bytes_add_up, names_add_up, no_key_is_too_many, a_group_has_one_holder):
+                holds(self.queue)
+            a_start_finds_the_same(self.queue, self.engine.from_snapshot())
+        a_start_finds_the_same(self.queue, self.engine.recovered())
+
+    def eligible(self, holder: int, selector: str | None) -> list[int]:
+        """The rows that a link, or (0) a lease may acquire now, the highest level first."""
+        queue, block = self.queue, self.queue.blocks.get(0)
+        if block is None or queue.paused or queue.active not in (None, holder):
+            return []
+        may = (block.state[: block.filled] == State.AVAILABLE) & ~block.expired(slice(0, block.filled), self.now)
+        if selector is not None:
+            may &= np.arange(block.filled) % 2 == 1
+        if holder and (refused := queue.subscriptions[holder].excluded.rows(0)) is not None:
+            may[refused] = False
+        if queue.grouping is not None:
+            may &= np.isin(queue.grouping.owners(column(block, "group")), (0, holder))
+        return sorted(np.flatnonzero(may).tolist(), key=self.level, reverse=True)
+
+    def level(self, row: int) -> int:
+        levels = self.queue.blocks[0].level
+        return 0 if levels is None else int(levels[row])
+
+    @property
+    def now(self) -> int:
+        """Milliseconds since 1970; it does not go back, whatever the clock of the machine does."""
+        return max(self.engine.wall, self.engine.state.time) // 1000
+
+    def held(self, link: int) -> list[int]:
+        """What it holds, without what a transaction ends."""
+        places, said = np.arange(self.queue.next_sequence), self.engine.state.transactions.retired(link)
+        rows: list[int] = self.queue.held_by(link, RowSet.of_sequences(places)).minus(said).sequences().tolist()
+        return rows
+
+    def some_held(self) -> tuple[int, RowSet]:
+        """A link that holds something, and some of that; where none does, nothing of nobody."""
+        link = self.random.choice([link for link in self.links if self.held(link)] or [0])
+        rows = self.held(link)
+        some = self.random.sample(rows, self.random.randint(1, len(rows))) if rows else []
+        return link, RowSet.of_sequences(np.array(sorted(some), np.int64))
+
+    def messages(self) -> tuple[int, Traits]:
+        count, rules = self.random.randint(1, 3), self.queue.rules
+
+        def each(*values: int) -> Any:
+            return np.array([self.random.choice(values) for _ in range(count)])
+
+        group = Coded(NAMES, each(0, 1, 1, 2)) if rules.groups != "none" else None
+        key = Coded(NAMES, each(0, 1, 2, 3)) if rules.key else None
+        due, expiry = each(0, 0, self.now + 1000), each(0, 0, 0, self.now + 9000)
+        return count, Traits(each(*range(11)), expiry, due, group, each(0, 0, 1) if group else None, key)
+
+    def send(self) -> None:
+        count, traits = self.messages()
+        self.engine.run(c.Enqueue("q", count, np.arange(count) + 1, traits=traits))
+
+    def publish(self) -> None:
+        count, traits = self.messages()
+        self.engine.run(c.StageMessages("stage", "q", count, 1, traits=traits), c.Publish(["stage"]))
+
+    def a_link_comes(self) -> None:
+        if len(self.links) < 3:
+            selector, priority = self.random.choice([None, None, "odd"]), self.random.choice([0, 0, 5])
+            self.links[self.engine.run(c.Subscribe("q", priority, selector=selector))] = selector
+
+    def a_link_goes(self) -> None:
+        if len(self.links) > 1:
+            link = self.random.choice(list(self.links))
+            del self.links[link]
+            self.engine.run(c.Unsubscribe("q", link))
+
+    def acquire(self) -> None:
+        """What is eligible, in order, of one level at a time, and nothing else."""
+        if self.links:
+            (link, selector), most = self.random.choice(list(self.links.items())), self.random.randint(1, 3)
+            eligible = self.eligible(link, selector)
+            expected = [row for row in eligible if self.level(row) == self.level(eligible[0])][:most]
+            rows = self.engine.run(c.Acquire("q", link, most, matching=Odd() if selector else None))
+            assert rows.sequences().tolist() == expected
+
+    def settle(self) -> None:
+        self.engine.run(c.Settle("q", *self.some_held(), self.random.choice([Outcome.ACCEPTED, Outcome.REJECTED])))
+
+    def give_back(self) -> None:
+        cause, annotations = self.random.choice([Cause.RELEASED, Cause.MODIFIED]), self.random.choice([None, b"x"])
+        self.engine.run(c.Release("q", *self.some_held(), cause, annotations=annotations))
+
+    def refuse(self) -> None:
+        self.engine.run(c.Release("q", *self.some_held(), Cause.MODIFIED_UNCOUNTED, exclude=True))
+
+    def time_passes(self) -> None:
+        self.engine.pass_time(self.random.choice([1, 2, 3]))
+        self.engine.run(c.Tick())
+
+    def a_lease_acquires(self) -> None:
+        """As a link that has refused nothing, but of all levels at once."""
+        if not self.engine.state.leases:
+            selector, most = self.random.choice([None, "odd"]), self.random.randint(1, 3)
+            expected = self.eligible(0, selector)[:most]
+            self.engine.run(c.EnterLease("q", "lease", "r", None, True, selector=selector))
+            self.engine.run(c.AcquireBatch("q", "lease", "r", 0, most, selector=selector, matching=Odd() if selector else None))
+            rows = [batch.rows for lease in self.engine.state.leases.values() for batch in lease.batches.values()]
+            assert [row for some in rows for row in some.sequences().tolist()] == sorted(expected)
+
+    def a_lease_is_released(self) -> None:
+        for lease in list(self.engine.state.leases.values()):
+            if self.random.choice([True, False]):
+                self.engine.read("lease", epoch=lease.epoch, batch=1)
+            self.engine.run(c.ReleaseLease("lease", settle=self.random.choice([True, False])), c.DeleteLease("lease"))
+
+    def pause(self) -> None:
+        self.engine.run(mc.PauseQueue("q"))
+
+    def resume(self) -> None:
+        self.engine.run(mc.ResumeQueue("q"))
+
+    def redrive(self) -> None:
+        self.engine.run(mc.Redrive("q"), mc.Redrive("dead"))
+
+    def move(self) -> None:
+        self.engine.run(mc.Move("q", "dead", self.random.randint(1, 2)))
+
+    def retire(self) -> None:
+        """Settle in a transaction: to be done at its discharge."""
+        if self.transaction is None:
+            self.transaction = self.engine.run(tc.BeginTransaction(1))
+        ending, settled = Ending(self.random.choice([Outcome.ACCEPTED, Outcome.REJECTED])), self.random.choice([True, False])
+        self.engine.run(tc.Retire(self.transaction, "q", *self.some_held(), ending, settled=settled))
+
+    def discharge(self) -> None:
+        if self.transaction is not None:
+            transaction, self.transaction = self.transaction, None
+            self.engine.run(tc.Discharge(transaction, fail=self.random.choice([True, False])))
+
+    def alter(self) -> None:
+        option = self.random.choice(list(OPTIONS))
+        self.engine.run(mc.AlterQueue("q", {option: self.random.choice(OPTIONS[option])}))
+
+    def restart(self) -> None:
+        """From the journal or from a snapshot; leases go on, links and transactions do not; the clock may have been set back."""
+        wall = self.random.choice([self.engine.wall, START]) + SECOND
+        found = self.random.choice([Engine.recovered, Engine.from_snapshot])(self.engine)
+        a_start_finds_the_same(self.queue, found)
+        self.engine = found
+        self.engine.wall, self.links, self.transaction = wall, {}, None
+        self.engine.run(c.Recovered())
+
+
+def nothing_is_lost(queue: Queue) -> None:
+    """Nor invented; and nothing is staged: it is published at once."""
+    assert conserved(queue)
+    assert queue.staged == queue.staged_bytes == 0
+
+
+def bytes_add_up(queue: Queue) -> None:
+    for block in queue.blocks.values():
+        live, available = rows_in(block, State.HELD, State.AVAILABLE, State.ACQUIRED), rows_in(block, State.AVAILABLE)
+        assert queue.bytes == block.sizes.total(live, len(live))
+        assert queue.available_bytes == block.sizes.total(available, len(available))
+
+
+def names_add_up(queue: Queue) -> None:
+    """Rows that are not archived keep theirs, and so do dead letters that stay."""
+    for block in queue.blocks.values():
+        kept = (block.state[: block.filled] != State.ARCHIVED) | (column(block, "stayed") > 0)
+        for name, names in (("group", queue.groups), ("key", queue.keys)):
+            counts = np.bincount(column(block, name)[kept], minlength=names.size)
+            assert counts[1:].tolist() == names.live(np.arange(1, names.size)).tolist(), name
+
+
+def no_key_is_too_many(queue: Queue) -> None:
+    assert len(queue.keys) <= queue.rules.max_keys
+
+
+def a_group_has_one_holder(queue: Queue) -> None:
+    """Whoever holds a message of it; one who holds none keeps it only where groups are sticky."""
+    if queue.grouping is not None and 0 in queue.blocks:
+        block, codes = queue.blocks[0], np.arange(queue.groups.size)
+        groups, holders = column(block, "group"), column(block, "holder")
+        working = {(int(groups[row]), int(holders[row])) for row in rows_in(block, State.ACQUIRED) if groups[row]}
+        owned = {(code, owner) for code, owner in enumerate(queue.grouping.owners(codes).tolist()) if owner}
+        assert owned >= working if queue.rules.groups == "sticky" else owned == working
+
+
+def a_start_finds_the_same(queue: Queue, started: Engine) -> None:
+    """What is derived is counted anew. The codes of names may be others; so may be names that no row has, but a sticky link."""
+    found = started.state.queues["q"]
+    for name in ("counts", "bytes", "available_bytes", "stayed", "ended"):
+        assert getattr(found, name) == getattr(queue, name), name
+    for number, block in queue.blocks.items():
+        assert np.array_equal(found.blocks[number].state[: block.filled], block.state[: block.filled])
+    assert used(found.groups) == used(queue.groups)
+    assert used(found.keys) == used(queue.keys)
+
+
+def used(names: Dictionary) -> dict[str, int]:
+    """By name, how many rows have it."""
+    return {name: rows for name, code in names.names() if (rows := int(names.live(np.array([code]))[0]))}
+
+
+@pytest.mark.parametrize("seed", range(110))
+def test_whatever_meets_in_one_queue_its_promises_hold(seed: int) -> None:
+    History(seed).play()
