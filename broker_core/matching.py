@@ -10,9 +10,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
-from itertools import zip_longest
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -49,7 +47,6 @@ class Matcher:
     ) -> None:
         self._state, self._journal, self._lock, self._recent = state, journal, lock, recent
         self._cache = Cache(max_bytes)
-        self._beside = ThreadPoolExecutor(max_workers=1, thread_name_prefix="penstock-matching")
 
     @property
     def bytes(self) -> int:
@@ -111,10 +108,13 @@ class Matcher:
             queue = need_queue(self._state, queue_name)
             view = self.view(queue_name, selector)
             numbers = list(queue.blocks_with_available(None, 0))
-        if until is not None:
-            numbers = [number for number in numbers if number << BLOCK_BITS < until]
         left, room, end = messages, max_bytes, clock() + LOOK_S
-        for number in self._looked_through(queue_name, selector, numbers, view, lambda: clock() > end):
+        for number in numbers:
+            if until is not None and number << BLOCK_BITS >= until:
+                break
+            while self.look_further(queue_name, selector, number, view, pieces=LEASE_PIECES):
+                if clock() > end:
+                    return view
             if queue.rules.levels > 1 or left is room is None:
                 continue
             with self._lock:
@@ -123,35 +123,6 @@ class Matcher:
             if (left is not None and left <= 0) or (room is not None and room <= 0):
                 break
         return view
-
-    def _looked_through(
-        self, queue_name: str, selector: Selector, numbers: Sequence[int], view: View, late: Callable[[], bool]
-    ) -> Iterator[int]:
-        """These blocks in order, each evaluated; no more of them once it is late. Where one had to be evaluated the next will
-        have to be, too, and from there on two are at once: most of it, checking and comparing, needs no lock of Python's."""
-
-        def look(number: int) -> bool:
-            """Whether anything of it had to be evaluated."""
-            looked = False
-            while not (looked and late()) and self.look_further(queue_name, selector, number, view, pieces=LEASE_PIECES):
-                looked = True
-            return looked
-
-        looked = False
-        beside: Future[bool] | None = None  # of the next block, by the other thread
-        for number, following in zip_longest(numbers, numbers[1:]):
-            if beside is not None and not beside.cancel():
-                looked, beside = beside.result(), None
-            else:
-                beside = self._beside.submit(look, following) if looked and following is not None else None
-                looked = look(number)
-            if looked and late():
-                return
-            yield number
-
-    def close(self) -> None:
-        """Nothing is evaluated any more."""
-        self._beside.shutdown(cancel_futures=True)
 
 
 class _Piece(NamedTuple):

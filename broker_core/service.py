@@ -393,7 +393,6 @@ class BrokerService:
         self._closing.set()
         self._alarm.close()
         self._housekeeper.join()
-        self.matching.close()
         try:
             self.take_snapshot()
         except errors.ResourceLimit as error:  # the next start reads more of the log

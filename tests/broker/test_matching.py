@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import threading
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pyarrow as pa
 import pytest
 
@@ -218,40 +216,14 @@ def test_a_browser_with_a_selector_sees_what_matches_and_takes_nothing(service: 
     assert look(6) == ([], 6, None)
 
 
-@pytest.mark.parametrize(("messages", "least", "most"), [(1, 1, 1), (BLOCK_ROWS + 1, 2, 3), (None, 4, 4)])
-def test_for_a_lease_as_much_is_evaluated_as_it_takes(messages: int | None, least: int, most: int) -> None:
-    """And perhaps the block beside the last one, where two are evaluated at once."""
+@pytest.mark.parametrize(("messages", "blocks"), [(1, 1), (BLOCK_ROWS + 1, 2), (None, 3)])
+def test_for_a_lease_as_much_is_evaluated_as_it_takes(messages: int | None, blocks: int) -> None:
     with running(LyingDisk()) as service:
         service.submit(c.DeclareQueue("q"))
-        for _ in range(4):
+        for _ in range(3):
             service.submit(colours(BLOCK_ROWS, *range(BLOCK_ROWS)))
         view = service.matching.prepared("q", RED, messages)
-        rows = [view.bitmap(block).rows for block in range(4)]
-        assert rows[:least] == [BLOCK_ROWS] * least
-        assert not any(rows[most:])
-
-
-def test_once_a_block_had_to_be_evaluated_two_are_at_a_time_and_each_once(monkeypatch: Any) -> None:
-    """The first one alone: it may be enough. Were the others not two at a time, nobody would come to the meeting."""
-    blocks, meeting = 5, threading.Barrier(2, timeout=60)
-    places = [7, BLOCK_ROWS + 3, 3 * BLOCK_ROWS, 5 * BLOCK_ROWS - 1]
-    with running(LyingDisk()) as service:
-        service.submit(c.DeclareQueue("q"))
-        for first in range(0, blocks * BLOCK_ROWS, BLOCK_ROWS):
-            service.submit(colours(BLOCK_ROWS, *(place - first for place in places)))
-        rows, evaluate = [], matching.matches
-
-        def met(selector: Any, payload: pa.RecordBatch) -> Any:
-            rows.append(payload.num_rows)
-            if len(rows) > 1:
-                meeting.wait()
-            return evaluate(selector, payload)
-
-        monkeypatch.setattr(matching, "matches", met)
-        view = service.matching.prepared("q", RED)
-        assert rows == [BLOCK_ROWS] * blocks
-        found = [block * BLOCK_ROWS + row for block in range(blocks) for row in np.flatnonzero(view.bitmap(block).array())]
-        assert found == places
+        assert [view.bitmap(block).rows for block in range(3)] == [BLOCK_ROWS] * blocks + [0] * (3 - blocks)
 
 
 def test_a_lease_gets_what_matches_and_keeps_its_selector_under_a_checkpoint(service: BrokerService) -> None:
