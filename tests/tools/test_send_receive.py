@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import signal
 import socket
 import subprocess
@@ -241,13 +242,16 @@ def test_a_broker_that_dies_is_said_with_what_is_confirmed(orders: Broker, clien
     process.stdin.flush()
     until(lambda: counts(client)[0] == 1000)
     orders.kill()
-    _, err = process.communicate(timeout=30)
-    assert process.returncode == 3
+    assert process.wait(60) == 3  # by itself: its input is still open, and at an end of that all would be well
+    _, err = process.communicate()
     said = json.loads(err)["error"]
     assert said["fault"] == "peer"
-    assert "1,000 messages are confirmed, 0 may or may not have arrived" in said["message"]
+    found = re.search(r"; ([\d,]+) messages are confirmed, ([\d,]+) may or may not have arrived", said["message"])
+    assert found is not None, said
+    confirmed, unknown = (int(number.replace(",", "")) for number in found.groups())
+    assert confirmed + unknown == 1000
     orders.start()
-    assert counts(client) == (1000, 0, 0)
+    assert confirmed <= counts(client)[0] <= 1000
 
 
 def test_a_queue_that_is_not_there_is_refused(orders: Broker) -> None:
