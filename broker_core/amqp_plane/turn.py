@@ -236,8 +236,8 @@ class Turns:
             try:
                 if arriving:
                     self._make_room(turn, endings)
-                if self.acquiring:
-                    self._free(turn, endings)
+                if self.acquiring:  # who asks for messages may have said these just before, and asks for what they free, too
+                    self._bring(endings, turn.freed_by_outcomes)
                 for way, parts, found in arriving:
                     if isinstance(way, Posting):
                         way.carry(turn, self, parts, found)
@@ -257,14 +257,13 @@ class Turns:
     def _make_room(self, turn: Turn, endings: Endings) -> None:
         """What comes may need the room that these outcomes make; who sends it may have said them just before. Takes them out of
         `endings`."""
-        for (link, ending), deliveries in self._outcomes.take_of(lambda link: turn.limited(link.queue)).items():
-            endings.setdefault((link, ending), []).extend(deliveries)
+        self._bring(endings, turn.limited)
         for link, ending in [key for key in endings if turn.limited(key[0].queue)]:
             self._end(turn, link, ending, endings.pop((link, ending)))
 
-    def _free(self, turn: Turn, endings: Endings) -> None:
-        """Who asks for messages may have said these outcomes just before, and asks for what they free, too."""
-        for key, deliveries in self._outcomes.take_of(lambda link: turn.freed_by_outcomes(link.queue)).items():
+    def _bring(self, endings: Endings, concerned: Callable[[str], bool]) -> None:
+        """Outcomes that stand back, of queues where they change what the rest of the turn finds."""
+        for key, deliveries in self._outcomes.take_of(lambda link: concerned(link.queue)).items():
             endings.setdefault(key, []).extend(deliveries)
 
     def _acquire(self, turn: Turn) -> None:

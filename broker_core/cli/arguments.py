@@ -205,8 +205,12 @@ def lazily(module: str, function: str) -> Run:
     return run
 
 
+def whole(text: str) -> int:
+    return listeners.parse_number(text)
+
+
 def _natural(text: str) -> int:
-    number = listeners.parse_number(text)
+    number = whole(text)
     if number < 0:
         raise argparse.ArgumentTypeError(f"{text} is less than 0")
     return number
@@ -219,4 +223,4 @@ def positive(text: str) -> int:
     return number
 
 
-_natural.__name__ = positive.__name__ = "whole number"  # argparse puts it into its message
+whole.__name__ = _natural.__name__ = positive.__name__ = "whole number"  # argparse puts it into its message

@@ -48,7 +48,9 @@ def _send(commands: arguments.Commands[argparse.ArgumentParser]) -> None:
     )
     send.add_argument("--ttl", type=_seconds, metavar="SECONDS", help="they expire after so long; default: never")
     send.add_argument("--delay", type=_seconds, metavar="SECONDS", help="they are delivered after so long; default: at once")
-    send.add_argument("--priority", type=int, choices=range(10), metavar="N", help="0 to 9; default: none, which is 4")
+    send.add_argument(
+        "--priority", type=arguments.whole, choices=range(10), metavar="N", help="0 to 9; default: none, which is 4"
+    )
     send.add_argument("--subject", metavar="TEXT", help="of every message; at an exchange without a routing key it is the key")
     send.add_argument("--group-id", metavar="TEXT", help="the message group of every message")
     send.add_argument("--message-id", metavar="TEXT", help="of every message; a queue that detects duplicates takes one")
@@ -74,7 +76,10 @@ def _receive(commands: arguments.Commands[argparse.ArgumentParser]) -> None:
     receive.add_argument("--selector", metavar="TEXT", help="only what matches, such as \"colour = 'red' AND size > 5\"")
     receive.add_argument("--exclusive", action="store_true", help="be the only consumer, or be refused")
     receive.add_argument(
-        "--priority", type=int, metavar="N", help="-128 to 127: consumers with a lower one get what this leaves; default: 0"
+        "--priority",
+        type=arguments.whole,
+        metavar="N",
+        help="-128 to 127: consumers with a lower one get what this leaves; default: 0",
     )
     receive.add_argument(
         "--output",

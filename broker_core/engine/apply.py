@@ -138,7 +138,7 @@ def let_go(state: BrokerState, queue: Queue, holder: int, rows: RowSet, *, lost:
     state.transactions.take_back(holder, rows, lost=lost)
     subscription = queue.subscriptions.get(holder)
     if subscription is None:
-        consumers.reconsider(queue)
+        consumers.let_go(queue, holder, rows.count)
         return
     for number, part in rows.items():
         subscription.held[number] -= row_count(part)
@@ -384,5 +384,6 @@ def _(state: BrokerState, event: e.Excluded, position: int) -> None:
 @on_event(e.Unsubscribed)
 def _(state: BrokerState, event: e.Unsubscribed, position: int) -> None:
     queue = state.queues[event.queue]
+    held = sum(queue.subscriptions[event.holder].held.values())
     queue.unsubscribe(event.holder)
-    consumers.left(queue, event.holder)
+    consumers.left(queue, event.holder, held)

@@ -51,4 +51,4 @@ def worth_a_look(state: BrokerState, event: e.Event) -> Iterable[str]:
 
 def _frees(queue: Queue, holder: int) -> bool:
     """Whether the end of messages that somebody held may let others take what is there: the next of a group, or their turn."""
-    return queue.grouping is not None or consumers.is_gone(queue, holder)
+    return queue.grouping is not None or consumers.outlasts(queue, holder)

@@ -15,7 +15,6 @@ has ended said in an open transaction it still holds.
 from __future__ import annotations
 
 from broker_core.engine.queues import Queue
-from broker_core.engine.states import ACQUIRED
 from broker_core.errors import InUse
 
 
@@ -51,11 +50,20 @@ def joined(queue: Queue, holder: int, exclusive: bool) -> None:
     reconsider(queue)
 
 
-def left(queue: Queue, holder: int) -> None:
-    """A link's subscription is gone."""
+def left(queue: Queue, holder: int, held: int) -> None:
+    """A link's subscription is gone. `held`: messages that it still holds, as open transactions say something of them."""
     if queue.exclusive == holder:
         queue.exclusive = 0
+    if queue.active == holder:
+        queue.outlasting = held
     reconsider(queue)
+
+
+def let_go(queue: Queue, holder: int, messages: int) -> None:
+    """A link that has ended, or a lease, holds so many fewer."""
+    if outlasts(queue, holder):
+        queue.outlasting -= messages
+        reconsider(queue)
 
 
 def began(queue: Queue, holder: int) -> None:
@@ -70,16 +78,15 @@ def ended(queue: Queue, holder: int) -> None:
     reconsider(queue)
 
 
-def is_gone(queue: Queue, holder: int) -> bool:
-    """Whether this was the active one, and has ended, while an open transaction still says something of what it held."""
-    return queue.active == holder and holder not in queue.subscriptions and holder not in queue.batches
+def outlasts(queue: Queue, holder: int) -> bool:
+    """Whether this link has ended and is active still, by what it said in open transactions."""
+    return queue.outlasting > 0 and queue.active == holder
 
 
 def reconsider(queue: Queue) -> None:
-    """Say who is active: who was and is still there, else the next. After a change of consumers, or of the option, or when one
-    that is gone has let go of messages."""
+    """Say who is active: who was and is still there, else the next. After a change of consumers, or of the option."""
     if queue.rules.consumers != "single":
-        queue.active = None
-    elif queue.active is None or (is_gone(queue, queue.active) and not (queue.active and queue.counts[ACQUIRED])):
+        queue.active, queue.outlasting = None, 0
+    elif not queue.outlasting and queue.active not in queue.subscriptions and queue.active not in queue.batches:
         following = max(queue.subscriptions.values(), key=lambda each: (each.priority, -each.holder), default=None)
         queue.active = max(queue.batches, default=0) or (0 if following is None else following.holder)

@@ -20,12 +20,12 @@ from broker_core.engine.blocks import Block
 from broker_core.engine.exclusions import refused_by_all
 from broker_core.engine.lifetimes import gone_at_start
 from broker_core.engine.limits import (
-    MAX_NAME,
     MAX_PUBLISH_KEYS,
     MAX_QUEUES,
     MAX_STAGED_BYTES,
     MAX_STAGES,
 )
+from broker_core.engine.names import check_name, check_node_name
 from broker_core.engine.options import check_names, checked
 from broker_core.engine.packing import pack
 from broker_core.engine.queues import Queue
@@ -75,11 +75,6 @@ def need_queue(state: BrokerState, name: str) -> Queue:
     return queue
 
 
-def check_name(what: str, name: str) -> None:
-    if not isinstance(name, str) or not 0 < len(name) <= MAX_NAME or any(ord(ch) < 32 for ch in name):
-        raise errors.InvalidRequest(f"{what}: a name has 1 to {MAX_NAME} printable characters, not {name!r:.80}")
-
-
 def check_rows(queue: Queue, rows: RowSet, verb: Verb, holder: int | None = None) -> None:
     """Raise unless the table allows `verb` for every row, and `holder`, if given, holds them all."""
     for number, part in rows.items():
@@ -102,11 +97,7 @@ def _all_are(values: Ints | int, value: int) -> bool:
 
 @on(c.DeclareQueue)
 def _(state: BrokerState, command: c.DeclareQueue, now: c.Now) -> Decision:
-    check_name("queue", command.queue)
-    if "/" in command.queue:
-        raise errors.InvalidRequest(
-            f"queue {command.queue!r}: '/' separates an exchange from its routing key and cannot be in a name"
-        )
+    check_node_name("queue", command.queue)
     said = state.policies.options_of(command.queue, command.type)
     check_names(command.options)
     options = checked(command.type, {**said, **command.options})

@@ -13,10 +13,11 @@ from broker_core.engine import exchange_commands as x
 from broker_core.engine import exchange_events as xe
 from broker_core.engine import header_bindings
 from broker_core.engine.bindings import Binding
-from broker_core.engine.decide import Decision, check_name, need_queue, on, user_of
+from broker_core.engine.decide import Decision, need_queue, on, user_of
 from broker_core.engine.exchange_options import OPTIONS, checked
 from broker_core.engine.exchanges import Exchange
 from broker_core.engine.limits import MAX_ARGUMENTS, MAX_BINDINGS, MAX_EXCHANGES, MAX_KEY, MAX_PATTERN_WORDS
+from broker_core.engine.names import check_node_name
 from broker_core.engine.state import BrokerState
 from broker_core.engine.topics import words_of
 
@@ -32,11 +33,7 @@ def need_exchange(state: BrokerState, name: str) -> Exchange:
 
 @on(x.DeclareExchange)
 def _(state: BrokerState, command: x.DeclareExchange, now: c.Now) -> Decision:
-    check_name("exchange", command.exchange)
-    if "/" in command.exchange:
-        raise errors.InvalidRequest(
-            f"exchange {command.exchange!r}: '/' separates an exchange from its routing key and cannot be in a name"
-        )
+    check_node_name("exchange", command.exchange)
     said = state.policies.options_of(command.exchange, command.type)
     options = checked(command.type, {**said, **command.options})
     exchange = state.exchanges.by_name.get(command.exchange)

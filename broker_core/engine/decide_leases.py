@@ -13,12 +13,13 @@ from broker_core.engine import commands as c
 from broker_core.engine import decide_ends as ends
 from broker_core.engine import events as e
 from broker_core.engine.consumers import check_lease, may_take
-from broker_core.engine.decide import Decision, check_name, need_queue, on
+from broker_core.engine.decide import Decision, need_queue, on
 from broker_core.engine.decide_outcomes import settle_batch
 from broker_core.engine.groups import FreeGroup
 from broker_core.engine.leases import HOLDING, Batch, Lease, Stage
 from broker_core.engine.lifetimes import check_owner
 from broker_core.engine.limits import LISTED_GROUPS, MAX_ACQUIRE, MAX_LEASES, MAX_PARTS, SECOND, UNREAD_TIMEOUT
+from broker_core.engine.names import check_name
 from broker_core.engine.queues import Queue
 from broker_core.engine.room import Coming
 from broker_core.engine.rowset import RowSet, row_count

@@ -9,9 +9,10 @@ from broker_core.engine import events as e
 from broker_core.engine import outcome_commands as oc
 from broker_core.engine import outcome_events as oe
 from broker_core.engine.batch_outcomes import ENDINGS, Said, shortened
-from broker_core.engine.decide import Decision, check_name, check_rows, need_queue, on
+from broker_core.engine.decide import Decision, check_rows, need_queue, on
 from broker_core.engine.leases import Batch, Lease, Stage
 from broker_core.engine.limits import MAX_OUTCOMES, MAX_STAGES
+from broker_core.engine.names import check_name
 from broker_core.engine.room import Coming
 from broker_core.engine.rowset import RowSet
 from broker_core.engine.speakable import speakable

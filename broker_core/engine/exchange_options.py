@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from broker_core.engine.limits import MAX_NAME
-from broker_core.engine.options import is_declarable
+from broker_core.engine.names import NODE_NAME, is_node_name
 from broker_core.errors import InvalidRequest
 
 TYPES = ("direct", "fanout", "topic", "headers")
@@ -31,11 +30,8 @@ def checked(kind: str, given: Mapping[str, Any]) -> dict[str, Any]:
             continue
         if allowed is not None and value not in allowed:
             raise InvalidRequest(f"option {name!r}: {value!r:.80} is not one of {', '.join(allowed)}")
-        if allowed is None and not is_declarable(value):
-            raise InvalidRequest(
-                f"option {name!r}: {value!r:.80} is not the name of a queue or an exchange, which has 1 to {MAX_NAME} printable "
-                "characters without '/'"
-            )
+        if allowed is None and not is_node_name(value):
+            raise InvalidRequest(f"option {name!r}: {value!r:.80} is not the name of a queue or an exchange, {NODE_NAME}")
         found[name] = value
     default = "alternate" if "alternate" in found else "refuse"
     if found.get("unroutable", default) == "alternate" and "alternate" not in found:

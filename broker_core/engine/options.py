@@ -15,6 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from broker_core.engine.limits import MAX_DUPLICATE_WINDOW, MAX_KEYS, MAX_MILLISECONDS, MAX_NAME
+from broker_core.engine.names import NODE_NAME, is_node_name
 from broker_core.errors import InvalidRequest
 
 TYPES = ("fifo", "priority", "lastvalue")
@@ -141,19 +142,12 @@ def _value(name: str, option: Option, value: Any) -> Any:
     return value
 
 
-def is_declarable(name: object) -> bool:
-    """Whether a queue or an exchange can have this name: see `decide`."""
-    return isinstance(name, str) and 0 < len(name) <= MAX_NAME and not re.search(r"[/\x00-\x1f]", name)
-
-
 def check_names(given: Mapping[str, Any]) -> None:
     """Raise InvalidRequest where one of the options names a queue that nobody can declare. Not a part of `checked`, which reads
     old journals too: those may have such."""
     for name, value in given.items():
-        if name in OPTIONS and OPTIONS[name].allowed == QUEUE_NAME and value is not None and not is_declarable(value):
-            raise InvalidRequest(
-                f"option {name!r}: {value!r:.80} is not {QUEUE_NAME}, which has 1 to {MAX_NAME} printable characters without '/'"
-            )
+        if name in OPTIONS and OPTIONS[name].allowed == QUEUE_NAME and value is not None and not is_node_name(value):
+            raise InvalidRequest(f"option {name!r}: {value!r:.80} is not {QUEUE_NAME}, {NODE_NAME}")
 
 
 def rules(type_: str, options: Mapping[str, Any]) -> Rules:

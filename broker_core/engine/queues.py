@@ -109,6 +109,7 @@ class Queue:
         self.batches: set[int] = set()  # holders: batches of leases that hold messages
         self.exclusive = 0  # the link that alone may consume, if there is one
         self.active: int | None = 0 if self.rules.consumers == "single" else None  # who alone may take, 0: nobody; None: all may
+        self.outlasting = 0  # messages that the active one, a link that has ended, holds by open transactions
         levels = self.rules.levels
         self.returns = [ReturnLog() for _ in range(levels)]
         self.waiting = [Waiting() for _ in range(levels)]

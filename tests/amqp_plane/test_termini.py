@@ -19,7 +19,7 @@ from broker_core.amqp_plane.filters import Filters, filters_of
 from broker_core.amqp_plane.nodes import lifetime_of
 from broker_core.amqp_plane.server import TICK_S
 from broker_core.engine import exchange_commands as x
-from broker_core.engine.decide import check_name
+from broker_core.engine.names import check_name
 from broker_core.errors import InvalidSelector
 
 from ..journal.lying_disk import LyingDisk

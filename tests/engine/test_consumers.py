@@ -163,6 +163,17 @@ def test_the_next_waits_for_the_open_transactions_of_the_one_that_has_ended(fail
     assert taken(engine, following, 9) == ([0, 1, 2] if fail else [2])
 
 
+def test_what_other_links_held_when_a_queue_became_single_keeps_nobody_waiting() -> None:
+    """Q22: only what the active one said in transactions outlasts it."""
+    engine = engine_with("all", 4)
+    first, following = engine.run(c.Subscribe("q")), engine.run(c.Subscribe("q"))
+    assert (taken(engine, first), taken(engine, following)) == ([0], [1])
+    engine.run(mc.AlterQueue("q", {"consumers": "single"}))
+    assert (taken(engine, first), taken(engine, following)) == ([2], [])
+    engine.run(c.Unsubscribe("q", first))
+    assert taken(engine, following, 9) == [0, 2, 3]
+
+
 # --- immediate
 
 

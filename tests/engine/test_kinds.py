@@ -13,12 +13,10 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
 from broker_core import errors
-from broker_core.engine import BrokerState, apply, journaling
 from broker_core.engine import commands as c
 from broker_core.engine import move_commands as mc
 from broker_core.engine import transaction_commands as tc
 from broker_core.engine.endings import ROLLED_BACK, Ending
-from broker_core.engine.groups import in_bucket
 from broker_core.engine.options import level_of_priority, rules
 from broker_core.engine.queues import Queue
 from broker_core.engine.rowset import RowSet
@@ -488,32 +486,3 @@ def test_a_ring_drops_no_more_for_a_publish_than_for_what_is_sent(limit: dict[st
     queue = engine.recovered().state.queues["q"]
     assert conserved(queue)
     assert (queue.ended[Outcome.DROPPED], queue.staged, queue.staged_bytes) == (4 if old else 1, 0, 0)
-
-
-def test_a_group_is_read_by_the_same_task_after_a_restart() -> None:
-    """S1 S6: one task of a batch may have read before it, another reads after it. Codes of names are others by then."""
-    engine = Engine()
-    engine.run(c.Recovered(), c.DeclareQueue("q", options={"groups": "held"}))
-
-    def send(*names: str) -> None:
-        engine.run(*(c.Enqueue("q", 1, 1, traits=Traits(group=Coded([name], np.array([1])))) for name in names))
-
-    send("a", "b")
-    for row in range(2):
-        link = engine.run(c.Subscribe("q"))
-        engine.run(c.Acquire("q", link, 1), c.Settle("q", link, RowSet.single(row)), c.Unsubscribe("q", link))
-    restarted, snapshot = engine.from_snapshot().state, len(engine.log)
-    send(*"cdefgh")
-    engine.advance("lease", epoch=None, finished=0)
-    for meta, position in engine.log[snapshot:]:
-        apply(restarted, journaling.decode(meta), position)
-
-    def dealt(state: BrokerState) -> list[list[int]]:
-        queue = state.queues["q"]
-        rows = slice(2, 8)
-        return [in_bucket(queue, queue.blocks[0], rows, bucket, 3).tolist() for bucket in range(3)]
-
-    live, after = engine.state.queues["q"].groups, restarted.queues["q"].groups
-    assert dict(live.names()) != dict(after.names()), "it would show nothing"
-    assert dealt(restarted) == dealt(engine.state)
-    assert sorted(row for rows in dealt(restarted) for row in rows) == list(range(2, 8))

@@ -1,0 +1,42 @@
+"""S6: which task of a batch reads which message groups."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from broker_core.engine import BrokerState, apply, journaling
+from broker_core.engine import commands as c
+from broker_core.engine.groups import in_bucket
+from broker_core.engine.rowset import RowSet
+from broker_core.engine.traits import Coded, Traits
+
+from .harness import Engine
+
+
+def test_a_group_is_read_by_the_same_task_after_a_restart() -> None:
+    """S1 S6: one task of a batch may have read before it, another reads after it. Codes of names are others by then."""
+    engine = Engine()
+    engine.run(c.Recovered(), c.DeclareQueue("q", options={"groups": "held"}))
+
+    def send(*names: str) -> None:
+        engine.run(*(c.Enqueue("q", 1, 1, traits=Traits(group=Coded([name], np.array([1])))) for name in names))
+
+    send("a", "b")
+    for row in range(2):
+        link = engine.run(c.Subscribe("q"))
+        engine.run(c.Acquire("q", link, 1), c.Settle("q", link, RowSet.single(row)), c.Unsubscribe("q", link))
+    restarted, snapshot = engine.from_snapshot().state, len(engine.log)
+    send(*"cdefgh")
+    engine.advance("lease", epoch=None, finished=0)
+    for meta, position in engine.log[snapshot:]:
+        apply(restarted, journaling.decode(meta), position)
+
+    def dealt(state: BrokerState) -> list[list[int]]:
+        queue = state.queues["q"]
+        rows = slice(2, 8)
+        return [in_bucket(queue, queue.blocks[0], rows, bucket, 3).tolist() for bucket in range(3)]
+
+    live, after = engine.state.queues["q"].groups, restarted.queues["q"].groups
+    assert dict(live.names()) != dict(after.names()), "it would show nothing"
+    assert dealt(restarted) == dealt(engine.state)
+    assert sorted(row for rows in dealt(restarted) for row in rows) == list(range(2, 8))
