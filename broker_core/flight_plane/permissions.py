@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import Any, NamedTuple
 
+from broker_core.engine import exchange_options, options
 from broker_core.engine.state import StageParts
 from broker_core.flight_plane.callers import Caller
 from broker_core.flight_plane.requests import strings
@@ -61,7 +62,13 @@ OUTCOMES = Need(Right.RECEIVE, "outcomes", "receive from")  # of a stage that sa
 FROM = Need(Right.RECEIVE, "queue", "receive from")
 INTO = Need(Right.SEND, "target", "send to")
 ORIGINS = Need(Right.SEND, "origins", "send to")
-DEAD_LETTERS = Need(Right.SEND, "dead letters", "send to")  # of who says where a queue's dead letters go: they arrive there
+NAMED = Need(Right.SEND, "options", "send to")  # of who declares an option that names a queue or exchange: messages arrive there
+BOUND = Need(Right.SEND, "bound", "send to")  # of who binds a queue: messages arrive there
+#: The options of queues and exchanges that name another one.
+NODE_OPTIONS = (
+    *(name for name, option in options.OPTIONS.items() if option.allowed == options.QUEUE_NAME),
+    *(name for name, allowed in exchange_options.OPTIONS.items() if allowed is None),
+)
 _SHIFTS = ("queue.move", "queue.copy")
 REPLAY = Need(Right.REPLAY, "queue", "replay")  # a browse of what is archived
 
@@ -98,8 +105,10 @@ class Permissions:
             needs += [FROM, INTO]
         if request == "queue.redrive" and self._origins(fields):
             needs.append(ORIGINS)
-        if isinstance(fields.get("options"), dict) and fields["options"].get("deadLetterQueue") is not None:
-            needs.append(DEAD_LETTERS)
+        if _named_by_options(fields):
+            needs.append(NAMED)
+        if request == "exchange.bind":
+            needs.append(BOUND)
         held = [(need, *self._queues(caller, need, fields)) for need in needs if need.on is not None]
 
         def check() -> None:
@@ -126,9 +135,11 @@ class Permissions:
             return named, f"the queue of lease {fields['lease']!r:.300}"
         if need.on == "target":
             return [fields["target"]], f"queue {fields['target']!r:.300}"
-        if need.on == "dead letters":
-            dead = str(fields["options"]["deadLetterQueue"])
-            return [dead], f"queue {dead!r:.300}"
+        if need.on == "options":
+            nodes = _named_by_options(fields)
+            return nodes, " and ".join(f"{node!r:.300}" for node in nodes)
+        if need.on == "bound":
+            return [fields["queue"]], f"queue {fields['queue']!r:.300}"
         if need.on == "origins":
             return self._origins(fields), "the queues where its dead letters come from"
         if need.on == "outcomes":
@@ -152,6 +163,12 @@ class Permissions:
         """Those of the named stages that are there."""
         names = [fields["stage"]] if "stage" in fields else strings("stages", fields["stages"])
         return [known for known in map(self._service.state.stages.get, names) if known is not None]
+
+
+def _named_by_options(fields: dict[str, Any]) -> list[str]:
+    """The queues and exchanges that the options of a declaration name."""
+    given = fields.get("options") or {}
+    return [str(given[name]) for name in NODE_OPTIONS if given.get(name) is not None]
 
 
 def _may(caller: Caller, need: Need, queues: list[str]) -> bool:

@@ -8,8 +8,10 @@ in the journal's suffixes: recovery removes what it takes for its own leftovers,
 from __future__ import annotations
 
 import contextlib
+import errno
 import fcntl
 import os
+import stat
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import NamedTuple
@@ -72,13 +74,48 @@ def edit(path: Path, change: Callable[[Users], Users]) -> Users:
 
 @contextlib.contextmanager
 def _locked(path: Path) -> Iterator[None]:
-    lock = os.open(path.with_name(path.name + LOCK_SUFFIX), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    lock = _open_lock(path.with_name(path.name + LOCK_SUFFIX), path)
     try:
-        _give_to_the_owner(lock, path)
         fcntl.flock(lock, fcntl.LOCK_EX)
         yield
     finally:
         os.close(lock)  # which unlocks it; the file stays, for its name must mean one lock
+
+
+def _open_lock(name: Path, path: Path) -> int:
+    """Open the lock file, or make it for the owner of the users file at `path`.
+
+    Root may run this in a directory of the broker's account, which can put anything there: so a link is not followed, only a
+    plain file with one name is taken, and no file is given away but one that this call made.
+    """
+    flags = os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW
+    try:
+        lock = os.open(name, flags | os.O_CREAT | os.O_EXCL, 0o600)
+    except FileExistsError:
+        return _open_plain(name, flags)
+    try:
+        _give_to_the_owner(lock, path)
+    except BaseException:
+        os.close(lock)
+        raise
+    return lock
+
+
+def _open_plain(name: Path, flags: int) -> int:
+    refused = errors.InvalidRequest(
+        f"{name} is not a plain file with one name: somebody put it there. Look at who may write in its directory, then remove it"
+    )
+    try:
+        descriptor = os.open(name, flags)
+    except OSError as error:
+        if error.errno in (errno.ELOOP, errno.EISDIR, errno.ENXIO):
+            raise refused from None
+        raise
+    found = os.fstat(descriptor)
+    if not stat.S_ISREG(found.st_mode) or found.st_nlink != 1:
+        os.close(descriptor)
+        raise refused
+    return descriptor
 
 
 def _write(path: Path, data: bytes) -> None:

@@ -161,10 +161,11 @@ ALLOWED = {
     Right.REPLAY: {"browse archived"},
     Right.ADMIN: {
         *("queue.declare", "queue.purge", "queue.delete", "queue.alter", "queue.pause", "queue.resume", "queue.redrive"),
-        *("exchange.declare", "exchange.delete", "exchange.bind", "exchange.unbind"),
+        *("exchange.declare", "exchange.delete", "exchange.unbind"),
     },
 }
-SEVERAL = {"queue.move", "queue.copy"}  # need `admin` and `receive` on the one queue and `send` on the other
+SHIFTS = {"queue.move", "queue.copy"}  # need `admin` and `receive` on the one queue and `send` on the other
+SEVERAL = {*SHIFTS, "exchange.bind"}  # which needs `admin` on the exchange, `admin` and `send` on the queue
 
 
 def part(queue: str) -> dict[str, Any]:

@@ -6,11 +6,12 @@ import pyarrow as pa
 import pytest
 
 from broker_core import errors
-from broker_core.flight_plane.permissions import NEEDS
+from broker_core.engine import options
+from broker_core.flight_plane.permissions import NEEDS, NODE_OPTIONS
 from broker_core.flight_plane.requests import ACTIONS, PUTS, TICKETS
 from broker_core.security import Right
 
-from .peers import ALLOWED, EVERYBODY, REQUESTS, SEVERAL, Site, furnish, part, refused
+from .peers import ALLOWED, EVERYBODY, REQUESTS, SEVERAL, SHIFTS, Site, furnish, part, refused
 
 
 def test_every_request_has_a_line_in_the_table_and_in_this_test() -> None:
@@ -34,7 +35,7 @@ def test_messages_go_to_another_queue_only_with_rights_on_both(site: Site) -> No
     root.call("queue.declare", queue="mine")
     for rights in ({Right.ADMIN}, {Right.ADMIN, Right.RECEIVE}):
         alice = site.user("alice", *rights, queue="orders")
-        for name in sorted(SEVERAL):
+        for name in sorted(SHIFTS):
             with pytest.raises(errors.NotAllowed):
                 alice.call(name, queue="orders", target="mine")
         for name in ("queue.alter", "queue.declare"):
@@ -49,6 +50,31 @@ def test_messages_go_to_another_queue_only_with_rights_on_both(site: Site) -> No
     with pytest.raises(errors.NotAllowed):
         eve.call("queue.redrive", queue="mine")
     assert bob.call("queue.redrive", queue="mine") == {"redriven": 1, "stayed": 0}
+
+
+def test_an_exchange_leads_only_to_where_its_declarer_may_send(site: Site) -> None:
+    """W3: an alternate and a binding are ways to send. Whether what they name is there is not told either."""
+    furnish(site, "secret")
+    alice = site.user("alice", Right.ADMIN, Right.SEND, queue="mine.*")
+
+    def answer(name: str) -> str:
+        with pytest.raises(errors.NotAllowed) as refusal:
+            alice.call("exchange.declare", exchange="mine.x", options={"alternate": name})
+        return str(refusal.value).replace(name, "NAME")
+
+    assert answer("secret") == answer("nowhere")
+    assert site.user("root", *Right).call("exchange.list") == {"exchanges": []}
+    alice.call("queue.declare", queue="mine.q")
+    assert alice.call("exchange.declare", exchange="mine.x", options={"alternate": "mine.q"})["created"]
+    bob = site.user("bob", Right.ADMIN, queue="mine.*")
+    with pytest.raises(errors.NotAllowed, match="send to queue 'mine.q'"):
+        bob.call("exchange.bind", exchange="mine.x", queue="mine.q")
+    assert alice.call("exchange.bind", exchange="mine.x", queue="mine.q") == {"created": True}
+
+
+def test_every_option_that_names_a_queue_or_exchange_asks_for_the_right_to_send_there(site: Site) -> None:
+    assert set(NODE_OPTIONS) == {"deadLetterQueue", "alternate"}
+    assert {name for name, option in options.OPTIONS.items() if isinstance(option.allowed, str)} == {"deadLetterQueue", "key"}
 
 
 def test_all_rights_on_one_queue_are_none_on_another(site: Site) -> None:

@@ -59,6 +59,43 @@ def test_when_root_edits_the_file_its_broker_still_owns_it(tmp_path: Path) -> No
     assert (path.stat().st_uid, path.stat().st_gid) == (23456, 23456)
 
 
+@pytest.mark.parametrize("kind", ["symbolic link", "link to nothing", "hard link", "fifo", "directory"])
+def test_a_lock_that_somebody_put_there_is_refused_and_what_it_names_is_left_alone(tmp_path: Path, kind: str) -> None:
+    """Root runs `penstock user add` in a directory of the broker's account: no other file becomes that account's."""
+    folder = tmp_path / "data"
+    folder.mkdir()
+    victim, lock = tmp_path / "victim", folder / "users.json.lock"
+    victim.write_text("mine")
+    if os.geteuid() == 0:
+        os.chown(folder, 12345, 12345)
+    before = victim.stat()
+    if kind == "symbolic link":
+        lock.symlink_to(victim)
+    elif kind == "link to nothing":
+        lock.symlink_to(tmp_path / "new")
+    elif kind == "hard link":
+        lock.hardlink_to(victim)
+    elif kind == "fifo":
+        os.mkfifo(lock)
+    else:
+        lock.mkdir()
+    with pytest.raises(errors.InvalidRequest, match=r"users\.json\.lock is not a plain file with one name"):
+        write(folder / "users.json", {"alice": user()})
+    after = victim.stat()
+    assert (after.st_uid, after.st_gid, after.st_mode) == (before.st_uid, before.st_gid, before.st_mode)
+    assert victim.read_text() == "mine"
+    assert not (folder / "users.json").exists()
+    assert not (tmp_path / "new").exists()
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can give a file away")
+def test_a_lock_that_was_there_keeps_its_owner(tmp_path: Path) -> None:
+    path = write(tmp_path / "users.json", {"alice": user()})
+    os.chown(tmp_path / "users.json", 12345, 12345)
+    write(path, {"bob": user()})
+    assert (tmp_path / "users.json.lock").stat().st_uid == 0
+
+
 def test_two_users_with_one_password_have_nothing_in_common(tmp_path: Path) -> None:
     one, two = (credentials_of("secret", os.urandom(16)) for _ in range(2))
     assert {one.salt, one.stored_key, one.server_key}.isdisjoint({two.salt, two.stored_key, two.server_key})
