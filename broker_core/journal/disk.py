@@ -17,6 +17,7 @@ import errno
 import fcntl
 import os
 import socket
+import stat
 import time
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
@@ -209,7 +210,8 @@ class _LocalRead:
 class LocalDisk:
     """A directory of this host, created with mode 0700 and locked against a second broker (see `Disk` for the methods).
 
-    Raises `DirectoryLocked`, which names the holder's process, when another `LocalDisk` has it.
+    A directory that is there already, and is empty or a broker's, gets mode 0700 too. Raises `DirectoryLocked`, which names the
+    holder's process, when another `LocalDisk` has it, and StorageError where the lock file is not a plain file.
     """
 
     def __init__(self, path: Path | str) -> None:
@@ -218,6 +220,7 @@ class LocalDisk:
         self._directory = os.open(self._root, os.O_RDONLY | os.O_CLOEXEC)
         self._lock = -1
         try:
+            _keep_private(self._directory)
             self._lock = _lock(self._root / "lock")
         except BaseException:
             self.close()
@@ -271,9 +274,23 @@ def _make_directory(path: Path) -> None:
         os.close(parent)
 
 
+def _keep_private(directory: int) -> None:
+    """Take group and others out of an empty directory of ours, or one with a broker's lock in it. A directory of other files, or
+    of another account, is not ours to close."""
+    found = os.fstat(directory)
+    names = os.listdir(directory)
+    if found.st_mode & 0o077 and found.st_uid == os.geteuid() and (not names or "lock" in names):
+        os.fchmod(directory, stat.S_IMODE(found.st_mode) & 0o700)
+
+
 def _lock(path: Path) -> int:
     """Take the lock file and write in it who holds it. The file stays: unlinking it would let two hold two files."""
-    fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    try:
+        fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
+    except OSError as error:
+        if error.errno != errno.ELOOP:
+            raise
+        raise StorageError(f"{path} is a symbolic link: somebody put it there. Remove it; the broker makes its own file") from None
     try:
         fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except OSError as error:

@@ -6,13 +6,15 @@ import errno
 import os
 import shutil
 import signal
+import stat
 import subprocess
 import sys
 import textwrap
+from pathlib import Path
 
 import pytest
 
-from broker_core.errors import DirectoryLocked
+from broker_core.errors import DirectoryLocked, StorageError
 from broker_core.journal import Journal, LocalDisk
 
 from .helpers import append, content, running
@@ -149,3 +151,26 @@ def test_a_disk_without_room_for_zeros_still_takes_what_fits(tmp_path, monkeypat
     file.close()
     disk.close()
     assert (tmp_path / "file").read_bytes() == b"a" * 100
+
+
+def test_a_directory_that_was_open_to_others_is_closed_to_them(tmp_path: Path) -> None:
+    """Empty, as `mkdir data` leaves it, or a broker's own. One with other files in it is somebody else's, and stays."""
+    empty, used, foreign = (tmp_path / name for name in ("empty", "used", "foreign"))
+    for path in (empty, used, foreign):
+        path.mkdir()
+        path.chmod(0o755)
+    (used / "lock").touch()
+    (foreign / "notes.txt").touch()
+    for path in (empty, used, foreign):
+        LocalDisk(path).close()
+    assert [stat.S_IMODE(path.stat().st_mode) for path in (empty, used, foreign)] == [0o700, 0o700, 0o755]
+
+
+def test_a_lock_that_is_a_link_is_refused_and_what_it_names_is_left_alone(tmp_path: Path) -> None:
+    victim = tmp_path / "victim"
+    victim.write_text("mine")
+    (tmp_path / "data").mkdir()
+    (tmp_path / "data" / "lock").symlink_to(victim)
+    with pytest.raises(StorageError, match="is a symbolic link"):
+        LocalDisk(tmp_path / "data")
+    assert victim.read_text() == "mine"
