@@ -67,7 +67,7 @@ def test_an_exchange_leads_only_to_where_its_declarer_may_send(site: Site) -> No
     alice.call("queue.declare", queue="mine.q")
     assert alice.call("exchange.declare", exchange="mine.x", options={"alternate": "mine.q"})["created"]
     bob = site.user("bob", Right.ADMIN, queue="mine.*")
-    with pytest.raises(errors.NotAllowed, match="send to queue 'mine.q'"):
+    with pytest.raises(errors.NotAllowed, match=r"send to queue 'mine\.q'"):
         bob.call("exchange.bind", exchange="mine.x", queue="mine.q")
     assert alice.call("exchange.bind", exchange="mine.x", queue="mine.q") == {"created": True}
 
