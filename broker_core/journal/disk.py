@@ -290,9 +290,7 @@ def _lock(path: Path) -> int:
     except OSError as error:
         if error.errno != errno.ELOOP:
             raise
-        raise StorageError(
-            f"{path} is a symbolic link: somebody put it there. Remove it: the broker makes its own"
-        ) from None
+        raise StorageError(f"{path} is a symbolic link: somebody put it there. Remove it: the broker makes its own") from None
     try:
         fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except OSError as error:
