@@ -68,8 +68,9 @@ class Journal:
 
         fsync: "always" (durable means synced), "interval" (written; synced at least every `interval_s` seconds), "never"
         (written; synced when a segment is full). `segment_bytes`: a group that would begin past it goes into a new segment.
-        `buffer_bytes`: how much `reserve` lets be appended and not yet durable. `on_failure` is called once, by the writer's
-        thread, when a write or sync failed. The latest snapshot is then in `snapshot`, what had to be cut in `repaired`.
+        `buffer_bytes`: how much `reserve` lets be appended and not yet durable. `on_failure` is called once, by the thread
+        that found it, when a write or sync failed, or `fail` was called. The latest snapshot is in `snapshot`, what had to be cut
+        in `repaired`.
 
         DamagedJournal, with file and offset, when something confirmed is damaged; StorageError when the disk fails. The lock of
         the directory is then still the caller's to release, with `disk.close()`.
@@ -152,6 +153,12 @@ class Journal:
     def wait(self, end: int, timeout_s: float | None = None) -> None:
         """Wait until `durable` >= `end`. StorageError when the journal failed, TimeoutError after `timeout_s` seconds."""
         self._writer.wait(end, timeout_s)
+
+    def fail(self, error: Exception) -> None:
+        """Stop for ever, because of `error`: what stands in the log can no longer be what its owner knows. What is not written yet
+        is given up, whoever waits or comes later gets a StorageError that names `error`, `on_failure` is called once, from this
+        thread. A second failure changes nothing. Callable from any thread, also under a lock of the caller's."""
+        self._writer.fail(error)
 
     def add_listener(self, callback: Callable[[int], None]) -> None:
         """Let the writer's thread call `callback(durable)` whenever that has grown. One that raises is not called again."""

@@ -315,3 +315,23 @@ def test_a_disk_that_fails_to_make_room_has_failed(here):
             journal.wait(end, 10)
     disk.fail = lambda what, name: None
     assert [meta for meta, _ in read_all(disk.copy())] == [b"confirmed"]
+
+
+def test_who_owns_the_journal_can_fail_it():
+    disk = LyingDisk()
+    told: list[Exception] = []
+    with running(disk, on_failure=told.append) as journal:
+        append(journal, (b"confirmed", b""))
+        until_idle(journal)
+        end = journal.append(b"given up", hurry=False).end
+        waiting = threading.Thread(target=lambda: pytest.raises(StorageError, journal.wait, end, 10))
+        journal.fail(ValueError("an event could not be applied"))
+        journal.fail(ValueError("and another"))
+        waiting.start()
+        waiting.join(10)
+        assert not waiting.is_alive()
+        for call in (lambda: journal.append(b"later"), lambda: journal.has_room(1), lambda: journal.write_snapshot(end, b"", [])):
+            with pytest.raises(StorageError, match="an event could not be applied"):
+                call()
+        assert ["an event could not be applied" in str(error) for error in told] == [True]
+    assert [meta for meta, _ in read_all(disk)] == [b"confirmed"]
