@@ -155,8 +155,8 @@ class Journal:
         self._writer.wait(end, timeout_s)
 
     def fail(self, error: Exception) -> None:
-        """Stop for ever, because of `error`: what stands in the log can no longer be what its owner knows. What is not written yet
-        is given up, whoever waits or comes later gets a StorageError that names `error`, `on_failure` is called once, from this
+        """Stop for ever, because of `error`, which the journal's owner has met: state and log may differ now. What is not written
+        yet is given up; who waits or comes later gets a StorageError that names `error`; `on_failure` is called once, from this
         thread. A second failure changes nothing. Callable from any thread, also under a lock of the caller's."""
         self._writer.fail(error)
 

@@ -324,13 +324,10 @@ def test_who_owns_the_journal_can_fail_it():
         append(journal, (b"confirmed", b""))
         until_idle(journal)
         end = journal.append(b"given up", hurry=False).end
-        waiting = threading.Thread(target=lambda: pytest.raises(StorageError, journal.wait, end, 10))
         journal.fail(ValueError("an event could not be applied"))
         journal.fail(ValueError("and another"))
-        waiting.start()
-        waiting.join(10)
-        assert not waiting.is_alive()
-        for call in (lambda: journal.append(b"later"), lambda: journal.has_room(1), lambda: journal.write_snapshot(end, b"", [])):
+        calls = [lambda: journal.wait(end, 10), lambda: journal.append(b"later"), lambda: journal.write_snapshot(end, b"", [])]
+        for call in calls:
             with pytest.raises(StorageError, match="an event could not be applied"):
                 call()
         assert ["an event could not be applied" in str(error) for error in told] == [True]
