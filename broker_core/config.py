@@ -185,6 +185,12 @@ class Settings:
         (), POLICIES, "By a name's pattern: options that declarations do not name, and, with create, what a first use makes."
     )
     users_file: Path = key(None, FILE, "Users and what they may do, written by `penstock user`. Left out: users.json in `data`.")
+    allow_anonymous: bool = key(
+        False,
+        SWITCH,
+        "Lets peers without a name in from a network: AMQP offers ANONYMOUS there, and a broker starts there without users, open "
+        "to everybody. On loopback they are let in anyway.",
+    )
     fsync: str = key(
         "always",
         choice("always", "interval", "never"),
@@ -307,7 +313,10 @@ class Settings:
 
     def _complete(self, given: tuple[Listener, ...]) -> tuple[Listener, ...]:
         return listeners.complete(
-            given, certificate=self.tls_cert_file is not None, client_ca=self.tls_client_ca_file is not None
+            given,
+            certificate=self.tls_cert_file is not None,
+            client_ca=self.tls_client_ca_file is not None,
+            anonymous=self.allow_anonymous,
         )
 
     def _complete_listeners(self) -> None:

@@ -1,8 +1,9 @@
 """Where AMQP is listened for: each listener has its own address, TLS, WebSocket or not, and ways to log in.
 
 What may be offered follows from who can listen in. A password in clear (PLAIN) needs TLS, or a loopback address; peers without
-a name (ANONYMOUS, no SASL layer at all) are let in on loopback, and elsewhere only where that listener says so in words. A
-WebSocket on loopback counts as elsewhere there: every page that a browser of this machine shows can open one.
+a name (ANONYMOUS, no SASL layer at all) are let in on loopback, and elsewhere only where `allow_anonymous` or that listener's
+mechanisms say so. A WebSocket lets them in only where its mechanisms say so, also on loopback: every page that a browser of
+this machine shows can open one.
 """
 
 from __future__ import annotations
@@ -137,30 +138,33 @@ def _parse_mechanisms(value: object) -> tuple[str, ...]:
     return tuple(name for name in MECHANISMS if name in value)
 
 
-def safe_mechanisms(listener: Listener, client_ca: bool) -> tuple[str, ...]:
-    """What is offered where nothing is named. `client_ca`: whether client certificates can be checked."""
+def safe_mechanisms(listener: Listener, client_ca: bool, anonymous: bool) -> tuple[str, ...]:
+    """What is offered where nothing is named. `client_ca`: whether client certificates can be checked. `anonymous`: whether peers
+    without a name may come from a network."""
     safe = {
         "EXTERNAL": listener.tls and client_ca,
         "SCRAM-SHA-256": True,
         "PLAIN": listener.tls or listener.loopback,
-        "ANONYMOUS": _nameless_is_safe(listener),
+        "ANONYMOUS": _may_be_nameless(listener, anonymous),
     }
     return tuple(name for name in MECHANISMS if safe[name])
 
 
-def _nameless_is_safe(listener: Listener) -> bool:
-    return listener.loopback and not listener.websocket
+def _may_be_nameless(listener: Listener, anonymous: bool) -> bool:
+    return (listener.loopback or anonymous) and not listener.websocket
 
 
-def complete(listeners: Sequence[Listener], *, certificate: bool, client_ca: bool) -> tuple[Listener, ...]:
+def complete(
+    listeners: Sequence[Listener], *, certificate: bool, client_ca: bool, anonymous: bool = False
+) -> tuple[Listener, ...]:
     """Checked against each other and against the certificates there are, with mechanisms and without_sasl filled in."""
     done: list[Listener] = []
     for number, listener in enumerate(listeners):
         _check(number, listener, certificate, client_ca)
-        names = listener.mechanisms or safe_mechanisms(listener, client_ca)
+        names = listener.mechanisms or safe_mechanisms(listener, client_ca, anonymous)
         without = listener.without_sasl
         if without is None:
-            without = _nameless_is_safe(listener) and "ANONYMOUS" in names
+            without = _may_be_nameless(listener, anonymous) and "ANONYMOUS" in names
         if without and "ANONYMOUS" not in names:
             raise _refused(number, "without_sasl", "lets nameless peers in, so ANONYMOUS must be among its mechanisms")
         if listener.port and any((other.host, other.port) == (listener.host, listener.port) for other in done):

@@ -224,7 +224,7 @@ class AmqpPlane:
             return {}
         scheme, port = self._flight
         found: dict[str, Any] = {"flight-scheme": scheme, "flight-port": port}
-        if self.access.users_exist:
+        if self.access.enforced:
             with contextlib.suppress(errors.NotFound):  # the user went after the login: the open is refused
                 found["flight-token"] = self.access.token(user)
         return found

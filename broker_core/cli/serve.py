@@ -33,7 +33,7 @@ def run(given: argparse.Namespace) -> int:
     except errors.PenstockError as error:
         if given.stop_with_stdin:  # a parent process reads stdout; people read stderr
             _say({"ready": False, "error": json.loads(error.to_json())})
-        report(error, as_json=False)
+        report(error, as_json=False, local=True)
         return exit_code(error)
 
 

@@ -74,7 +74,7 @@ class Callers:
             return Caller(None, ANONYMOUS, "")
         access.refresh()
         peer = context.peer()
-        if not access.users_exist:
+        if not access.enforced:
             return Caller(access, ANONYMOUS, peer)
         kept = context.get_middleware(MIDDLEWARE)
         user = ANONYMOUS if kept is None else _user(access, kept.value, peer, self._encrypted or on_this_machine(peer))

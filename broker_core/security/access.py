@@ -1,7 +1,7 @@
 """`Access`: who a peer is, and what it may do. Every plane asks the same object.
 
-Without users everything is allowed to everybody, which is why a broker listens on loopback by default. Once there is one,
-everything is denied that is not permitted, and who gives no name is `anonymous`, a user like another.
+Without users everything is allowed to everybody, so such a broker listens on loopback, or starts only with `allow_anonymous`.
+Once there is a user, everything is denied that is not permitted, and a peer that gives no name is the user `anonymous`.
 """
 
 from __future__ import annotations
@@ -40,6 +40,7 @@ class Access:
     """Users and permissions of the file at `path`, read again when it changes (`refresh`). Thread-safe.
 
     `must_exist`: refuse to start without the file, where an operator has named it: a wrong path must not open a broker.
+    `may_be_open`: whether everything is allowed while there is no user; otherwise nothing is, when the last one is removed.
     InvalidRequest when the file is there and cannot be used.
     """
 
@@ -48,6 +49,7 @@ class Access:
         path: Path,
         *,
         must_exist: bool = False,
+        may_be_open: bool = True,
         clock: Callable[[], float] = time.time,
         monotonic: Callable[[], float] = time.monotonic,
         random: Callable[[int], bytes] = os.urandom,
@@ -56,6 +58,7 @@ class Access:
         self.generation = 0  # rises with each change of what is allowed
         self.attempts = Attempts(monotonic)
         self._clock, self._monotonic = clock, monotonic
+        self._may_be_open = may_be_open
         self._token_key = random(32)
         self._passwords = Passwords(random)
         self._lock = threading.Lock()
@@ -66,22 +69,34 @@ class Access:
             raise errors.InvalidRequest(
                 f"the users file {path} is not there: make it with `penstock user add NAME --users-file {path}`"
             )
-        self._now = _Loaded(users if users is not None else Users(random(SECRET_BYTES)), self._token_key)
+        self._now = self._loaded(users if users is not None else Users(random(SECRET_BYTES)))
 
     @classmethod
     def of(cls, settings: Settings) -> Access:
-        """As a broker of these settings needs it; says so when it is open to a network."""
-        access = cls(settings.users_file, must_exist=settings.users_file != settings.data / store.FILE_NAME)
-        reached = [listener.host for listener in (Listener(settings.host), *settings.amqp_listeners) if not listener.loopback]
-        if reached and not access.users_exist:
-            log.warning(
-                "no users: everything is allowed to everybody who reaches %s; see `penstock user add`", ", ".join(reached)
-            )
+        """As a broker of these settings needs it. InvalidRequest where it would be open to a network and nobody has said so."""
+        listeners = (Listener(settings.host), *settings.amqp_listeners)
+        hosts = ", ".join(dict.fromkeys(listener.host for listener in listeners if not listener.loopback))
+        access = cls(
+            settings.users_file,
+            must_exist=settings.users_file != settings.data / store.FILE_NAME,
+            may_be_open=not hosts or settings.allow_anonymous,
+        )
+        if hosts and not access._now.users.users:
+            if not settings.allow_anonymous:
+                raise errors.InvalidRequest(
+                    f"{hosts} can be reached from the network, and there are no users: add one first (`penstock user add NAME "
+                    f"{_where(settings)}`), or set allow_anonymous = true to allow everything to everybody who reaches it"
+                )
+            log.warning("no users, and allow_anonymous: everything is allowed to everybody who reaches %s", hosts)
         return access
 
+    def _loaded(self, users: Users) -> _Loaded:
+        return _Loaded(users, self._token_key, enforced=bool(users.users) or not self._may_be_open)
+
     @property
-    def users_exist(self) -> bool:
-        return self._now.users_exist
+    def enforced(self) -> bool:
+        """Whether permissions are asked for: there are users, or the broker may not be open without any."""
+        return self._now.enforced
 
     # Who is it?
     def credentials(self, name: str) -> Credentials | None:
@@ -152,19 +167,19 @@ class Access:
     def may(self, user: str, right: Right, queue: str | None) -> bool:
         """Whether `user` has the right on this queue; with None, on all queues there are and will be."""
         now = self._now
-        return not now.users_exist or right in now.rights(user, queue)
+        return not now.enforced or right in now.rights(user, queue)
 
     def may_any(self, user: str, queue: str | None = None) -> bool:
         """Whether `user` has any right on this queue, and so may know that it is there; with None, on any queue."""
         now = self._now
-        if not now.users_exist:
+        if not now.enforced:
             return True
         return bool(now.permissions.get(user)) if queue is None else bool(now.rights(user, queue))
 
     def may_somewhere(self, user: str, right: Right) -> bool:
         """Whether there is a queue or pattern on which `user` has the right."""
         now = self._now
-        return not now.users_exist or any(right in rights for rights in now.permissions.get(user, {}).values())
+        return not now.enforced or any(right in rights for rights in now.permissions.get(user, {}).values())
 
     # Changes
     def refresh(self) -> bool:
@@ -193,7 +208,7 @@ class Access:
         if users is None:
             log.error("the users file %s is gone; what was read before goes on to hold", self.path)
             return False
-        self._now = _Loaded(users, self._token_key)
+        self._now = self._loaded(users)
         self.generation += 1
         log.info("users read again: %d users, from %s", len(users.users), self.path)
         return True
@@ -202,9 +217,9 @@ class Access:
 class _Loaded:
     """One reading of the file, in the form in which it is asked."""
 
-    def __init__(self, users: Users, key: bytes) -> None:
+    def __init__(self, users: Users, key: bytes, *, enforced: bool) -> None:
         self.users = users
-        self.users_exist = bool(users.users)
+        self.enforced = enforced
         self.permissions = users.permissions
         self.iterations = passwords.usual_iterations(users)
         self.by_certificate = {name: user for user, kept in users.users.items() for name in kept.certificates}
@@ -234,6 +249,13 @@ def name_of(certificate: Mapping[str, Any]) -> str | None:
     if len(common) > 1:
         return None
     return next(iter(common + alternative), None)
+
+
+def _where(settings: Settings) -> str:
+    """The option of `penstock user add` that names the users file of these settings."""
+    if settings.users_file == settings.data / store.FILE_NAME:
+        return f"--data {settings.data}"
+    return f"--users-file {settings.users_file}"
 
 
 def _octets(user: User) -> bytes:

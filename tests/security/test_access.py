@@ -33,14 +33,14 @@ def path(tmp_path: Path) -> Path:
 
 def test_without_users_everybody_may_everything(path: Path, clock: Clock) -> None:
     access = access_of(path, clock)
-    assert not access.users_exist
+    assert not access.enforced
     assert all(access.may(name, right, queue) for name in (ANONYMOUS, "x") for right in Right for queue in ("q", None))
     assert access.may_any(ANONYMOUS, "q")
 
 
 def test_with_a_user_everything_is_denied_that_is_not_permitted(path: Path, clock: Clock) -> None:
     access = access_of(write(path, {"alice": user()}), clock)
-    assert access.users_exist
+    assert access.enforced
     assert not any(
         access.may(name, right, queue) for name in ("alice", ANONYMOUS, "x") for right in Right for queue in ("q", None)
     )
@@ -90,7 +90,7 @@ def test_a_change_holds_without_a_restart_within_a_second(path: Path, clock: Clo
     assert not access.refresh()  # looked at just now
     assert access.may(ANONYMOUS, Right.ADMIN, "q")
     assert refreshed(access, clock)
-    assert (access.generation, access.users_exist) == (1, True)
+    assert (access.generation, access.enforced) == (1, True)
     assert access.may("alice", Right.SEND, "q")
     assert not access.may(ANONYMOUS, Right.ADMIN, "q")
     store.edit(path, lambda users: users.revoke("alice", "q", [Right.SEND]))
@@ -130,7 +130,7 @@ def test_an_accident_with_the_file_does_not_open_the_broker(
         assert not refreshed(access, clock)
     (said,) = [record for record in caplog.records if record.levelno == logging.ERROR]  # once, not every second
     assert str(path) in said.getMessage()
-    assert access.users_exist
+    assert access.enforced
     assert access.may("alice", Right.SEND, "q")
     assert not access.may(ANONYMOUS, Right.SEND, "q")
     assert access.login("alice", "secret", PEER) == "alice"
@@ -148,19 +148,36 @@ def test_a_broken_or_a_missing_file_that_was_named_keeps_the_broker_from_startin
         Access(path)
 
 
-def test_a_broker_that_is_open_to_a_network_says_so(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_broker_on_a_network_without_users_does_not_start_unless_it_is_told_to(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     def said(**settings: Any) -> list[str]:
         caplog.clear()
         with caplog.at_level(logging.WARNING):
-            Access.of(Settings(data=tmp_path, amqp_port=None, **settings))
+            Access.of(Settings(data=tmp_path, **settings))
         return [record.getMessage() for record in caplog.records]
 
     assert said() == []
-    assert ["0.0.0.0" in line for line in said(host="0.0.0.0")] == [True]
+    both_ways_out = r"10\.0\.0\.1 .*penstock user add NAME --data .*allow_anonymous = true"
+    for where in ({"host": "10.0.0.1"}, {"amqp_port": 0, "listeners": [{"host": "10.0.0.1", "port": 0}]}):
+        with pytest.raises(errors.InvalidRequest, match=both_ways_out):
+            said(**where)
+        assert ["10.0.0.1" in line for line in said(**where, allow_anonymous=True)] == [True]
     write(tmp_path / "users.json", {"alice": user()})
-    assert said(host="0.0.0.0") == []
+    assert said(host="10.0.0.1") == []
     with pytest.raises(errors.InvalidRequest, match="is not there"):
         said(users_file=tmp_path / "elsewhere.json")
+
+
+def test_the_last_user_removed_opens_no_broker_on_a_network(path: Path, clock: Clock) -> None:
+    write(path, {"alice": user()}, {"alice": {"q": "send"}})
+    for may_be_open in (False, True):
+        write(path, {"alice": user()}, {"alice": {"q": "send"}})
+        access = Access(path, may_be_open=may_be_open, clock=clock, monotonic=clock)
+        write(path, {})
+        assert refreshed(access, clock)
+        assert access.may(ANONYMOUS, Right.ADMIN, "q") is may_be_open
+        assert access.may_any(ANONYMOUS) is may_be_open
 
 
 # --- logging in

@@ -240,6 +240,17 @@ def test_a_port_that_is_taken_is_refused_and_not_shared(tmp_path: Path, penstock
     assert f"cannot listen on 127.0.0.1:{port}" in refused.stderr
 
 
+def test_a_broker_on_a_network_without_users_says_both_ways_out(tmp_path: Path, penstock: Run) -> None:
+    """W3: neither plane is open to a network before somebody has said so."""
+    data = tmp_path / "data"
+    refused = penstock("serve", "--data", str(data), "--host", "0.0.0.0", "--flight-port", "0", "--amqp-port", "0")
+    assert refused.returncode == 1
+    (line,) = refused.stderr.splitlines()
+    assert f"penstock user add NAME --data {data}" in line
+    assert "allow_anonymous = true" in line
+    assert not data.exists()
+
+
 def test_a_directory_in_use_says_by_whom(penstock: Run, broker: Broker) -> None:
     refused = penstock("serve", "--data", str(broker.data_dir), "--flight-port", "0", "--amqp-port", "0")
     assert refused.returncode == 4

@@ -45,6 +45,16 @@ def test_on_a_network_nobody_is_nameless_and_no_password_in_clear(host: str) -> 
     assert only({}, host=host, mechanisms=["ANONYMOUS"], without_sasl=True).without_sasl is True
 
 
+@pytest.mark.parametrize("host", PUBLIC)
+def test_allow_anonymous_lets_nameless_peers_in_from_a_network(host: str) -> None:
+    """W2: said once for the broker, it holds for every listener but a WebSocket, which any web page can open."""
+    anybody = {"allow_anonymous": True}
+    listener = only(anybody, host=host)
+    assert (listener.mechanisms, listener.without_sasl) == (("SCRAM-SHA-256", "ANONYMOUS"), True)
+    assert only(anybody, host=host, mechanisms=["SCRAM-SHA-256"]).without_sasl is False
+    assert only(anybody, host=host, websocket=True).mechanisms == ("SCRAM-SHA-256",)
+
+
 def test_a_web_page_on_this_machine_is_not_let_in() -> None:
     """W2: a browser lets any page open a WebSocket to loopback."""
     listener = only({}, websocket=True)
