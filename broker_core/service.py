@@ -39,8 +39,9 @@ from broker_core.recent import Recent
 from broker_core.rooms import Rooms, Waiting
 from broker_core.traits import traits_of
 from broker_core.turn import Arrivals, Turn
+from broker_core.uptime import RunningClock
 
-__all__ = ["BrokerService", "Turn", "system_clock"]
+__all__ = ["BrokerService", "Turn"]
 
 log = logging.getLogger("penstock")
 
@@ -51,10 +52,6 @@ RESERVE_TIMEOUT_S = 60.0  # how long a sender waits for room in the journal's bu
 FREE_SPACE_FOR_US = 100_000  # microseconds that `room` believes the disk's last word on its free space
 
 
-def system_clock() -> c.Now:
-    return c.Now(time.time_ns() // 1000, time.monotonic_ns() // 1000)
-
-
 class BrokerService:
     """Open a data directory, recover, and serve commands until `close`."""
 
@@ -63,12 +60,12 @@ class BrokerService:
         settings: Settings,
         *,
         disk: Disk | None = None,
-        clock: Callable[[], c.Now] = system_clock,
+        clock: Callable[[], c.Now] | None = None,
         on_failure: Callable[[Exception], None] | None = None,
     ) -> None:
         allocator.keep_heaps_short()
         self.settings = settings
-        self._clock = clock
+        self._clock = clock = clock or RunningClock()
         self._lock = threading.Lock()
         self._arrivals = Arrivals(self._lock)
         self._recent = Recent()
@@ -157,6 +154,10 @@ class BrokerService:
             log.info("%r is made by its first use: policy %r", name, policy.pattern)
             declare = DeclareExchange if policy.of_exchanges else c.DeclareQueue
             self.submit_nowait(declare(name, policy.makes, maker=c.Maker(user, self.settings.amqp_max_nodes_per_user)))
+
+    def uptime_s(self) -> float:
+        """Seconds of a clock that only goes forward, and not while the broker stands still."""
+        return self._clock().up / 1e6
 
     def wall_ms(self) -> int:
         """Milliseconds since 1970, by the broker's clock; as for what is decided, never before what an event has said."""

@@ -8,7 +8,6 @@ import logging
 import selectors
 import socket
 import threading
-import time
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
@@ -180,7 +179,8 @@ class AmqpPlane:
     # --- connections
 
     def now(self) -> float:
-        return time.monotonic()
+        """Seconds, for all time-outs of the plane: a peer is not silent while we stand still."""
+        return self.service.uptime_s()
 
     def enter(self, wire: Wire) -> bool:
         """A socket was accepted; False when there are so many that not even an answer is affordable."""

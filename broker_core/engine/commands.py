@@ -17,10 +17,12 @@ if TYPE_CHECKING:
 
 
 class Now(NamedTuple):
-    """Time is an argument. `wall` is microseconds since 1970; `up` is monotonic, in microseconds, anew after each start."""
+    """Time is an argument. `wall` is microseconds since 1970; `up` is monotonic, in microseconds, anew after each start, without
+    the time in which the broker stood still; `resumed` is the `up` at which it last went on after that, 0 where it never did."""
 
     wall: int
     up: int
+    resumed: int = 0
 
 
 class PublishKey(NamedTuple):

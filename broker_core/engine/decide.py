@@ -65,7 +65,7 @@ def on(kind: type[_C]) -> Callable[[Callable[[BrokerState, _C, c.Now], Decision]
 
 
 def decide(state: BrokerState, command: c.Command, now: c.Now) -> Decision:
-    return _HANDLERS[type(command)](state, command, c.Now(max(now.wall, state.time), now.up))
+    return _HANDLERS[type(command)](state, command, c.Now(max(now.wall, state.time), now.up, now.resumed))
 
 
 def need_queue(state: BrokerState, name: str) -> Queue:

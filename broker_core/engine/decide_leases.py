@@ -360,7 +360,7 @@ def overdue(state: BrokerState, now: c.Now, coming: Coming) -> list[e.Event]:
         batch = lease.current
         if batch is None or lease.renewed is None or batch.stage not in HOLDING:
             continue
-        silent = now.up - lease.renewed
+        silent = now.up - max(lease.renewed, now.resumed)
         if batch.stage is Stage.ACQUIRED and silent > UNREAD_TIMEOUT:
             found.append(_end(lease, batch, Stage.VOID, now))
         elif batch.stage is Stage.READ and lease.timeout is not None and silent > lease.timeout:
