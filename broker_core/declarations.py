@@ -5,12 +5,11 @@ Here is how they are written; whether the engine takes them shows when they are 
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields
 from typing import Any, TypeVar
 
-from broker_core import errors
+from broker_core import errors, strict_json
 
 
 @dataclass(frozen=True)
@@ -70,7 +69,7 @@ def parser(what: str) -> Callable[[object], tuple[Any, ...]]:
 
     def parse(value: object) -> tuple[Any, ...]:
         if isinstance(value, str):
-            value = json.loads(value)
+            value = strict_json.loads(value)
         if isinstance(value, (str, bytes)) or not isinstance(value, Sequence):
             raise ValueError
         return tuple(_one(KINDS[what], f"{what}[{number}]", table) for number, table in enumerate(value))

@@ -118,6 +118,12 @@ class NotAllowed(PenstockError):
     code = "not-allowed"
 
 
+class NotDelivered(PenstockError):
+    """The broker took the messages and gave them back: no queue was for them, or none can take them now."""
+
+    code = "not-delivered"
+
+
 class NotMappable(PenstockError):
     """The rows lie too scattered to be read from the segments in place; ask for the messages instead."""
 

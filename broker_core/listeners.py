@@ -15,7 +15,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, fields, replace
 from typing import Any
 
-from broker_core import errors
+from broker_core import errors, strict_json
 
 #: In the order in which they are offered: the strongest first, since clients take the first that they know.
 MECHANISMS = ("EXTERNAL", "SCRAM-SHA-256", "PLAIN", "ANONYMOUS")
@@ -87,7 +87,7 @@ def parse(value: object) -> tuple[Listener, ...]:
     the listener and its field, when a field is wrong.
     """
     if isinstance(value, str):
-        value = json.loads(value)
+        value = strict_json.loads(value)
     if isinstance(value, (str, bytes)) or not isinstance(value, Sequence):
         raise ValueError
     return tuple(_one(number, table) for number, table in enumerate(value))

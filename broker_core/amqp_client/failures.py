@@ -35,8 +35,8 @@ def from_outcome(state: object, what: str) -> errors.PenstockError:
         return kind if state.error is not None else errors.InvalidRequest(str(kind))
     if isinstance(state, Released):
         text = "the broker did not take them; send them again. An exchange does so where no binding is for them"
-        return errors.PeerError(f"{what} released: {text}")
+        return errors.NotDelivered(f"{what} released: {text}")
     if isinstance(state, Modified):
-        return errors.PeerError(f"{what} returned as undeliverable; send them again later")
+        return errors.NotDelivered(f"{what} returned as undeliverable; send them again later")
     assert not isinstance(state, Accepted)
     return errors.PeerError(f"{what} settled without an outcome: nobody knows what became of them")

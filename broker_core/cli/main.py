@@ -62,6 +62,8 @@ def report(error: errors.PenstockError, *, as_json: bool, local: bool = False) -
         return exit_code(error)
     if isinstance(error, UsageError):
         who = "the command line is wrong"
+    elif isinstance(error, errors.MalformedMessage):
+        who = "a message cannot be read"
     else:
         who = "this was refused" if local else _BY_FAULT[error.fault][1]
     print(f"penstock: {who}: {error}", file=sys.stderr)
@@ -69,4 +71,6 @@ def report(error: errors.PenstockError, *, as_json: bool, local: bool = False) -
 
 
 def exit_code(error: errors.PenstockError) -> int:
+    if isinstance(error, errors.MalformedMessage):
+        return REFUSED  # its sender is at fault, and the broker can be used
     return USAGE if isinstance(error, UsageError) else _BY_FAULT[error.fault][0]

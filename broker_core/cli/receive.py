@@ -79,7 +79,7 @@ def body_of(delivery: Delivery) -> bytes:
             return payload[section.value + (2 if payload[section.value] == 0xA0 else 5) : section.end]
         found = plain.row(bare(payload), None, ["body"])["body"]
     except RemoteProtocolError as error:
-        raise errors.PeerError(f"the broker sent a message that cannot be read ({error}); it stays in the queue") from error
+        raise errors.MalformedMessage(f"it is not well-formed AMQP ({error}); it stays in the queue") from error
     return found if isinstance(found, bytes) else b""
 
 
@@ -87,7 +87,7 @@ def _fields(delivery: Delivery) -> dict[str, Any]:
     try:
         row = plain.row(bare(delivery.payload), None, _FIELDS)
     except RemoteProtocolError as error:
-        raise errors.PeerError(f"the broker sent a message that cannot be read ({error}); it stays in the queue") from error
+        raise errors.MalformedMessage(f"it is not well-formed AMQP ({error}); it stays in the queue") from error
     if row["properties"] is not None:
         row["properties"] = dict(row["properties"])
     return {name: value for name, value in row.items() if value is not None}

@@ -9,7 +9,9 @@ NODE_NAME = f"which has 1 to {MAX_NAME} printable characters without '/'"  # in 
 
 
 def is_name(name: object) -> bool:
-    return isinstance(name, str) and 0 < len(name) <= MAX_NAME and all(ord(ch) >= 32 for ch in name)
+    """Whether people can tell it apart by looking: no controls, no marks that turn the direction of text (U+202E), nothing
+    invisible. The names of users and permissions hold to the same rule."""
+    return isinstance(name, str) and 0 < len(name) <= MAX_NAME and name.isprintable()
 
 
 def is_node_name(name: object) -> bool:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from broker_core import errors
+from broker_core import errors, strict_json
 
 MAX_REQUEST_BYTES = 1 << 20  # a request in JSON: `stage.publish` with thousands of stages fits
 
@@ -136,7 +136,7 @@ def _json(what: str, data: bytes) -> dict[str, Any]:
     if len(data) > MAX_REQUEST_BYTES:
         raise errors.InvalidRequest(f"{what}: a request has at most {MAX_REQUEST_BYTES} bytes, this one {len(data)}")
     try:
-        request = json.loads(data)
+        request = strict_json.loads(data)
     except (ValueError, RecursionError) as error:
         raise errors.InvalidRequest(f"{what}: the request is not JSON: {error}") from None
     if not isinstance(request, dict):

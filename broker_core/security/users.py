@@ -19,7 +19,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from broker_core import errors
+from broker_core import errors, strict_json
 from broker_core.amqp import scram
 from broker_core.amqp.scram import Credentials, ScramError
 from broker_core.security.rights import Right
@@ -174,7 +174,7 @@ def parse(data: bytes) -> Users:
     understood could be the one that forbids something.
     """
     try:
-        document = json.loads(data, object_pairs_hook=_once)
+        document = strict_json.loads(data)
     except (ValueError, RecursionError) as error:
         raise errors.InvalidRequest(f"it is not JSON: {error}") from None
     _object("the document", document, None)
@@ -193,14 +193,6 @@ def parse(data: bytes) -> Users:
             raise errors.InvalidRequest(f"permissions of {name!r:.80}, who is not a user")
         permissions[name] = _permissions(f"permissions of {name!r}", held)
     return Users(secret, users, permissions)
-
-
-def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    """JSON takes the last of two equal names; then a person reads one permission, and the broker another."""
-    result = dict(pairs)
-    if len(result) != len(pairs):
-        raise ValueError("a name stands twice in one object")
-    return result
 
 
 def _user(what: str, fields: Any) -> User:

@@ -43,7 +43,7 @@ def test_Q21_the_first_policy_that_names_it_adds_options_to_a_declaration() -> N
     assert engine.recovered().persisted() == engine.persisted(), "what a policy made of it is journaled, the policy is not"
 
 
-@pytest.mark.parametrize("name", ["", "a/b", "a\nb", "x" * 256, 7])
+@pytest.mark.parametrize("name", ["", "a/b", "a\nb", "a\u202eb", "x" * 256, 7])
 def test_Q13_E3_no_option_names_what_nobody_can_declare(name: object) -> None:
     """Whether it is declared, altered or in a policy; the field is named, and what it may be."""
     engine = Engine()

@@ -219,6 +219,14 @@ def test_every_wrong_field_of_an_action_is_refused_by_name(client: Client, prepa
     assert client.call("queue.stat", queue=prepared) == before
 
 
+def test_a_field_that_stands_twice_is_refused(client: Client, prepared: str) -> None:
+    """A proxy or a log that takes the first, and a broker that takes the last, would not mean the same request."""
+    twice = b'{"queue": "%s", "queue": "other"}' % prepared.encode()
+    with pytest.raises(flight.FlightServerError, match="a name stands twice in one object") as refused:
+        list(raw(client).do_action(("queue.stat", twice)))
+    assert isinstance(errors.from_json(refused.value.extra_info), errors.InvalidRequest)
+
+
 @pytest.mark.parametrize("op", [*VALID_TICKETS, *VALID_PUTS])
 def test_every_wrong_field_of_a_ticket_or_a_put_is_refused_by_name(client: Client, prepared: str, op: str) -> None:
     before = client.call("queue.stat", queue=prepared)
@@ -253,6 +261,12 @@ VALUES: list[tuple[str, dict[str, Any], type[errors.PenstockError], str]] = [
     ("queue.declare", {"queue": ""}, errors.InvalidRequest, "1 to 255"),
     ("queue.declare", {"queue": "a/b"}, errors.InvalidRequest, "'/'"),
     ("queue.declare", {"queue": "a\nb"}, errors.InvalidRequest, "printable"),
+    ("queue.declare", {"queue": "a\x7fb"}, errors.InvalidRequest, "printable"),
+    ("queue.declare", {"queue": "sredro\u202e"}, errors.InvalidRequest, "printable"),
+    ("queue.declare", {"queue": "a\u2067b"}, errors.InvalidRequest, "printable"),
+    ("queue.declare", {"queue": "a\u200bb"}, errors.InvalidRequest, "printable"),
+    ("exchange.declare", {"exchange": "a\u2028b"}, errors.InvalidRequest, "printable"),
+    ("lease.advance", {"lease": "a\u202eb"}, errors.InvalidRequest, "printable"),
     ("queue.declare", {"queue": "\ud800"}, errors.InvalidRequest, "surrogate"),
     ("queue.declare", {"queue": LONG}, errors.InvalidRequest, "1 to 255"),
     ("queue.declare", {"queue": "new", "type": "heap"}, errors.InvalidRequest, "heap"),

@@ -262,6 +262,15 @@ def test_a_queue_that_is_not_there_is_refused(orders: Broker) -> None:
         assert b"nowhere" in refused.stderr
 
 
+def test_a_message_that_no_queue_is_for_is_refused_by_a_broker_that_can_be_used(orders: Broker, penstock: Run) -> None:
+    assert penstock("exchange", "declare", "events", url=orders.url).returncode == 0
+    refused = shell(orders, "send", "events/nobody", given=b"1\n")
+    assert refused.returncode == 1
+    assert refused.stderr.startswith(
+        b"penstock: the broker refused this request: 1 of 1 messages to 'events/nobody' were released"
+    )
+
+
 def test_nobody_there_is_exit_code_3(broker: Broker) -> None:
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
