@@ -107,7 +107,16 @@ class BrokerService:
         state = BrokerState() if snapshot is None else BrokerState.restore(snapshot.meta, snapshot.arrays)
         position = 0 if snapshot is None else snapshot.position
         for replayed, record in enumerate(self.journal.replay(position), 1):
-            apply(state, journaling.decode(record.meta), record.position)
+            event = journaling.decode(record.meta)
+            try:
+                apply(state, event, record.position)
+            except Exception as error:
+                raise errors.StorageError(
+                    f"the journal's event {event.kind!r} at position {record.position} cannot be applied "
+                    f"({type(error).__name__}: {error}), so the broker does not start; nothing was changed. It is a fault of "
+                    "Penstock's, or the directory was changed by hand: keep a copy of it, start the version that wrote it, "
+                    "and report this"
+                ) from error
             if replayed % 1_000_000 == 0:
                 log.info("recovery: %d events replayed", replayed)
         return state
@@ -351,7 +360,7 @@ class BrokerService:
         return len(ready)
 
     def take_snapshot(self) -> None:
-        """Write a snapshot of this moment; the queues go on as soon as their columns are copied."""
+        """Write a snapshot of this moment; the queues go on as soon as their columns are copied. StorageError."""
         with self._lock:
             position = self.journal.end
             meta, blocks = self.state.snapshot()
@@ -395,7 +404,8 @@ class BrokerService:
         self._alarm.close()
         self._housekeeper.join()
         try:
-            self.take_snapshot()
+            if self.journal.failure is None:
+                self.take_snapshot()
         except errors.ResourceLimit as error:  # the next start reads more of the log
             log.warning("%s", error)
         finally:

@@ -94,15 +94,29 @@ class Turn:
 
     def __enter__(self) -> Turn:
         self._lock.acquire()
-        self._now, self._seen = self._clock(), self._arrivals.count
+        try:
+            self._now, self._seen = self._clock(), self._arrivals.count
+        except BaseException:
+            self._lock.release()
+            raise
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
-        if self._arrivals.count != self._seen:
-            self._arrivals.wake()
-        self._alarm.look()
-        self._rooms.look()
-        self._lock.release()
+        """StorageError where the journal has failed, whatever was caught in the with-block."""
+        try:
+            if self._arrivals.count != self._seen:
+                self._arrivals.wake()
+            self._alarm.look()
+            self._rooms.look()
+        except BaseException as mistake:  # who waits would wait for ever
+            self._journal.fail(mistake)
+        finally:
+            self._lock.release()
+        self._check()
+
+    def _check(self) -> None:
+        if self._journal.failure is not None:
+            raise errors.StorageError(str(self._journal.failure)) from self._journal.failure
 
     @property
     def state(self) -> BrokerState:
@@ -115,29 +129,47 @@ class Turn:
         A PenstockError concerns this command alone: it changed nothing, and the turn can go on. A refusal is an answer too, and
         waits for `turn.end`, which is the log position of what the last command was decided on and left. A StorageError says
         that the journal has failed: no answer of the turn may leave any more.
+
+        Whatever else is raised once an event is in the log, or has begun to change the state, fails the journal: the state in
+        memory may not be what the log says, so nobody may hear of it, and the broker stops.
         """
+        self._check()
         try:
             decision = decide(self._state, command, self._now)
-            ending: list[str] = []
-            for event, payload in decision.events:
-                ending += may_end(self._state, event)
-                self._put(event, payload)
-            for node in ending:
-                self.carry(EndNode(node))
+            if decision.events:
+                self._log_and_apply(decision.events)
         finally:
             self.end = self._journal.end
         return decision.reply, self.end if decision.waits else 0
 
-    def _put(self, event: e.Event, payload: Any) -> None:
-        position = 0
-        if event.journaled:
-            position = self._journal.append(journaling.encode(event), _buffers(payload), hurry=self._hurry).position
-            if isinstance(payload, Stored):
-                self._recent.add(position, payload.batch)
-        queues = worth_a_look(self._state, event)
-        apply(self._state, event, position)
-        if queues:
-            self._arrivals.tell(queues)
+    def _log_and_apply(self, events: Iterable[tuple[e.Event, Any]]) -> None:
+        began, at, ending = False, "", list[str]()
+        try:
+            for event, payload in events:
+                position, at = 0, f"event {event.kind!r}"
+                ending += may_end(self._state, event)
+                queues = worth_a_look(self._state, event)
+                if event.journaled:
+                    meta, buffers = journaling.encode(event), _buffers(payload)
+                    position = self._journal.append(meta, buffers, hurry=self._hurry).position
+                    at += f" at position {position}"
+                began = True
+                if event.journaled and isinstance(payload, Stored):
+                    self._recent.add(position, payload.batch)
+                apply(self._state, event, position)
+                if queues:
+                    self._arrivals.tell(queues)
+            for node in ending:
+                at = f"the end of {node!r}"
+                self.carry(EndNode(node))
+        except errors.StorageError:
+            raise  # the journal has failed, or is closed
+        except BaseException as error:
+            if not began:
+                raise
+            log.critical("%s could not be applied", at, exc_info=error)
+            self._journal.fail(errors.StorageError(f"{at} could not be applied: {type(error).__name__}: {error}"))
+            self._check()
 
     def plan(self, exchange: str, keys: str | Coded) -> Plan:
         """What has to be read of messages with these routing keys before they can be routed: see `routing`."""

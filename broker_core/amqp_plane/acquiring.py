@@ -116,6 +116,8 @@ class Acquiring:
             elif available or link.link.drain or not link.acquires:
                 try:
                     self._acquire(turn, link, interest, appetite)
+                except errors.StorageError:
+                    raise
                 except Exception:  # a mistake of ours: it concerns one link, and everybody else is served
                     log.exception("%s could not acquire; its connection may hang until it times out", link)
                     interest.rests(link)
@@ -127,6 +129,8 @@ class Acquiring:
         try:
             rows, end = link.take(turn, min(appetite, HELPING_MESSAGES), HELPING_BYTES)
             cuts = turn.cuts(link.queue, rows) if rows else []
+        except errors.StorageError:
+            raise
         except errors.PenstockError as error:
             interest.rests(link)
             self._turns.after(turn.end, partial(link.fail, error))

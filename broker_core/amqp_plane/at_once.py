@@ -38,6 +38,8 @@ class Waiting(NamedTuple):
         first = self.placed.next - len(sent if kept is None else kept)
         try:
             rows, end = turn.carry(c.Withdraw(self.queue, RowSet.range(first, self.placed.next)))
+        except errors.StorageError:
+            raise
         except errors.PenstockError as error:  # the queue was deleted in this turn
             refusal = error
             turns.after(turn.end, lambda: confirm(self.parts, self.refused, refusal))

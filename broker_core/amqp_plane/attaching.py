@@ -17,7 +17,7 @@ from broker_core.amqp_plane.incoming import Incoming, Relay
 from broker_core.amqp_plane.outgoing import Browsing, Outgoing
 from broker_core.amqp_plane.termini import SourceTerminus, TargetTerminus
 from broker_core.amqp_plane.wishes import Wishes, wants_at_once, wishes_of
-from broker_core.errors import PenstockError
+from broker_core.errors import PenstockError, StorageError
 
 if TYPE_CHECKING:
     from broker_core.amqp import events
@@ -77,6 +77,8 @@ def _carry_out(peer: Peer, turn: Turn, endpoint: Endpoint, theirs: Attach) -> No
         endpoint.queue = terminus.queue
         if isinstance(endpoint, Outgoing):
             endpoint.begin(turn)
+    except StorageError:
+        raise
     except (Refusal, PenstockError) as error:
         peer.log(f"link {link.name!r:.80} refused: {error}")
         said = as_error(error)

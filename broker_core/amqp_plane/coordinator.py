@@ -81,6 +81,8 @@ class Control(Incoming):
             return
         try:
             number, _ = turn.carry(tc.BeginTransaction(self.peer.transactions.owner))
+        except errors.StorageError:
+            raise
         except errors.PenstockError as error:
             said = error
             self.peer.plane.turns.behind(turn, lambda: self._reject(delivery, said))

@@ -11,7 +11,7 @@ from broker_core.amqp_plane import exchanging
 from broker_core.amqp_plane.exchanging import Way
 from broker_core.amqp_plane.incoming import confirm
 from broker_core.engine import transaction_commands as tc
-from broker_core.errors import PenstockError
+from broker_core.errors import PenstockError, StorageError
 from broker_core.reading import store
 
 if TYPE_CHECKING:
@@ -47,6 +47,8 @@ class Posting(NamedTuple):
                     refused, end = exchanging.carry(turn, service, found)
                 else:
                     end = self._post(turn, service, found)
+            except StorageError:
+                raise
             except PenstockError as refusal:
                 error, end = refusal, turn.end
         if error is not None or refused:

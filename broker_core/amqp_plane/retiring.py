@@ -10,7 +10,7 @@ from broker_core.amqp_plane.conditions import Refusal, as_error
 from broker_core.amqp_plane.endings import RETURNED, ending_of
 from broker_core.engine import transaction_commands as tc
 from broker_core.engine.endings import ROLLED_BACK, Ending
-from broker_core.errors import PenstockError
+from broker_core.errors import PenstockError, StorageError
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -44,6 +44,8 @@ class Retirement(NamedTuple):
         """Say it in the transaction; its discharge tells where that cannot be."""
         try:
             turn.carry(self.command(link, rows))
+        except StorageError:
+            raise
         except PenstockError as error:
             self.transaction.fail(error)
 

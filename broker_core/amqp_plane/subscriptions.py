@@ -23,7 +23,7 @@ from broker_core.engine import commands as c
 from broker_core.engine import exchange_commands as x
 from broker_core.engine.limits import MAX_NAME
 from broker_core.engine.states import State
-from broker_core.errors import PenstockError
+from broker_core.errors import PenstockError, StorageError
 from broker_core.security.rights import Right
 
 if TYPE_CHECKING:
@@ -65,6 +65,8 @@ class Subscription:
         turn.carry(c.DeclareQueue(self.queue, options=self._options, maker=peer.maker))
         try:
             turn.carry(binding)
+        except StorageError:
+            raise
         except PenstockError:
             turn.carry(c.DeleteQueue(self.queue))
             raise

@@ -341,6 +341,8 @@ class Turns:
                 if isinstance(to, AtOnce):
                     self._immediate.append(at_once.Waiting(queue, parts, found, refused, placed))
                     return
+            except errors.StorageError:
+                raise
             except errors.PenstockError as refusal:
                 error, end = refusal, turn.end
         self.after(end, lambda: confirm(parts, refused, error))
@@ -350,6 +352,8 @@ class Turns:
         if found.found.batch.num_rows:
             try:
                 refused, end = exchanging.carry(turn, self._service, found)
+            except errors.StorageError:
+                raise
             except errors.PenstockError as refusal:
                 error, end = refusal, turn.end
         self.after(end, lambda: confirm(parts, refused, error))
@@ -363,6 +367,8 @@ class Turns:
         except errors.ResourceLimit as error:
             self.after(turn.end, partial(link.fail, error))
             return
+        except errors.StorageError:
+            raise
         except errors.PenstockError as error:
             # A lock has ended, the link in between, or the queue is gone: what became of these messages is decided already.
             log.info("%s: an outcome came too late: %s", link, error)

@@ -112,6 +112,11 @@ class Journal:
         """LSN below which everything is synced (fsync=always) or written (interval, never)."""
         return self._writer.durable
 
+    @property
+    def failure(self) -> StorageError | None:
+        """Why the journal failed; None while it has not."""
+        return self._writer.failure
+
     def start(self) -> None:
         """Start the writer's thread. Before, appends stay in memory."""
         self._writer.start()
@@ -154,9 +159,10 @@ class Journal:
         """Wait until `durable` >= `end`. StorageError when the journal failed, TimeoutError after `timeout_s` seconds."""
         self._writer.wait(end, timeout_s)
 
-    def fail(self, error: Exception) -> None:
+    def fail(self, error: BaseException) -> None:
         """Stop for ever, because of `error`, which the journal's owner has met: state and log may differ now. What is not written
-        yet is given up; who waits or comes later gets a StorageError that names `error`; `on_failure` is called once, from this
+        yet is given up; who waits or comes later, and who waits for the log's `end` as it then is, gets a StorageError that names
+        `error`; `on_failure` is called once, from this
         thread. A second failure changes nothing. Callable from any thread, also under a lock of the caller's."""
         self._writer.fail(error)
 
@@ -212,6 +218,8 @@ class Journal:
         """
         if position > self._writer.end:
             raise InvalidRequest(f"position {position} is past the end of the journal, {self._writer.end}")
+        if self._writer.failure is not None:
+            raise StorageError(str(self._writer.failure))
         self._writer.sync_to(position)
         try:
             snapshots.write(self._disk, self.broker_id, position, meta, arrays)

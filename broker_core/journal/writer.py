@@ -25,7 +25,7 @@ from typing import Literal
 from broker_core.errors import ResourceLimit, StorageError
 from broker_core.journal.disk import AppendFile, Buffer, Disk
 from broker_core.journal.groups import Group
-from broker_core.journal.records import group_seed
+from broker_core.journal.records import END_BYTES, group_seed
 from broker_core.journal.segments import Segment, SegmentChain, create
 
 Fsync = Literal["always", "interval", "never"]
@@ -358,13 +358,15 @@ class Writer:
         self._file.sync()
         self._file.close()
 
-    def fail(self, error: Exception) -> None:
-        """Stop for ever, because of `error`: of the writer's thread, or of a file that the journal wrote elsewhere."""
+    def fail(self, error: BaseException) -> None:
+        """Stop for ever, because of `error`: of the writer's thread, of a file that the journal wrote elsewhere, or of the state
+        that the log stands for. Who waits for the log's end as it is from now on waits for what never becomes durable."""
         with self._lock:
             if self.failure is not None:
                 return
             self.failure = StorageError(f"the journal failed and the broker must stop, nothing was retried: {error}")
             self.failure.__cause__ = error
+            self.end += END_BYTES + 1  # the thread may be writing the last group at this moment
             self._open = None
             self._closed.clear()
             self._idle = False
