@@ -143,20 +143,20 @@ class Turn:
         return decision.reply, self.end if decision.waits else 0
 
     def _log_and_apply(self, events: Iterable[tuple[e.Event, Any]]) -> None:
-        began, at, ending = False, "", list[str]()
+        began, position, at, ending = False, 0, "", list[str]()
         try:
             for event, payload in events:
-                position, at = 0, f"event {event.kind!r}"
+                at = f"event {event.kind!r}"
                 ending += may_end(self._state, event)
                 queues = worth_a_look(self._state, event)
                 if event.journaled:
                     meta, buffers = journaling.encode(event), _buffers(payload)
-                    position = self._journal.append(meta, buffers, hurry=self._hurry).position
+                    position = self._journal.append(meta, buffers, hurry=False).position
                     at += f" at position {position}"
                 began = True
                 if event.journaled and isinstance(payload, Stored):
                     self._recent.add(position, payload.batch)
-                apply(self._state, event, position)
+                apply(self._state, event, position if event.journaled else 0)
                 if queues:
                     self._arrivals.tell(queues)
             for node in ending:
@@ -170,6 +170,8 @@ class Turn:
             log.critical("%s could not be applied", at, exc_info=error)
             self._journal.fail(errors.StorageError(f"{at} could not be applied: {type(error).__name__}: {error}"))
             self._check()
+        if self._hurry and position:  # not before: what cannot be applied had better not be on the disk at the next start
+            self._journal.hurry(self._journal.end)
 
     def plan(self, exchange: str, keys: str | Coded) -> Plan:
         """What has to be read of messages with these routing keys before they can be routed: see `routing`."""

@@ -162,8 +162,8 @@ class Journal:
     def fail(self, error: BaseException) -> None:
         """Stop for ever, because of `error`, which the journal's owner has met: state and log may differ now. What is not written
         yet is given up; who waits or comes later, and who waits for the log's `end` as it then is, gets a StorageError that names
-        `error`; `on_failure` is called once, from this
-        thread. A second failure changes nothing. Callable from any thread, also under a lock of the caller's."""
+        `error`; `on_failure` is called once, from this thread. A second failure changes nothing. Callable from any thread, also
+        under a lock of the caller's."""
         self._writer.fail(error)
 
     def add_listener(self, callback: Callable[[int], None]) -> None:
