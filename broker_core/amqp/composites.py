@@ -37,7 +37,7 @@ _C = TypeVar("_C", bound="type[Composite]")
 
 
 class Field(NamedTuple):
-    """One row of the table. `choices` are the values of a restricted type, if it is one."""
+    """One row of the table. `choices` are the values of a restricted type, if it is one; `written`: also its default is said."""
 
     name: str
     attribute: str
@@ -45,6 +45,7 @@ class Field(NamedTuple):
     mandatory: bool
     default: Any
     choices: tuple[Any, ...]
+    written: bool = False
 
 
 class Composite:
@@ -64,10 +65,19 @@ class Composite:
 
 
 def wire(
-    kind: str, *, mandatory: bool = False, default: Any = None, choices: tuple[Any, ...] = (), name: str | None = None
+    kind: str,
+    *,
+    mandatory: bool = False,
+    default: Any = None,
+    choices: tuple[Any, ...] = (),
+    name: str | None = None,
+    written: bool = False,
 ) -> Any:
-    """A field of `kind`: a primitive's name, `symbols` (multiple), `fields`, or a role such as `source`; see `_KINDS`."""
-    metadata = {"wire": kind, "mandatory": mandatory, "choices": choices, "name": name}
+    """A field of `kind`: a primitive's name, `symbols` (multiple), `fields`, or a role such as `source`; see `_KINDS`.
+
+    `written`: on the wire also where it has its default.
+    """
+    metadata = {"wire": kind, "mandatory": mandatory, "choices": choices, "name": name, "written": written}
     return dataclasses.field(metadata=metadata) if mandatory else dataclasses.field(default=default, metadata=metadata)
 
 
@@ -94,7 +104,7 @@ def _row(field: dataclasses.Field[Any]) -> Field:
     meta = field.metadata
     default = None if meta["mandatory"] else field.default
     name = meta["name"] or field.name.replace("_", "-")
-    return Field(name, field.name, meta["wire"], meta["mandatory"], default, meta["choices"])
+    return Field(name, field.name, meta["wire"], meta["mandatory"], default, meta["choices"], meta["written"])
 
 
 # --- decoding
@@ -224,7 +234,7 @@ def _put_composite(out: bytearray, value: Composite) -> None:
     kept = count = 0
     for number, field in enumerate(value.FIELDS, 1):
         item = getattr(value, field.attribute)
-        if item is None or item == () or (item == field.default and not field.mandatory):
+        if item is None or item == () or (item == field.default and not (field.mandatory or field.written)):
             if field.mandatory:
                 raise EncodeError(f"{value.SYMBOL} without its {field.name}")
             body.append(0x40)

@@ -321,7 +321,7 @@ class Connection:
     def _on_open(self, theirs: Open, channel: int) -> list[events.Event]:
         state = states.advance(states.CONNECTION, self.state, "r:open")
         if channel != 0:
-            raise not_allowed(f"an open on channel {channel}", Scope.CONNECTION)
+            raise RemoteProtocolError(Condition.FRAMING_ERROR, f"an open on channel {channel}")
         if theirs.max_frame_size < MIN_MAX_FRAME_SIZE:
             raise FieldError(f"a max-frame-size of {theirs.max_frame_size}")
         self.state, self.remote_open = state, theirs

@@ -235,7 +235,7 @@ class Disposition(Composite):
     role: bool = wire("boolean", mandatory=True)
     first: int = wire("uint", mandatory=True)
     last: int | None = wire("uint", default=None)
-    settled: bool = wire("boolean", default=False)
+    settled: bool = wire("boolean", default=False, written=True)  # who asked for a settlement mode looks for it
     state: DeliveryState | None = wire("delivery-state", default=None)
     batchable: bool = wire("boolean", default=False)
 

@@ -19,6 +19,7 @@ from broker_core.amqp_plane.nodes import lifetime_of
 from broker_core.amqp_plane.termini import (
     DynamicSource,
     DynamicTarget,
+    DynamicTopicSource,
     ExchangeTarget,
     KnownSubscription,
     SourceTerminus,
@@ -34,6 +35,7 @@ if TYPE_CHECKING:
     from broker_core.amqp_plane.peer import Peer
 
 QUEUES, TOPICS = {"queue", "temporary-queue"}, {"topic", "temporary-topic"}
+OWNED = {"temporary-queue", "temporary-topic"}  # a dynamic node that is its connection's own
 
 
 class Place(NamedTuple):
@@ -82,7 +84,8 @@ def target_of(peer: Peer, target: object) -> TargetTerminus | None:
     if not isinstance(target, Target):
         raise Refusal(Condition.INVALID_FIELD, "a sender's attach needs a target")
     if target.dynamic:
-        return DynamicTarget(peer, _lifetime(target), is_topic=bool(set(target.capabilities) & TOPICS))
+        is_topic, owned = bool(TOPICS.intersection(target.capabilities)), bool(OWNED.intersection(target.capabilities))
+        return DynamicTarget(peer, _lifetime(target), is_topic=is_topic, owned=owned)
     if target.address is None:
         return None
     place = find(peer, target.address, Right.SEND, target.capabilities)
@@ -106,7 +109,10 @@ def source_of(peer: Peer, attach: Attach) -> SourceTerminus:
         raise Refusal(Condition.NOT_IMPLEMENTED, f"a source is amqp:source:list, not {source.descriptor!r:.80}")
     filters = filters_of(source)
     if source.dynamic:
-        return DynamicSource(peer, _lifetime(source), filters.of_queue())
+        owned = bool(OWNED.intersection(source.capabilities))
+        if TOPICS.intersection(source.capabilities):
+            return DynamicTopicSource(peer, _lifetime(source), filters, owned=owned)
+        return DynamicSource(peer, _lifetime(source), filters.of_queue(), owned=owned)
     browse = source.distribution_mode == "copy"
     place = find(peer, source.address, Right.BROWSE if browse else Right.RECEIVE, source.capabilities)
     if place.is_exchange:

@@ -50,13 +50,15 @@ class Containers:
     def enter(self, peer: Peer, theirs: Open) -> None:
         """A connection is about to be opened. Refusal if another one of its container is here alone."""
         if SOLE in theirs.desired_capabilities:
-            peer.sole = (theirs.properties or {}).get(POLICY, REFUSE_CONNECTION)
+            asked = (theirs.properties or {}).get(POLICY)
+            peer.sole = CLOSE_EXISTING if asked == CLOSE_EXISTING else REFUSE_CONNECTION
         replaced = []
         for other in self._peers.get((peer.user, peer.container), []):
             policy = peer.sole if other.sole is None else other.sole
             if policy is None or not other.connection.may_send:  # nobody minds, or it is closed already
                 continue
             if policy != CLOSE_EXISTING:
+                peer.sole = None if peer.sole is None else policy  # what its open is told
                 raise Refusal(Condition.INVALID_FIELD, f"container-id {peer.container!r:.80} is connected already")
             replaced.append(other)
         for other in replaced:

@@ -1,7 +1,8 @@
 """Nodes that an attach makes (3.5.3, 3.5.4: *dynamic*): a queue, or for a temporary topic an exchange.
 
-The broker names it `temp:…`. Anybody who may can send to it; only the connection that made it may receive from it. Who that is,
-and how long it lives, is decided in the engine (`lifetimes`), which is told when a link to it begins and when it ends.
+The broker names it `temp:…`. Anybody who may can send to it, and receive from it; only with the capability *temporary-queue* or
+*temporary-topic* its connection alone receives from it. Who that is, and how long a node lives, is decided in the engine
+(`lifetimes`), which is told when a link to it begins and when it ends.
 """
 
 from __future__ import annotations
@@ -48,12 +49,16 @@ def lifetime_of(properties: Mapping[str, Any] | None) -> str:
     policy = (properties or {}).get(LIFETIME_POLICY)
     if policy is None:
         return "link"
-    found = LIFETIMES.get(policy.descriptor) if isinstance(policy, Described) else None
+    known = ", ".join(name for name in LIFETIMES if isinstance(name, str))
+    if not isinstance(policy, Described):  # 3.5.9: the value is of a type that provides the archetype
+        raise Refusal(Condition.INVALID_FIELD, f"{LIFETIME_POLICY} is no described list, but {policy!r:.80}; known are {known}")
+    found = LIFETIMES.get(policy.descriptor) if isinstance(policy.descriptor, (int, str)) else None
     if found is None:
-        known = ", ".join(name for name in LIFETIMES if isinstance(name, str))
-        said = policy.descriptor if isinstance(policy, Described) else policy
+        text = f"{LIFETIME_POLICY} {policy.descriptor!r:.80} is not known; known are lists described as {known}"
+        raise Refusal(Condition.NOT_IMPLEMENTED, text)
+    if policy.value != []:  # all four have no fields
         raise Refusal(
-            Condition.NOT_IMPLEMENTED, f"{LIFETIME_POLICY} {said!r:.80} is not known; known are lists described as {known}"
+            Condition.INVALID_FIELD, f"{LIFETIME_POLICY} {policy.descriptor!r} is an empty list, not {policy.value!r:.80}"
         )
     return found
 

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 from broker_core.amqp import Condition
 from broker_core.amqp.errors import LocalProtocolError
 from broker_core.amqp.performatives import Error
-from broker_core.amqp.types import Symbol
-from broker_core.amqp_plane import revocation
+from broker_core.amqp.types import Symbol, UInt
+from broker_core.amqp_plane import containers, revocation
 from broker_core.amqp_plane.conditions import Refusal
 
 if TYPE_CHECKING:
@@ -24,6 +24,8 @@ def answer(peer: Peer, theirs: Open) -> None:
     peer.opened = True
     properties = {**(plane.protocol.properties or {}), **plane.flight_properties(peer.user)}
     refusal = _refusal(peer, theirs)
+    if peer.sole is not None:
+        properties[containers.POLICY] = UInt(peer.sole)  # what is enforced, of the two that there are
     if refusal is not None:
         properties.pop("flight-token", None)
         properties["amqp:connection-establishment-failed"] = True

@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from broker_core.amqp import Condition, Source
+from broker_core.amqp.performatives import Error
 from broker_core.amqp_plane.conditions import Refusal, forbidden
 from broker_core.amqp_plane.filters import said
 from broker_core.amqp_plane.nodes import new_name
@@ -140,6 +141,19 @@ def end(turn: Turn, queue: str) -> bool:
     if there is not None:
         turn.carry(c.DeleteQueue(queue, force=True))
     return True
+
+
+def in_use(name: str) -> Error:
+    """For a link that wants to end a durable subscription which others of its links receive from."""
+    text = f"the subscription {name!r:.80} is in use: end its other links first"
+    return Error(condition=Condition.RESOURCE_LOCKED, description=text)
+
+
+def of_topic(peer: Peer, topic: str, filters: Filters) -> Subscription:
+    """What a link subscribes to for which a temporary topic is made."""
+    selector = None if filters.selector is None else filters.selector.text
+    no_local = peer.container if filters.no_local else None
+    return Subscription(new_name(), topic, None, selector, no_local, durable=False, shared=False)
 
 
 def of_link(peer: Peer, name: str, source: Source, exchange: str, key: str | None, filters: Filters) -> Subscription:

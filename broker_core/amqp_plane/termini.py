@@ -9,7 +9,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from broker_core.amqp import Condition, Source, Target
-from broker_core.amqp.performatives import Error
 from broker_core.amqp_plane import nodes, subscriptions
 from broker_core.amqp_plane.conditions import Refusal
 from broker_core.amqp_plane.exchanging import way_of
@@ -19,6 +18,7 @@ from broker_core.engine import commands as c
 from broker_core.engine import exchange_commands as x
 
 if TYPE_CHECKING:
+    from broker_core.amqp.performatives import Error
     from broker_core.amqp_plane.exchanging import Way
     from broker_core.amqp_plane.peer import Peer
     from broker_core.amqp_plane.subscriptions import Subscription
@@ -33,6 +33,7 @@ class Terminus:
     queue or another node; None where it asks for each message."""
 
     receives = makes = False
+    owned = True  # what is made for it: its connection alone receives from it
 
     def __init__(self, peer: Peer, queue: str, named: str | None) -> None:
         self.peer = peer
@@ -48,7 +49,8 @@ class Terminus:
     def _enter(self, turn: Turn, node: str, *, makes: bool = False) -> None:
         """Be counted among the links of a node whose life depends on them; PenstockError where it is another connection's."""
         if _lifetime(turn, node) != "permanent":
-            link, _ = turn.carry(x.OpenLink(node, makes, self.receives, self.peer.identifier))
+            owner = self.peer.identifier if self.owned or not makes else None
+            link, _ = turn.carry(x.OpenLink(node, makes, self.receives, owner))
             self._links.append((node, link))
 
     def close(self, turn: Turn, *, closed: bool) -> Error | None:
@@ -99,9 +101,10 @@ class DynamicSource(SourceTerminus):
 
     makes = True
 
-    def __init__(self, peer: Peer, lifetime: str, filters: Filters) -> None:
+    def __init__(self, peer: Peer, lifetime: str, filters: Filters, *, owned: bool) -> None:
         super().__init__(peer, "", None, filters)
         self._lifetime = lifetime
+        self.owned = owned
 
     def open(self, turn: Turn) -> None:
         self.named = self.queue = nodes.create(turn, self.peer, self._lifetime, is_topic=False)
@@ -110,6 +113,31 @@ class DynamicSource(SourceTerminus):
     def answer(self, asked: Source) -> Source:
         source = super().answer(asked)
         source.address, source.dynamic, source.dynamic_node_properties = self.queue, True, nodes.described(self._lifetime)
+        return source
+
+
+class DynamicTopicSource(SourceTerminus):
+    """A temporary topic that is made for the link, which receives by a subscription of its own."""
+
+    def __init__(self, peer: Peer, lifetime: str, filters: Filters, *, owned: bool) -> None:
+        super().__init__(peer, "", None, Filters())
+        self._lifetime, self._asked = lifetime, filters
+        self.owned = owned
+
+    def open(self, turn: Turn) -> None:
+        self.named = nodes.create(turn, self.peer, self._lifetime, is_topic=True)
+        self._enter(turn, self.named, makes=True)
+        subscription = subscriptions.of_topic(self.peer, self.named, self._asked)
+        subscription.open(turn, self.peer)
+        self.queue = subscription.queue
+        self.owned = True  # its subscription is this link's alone
+        self._enter(turn, self.queue, makes=True)
+
+    def answer(self, asked: Source) -> Source:
+        source = super().answer(asked)
+        source.address, source.dynamic, source.dynamic_node_properties = self.named, True, nodes.described(self._lifetime)
+        source.filter, source.distribution_mode = self._asked.answered, "copy"
+        source.capabilities = _those(asked.capabilities, "topic", "temporary-topic")
         return source
 
 
@@ -127,9 +155,10 @@ class SubscriptionSource(SourceTerminus):
         super().open(turn)
 
     def close(self, turn: Turn, *, closed: bool) -> Error | None:
-        if closed and self._subscription.durable:
-            subscriptions.end(turn, self.queue)
-        return super().close(turn, closed=closed)
+        left = super().close(turn, closed=closed)
+        if closed and self._subscription.durable and not subscriptions.end(turn, self.queue):
+            return subscriptions.in_use(self.queue)
+        return left
 
     def answer(self, asked: Source) -> Source:
         source = super().answer(asked)
@@ -161,8 +190,7 @@ class KnownSubscription(SourceTerminus):
 
     def close(self, turn: Turn, *, closed: bool) -> Error | None:
         if closed and self._opened and not subscriptions.end(turn, self.queue):
-            text = f"the subscription {self._name!r:.80} is in use: end its other links first"
-            return Error(condition=Condition.RESOURCE_LOCKED, description=text)
+            return subscriptions.in_use(self._name)
         return super().close(turn, closed=closed)
 
     def answer(self, asked: Source) -> Source:
@@ -206,9 +234,10 @@ class DynamicTarget(TargetTerminus):
 
     makes = True
 
-    def __init__(self, peer: Peer, lifetime: str, *, is_topic: bool) -> None:
+    def __init__(self, peer: Peer, lifetime: str, *, is_topic: bool, owned: bool) -> None:
         super().__init__(peer, "", None)
         self._lifetime = lifetime
+        self.owned = owned
         self.is_topic = is_topic
         if is_topic:
             self.known = ("topic", "temporary-topic")

@@ -98,6 +98,12 @@ def test_round_trip_by_code_and_by_symbol(sample: Composite) -> None:
     assert decode_composite(by_symbol, 0, len(by_symbol), role)[0] == sample
 
 
+def test_settled_is_said_where_it_is_false() -> None:
+    """2.7.6: who asked for a settlement mode reads it, and some take silence for another word."""
+    said = p.Disposition(role=p.RECEIVER, first=0)
+    assert said.encode() == bytes((0, 0x53, 0x15, 0xC0, 5, 4, 0x41, 0x43, 0x40, 0x42))
+
+
 def test_a_multiple_field_may_be_one_value_or_an_array() -> None:
     for value in (Symbol("PLAIN"), Array("symbol", (Symbol("PLAIN"),))):
         octets = encode(Described(ULong(0x40), [value]))

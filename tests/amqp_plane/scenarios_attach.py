@@ -72,6 +72,8 @@ def refused_attaches(s: Stage) -> None:
     _refused(a, receives(source=Source(address="q", dynamic=True)), "amqp:invalid-field")
     policy = {symbol("lifetime-policy"): Described(Symbol("com.example:for-ever"), [])}
     _refused(a, sends(target=Target(dynamic=True, dynamic_node_properties=policy)), "amqp:not-implemented")
+    policy = {symbol("lifetime-policy"): symbol("amqp:delete-on-close:list")}
+    _refused(a, sends(target=Target(dynamic=True, dynamic_node_properties=policy)), "amqp:invalid-field")
     _refused(a, sends(target=Described(Symbol("com.example:target"), [])), "amqp:not-implemented")
     selector = Described(Symbol("apache.org:selector-filter:string"), "a = = 1")
     _refused(a, receives(source=Source(address="q", filter={symbol("jms-selector"): selector})), "amqp:invalid-field")
@@ -191,7 +193,11 @@ def a_link_is_stolen_between_two_connections(s: Stage) -> None:
 
 
 def sole_connection_refuses_the_newer(s: Stage) -> None:
-    s.script("A", desired_capabilities=(symbol(SOLE),)).usual()
+    a = s.script("A", open=False)
+    a.say("header AMQP 0.1.0.0", protocol_header(0))
+    a.send(Open(container_id="client", desired_capabilities=(symbol(SOLE),)))
+    a.hear_header()
+    assert (a.expect(Open).properties or {})[symbol(POLICY)] == 0
     b = s.script("B", open=False)
     b.say("header AMQP 0.1.0.0", protocol_header(0))
     b.send(Open(container_id="client", desired_capabilities=(symbol(SOLE),), properties={symbol(POLICY): 0}), begin())
@@ -210,6 +216,7 @@ def _establishment_fails(b: Script) -> None:
     answer = b.expect(Open)
     assert answer.properties is not None
     assert answer.properties[symbol("amqp:connection-establishment-failed")] is True
+    assert answer.properties.get(symbol(POLICY), 0) == 0  # what was enforced
     said = b.expect(Close)
     assert said.error is not None
     assert said.error.condition == "amqp:invalid-field"

@@ -110,6 +110,60 @@ def a_dynamic_source_is_received_from(s: Stage) -> None:
     s.nodes()
 
 
+def a_plain_dynamic_node_is_everybodys(s: Stage) -> None:
+    s.note("neither a temporary queue nor a temporary topic: who may receive from it is a matter of rights")
+    a = s.script("A", container_id="A").usual()
+    name = _make(a)
+    b = s.script("B", container_id="B").usual()
+    b.receiver(name, 0, credit=5, name="of another connection")
+    a.send(transfer(0))
+    a.expect(Disposition, state=Accepted())
+    b.expect_messages(b"m0")
+    s.note("likewise a dynamic source, and a topic that is not said to be temporary")
+    a.send(receives(handle=1, source=Source(**dynamic_node()), name="a source"))
+    source = a.expect(Attach).source
+    assert isinstance(source, Source)
+    b.receiver(source.address, 1, credit=5, name="beside it")
+    topic = _make(a, handle=2, capabilities=(symbol("topic"),))
+    b.receiver(topic, 2, credit=5, name="of the topic")
+    a.send(transfer(1, handle=2))
+    a.expect(Disposition, state=Accepted())
+    b.expect_messages(b"m1")
+    s.note("but a source of capability temporary-queue is its connection's own")
+    own = Source(**dynamic_node(), capabilities=(symbol("temporary-queue"),))
+    a.send(receives(handle=3, source=own, name="an own source"))
+    source = a.expect(Attach).source
+    assert isinstance(source, Source)
+    assert source.capabilities == (symbol("temporary-queue"),)
+    _refused(b, receives(source.address, 3, name="thief"), "amqp:resource-locked")
+
+
+def a_dynamic_source_that_is_a_temporary_topic(s: Stage) -> None:
+    a = s.script("A", container_id="A").usual()
+    source = Source(**dynamic_node(ON_CLOSE), capabilities=(symbol("temporary-topic"),))
+    a.send(receives(source=source, name="news"), flow(0, 5))
+    made = a.expect(Attach).source
+    assert isinstance(made, Source)
+    assert made.capabilities == (symbol("temporary-topic"),)
+    s.note("anybody publishes to it, its connection alone subscribes, and each subscription gets a copy")
+    a.receiver(made.address, 1, credit=5, name="also mine")
+    b = s.script("B", container_id="B").usual()
+    b.sender(made.address, name="publisher", target=Target(address=made.address, capabilities=(symbol("temporary-topic"),)))
+    b.send(transfer(0))
+    b.expect(Disposition, state=Accepted())
+    a.expect_messages(b"m0", b"m0")
+    _refused(b, receives(made.address, 1, name="thief"), "amqp:resource-locked")
+    s.nodes()
+    s.note("its link is closed: it is gone, and who still used it hears so")
+    a.send(detach(0))
+    a.expect(Detach, handle=0, error=None)
+    gone = a.expect(Detach, handle=1)
+    assert gone.error is not None
+    assert gone.error.condition == "amqp:resource-deleted"
+    b.expect(Detach, handle=0)
+    s.nodes()
+
+
 def a_lost_connection_takes_its_temporary_nodes_along(s: Stage) -> None:
     a = s.script("A").usual()
     _make(a)
@@ -176,6 +230,8 @@ SCENARIOS = [
     a_temporary_queue_ends_with_the_link_that_made_it,
     a_temporary_topic_is_its_connections_own,
     a_dynamic_source_is_received_from,
+    a_plain_dynamic_node_is_everybodys,
+    a_dynamic_source_that_is_a_temporary_topic,
     a_lost_connection_takes_its_temporary_nodes_along,
     a_node_that_lives_while_it_has_links,
     a_node_that_lives_while_it_has_messages,

@@ -192,6 +192,27 @@ def a_subscription_with_messages_in_a_transaction_stays_as_it_is(s: Stage) -> No
     s.show("sub:anonymous:reader:sub")
 
 
+def one_of_two_links_closes(s: Stage) -> None:
+    s.exchange("news")
+    p = _publisher(s)
+    a = s.script("A").usual()
+    _attached(a, durably("sub|1", "news", 0, "shared"), credit=0)
+    _attached(a, durably("sub|2", "news", 1, "shared"), credit=0)
+    s.note("the subscription cannot end while another link of it is there; the link does")
+    a.send(detach(0))
+    said = a.expect(Detach, handle=0, closed=True)
+    assert said.error is not None
+    assert said.error.condition == "amqp:resource-locked"
+    _publish(s, p, 0)
+    a.send(flow(1, 5))
+    a.expect_messages(b"m0")
+    s.nodes()
+    s.note("the last one ends it")
+    a.send(detach(1))
+    a.expect(Detach, handle=1, error=None)
+    s.nodes()
+
+
 def shared_or_not(s: Stage) -> None:
     s.exchange("news")
     a = s.script("A", container_id="a").usual()
@@ -224,6 +245,7 @@ SCENARIOS = [
     another_address_or_filter_makes_it_anew,
     shared_subscriptions,
     a_subscription_with_messages_in_a_transaction_stays_as_it_is,
+    one_of_two_links_closes,
     shared_or_not,
     without_the_container_s_own_messages,
 ]

@@ -86,11 +86,31 @@ def test_each_lifetime_policy_is_an_option(said: int | str | None, lifetime: str
     assert lifetime_of({Symbol("lifetime-policy"): policy}) == lifetime
 
 
-@pytest.mark.parametrize("said", [Described(0x2F, []), Described(Symbol("amqp:for-ever:list"), []), "link", 0x2B])
-def test_another_policy_is_refused_with_those_that_are_allowed(said: object) -> None:
-    """E2"""
-    with pytest.raises(Refusal, match=r"lifetime-policy .*amqp:delete-on-close:list.*amqp:delete-on-no-links-or-messages:list"):
+@pytest.mark.parametrize(
+    ("said", "condition"),
+    [
+        (Described(0x2F, []), "amqp:not-implemented"),
+        (Described(Symbol("amqp:for-ever:list"), []), "amqp:not-implemented"),
+        ("link", "amqp:invalid-field"),
+        (0x2B, "amqp:invalid-field"),
+        ([], "amqp:invalid-field"),
+    ],
+)
+def test_another_policy_is_refused_with_those_that_are_allowed(said: object, condition: str) -> None:
+    """E2, 3.5.9"""
+    with pytest.raises(
+        Refusal, match=r"lifetime-policy .*amqp:delete-on-close:list.*amqp:delete-on-no-links-or-messages:list"
+    ) as refused:
         lifetime_of({Symbol("lifetime-policy"): said})
+    assert refused.value.condition == condition
+
+
+@pytest.mark.parametrize("value", [None, {}, "", [None], [True]])
+def test_a_lifetime_policy_is_an_empty_list(value: object) -> None:
+    """3.5.10 to 3.5.13"""
+    with pytest.raises(Refusal, match="an empty list") as refused:
+        lifetime_of({Symbol("lifetime-policy"): Described(0x2B, value)})
+    assert refused.value.condition == "amqp:invalid-field"
 
 
 PARTS = st.text(st.characters(exclude_categories=["Cs"]) | st.sampled_from(":/%|"), min_size=1, max_size=12)
