@@ -183,8 +183,12 @@ def _queue(peer: Peer, name: str, *, durable: bool, everybodys: bool) -> str:
 
 
 def _quoted(part: str) -> str:
-    """Without what separates parts, or an exchange from its key, or cannot be in a name."""
-    return "".join(f"%{ord(char):02X}" if char in ":/%" or ord(char) < 32 else char for char in part)
+    """Without what separates parts, or an exchange from its key, or cannot be in a name (see `engine.names`)."""
+    return "".join(_escaped(char) if char in ":/%" or not char.isprintable() else char for char in part)
+
+
+def _escaped(char: str) -> str:
+    return "".join(f"%{octet:02X}" for octet in char.encode())
 
 
 def described(turn: Turn, queue: str) -> Source | None:
