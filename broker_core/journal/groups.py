@@ -15,8 +15,10 @@ from broker_core.journal.disk import Buffer
 from broker_core.journal.records import (
     END_BYTES,
     GROUP_BYTES,
+    MASK,
     META_MAX,
     RECORD_BYTES,
+    Format,
     GroupHeader,
     pack_group,
     pack_record,
@@ -29,11 +31,12 @@ _PADDING = [b"\0" * n for n in range(8)]
 
 
 class Group:
-    """Records from `start` on; `end` is the LSN after the last one, before the end mark."""
+    """Records from `start` on; `end` is the LSN after the last one, before the end mark. `form` is of `segments.VERSION`."""
 
-    __slots__ = ("_large", "_pieces", "_small", "end", "records", "start")
+    __slots__ = ("_form", "_large", "_pieces", "_small", "end", "records", "start")
 
-    def __init__(self, start: int) -> None:
+    def __init__(self, start: int, form: Format) -> None:
+        self._form = form
         self.start = start
         self.end = start + GROUP_BYTES
         self.records = 0
@@ -49,17 +52,18 @@ class Group:
     def append(self, meta: bytes, payload: Sequence[Buffer]) -> int:
         """Add a record; its position."""
         position = self.end
+        seed = (position ^ self._form.record_seed) & MASK
         if payload:
             views = [memoryview(b) for b in payload]
             size = sum(view.nbytes for view in views)
             if size > INLINE_BYTES:
                 return self._append_large(meta, [view.cast("B") for view in views], size)
             data = b"".join(payload)
-            head = pack_record(position, meta, crc32(data), size)
+            head = pack_record(seed, meta, crc32(data, seed), size)
             self._small.append(head + data + _PADDING[-size & 7])
             self.end = position + len(head) + ((size + 7) & ~7)
         else:
-            head = pack_record(position, meta, 0, 0)
+            head = pack_record(seed, meta, seed, 0)  # the checksum of no bytes is its seed
             self._small.append(head)
             self.end = position + len(head)
         self.records += 1
@@ -77,14 +81,14 @@ class Group:
         self.records += 1
         return position
 
-    def seal(self, seed: int, synced: int) -> list[Buffer]:
+    def seal(self, synced: int) -> list[Buffer]:
         """The group's bytes, to be written in this order. No record is added afterwards."""
         for run, index, meta, views, position in self._large:
-            checksum = 0
+            seed = checksum = self._form.seed(position)
             for view in views:
                 checksum = crc32(view, checksum)
-            run[index] = pack_record(position, meta, checksum, sum(view.nbytes for view in views))
-        head, mark = pack_group(seed, GroupHeader(self.start, self.after - self.start, self.records, synced))
+            run[index] = pack_record(seed, meta, checksum, sum(view.nbytes for view in views))
+        head, mark = pack_group(self._form, GroupHeader(self.start, self.after - self.start, self.records, synced))
         first = self._pieces[0]
         assert isinstance(first, list)
         first[0] = head

@@ -8,6 +8,7 @@ disk.py                                 the only I/O
 from __future__ import annotations
 
 import errno
+import os
 import uuid
 from collections.abc import Callable, Iterator, Sequence
 from typing import NamedTuple
@@ -18,10 +19,10 @@ from broker_core.errors import DamagedJournal, InvalidRequest, ResourceLimit, St
 from broker_core.journal import snapshots
 from broker_core.journal.disk import Buffer, Disk, write_file
 from broker_core.journal.payloads import Payloads
-from broker_core.journal.records import Record, group_seed
+from broker_core.journal.records import SECRET_BYTES, Format, Record
 from broker_core.journal.recovery import Repair, recover
 from broker_core.journal.replay import replay_segment
-from broker_core.journal.segments import ID_BYTES, SUFFIX, SegmentChain, SegmentInfo
+from broker_core.journal.segments import ID_BYTES, SUFFIX, VERSION, SegmentChain, SegmentInfo
 from broker_core.journal.snapshots import Snapshot
 from broker_core.journal.writer import Fsync, Writer
 
@@ -37,6 +38,10 @@ class Appended(NamedTuple):
 
 def _new_id() -> str:
     return uuid.uuid4().hex
+
+
+def _new_secret() -> bytes:
+    return os.urandom(SECRET_BYTES)
 
 
 class Journal:
@@ -62,6 +67,7 @@ class Journal:
         segment_bytes: int = 256 << 20,
         buffer_bytes: int = 64 << 20,
         new_id: Callable[[], str] = _new_id,
+        new_secret: Callable[[], bytes] = _new_secret,
         on_failure: Callable[[Exception], None] | None = None,
     ) -> Journal:
         """Open, and where a crash made it necessary repair, the journal on `disk`, which the journal then owns.
@@ -70,7 +76,7 @@ class Journal:
         (written; synced when a segment is full). `segment_bytes`: a group that would begin past it goes into a new segment.
         `buffer_bytes`: how much `reserve` lets be appended and not yet durable. `on_failure` is called once, by the thread
         that found it, when a write or sync failed, or `fail` was called. The latest snapshot is in `snapshot`, what had to be cut
-        in `repaired`.
+        in `repaired`. `new_secret`: 12 random bytes (records.py).
 
         DamagedJournal, with file and offset, when something confirmed is damaged; StorageError when the disk fails. The lock of
         the directory is then still the caller's to release, with `disk.close()`.
@@ -87,6 +93,7 @@ class Journal:
             disk,
             chain,
             broker_id,
+            Format.of(VERSION, new_secret(), broker_id),
             found.end,
             found.generation,
             fsync=fsync,
@@ -177,12 +184,12 @@ class Journal:
 
         DamagedJournal, with file and offset, at the first one that is not what was written.
         """
-        stop, seed = self._writer.written, group_seed(self.broker_id)
+        stop = self._writer.written
         for segment in self._chain.all:
             until = min(stop, segment.end)
             if until > position and until > segment.base:
                 path = self._disk.path(segment.name)
-                yield from replay_segment(self._chain.file(segment), path, segment, seed, position, until)
+                yield from replay_segment(self._chain.file(segment), path, segment, position, until)
 
     def payload(self, position: int) -> pa.Buffer:
         """The payload of the record at `position`, mapped, 8-byte aligned; waits until it is written. Stays valid for ever.

@@ -65,11 +65,12 @@ class Payloads:
             header = unpack_record(data, 0)
             if header is not None and RECORD_BYTES + header.meta_bytes > len(data):
                 data = file.read(offset, RECORD_BYTES + min(header.meta_bytes, segment.end - position))
-            if header is None or not record_is_good(data, 0, position, header.meta_bytes):
+            if header is None or not record_is_good(data, 0, segment.form.seed(position), header.meta_bytes):
                 raise damaged(path, offset, "a record's header or meta")
             place = _Place(offset + header.payload_at, header.payload_bytes)
             within = place.offset + place.length <= offset + len(data)  # a small one is here already
-            found = crc32(data[header.payload_at :][: place.length]) if within else checksum_of(file, *place)
+            seed = segment.form.payload_seed(position)
+            found = crc32(data[header.payload_at :][: place.length], seed) if within else checksum_of(file, *place, seed)
             if found != header.payload_crc:
                 raise damaged(path, place.offset, "a payload")
         except FileNotFoundError:

@@ -11,17 +11,36 @@ that was confirmed. The log is a chain of groups, without a byte between them:
              payload, padded with zeros to 8 bytes
 
 Little-endian. A group's `length` counts everything from its magic to its end mark. `synced` is the position below which the
-log was known to be on the disk when the group was written. Its checksum covers records..synced and is seeded by the broker's
-id, so that a group of another log, carried along in a payload, is none here. A record's checksum covers magic..payload length
-and the meta, and is seeded by its position, so that good bytes at the wrong place are bad. The payload has its own checksum,
-since it is read alone, later, and not at all during a replay. All are zlib.crc32.
+log was known to be on the disk when the group was written. Its checksum covers records..synced. A record's checksum covers
+magic..payload length and the meta. The payload has its own checksum, since it is read alone, later, and not at all during a
+replay. All are zlib.crc32.
+
+The secret
+----------
+Recovery looks for groups behind a torn write, by their magic, and believes what they state (tail.py). Payloads stand there too,
+and anybody who may send writes payloads. So each start of a broker draws a secret of 12 random bytes, which stands in the headers
+of the segments that it writes (segments.py), mode 0600, and is told to nobody:
+
+    4 bytes   second half of a group's magic, behind "PGRP"
+    4 bytes   seed of a group's checksum
+    4 bytes   xor the position: seed of a record's checksum, and of its payload's
+
+CRC-32 is no message authentication code: who knows one good group can compute others. Here nobody outside sees one. What leaves
+the broker are payloads, never headers or checksums; and whether a forgery was good shows only in a recovery. So all that is
+left is to guess 64 bits, once for each 40 bytes of payload: 2^-41 for a whole segment of them.
+
+The position in the seeds makes good bytes at the wrong place bad. The secret makes bytes of another start bad, and so those of a
+copied directory that has gone on by itself: what two copies write after they parted has different secrets.
+
+In version 1 the magic is "PENSTGRP", the group's seed is crc32 of the broker's id, 0 takes the place of the third, and the
+payload's seed is 0. Such segments are read. A recovered tail, which is a copy, keeps version and secret of its original.
 
 The end mark ends in a byte that is not zero, so a file that ends in zeros inside a group is always a group that was
 not written out, never one whose payload ends in zeros.
 
-To change the format: raise `segments.VERSION`; keep the old structs here under their version; let `segments.read_header` hand
-the version to the readers below; never write an old version. `flags` (0 today) is for a record that old readers must refuse:
-a flag they do not know is damage to them.
+To change the format: raise `segments.VERSION`; keep the old structs here under their version; let `Format` hand what differs
+to the readers below; never write an old version, but for the copy of a tail. `flags` (0 today) is for a record that old readers
+must refuse: a flag they do not know is damage to them.
 """
 
 from __future__ import annotations
@@ -35,12 +54,15 @@ from broker_core.journal.disk import COPY_BYTES, ReadFile
 GROUP = struct.Struct("<8sIIQQQ")
 RECORD = struct.Struct("<IHHIIQ")
 END = struct.Struct("<I4s")
-GROUP_MAGIC = b"PENSTGRP"
+GROUP_MAGIC = b"PGRP"  # and four bytes of the secret
+GROUP_MAGIC_1 = b"PENSTGRP"  # version 1
 RECORD_MAGIC = 0x5250  # "PR"
 END_MAGIC = b"end\n"
 
 GROUP_BYTES, RECORD_BYTES, END_BYTES = GROUP.size, RECORD.size, END.size
 META_MAX = (1 << 32) - 1
+SECRET_BYTES = 12
+MASK = 0xFFFFFFFF  # a seed has 32 bits
 
 _group_tail = struct.Struct("<IQQQ")
 _record_tail = struct.Struct("<HHIIQ")
@@ -67,33 +89,55 @@ def padded(length: int) -> int:
     return (length + 7) & ~7
 
 
-def group_seed(broker_id: str) -> int:
-    return crc32(broker_id.encode())
+class Format(NamedTuple):
+    """What the version and the secret of a segment mean for its groups and records: see above."""
+
+    version: int
+    secret: bytes
+    magic: bytes  # of a group, 8 bytes
+    group_seed: int
+    record_seed: int  # xor the position
+
+    @classmethod
+    def of(cls, version: int, secret: bytes, broker_id: str) -> Format:
+        if version == 1:
+            return cls(version, secret, GROUP_MAGIC_1, crc32(broker_id.encode()), 0)
+        return cls(
+            version, secret, GROUP_MAGIC + secret[:4], int.from_bytes(secret[4:8], "little"), int.from_bytes(secret[8:], "little")
+        )
+
+    def seed(self, position: int) -> int:
+        """The seed of the checksum of the record at `position`."""
+        return (position ^ self.record_seed) & MASK
+
+    def payload_seed(self, position: int) -> int:
+        """The seed of the checksum of its payload."""
+        return 0 if self.version == 1 else (position ^ self.record_seed) & MASK
 
 
-def pack_group(seed: int, header: GroupHeader) -> tuple[bytes, bytes]:
+def pack_group(form: Format, header: GroupHeader) -> tuple[bytes, bytes]:
     """The header of a group and its end mark."""
     tail = _group_tail.pack(header.records, header.lsn, header.length, header.synced)
-    checksum = crc32(tail, seed)
-    return GROUP_MAGIC + checksum.to_bytes(4, "little") + tail, END.pack(checksum, END_MAGIC)
+    checksum = crc32(tail, form.group_seed)
+    return form.magic + checksum.to_bytes(4, "little") + tail, END.pack(checksum, END_MAGIC)
 
 
-def unpack_group(data: bytes, index: int, seed: int, lsn: int) -> GroupHeader | None:
+def unpack_group(data: bytes, index: int, form: Format, lsn: int) -> GroupHeader | None:
     """The group header at `index` of `data`, if it is one, and that of position `lsn`."""
     if len(data) - index < GROUP_BYTES:
         return None
     magic, checksum, records, own, length, synced = GROUP.unpack_from(data, index)
-    if magic != GROUP_MAGIC or own != lsn or crc32(data[index + 12 : index + GROUP_BYTES], seed) != checksum:
+    if magic != form.magic or own != lsn or crc32(data[index + 12 : index + GROUP_BYTES], form.group_seed) != checksum:
         return None
     if length < GROUP_BYTES + END_BYTES or length & 7 or synced > lsn:
         return None
     return GroupHeader(own, length, records, synced)
 
 
-def pack_record(position: int, meta: bytes, payload_crc: int, payload_bytes: int) -> bytes:
-    """Header, meta and padding: everything of a record that stands before its payload."""
+def pack_record(seed: int, meta: bytes, payload_crc: int, payload_bytes: int) -> bytes:
+    """Header, meta and padding: everything of a record that stands before its payload. `seed`: `Format.seed` of its position."""
     tail = _record_tail.pack(RECORD_MAGIC, 0, len(meta), payload_crc, payload_bytes)
-    checksum = crc32(meta, crc32(tail, position & 0xFFFFFFFF))
+    checksum = crc32(meta, crc32(tail, seed))
     return checksum.to_bytes(4, "little") + tail + meta + b"\0" * (-len(meta) & 7)
 
 
@@ -120,17 +164,17 @@ def unpack_record(data: bytes, index: int) -> RecordHeader | None:
     return RecordHeader(meta_bytes, payload_crc, payload_bytes) if magic == RECORD_MAGIC and flags == 0 else None
 
 
-def record_is_good(data: bytes, index: int, position: int, meta_bytes: int) -> bool:
-    """Whether header and meta of the record of `position`, at `index` of `data`, have their checksum."""
+def record_is_good(data: bytes, index: int, seed: int, meta_bytes: int) -> bool:
+    """Whether header and meta of the record at `index` of `data` have their checksum. `seed`: `Format.seed` of its position."""
     stop = index + RECORD_BYTES + meta_bytes
     if stop > len(data):
         return False
-    return crc32(data[index + 4 : stop], position & 0xFFFFFFFF) == int.from_bytes(data[index : index + 4], "little")
+    return crc32(data[index + 4 : stop], seed) == int.from_bytes(data[index : index + 4], "little")
 
 
-def checksum_of(file: ReadFile, offset: int, length: int) -> int | None:
+def checksum_of(file: ReadFile, offset: int, length: int, seed: int = 0) -> int | None:
     """crc32 of the bytes [offset, offset + length) of a file; None when the file ends before."""
-    checksum, stop = 0, offset + length
+    checksum, stop = seed, offset + length
     while offset < stop:
         piece = file.read(offset, min(COPY_BYTES, stop - offset))
         if not piece:

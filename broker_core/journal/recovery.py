@@ -47,7 +47,6 @@ from typing import NamedTuple
 
 from broker_core.errors import DamagedJournal
 from broker_core.journal.disk import TEMPORARY, Disk, pieces_of, write_file
-from broker_core.journal.records import group_seed
 from broker_core.journal.replay import damaged
 from broker_core.journal.segments import HEADER_BYTES, SUFFIX, Segment, create, read_header
 from broker_core.journal.snapshots import Snapshot, load_latest
@@ -88,9 +87,7 @@ def recover(disk: Disk, broker_id: str) -> Recovered:
     if not segments:
         return Recovered([], 0, generation, snapshot, _report(None, bad_snapshots))
     last = segments[-1]
-    tail = read_tail(
-        disk.open(last.name), disk.path(last.name), last, group_seed(broker_id), snapshot.position if snapshot else 0
-    )
+    tail = read_tail(disk.open(last.name), disk.path(last.name), last, snapshot.position if snapshot else 0)
     cut = _keep_aside(disk, last, tail) if tail.cut is not None else None
     last.end = tail.synced
     if tail.has_records:
@@ -165,7 +162,7 @@ def _copy(disk: Disk, broker_id: str, last: Segment, tail: Tail, generation: int
         if copied != stop - start:
             raise damaged(disk.path(last.name), start + copied, "the tail, read a second time,")
 
-    segment, file = create(disk, broker_id, tail.synced, generation, last.created_ns, content(), born=tail.end)
+    segment, file = create(disk, broker_id, last.form, tail.synced, generation, last.created_ns, content(), born=tail.end)
     file.close()
     return segment
 

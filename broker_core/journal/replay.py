@@ -14,6 +14,7 @@ from broker_core.journal.disk import ReadFile
 from broker_core.journal.records import (
     END_BYTES,
     GROUP_BYTES,
+    MASK,
     RECORD,
     RECORD_BYTES,
     RECORD_MAGIC,
@@ -24,13 +25,13 @@ from broker_core.journal.records import (
 from broker_core.journal.segments import Segment
 
 
-def replay_segment(file: ReadFile, path: str, segment: Segment, seed: int, position: int, stop: int) -> Iterator[Record]:
+def replay_segment(file: ReadFile, path: str, segment: Segment, position: int, stop: int) -> Iterator[Record]:
     """The records of [segment.base, stop) whose position is not below `position`. DamagedJournal with file and offset."""
     window = Window(file)
     lsn = segment.base
     while lsn < stop:
         index = window.at(segment.offset(lsn), GROUP_BYTES)
-        header = unpack_group(window.data, index, seed, lsn) if index >= 0 else None
+        header = unpack_group(window.data, index, segment.form, lsn) if index >= 0 else None
         if header is None or lsn + header.length > stop:
             raise damaged(path, segment.offset(lsn), "the header of a group")
         if lsn + header.length > position:
@@ -41,7 +42,7 @@ def replay_segment(file: ReadFile, path: str, segment: Segment, seed: int, posit
 def _replay_group(window: Window, path: str, segment: Segment, lsn: int, stop: int, position: int) -> Iterator[Record]:
     shift = segment.offset(0)
     data, start = window.data, window.start
-    unpack, new, checksum_of = RECORD.unpack_from, Record._make, crc32
+    unpack, new, checksum_of, seed = RECORD.unpack_from, Record._make, crc32, segment.form.record_seed
     while lsn < stop:
         index = lsn + shift - start
         if not 0 <= index <= len(data) - RECORD_BYTES:
@@ -61,7 +62,7 @@ def _replay_group(window: Window, path: str, segment: Segment, lsn: int, stop: i
                 raise damaged(path, lsn + shift, "the meta of a record (the file ends)")
             after = index + RECORD_BYTES + meta_bytes
         if lsn >= position:
-            if checksum_of(data[index + 4 : after], lsn & 0xFFFFFFFF) != checksum:
+            if checksum_of(data[index + 4 : after], (lsn ^ seed) & MASK) != checksum:
                 raise damaged(path, lsn + shift, "a record's header or meta")
             yield new((lsn, end, data[index + RECORD_BYTES : after], payload_bytes))
         lsn = end

@@ -1,7 +1,7 @@
 """Segments: the files that hold the log, each a piece of it.
 
     file   = magic 8s | version u32 | header bytes u32 | base u64 | born u64 | created ns u64 | generation u32 | id bytes u32
-             id 64s | zeros 12 | crc32 of all before u32                                                       128 bytes
+             id 64s | secret 12s | crc32 of all before u32                                                     128 bytes
              groups (records.py): the byte of LSN n stands at 128 + n - base
 
 The name is `<base>-<generation>.seg`, both decimal. A file gets its name only when its header, and whatever it was created with
@@ -11,6 +11,8 @@ below `born` is known synced.
 A segment ends where the next one begins. It may hold bytes past that: zeros, into which what came next was to be written; or the
 tail that a recovery copied into the next one, which has a higher generation. Where two have one base, the higher generation
 replaced the lower, which is only garbage.
+
+The secret is drawn anew at each start and belongs to nobody but this file (records.py). Version 1 has zeros in its place.
 
 To change the format: see records.py; `VERSION` is the version of everything in the file.
 """
@@ -29,15 +31,17 @@ import pyarrow as pa
 
 from broker_core.errors import DamagedJournal, DataLoss, InvalidRequest, StorageError
 from broker_core.journal.disk import COPY_BYTES, TEMPORARY, AppendFile, Buffer, Disk, ReadFile
+from broker_core.journal.records import Format
 
-VERSION = 1
+VERSION = 2
+OLDEST_VERSION = 1  # that is still read
 SUFFIX = ".seg"
 HEADER_BYTES = 128
 MAGIC = b"PENSTSEG"
 ID_BYTES = 64  # longest broker id, UTF-8
 OPEN_FILES = 64  # segments kept open for reading: well below the usual 1,024 descriptors of a process
 
-_HEADER = struct.Struct("<8sIIQQQII64s12x")
+_HEADER = struct.Struct("<8sIIQQQII64s12s")
 _CRC = struct.Struct("<I")
 
 
@@ -61,6 +65,8 @@ class Segment:
     generation: int
     created_ns: int
     end: int
+    form: Format = field(repr=False)  # has its secret
+    checksum: int  # of its header
     map: pa.Buffer | None = field(default=None, repr=False)  # derived: the file, as far as it was when last mapped
 
     def offset(self, position: int) -> int:
@@ -72,9 +78,9 @@ def name_of(base: int, generation: int) -> str:
     return f"{base:020d}-{generation:08d}{SUFFIX}"
 
 
-def pack_header(broker_id: str, base: int, born: int, generation: int, created_ns: int) -> bytes:
+def pack_header(broker_id: str, form: Format, base: int, born: int, generation: int, created_ns: int) -> bytes:
     name = broker_id.encode()
-    head = _HEADER.pack(MAGIC, VERSION, HEADER_BYTES, base, born, created_ns, generation, len(name), name)
+    head = _HEADER.pack(MAGIC, form.version, HEADER_BYTES, base, born, created_ns, generation, len(name), name, form.secret)
     return head + _CRC.pack(crc32(head))
 
 
@@ -84,14 +90,19 @@ def read_header(disk: Disk, name: str, broker_id: str) -> Segment:
     data = file.read(0, HEADER_BYTES)
     if len(data) < HEADER_BYTES or data[:8] != MAGIC or _CRC.unpack_from(data, HEADER_BYTES - 4)[0] != crc32(data[:-4]):
         raise DamagedJournal(f"{path}, offset 0: the segment's header is damaged; restore the file from a backup")
-    _, version, _, base, born, created_ns, generation, length, owner = _HEADER.unpack_from(data)
-    if version != VERSION:
-        raise StorageError(f"{path}: written in format version {version}, this program reads {VERSION}; use the matching program")
+    _, version, _, base, born, created_ns, generation, length, owner, secret = _HEADER.unpack_from(data)
+    if not OLDEST_VERSION <= version <= VERSION:
+        raise StorageError(
+            f"{path}: written in format version {version}, this program reads {OLDEST_VERSION} to {VERSION}; "
+            "use the matching program"
+        )
     if owner[:length] != broker_id.encode():
         raise DamagedJournal(f"{path}, offset 48: the segment belongs to another broker ({owner[:length]!r}, not {broker_id!r})")
     if name != name_of(base, generation):
         raise DamagedJournal(f"{path}, offset 16: the file is that of {name_of(base, generation)}; it was renamed by hand")
-    return Segment(name, base, born, generation, created_ns, base + _content_end(file) - HEADER_BYTES)
+    end = base + _content_end(file) - HEADER_BYTES
+    form = Format.of(version, secret, broker_id)
+    return Segment(name, base, born, generation, created_ns, end, form, crc32(data))
 
 
 def _content_end(file: ReadFile) -> int:
@@ -109,6 +120,7 @@ def _content_end(file: ReadFile) -> int:
 def create(
     disk: Disk,
     broker_id: str,
+    form: Format,
     base: int,
     generation: int,
     created_ns: int,
@@ -119,13 +131,14 @@ def create(
     born = base if born is None else born
     name = name_of(base, generation)
     file = disk.create(name + TEMPORARY)
-    file.append([pack_header(broker_id, base, born, generation, created_ns)])
+    header = pack_header(broker_id, form, base, born, generation, created_ns)
+    file.append([header])
     for piece in content:
         file.append([piece])
     file.sync()
     disk.rename(name + TEMPORARY, name)
     disk.sync_directory()
-    return Segment(name, base, born, generation, created_ns, born), file
+    return Segment(name, base, born, generation, created_ns, born, form, crc32(header)), file
 
 
 class SegmentChain:

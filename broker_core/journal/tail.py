@@ -12,7 +12,6 @@ from broker_core.journal.records import (
     END_BYTES,
     END_MAGIC,
     GROUP_BYTES,
-    GROUP_MAGIC,
     RECORD_BYTES,
     Window,
     checksum_of,
@@ -52,13 +51,13 @@ class _Bad(NamedTuple):
     what: str
 
 
-def read_tail(file: ReadFile, path: str, segment: Segment, seed: int, snapshot: int) -> Tail:
+def read_tail(file: ReadFile, path: str, segment: Segment, snapshot: int) -> Tail:
     """How far the last segment is good. DamagedJournal when what is bad was confirmed, or could have been and is not torn."""
     file_end = segment.end
-    groups, synced, bad = _walk(file, segment, seed, file_end)
+    groups, synced, bad = _walk(file, segment, file_end)
     synced = max(synced, segment.born, snapshot)
     if bad is not None:
-        synced = max(synced, _later_witness(file, segment, seed, bad.lsn, file_end))
+        synced = max(synced, _later_witness(file, segment, bad.lsn, file_end))
     end = groups[-1].end if groups else segment.base
     if synced > end:
         where = bad.low if bad else file_end
@@ -78,13 +77,13 @@ def read_tail(file: ReadFile, path: str, segment: Segment, seed: int, snapshot: 
     return Tail(synced, end, file_end, any(group.records for group in after), cut)
 
 
-def _walk(file: ReadFile, segment: Segment, seed: int, file_end: int) -> tuple[list[_Group], int, _Bad | None]:
+def _walk(file: ReadFile, segment: Segment, file_end: int) -> tuple[list[_Group], int, _Bad | None]:
     """The groups that have a good header and fit in the file, what they know to be synced, and the bad one after them."""
     groups: list[_Group] = []
     window, lsn, synced = Window(file), segment.base, 0
     while lsn < file_end:
         index = window.at(segment.offset(lsn), GROUP_BYTES)
-        header = unpack_group(window.data, index, seed, lsn) if index >= 0 else None
+        header = unpack_group(window.data, index, segment.form, lsn) if index >= 0 else None
         if header is None:
             return groups, synced, _Bad(lsn, None, lsn, lsn + GROUP_BYTES, "the header of a group")
         synced = max(synced, header.synced)
@@ -95,19 +94,21 @@ def _walk(file: ReadFile, segment: Segment, seed: int, file_end: int) -> tuple[l
     return groups, synced, None
 
 
-def _later_witness(file: ReadFile, segment: Segment, seed: int, lsn: int, file_end: int) -> int:
+def _later_witness(file: ReadFile, segment: Segment, lsn: int, file_end: int) -> int:
     """The highest position that any group after a break states as synced. They are found by their magic; 0 when there is none."""
+    magic = segment.form.magic
     synced, offset, stop = 0, segment.offset(lsn) + 8, segment.offset(file_end)
     while offset < stop:
         data = file.read(offset, COPY_BYTES)
-        index = data.find(GROUP_MAGIC)
+        index = data.find(magic)
         while index >= 0:
-            header = unpack_group(file.read(offset + index, GROUP_BYTES), 0, seed, segment.base + offset + index - HEADER_BYTES)
+            lsn = segment.base + offset + index - HEADER_BYTES
+            header = unpack_group(file.read(offset + index, GROUP_BYTES), 0, segment.form, lsn)
             synced = max(synced, header.synced if header else 0)
-            index = data.find(GROUP_MAGIC, index + 1)
+            index = data.find(magic, index + 1)
         if len(data) < COPY_BYTES:
             break
-        offset += len(data) - len(GROUP_MAGIC)
+        offset += len(data) - len(magic)
     return synced
 
 
@@ -124,10 +125,11 @@ def _check_group(file: ReadFile, segment: Segment, group: _Group) -> _Bad | None
         if header is None or lsn + header.length > stop:
             return bad(lsn, lsn + RECORD_BYTES, "the header of a record")
         index = window.at(segment.offset(lsn), RECORD_BYTES + header.meta_bytes)
-        if not record_is_good(window.data, index, lsn, header.meta_bytes):
+        if not record_is_good(window.data, index, segment.form.seed(lsn), header.meta_bytes):
             return bad(lsn, lsn + RECORD_BYTES + header.meta_bytes, "the header or meta of a record")
         payload = lsn + header.payload_at
-        if checksum_of(file, segment.offset(payload), header.payload_bytes) != header.payload_crc:
+        found = checksum_of(file, segment.offset(payload), header.payload_bytes, segment.form.payload_seed(lsn))
+        if found != header.payload_crc:
             return bad(payload, payload + header.payload_bytes, "the payload of a record")
         lsn, records = lsn + header.length, records + 1
     mark = file.read(segment.offset(stop), END_BYTES)

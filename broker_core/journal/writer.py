@@ -25,7 +25,7 @@ from typing import Literal
 from broker_core.errors import ResourceLimit, StorageError
 from broker_core.journal.disk import AppendFile, Buffer, Disk
 from broker_core.journal.groups import Group
-from broker_core.journal.records import END_BYTES, group_seed
+from broker_core.journal.records import END_BYTES, Format
 from broker_core.journal.segments import Segment, SegmentChain, create
 
 Fsync = Literal["always", "interval", "never"]
@@ -49,6 +49,7 @@ class Writer:
         disk: Disk,
         chain: SegmentChain,
         broker_id: str,
+        form: Format,
         end: int,
         generation: int,
         *,
@@ -59,7 +60,7 @@ class Writer:
         on_failure: Callable[[Exception], None] | None,
     ) -> None:
         self._disk, self._chain, self._broker_id, self._generation = disk, chain, broker_id, generation
-        self._seed = group_seed(broker_id)
+        self._form = form
         self._fsync, self._interval_s = fsync, interval_s
         self._segment_bytes, self._buffer_bytes = segment_bytes, buffer_bytes
         self._group_bytes = max(1, min(GROUP_LIMIT, buffer_bytes // 2))
@@ -95,10 +96,10 @@ class Writer:
                 raise self._refusal()
             group = self._open
             if group is None:
-                group = self._open = Group(self._next)
+                group = self._open = Group(self._next, self._form)
             elif group.end - group.start >= self._group_bytes:
                 self._closed.append(group)
-                group = self._open = Group(group.after)
+                group = self._open = Group(group.after, self._form)
                 self._wake()
             position = group.append(meta, payload)
             end = self.end = group.end
@@ -311,7 +312,7 @@ class Writer:
             assert self._segment is not None
             if self._fsync == "always" and group.after - group.start <= SMALL_BYTES:
                 self._file.make_room(group.after - group.start)
-            self._file.append(group.seal(self._seed, self.synced))
+            self._file.append(group.seal(self.synced))
             self._segment.end = group.after  # before `written`: who sees that reads up to there
             self.written = group.after
 
@@ -320,7 +321,7 @@ class Writer:
         if self._file is not None:
             self._sync()
             self._file.close()
-        self._segment, self._file = create(self._disk, self._broker_id, base, self._generation, self._disk.now_ns())
+        self._segment, self._file = create(self._disk, self._broker_id, self._form, base, self._generation, self._disk.now_ns())
         self._chain.add(self._segment)
 
     def _sync(self) -> None:
@@ -354,7 +355,7 @@ class Writer:
         if self.written != self.synced:
             self._sync()
             self._publish()
-        self._file.append(Group(self.written).seal(self._seed, self.synced))
+        self._file.append(Group(self.written, self._form).seal(self.synced))
         self._file.sync()
         self._file.close()
 

@@ -8,6 +8,7 @@ import pytest
 
 from broker_core.errors import DamagedJournal, StorageError
 from broker_core.journal import segments
+from broker_core.journal.records import Format, GroupHeader, pack_group
 
 from .helpers import append, content, open_journal, read_all, running
 from .lying_disk import LyingDisk
@@ -51,7 +52,7 @@ def test_zeros_in_the_middle_are_damage_and_not_a_torn_write():
     start = journal_of(closed=False)
     [name] = [name for name in start.names() if name.endswith(".seg")]
     size = len(start.data(name))
-    last = start.data(name).rindex(b"PENSTGRP")  # what is below is stated as synced by this group
+    last = start.data(name).rindex(b"PGRP")  # what is below is stated as synced by this group
     for offset in range(128, last, 64):
         disk = start.copy()
         disk.data(name)[offset : offset + 64] = bytes(64)
@@ -112,7 +113,7 @@ def test_another_format_version_is_named():
     header[8] = 9
     header[124:] = segments.crc32(bytes(header[:124])).to_bytes(4, "little")
     disk.data(name)[:128] = header
-    with pytest.raises(StorageError, match="format version 9, this program reads 1"):
+    with pytest.raises(StorageError, match="format version 9, this program reads 1 to 2"):
         open_journal(disk)
 
 
@@ -141,6 +142,71 @@ def test_groups_inside_a_payload_bear_no_witness():
         append(journal, (b"carries", bytes(inner.data(name))))
         disk = disk.copy()
     [outer] = [name for name in disk.names() if name.endswith(".seg")]
-    second = disk.data(outer).index(b"PENSTGRP", 140)
+    second = disk.data(outer).index(b"PGRP", 140)
     disk.data(outer)[second:512] = bytes(512 - second)  # the second group's header is missing, what it carries is not
     assert read_all(disk) == [(b"before", b"")]
+
+
+def forged(form: Format, position: int, length: int) -> bytes:
+    """A payload that begins at `position` and is full of headers of groups, each of which states all before it as synced."""
+    size = 40
+    at = range(position, position + length - size, size)
+    return b"".join(pack_group(form, GroupHeader(lsn, 48, 0, lsn))[0] for lsn in at).ljust(length, b"x")
+
+
+@pytest.mark.parametrize("known", ["nothing", "an earlier start's secret", "the secret"])
+def test_headers_of_groups_forged_in_a_message_make_no_recovery_refuse(known):
+    """The second group is torn; behind its first sector its payload says that it was on the disk. Who does not know the secret
+    forges a message. Who does shows that the test would find it."""
+    disk = LyingDisk()
+    with running(disk) as journal:
+        append(journal, (b"before", b""))
+    earlier = journal._writer._form
+    with running(disk) as journal:
+        append(journal, (b"first", b""))
+        secret = journal._writer._form
+        guess = Format.of(1, b"", "broker-1")
+        form = {"nothing": guess, "an earlier start's secret": earlier, "the secret": secret}[known]
+        position = (journal.end + 8) + 40 + 24 + 8  # of the payload: end mark, header of a group, of a record, meta
+        payload = forged(form, position, 3000)
+        end = append(journal, (b"forgery!", payload))
+        assert end - len(payload) == position
+        name = journal.segments()[-1].path.removeprefix("/disk/")
+        disk = disk.copy()
+    assert secret.secret != earlier.secret
+    torn = disk.data(name).index(payload) - 72
+    disk.data(name)[torn : torn + 512] = bytes(512)  # the group's header never came to the disk, or so it seems
+    if known == "the secret":
+        with pytest.raises(DamagedJournal, match=rf"{name}, offset \d+"):
+            open_journal(disk)
+    else:
+        assert [meta for meta, _ in read_all(disk)] == [b"before", b"first"]
+
+
+def test_bytes_of_another_start_at_the_same_place_do_not_pass_for_a_payload():
+    """Two copies of a directory went on by themselves: the same positions, names, sizes, and other messages."""
+    start = journal_of(closed=True)
+    ends, names, disks = set(), set(), []
+    for side in (b"ours", b"them"):
+        disk = start.copy()
+        with running(disk) as journal:
+            ends.add(append(journal, *((b"meta", side * (number * 5)) for number in range(1, 100))))
+            names.add(journal.segments()[-1].path.removeprefix("/disk/"))
+        disks.append(disk)
+    [name], [_] = names, ends
+    disk, other = disks
+    theirs = other.data(name)
+    with running(disk) as journal:
+        records = [record for record in journal.replay(0) if record.meta == b"meta"]
+        for record in records:
+            path, offset, length = journal.locate(record.position)
+            assert path == f"/disk/{name}"
+            since = offset - (32 if record.position % 16 else 0)  # with its header and meta, or without
+            kept = bytes(disk.data(name)[since : offset + length])
+            assert theirs[since : offset + length] != kept
+            disk.data(name)[since : offset + length] = theirs[since : offset + length]
+            journal._payloads._young.clear()
+            with pytest.raises(DamagedJournal, match=rf"{name}, offset \d+"):
+                journal.payload(record.position)
+            disk.data(name)[since : offset + length] = kept
+        assert len(records) == 99
