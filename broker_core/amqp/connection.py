@@ -30,6 +30,7 @@ from .sasl import SaslClient, SaslServer
 from .sessions import Session
 from .settings import Role, Settings
 from .states import ConnectionState, LinkState
+from .transactions import Coordinated
 from .types import Value
 
 _C = ConnectionState
@@ -57,6 +58,7 @@ class Connection:
         self.state = _C.START
         self.local_open: Open | None = None
         self.remote_open: Open | None = None
+        self.coordinated = Coordinated()
         self.sessions: dict[int, Session] = {}
         self.remote_sessions: dict[int, Session] = {}
         self.unfinished_size = 0  # octets of deliveries whose last frame has not come
@@ -163,7 +165,9 @@ class Connection:
         for item in items:
             if self.finished or self.state in _READ_ENOUGH:
                 return after
-            found += self._on_frame(item) if isinstance(item, Frame) else self._on_run(item)
+            happened = self._on_frame(item) if isinstance(item, Frame) else self._on_run(item)
+            found += self.coordinated.take()
+            found += happened
         if error is not None and not self.finished and self.state not in _READ_ENOUGH:
             if isinstance(error, FramingError):
                 found += self._fail(error)

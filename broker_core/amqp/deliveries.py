@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
 from . import serial
@@ -60,3 +60,48 @@ def in_range(unsettled: dict[int, Delivery], first: int, span: int) -> Iterable[
         return [delivery for delivery in found if delivery is not None]
     inside = [d for d in unsettled.values() if 0 <= serial.difference(d.id, first) <= span]
     return sorted(inside, key=lambda d: serial.difference(d.id, first))
+
+
+class Lost:
+    """Deliveries of ours that ended before their receiver had said anything of them: with their link, or taken back.
+
+    What a receiver says of them later changes nothing, but one that says it in a transaction has to hear that. Ids are kept as
+    ranges, at most `RANGES`: beyond that the two oldest become one, with all between them.
+    """
+
+    __slots__ = ("_ranges",)
+
+    RANGES = 1000  # a few kilobytes for each session; links end with neighbouring deliveries, so that few are needed
+
+    def __init__(self) -> None:
+        self._ranges: list[tuple[int, int]] = []  # first and last, in the order in which they were lost
+
+    def __bool__(self) -> bool:
+        return bool(self._ranges)
+
+    def add(self, ids: Iterable[int]) -> None:
+        self._ranges += serial.ranges(ids)
+        self._limit()
+
+    def take(self, ranges: Sequence[tuple[int, int]]) -> bool:
+        """Whether any of these ranges names a lost delivery. Each is told once: those that were named are forgotten."""
+        found = False
+        for first, last in ranges if self._ranges else ():
+            kept: list[tuple[int, int]] = []
+            for low, high in self._ranges:
+                if serial.difference(high, first) < 0 or serial.difference(last, low) < 0:
+                    kept.append((low, high))
+                    continue
+                found = True
+                if serial.difference(first, low) > 0:
+                    kept.append((low, serial.add(first, -1)))
+                if serial.difference(high, last) > 0:
+                    kept.append((serial.add(last, 1), high))
+            self._ranges = kept
+        self._limit()
+        return found
+
+    def _limit(self) -> None:
+        beyond = len(self._ranges) - self.RANGES
+        if beyond > 0:
+            self._ranges[: beyond + 1] = [(self._ranges[0][0], self._ranges[beyond][1])]

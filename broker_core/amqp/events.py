@@ -130,6 +130,18 @@ class Disposed:
 
 
 @dataclass(slots=True)
+class Named:
+    """The peer has named a transaction that is open here (`Connection.coordinated`), for so many messages or outcomes.
+
+    It comes before the events of the same frames, also where these are refused, dropped, or concern deliveries that are gone, and
+    there are none. `count` is less than 0 for a message that was aborted.
+    """
+
+    txn_id: bytes
+    count: int
+
+
+@dataclass(slots=True)
 class Violated:
     """The peer broke the protocol. The answer (close, end or detach with `error.condition`) is in what is to be sent."""
 
@@ -162,6 +174,7 @@ Event: TypeAlias = (
     | Delivered
     | Aborted
     | Disposed
+    | Named
     | Violated
     | TimedOut
     | Lost

@@ -124,6 +124,7 @@ class Receiver(Link):
         delivery.batchable = delivery.batchable or transfer.batchable
         if transfer.aborted:
             self._completed()
+            self.session.connection.coordinated.name(delivery.remote_state, -1)  # it is nothing any more that could be done
             delivery.settled = delivery.remote_settled = True
             self.session.settle(delivery)
             return [] if partial.ignored else [events.Aborted(self, delivery)]

@@ -22,12 +22,14 @@ def take_run(session: Session, run: Run) -> list[events.Event]:
     while begin < count:
         states.advance(states.SESSION, session.state, "r:frame")
         if session.state is SessionState.DISCARDING:
+            session.connection.coordinated.name(run.transfer.state, count - begin)
             return found
         link = session.remote_links.get(run.transfer.handle)
         end = begin + min(count - begin, session.free_block)
         deliveries = link.on_run(run, begin, end) if end > begin and isinstance(link, Receiver) else None
         if link is None or deliveries is None:
             return found + _one_by_one(session, run, begin)
+        session.connection.coordinated.name(run.transfer.state, end - begin)
         session.count_received(end - begin)
         found.append(events.Delivered(link, deliveries))
         session.renew_window()
@@ -39,6 +41,7 @@ def take_dispositions(session: Session, run: Dispositions) -> list[events.Event]
     """The event of a run of dispositions: one for all of them."""
     states.advance(states.SESSION, session.state, "r:frame")
     if session.state is SessionState.DISCARDING:
+        session.connection.coordinated.name(run.disposition.state, len(run.ranges))
         return []
     if any(serial.difference(last, first) < 0 for first, last in run.ranges):
         return _plainly(session, run.frames())

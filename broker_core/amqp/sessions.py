@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from . import disposing, events, serial, states
 from .composites import Composite
-from .deliveries import Delivery, in_range
+from .deliveries import Delivery, Lost, in_range
 from .errors import Condition, FieldError, LocalProtocolError, RemoteProtocolError, Scope
 from .links import Link, as_error, not_allowed
 from .outbox import Outbox
@@ -30,11 +30,13 @@ from .performatives import (
     End,
     Error,
     Flow,
+    TransactionalState,
     Transfer,
 )
 from .receivers import Receiver
 from .senders import Sender
 from .states import LinkState, SessionState
+from .transactions import is_same
 from .types import Value
 
 if TYPE_CHECKING:
@@ -68,6 +70,7 @@ class Session:
         self.remote_incoming_window = 0
         self.remote_outgoing_window = 0
         self._last_delivery_id: int | None = None
+        self.lost = Lost()  # of `outgoing`
         self.outbox = Outbox(self)
 
     def __repr__(self) -> str:
@@ -191,10 +194,14 @@ class Session:
 
     def forget(self, link: Link) -> None:
         """The link is closed or in error: its deliveries are dead to the session. They stay in `link.unsettled`."""
+        lost: list[int] = []
         for delivery in link.unsettled.values():
             mine = self.outgoing if link.role == SENDER else self.incoming
             if mine.get(delivery.id) is delivery:
                 del mine[delivery.id]
+                if link.role == SENDER and not isinstance(delivery.remote_state, TERMINAL):
+                    lost.append(delivery.id)
+        self.lost.add(lost)
 
     def take_delivery_id(self, number: int) -> None:
         """Notes the id of a delivery that begins; ids of a session only go up."""
@@ -248,7 +255,11 @@ class Session:
     def on_frame(self, performative: Composite, payload: bytes) -> list[events.Event]:
         """What a frame on this session's channel means; begin and end come through the connection."""
         states.advance(states.SESSION, self.state, "r:frame")
+        if isinstance(performative, Transfer):
+            self._ask(performative)
         if self.state is SessionState.DISCARDING:
+            if isinstance(performative, Disposition):
+                self.connection.coordinated.name(performative.state)
             return []
         if isinstance(performative, Transfer):
             return self._on_transfer(performative, payload)
@@ -306,6 +317,14 @@ class Session:
         """Whether frames of this session may leave now: false before our begin and after our end."""
         return "s:frame" in states.SESSION[self.state] and self.connection.may_send
 
+    def _ask(self, transfer: Transfer) -> None:
+        """Count a delivery of a transaction, before anything can become of its transfer: once, if it has a link."""
+        if transfer.state is not None:
+            link = self.remote_links.get(transfer.handle)
+            begun = link.unfinished if isinstance(link, Receiver) else None
+            if begun is None or not is_same(begun.remote_state, transfer.state):
+                self.connection.coordinated.name(transfer.state)
+
     def _on_transfer(self, transfer: Transfer, payload: bytes) -> list[events.Event]:
         link = self._link(transfer.handle)
         self.count_received(1)
@@ -348,7 +367,7 @@ class Session:
             else:
                 named = list(in_range(unsettled, first, serial.difference(last, first)))
             for delivery in named:
-                if state is not None and (issuer_receives or not isinstance(delivery.remote_state, TERMINAL)):
+                if state is not None and (issuer_receives or self._may_say(delivery, state)):
                     delivery.remote_state = state
                 if settled:
                     delivery.remote_settled = True
@@ -356,7 +375,17 @@ class Session:
             found += named
         if len(ranges) > 1 and not settled:
             found = list(dict.fromkeys(found))  # what is said of a delivery again is no second delivery
+        if issuer_receives and isinstance(state, TransactionalState):
+            beyond = any(serial.difference(last, self.next_delivery_id) >= 0 for _, last in ranges)
+            self.connection.coordinated.name(state, len(found) + (self.lost.take(ranges) or beyond))
         return events.Disposed(self, found, state, settled, ranges)
+
+    def _may_say(self, delivery: Delivery, state: DeliveryState) -> bool:
+        """Whether its sender may say this of a delivery: a transaction that it names stays, and an outcome does (4.4.1)."""
+        known = delivery.remote_state
+        if not is_same(known, state):
+            self.connection.coordinated.name(state)
+        return not isinstance(known, (*TERMINAL, TransactionalState))
 
     def _on_flow(self, flow: Flow) -> list[events.Event]:
         link = None if flow.handle is None else self._link(flow.handle)

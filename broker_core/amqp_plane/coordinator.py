@@ -96,6 +96,7 @@ class Control(Incoming):
         if transaction.over:
             return  # its control link has ended
         transaction.over = True
+        transaction.check()
         if transaction.failed is not None:
             turn.carry(tc.FailTransaction(transaction.number, str(transaction.failed)))
         why, _ = turn.carry(tc.Discharge(transaction.number, fail))

@@ -83,10 +83,9 @@ class Incoming(LinkEnd):
             return
         try:
             transaction = self.peer.transactions.find(state.txn_id)
-        except Refusal as error:
-            for delivery in deliveries:
-                delivery.remote_state = None  # of none that is there
-            self.refused(deliveries, error)
+        except Refusal as error:  # answered as for outcomes, which can only be answered so (4.5.8)
+            self._unconfirmed -= len(deliveries)
+            self._give_up(deliveries[0], as_error(error))
         else:
             self._route(deliveries, transaction)
 
@@ -109,15 +108,14 @@ class Incoming(LinkEnd):
     def refused(self, deliveries: list[Delivery], error: Exception) -> None:
         """They are not in the queue. A sender that has settled them cannot be told so by an outcome: its link ends instead."""
         self._unconfirmed -= len(deliveries)
-        transaction = self.peer.transactions.get(deliveries[0].remote_state)
-        if transaction is not None:  # then its discharge says so
-            transaction.fail(error)
+        transaction = self._fail(deliveries[0], error)
         if isinstance(error, Unroutable):
             self._dispose(deliveries, Released())
             self._renew_batch()
             return
         said = as_error(error)
-        self._dispose(deliveries, Rejected(error=said))
+        for several in self._alike(deliveries):
+            self._dispose(several, Rejected(error=self._of(said, several[0])))
         self._renew_batch()
         if transaction is not None:
             return
@@ -125,9 +123,24 @@ class Incoming(LinkEnd):
         if settled is not None:
             self._give_up(settled, said)
 
+    def _alike(self, deliveries: list[Delivery]) -> list[list[Delivery]]:
+        """Those that are refused with one error."""
+        return [deliveries]
+
+    def _of(self, error: Error, delivery: Delivery) -> Error:
+        """What is said of a delivery's refusal."""
+        return error
+
+    def _fail(self, delivery: Delivery, error: Exception) -> Open | None:
+        """Why its transaction cannot be committed, for who asks; the transaction."""
+        transaction = self.peer.transactions.get(delivery.remote_state)
+        if transaction is not None:
+            transaction.fail(error)
+        return transaction
+
     def _give_up(self, delivery: Delivery, error: Error) -> None:
         """Detach, because of a delivery that no outcome can be told of, once everything before it is told."""
-        error.info = {Symbol("delivery-tag"): delivery.tag}
+        error = _naming(error, delivery)
         self.peer.plane.turns.last(lambda: self.peer.detach(self, error))
 
     def _dispose(self, deliveries: list[Delivery], outcome: Accepted | Rejected | Released | Declared) -> None:
@@ -178,6 +191,10 @@ class Incoming(LinkEnd):
     def end(self, turn: Turn) -> None:
         self.ended = True
         self.peer.plane.blocking.forget(self)
+
+
+def _naming(error: Error, delivery: Delivery) -> Error:
+    return Error(condition=error.condition, description=error.description, info={Symbol("delivery-tag"): delivery.tag})
 
 
 def can_reject(source: Source) -> bool:
@@ -235,11 +252,19 @@ class Relay(Incoming):
             line.end()
             self.leave(line)
 
+    def _alike(self, deliveries: list[Delivery]) -> list[list[Delivery]]:
+        return [[delivery] for delivery in deliveries]
+
+    def _of(self, error: Error, delivery: Delivery) -> Error:
+        """A refused message of the anonymous terminus is named by its tag, however it is refused."""
+        return _naming(error, delivery)
+
     def keep_out(self, delivery: Delivery, error: Exception) -> None:
         if self._can_reject:
             self.refused([delivery], error)
         else:
             self._unconfirmed -= 1
+            self._fail(delivery, error)
             self._give_up(delivery, as_error(error))
 
 

@@ -7,47 +7,16 @@ but a transaction in which it says so cannot be committed, since not all of it c
 
 from __future__ import annotations
 
-from collections import deque
 from typing import TYPE_CHECKING
 
-from broker_core.amqp import Modified, serial
+from broker_core.amqp import Modified
 from broker_core.amqp.performatives import TERMINAL
 from broker_core.amqp_plane.tags import rows_of_tags
-from broker_core.errors import TransactionRolledBack
 
 if TYPE_CHECKING:
-    from broker_core.amqp import Session
     from broker_core.amqp.deliveries import Delivery
-    from broker_core.amqp.events import Disposed
     from broker_core.amqp_plane.outgoing import Outgoing
-    from broker_core.amqp_plane.transactions import Open
     from broker_core.turn import Turn
-
-REMEMBERED = 10_000  # deliveries of one session that were ended here, the latest: a receiver has seldom as many to speak of
-
-
-class TakenBack:
-    """Of one connection: deliveries that were ended before their receiver had said anything, by session."""
-
-    def __init__(self) -> None:
-        self._ids: dict[Session, deque[int]] = {}
-
-    def add(self, session: Session, deliveries: list[Delivery]) -> None:
-        self._ids.setdefault(session, deque(maxlen=REMEMBERED)).extend(delivery.id for delivery in deliveries)
-
-    def forget(self, session: Session) -> None:
-        self._ids.pop(session, None)
-
-    def check(self, said: Disposed, transaction: Open | None) -> None:
-        """What is said in a transaction of such deliveries cannot be done. It is told so once."""
-        ids = self._ids.get(said.session)
-        if not ids or transaction is None or transaction.discharging:
-            return
-        named = [each for each in ids if any(_is_in(each, first, last) for first, last in said.ranges)]
-        if named:
-            transaction.fail(TransactionRolledBack("the lock of a message that it settles had ended: it is delivered again"))
-        for each in named:
-            ids.remove(each)
 
 
 class Locks:
@@ -83,7 +52,7 @@ class Locks:
         for delivery in lost:
             delivery.state = Modified(delivery_failed=True)
         waiting = [delivery for delivery in lost if not delivery.settled and not delivery.remote_settled]
-        link.peer.taken_back.add(link.link.session, waiting)
+        link.link.session.lost.add(delivery.id for delivery in waiting)
         if waiting and link.may_tell:
             link.link.session.dispose(waiting, waiting[0].state)
             link.peer.log(f"{link}: {len(waiting)} deliveries were not settled before their lock ended")
@@ -95,7 +64,3 @@ class Locks:
             return set()
         held = turn.held(self._link.queue, self._link.holder, rows_of_tags(tags))
         return {number.to_bytes(8, "big") for number in held.sequences().tolist()}
-
-
-def _is_in(number: int, first: int, last: int) -> bool:
-    return 0 <= serial.difference(number, first) <= serial.difference(last, first)

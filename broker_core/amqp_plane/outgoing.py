@@ -20,7 +20,7 @@ from broker_core.amqp_plane.conditions import as_error, deleted
 from broker_core.amqp_plane.endings import NOT_HERE, RETURNED, ending_of
 from broker_core.amqp_plane.endpoint import LinkEnd
 from broker_core.amqp_plane.locks import Locks
-from broker_core.amqp_plane.retiring import retire, still_open
+from broker_core.amqp_plane.retiring import known, retire, still_open
 from broker_core.amqp_plane.tags import rows_of_tags
 from broker_core.encoding.leaving import leaving
 from broker_core.engine import commands as c
@@ -375,6 +375,10 @@ class Browsing(Outgoing):
 
     def disposed(self, deliveries: list[Delivery], state: DeliveryState | None, settled: bool) -> None:
         if isinstance(state, TransactionalState):
+            transaction = known(self, state)
+            if transaction is None:
+                return
+            transaction.carried += len(deliveries)  # there is nothing that waits for its commit
             state = state.outcome
         waiting = [d for d in deliveries if not settled and isinstance(state, TERMINAL) and not d.settled]
         if waiting and self.may_tell:

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from broker_core.amqp import Condition, Connection, Role, SaslServer, events
 from broker_core.amqp.errors import LocalProtocolError
-from broker_core.amqp.performatives import Error, TransactionalState
+from broker_core.amqp.performatives import Error
 from broker_core.amqp.sasl import PLAIN
 from broker_core.amqp.states import ConnectionState, LinkState, SessionState
 from broker_core.amqp.transactions import TXN_ID
@@ -23,7 +23,6 @@ from broker_core.amqp_plane import attaching, opening
 from broker_core.amqp_plane.addresses import forget_terms
 from broker_core.amqp_plane.conditions import deleted
 from broker_core.amqp_plane.incoming import Incoming
-from broker_core.amqp_plane.locks import TakenBack
 from broker_core.amqp_plane.outgoing import Outgoing
 from broker_core.amqp_plane.transactions import Transactions
 from broker_core.engine.commands import Maker
@@ -58,14 +57,13 @@ class Peer:
         self.gone = False
         self.identifier = f"{wire.address} {next(_numbers)}"  # no other connection's, in one life of the broker
         self.links: dict[Link, Endpoint] = {}
-        self.transactions = Transactions()
         self.underway: Counter[Session] = Counter()  # messages acquired for links of a session that have not left
         self.full: dict[Outgoing, None] = {}  # links that wait for a limit on unsettled deliveries, of session or connection
         self.takes = 0  # how often a link took something
         self.squeezed: set[Session] = set()  # sessions in which a link waits for the peer's window
-        self.taken_back = TakenBack()
         self._sasl = sasl
         self.connection = Connection(Role.SERVER, plane.protocol, sasl, sasl_required=not listener.without_sasl)
+        self.transactions = Transactions(self.connection.coordinated)
         self._handlers: dict[type[Any], Callable[[Any], None]] = {
             events.Authenticated: self._on_authenticated,
             events.AuthenticationFailed: self._on_failed_login,
@@ -75,6 +73,7 @@ class Peer:
             events.Flowed: self._on_flow,
             events.Delivered: lambda event: self._at(event.link, lambda link: link.delivered(event.deliveries)),
             events.Disposed: self._on_disposition,
+            events.Named: lambda event: self.transactions.named(event),
             events.Aborted: lambda event: None,
             events.Stolen: lambda event: self._end([event.link], None),
             events.Detached: self._on_detach,
@@ -235,7 +234,6 @@ class Peer:
     def _on_end(self, event: events.Ended) -> None:
         session = event.session
         self.squeezed.discard(session)
-        self.taken_back.forget(session)
 
         def answer() -> None:
             self.underway.pop(session, None)
@@ -294,8 +292,6 @@ class Peer:
                 self.plane.turns.hungry(link)
 
     def _on_disposition(self, event: events.Disposed) -> None:
-        if isinstance(event.state, TransactionalState):
-            self.taken_back.check(event, self.transactions.get(event.state))
         several: dict[Link, list[Any]] = {}
         for delivery in event.deliveries:
             several.setdefault(delivery.link, []).append(delivery)

@@ -53,6 +53,8 @@ class Posting(NamedTuple):
                 error, end = refusal, turn.end
         if error is not None or refused:
             self.transaction.fail(refused[0][1] if error is None else error)  # at once: its discharge may stand behind this
+        else:
+            self.transaction.carried += sum(len(deliveries) for _, deliveries in parts)
         turns.after(end, lambda: confirm(parts, refused, error))
 
     def _post(self, turn: Turn, service: BrokerService, found: Arrived) -> int:

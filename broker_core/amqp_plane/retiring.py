@@ -8,6 +8,7 @@ from broker_core.amqp import Condition, TransactionalState
 from broker_core.amqp.performatives import TERMINAL, Error
 from broker_core.amqp_plane.conditions import Refusal, as_error
 from broker_core.amqp_plane.endings import RETURNED, ending_of
+from broker_core.amqp_plane.tags import rows_of
 from broker_core.engine import transaction_commands as tc
 from broker_core.engine.endings import ROLLED_BACK, Ending
 from broker_core.errors import PenstockError, StorageError
@@ -40,14 +41,16 @@ class Retirement(NamedTuple):
         default, number = self.default or ROLLED_BACK, self.transaction.number
         return tc.Retire(number, link.queue, link.holder, rows, self.ending, default, self.settled)
 
-    def carry(self, turn: Turn, link: Outgoing, rows: RowSet) -> None:
+    def carry(self, turn: Turn, link: Outgoing, deliveries: list[Delivery]) -> None:
         """Say it in the transaction; its discharge tells where that cannot be."""
         try:
-            turn.carry(self.command(link, rows))
+            turn.carry(self.command(link, rows_of(deliveries)))
         except StorageError:
             raise
         except PenstockError as error:
             self.transaction.fail(error)
+        else:
+            self.transaction.carried += len(deliveries)
 
 
 def retire(link: Outgoing, deliveries: list[Delivery], state: TransactionalState, settled: bool) -> None:
@@ -55,16 +58,18 @@ def retire(link: Outgoing, deliveries: list[Delivery], state: TransactionalState
     peer, transactions = link.peer, link.peer.transactions
     fresh = [d for d in deliveries if not isinstance(d.state, TERMINAL)]
     ending = ending_of(state.outcome, (link.default or RETURNED) if settled else None)
-    try:
-        transaction = transactions.find(state.txn_id)
-    except Refusal as error:
-        if fresh:  # else what was said in it holds, and is said once more
-            peer.detach(link, as_error(error))
+    said = transactions.get(state)
+    if not fresh and (said is None or said.discharging):
+        return  # what was said in it holds, and is said once more
+    transaction = known(link, state)
+    if transaction is None:
         return
     if any(transactions.get(d.state) not in (None, transaction) for d in fresh):
         text = "a delivery whose outcome is another transaction's"
         peer.detach(transaction.control, Error(condition=Condition.TRANSACTION_ROLLBACK, description=text))
         return
+    if ending is None and state.outcome is None:
+        transaction.carried += len(deliveries)  # nothing was said of them
     if ending is None or not fresh:
         return
     for delivery in fresh:
@@ -74,6 +79,15 @@ def retire(link: Outgoing, deliveries: list[Delivery], state: TransactionalState
     peer.plane.turns.decided(link, Retirement(ending, link.default, transaction, settled), fresh)
     if settled:
         link.made_room()
+
+
+def known(link: Outgoing, state: TransactionalState) -> Open | None:
+    """The transaction in which something is said of a link's deliveries; None where it takes no work: then the link ends."""
+    try:
+        return link.peer.transactions.find(state.txn_id)
+    except Refusal as error:
+        link.peer.detach(link, as_error(error))
+        return None
 
 
 def still_open(link: Outgoing, deliveries: list[Delivery], state: DeliveryState | None, settled: bool) -> list[Delivery]:

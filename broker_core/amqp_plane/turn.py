@@ -360,7 +360,7 @@ class Turns:
 
     def _end(self, turn: Turn, link: Outgoing, ending: Ending | Retirement, deliveries: list[Delivery]) -> None:
         if isinstance(ending, Retirement):
-            ending.carry(turn, link, rows_of(deliveries))
+            ending.carry(turn, link, deliveries)
             return  # nobody is told before the discharge
         try:
             _, end = turn.carry(ending.command(link.queue, link.holder, rows_of(deliveries)))

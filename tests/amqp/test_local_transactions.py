@@ -22,6 +22,7 @@ from broker_core.amqp import (
     TransactionalState,
     events,
 )
+from broker_core.amqp.deliveries import Lost
 from broker_core.amqp.errors import DecodeError, EncodeError
 from broker_core.amqp.performatives import Transfer
 from broker_core.amqp.transactions import LOCAL_TRANSACTIONS, MULTI_TXNS_PER_SSN, request, request_of
@@ -120,3 +121,31 @@ def test_the_transfers_of_a_delivery_are_of_one_transaction() -> None:
         [event] = ends.turn()[0]
         assert isinstance(event, events.Delivered) == good
         assert isinstance(event, events.Violated) != good
+
+
+def test_lost_deliveries_are_told_once_and_never_forgotten() -> None:
+    lost = Lost()
+    top = 0xFFFFFFFF
+    lost.add([top - 1, top, 0, 1, 5, 6, 7])
+    assert not lost.take([(2, 4), (8, 100)])
+    assert lost.take([(top, 0)])
+    assert not lost.take([(top, 0)])
+    assert lost.take([(2, 6)])
+    told = [number for number in (top - 1, top, 0, 1, 5, 6, 7) if lost.take([(number, number)])]
+    assert told == [top - 1, 1, 7]
+    lost.add(range(0, 4 * Lost.RANGES, 2))
+    assert all(lost.take([(number, number)]) for number in range(0, 4 * Lost.RANGES, 2)), "beyond its limit it knows too many"
+
+
+@pytest.mark.parametrize("broken", [False, True])
+def test_all_that_names_an_open_transaction_is_counted_before_anything_comes_of_it(broken: bool) -> None:
+    ends = Ends()
+    ends.server.coordinated.open(ID)
+    if broken:  # a session error: what comes behind it is discarded
+        ends.work.session.send(Transfer(handle=77, delivery_id=100, delivery_tag=b"x"))
+    for number in range(5):
+        ends.work.send(b"%d" % number, b"", state=TransactionalState(txn_id=ID if number else b"other"))
+    ends.work.send(b"6", b"some", state=TransactionalState(txn_id=ID), more=True)
+    heard = ends.turn()[0]
+    assert sum(event.count for event in heard if isinstance(event, events.Named)) == 5
+    assert sum(len(event.deliveries) for event in heard if isinstance(event, events.Delivered)) == (0 if broken else 5)

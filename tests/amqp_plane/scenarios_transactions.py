@@ -26,7 +26,19 @@ from ..journal.lying_disk import LyingDisk
 from .frames import annotations_of, detach, flow, message, says, sends, symbol, transfer
 from .harness import Script, Stage, staged
 from .scenarios_outgoing import filled, numbered
-from .transacting import CONTROL, ROLLBACK, UNKNOWN, asked, commit, control, declare, discharged, rejected, roll_back, within
+from .transacting import (
+    CONTROL,
+    ROLLBACK,
+    asked,
+    commit,
+    control,
+    declare,
+    discharged,
+    rejected,
+    roll_back,
+    unknown_id,
+    within,
+)
 
 
 def messages_of_several_queues_at_once(s: Stage) -> None:
@@ -191,7 +203,10 @@ def the_control_link_ends(s: Stage) -> None:
         a.expect(type(leave), 1)
         s.show("q")
         a.send(transfer(2 * number + 1, state=within(txn)))
-        assert rejected(a, 2 * number + 1) == UNKNOWN
+        unknown_id(a, handle=0, tag=b"t%d" % (2 * number + 1))
+        a.send(detach(0), sends(name=f"once more {number}"))
+        a.expect(Attach)
+        a.expect(Flow)
         if isinstance(leave, End):
             a.begin(channel=1)
     a.drop()

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from broker_core.amqp import Coordinator, Declare, Declared, Discharge, TransactionalState
-from broker_core.amqp.performatives import Accepted, Attach, Disposition, Flow, Transfer
+from broker_core.amqp.performatives import Accepted, Attach, Detach, Disposition, Flow, Transfer
 from broker_core.amqp.transactions import LOCAL_TRANSACTIONS, request
 
 from .frames import sends, symbol, transfer
@@ -53,3 +53,11 @@ def discharged(a: Script, number: int) -> None:
 
 def rejected(a: Script, number: int) -> str | None:
     return _conditions(a.expect(Disposition, role=True, first=number, settled=True))
+
+
+def unknown_id(a: Script, handle: int, tag: bytes) -> None:
+    """A link ends because of this message of a transaction that is not there."""
+    end = a.expect(Detach, handle=handle, closed=True)
+    assert _conditions(end) == UNKNOWN
+    assert end.error is not None
+    assert end.error.info == {symbol("delivery-tag"): tag}
