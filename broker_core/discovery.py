@@ -5,6 +5,7 @@ The AMQP library is imported only here, and only when it is needed: it takes as 
 
 from __future__ import annotations
 
+import hashlib
 import ipaddress
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -15,6 +16,23 @@ from broker_core.credentials import Credentials
 
 SCHEMES = ("amqp://", "amqps://")
 FLIGHT_SCHEMES = ("grpc", "grpc+tls")
+
+
+#: What Linux calls the time since it was started; containers on one host share it, machines and their clones do not.
+BOOT_ID = "/proc/sys/kernel/random/boot_id"
+
+
+def this_host() -> str | None:
+    """A name of the running kernel, which only processes on it can know; None where a system has none.
+
+    Two that have the same can compare device and inode of a file. The boot id itself is told to nobody: this is its digest.
+    """
+    try:
+        with open(BOOT_ID, "rb") as file:
+            found = file.read(64).strip()
+    except OSError:
+        return None
+    return hashlib.sha256(b"penstock " + found).hexdigest() if found else None
 
 
 @dataclass(frozen=True)

@@ -27,6 +27,8 @@ SCHEMA = pa.schema(
         ("time", pa.int64()),
         ("deliveryCount", pa.int32()),
         ("taken", pa.binary()),
+        ("device", pa.uint64()),
+        ("inode", pa.uint64()),
     ]
 )
 
@@ -58,12 +60,13 @@ def batch(journal: Journal, cut: Cut) -> pa.RecordBatch:
         pa.array(np.full(len(pieces.row), attempts, np.int32)),
         _taken_rows(pieces),
     ]
+    columns += [pa.array([place[i] for place in places], SCHEMA.field("device").type) for i in (4, 5)]
     return pa.RecordBatch.from_arrays(columns, schema=SCHEMA)
 
 
-def _where(journal: Journal, position: int) -> tuple[str, int, int, int]:
-    path, offset, length = journal.locate(position)
-    return path, offset + MASK_BYTES, length - MASK_BYTES, mask_of(journal.payload(position))
+def _where(journal: Journal, position: int) -> tuple[str, int, int, int, int, int]:
+    path, offset, length, device, inode = journal.locate(position)
+    return path, offset + MASK_BYTES, length - MASK_BYTES, mask_of(journal.payload(position)), device, inode
 
 
 def _taken_rows(pieces: Pieces) -> pa.Array:

@@ -70,7 +70,6 @@ class Lease:
         self._epoch: int | None = None
         self._settled = 0  # the broker has said so, to this planner
         self._planned: _Planned | None = None
-        self._data_dir = ""
         self._broker = ""
         self._stopped = threading.Event()
 
@@ -140,7 +139,6 @@ class Lease:
         parts = [dict(zip(names, part, strict=False)) for part in planned.parts]
         fields: dict[str, Any] = {
             "access": self._options.access.found_by(self._client),  # its token is a fresh one, as of this planner's last call
-            "data_dir": self._data_dir,  # where the broker keeps its segments, for a task on the same host
             "broker": known.broker,
             "queue": self._queue,
             "lease": known.lease,
@@ -169,8 +167,7 @@ class Lease:
         """The lease of this planner: the offset's, or a new one when there is none. Contradictions are refused."""
         if not self._broker:
             # The one call besides: which broker is it? Not sent again when nobody answers: the url may be wrong.
-            hello = self._client.call("hello")
-            self._broker, self._data_dir = hello["broker"], hello["dataDir"]
+            self._broker = self._client.call("hello")["broker"]
         if self._known is None:
             self._known = begun(self._options, self._broker) if offset.initial else offset
             check_names(self._options, self._broker, self._known)

@@ -1,26 +1,26 @@
 """What a task does: the record batches of one part, from the broker or, on its own host, straight from its segment files.
 
 An executor on the broker's host needs no server to copy messages: it asks where they lie (`op=map`, which also checks the epoch
-and journals the read), maps the files and assembles the columns itself. Where that cannot be, or is not worth it, the broker
-sends them.
+and journals the read), maps the files (`mapping.py`) and assembles the columns itself. Where that cannot be, or is not worth it,
+the broker sends them.
 """
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import accumulate, chain
-from typing import Any, NamedTuple
+from typing import Any
 
 import pyarrow as pa
 from pyspark.sql.datasource import InputPartition
 
-from broker_core import assembly, message
+from broker_core import assembly, discovery, message
 from broker_core.client import Client
 from broker_core.errors import PeerError
 from connector.access import Access
 from connector.connections import CONNECTIONS
+from connector.mapping import Piece, mapped, may_be_mapped
 from connector.patience import RECONNECT_S, Patience
 
 # A record batch below this costs Spark more in fixed work than in rows; one far above only memory.
@@ -38,7 +38,6 @@ class Part(InputPartition):
     whose groups fall into `bucket` of so many `buckets`. Carries all that the task must know."""
 
     access: Access
-    data_dir: str
     broker: str
     queue: str
     lease: str
@@ -100,8 +99,8 @@ def _messages(client: Client, part: Part, columns: Sequence[str], fail_on_data_l
     ticket = part.ticket("batch", assembly.needed(columns), fail_on_data_loss)
     reached = part.first
     # A settlement's key is the broker's to write.
-    if "delivery" not in columns and is_local(part):
-        answer = client.get(**{**ticket, "op": "map", "orMessages": True})
+    if "delivery" not in columns and may_be_mapped(part.broker) and (host := discovery.this_host()) is not None:
+        answer = client.get(**{**ticket, "op": "map", "orMessages": True, "host": host})
         first = next(answer, None)
         if first is None:
             return
@@ -112,7 +111,7 @@ def _messages(client: Client, part: Part, columns: Sequence[str], fail_on_data_l
         files: dict[str, pa.Buffer] | None = {}
         # The broker checks the payloads of the next pieces while Spark takes the rows of these.
         for pieces in map(_pieces, answer):
-            files = _mapped(pieces, files)
+            files = mapped(pieces, files, part.broker)
             if files is None:
                 break
             yield from _assembled(pieces, files, columns, part.queue)
@@ -147,41 +146,6 @@ def as_declared(batches: Iterable[pa.RecordBatch], nullable: Sequence[bool]) -> 
 # --- On the broker's host --------------------------------------------------------------------------------------------------
 
 
-class Piece(NamedTuple):
-    """Rows of one stored record batch, in order. The fields are the protocol's, in order."""
-
-    file: str
-    offset: int
-    length: int
-    columns: int
-    row: int
-    rows: int
-    sequence: int
-    time: int
-    deliveryCount: int
-    # Which rows of the record: 32-bit numbers, little-endian. None: those from `row` on, one after another.
-    taken: bytes | None = None
-
-    def numbers(self) -> pa.Array:
-        return pa.Array.from_buffers(pa.int32(), self.rows, [None, pa.py_buffer(self.taken or b"")])
-
-    @property
-    def end(self) -> int:
-        """The sequence number after its last row's: those lie as far apart as the rows do."""
-        if self.taken is None:
-            return self.sequence + self.rows
-        return self.sequence + int.from_bytes(self.taken[-4:], "little") - self.row + 1
-
-
-def is_local(part: Part) -> bool:
-    """Is the broker's data directory here, and the same one? (A path alone could be another machine's of the same name.)"""
-    try:
-        with open(os.path.join(part.data_dir, "id"), encoding="utf-8") as file:
-            return file.read(256).strip() == part.broker
-    except (OSError, UnicodeDecodeError):
-        return False
-
-
 def _says_where(batch: pa.RecordBatch) -> bool:
     """Is this a batch of pieces? Else the messages lie too scattered, and come themselves."""
     return tuple(batch.schema.names[:1]) == Piece._fields[:1]
@@ -189,26 +153,6 @@ def _says_where(batch: pa.RecordBatch) -> bool:
 
 def _pieces(batch: pa.RecordBatch) -> list[Piece]:
     return [Piece(*row) for row in zip(*(column.to_pylist() for column in batch.columns), strict=True)]
-
-
-def _mapped(pieces: list[Piece], known: dict[str, pa.Buffer] | None = None) -> dict[str, pa.Buffer] | None:
-    """`known` and every file that the pieces name, mapped; None where one cannot be (moved, another user's, shorter than it
-    should be). A mapped file stays readable when it is unlinked."""
-    files = dict(known or {})
-    ends: dict[str, int] = {}
-    for piece in pieces:
-        ends[piece.file] = max(ends.get(piece.file, 0), piece.offset + piece.length)
-    try:
-        for path, end in ends.items():
-            if path in files and files[path].size >= end:
-                continue
-            with pa.memory_map(path) as file:
-                files[path] = file.read_buffer()
-            if files[path].size < end:
-                return None
-    except (OSError, pa.ArrowException):
-        return None
-    return files
 
 
 def _assembled(

@@ -70,7 +70,7 @@ class Actions:
             "version": 1,
             "product": f"penstock/{__version__}",
             "broker": self._service.broker_id,
-            "dataDir": str(self._service.settings.data.absolute()),
+            "dataDir": "",  # connectors of before ask for it: they get messages, not files
             "flight": self.url,
         }
 

@@ -86,7 +86,7 @@ _BATCH: Fields = {
 }
 TICKETS: dict[str, Fields] = {
     "batch": {**_BATCH, **_LOSS, "stored": _BOOL},
-    "map": {**_BATCH, **_LOSS, "orMessages": _BOOL},
+    "map": {**_BATCH, **_LOSS, "orMessages": _BOOL, "host": _OPTIONAL_TEXT},
     "browse": {
         "op": TEXT,
         "queue": TEXT,

@@ -10,6 +10,7 @@ import numpy as np
 import pyarrow as pa
 
 from broker_core import delivery, errors, mapped, message, reading
+from broker_core.discovery import this_host
 from broker_core.engine import commands as c
 from broker_core.engine.blocks import Block
 from broker_core.engine.groups import in_bucket
@@ -42,7 +43,11 @@ class Streams:
             return schema, self._batch(request, columns, *self._read(request), stored=request["stored"]), check
         queue, found = self._read(request)
         cuts = [part for part in found if row_count(part.rows)]  # a bucket may have nothing in a block
-        refusal = mapped.unmappable(cuts, columns)
+        host = this_host()
+        if host is None or request["host"] != host:
+            refusal: str | None = "the reader is not on the broker's host, as far as it says"
+        else:
+            refusal = mapped.unmappable(cuts, columns)
         if refusal is None:
             return mapped.SCHEMA, (mapped.batch(self._service.journal, cut) for cut in cuts), check
         if not request["orMessages"]:

@@ -2,9 +2,10 @@
 
 from broker_core.journal.disk import Disk, LocalDisk
 from broker_core.journal.journal import Appended, Journal
+from broker_core.journal.payloads import Located
 from broker_core.journal.records import Record
 from broker_core.journal.recovery import Repair
 from broker_core.journal.segments import SegmentInfo
 from broker_core.journal.snapshots import Snapshot
 
-__all__ = ["Appended", "Disk", "Journal", "LocalDisk", "Record", "Repair", "SegmentInfo", "Snapshot"]
+__all__ = ["Appended", "Disk", "Journal", "LocalDisk", "Located", "Record", "Repair", "SegmentInfo", "Snapshot"]

@@ -7,6 +7,10 @@ what was not synced, is full, or fails to sync. What a disk may do on a power cu
 - zeros that were to be appended into: may still be there after all that was;
 - a file created, renamed or unlinked: may be undone until `sync_directory`, each name on its own;
 - bytes synced and names synced stay.
+
+A process may run out of file descriptors, whoever opened them. `LocalDisk` holds some in reserve for itself: to get one it lets
+go of one, and what it closes goes back into the reserve without being let go. What cannot be opened all the same is an OSError
+that `is_shortage`, which is neither damage nor a failure of the disk: it passes.
 """
 
 from __future__ import annotations
@@ -21,7 +25,7 @@ import stat
 import time
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
-from typing import Protocol, TypeAlias, cast
+from typing import NamedTuple, Protocol, TypeAlias, TypeVar, cast
 
 import pyarrow as pa
 
@@ -32,7 +36,24 @@ Buffer: TypeAlias = bytes | bytearray | memoryview | pa.Buffer
 COPY_BYTES = 1 << 20  # piece in which files are copied and checked: large enough for the disk, small enough for the cache
 ROOM_BYTES = 128 << 10  # zeros written at a time: some hundred small groups, and still a sync of well under a millisecond
 TEMPORARY = ".tmp"  # a name that counts for nothing: whatever bears it after a crash is removed
+RESERVED = 16  # descriptors: a segment, its manifest or a snapshot, and directory, twice over; most of them against races
+RESERVED_TO_WRITE = 8  # of these; those who read are refused before
 _IOV_MAX = 512  # buffers of one writev; POSIX systems allow 1,024
+
+
+_T = TypeVar("_T")
+
+
+class Identity(NamedTuple):
+    """Which file of this host it is: st_dev and st_ino."""
+
+    device: int
+    inode: int
+
+
+def is_shortage(error: OSError) -> bool:
+    """Whether process or system had no descriptor or memory left: no fault of the file, and gone after a while."""
+    return error.errno in (errno.EMFILE, errno.ENFILE, errno.ENOMEM)
 
 
 class AppendFile(Protocol):
@@ -65,6 +86,17 @@ class ReadFile(Protocol):
     def map(self) -> pa.Buffer:
         """The file as it is now, mapped, not copied; the buffer holds the mapping for as long as it lives."""
 
+    def identity(self) -> Identity:
+        """Which file this is, for another process of this host that opens the same path."""
+
+
+class NoteFile(Protocol):
+    """A few bytes that are overwritten in place and never synced: after a power cut any of them may be there, or none."""
+
+    def write(self, data: bytes) -> None: ...
+
+    def close(self) -> None: ...
+
 
 class Disk(Protocol):
     """One data directory, held by one process. Names are plain file names in it."""
@@ -75,6 +107,12 @@ class Disk(Protocol):
         """A new, empty file; a file of that name is replaced."""
 
     def open(self, name: str) -> ReadFile: ...
+
+    def create_note(self, name: str) -> NoteFile:
+        """A new, empty one, which replaces a file of that name; whoever has that one open or linked keeps it."""
+
+    def size(self, name: str) -> int:
+        """Of the file, bytes; opens nothing."""
 
     def rename(self, old: str, new: str) -> None: ...
 
@@ -121,9 +159,76 @@ def pieces_of(file: ReadFile, start: int, stop: int) -> Iterable[bytes]:
         start += len(piece)
 
 
+class _Descriptors:
+    """The directory, as a descriptor: what is opened stays in it wherever it is moved; and descriptors in reserve.
+
+    For any thread. List operations are atomic, and a destructor may come between any two lines: so there is no lock.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self.directory = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+        self._reserve: list[int] = []
+        self._closed = False
+        self._fill()
+
+    def _fill(self) -> None:
+        with contextlib.suppress(OSError):  # there is none to be had
+            while len(self._reserve) < RESERVED:
+                self._reserve.append(os.dup(self.directory))
+
+    def opened(self, open_it: Callable[[], _T], leave: int = 0) -> _T:
+        """What `open_it` opens, if need be out of the reserve, of which `leave` stay. OSError as it raises it."""
+        while True:
+            try:
+                found = open_it()
+            except OSError as error:
+                if error.errno not in (errno.EMFILE, errno.ENFILE) or len(self._reserve) <= leave:
+                    raise
+                with contextlib.suppress(IndexError):  # another thread took the last one
+                    os.close(self._reserve.pop())  # who else waits for one may be quicker: then the next
+            else:
+                if len(self._reserve) < RESERVED:
+                    self._fill()
+                return found
+
+    def open(self, name: str, flags: int, leave: int = 0) -> int:
+        return self.opened(lambda: os.open(name, flags | os.O_CLOEXEC, 0o600, dir_fd=self.directory), leave)
+
+    def close(self, fd: int) -> None:
+        if self._closed or len(self._reserve) >= RESERVED:
+            os.close(fd)
+            return
+        os.dup2(self.directory, fd, inheritable=False)
+        self._reserve.append(fd)
+
+    def close_all(self) -> None:
+        if self._closed:
+            return
+        self._closed = True
+        for fd in (*self._reserve, self.directory):
+            os.close(fd)
+        self._reserve = []
+        self.directory = -1
+
+
+class _LocalNote:
+    def __init__(self, descriptors: _Descriptors, name: str) -> None:
+        self._descriptors = descriptors
+        self._fd = descriptors.open(name, os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
+
+    def write(self, data: bytes) -> None:
+        os.pwrite(self._fd, data, 0)
+
+    def close(self) -> None:
+        if self._fd >= 0:
+            self._descriptors.close(self._fd)
+            self._fd = -1
+
+
 class _LocalAppend:
-    def __init__(self, path: str) -> None:
-        self._fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
+    def __init__(self, descriptors: _Descriptors, name: str) -> None:
+        self._descriptors = descriptors
+        self._fd = descriptors.open(name, os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
         self._synced = self._size = self._room = 0  # offsets: on the disk, appended, zeros
 
     def append(self, buffers: Sequence[Buffer]) -> None:
@@ -163,7 +268,7 @@ class _LocalAppend:
         if self._fd >= 0:
             if self._room > self._size:
                 os.ftruncate(self._fd, self._size)
-            os.close(self._fd)
+            self._descriptors.close(self._fd)
             self._fd = -1
 
 
@@ -184,10 +289,10 @@ _sync_file_range = _find_sync_file_range()
 
 
 class _LocalRead:
-    def __init__(self, path: str) -> None:
-        self._path = path
+    def __init__(self, descriptors: _Descriptors, name: str, path: str) -> None:
+        self._descriptors, self._path = descriptors, path
         self._fd = -1
-        self._fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+        self._fd = descriptors.open(name, os.O_RDONLY, leave=RESERVED_TO_WRITE)
 
     def read(self, offset: int, length: int) -> bytes:
         data = os.pread(self._fd, length, offset)
@@ -199,12 +304,22 @@ class _LocalRead:
         return os.fstat(self._fd).st_size
 
     def map(self) -> pa.Buffer:
-        with pa.memory_map(self._path) as file:  # the buffer keeps the mapping, not the file
+        return self._descriptors.opened(self._map, leave=RESERVED_TO_WRITE)
+
+    def _map(self) -> pa.Buffer:
+        path = f"/proc/self/fd/{self._fd}"
+        with pa.memory_map(path if os.path.exists(path) else self._path) as file:  # the buffer keeps the mapping, not the file
+            if not os.path.samestat(os.fstat(file.fileno()), os.fstat(self._fd)):
+                raise OSError(errno.ESTALE, f"{self._path} is another file now: the data directory was moved or replaced")
             return file.read_buffer()
+
+    def identity(self) -> Identity:
+        found = os.fstat(self._fd)
+        return Identity(found.st_dev, found.st_ino)
 
     def __del__(self) -> None:
         if self._fd >= 0:
-            os.close(self._fd)
+            self._descriptors.close(self._fd)
 
 
 class LocalDisk:
@@ -217,35 +332,44 @@ class LocalDisk:
     def __init__(self, path: Path | str) -> None:
         self._root = Path(path).absolute()
         _make_directory(self._root)
-        self._directory = os.open(self._root, os.O_RDONLY | os.O_CLOEXEC)
+        self._descriptors = _Descriptors(self._root)
         self._lock = -1
         try:
-            _keep_private(self._directory)
+            _keep_private(self._descriptors.directory)
             self._lock = _lock(self._root / "lock")
         except BaseException:
             self.close()
             raise
 
     def names(self) -> list[str]:
-        return sorted(os.listdir(self._root))
+        return sorted(self._descriptors.opened(lambda: os.listdir(self._descriptors.directory)))
 
     def create(self, name: str) -> AppendFile:
-        return _LocalAppend(self.path(name))
+        return _LocalAppend(self._descriptors, name)
 
     def open(self, name: str) -> ReadFile:
-        return _LocalRead(self.path(name))
+        return _LocalRead(self._descriptors, name, self.path(name))
+
+    def create_note(self, name: str) -> NoteFile:
+        file = _LocalNote(self._descriptors, name + TEMPORARY)
+        self.rename(name + TEMPORARY, name)
+        return file
+
+    def size(self, name: str) -> int:
+        return os.stat(name, dir_fd=self._descriptors.directory).st_size
 
     def rename(self, old: str, new: str) -> None:
-        os.rename(self.path(old), self.path(new))
+        directory = self._descriptors.directory
+        os.rename(old, new, src_dir_fd=directory, dst_dir_fd=directory)
 
     def unlink(self, name: str) -> None:
-        os.unlink(self.path(name))
+        os.unlink(name, dir_fd=self._descriptors.directory)
 
     def sync_directory(self) -> None:
-        os.fsync(self._directory)
+        os.fsync(self._descriptors.directory)
 
     def free_bytes(self) -> int:
-        stat = os.statvfs(self._root)
+        stat = os.statvfs(self._descriptors.directory)
         return stat.f_bavail * stat.f_frsize
 
     def path(self, name: str) -> str:
@@ -255,10 +379,10 @@ class LocalDisk:
         return time.time_ns()
 
     def close(self) -> None:
-        for fd in (self._lock, self._directory):
-            if fd >= 0:
-                os.close(fd)
-        self._lock = self._directory = -1
+        if self._lock >= 0:
+            os.close(self._lock)
+            self._lock = -1
+        self._descriptors.close_all()
 
 
 def _make_directory(path: Path) -> None:

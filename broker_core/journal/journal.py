@@ -18,7 +18,7 @@ import pyarrow as pa
 from broker_core.errors import DamagedJournal, InvalidRequest, ResourceLimit, StorageError
 from broker_core.journal import snapshots
 from broker_core.journal.disk import Buffer, Disk, write_file
-from broker_core.journal.payloads import Payloads
+from broker_core.journal.payloads import Located, Payloads
 from broker_core.journal.records import SECRET_BYTES, Format, Record
 from broker_core.journal.recovery import Repair, recover
 from broker_core.journal.replay import replay_segment
@@ -202,9 +202,9 @@ class Journal:
             self._writer.wait_written(position)
         return self._payloads.get(position)
 
-    def locate(self, position: int) -> tuple[str, int, int]:
-        """File (absolute path), offset and length in bytes of that payload, for a process on this host that maps it itself.
-        Waits until it is durable; else as `payload`."""
+    def locate(self, position: int) -> Located:
+        """Where that payload lies, verified, for a process on this host that maps it itself. Waits until it is durable; else as
+        `payload`."""
         if position >= self._writer.durable:
             self._check_position(position)
             self._writer.wait(position + 1, None)

@@ -26,6 +26,20 @@ class _Place(NamedTuple):
     length: int
 
 
+class Located(NamedTuple):
+    """Where a payload lies, for a process of this host that maps the file itself.
+
+    It proves that the path leads to the same file, by device and inode of what it has opened: in a container, or where the
+    directory was copied, it may lead to another one.
+    """
+
+    path: str  # absolute
+    offset: int
+    length: int  # bytes
+    device: int
+    inode: int
+
+
 class Payloads:
     """Finds and checks payloads; for any thread."""
 
@@ -39,10 +53,12 @@ class Payloads:
         segment, place = self._find(position)
         return self._chain.mapped(segment, place.offset, place.length)
 
-    def locate(self, position: int) -> tuple[str, int, int]:
-        """Its absolute path, offset and length."""
+    def locate(self, position: int) -> Located:
+        """Where it lies. Errors: as `get`."""
         segment, place = self._find(position)
-        return self._disk.path(segment.name), place.offset, place.length
+        if segment.identity is None:
+            segment.identity = self._chain.file(segment).identity()
+        return Located(self._disk.path(segment.name), place.offset, place.length, *segment.identity)
 
     def _find(self, position: int) -> tuple[Segment, _Place]:
         segment = self._chain.find(position)

@@ -30,7 +30,7 @@ from zlib import crc32
 import pyarrow as pa
 
 from broker_core.errors import DamagedJournal, DataLoss, InvalidRequest, StorageError
-from broker_core.journal.disk import COPY_BYTES, TEMPORARY, AppendFile, Buffer, Disk, ReadFile
+from broker_core.journal.disk import COPY_BYTES, TEMPORARY, AppendFile, Buffer, Disk, Identity, ReadFile
 from broker_core.journal.records import Format
 
 VERSION = 2
@@ -68,6 +68,7 @@ class Segment:
     form: Format = field(repr=False)  # has its secret
     checksum: int  # of its header
     map: pa.Buffer | None = field(default=None, repr=False)  # derived: the file, as far as it was when last mapped
+    identity: Identity | None = None  # derived, once it is known
 
     def offset(self, position: int) -> int:
         """Where the byte of that LSN stands in the file."""
@@ -200,5 +201,5 @@ class SegmentChain:
         return whole.slice(offset, length)
 
     def info(self, segment: Segment) -> SegmentInfo:
-        size = self.file(segment).size()
+        size = self._disk.size(segment.name)
         return SegmentInfo(segment.base, segment.end, self._disk.path(segment.name), size, segment.created_ns)

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import time
+from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
+import pytest
 from pyspark.sql.streaming.datasource import ReadMaxRows
 
-from broker_core import Broker
+from broker_core import Broker, discovery
 from broker_core.client import Client
 from connector.options import Options
 from connector.schema import default_schema
@@ -49,6 +51,18 @@ class Queue:
         (found,) = self.client.call("lease.list")["leases"]
         assert isinstance(found, dict)
         return found
+
+
+def elsewhere(patch: pytest.MonkeyPatch, folder: Path) -> None:
+    """From now on this process is on another host, by all it can know."""
+    (folder / "boot_id").write_text("00000000-another-host\n")
+    patch.setattr(discovery, "BOOT_ID", str(folder / "boot_id"))
+
+
+def files_mapped(broker: Broker) -> bool:
+    """Whether this process has mapped a segment of the broker's at this moment."""
+    lines = Path("/proc/self/maps").read_text().splitlines()
+    return any(str(broker.data_dir) in line and ".seg" in line for line in lines)
 
 
 def read_all(reader: StreamReader, start: dict[str, Any], end: dict[str, Any]) -> list[int]:

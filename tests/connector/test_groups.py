@@ -16,6 +16,8 @@ from connector.read import Part, read_part
 from connector.schema import default_schema
 from connector.stream import StreamReader
 
+from .helpers import elsewhere
+
 INITIAL = {"v": 1, "batch": 0}
 LIMIT = ReadMaxRows(2**63 - 1)
 GROUPS = 7
@@ -36,7 +38,11 @@ def rows_of(part: Part) -> list[dict[str, Any]]:
 
 
 @pytest.mark.parametrize("local", [True, False])
-def test_a_group_is_in_one_task_and_in_order(broker: Broker, local: bool, tmp_path: Path) -> None:
+def test_a_group_is_in_one_task_and_in_order(
+    broker: Broker, local: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if not local:
+        elsewhere(monkeypatch, tmp_path)
     queue = f"grouped {local}"
     with Client(broker.url) as client:
         fill(client, queue, 3000)
@@ -48,8 +54,6 @@ def test_a_group_is_in_one_task_and_in_order(broker: Broker, local: bool, tmp_pa
         tasks = []
         for part in parts:
             assert isinstance(part, Part)
-            if not local:
-                part.data_dir = str(tmp_path)  # as on another host: the broker sends the messages
             tasks.append(rows_of(part))
         seen = [row["sequenceNumber"] for task in tasks for row in task]
         assert sorted(seen) == list(range(2000))

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import shutil
 from array import array
 from itertools import pairwise
 from pathlib import Path
@@ -12,10 +14,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from broker_core import assembly, message
-from connector import read
-from connector.access import Access
+from connector import mapping, read
 from connector.batch import split
-from connector.read import MOST_BYTES, Part, Piece, as_declared, coalesce, halved, is_local
+from connector.mapping import Piece, mapped, may_be_mapped
+from connector.read import MOST_BYTES, as_declared, coalesce, halved
 from connector.sink import by_queue
 
 
@@ -77,40 +79,28 @@ def test_what_is_too_large_for_one_block_is_halved() -> None:
     assert all(part.nbytes <= MOST_BYTES or part.num_rows == 1 for part in parts)
 
 
-def part_of(folder: Path, broker: str = "b1") -> Part:
-    names = {
-        "access": Access("grpc://127.0.0.1:1"),
-        "queue": "q",
-        "lease": "l",
-        "run": "r",
-        "epoch": 1,
-        "batch": 1,
-        "first": 0,
-        "last": 9,
-    }
-    return Part(data_dir=str(folder), broker=broker, **names)  # type: ignore[arg-type]
+@pytest.fixture(autouse=True)
+def _reached() -> None:
+    mapping._unreachable.clear()
 
 
-def test_a_data_directory_is_ours_only_with_the_broker_s_id(tmp_path: Path) -> None:
-    assert not is_local(part_of(tmp_path))
-    (tmp_path / "id").write_text("b1\n")
-    assert is_local(part_of(tmp_path))
-    assert not is_local(part_of(tmp_path, "b2"))
-    (tmp_path / "id").write_bytes(b"\xff\xfe")
-    assert not is_local(part_of(tmp_path))
-
-
-def stored(folder: Path, bodies: list[bytes]) -> tuple[str, int, int, int]:
+def stored(folder: Path, bodies: list[bytes]) -> Piece:
+    """The whole of a record that a file holds."""
     mask, buffer = message.pack(pa.record_batch({"body": pa.array(bodies)}))
     file = folder / f"{len(list(folder.iterdir()))}.seg"
     file.write_bytes(b"headless" + buffer.to_pybytes())
-    return str(file), 8, buffer.size, mask
+    found = file.stat()
+    return Piece(str(file), 8, buffer.size, mask, 0, len(bodies), 0, 0, 0, None, found.st_dev, found.st_ino)
+
+
+def part_of(piece: Piece, row: int, rows: int, sequence: int, time: int, count: int, taken: bytes | None = None) -> Piece:
+    return piece._replace(row=row, rows=rows, sequence=sequence, time=time, deliveryCount=count, taken=taken)
 
 
 def test_pieces_are_assembled_from_their_files(tmp_path: Path) -> None:
     one, two = stored(tmp_path, [b"a", b"b", b"c"]), stored(tmp_path, [b"d" * 10] * 5000)
-    pieces = [Piece(*one, 1, 2, 10, 77, 0), Piece(*one, 0, 1, 20, 78, 3), Piece(*two, 0, 5000, 100, 79, 1)]
-    files = read._mapped(pieces)
+    pieces = [part_of(one, 1, 2, 10, 77, 0), part_of(one, 0, 1, 20, 78, 3), part_of(two, 0, 5000, 100, 79, 1)]
+    files = mapped(pieces, None, "b1")
     assert files is not None
     small, large = read._assembled(pieces, files, ["sequenceNumber", "enqueuedTime", "body", "deliveryCount"], "q")
     assert small.column("sequenceNumber").to_pylist() == [10, 11, 20]
@@ -124,9 +114,9 @@ def test_pieces_are_assembled_from_their_files(tmp_path: Path) -> None:
 def test_rows_that_are_no_neighbours_are_taken_out_of_their_record(tmp_path: Path) -> None:
     one, two = stored(tmp_path, [b"a", b"b", b"c", b"d"]), stored(tmp_path, [b"%d" % i for i in range(9000)])
     rows = array("i", range(1, 9000, 2))
-    pieces = [Piece(*one, 1, 2, 10, 77, 0, array("i", [1, 3]).tobytes()), Piece(*one, 0, 1, 20, 78, 3)]
-    pieces.append(Piece(*two, 1, len(rows), 100, 79, 1, rows.tobytes()))
-    files = read._mapped(pieces)
+    pieces = [part_of(one, 1, 2, 10, 77, 0, array("i", [1, 3]).tobytes()), part_of(one, 0, 1, 20, 78, 3)]
+    pieces.append(part_of(two, 1, len(rows), 100, 79, 1, rows.tobytes()))
+    files = mapped(pieces, None, "b1")
     assert files is not None
     small, large = read._assembled(pieces, files, ["sequenceNumber", "body"], "q")
     assert small.to_pydict() == {"sequenceNumber": [10, 12, 20], "body": [b"b", b"d", b"a"]}
@@ -135,11 +125,27 @@ def test_rows_that_are_no_neighbours_are_taken_out_of_their_record(tmp_path: Pat
     assert [piece.end for piece in pieces] == [13, 21, 9099]
 
 
-def test_a_file_that_is_gone_or_too_short_sends_the_task_to_the_broker(tmp_path: Path) -> None:
-    here = Piece(*stored(tmp_path, [b"a"]), 0, 1, 0, 0, 0)
-    assert read._mapped([here]) is not None
-    assert read._mapped([here, here._replace(file=str(tmp_path / "gone"))]) is None
-    assert read._mapped([here._replace(length=here.length + 1)]) is None
-    empty = tmp_path / "empty"
-    empty.touch()
-    assert read._mapped([here._replace(file=str(empty))]) is None
+def test_a_file_that_is_gone_short_or_another_one_sends_the_task_to_the_broker(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    here = stored(tmp_path, [b"a"])
+    copy = tmp_path / "copy"
+    shutil.copy(here.file, copy)
+    assert mapped([here], None, "b1") is not None
+    assert mapped([here, here._replace(file=str(tmp_path / "gone"))], None, "b1") is None
+    assert may_be_mapped("b1"), "retention has taken it: the next is there"
+    for number, wrong in enumerate(
+        (
+            here._replace(length=here.length + 1),
+            here._replace(file=str(copy)),
+            here._replace(device=here.device + 1),
+            here._replace(inode=here.inode + 1),
+            here._replace(file=str(tmp_path / "nowhere" / "file")),
+        )
+    ):
+        assert mapped([here, wrong], None, f"w{number}") is None
+        assert not may_be_mapped(f"w{number}")
+    assert may_be_mapped("b1")
+    assert len(caplog.records) == 5
+    os.replace(copy, here.file)  # what was mapped stays what it was; what is opened now is another file
+    assert mapped([here], None, "b1") is None

@@ -2,31 +2,53 @@
 
 from __future__ import annotations
 
+import os
+import shutil
 import threading
+from pathlib import Path
 
 import pyarrow as pa
 import pytest
 
+from broker_core import Broker
+from broker_core.client import Client
+from connector import mapping
 from connector.options import Options
 from connector.read import Part, read_part
 from connector.schema import default_schema, source_schema
 from connector.stream import StreamReader
 
-from .helpers import INITIAL, LIMIT, Queue, read_all
+from .helpers import INITIAL, LIMIT, Queue, elsewhere, files_mapped, read_all
+
+
+def watched(queue: Queue, part: Part, columns: tuple[str, ...]) -> tuple[pa.Table, bool]:
+    """A copy of what a task reads, and whether it had the broker's files mapped meanwhile."""
+    batches = read_part(part, columns, True)
+    first = next(batches)
+    in_place = files_mapped(queue.broker)
+    table = pa.Table.from_batches([first, *batches])
+    out = pa.BufferOutputStream()
+    with pa.ipc.new_stream(out, table.schema) as writer:
+        writer.write_table(table)
+    return pa.ipc.open_stream(out.getvalue()).read_all(), in_place
 
 
 @pytest.mark.parametrize("columns", [tuple(source.name for source in default_schema()), ("body", "sequenceNumber", "queue")])
-def test_a_task_reads_the_same_from_the_files_as_from_the_broker(queue: Queue, columns: tuple[str, ...]) -> None:
+def test_a_task_reads_the_same_from_the_files_as_from_the_broker(
+    queue: Queue, columns: tuple[str, ...], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
     for count in (3, 70_000, 20, 9_000):
         queue.send(count)
     reader = queue.reader(minPartitions="3")
     end = reader.latestOffset(INITIAL, LIMIT)
     for part in reader.partitions(INITIAL, end):
         assert isinstance(part, Part)
-        assert part.data_dir
-        mapped = pa.Table.from_batches(read_part(part, columns, True))
-        part.data_dir = "/nowhere"
-        sent = pa.Table.from_batches(read_part(part, columns, True))
+        mapped, in_place = watched(queue, part, columns)
+        assert in_place
+        with monkeypatch.context() as patch:
+            elsewhere(patch, tmp_path)
+            sent, in_place = watched(queue, part, columns)
+        assert not in_place
         assert mapped.equals(sent)
         assert mapped.num_rows == part.last - part.first + 1
 
@@ -50,15 +72,46 @@ def test_the_delivery_column_names_lease_batch_and_row(queue: Queue) -> None:
     assert None not in deliveries
 
 
-@pytest.mark.parametrize("data_dir", [None, "/nowhere"], ids=["mapped", "sent"])
-def test_a_task_waits_for_a_broker_that_restarts(queue: Queue, data_dir: str | None) -> None:
+@pytest.mark.parametrize("local", [True, False], ids=["mapped", "sent"])
+def test_a_task_waits_for_a_broker_that_restarts(
+    queue: Queue, local: bool, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    if not local:
+        elsewhere(monkeypatch, tmp_path)
     queue.send(1000)
     reader = queue.reader()
     (part,) = reader.partitions(INITIAL, reader.latestOffset(INITIAL, LIMIT))
     assert isinstance(part, Part)
-    part.data_dir = data_dir or part.data_dir
     queue.broker.kill()
     restart = threading.Timer(1.0, queue.broker.start)
     restart.start()
     assert sum(batch.num_rows for batch in reader.read(part)) == 1000
     restart.join()
+
+
+def test_a_copy_of_the_data_directory_at_the_same_path_is_not_read(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """As in a container, or after an rsync: path, id, names, sizes and positions are the broker's, the messages are not."""
+    data, copy = tmp_path / "data", tmp_path / "copy"
+    with Broker(data) as broker, Client(broker.url) as client:
+        Queue(broker, client, "q")
+    shutil.copytree(data, copy)
+    with Broker(copy) as broker, Client(broker.url) as client:
+        Queue(broker, client, "q").send(3000, b"theirs %d")
+    with Broker(data) as broker, Client(broker.url) as client:
+        queue = Queue(broker, client, "q")
+        queue.send(3000, b"ours.. %d")
+        reader = queue.reader(minPartitions="2")
+        parts = reader.partitions(INITIAL, reader.latestOffset(INITIAL, LIMIT))
+        os.rename(data, tmp_path / "aside")
+        os.rename(copy, data)
+        bodies = []
+        for part in parts:
+            assert isinstance(part, Part)
+            table, in_place = watched(queue, part, ("body",))
+            bodies += table["body"].to_pylist()
+            assert not in_place
+        assert bodies == [b"ours.. %d" % number for number in range(3000)]
+        reader.stop()
+    (said,) = [record.getMessage() for record in caplog.records if record.name == "penstock"]
+    assert "it is another file of the same name" in said
+    mapping._unreachable.clear()

@@ -14,6 +14,7 @@ from pyarrow import flight
 from broker_core import errors
 from broker_core.amqp import scram
 from broker_core.config import Settings
+from broker_core.discovery import this_host
 from broker_core.flight_plane import FlightPlane
 from broker_core.security import Access, Right, store
 from broker_core.security.users import User, Users, credentials_of
@@ -135,7 +136,7 @@ REQUESTS: dict[str, Callable[[Peer, str], Any]] = {
     "browse archived": lambda p, q: p.get(op="browse", queue=q, states=["archived"], columns=["body"]),
     "lease.plan": lambda p, q: p.call("lease.plan", queue=q, lease=f"held {q}", run="r", epoch=1, after=0, batch=1),
     "batch": lambda p, q: p.get(op="batch", columns=["body"], **part(q)),
-    "map": lambda p, q: p.get(op="map", columns=["body"], **part(q)),
+    "map": lambda p, q: p.get(op="map", host=this_host(), columns=["body"], **part(q)),
     "settle": lambda p, q: p.put(b"x", op="settle", stage=f"outcomes {q}", lease=f"held {q}"),
     "lease.renew": lambda p, q: p.call("lease.renew", lease=f"held {q}", epoch=1),
     "lease.settleRow": lambda p, q: p.call("lease.settleRow", lease=f"held {q}", sequence=0, outcome="accepted"),

@@ -23,6 +23,7 @@ from pyarrow import flight
 
 from broker_core import Broker, errors, message
 from broker_core.client import Client
+from broker_core.discovery import this_host
 
 from .helpers import BODY, Reader, batch_of, browse, descriptor, numbered, raw, send
 
@@ -352,7 +353,7 @@ def test_memory_stays_bounded_when_somebody_asks_for_everything(tmp_path: Path) 
             {"op": "browse", "queue": "large", "columns": list(message.DEFAULT_COLUMNS)},
             {"op": "browse", "queue": "small", "states": ["acquired"], "columns": list(message.DEFAULT_COLUMNS)},
             reader.ticket(batch, columns=list(message.DEFAULT_COLUMNS)),
-            {**reader.ticket(batch), "op": "map"},
+            {**reader.ticket(batch), "op": "map", "host": this_host()},
         ]
         for request in requests:
             with Sampled(broker) as memory:

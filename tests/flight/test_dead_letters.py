@@ -11,6 +11,7 @@ from broker_core import Broker, amqp, amqp_client, errors, messaging
 from broker_core.amqp.performatives import Header, Properties
 from broker_core.amqp.types import Symbol
 from broker_core.client import Client
+from broker_core.discovery import this_host
 
 from .helpers import Reader, browse, numbered, send
 
@@ -77,7 +78,7 @@ def test_spark_sees_it_too_and_what_is_redriven_has_nothing_of_it(broker: Broker
     reader = Reader(client, dead)
     ticket = reader.ticket(reader.advance(), columns=["annotations"])
     with pytest.raises(errors.NotMappable):
-        list(client.get(**{**ticket, "op": "map"}))
+        list(client.get(**{**ticket, "op": "map", "host": this_host()}))
     client.call("lease.release", lease=reader.lease, how="return")
     assert client.call("queue.redrive", queue=dead)["redriven"] >= 1
     back = browse(client, queue, "annotations", "body", first=3)

@@ -10,6 +10,7 @@ import pytest
 from broker_core import Broker, amqp, amqp_client, assembly, errors, message
 from broker_core.amqp.types import Symbol, UInt, ULong
 from broker_core.client import Client
+from broker_core.discovery import this_host
 
 from .helpers import Reader, rows_of, send
 
@@ -77,13 +78,12 @@ def test_a_task_on_the_brokers_host_gets_them_and_maps_files_where_nobody_asks_f
     access = pytest.importorskip("connector.access").Access(broker.url)
     reader = Reader(client, laid)
     batch = reader.advance()
-    list(client.get(**{**reader.ticket(batch, columns=["sequenceNumber", "body"]), "op": "map"}))
+    list(client.get(**{**reader.ticket(batch, columns=["sequenceNumber", "body"]), "op": "map", "host": this_host()}))
     with pytest.raises(errors.NotMappable, match="annotations were added"):
-        list(client.get(**{**reader.ticket(batch, columns=COLUMNS), "op": "map"}))
-    place = {"data_dir": str(broker.data_dir), "broker": client.call("hello")["broker"], "access": access, "queue": laid}
+        list(client.get(**{**reader.ticket(batch, columns=COLUMNS), "op": "map", "host": this_host()}))
+    place = {"broker": client.call("hello")["broker"], "access": access, "queue": laid}
     named = {"lease": reader.lease, "run": reader.run, "epoch": reader.epoch, "batch": batch}
     part = reading.Part(**place, **named, first=0, last=79)
-    assert reading.is_local(part)
     assert annotations_of(rows_of(reading.read_part(part, COLUMNS, True))) == ANNOTATIONS
 
 

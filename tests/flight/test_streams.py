@@ -14,6 +14,7 @@ from broker_core.amqp import Message
 from broker_core.amqp.performatives import Properties
 from broker_core.amqp.types import UInt
 from broker_core.client import Client
+from broker_core.discovery import this_host
 
 from .helpers import Reader, browse, numbered, rows_of, send, sequences
 
@@ -230,7 +231,7 @@ def batch_from(rows: list[dict[str, Any]], columns: list[str]) -> pa.RecordBatch
 def mapped(client: Client, reader: Reader, batch: int, columns: list[str]) -> list[dict[str, Any]]:
     """The rows of a batch as such a reader finds them in the files."""
     rows = []
-    for piece in rows_of(client.get(**{**reader.ticket(batch, columns=columns), "op": "map"})):
+    for piece in rows_of(client.get(**{**reader.ticket(batch, columns=columns), "op": "map", "host": this_host()})):
         data = Path(piece["file"]).read_bytes()[piece["offset"] : piece["offset"] + piece["length"]]
         record, sequence = message.unpack(piece["columns"], pa.py_buffer(data)), piece["sequence"]
         if piece["taken"] is None:
@@ -282,12 +283,26 @@ def test_rows_that_lie_too_scattered_to_be_mapped_are_still_read(client: Client,
     assert [row["body"] for row in reader.read(batch)] == numbered(40)
     # Or, if it is asked to, the broker sends them at once, as they are stored.
     columns = ["sequenceNumber", "body", "encodedAnnotations"]
-    wanted = {**reader.ticket(batch, columns=columns), "op": "map", "orMessages": True}
+    wanted = {**reader.ticket(batch, columns=columns), "op": "map", "orMessages": True, "host": this_host()}
     assert rows_of(client.get(**wanted)) == reader.read(batch, columns=columns, stored=True)
     send(client, queue, numbered(40))
     reader.settle(batch)
     (piece,) = rows_of(client.get(**{**wanted, "batch": reader.advance()}))
     assert (piece["row"], piece["count"], piece["sequence"]) == (0, 40, 40)
+
+
+@pytest.mark.parametrize("host", [None, "", "0" * 64], ids=str)
+def test_who_is_not_on_the_brokers_host_is_told_no_path(client: Client, queue: str, host: str | None) -> None:
+    send(client, queue, numbered(100))
+    reader = Reader(client, queue)
+    batch = reader.advance()
+    wanted = {**reader.ticket(batch), "op": "map", "host": host}
+    with pytest.raises(errors.NotMappable, match="not on the broker's host"):
+        list(client.get(**wanted))
+    assert rows_of(client.get(**wanted, orMessages=True)) == reader.read(batch)
+    (piece,) = rows_of(client.get(**{**wanted, "host": this_host()}))
+    found = Path(piece["file"]).stat()
+    assert (piece["device"], piece["inode"]) == (found.st_dev, found.st_ino)
 
 
 def test_what_differs_in_delivery_counts_is_not_mapped(client: Client, queue: str) -> None:
@@ -298,7 +313,7 @@ def test_what_differs_in_delivery_counts_is_not_mapped(client: Client, queue: st
     client.call("lease.release", lease=reader.lease, how="return")
     reader = Reader(client, queue, lease=f"another of {queue}")
     batch = reader.advance()
-    wanted = {**reader.ticket(batch, columns=["deliveryCount"]), "op": "map"}
+    wanted = {**reader.ticket(batch, columns=["deliveryCount"]), "op": "map", "host": this_host()}
     with pytest.raises(errors.NotMappable, match="delivery counts"):
         list(client.get(**wanted))
     assert rows_of(client.get(**wanted, orMessages=True)) == [{"deliveryCount": 1}] * 50 + [{"deliveryCount": 0}] * 50

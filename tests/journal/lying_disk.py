@@ -17,6 +17,8 @@ from random import Random
 
 import pyarrow as pa
 
+from broker_core.journal.disk import Identity
+
 PAGE = 4096
 ROOM = 3 * PAGE
 
@@ -28,6 +30,7 @@ class Inode:
         self.states: list[int] = []  # lengths it had since
         self.room = 0  # up to there it reads as zeros behind its data
         self.most_room = 0  # that it ever had
+        self.notes: list[bytes] = []  # what was written in place, each over the one before
 
     def append(self, data: bytes) -> None:
         self.data += data
@@ -42,6 +45,10 @@ class Inode:
 
     def survivor(self, random: Random) -> Inode:
         """What a power cut leaves of it."""
+        if self.notes:
+            old, new = random.choice(self.notes), random.choice(self.notes)
+            left = random.choice([old, new, new[: len(new) // 2] + old[len(new) // 2 :]])
+            return Inode(left, len(left))
         lengths = [self.synced, *self.states]
         size = random.choice([random.choice(lengths), random.randint(self.synced, len(self.data)), len(self.data)])
         worst = random.choice(["none", "all", "any"])
@@ -128,6 +135,15 @@ class LyingDisk:
             raise FileNotFoundError(errno.ENOENT, "no such file", name)
         return _File(self, name, self._names[name])
 
+    def create_note(self, name: str) -> _Note:
+        self._call("create", name)
+        inode = Inode()
+        self._do("create", name, inode)
+        return _Note(self, name, inode)
+
+    def size(self, name: str) -> int:
+        return len(self._names[name].content)
+
     def rename(self, old: str, new: str) -> None:
         self._call("rename", new)
         self._do("rename " + new, old, self._names[old])
@@ -212,3 +228,22 @@ class _File:
 
     def map(self) -> pa.Buffer:
         return pa.py_buffer(self._inode.content)
+
+    def identity(self) -> Identity:
+        return Identity(1, id(self._inode))
+
+
+class _Note:
+    """Of what was written in place, a power cut leaves the newest or any that was there since the file was new."""
+
+    def __init__(self, disk: LyingDisk, name: str, inode: Inode) -> None:
+        self._disk, self._name, self._inode = disk, name, inode
+        inode.notes = [b""]
+
+    def write(self, data: bytes) -> None:
+        self._disk._call("note", self._name)
+        self._inode.data[:] = data
+        self._inode.notes.append(data)
+
+    def close(self) -> None:
+        pass

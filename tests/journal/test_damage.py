@@ -199,7 +199,7 @@ def test_bytes_of_another_start_at_the_same_place_do_not_pass_for_a_payload():
     with running(disk) as journal:
         records = [record for record in journal.replay(0) if record.meta == b"meta"]
         for record in records:
-            path, offset, length = journal.locate(record.position)
+            path, offset, length, *_ = journal.locate(record.position)
             assert path == f"/disk/{name}"
             since = offset - (32 if record.position % 16 else 0)  # with its header and meta, or without
             kept = bytes(disk.data(name)[since : offset + length])

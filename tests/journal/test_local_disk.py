@@ -73,7 +73,7 @@ def test_payloads_are_mapped_aligned_and_outlive_their_segment(tmp_path):
         position = journal.append(b"m", [payload]).position
         buffer = journal.payload(position)
         assert buffer.address % 8 == 0
-        path, offset, length = journal.locate(position)
+        path, offset, length, *_ = journal.locate(position)
         with open(path, "rb") as file:
             file.seek(offset)
             assert file.read(length) == payload
