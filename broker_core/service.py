@@ -9,6 +9,7 @@ from __future__ import annotations
 import itertools
 import json
 import logging
+import secrets
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -91,7 +92,7 @@ class BrokerService:
         self._free = (0, 0, 0)  # of the disk, bytes; the journal's durable position then; until when `room` believes it
         self.journal.start()
         self._snapshot_at = self.journal.snapshot.position if self.journal.snapshot else 0
-        lost = self.submit(c.Recovered())
+        lost = self.submit(c.Recovered(secrets.token_hex(16)))
         if lost:
             log.info("given back what links of the last life held: %s", lost)
         self._alarm.start()

@@ -10,6 +10,7 @@ Every call is idempotent, so one that found no broker is sent again for a while:
 from __future__ import annotations
 
 import threading
+from collections.abc import Callable
 from contextlib import suppress
 from typing import Any, NamedTuple
 
@@ -55,18 +56,31 @@ class _Planned(NamedTuple):
     parts: list[Any]  # as `lease.plan` gives them
 
 
+def _none() -> None:
+    return None
+
+
+def _signs(**offsets: Offset) -> dict[str, str]:
+    """The signs that these offsets have, by the names of the protocol's fields."""
+    return {field: offset.sign for field, offset in offsets.items() if offset.sign is not None}
+
+
 class Lease:
     """A lease as one planner holds it. Nothing is sent before the first call; calls come from one thread.
 
-    `known` names it where the query has several (`connector.several`); else its first offset does, or it gets a new name. Raises
-    PenstockError with the broker's own text, and WrongOffset where the checkpoint and the options contradict each other.
+    `known` names it where the query has several (`connector.several`); else its first offset does, or it gets a new name. `head`
+    then tells which of them this planner took up first: as long as that is its own, so are all. Raises PenstockError with the
+    broker's own text, and WrongOffset where the checkpoint and the options contradict each other.
     """
 
-    def __init__(self, options: Options, queue: str, client: Client, known: Offset | None = None) -> None:
+    def __init__(
+        self, options: Options, queue: str, client: Client, known: Offset | None = None, head: Callable[[], Lease | None] = _none
+    ) -> None:
         self._options = options
         self._queue = queue
         self._client = client
         self._known = known  # names broker, lease and run; its batch has no meaning here
+        self._head = head
         self._epoch: int | None = None
         self._settled = 0  # the broker has said so, to this planner
         self._planned: _Planned | None = None
@@ -92,6 +106,7 @@ class Lease:
             answer = self._call(
                 "lease.advance",
                 **self._names(known),
+                **_signs(sign=start),
                 finished=start.batch,
                 # A new lease has no epoch until it has taken something; until then the query begins again with each call.
                 fresh=start.batch == 0 and self._epoch is None,
@@ -113,7 +128,7 @@ class Lease:
             if not wanted.alone:
                 break  # what is next may be too large for what is left of a trigger: not worth looking for more
         # Also after a rollback that `failOnDataLoss=false` lets pass: the broker's number is the one that goes on.
-        end = start if answer["batch"] == start.batch else known.at(answer["batch"])
+        end = start if answer["batch"] == start.batch else known.at(answer["batch"], answer.get("sign"))
         self._settled = start.batch
         self._planned = _Planned(start.batch, end.batch, wanted.partitions, answer["parts"]) if planning else None
         return Taken(end, answer.get("messages", 0), answer.get("bytes", 0))
@@ -127,6 +142,7 @@ class Lease:
             answer = self._call(
                 "lease.plan",
                 **self._names(known),
+                **_signs(afterSign=start, batchSign=end),
                 after=start.batch,
                 batch=end.batch,
                 minPartitions=min_partitions,
@@ -154,7 +170,8 @@ class Lease:
         if end.batch <= self._settled:
             return
         loss = self._options["failOnDataLoss"]
-        self._took_up(self._call("lease.settle", **self._names(known), finished=end.batch, failOnDataLoss=loss))
+        answer = self._call("lease.settle", **self._names(known), **_signs(sign=end), finished=end.batch, failOnDataLoss=loss)
+        self._took_up(answer)
         self._settled = end.batch
 
     def close(self) -> None:
@@ -176,7 +193,11 @@ class Lease:
         return self._known
 
     def _names(self, known: Offset) -> dict[str, Any]:
-        return {"queue": self._queue, "lease": known.lease, "run": known.run, "epoch": self._epoch}
+        names = {"queue": self._queue, "lease": known.lease, "run": known.run, "epoch": self._epoch}
+        head = self._head()
+        if head is None or head is self or head._known is None:
+            return names
+        return {**names, "head": {"lease": head._known.lease, "epoch": head._epoch}}
 
     def _took_up(self, answer: dict[str, Any]) -> None:
         if self._epoch is None and answer["epoch"] is not None:

@@ -1,11 +1,13 @@
-"""The offset of a stream: `{"v":1,"broker":…,"lease":…,"run":…,"batch":n}`, and where it reads several queues
-`{"v":2,"broker":…,"lease":…,"run":…,"turn":t,"batches":{"a":3,"b":5}}`.
+"""The offset of a stream: `{"v":3,"broker":…,"lease":…,"run":…,"batch":n,"sign":"…"}`, and where it reads several queues
+`{"v":3,"broker":…,"lease":…,"run":…,"turn":t,"batches":{"a":3,"b":5},"signs":{"a":"…","b":"…"}}`.
 
 It names durable data: batch n of a lease, under the run that began it; of several queues, the batch of each, whose lease is
-`lease/queue`. Spark compares offsets as text, so the order of the keys is fixed, and there is nothing in it that changes without
-the batch (no epoch). A query begins at `INITIAL`, a constant: Spark asks for it again whenever the first batch is re-planned.
+`lease/queue`. The sign tells that batch from batch n of a copy of the data directory. Spark compares offsets as text, so the
+order of the keys is fixed, and there is nothing in it that changes without the batch (no epoch). A query begins at `INITIAL`, a
+constant: Spark asks for it again whenever the first batch is re-planned.
 
-To change the format: a new `v`, and versions 1 and 2 still read here, since they stand in checkpoints.
+Versions 1 and 2 are the two forms without signs. They stand in checkpoints, and are still written for batches that have none:
+those that an older broker acquired. To change the format: a new `v`, and the older ones still read here.
 """
 
 from __future__ import annotations
@@ -15,7 +17,7 @@ from typing import Any, NamedTuple
 
 from broker_core.errors import WrongOffset
 
-ONE, SEVERAL = 1, 2  # the versions
+ONE, SEVERAL, SIGNED = 1, 2, 3  # the versions
 _NAMES = ("broker", "lease", "run")
 
 
@@ -26,17 +28,20 @@ class Offset(NamedTuple):
     lease: str
     run: str
     batch: int
+    sign: str | None = None  # of the batch; None where it has none
 
     @property
     def initial(self) -> bool:
         return not self.lease
 
-    def at(self, batch: int) -> Offset:
-        return self._replace(batch=batch)
+    def at(self, batch: int, sign: str | None = None) -> Offset:
+        return self._replace(batch=batch, sign=sign)
 
     def to_json(self) -> dict[str, Any]:
         names = {} if self.initial else {"broker": self.broker, "lease": self.lease, "run": self.run}
-        return {"v": ONE, **names, "batch": self.batch}
+        if self.sign is None:
+            return {"v": ONE, **names, "batch": self.batch}
+        return {"v": SIGNED, **names, "batch": self.batch, "sign": self.sign}
 
 
 INITIAL = Offset("", "", "", 0)
@@ -50,30 +55,36 @@ class Offsets(NamedTuple):
     run: str
     turn: int
     batches: tuple[tuple[str, int], ...]  # by name of the queue, ascending
+    signs: tuple[tuple[str, str], ...] = ()  # of those batches that have one, likewise
 
     def of(self, queue: str) -> Offset:
         """One queue's own; batch 0 where the query has not read it yet."""
-        return Offset(self.broker, f"{self.lease}/{queue}", self.run, dict(self.batches).get(queue, 0))
+        batch, sign = dict(self.batches).get(queue, 0), dict(self.signs).get(queue)
+        return Offset(self.broker, f"{self.lease}/{queue}", self.run, batch, sign)
 
-    def with_batches(self, batches: Mapping[str, int]) -> Offsets:
-        """The same, with these batches instead of those of the same queues."""
-        return self._replace(batches=tuple(sorted({**dict(self.batches), **batches}.items())))
+    def with_each(self, offsets: Mapping[str, Offset]) -> Offsets:
+        """The same, with these queues' own offsets instead of those it had of them."""
+        batches = {**dict(self.batches), **{queue: offset.batch for queue, offset in offsets.items()}}
+        signs = {queue: sign for queue, sign in self.signs if queue not in offsets}
+        signs |= {queue: offset.sign for queue, offset in offsets.items() if offset.sign is not None}
+        return self._replace(batches=tuple(sorted(batches.items())), signs=tuple(sorted(signs.items())))
 
     def to_json(self) -> dict[str, Any]:
         names = {"broker": self.broker, "lease": self.lease, "run": self.run}
-        return {"v": SEVERAL, **names, "turn": self.turn, "batches": dict(self.batches)}
+        said = {**names, "turn": self.turn, "batches": dict(self.batches)}
+        return {"v": SIGNED, **said, "signs": dict(self.signs)} if self.signs else {"v": SEVERAL, **said}
 
 
 def parse(data: Mapping[str, Any]) -> Offset | Offsets:
     """The offset that Spark hands back, from its checkpoint perhaps. Raises WrongOffset, naming what is wrong with it."""
     if not isinstance(data, Mapping) or "v" not in data:
         raise WrongOffset(f"{data!r} is not an offset of the format amqp: is this the checkpoint of another source?")
-    if data["v"] == ONE:
+    if data["v"] == ONE or (data["v"] == SIGNED and "turn" not in data):
         return _one(data)
-    if data["v"] == SEVERAL:
+    if data["v"] in (SEVERAL, SIGNED):
         return _several(data)
     raise WrongOffset(
-        f"the checkpoint holds offsets of version {data['v']!r}; this connector reads {ONE} and {SEVERAL}: use a newer one"
+        f"the checkpoint holds offsets of version {data['v']!r}; this connector reads {ONE} to {SIGNED}: use a newer one"
     )
 
 
@@ -108,22 +119,35 @@ def _one(data: Mapping[str, Any]) -> Offset:
         raise WrongOffset(f"the offset {data!r} has no batch number")
     if set(data) == {"v", "batch"} and batch == 0:
         return INITIAL
-    if set(data) != {"v", "batch", *_NAMES} or not _has_names(data):
-        raise WrongOffset(f"the offset {data!r} does not have exactly the fields v, broker, lease, run and batch")
-    return Offset(data["broker"], data["lease"], data["run"], data["batch"])
+    fields = ["v", *_NAMES, "batch", *(["sign"] if data["v"] == SIGNED else [])]
+    if set(data) != set(fields) or not _has_names(data):
+        raise WrongOffset(f"the offset {data!r} does not have exactly the fields {', '.join(fields)}")
+    sign = data.get("sign")
+    if sign is not None and not _is_sign(sign):
+        raise WrongOffset(f"the offset {data!r} has a sign that is none")
+    return Offset(data["broker"], data["lease"], data["run"], data["batch"], sign)
 
 
 def _several(data: Mapping[str, Any]) -> Offsets:
-    if set(data) != {"v", "turn", "batches", *_NAMES} or not _has_names(data):
-        raise WrongOffset(f"the offset {data!r} does not have exactly the fields v, broker, lease, run, turn and batches")
+    fields = ["v", *_NAMES, "turn", "batches", *(["signs"] if data["v"] == SIGNED else [])]
+    if set(data) != set(fields) or not _has_names(data):
+        raise WrongOffset(f"the offset {data!r} does not have exactly the fields {', '.join(fields)}")
     batches = data["batches"]
     if not isinstance(batches, Mapping) or not batches or not all(map(_is_count, [data["turn"], *batches.values()])):
         raise WrongOffset(f"the offset {data!r} has no batch number for each queue")
-    return Offsets(data["broker"], data["lease"], data["run"], data["turn"], tuple(sorted(batches.items())))
+    signs = data.get("signs", {})
+    if not isinstance(signs, Mapping) or not set(signs) <= set(batches) or not all(map(_is_sign, signs.values())):
+        raise WrongOffset(f"the offset {data!r} has signs that are none, or of other queues")
+    each = tuple(sorted(batches.items())), tuple(sorted(signs.items()))
+    return Offsets(data["broker"], data["lease"], data["run"], data["turn"], *each)
 
 
 def _has_names(data: Mapping[str, Any]) -> bool:
     return all(isinstance(data[name], str) and data[name] for name in _NAMES)
+
+
+def _is_sign(value: object) -> bool:
+    return isinstance(value, str) and bool(value)
 
 
 def _is_count(value: object) -> bool:

@@ -52,6 +52,7 @@ class SeveralQueues:
         self._client = options.access.client()
         self._known: Offsets | None = None  # names broker, lease and run
         self._leases: dict[str, Lease] = {}
+        self._head: Lease | None = None  # the one that this planner took up first
         self._answered: Offsets | None = None  # the last answer: who begins there has finished all there was
         self._until: dict[str, int] | None = None  # the queues' tails when an `availableNow` run began
 
@@ -63,7 +64,7 @@ class SeveralQueues:
         known = self._enter(given)
         order = self._order(known, given is None)
         found = self._next(known, order, wait=wait and self._until is None)
-        self._answered = known.with_batches(found)._replace(turn=known.turn + 1) if found else known
+        self._answered = known.with_each(found)._replace(turn=known.turn + 1) if found else known
         if found:
             return self._answered.to_json()
         return INITIAL.to_json() if given is None else given.to_json()
@@ -73,14 +74,10 @@ class SeveralQueues:
         if wanted is None:
             return []
         known = self._enter(wanted)
-        before = {queue: 0 if given is None else given.of(queue).batch for queue in self._queues}
-        changed = [queue for queue in self._queues if known.of(queue).batch != before[queue]]
+        before = {queue: known.of(queue).at(0) if given is None else given.of(queue) for queue in self._queues}
+        changed = [queue for queue in self._queues if known.of(queue).batch != before[queue].batch]
         each = -(-self._options["minPartitions"] // max(1, len(changed)))
-        return [
-            part
-            for queue in changed
-            for part in self._leases[queue].plan(known.of(queue).at(before[queue]), known.of(queue), each)
-        ]
+        return [part for queue in changed for part in self._leases[queue].plan(before[queue], known.of(queue), each)]
 
     def settle(self, end: Mapping[str, Any]) -> None:
         finished = parse_several(end)
@@ -97,8 +94,8 @@ class SeveralQueues:
 
     # --- A trigger -----------------------------------------------------------------------------------------------------
 
-    def _next(self, known: Offsets, order: list[str], *, wait: bool) -> dict[str, int]:
-        """The next batch: of which queues, and their numbers."""
+    def _next(self, known: Offsets, order: list[str], *, wait: bool) -> dict[str, Offset]:
+        """The next batch: of which queues, and where each then stands."""
         answered, self._answered = self._answered, None
         found = {} if known == answered else self._ask(known, order, _Credit(0, 0))
         found = found or self._ask(known, order, self._credit())
@@ -107,7 +104,7 @@ class SeveralQueues:
     def _credit(self) -> _Credit:
         return _Credit(self._options["maxMessagesPerTrigger"], self._options["maxBytesPerTrigger"])
 
-    def _ask(self, known: Offsets, order: list[str], credit: _Credit) -> dict[str, int]:
+    def _ask(self, known: Offsets, order: list[str], credit: _Credit) -> dict[str, Offset]:
         """Settle every queue's finished batch, and take what the credit allows; the unfinished or new batches."""
         found = {}
         for queue in order:
@@ -115,17 +112,17 @@ class SeveralQueues:
             taken = self._leases[queue].advance(known.of(queue), credit.wanted(until, exclude=self._until is not None))
             credit.spend(taken)
             if taken.offset != known.of(queue):
-                found[queue] = taken.offset.batch
+                found[queue] = taken.offset
         return found
 
-    def _wait(self, known: Offsets, order: list[str]) -> dict[str, int]:
+    def _wait(self, known: Offsets, order: list[str]) -> dict[str, Offset]:
         """Nothing anywhere: wait, as long as with one queue, at one after another. What comes first is the batch."""
         wanted = self._credit().wanted(None, exclude=False)._replace(wait_ms=SLICE_MS)
         for turn in range(LONG_POLL_MS // SLICE_MS):
             queue = order[turn % len(order)]
             taken = self._leases[queue].advance(known.of(queue), wanted)
             if taken.offset != known.of(queue):
-                return {queue: taken.offset.batch}
+                return {queue: taken.offset}
         return {}
 
     def _order(self, known: Offsets, fresh: bool) -> list[str]:
@@ -146,8 +143,8 @@ class SeveralQueues:
         if offset is not None:
             check_same(offset, known)
             self._check_queues(offset)
-        entered = known._replace(turn=0, batches=()) if offset is None else offset
-        entered = entered.with_batches({queue: entered.of(queue).batch for queue in self._queues})
+        entered = known._replace(turn=0, batches=(), signs=()) if offset is None else offset
+        entered = entered.with_each({queue: entered.of(queue) for queue in self._queues})
         # All that have begun are taken up before anything else: whoever read with this checkpoint before is then refused
         # everywhere, and a checkpoint of an earlier run is before a queue that it has not read yet begins again.
         for queue in self._begun(entered):
@@ -161,9 +158,15 @@ class SeveralQueues:
             fresh: Offset = begun(self._options, broker)
             offset = Offsets(fresh.broker, fresh.lease, fresh.run, 0, ())
         check_names(self._options, broker, offset)
-        self._leases = {queue: Lease(self._options, queue, self._client, offset.of(queue)) for queue in self._queues}
+        self._leases = {queue: Lease(self._options, queue, self._client, offset.of(queue), self._first) for queue in self._queues}
         self._known = offset
         return offset
+
+    def _first(self) -> Lease | None:
+        """The lease by which the broker knows whether another planner has taken up this consumer."""
+        if self._head is None:
+            self._head = next((lease for lease in self._leases.values() if lease.taken_up), None)
+        return self._head
 
     def _begun(self, known: Offsets) -> list[str]:
         return [queue for queue in self._queues if known.of(queue).batch]

@@ -224,7 +224,7 @@ def _(state: BrokerState, event: e.Acquired, position: int) -> None:
     if event.lease is not None and event.batch is not None:
         consumers.began(queue, event.holder)
         state.next_holder = event.holder + NEXT_HOLDER
-        state.leases[event.lease].remember(Batch(event.batch, event.holder, event.rows))
+        state.leases[event.lease].remember(Batch(event.batch, event.holder, event.rows, sign=event.sign))
 
 
 @on_event(e.Settled)
@@ -343,7 +343,7 @@ def _(state: BrokerState, event: e.Retained, position: int) -> None:
 
 @on_event(e.ClockStarted)
 def _(state: BrokerState, event: e.ClockStarted, position: int) -> None:
-    state.started = event.up
+    state.started, state.nonce = event.up, event.nonce
     for queue in state.queues.values():
         if queue.grouping is not None:
             queue.grouping.restarted()

@@ -196,6 +196,8 @@ class EnterLease(Command):
     timeout: int | None = None  # microseconds
     keep_timeout: bool = False  # the request says nothing of it, nor of the selector
     selector: str | None = None  # the canonical text
+    signs: tuple[tuple[int, str], ...] = ()  # batches that the checkpoint names, with the signs it has of them
+    head: tuple[str, int] | None = None  # of a planner with several leases: the one it took up first, and its epoch of that
 
 
 @dataclass(frozen=True)
@@ -229,6 +231,14 @@ class AcquireBatch(Command):
 @dataclass(frozen=True)
 class MeasureBatch(Command):
     """How much a batch that a lease holds is; the reply: messages and bytes, 0 and 0 where it holds no such batch."""
+
+    lease: str
+    batch: int
+
+
+@dataclass(frozen=True)
+class SignOf(Command):
+    """The sign of a batch that the lease remembers; None where it has none."""
 
     lease: str
     batch: int
@@ -297,6 +307,8 @@ class Tick(Command):
 @dataclass(frozen=True)
 class Recovered(Command):
     """The broker has started: links of the last life have ended, leases count time anew."""
+
+    nonce: str = ""  # drawn for this start; without one batches have no sign
 
 
 @dataclass(frozen=True)

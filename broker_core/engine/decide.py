@@ -306,7 +306,7 @@ def _(state: BrokerState, command: c.Recovered, now: c.Now) -> Decision:
     left = [name for name in state.stages if is_transactional(name)]
     if left:
         decision.add(e.Discarded(left))
-    decision.add(e.ClockStarted(now.up))
+    decision.add(e.ClockStarted(now.up, command.nonce))
     for event in gone_at_start(state):
         decision.add(event)
     decision.reply = {name: rows.count for name, rows in lost.items()}

@@ -16,7 +16,7 @@ from broker_core.engine.consumers import check_lease, may_take
 from broker_core.engine.decide import Decision, need_queue, on
 from broker_core.engine.decide_outcomes import settle_batch
 from broker_core.engine.groups import FreeGroup
-from broker_core.engine.leases import HOLDING, Batch, Lease, Stage
+from broker_core.engine.leases import HOLDING, Batch, Lease, Stage, signed
 from broker_core.engine.lifetimes import check_owner
 from broker_core.engine.limits import LISTED_GROUPS, MAX_ACQUIRE, MAX_LEASES, MAX_PARTS, SECOND, UNREAD_TIMEOUT
 from broker_core.engine.names import check_name
@@ -72,6 +72,7 @@ def _(state: BrokerState, command: c.EnterLease, now: c.Now) -> Decision:
     check_owner(state, command.queue, None)
     lease = state.leases.get(command.lease)
     if lease is None:
+        _check_head(state, command)
         if command.fresh and command.epoch is None:
             return Decision(reply=None)  # made by the first acquisition: an idle query leaves nothing behind
         raise errors.WrongOffset(
@@ -85,6 +86,7 @@ def _(state: BrokerState, command: c.EnterLease, now: c.Now) -> Decision:
         )
     if command.epoch is not None:
         check_epoch(lease, command.epoch)
+    _check_head(state, command)
     if lease.run != command.run:
         if not command.fresh:
             raise errors.WrongOffset(
@@ -92,6 +94,7 @@ def _(state: BrokerState, command: c.EnterLease, now: c.Now) -> Decision:
                 "again since. Start with a new checkpoint"
             )
         return _begin_again(lease, command, now)
+    _check_signs(lease, command.signs)
     if not command.keep_timeout and lease.selector != command.selector:
         raise errors.WrongOffset(
             f"lease {lease.name!r} began with the selector {lease.selector or 'none'!r}, not {command.selector or 'none'!r}: put "
@@ -102,6 +105,31 @@ def _(state: BrokerState, command: c.EnterLease, now: c.Now) -> Decision:
         return Decision(reply=lease.epoch)
     epoch = lease.epoch + 1 if command.epoch is None else lease.epoch
     return Decision([(e.LeaseTaken(lease.name, epoch, timeout, now.up), None)], epoch)
+
+
+def _check_head(state: BrokerState, command: c.EnterLease) -> None:
+    """A planner with several leases speaks for none of them once another one has taken up the first: so a consumer is taken up as
+    a whole, also with queues of which it has no lease yet."""
+    if command.head is None:
+        return
+    name, epoch = command.head
+    head = state.leases.get(name)
+    if head is None or head.run != command.run or head.epoch != epoch:
+        raise errors.Fenced(
+            f"lease {name!r}, which this consumer of several queues took up first, is another reader's now, or an operator ended "
+            "it, or messages that it holds: then start the query again. Another reader is a newer run of the query, or a second "
+            "driver on the same checkpoint"
+        )
+
+
+def _check_signs(lease: Lease, signs: tuple[tuple[int, str], ...]) -> None:
+    for number, sign in signs:
+        if number in lease.batches and lease.sign_of(number) != sign:
+            raise errors.WrongOffset(
+                f"the checkpoint names batch {number} of lease {lease.name!r}, but that of this data directory holds other "
+                "messages: the directory was copied or restored, and both have gone on since, each by itself. Point the query at "
+                "the broker with the directory that it read last, or start with a new checkpoint"
+            )
 
 
 def _begin_again(lease: Lease, command: c.EnterLease, now: c.Now) -> Decision:
@@ -192,7 +220,8 @@ def _(state: BrokerState, command: c.AcquireBatch, now: c.Now) -> Decision:
         decision.add(begun)
     else:
         epoch, number = lease.epoch, lease.last_number + 1
-    decision.add(e.Acquired(queue.name, state.next_holder, rows, command.lease, number))
+    sign = signed(state.nonce, command.lease, command.run, number, rows, now.wall)
+    decision.add(e.Acquired(queue.name, state.next_holder, rows, command.lease, number, sign))
     decision.reply = (epoch, number)
     return decision
 
@@ -208,6 +237,12 @@ def _(state: BrokerState, command: c.MeasureBatch, now: c.Now) -> Decision:
 
 def _bytes(queue: Queue, rows: RowSet) -> int:
     return sum(queue.blocks[number].sizes.total(part, row_count(part)) for number, part in rows.items())
+
+
+@on(c.SignOf)
+def _(state: BrokerState, command: c.SignOf, now: c.Now) -> Decision:
+    lease = state.leases.get(command.lease)
+    return Decision(reply=None if lease is None else lease.sign_of(command.batch))
 
 
 @on(c.PlanBatches)

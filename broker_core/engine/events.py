@@ -85,6 +85,7 @@ class Acquired(Event):
     rows: RowSet
     lease: str | None = None
     batch: int | None = None
+    sign: str | None = None  # of the batch; None: an older version's
 
 
 @dataclass(frozen=True)
@@ -248,6 +249,7 @@ class ClockStarted(Event):
     kind = "clock.started"
     journaled = False
     up: int
+    nonce: str = ""
 
 
 @dataclass(frozen=True)

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import dataclass, field
 from enum import Enum
+from hashlib import blake2b
 from typing import Any
 
 from broker_core.engine.batch_outcomes import Outcomes, Said
 from broker_core.engine.rowset import RowSet
 
+SIGN_BYTES = 8  # of a batch's sign: two of the same number differ by accident once in 10^19
 REMEMBERED_BATCHES = 100  # a settled batch of these can still be read again (a lost commit file, a kept DataFrame)
 
 
@@ -32,15 +35,28 @@ class Batch:
     rows: RowSet
     stage: Stage = Stage.ACQUIRED
     outcomes: Outcomes = field(default_factory=Outcomes)  # of single messages, to be done when the batch is settled
+    sign: str | None = None  # None: acquired by a version that gave none
 
     def to_json(self) -> dict[str, Any]:
         batch = {"number": self.number, "holder": self.holder, "rows": self.rows.to_json(), "stage": self.stage.value}
+        if self.sign is not None:
+            batch["sign"] = self.sign
         return {**batch, "outcomes": [said.to_json() for said in self.outcomes.said]} if self.outcomes.said else batch
 
     @classmethod
     def from_json(cls, data: dict[str, Any]) -> Batch:
         outcomes = Outcomes([Said.from_json(said) for said in data.get("outcomes", ())])
-        return cls(data["number"], data["holder"], RowSet.from_json(data["rows"]), Stage(data["stage"]), outcomes)
+        rows, stage = RowSet.from_json(data["rows"]), Stage(data["stage"])
+        return cls(data["number"], data["holder"], rows, stage, outcomes, data.get("sign"))
+
+
+def signed(nonce: str, lease: str, run: str, number: int, rows: RowSet, wall: int) -> str | None:
+    """The sign of a batch that is acquired now: a hash that no other data directory gives to a batch of this lease and number,
+    also where one is a copy of the other: each start of a broker has a nonce of its own. None without a nonce."""
+    if not nonce:
+        return None
+    said = json.dumps([nonce, lease, run, number, rows.first, rows.last, rows.count, wall])
+    return blake2b(said.encode(), digest_size=SIGN_BYTES).hexdigest()
 
 
 @dataclass
@@ -63,6 +79,11 @@ class Lease:
         """The batch that holds messages. There is at most one."""
         batch = next(reversed(self.batches.values()), None)
         return batch if batch is not None and batch.stage in HOLDING else None
+
+    def sign_of(self, number: int) -> str | None:
+        """The sign of a batch, None where it has none or is not remembered any longer."""
+        batch = self.batches.get(number)
+        return None if batch is None else batch.sign
 
     @property
     def last_number(self) -> int:

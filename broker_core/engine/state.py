@@ -31,9 +31,9 @@ from broker_core.engine.transactions import Transactions
 from broker_core.errors import DamagedJournal
 
 # To change the snapshot: raise the version, and keep reading the older ones in `restore`. The first had no dictionaries of groups
-# and keys, no origins, no pause, no traits of stages, no exchanges.
-SNAPSHOT_VERSION = 2
-READ_VERSIONS = (1, 2)
+# and keys, no origins, no pause, no traits of stages, no exchanges; the second no signs of batches.
+SNAPSHOT_VERSION = 3
+READ_VERSIONS = (1, 2, 3)
 
 
 # Who holds a row is a number in a column. Even ones are batches of leases and persisted; odd ones are links, which end with the
@@ -82,6 +82,7 @@ class BrokerState:
         self.made: Counter[str] = Counter()  # by user: queues and exchanges that are there, and that he has made
         self.links: dict[str, dict[int, Link]] = {}  # queue or exchange → those whose end may be its own
         self.transactions = Transactions()  # they end with the broker, as links do
+        self.nonce = ""  # of this start of the broker
         self.started = 0  # microseconds of the clock from which uptime is reckoned
         self.clocks = Clocks(Timetable(), Timetable(), Timetable())
         self.expired_at = 0  # milliseconds since 1970: when expired messages were last seen to

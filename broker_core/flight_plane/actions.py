@@ -14,7 +14,7 @@ from broker_core.flight_plane.exchanges import exchange_actions
 from broker_core.flight_plane.leasing import advance
 from broker_core.flight_plane.moves import move_actions
 from broker_core.flight_plane.permissions import Permissions, visible
-from broker_core.flight_plane.requests import ACTIONS, INT, TEXT, Fields, parse, strings
+from broker_core.flight_plane.requests import ACTIONS, HEAD, INT, TEXT, Fields, parse, strings
 from broker_core.selectors import parse as parse_selector
 from broker_core.service import BrokerService
 
@@ -101,7 +101,14 @@ class Actions:
         micros = None if timeout is None else int(timeout * SECOND)
         keep = "leaseTimeout" not in f  # `lease.advance` alone carries it
         selector = None if f.get("selector") is None else parse_selector(f["selector"]).text
-        return c.EnterLease(f["queue"], f["lease"], f["run"], f["epoch"], f.get("fresh", False), micros, keep, selector)
+        named = (("finished", "sign"), ("after", "afterSign"), ("batch", "batchSign"))
+        signs = tuple((f[number], f[sign]) for number, sign in named if f.get(sign) is not None)
+        head = None
+        if f["head"] is not None:
+            said = parse("field 'head'", json.dumps(f["head"]).encode(), HEAD)
+            head = (said["lease"], said["epoch"])
+        fresh = f.get("fresh", False)
+        return c.EnterLease(f["queue"], f["lease"], f["run"], f["epoch"], fresh, micros, keep, selector, signs, head)
 
     def _advance(self, f: dict[str, Any]) -> dict[str, Any]:
         enter = self._enter(f)
@@ -122,6 +129,9 @@ class Actions:
         )
         found = advance(self._service, enter, finish, wanted, min(f["waitMs"], MAX_WAIT_MS) / 1000)
         answer: dict[str, Any] = {"epoch": found.epoch, "batch": found.batch, **({"more": True} if found.more else {})}
+        sign = self._service.submit(c.SignOf(f["lease"], found.batch))
+        if sign is not None:
+            answer["sign"] = sign
         if f["measure"]:
             answer["messages"], answer["bytes"] = self._service.submit(c.MeasureBatch(f["lease"], found.batch))
         if f["plan"]:

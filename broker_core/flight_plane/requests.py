@@ -15,6 +15,9 @@ TEXT, INT, _BOOL = (str, _REQUIRED), (int, _REQUIRED), (bool, False)
 _OPTIONAL_INT, _OPTIONAL_TEXT = ((int, type(None)), None), ((str, type(None)), None)
 _LEASE: Fields = {"queue": TEXT, "lease": TEXT, "run": TEXT, "epoch": ((int, type(None)), _REQUIRED)}
 _SHIFT: Fields = {"queue": TEXT, "messages": _OPTIONAL_INT, "first": (int, 0), "last": _OPTIONAL_INT}
+# Of a consumer of several queues: the lease that it took up first, and its epoch of that.
+_HEAD: Fields = {"head": ((dict, type(None)), None)}
+HEAD: Fields = {"lease": TEXT, "epoch": INT}
 _LOSS: Fields = {"failOnDataLoss": (bool, True)}
 _PLAN: Fields = {"minPartitions": (int, 1), "maxMessages": _OPTIONAL_INT}
 _LEAST = {"finished": 0, "after": 0, "waitMs": 0, "messages": 1, "bytes": 1, "minPartitions": 1, "maxMessages": 1, "buckets": 1}
@@ -62,10 +65,21 @@ ACTIONS: dict[str, Fields] = {
         "alone": (bool, True),
         "measure": _BOOL,
         "plan": _BOOL,
+        "sign": _OPTIONAL_TEXT,
+        **_HEAD,
         **_PLAN,
     },
-    "lease.plan": {**_LEASE, **_LOSS, "after": INT, "batch": INT, **_PLAN},
-    "lease.settle": {**_LEASE, **_LOSS, "finished": INT},
+    "lease.plan": {
+        **_LEASE,
+        **_LOSS,
+        "after": INT,
+        "batch": INT,
+        "afterSign": _OPTIONAL_TEXT,
+        "batchSign": _OPTIONAL_TEXT,
+        **_HEAD,
+        **_PLAN,
+    },
+    "lease.settle": {**_LEASE, **_LOSS, "finished": INT, "sign": _OPTIONAL_TEXT, **_HEAD},
     "lease.renew": {"lease": TEXT, "epoch": INT},
     "lease.list": {},
     "lease.release": {"lease": TEXT, "how": TEXT},

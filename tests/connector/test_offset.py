@@ -7,17 +7,33 @@ import json
 import pytest
 
 from broker_core.errors import WrongOffset
-from connector.offset import INITIAL, Offset, parse
+from connector.offset import INITIAL, Offset, Offsets, parse
 
 
 def test_the_text_is_fixed() -> None:
     assert json.dumps(INITIAL.to_json()) == '{"v": 1, "batch": 0}'
     offset = Offset("b1", "q-1", "r1", 7)
     assert json.dumps(offset.to_json()) == '{"v": 1, "broker": "b1", "lease": "q-1", "run": "r1", "batch": 7}'
+    signed = json.dumps(offset.at(7, "ab").to_json())
+    assert signed == '{"v": 3, "broker": "b1", "lease": "q-1", "run": "r1", "batch": 7, "sign": "ab"}'
+    several = Offsets("b1", "me", "r1", 2, (("a", 3), ("b", 0)))
+    assert json.dumps(several.to_json()).endswith('"turn": 2, "batches": {"a": 3, "b": 0}}')
+    several = several.with_each({"a": several.of("a").at(4, "ef")})
+    assert json.dumps(several.to_json()).endswith('"turn": 2, "batches": {"a": 4, "b": 0}, "signs": {"a": "ef"}}')
 
 
-@pytest.mark.parametrize("offset", [INITIAL, Offset("b", "l", "r", 0), Offset("b", "l", "r", 2**40)])
-def test_what_is_written_is_read(offset: Offset) -> None:
+@pytest.mark.parametrize(
+    "offset",
+    [
+        INITIAL,
+        Offset("b", "l", "r", 0),
+        Offset("b", "l", "r", 2**40),
+        Offset("b", "l", "r", 7, "ab"),
+        Offsets("b", "l", "r", 1, (("a", 3),)),
+        Offsets("b", "l", "r", 1, (("a", 3), ("b", 0)), (("a", "ab"),)),
+    ],
+)
+def test_what_is_written_is_read(offset: Offset | Offsets) -> None:
     assert parse(json.loads(json.dumps(offset.to_json()))) == offset
 
 
@@ -31,13 +47,18 @@ def test_the_order_of_keys_read_back_does_not_matter_but_the_one_written_is_alwa
     [
         ({"topic": {"0": 5}}, "checkpoint of another source"),
         (7, "checkpoint of another source"),
-        ({"v": 3, "batch": 0}, "version 3"),
+        ({"v": 4, "batch": 0}, "version 4"),
         ({"v": 1}, "no batch number"),
         ({"v": 1, "batch": -1}, "no batch number"),
         ({"v": 1, "batch": True}, "no batch number"),
         ({"v": 1, "batch": 3}, "exactly the fields"),
         ({"v": 1, "broker": "b", "lease": "", "run": "r", "batch": 1}, "exactly the fields"),
         ({"v": 1, "broker": "b", "lease": "l", "run": "r", "batch": 1, "epoch": 2}, "exactly the fields"),
+        ({"v": 1, "broker": "b", "lease": "l", "run": "r", "batch": 1, "sign": "s"}, "exactly the fields"),
+        ({"v": 3, "broker": "b", "lease": "l", "run": "r", "batch": 1}, "exactly the fields"),
+        ({"v": 3, "broker": "b", "lease": "l", "run": "r", "batch": 1, "sign": 7}, "a sign that is none"),
+        ({"v": 3, "broker": "b", "lease": "l", "run": "r", "turn": 1, "batches": {"a": 1}}, "exactly the fields"),
+        ({"v": 3, "broker": "b", "lease": "l", "run": "r", "turn": 1, "batches": {"a": 1}, "signs": {"b": "x"}}, "other queues"),
     ],
 )
 def test_anything_else_is_refused_with_its_reason(data: object, says: str) -> None:

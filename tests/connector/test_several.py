@@ -21,6 +21,7 @@ from connector.offset import parse_several
 from connector.options import Options
 from connector.read import Part
 from connector.schema import source_schema
+from connector.several import SeveralQueues
 from connector.stream import StreamReader
 
 from .helpers import INITIAL, LIMIT, idle_seconds
@@ -98,8 +99,8 @@ def test_each_queue_has_a_lease_that_its_name_tells(queues: Queues) -> None:
     queues.send("b", 2)
     reader = queues.reader()
     end = reader.latestOffset(INITIAL, LIMIT)
-    assert list(end) == ["v", "broker", "lease", "run", "turn", "batches"]
-    assert (end["v"], end["turn"]) == (2, 1)
+    assert list(end) == ["v", "broker", "lease", "run", "turn", "batches", "signs"]
+    assert (end["v"], end["turn"]) == (3, 1)
     assert list(end["batches"].items()) == [(queues.prefix + "a", 1), (queues.prefix + "b", 1), (queues.prefix + "c", 0)]
     assert {name: lease["messages"] for name, lease in queues.leases().items()} == {
         f"me/{queues.prefix}a": 1,
@@ -144,6 +145,42 @@ def test_any_call_of_a_new_planner_takes_up_all_leases(queues: Queues, call: str
     for again in (lambda: old.latestOffset(second, LIMIT), lambda: old.commit(second), lambda: list(old.read(zombie))):
         with pytest.raises(errors.Fenced):
             again()
+
+
+def test_an_earlier_driver_takes_up_no_queue_that_had_nothing_in_it(queues: Queues) -> None:
+    queues.send("a", 1)
+    earlier = queues.reader()
+    first = earlier.latestOffset(INITIAL, LIMIT)
+    queues.read(earlier, INITIAL, first)
+    later = queues.reader()
+    assert later.latestOffset(first, LIMIT) == first
+    queues.send("b", 1)
+    second = later.latestOffset(first, LIMIT)
+    # The earlier one asks b first this time, of which it has no epoch yet.
+    with pytest.raises(errors.Fenced, match="second driver on the same checkpoint"):
+        earlier.latestOffset(first, LIMIT)
+    assert queues.read(later, first, second) == [("b", 0)]
+    assert later.latestOffset(second, LIMIT) == second
+    assert {lease["epoch"] for name, lease in queues.leases().items() if name.endswith("b")} == {1}
+
+
+def test_of_two_drivers_that_start_together_one_goes_on(queues: Queues) -> None:
+    for letter in "ab":
+        queues.send(letter, 1)
+    begun = queues.reader()
+    first = begun.latestOffset(INITIAL, LIMIT)
+    queues.read(begun, INITIAL, first)
+    known = parse_several(first)
+    assert known is not None
+    two = [queues.reader()._consumer, queues.reader()._consumer]
+    for each in two:  # each has taken up the lease of a, and none that of b
+        assert isinstance(each, SeveralQueues)
+        each._begin(known)
+        each._leases[queues.prefix + "a"].plan(known.of(queues.prefix + "a"), known.of(queues.prefix + "a"))
+    assert two[1].advance(first, wait=False) == first
+    with pytest.raises(errors.Fenced):
+        two[0].advance(first, wait=False)
+    assert two[1].advance(first, wait=False) == first
 
 
 def test_a_comma_in_a_name_is_written_twice(queues: Queues) -> None:
@@ -373,8 +410,8 @@ def test_one_queue_and_several_are_different_checkpoints(queues: Queues) -> None
     queues.send("b", 1)
     one, several = queues.reader("a", consumer="one"), queues.reader("ab")
     first = one.latestOffset(INITIAL, LIMIT)
-    assert list(first) == ["v", "broker", "lease", "run", "batch"]
-    assert (first["v"], first["lease"]) == (1, "one")  # checkpoints of earlier versions go on
+    assert list(first) == ["v", "broker", "lease", "run", "batch", "sign"]
+    assert (first["v"], first["lease"]) == (3, "one")
     both = several.latestOffset(INITIAL, LIMIT)
     with pytest.raises(errors.WrongOffset, match="option queue names several"):
         queues.reader("ab", consumer="one").latestOffset(first, LIMIT)

@@ -1,0 +1,121 @@
+"""A data directory that was copied or restored: a checkpoint goes on only where its batch holds what the query read."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from broker_core import Broker, errors
+from broker_core.client import Client
+from broker_core.engine import BrokerState
+from broker_core.engine import commands as c
+from broker_core.engine.state import pack_blocks
+from connector.stream import StreamReader
+
+from ..engine.harness import Engine
+from .helpers import INITIAL, LIMIT, Queue, read_all
+
+Offset = dict[str, Any]
+
+
+class Sites:
+    """A broker, and one on a copy of its directory, both with what `first` names: a batch that is read and not finished."""
+
+    def __init__(self, folder: Path, stack: ExitStack, queues: str = "q") -> None:
+        self._folder, self._stack = folder, stack
+        with Broker(folder / "original") as broker, Client(broker.url) as client:
+            for name in queues.split(","):
+                made = Queue(broker, client, name)
+                made.send(10)
+            reader = made.reader(consumer="me", queue=queues, maxMessagesPerTrigger="2")
+            self.first = reader.latestOffset(INITIAL, LIMIT)
+            read_all(reader, INITIAL, self.first)
+            reader.stop()
+        self.queues = queues
+        shutil.copytree(folder / "original", folder / "copy")
+        self.brokers = {name: stack.enter_context(Broker(folder / name)) for name in ("original", "copy")}
+
+    def reader(self, site: str, **options: str) -> StreamReader:
+        client = self._stack.enter_context(Client(self.brokers[site].url))
+        queue = Queue.__new__(Queue)
+        queue.broker, queue.client, queue.name, queue.readers = self.brokers[site], client, self.queues, []
+        reader = queue.reader(consumer="me", **options)
+        self._stack.callback(reader.stop)
+        return reader
+
+    def epochs(self, site: str) -> dict[str, int]:
+        with Client(self.brokers[site].url) as client:
+            return {lease["lease"]: lease["epoch"] for lease in client.call("lease.list")["leases"]}
+
+
+@pytest.fixture
+def stack() -> Iterator[ExitStack]:
+    with ExitStack() as made:
+        yield made
+
+
+CALLS: list[Callable[[StreamReader, Offset, Offset], Any]] = [
+    lambda reader, start, end: reader.latestOffset(end, LIMIT),
+    lambda reader, start, end: reader.partitions(start, end),
+    lambda reader, start, end: reader.commit(end),
+]
+
+
+@pytest.mark.parametrize("queues", ["q", "q,r"])
+def test_who_has_gone_on_with_one_is_refused_by_the_other(tmp_path: Path, stack: ExitStack, queues: str) -> None:
+    sites = Sites(tmp_path, stack, queues)
+    ends: dict[str, Offset] = {}
+    for site, most in (("original", "2"), ("copy", "3")):
+        reader = sites.reader(site, maxMessagesPerTrigger=most)
+        ends[site] = reader.latestOffset(sites.first, LIMIT)  # each goes on from what they have in common
+        read_all(reader, sites.first, ends[site])
+    assert ends["original"]["v"] == 3
+    epochs = {site: sites.epochs(site) for site in ends}
+    for site, other in (("copy", "original"), ("original", "copy")):
+        for call in CALLS:
+            with pytest.raises(errors.WrongOffset, match=r"copied or restored.*directory that it read last.*new checkpoint"):
+                call(sites.reader(site, failOnDataLoss="false"), sites.first, ends[other])
+        again = sites.reader(site)
+        assert json.dumps(again.latestOffset(sites.first, LIMIT)) == json.dumps(ends[site])  # unfinished: the same, to the letter
+    if queues == "q":  # who was refused has taken up nothing: the query that reads there goes on
+        assert {site: sites.epochs(site) for site in ends} == {site: {"me": each["me"] + 1} for site, each in epochs.items()}
+
+
+def test_signs_survive_restarts_and_checkpoints_without_them_go_on(tmp_path: Path, stack: ExitStack) -> None:
+    sites = Sites(tmp_path, stack)
+    reader = sites.reader("original", maxMessagesPerTrigger="2")
+    second = reader.latestOffset(sites.first, LIMIT)
+    broker = sites.brokers["original"]
+    broker.stop()  # what follows finds it in a snapshot
+    broker.start()
+    assert json.dumps(sites.reader("original").latestOffset(sites.first, LIMIT)) == json.dumps(second)
+    broker.kill()
+    broker.start()
+    assert json.dumps(sites.reader("original").latestOffset(sites.first, LIMIT)) == json.dumps(second)
+    old = {"v": 1, **{name: value for name, value in second.items() if name not in ("v", "sign")}}
+    reader = sites.reader("original")
+    assert read_all(reader, sites.first, old) == [2, 3]
+    third = reader.latestOffset(old, LIMIT)
+    assert third["v"] == 3
+    assert read_all(reader, old, third) == [4, 5, 6, 7, 8, 9]
+
+
+def test_batches_of_older_versions_have_no_sign() -> None:
+    engine = Engine()
+    engine.run(c.Recovered("a start"), c.DeclareQueue("q"), c.Enqueue("q", 4, 1))
+    epoch, number = engine.advance("l", epoch=None, finished=0, messages=2)
+    sign = engine.run(c.SignOf("l", number))
+    assert isinstance(sign, str)
+    meta, blocks = engine.state.snapshot()
+    assert meta["leases"][0]["batches"][0].pop("sign") == sign
+    old = Engine(BrokerState.restore(json.dumps({**meta, "v": 2}).encode(), pack_blocks(blocks)))
+    assert old.run(c.SignOf("l", number)) is None
+    assert old.plan("l", epoch=epoch, after=0, batch=number) == (epoch, [[1, 0, 1, 2]])
+    with pytest.raises(errors.WrongOffset, match="copied or restored"):
+        old.run(c.EnterLease("q", "l", "r", epoch, keep_timeout=True, signs=((number, sign),)))
