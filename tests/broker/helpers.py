@@ -137,12 +137,15 @@ def stat(service: BrokerService, queue: str) -> dict[str, Any]:
 
 
 def described(state: BrokerState, *, archive: bool = True) -> Any:
-    """All that a state says, except for log positions: where the writer ends a group is for the threads to say.
+    """All that a state says, except for log positions, since where the writer ends a group is for the threads to say, and for the
+    signs of batches, which are of one start of the broker.
 
     Without `archive`, what left memory is not told apart from what never was there.
     """
     meta, blocks = state.snapshot()
     del meta["retained"]
+    for lease in meta["leases"]:
+        lease["batches"] = [{name: value for name, value in batch.items() if name != "sign"} for batch in lease["batches"]]
     for queue in meta["queues"]:
         queue["archive"] = [entry["number"] for entry in queue["archive"]] if archive else None
     meta["stages"] = {name: [[queue, count, sizes] for queue, _, count, sizes in parts] for name, parts in meta["stages"].items()}

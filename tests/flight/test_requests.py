@@ -56,6 +56,8 @@ VALID: dict[str, dict[str, Any]] = {
         "alone": False,
         "measure": True,
         "plan": True,
+        "sign": None,
+        "head": None,
         "minPartitions": 2,
         "maxMessages": 1,
     },
@@ -66,11 +68,23 @@ VALID: dict[str, dict[str, Any]] = {
         "epoch": 1,
         "after": 0,
         "batch": 1,
+        "afterSign": "of no batch",
+        "batchSign": None,
+        "head": None,
         "minPartitions": 2,
         "maxMessages": 1,
         "failOnDataLoss": True,
     },
-    "lease.settle": {"queue": "Q", "lease": "held Q", "run": "r", "epoch": 1, "finished": 1, "failOnDataLoss": True},
+    "lease.settle": {
+        "queue": "Q",
+        "lease": "held Q",
+        "run": "r",
+        "epoch": 1,
+        "finished": 1,
+        "failOnDataLoss": True,
+        "sign": None,
+        "head": None,
+    },
     "lease.renew": {"lease": "held Q", "epoch": 1},
     "lease.list": {},
     "lease.release": {"lease": "held Q", "how": "return"},
@@ -118,8 +132,9 @@ OPTIONAL = {
     "bucket": 0, "buckets": 1, "error": None, "states": ["available"], "stored": False, "first": 0, "last": None, "since": None,
     "outcome": None,
     "arguments": {}, "selector": None, "noLocal": None, "alone": True, "measure": False,
-    "plan": False, "orMessages": False, "host": None,
+    "plan": False, "orMessages": False, "host": None, "sign": None, "afterSign": None, "batchSign": None, "head": None,
 }  # fmt: skip
+SIGNS = ("sign", "afterSign", "batchSign")  # or null
 TEXTS = ("error", "outcome", "selector", "host")  # or null
 SAMPLES: list[Any] = ["text", 7, 1.5, True, None, [1], {"a": 1}]
 
@@ -138,7 +153,7 @@ def prepared(client: Client, queue: str) -> str:
     client.call("exchange.bind", exchange=f"bound {queue}", queue=queue, key="k")
     send(client, queue, numbered(10))
     lease = {"queue": queue, "run": "r", "epoch": None, "finished": 0, "fresh": True}
-    assert client.call("lease.advance", lease=f"held {queue}", messages=3, **lease) == {"epoch": 1, "batch": 1}
+    assert client.call("lease.advance", lease=f"held {queue}", messages=3, **lease)["batch"] == 1
     assert client.call("lease.advance", lease=f"idle {queue}", messages=1, **lease)["batch"] == 1
     assert client.call("lease.release", lease=f"idle {queue}", how="return") == {"messages": 1}
     return queue
@@ -209,8 +224,10 @@ def test_every_wrong_field_of_an_action_is_refused_by_name(client: Client, prepa
             if type(sample) is type(good) or (name in OPTIONAL and sample == OPTIONAL[name]):
                 continue
             if (name in ("key", "epoch", "error") and sample is None) or (
-                name in ("error", "selector") and isinstance(sample, str)
+                name in (*SIGNS, "error", "selector") and isinstance(sample, str)
             ):
+                continue
+            if name == "head" and isinstance(sample, dict):
                 continue
             if (name == "epoch" and type(sample) is int) or (name == "leaseTimeout" and type(sample) in (int, float)):
                 continue
@@ -294,6 +311,10 @@ VALUES: list[tuple[str, dict[str, Any], type[errors.PenstockError], str]] = [
     ("stage.publish", {"stages": [], "key": {"kind": "txn", "id": "a"}}, errors.InvalidRequest, "'number' is missing"),
     ("stage.publish", {"stages": [], "key": {"kind": "txn", "id": "a", "number": True}}, errors.InvalidRequest, "'number' must"),
     ("stage.discard", {"stages": [None]}, errors.InvalidRequest, "list of strings"),
+    ("lease.plan", {"batchSign": "of another batch"}, errors.WrongOffset, "copied or restored"),
+    ("lease.settle", {"sign": "of another batch"}, errors.WrongOffset, "copied or restored"),
+    ("lease.plan", {"head": {"lease": "not there", "epoch": 1}}, errors.Fenced, "took up first"),
+    ("lease.plan", {"head": {"lease": "not there"}}, errors.InvalidRequest, "'epoch' is missing"),
     ("lease.advance", {"queue": "not there"}, errors.NotFound, "queue declare"),
     ("lease.advance", {"lease": LONG}, errors.InvalidRequest, "1 to 255"),
     ("lease.advance", {"run": LONG}, errors.InvalidRequest, "1 to 255"),
