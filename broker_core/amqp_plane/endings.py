@@ -33,3 +33,11 @@ def ending_of(state: DeliveryState | None, default: Ending | None) -> Ending | N
             annotations=encode(notes) if notes else None,
         )
     return default
+
+
+def left_behind(default: Ending | None) -> Ending:
+    """What becomes of what a link holds when it ends: its source's default outcome, without which it is lost with the link."""
+    if default is None:
+        return Ending(cause=Cause.LINK_LOST)
+    cause = Cause.MODIFIED_BY_DEFAULT if default.cause is Cause.MODIFIED else default.cause
+    return default._replace(cause=cause, exclude=False)

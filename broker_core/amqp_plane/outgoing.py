@@ -17,7 +17,7 @@ from broker_core.amqp import Released, Sender, TransactionalState
 from broker_core.amqp.performatives import TERMINAL
 from broker_core.amqp.states import LinkState
 from broker_core.amqp_plane.conditions import as_error, deleted
-from broker_core.amqp_plane.endings import NOT_HERE, RETURNED, ending_of
+from broker_core.amqp_plane.endings import NOT_HERE, RETURNED, ending_of, left_behind
 from broker_core.amqp_plane.endpoint import LinkEnd
 from broker_core.amqp_plane.locks import Locks
 from broker_core.amqp_plane.retiring import known, retire, still_open
@@ -310,12 +310,13 @@ class Outgoing(LinkEnd, Consumer):
         self._unsent.clear()
         self._add_underway(-self._pending)
         self._forget_backlog()
-        default = self.default or Ending(cause=Cause.LINK_LOST)
+        default = left_behind(self.default)
         if default.annotations:
             ends = (*TERMINAL, TransactionalState)
             left = [tag for tag, delivery in self.link.unsettled.items() if not isinstance(delivery.state, ends)]
-            self._carry(turn, default._replace(exclude=False).command(self.queue, self.holder, rows_of_tags(left)))
-        self._carry(turn, c.Unsubscribe(self.queue, self.holder, default.cause or Cause.LINK_LOST, default.outcome))
+            self._carry(turn, default.command(self.queue, self.holder, rows_of_tags(left)))
+        cause = Cause.LINK_LOST if default.cause is None else default.cause
+        self._carry(turn, c.Unsubscribe(self.queue, self.holder, cause, default.outcome))
 
     def _leave(self) -> None:
         """It waits for nothing any more."""

@@ -21,7 +21,7 @@ from broker_core.engine.rowset import RowSet, row_count
 from broker_core.engine.runs import Run
 from broker_core.engine.series import Ints
 from broker_core.engine.state import NEXT_HOLDER, BrokerState, StagedPart, StageParts
-from broker_core.engine.states import ACQUIRED, ARCHIVED, AVAILABLE, HELD, Cause, Outcome
+from broker_core.engine.states import ACQUIRED, ARCHIVED, AVAILABLE, HELD, LIMITED_BY_RULE, Cause, Outcome
 from broker_core.engine.traits import NO_TRAITS, Traits
 
 _E = TypeVar("_E", bound=e.Event)
@@ -90,6 +90,8 @@ def _give_back(state: BrokerState, queue: Queue, rows: RowSet, cause: int) -> No
         block.returned.set(part, 1, len(block.state))
         if queue.counts_attempt(Cause(cause)):
             block.attempts.increment(part, len(block.state))
+            if cause in LIMITED_BY_RULE:
+                block.defaulted.increment(part, len(block.state))
         if block.expiry.values is not None:  # its time may have come, or come nearer than that of the others
             block.look_ahead()
             queue.note_times(block)

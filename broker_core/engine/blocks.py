@@ -36,6 +36,7 @@ COLUMNS = (
     "came_from",  # the sequence number that a dead letter had there, plus one
     "reason",  # why it is a dead letter
     "stayed",  # 1: a dead letter that its dead-letter queue could not take, ARCHIVED here
+    "defaulted",  # unsuccessful deliveries that a default outcome ended, with the link: some of `attempts`
 )
 
 
@@ -78,6 +79,7 @@ class Block:
     came_from: Column
     reason: Column
     stayed: Column
+    defaulted: Column
 
     __slots__ = (
         *COLUMNS,

@@ -14,7 +14,6 @@ into one `Together` by `as_one`. `coming` is what the same decision has brought 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 import numpy as np
 
@@ -25,7 +24,7 @@ from broker_core.engine.exclusions import refused_by
 from broker_core.engine.queues import Queue
 from broker_core.engine.room import Coming, accepts, fitting
 from broker_core.engine.rowset import RowSet, as_array, row_count
-from broker_core.engine.series import Rows
+from broker_core.engine.series import Ints, Rows
 from broker_core.engine.state import BrokerState
 from broker_core.engine.states import Cause, Outcome, Reason
 
@@ -46,12 +45,14 @@ def settle(
     holder: int,
     lease: str | None = None,
     error: str | None = None,
+    returned: Cause = Cause.REJECTED,
 ) -> list[e.Event]:
-    """What an outcome that settles makes of ACQUIRED messages: rejected ones go by the queue's policy."""
+    """What an outcome that settles makes of ACQUIRED messages: rejected ones go by the queue's policy, and come back for
+    `returned` where that is to deliver them again."""
     rules = queue.rules
     if outcome is Outcome.REJECTED and rules.rejected == "return":
-        returned = e.Returned(queue.name, holder, rows, int(Cause.REJECTED), lease)
-        return give_back(state, returned, queue, rows, Cause.REJECTED, now, coming)
+        event = e.Returned(queue.name, holder, rows, int(returned), lease)
+        return give_back(state, event, queue, rows, returned, now, coming)
     if outcome is Outcome.REJECTED and rules.rejected == "deadLetter" and rules.dead_letter_queue is not None:
         return dead_letter(state, queue, rows, Reason.REJECTED, now, coming, holder=holder, lease=lease, error=error)
     return [e.Settled(queue.name, holder, rows, int(outcome), now.wall, error, lease)]
@@ -73,16 +74,18 @@ def last_failed(state: BrokerState, queue: Queue, rows: RowSet, cause: Cause, no
 def last_attempts(queue: Queue, rows: RowSet, cause: Cause) -> RowSet:
     """Those of ACQUIRED messages that will have had all their attempts when they come back for `cause`."""
     most = queue.rules.max_attempts
-    if not most or not queue.counts_attempt(cause):
+    if not most or not queue.counts_towards_limit(cause):
         return RowSet()
 
-    def last(part: Rows, attempts: Any) -> Rows:
+    def last(part: Rows, attempts: Ints | int) -> Rows:
         if isinstance(attempts, int):
             return part if attempts + 1 >= most else slice(0, 0)
         worn = attempts.astype(np.int64) + 1 >= most
         return part if worn.all() else as_array(part)[worn]
 
-    return RowSet.of((number, last(part, queue.blocks[number].attempts.get(part))) for number, part in rows.items())
+    return RowSet.of(
+        (number, last(part, queue.attempts_towards_limit(queue.blocks[number], part))) for number, part in rows.items()
+    )
 
 
 def expire(state: BrokerState, queue: Queue, rows: RowSet, now: c.Now, coming: Coming) -> list[e.Event]:

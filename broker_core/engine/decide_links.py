@@ -32,7 +32,7 @@ from broker_core.engine.room import Coming
 from broker_core.engine.rowset import RowSet
 from broker_core.engine.search import Filter, Search, Unexpired, Without, find
 from broker_core.engine.state import BrokerState
-from broker_core.engine.states import ACQUIRED, Outcome, Verb
+from broker_core.engine.states import ACQUIRED, Cause, Outcome, Verb
 
 
 def need_subscription(queue: Queue, holder: int) -> Subscription:
@@ -177,10 +177,11 @@ def _(state: BrokerState, command: c.Unsubscribe, now: c.Now) -> Decision:
     coming: Coming = {}
     back = RowSet()
     if rows and command.outcome is not None:
-        events += ends.settle(state, queue, rows, command.outcome, now, coming, holder=command.holder)
+        returned = Cause.REJECTED_BY_DEFAULT
+        events += ends.settle(state, queue, rows, command.outcome, now, coming, holder=command.holder, returned=returned)
     elif rows:
-        returned = e.Returned(queue.name, command.holder, rows, int(command.cause))
-        events += ends.give_back(state, returned, queue, rows, command.cause, now, coming)
+        event = e.Returned(queue.name, command.holder, rows, int(command.cause))
+        events += ends.give_back(state, event, queue, rows, command.cause, now, coming)
         back = rows.minus(ends.last_attempts(queue, rows, command.cause))
     events += ends.leave(state, queue, command.holder, back, now, coming)
     if events:

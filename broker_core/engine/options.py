@@ -46,6 +46,8 @@ OPTIONS: dict[str, Option] = {
     "rejected": Option("deadLetter", ("deadLetter", "archive", "return")),  # deadLetter without such a queue: archive
     "lostCounts": Option(True, ("true", "false")),  # is a delivery whose link was lost an attempt?
     "refusedByAll": Option("keep", ("keep", "deadLetter")),
+    # Does an attempt that a source's default outcome ended, with its link, count towards maxAttempts?
+    "defaultOutcomeCounts": Option(False, ("true", "false")),
     "maxAttempts": Option(None, range(1_000_000)),  # 0: no limit. None: DEFAULT_ATTEMPTS with a dead-letter queue, else 0
     "deadLetterQueue": Option(None, QUEUE_NAME),
     "lockTimeout": Option(0, _TIME),  # milliseconds that a link may hold a message unsettled; 0: as long as it likes
@@ -82,6 +84,7 @@ class Rules:
     rejected: str
     lost_counts: bool
     refused_by_all: str
+    default_outcome_counts: bool
     max_attempts: int
     dead_letter_queue: str | None
     lock_timeout: int

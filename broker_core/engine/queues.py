@@ -29,6 +29,7 @@ from broker_core.engine.states import (
     AVAILABLE,
     COUNTS_BY_RULE,
     HELD,
+    LIMITED_BY_RULE,
     RETURN_COUNTS_ATTEMPT,
     Cause,
     Outcome,
@@ -278,6 +279,18 @@ class Queue:
         rule = COUNTS_BY_RULE.get(cause)
         return RETURN_COUNTS_ATTEMPT[cause] if rule is None else bool(getattr(self.rules, rule))
 
+    def counts_towards_limit(self, cause: Cause) -> bool:
+        """Whether such a delivery counts towards the queue's limit of attempts."""
+        rule = LIMITED_BY_RULE.get(cause)
+        return self.counts_attempt(cause) and (rule is None or bool(getattr(self.rules, rule)))
+
+    def attempts_towards_limit(self, block: Block, rows: Rows) -> Ints | int:
+        """By row, how many unsuccessful deliveries count towards the queue's limit of attempts."""
+        attempts, defaulted = block.attempts.get(rows), block.defaulted.get(rows)
+        if self.rules.default_outcome_counts or isinstance(attempts, int) or isinstance(defaulted, int):
+            return attempts
+        return attempts.astype(np.int64) - defaulted
+
     def held_by(self, holder: int, rows: RowSet) -> RowSet:
         """Those of the rows that this holder has."""
         parts = []
@@ -353,7 +366,7 @@ class Queue:
         self.move(block, rows, State.ARCHIVED, State.AVAILABLE)
         self.bytes += block.sizes.total(rows, row_count(rows))
         self.stayed -= row_count(rows)
-        for column in (block.stayed, block.outcome, block.settled, block.attempts, block.returned):
+        for column in (block.stayed, block.outcome, block.settled, block.attempts, block.defaulted, block.returned):
             column.set(rows, 0, len(block.state))
         numbers = as_array(rows)
         sent_here = numbers[np.broadcast_to(block.origin.get(rows), len(numbers)) == 0]

@@ -75,6 +75,8 @@ class Cause(IntEnum):
     LEASE_READ = 7
     MODIFIED_UNCOUNTED = 8  # modified, without delivery-failed
     REJECTED = 9  # where the queue's policy is to deliver it again
+    MODIFIED_BY_DEFAULT = 10  # MODIFIED, by the source's default outcome when the link ended
+    REJECTED_BY_DEFAULT = 11  # REJECTED, by the source's default outcome when the link ended
 
 
 class Reason(IntEnum):
@@ -120,11 +122,19 @@ RETURN_COUNTS_ATTEMPT: dict[Cause, bool] = {
     Cause.LEASE_READ: True,
     Cause.MODIFIED_UNCOUNTED: False,
     Cause.REJECTED: True,
+    Cause.MODIFIED_BY_DEFAULT: True,
+    Cause.REJECTED_BY_DEFAULT: True,
 }
 COUNTS_BY_RULE: dict[Cause, str] = {  # the rule of the queue that says it instead
     Cause.LOCK_TIMED_OUT: "lock_counts",
     Cause.LINK_LOST: "lost_counts",
     Cause.BROKER_LOST: "lost_counts",
+}
+# An unsuccessful attempt counts towards the queue's limit of attempts, too; for these causes only where a rule of the queue says
+# so: a default outcome speaks of what nobody has looked at, as well as of what made its consumer fail.
+LIMITED_BY_RULE: dict[Cause, str] = {
+    Cause.MODIFIED_BY_DEFAULT: "default_outcome_counts",
+    Cause.REJECTED_BY_DEFAULT: "default_outcome_counts",
 }
 
 ILLEGAL = 255

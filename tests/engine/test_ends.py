@@ -39,6 +39,14 @@ def default_rejected(engine: Engine, holder: int) -> None:
     engine.run(c.Unsubscribe("q", holder, outcome=Outcome.REJECTED))
 
 
+def leave_modified(engine: Engine, holder: int) -> None:
+    engine.run(c.Unsubscribe("q", holder, Cause.MODIFIED_BY_DEFAULT))
+
+
+def leave_released(engine: Engine, holder: int) -> None:
+    engine.run(c.Unsubscribe("q", holder, Cause.RELEASED))
+
+
 def restart(engine: Engine, holder: int) -> None:
     engine.run(c.Recovered())
 
@@ -66,6 +74,13 @@ TABLE = [
     (release(Cause.ROLLBACK), {"maxAttempts": 1}, "dead_lettered"),
     (lose, {"maxAttempts": 1}, "dead_lettered"),
     (lose, {"maxAttempts": 1, "lostCounts": False}, "available"),
+    (leave_released, {"maxAttempts": 1}, "available"),
+    (leave_modified, {"maxAttempts": 1}, "available"),
+    (leave_modified, {"maxAttempts": 1, "lostCounts": False}, "available"),
+    (leave_modified, {"maxAttempts": 1, "defaultOutcomeCounts": True}, "dead_lettered"),
+    (leave_modified, {"maxAttempts": 1, "defaultOutcomeCounts": True, "lostCounts": False}, "dead_lettered"),
+    (default_rejected, {"rejected": "return", "maxAttempts": 1}, "available"),
+    (default_rejected, {"rejected": "return", "maxAttempts": 1, "defaultOutcomeCounts": True}, "dead_lettered"),
     (restart, {"maxAttempts": 1}, "dead_lettered"),
     (restart, {"maxAttempts": 1, "lostCounts": False}, "available"),
     (lock_out, {"maxAttempts": 1, "lockTimeout": 60_000}, "dead_lettered"),
@@ -121,6 +136,38 @@ def test_every_failed_attempt_counts_until_the_last() -> None:
         engine.run(c.Unsubscribe("q", holder) if attempt % 2 else c.Release("q", holder, RowSet.single(0), Cause.MODIFIED))
     assert fate(engine) == "dead_lettered"
     assert cell(engine, 0, "attempts") == 10
+    survives(engine)
+
+
+def test_what_a_default_outcome_did_is_delivered_and_does_not_count_towards_the_limit_of_attempts() -> None:
+    """Q13: the delivery count rises all the same (Q10); attempts that do count are told apart from it, also by who alters the
+    queue, and what never ended so costs no column."""
+    engine = make(2, maxAttempts=3)
+    engine.run(c.Release("q", taken(engine, 1), RowSet.single(0), Cause.MODIFIED))
+    assert queue(engine).blocks[0].defaulted.values is None
+    for end in (leave_modified, leave_modified, default_rejected, leave_modified):
+        engine.run(mc.AlterQueue("q", {"rejected": "return"}))
+        end(engine, taken(engine))
+    assert [cell(engine, row, "attempts") for row in range(2)] == [5, 4]
+    assert [cell(engine, row, "defaulted") for row in range(2)] == [4, 4]
+    assert [fate(survives(engine), row) for row in range(2)] == ["available", "available"]
+    engine.run(c.Release("q", taken(engine, 1), RowSet.single(0), Cause.MODIFIED))
+    assert (cell(engine, 0, "attempts"), fate(survives(engine))) == (6, "available")
+    holder = taken(engine)
+    engine.run(c.Release("q", holder, RowSet.single(0), Cause.MODIFIED), c.Release("q", holder, RowSet.single(1), Cause.MODIFIED))
+    assert [fate(survives(engine), row) for row in range(2)] == ["dead_lettered", "available"]  # the third, and the first
+    assert engine.run(mc.AlterQueue("q", {"defaultOutcomeCounts": "true"})) is True
+    leave_modified(engine, taken(engine))
+    assert fate(survives(engine), 1) == "dead_lettered"
+
+
+def test_a_redriven_message_has_had_no_attempts_of_any_kind() -> None:
+    engine = make(1, maxAttempts=1, deadLetterQueue=None)
+    leave_modified(engine, taken(engine))
+    engine.run(c.Release("q", taken(engine), RowSet.single(0), Cause.MODIFIED))
+    assert fate(engine) == "dead_lettered"
+    assert engine.run(mc.Redrive("q", 1)).messages == 1
+    assert (cell(engine, 0, "attempts"), cell(engine, 0, "defaulted")) == (0, 0)
     survives(engine)
 
 

@@ -33,6 +33,7 @@ NAMES = ("q", "r", "dead")
 TTL, WAIT = 10, 13  # seconds: whenever somebody looks, a message has its time, or it has been over for longer than a portion
 DELAY = 20  # longer than one wait
 SELDOM = st.sampled_from([False, False, True])
+LEFT = st.sampled_from([Cause.LINK_LOST, Cause.MODIFIED_BY_DEFAULT, Cause.MODIFIED_BY_DEFAULT, Cause.RELEASED])
 HOW = st.sampled_from(["reject", "modify", "release", "accept"])
 WORK = st.sampled_from(["reject", "reject", "modify", "modify", "send", "wait", "redrive", "accept"])
 
@@ -44,6 +45,7 @@ class Message:
     outcome: Outcome = Outcome.NONE
     holder: int = 0
     attempts: int = 0
+    defaulted: int = 0  # of these, those that a default outcome ended
     expires: float | None = None
     due: float = 0.0  # HELD until then
     reason: Reason = Reason.NONE
@@ -52,7 +54,8 @@ class Message:
 
     def seen(self) -> tuple[Any, ...]:
         holder = self.holder if self.state == State.ACQUIRED else 0
-        return (self.payload, self.state, self.outcome, holder, self.attempts, self.reason, self.origin, self.stayed)
+        attempts = self.attempts, self.defaulted
+        return (self.payload, self.state, self.outcome, holder, *attempts, self.reason, self.origin, self.stayed)
 
 
 @dataclass
@@ -168,13 +171,13 @@ class EndsMachine(RuleBasedStateMachine):
             self.give_back(name, rows, counts=how == "modify")
 
     @precondition(lambda self: self.links)
-    @rule(data=st.data())
-    def lose(self, data: st.DataObject) -> None:
+    @rule(data=st.data(), cause=LEFT)
+    def lose(self, data: st.DataObject, cause: Cause) -> None:
         holder = data.draw(st.sampled_from(sorted(self.links)))
         rows, name = self.held(holder), self.links[holder]
-        self.engine.run(c.Unsubscribe(name, holder))
+        self.engine.run(c.Unsubscribe(name, holder, cause))
         del self.links[holder]
-        self.give_back(name, rows, counts=True)
+        self.give_back(name, rows, counts=cause != Cause.RELEASED, by_default=cause == Cause.MODIFIED_BY_DEFAULT)
 
     @rule()
     def restart(self) -> None:
@@ -210,12 +213,13 @@ class EndsMachine(RuleBasedStateMachine):
 
     @rule(
         name=st.sampled_from(NAMES),
-        option=st.sampled_from(["maxAttempts", "rejected", "expired", "deadLetterQueue"]),
+        option=st.sampled_from(["maxAttempts", "rejected", "expired", "deadLetterQueue", "defaultOutcomeCounts"]),
         data=st.data(),
     )
     def alter(self, name: str, option: str, data: st.DataObject) -> None:
         values: dict[str, list[Any]] = {
             "maxAttempts": [0, 1, 2],
+            "defaultOutcomeCounts": [False, True],
             "rejected": ["deadLetter", "archive", "return"],
             "expired": ["deadLetter", "archive"],
             "deadLetterQueue": [None, "q", "dead", "missing"],
@@ -321,14 +325,19 @@ class EndsMachine(RuleBasedStateMachine):
         else:
             self.archive(name, rows, outcome)
 
-    def give_back(self, name: str, rows: list[int], counts: bool, rooms: dict[str, float] | None = None) -> None:
+    def give_back(
+        self, name: str, rows: list[int], counts: bool, rooms: dict[str, float] | None = None, by_default: bool = False
+    ) -> None:
         model = self.models[name]
         most = model.options.get("maxAttempts")
         most = (10 if model.options.get("deadLetterQueue") else 0) if most is None else most
         for row in rows:
             model.rows[row].state = State.AVAILABLE
             model.rows[row].attempts += counts
-        last = [n for n in rows if counts and most and model.rows[n].attempts >= most]
+            model.rows[row].defaulted += by_default
+        all_count = model.options.get("defaultOutcomeCounts", False)
+        counted = {n: model.rows[n].attempts - (0 if all_count else model.rows[n].defaulted) for n in rows}
+        last = [n for n in rows if counts and (all_count or not by_default) and most and counted[n] >= most]
         self.dead_letter(name, last, Reason.DELIVERY_LIMIT, rooms)
 
     def archive(self, name: str, rows: list[int], outcome: Outcome) -> None:
@@ -383,14 +392,15 @@ class EndsMachine(RuleBasedStateMachine):
                 every = slice(0, block.filled)
                 columns = {
                     column: np.broadcast_to(getattr(block, column).get(every), block.filled).tolist()
-                    for column in ("outcome", "holder", "attempts", "reason", "origin", "came_from", "stayed")
+                    for column in ("outcome", "holder", "attempts", "defaulted", "reason", "origin", "came_from", "stayed")
                 }
                 for row in range(block.filled):
                     (piece,) = zip(*(part.tolist() for part in block.pieces(slice(row, row + 1))[:5]), strict=True)
                     state, at = State(block.state[row]), {column: values[row] for column, values in columns.items()}
                     origin = (queue.origins[at["origin"] - 1], at["came_from"] - 1) if at["origin"] else None
                     holder = at["holder"] if state == State.ACQUIRED else 0
-                    seen = (piece[2:4], state, at["outcome"], holder, at["attempts"], at["reason"], origin, bool(at["stayed"]))
+                    attempts = at["attempts"], at["defaulted"]
+                    seen = (piece[2:4], state, at["outcome"], holder, *attempts, at["reason"], origin, bool(at["stayed"]))
                     found.append(seen)
             assert found == [message.seen() for message in model.rows], name
             assert queue.stayed == sum(message.stayed for message in model.rows)

@@ -10,7 +10,7 @@ import pytest
 
 from broker_core.engine import exchange_options
 from broker_core.engine.options import DEFAULT_ATTEMPTS, OPTIONS, TYPES, Option
-from broker_core.engine.states import COUNTS_BY_RULE, RETURN_COUNTS_ATTEMPT, Cause, Outcome, Reason
+from broker_core.engine.states import COUNTS_BY_RULE, LIMITED_BY_RULE, RETURN_COUNTS_ATTEMPT, Cause, Outcome, Reason
 from broker_core.selectors.names import _FIELDS
 from connector import options as of_spark
 
@@ -55,6 +55,11 @@ def declared(text: str) -> dict[str, Said]:
                 assert match[1] not in found, f"{match[1]} is there twice"
                 found[match[1]] = Said(bool(match[2]), match[3])
     return found
+
+
+def camel(rule: str) -> str:
+    """The option of a rule."""
+    return re.sub("_(.)", lambda letter: letter[1].upper(), rule)
 
 
 def number(value: int) -> str:
@@ -110,11 +115,12 @@ def test_every_outcome(page: str) -> None:
 def test_every_return_and_whether_it_counts(page: str) -> None:
     """C8"""
     said = {row[0].strip("`"): row[2:] for row in rows(section(page, "What comes back"))[1:]}
-    options = {rule: re.sub("_(.)", lambda letter: letter[1].upper(), rule) for rule in COUNTS_BY_RULE.values()}
+    options = {rule: camel(rule) for rule in COUNTS_BY_RULE.values()}
     assert said == {
         cause.name: [
             "yes" if RETURN_COUNTS_ATTEMPT[cause] else "no",
             f"`{options[COUNTS_BY_RULE[cause]]}`" if cause in COUNTS_BY_RULE else "",
+            f"`{camel(LIMITED_BY_RULE[cause])}`" if cause in LIMITED_BY_RULE else "",
         ]
         for cause in Cause
     }
