@@ -346,7 +346,7 @@ class BrokerService:
             if seldom:
                 allocator.give_back()  # after the snapshot, which makes the most of it
         except errors.ResourceLimit as error:
-            log.warning("housekeeping waits for room on the disk: %s", error)
+            log.warning("housekeeping is tried again: %s", error)
         except errors.StorageError as error:
             log.error("housekeeping: %s", error)  # on_failure stops the broker
         except Exception:

@@ -1,8 +1,8 @@
 """The journal: an append-only log of records, group commit, snapshots, recovery. This file only puts the parts together.
 
 records.py, segments.py, snapshots.py   what stands on the disk       recovery.py, tail.py   what counts after a crash
-groups.py, writer.py                    how it gets there             replay.py              how it is read again
-disk.py                                 the only I/O
+manifest.py                             and what must                 replay.py              how it is read again
+groups.py, writer.py                    how it gets there             disk.py                the only I/O
 """
 
 from __future__ import annotations
@@ -16,13 +16,14 @@ from typing import NamedTuple
 import pyarrow as pa
 
 from broker_core.errors import DamagedJournal, InvalidRequest, ResourceLimit, StorageError
-from broker_core.journal import snapshots
-from broker_core.journal.disk import Buffer, Disk, write_file
+from broker_core.journal import manifest, snapshots
+from broker_core.journal.disk import Buffer, Disk, is_shortage, write_file
+from broker_core.journal.manifest import Manifest
 from broker_core.journal.payloads import Located, Payloads
 from broker_core.journal.records import SECRET_BYTES, Format, Record
 from broker_core.journal.recovery import Repair, recover
 from broker_core.journal.replay import replay_segment
-from broker_core.journal.segments import ID_BYTES, SUFFIX, VERSION, SegmentChain, SegmentInfo
+from broker_core.journal.segments import ID_BYTES, SUFFIX, VERSION, SegmentChain, SegmentInfo, out_of_files
 from broker_core.journal.snapshots import Snapshot
 from broker_core.journal.writer import Fsync, Writer
 
@@ -47,12 +48,12 @@ def _new_secret() -> bytes:
 class Journal:
     """A log in one data directory; see `open`. Methods may be called from any thread, except where they say otherwise."""
 
-    def __init__(self, disk: Disk, broker_id: str, chain: SegmentChain, writer: Writer) -> None:
+    def __init__(self, disk: Disk, broker_id: str, chain: SegmentChain, listed: Manifest, writer: Writer) -> None:
         """For `open` only."""
         self.broker_id = broker_id
         self.snapshot: Snapshot | None = None
         self.repaired: Repair | None = None
-        self._disk, self._chain, self._writer = disk, chain, writer
+        self._disk, self._chain, self._manifest, self._writer = disk, chain, listed, writer
         self._payloads = Payloads(disk, chain)
         self._snapshot_position = 0  # of the last durable one
         self._closed = False
@@ -89,9 +90,11 @@ class Journal:
         except OSError as error:
             raise StorageError(f"the journal cannot be opened: {error}") from error
         chain = SegmentChain(disk, found.segments)
+        listed = Manifest(disk, broker_id, lambda: chain.all)
         writer = Writer(
             disk,
             chain,
+            listed,
             broker_id,
             Format.of(VERSION, new_secret(), broker_id),
             found.end,
@@ -102,7 +105,7 @@ class Journal:
             buffer_bytes=buffer_bytes,
             on_failure=on_failure,
         )
-        journal = cls(disk, broker_id, chain, writer)
+        journal = cls(disk, broker_id, chain, listed, writer)
         journal.snapshot, journal.repaired = found.snapshot, found.repaired
         journal._snapshot_position = found.snapshot.position if found.snapshot else 0
         return journal
@@ -231,10 +234,7 @@ class Journal:
         try:
             snapshots.write(self._disk, self.broker_id, position, meta, arrays)
         except OSError as error:
-            if error.errno in (errno.ENOSPC, errno.EDQUOT):
-                raise ResourceLimit(f"the disk is full, the snapshot at {position} was given up: {error}") from error
-            self._writer.fail(error)
-            raise StorageError(f"the snapshot at {position} could not be written: {error}") from error
+            raise self._given_up(f"the snapshot at {position}", error) from error
         self._snapshot_position = max(self._snapshot_position, position)
 
     def segments(self) -> list[SegmentInfo]:
@@ -244,13 +244,32 @@ class Journal:
     def drop_before(self, position: int) -> list[SegmentInfo]:
         """Unlink the oldest segments that lie below `position` and below the last durable snapshot; those dropped. The last
         segment always stays. By one thread at a time. Buffers handed out stay valid.
+
+        ResourceLimit when the disk is full, and then nothing was dropped; StorageError as of `write_snapshot`.
         """
-        limit, dropped = min(position, self._snapshot_position), []
-        while len(self._chain.all) > 1 and self._chain.all[0].end <= limit and self._chain.all[1].base <= limit:
-            info = self._chain.info(self._chain.all[0])
+        limit, every = min(position, self._snapshot_position), self._chain.all
+        count = 0
+        while count < len(every) - 1 and every[count].end <= limit and every[count + 1].base <= limit:
+            count += 1
+        if count == 0:
+            return []
+        dropped = [self._chain.info(segment) for segment in every[:count]]
+        try:
+            self._manifest.drop_before(every[count], self._writer.synced)
+        except OSError as error:
+            raise self._given_up("the list of segments", error) from error
+        for _ in range(count):
             self._unlink(self._chain.remove_first().name)
-            dropped.append(info)
         return dropped
+
+    def _given_up(self, what: str, error: OSError) -> ResourceLimit | StorageError:
+        """What to raise when `what` could not be written: a disk that is full is no failure; else the journal has failed."""
+        if error.errno in (errno.ENOSPC, errno.EDQUOT):
+            return ResourceLimit(f"the disk is full, {what} was given up: {error}")
+        if is_shortage(error):
+            return out_of_files(f"{what} was given up, and will be tried again", error)
+        self._writer.fail(error)
+        return StorageError(f"{what} could not be written: {error}")
 
     def _unlink(self, name: str) -> None:
         """One by one, each synced: so after a power cut no segment is missing between two others."""
@@ -285,10 +304,12 @@ def _broker_id(disk: Disk, new_id: Callable[[], str]) -> str:
         if not text or len(text.encode()) > ID_BYTES:
             raise DamagedJournal(f"{disk.path(ID_FILE)}, offset 0: not the id of a broker; restore the file from a backup")
         return text
-    if any(name.endswith((SUFFIX, snapshots.SUFFIX)) for name in names):
+    listed = manifest.read(disk)
+    if any(name.endswith((SUFFIX, snapshots.SUFFIX)) for name in names) or (listed is not None and listed.segments):
         raise DamagedJournal(f"{disk.path(ID_FILE)}, offset 0: the file is missing, but the directory holds a journal")
     broker_id = new_id()
     if not broker_id.strip() or len(broker_id.encode()) > ID_BYTES:
         raise InvalidRequest(f"the id of a broker has 1 to {ID_BYTES} bytes, not {broker_id!r}")
+    manifest.write(disk, broker_id, [], 0)
     write_file(disk, ID_FILE, [broker_id.encode()])
     return broker_id

@@ -11,11 +11,11 @@ from zlib import crc32
 
 import pyarrow as pa
 
-from broker_core.errors import DamagedJournal, DataLoss
-from broker_core.journal.disk import Disk
+from broker_core.errors import DamagedJournal, DataLoss, StorageError
+from broker_core.journal.disk import Disk, is_shortage
 from broker_core.journal.records import RECORD_BYTES, checksum_of, record_is_good, unpack_record
 from broker_core.journal.replay import damaged
-from broker_core.journal.segments import Segment, SegmentChain
+from broker_core.journal.segments import Segment, SegmentChain, out_of_files
 
 FIRST_READ = 4096  # bytes; holds the header and meta of most records, and all of a small one
 REMEMBERED = 1 << 15  # positions; two sets of them are some 10 MB
@@ -51,7 +51,14 @@ class Payloads:
     def get(self, position: int) -> pa.Buffer:
         """The payload of the written record at `position`. Errors: `Journal.payload`."""
         segment, place = self._find(position)
-        return self._chain.mapped(segment, place.offset, place.length)
+        try:
+            return self._chain.mapped(segment, place.offset, place.length)
+        except OSError as error:
+            if is_shortage(error):
+                raise out_of_files(f"the record at position {position} cannot be read now", error) from error
+            if isinstance(error, FileNotFoundError):
+                raise _dropped(position) from None
+            raise StorageError(f"{self._disk.path(segment.name)} cannot be mapped: {error}") from error
 
     def locate(self, position: int) -> Located:
         """Where it lies. Errors: as `get`."""
@@ -90,7 +97,13 @@ class Payloads:
             if found != header.payload_crc:
                 raise damaged(path, place.offset, "a payload")
         except FileNotFoundError:
-            raise DataLoss(f"position {position} is no longer in the journal: retention has dropped its segment") from None
+            raise _dropped(position) from None
         except OSError as error:
+            if is_shortage(error):
+                raise out_of_files(f"the record at position {position} cannot be read now", error) from error
             raise DamagedJournal(f"{path}, offset {offset}: the disk does not read it: {error}") from error
         return place
+
+
+def _dropped(position: int) -> DataLoss:
+    return DataLoss(f"position {position} is no longer in the journal: retention has dropped its segment")

@@ -7,7 +7,8 @@ so only the *last* segment can end badly. In it there is a position S, *known sy
 
 - what its groups state: each carries the position below which the log was synced when the group was written,
 - the position it was born with (a recovered tail is synced before the file gets its name),
-- the position of the latest good snapshot, which is written only when the log is synced up to there.
+- the position of the latest good snapshot, which is written only when the log is synced up to there,
+- the position that `manifest` and `synced` state (manifest.py), which are written only after a sync.
 
 S is a lower bound: the last confirmed group cannot know of its own sync. So of what stands at S and after, some may have been
 confirmed, and some may be missing: pages that a power cut lost read as zeros, or the file ends before them. After a kill -9, on
@@ -36,6 +37,9 @@ What follows
 7. Names are synced first of all: the process before may have been killed between its rename and its sync of the directory, and
    a name that is seen here must not be gone after the next power cut.
 
+8. The manifest is written, if it would change, when all is in order, and before what has been replaced is unlinked. What it has
+   listed so far is there until then.
+
 Every step can be interrupted and is then done again from the start; a file counts from its rename on.
 """
 
@@ -46,6 +50,7 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from broker_core.errors import DamagedJournal
+from broker_core.journal import manifest
 from broker_core.journal.disk import TEMPORARY, Disk, pieces_of, write_file
 from broker_core.journal.replay import damaged
 from broker_core.journal.segments import HEADER_BYTES, SUFFIX, Segment, create, read_header
@@ -80,30 +85,40 @@ def recover(disk: Disk, broker_id: str) -> Recovered:
     for name in disk.names():
         if name.endswith(TEMPORARY):
             disk.unlink(name)
+    listed = manifest.read(disk, broker_id)
     snapshot, bad_snapshots = load_latest(disk, broker_id)
-    segments, replaced = _chain(disk, broker_id)
+    found = [read_header(disk, name, broker_id) for name in disk.names() if name.endswith(SUFFIX)]
+    manifest.check(disk, listed, found, snapshot is not None or bool(bad_snapshots))
+    segments, replaced = _chain(disk, found)
     _check_reach(disk, segments, snapshot, bad_snapshots)
     generation = max((s.generation for s in segments), default=0) + 1
     if not segments:
+        _list(disk, broker_id, listed, [])
         return Recovered([], 0, generation, snapshot, _report(None, bad_snapshots))
     last = segments[-1]
-    tail = read_tail(disk.open(last.name), disk.path(last.name), last, snapshot.position if snapshot else 0)
+    known = max(snapshot.position if snapshot else 0, listed.synced if listed else 0)
+    tail = read_tail(disk.open(last.name), disk.path(last.name), last, known)
     cut = _keep_aside(disk, last, tail) if tail.cut is not None else None
     last.end = tail.synced
     if tail.has_records:
         segments.append(_copy(disk, broker_id, last, tail, generation))
         generation += 1
     segments = [s for s in segments if s.end > s.base] or segments[-1:]
+    _list(disk, broker_id, listed, segments)
     _remove(disk, replaced)
     return Recovered(segments, segments[-1].end, generation, snapshot, _report(cut, bad_snapshots))
 
 
-def _chain(disk: Disk, broker_id: str) -> tuple[list[Segment], list[Segment]]:
+def _list(disk: Disk, broker_id: str, listed: manifest.Content | None, segments: list[Segment]) -> None:
+    """Let the manifest list these, all of which is on the disk."""
+    synced = segments[-1].end if segments else 0
+    if listed is None or listed != ({segment.name: segment.checksum for segment in segments}, synced):
+        manifest.write(disk, broker_id, segments, synced)
+
+
+def _chain(disk: Disk, found: list[Segment]) -> tuple[list[Segment], list[Segment]]:
     """The segments that count, in order, each ending where the next begins; and those that others replaced."""
-    found = sorted(
-        (read_header(disk, name, broker_id) for name in disk.names() if name.endswith(SUFFIX)),
-        key=lambda s: (s.base, s.generation),
-    )
+    found = sorted(found, key=lambda s: (s.base, s.generation))
     chain: list[Segment] = []
     replaced: list[Segment] = []
     for segment in found:

@@ -21,16 +21,16 @@ from __future__ import annotations
 
 import struct
 from bisect import bisect_right
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from threading import Lock
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 from zlib import crc32
 
 import pyarrow as pa
 
-from broker_core.errors import DamagedJournal, DataLoss, InvalidRequest, StorageError
-from broker_core.journal.disk import COPY_BYTES, TEMPORARY, AppendFile, Buffer, Disk, Identity, ReadFile
+from broker_core.errors import DamagedJournal, DataLoss, InvalidRequest, ResourceLimit, StorageError
+from broker_core.journal.disk import COPY_BYTES, TEMPORARY, AppendFile, Buffer, Disk, Identity, ReadFile, is_shortage
 from broker_core.journal.records import Format
 
 VERSION = 2
@@ -43,6 +43,7 @@ OPEN_FILES = 64  # segments kept open for reading: well below the usual 1,024 de
 
 _HEADER = struct.Struct("<8sIIQQQII64s12s")
 _CRC = struct.Struct("<I")
+_T = TypeVar("_T")
 
 
 class SegmentInfo(NamedTuple):
@@ -66,13 +67,21 @@ class Segment:
     created_ns: int
     end: int
     form: Format = field(repr=False)  # has its secret
-    checksum: int  # of its header
+    checksum: int  # of its header, as it stands there
     map: pa.Buffer | None = field(default=None, repr=False)  # derived: the file, as far as it was when last mapped
     identity: Identity | None = None  # derived, once it is known
 
     def offset(self, position: int) -> int:
         """Where the byte of that LSN stands in the file."""
         return position - self.base + HEADER_BYTES
+
+
+def out_of_files(what: str, error: OSError) -> ResourceLimit:
+    """The error for a shortage of descriptors or memory: see `disk.is_shortage`."""
+    return ResourceLimit(
+        f"{what}: {error}. The broker has too many files and connections open: try again later, or raise its limit of open files "
+        "(ulimit -n, or LimitNOFILE of the service)"
+    )
 
 
 def name_of(base: int, generation: int) -> str:
@@ -103,7 +112,11 @@ def read_header(disk: Disk, name: str, broker_id: str) -> Segment:
         raise DamagedJournal(f"{path}, offset 16: the file is that of {name_of(base, generation)}; it was renamed by hand")
     end = base + _content_end(file) - HEADER_BYTES
     form = Format.of(version, secret, broker_id)
-    return Segment(name, base, born, generation, created_ns, end, form, crc32(data))
+    return Segment(name, base, born, generation, created_ns, end, form, checksum_in(data))
+
+
+def checksum_in(header: bytes) -> int:
+    return int(_CRC.unpack_from(header, HEADER_BYTES - _CRC.size)[0])
 
 
 def _content_end(file: ReadFile) -> int:
@@ -131,15 +144,19 @@ def create(
     """A new segment that holds `content`, the log from `base` to `born`; on the disk, name and all, when this returns."""
     born = base if born is None else born
     name = name_of(base, generation)
-    file = disk.create(name + TEMPORARY)
     header = pack_header(broker_id, form, base, born, generation, created_ns)
-    file.append([header])
-    for piece in content:
-        file.append([piece])
-    file.sync()
-    disk.rename(name + TEMPORARY, name)
-    disk.sync_directory()
-    return Segment(name, base, born, generation, created_ns, born, form, crc32(header)), file
+    file = disk.create(name + TEMPORARY)
+    try:
+        file.append([header])
+        for piece in content:
+            file.append([piece])
+        file.sync()
+        disk.rename(name + TEMPORARY, name)
+        disk.sync_directory()
+    except OSError:
+        file.close()
+        raise
+    return Segment(name, base, born, generation, created_ns, born, form, checksum_in(header)), file
 
 
 class SegmentChain:
@@ -185,18 +202,30 @@ class SegmentChain:
         """The segment opened for reading; the handle stays good also when the segment is dropped meanwhile."""
         file = self._files.get(segment.name)
         if file is None:
-            file = self._disk.open(segment.name)
+            file = self._relieved(lambda: self._disk.open(segment.name))
             with self._lock:
                 self._files[segment.name] = file
                 while len(self._files) > OPEN_FILES:
                     del self._files[next(iter(self._files))]
         return file
 
+    def _relieved(self, attempt: Callable[[], _T]) -> _T:
+        """What `attempt` gives; if descriptors are short, after all files were closed that nobody reads just now: theirs are the
+        disk's again."""
+        try:
+            return attempt()
+        except OSError as error:
+            if not is_shortage(error):
+                raise
+        with self._lock:
+            self._files.clear()
+        return attempt()
+
     def mapped(self, segment: Segment, offset: int, length: int) -> pa.Buffer:
         """The bytes [offset, offset + length) of the segment's file, mapped. They must have been written."""
         whole = segment.map
         if whole is None or whole.size < offset + length:
-            whole = self.file(segment).map()
+            whole = self._relieved(self.file(segment).map)
             whole = segment.map = whole.slice(0, min(whole.size, segment.offset(segment.end)))  # there may be zeros behind it
         return whole.slice(offset, length)
 

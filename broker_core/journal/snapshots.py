@@ -25,7 +25,7 @@ from zlib import crc32
 import pyarrow as pa
 
 from broker_core.errors import StorageError
-from broker_core.journal.disk import Buffer, Disk, write_file
+from broker_core.journal.disk import Buffer, Disk, is_shortage, write_file
 from broker_core.journal.records import checksum_of
 from broker_core.journal.segments import ID_BYTES
 
@@ -109,7 +109,9 @@ def _load(disk: Disk, name: str, broker_id: str) -> Snapshot | None:
                 return None
             places.append((offset, length))
             offset += _aligned(length)
-    except OSError:
+    except OSError as error:
+        if is_shortage(error):
+            raise
         return None
     whole = file.map()
     return Snapshot(position, file.read(*places[0]), [whole.slice(*place) for place in places[1:]])

@@ -51,11 +51,14 @@ class _Bad(NamedTuple):
     what: str
 
 
-def read_tail(file: ReadFile, path: str, segment: Segment, snapshot: int) -> Tail:
-    """How far the last segment is good. DamagedJournal when what is bad was confirmed, or could have been and is not torn."""
+def read_tail(file: ReadFile, path: str, segment: Segment, known: int) -> Tail:
+    """How far the last segment is good. `known`: LSN up to which others state that the log was on the disk.
+
+    DamagedJournal when what is bad was confirmed, or could have been and is not torn.
+    """
     file_end = segment.end
     groups, synced, bad = _walk(file, segment, file_end)
-    synced = max(synced, segment.born, snapshot)
+    synced = max(synced, segment.born, known)
     if bad is not None:
         synced = max(synced, _later_witness(file, segment, bad.lsn, file_end))
     end = groups[-1].end if groups else segment.base

@@ -15,18 +15,20 @@ nothing is written any more, not even at the close.
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import threading
 import time
 from collections import deque
 from collections.abc import Callable, Sequence
-from typing import Literal
+from typing import Literal, TypeVar
 
 from broker_core.errors import ResourceLimit, StorageError
-from broker_core.journal.disk import AppendFile, Buffer, Disk
+from broker_core.journal.disk import AppendFile, Buffer, Disk, is_shortage
 from broker_core.journal.groups import Group
+from broker_core.journal.manifest import Manifest
 from broker_core.journal.records import END_BYTES, Format
-from broker_core.journal.segments import Segment, SegmentChain, create
+from broker_core.journal.segments import Segment, SegmentChain, create, out_of_files
 
 Fsync = Literal["always", "interval", "never"]
 
@@ -38,6 +40,10 @@ QUICK_BYTES = 64 << 10
 SYNCS_REMEMBERED = 16
 SMALL_BYTES = 8 << 10  # of a group whose sync waits for little else than the file's new length: it is written into zeros
 
+SHORTAGE_S = 0.1  # between two attempts to get a file descriptor
+STOP_ATTEMPTS = 50  # when the broker is told to stop meanwhile
+
+_T = TypeVar("_T")
 _log = logging.getLogger(__name__)
 
 
@@ -48,6 +54,7 @@ class Writer:
         self,
         disk: Disk,
         chain: SegmentChain,
+        manifest: Manifest,
         broker_id: str,
         form: Format,
         end: int,
@@ -60,7 +67,7 @@ class Writer:
         on_failure: Callable[[Exception], None] | None,
     ) -> None:
         self._disk, self._chain, self._broker_id, self._generation = disk, chain, broker_id, generation
-        self._form = form
+        self._form, self._manifest = form, manifest
         self._fsync, self._interval_s = fsync, interval_s
         self._segment_bytes, self._buffer_bytes = segment_bytes, buffer_bytes
         self._group_bytes = max(1, min(GROUP_LIMIT, buffer_bytes // 2))
@@ -321,14 +328,39 @@ class Writer:
         if self._file is not None:
             self._sync()
             self._file.close()
-        self._segment, self._file = create(self._disk, self._broker_id, self._form, base, self._generation, self._disk.now_ns())
+        self._segment, self._file = self._patiently(
+            lambda: create(self._disk, self._broker_id, self._form, base, self._generation, self._disk.now_ns())
+        )
         self._chain.add(self._segment)
+        self._patiently(lambda: self._manifest.write(base))
+
+    def _patiently(self, attempt: Callable[[], _T]) -> _T:
+        """What `attempt` gives, tried again while there is a shortage of descriptors.
+
+        Nothing is written into the log meanwhile, so nothing is lost: who waits for it waits on, and senders are refused once its
+        buffer is full.
+        """
+        attempts = 0
+        while True:
+            try:
+                return attempt()
+            except OSError as error:
+                attempts += 1
+                stopping = self._stopping and attempts >= STOP_ATTEMPTS
+                if not is_shortage(error) or self.failure is not None or stopping:
+                    raise
+                if attempts == 1:
+                    _log.error("%s", out_of_files("the journal waits, a segment cannot be begun", error))
+            time.sleep(SHORTAGE_S)
 
     def _sync(self) -> None:
         assert self._file is not None
         written, began = self.written, time.monotonic()
         self._file.sync()
         self.synced = written
+        if self._segment is not None:
+            with contextlib.suppress(OSError):  # it promises nothing
+                self._manifest.note(self._segment, written)
         self._synced_at = time.monotonic()
         took = self._synced_at - began
         self._sync_takes = max(took, self._sync_takes + (took - self._sync_takes) / SYNCS_REMEMBERED)
@@ -358,6 +390,9 @@ class Writer:
         self._file.append(Group(self.written, self._form).seal(self.synced))
         self._file.sync()
         self._file.close()
+        with contextlib.suppress(OSError):  # what it listed at the last roll, and the note, will do
+            self._manifest.write(self.synced)
+        self._manifest.close()
 
     def fail(self, error: BaseException) -> None:
         """Stop for ever, because of `error`: of the writer's thread, of a file that the journal wrote elsewhere, or of the state

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 
 from broker_core.errors import DamagedJournal, DataLoss, InvalidRequest, ResourceLimit, StorageError
 from broker_core.journal import groups
+from broker_core.journal.segments import read_header
 
 from .helpers import append, content, open_journal, read_all, running
 from .lying_disk import LyingDisk
@@ -218,8 +219,11 @@ def test_ids_that_cannot_be(monkeypatch):
     disk = LyingDisk()
     append_one(disk)
     disk.data("id")[:] = b"broker-2"
-    with pytest.raises(DamagedJournal, match="belongs to another broker"):
+    with pytest.raises(DamagedJournal, match="/disk/manifest, offset 0: it is another broker's"):
         open_journal(disk)
+    [segment] = [name for name in disk.names() if name.endswith(".seg")]
+    with pytest.raises(DamagedJournal, match=f"/disk/{segment}, offset 48: the segment belongs to another broker"):
+        read_header(disk, segment, "broker-2")
 
 
 def append_one(disk):

@@ -6,6 +6,7 @@ as kill -9 leaves it, when nobody knows whether the last record is on the disk.
 
 from __future__ import annotations
 
+import os
 import shutil
 from pathlib import Path
 from random import Random
@@ -15,7 +16,7 @@ import pytest
 from broker_core.errors import DamagedJournal
 from broker_core.journal import LocalDisk
 
-from .helpers import Content, append, content, running
+from .helpers import Content, append, content, open_journal, running
 
 DIRECTORIES = Path(__file__).parent / "version_1"
 CONTENTS = [(b"meta %d" % number, Random(number).randbytes(number * 13 % 300)) for number in range(12)]
@@ -67,3 +68,17 @@ def test_damage_in_version_1_is_found(directory: Path) -> None:
     second.write_bytes(data)
     with running(LocalDisk(directory)) as journal, pytest.raises(DamagedJournal, match=rf"{second.name}, offset \d+"):
         content(journal)
+
+
+def test_a_directory_of_version_1_gets_a_list_of_what_must_be_there(directory: Path) -> None:
+    with running(LocalDisk(directory)):
+        pass
+    for path in sorted(directory.glob("*.seg"))[:2]:
+        os.rename(path, directory / "aside")
+        disk = LocalDisk(directory)
+        with pytest.raises(DamagedJournal, match=rf"{path.name}, offset 0: the file is missing"):
+            open_journal(disk)
+        disk.close()
+        os.rename(directory / "aside", path)
+    with running(LocalDisk(directory)) as journal:
+        assert content(journal) == CONTENTS

@@ -186,8 +186,8 @@ def test_what_was_appended_before_the_start_is_one_write_and_one_sync():
     calls = dict(disk.calls)
     journal.start()
     journal.wait(journal.end, 10)
-    assert disk.calls["append"] - calls["append"] == 2  # the segment's header, and all else
-    assert disk.calls["sync"] - calls["sync"] == 2
+    assert disk.calls["append"] - calls["append"] == 3  # the segment's header, the manifest, and all else
+    assert disk.calls["sync"] - calls["sync"] == 3
     journal.close()
 
 
@@ -201,8 +201,8 @@ def test_never_syncs_only_full_segments_and_at_the_close():
         assert disk.calls["sync"] == before
         for _ in range(30):
             append(journal, (b"", b"x" * 300))
-        assert disk.calls["sync"] == before + 2  # the old segment, the header of the new one
-    assert disk.calls["sync"] == before + 4  # what was left; the empty group that says so
+        assert disk.calls["sync"] == before + 3  # the old segment, the header of the new one, the manifest
+    assert disk.calls["sync"] == before + 6  # what was left; the empty group that says so; the manifest
 
 
 def test_interval_syncs_once_in_a_while_also_when_nothing_comes():

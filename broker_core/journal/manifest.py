@@ -1,0 +1,174 @@
+"""What must be there: the list of segments, and how far the log is known to be on the disk. So what is missing is missed.
+
+The chain of segments shows a hole between two of them, but neither a missing first one (retention takes those, too) nor a missing
+or older last one. So two files stand beside the segments:
+
+    manifest   one line of JSON | newline | crc32 of the line, decimal | newline
+               {"version": 1, "broker": id, "synced": LSN, "segments": [[name, crc32 of its header], ...]}
+    synced     magic 8s | version u32 | crc32 of the segment's header u32 | synced LSN u64 | crc32 of all before u32     28 bytes
+
+The manifest is replaced as a whole (temporary name, sync, rename, sync of the directory):
+
+- before a new directory gets its `id`, without segments: a directory with an `id` has a manifest;
+- when a segment has begun, before anything is written into it: every segment with anything in it is listed;
+- before retention unlinks segments, without them: what is missing and listed was not taken by retention;
+- when a start has brought the directory into order, before it unlinks what it has replaced;
+- when the journal is closed in order, with its end.
+
+So at a start every listed segment must be there, with the header that it was begun with; one of the same name from another
+lineage has another secret in it. A segment that is not listed was begun, or unlinked, when a crash came in between: it counts
+like any other.
+
+`synced` is overwritten in place after each sync, and never synced itself: a matter of microseconds. It is never ahead of the
+disk.
+After kill -9 it is exact; after a power cut it may be any earlier one, torn, or not there, and is then of no use. It counts only
+for a segment that the manifest lists: where a backup was made with hard links, it may speak of a later one.
+
+The log must reach up to what the two state, as it must to the last snapshot (recovery.py).
+
+Directories whose segments are all of version 1 have no manifest yet. To change the format: raise the version; keep reading the
+old one.
+"""
+
+from __future__ import annotations
+
+import json
+import struct
+from collections.abc import Callable, Iterable, Sequence
+from threading import Lock
+from typing import NamedTuple
+from zlib import crc32
+
+from broker_core.errors import DamagedJournal, StorageError
+from broker_core.journal.disk import Disk, NoteFile, write_file
+from broker_core.journal.segments import Segment
+
+NAME = "manifest"
+VERSION = 1
+SYNCED_NAME = "synced"
+SYNCED_MAGIC = b"PENSTSYN"
+SYNCED_VERSION = 1
+BYTES_MAX = 64 << 20  # guards the reading of a damaged one: some million segments
+
+_SYNCED = struct.Struct("<8sIIQ")
+_CRC = struct.Struct("<I")
+
+
+class Content(NamedTuple):
+    """What a manifest says, with what `synced` adds to it."""
+
+    segments: dict[str, int]  # name -> checksum of the header
+    synced: int  # LSN
+
+
+def write(disk: Disk, broker_id: str, segments: Iterable[Segment], synced: int) -> None:
+    listed = [[segment.name, segment.checksum] for segment in segments]
+    content = {"version": VERSION, "broker": broker_id, "synced": synced, "segments": listed}
+    line = json.dumps(content, ensure_ascii=False).encode()
+    write_file(disk, NAME, [line + b"\n%d\n" % crc32(line)])
+
+
+def read(disk: Disk, broker_id: str | None = None) -> Content | None:
+    """The manifest, None when there is none. DamagedJournal when it is not good, or another broker's (if one is given)."""
+    if NAME not in disk.names():
+        return None
+    line, _, checksum = disk.open(NAME).read(0, BYTES_MAX).rstrip(b"\n").rpartition(b"\n")
+    if checksum != b"%d" % crc32(line):
+        raise DamagedJournal(f"{disk.path(NAME)}, offset 0: the list of segments is damaged; restore the file from a backup")
+    content = json.loads(line)
+    if content["version"] != VERSION:
+        raise StorageError(
+            f"{disk.path(NAME)}: written in format version {content['version']}, this program reads {VERSION}; "
+            "use the matching program"
+        )
+    if broker_id is not None and content["broker"] != broker_id:
+        raise DamagedJournal(f"{disk.path(NAME)}, offset 0: it is another broker's ({content['broker']!r}, not {broker_id!r})")
+    listed = dict(content["segments"])
+    return Content(listed, max(content["synced"], _synced(disk, set(listed.values()))))
+
+
+def _synced(disk: Disk, known: set[int]) -> int:
+    """What `synced` states of one of these segments; 0 when it is of no use."""
+    if SYNCED_NAME not in disk.names():
+        return 0
+    data = disk.open(SYNCED_NAME).read(0, _SYNCED.size + _CRC.size)
+    if len(data) < _SYNCED.size + _CRC.size or _CRC.unpack_from(data, _SYNCED.size)[0] != crc32(data[: _SYNCED.size]):
+        return 0
+    magic, version, segment, position = _SYNCED.unpack_from(data)
+    return int(position) if magic == SYNCED_MAGIC and version == SYNCED_VERSION and segment in known else 0
+
+
+def check(disk: Disk, content: Content | None, found: Sequence[Segment], snapshot: bool) -> None:
+    """Refuse a directory from which a segment is missing, by its name. `found`: all that are there; `snapshot`: so is one."""
+    if content is None:
+        if not found and not snapshot:
+            raise DamagedJournal(
+                f"{disk.path(NAME)}, offset 0: the file is missing, and so is all that it lists: the directory has the id of a "
+                "broker and no messages. Restore it from a backup; if none was ever stored here, remove the id"
+            )
+        young = next((segment for segment in found if segment.form.version > 1), None)
+        if young is not None:
+            raise DamagedJournal(
+                f"{disk.path(NAME)}, offset 0: the file is missing, which lists what must be there beside {young.name}; "
+                "restore it from a backup"
+            )
+        return
+    there = {segment.name: segment for segment in found}
+    for name, checksum in content.segments.items():
+        segment = there.get(name)
+        if segment is None:
+            raise DamagedJournal(
+                f"{disk.path(name)}, offset 0: the file is missing. It holds a part of the log, and retention did not remove it; "
+                "restore it from a backup"
+            )
+        if segment.checksum != checksum:
+            raise DamagedJournal(
+                f"{disk.path(name)}, offset 0: this is another file than the one that was begun here, such as one of a copy of "
+                "the directory that went on by itself; restore the file from a backup"
+            )
+
+
+class Manifest:
+    """Keeps both files, while a journal runs. For any thread; `note` is the writer's alone."""
+
+    def __init__(self, disk: Disk, broker_id: str, segments: Callable[[], Sequence[Segment]]) -> None:
+        """`segments` gives those that there are now."""
+        self._disk, self._broker_id, self._segments = disk, broker_id, segments
+        self._lock = Lock()
+        self._first = (0, 0)  # base and generation; what comes before is being removed
+        self._file: NoteFile | None = None
+
+    def write(self, synced: int) -> None:
+        """List the segments that there are. OSError when it cannot be written: the one before still counts."""
+        with self._lock:
+            self._write(synced)
+
+    def drop_before(self, first: Segment, synced: int) -> None:
+        """List no more the segments before `first`: they may be unlinked then. OSError as of `write`."""
+        with self._lock:
+            before, self._first = self._first, _order(first)
+            try:
+                self._write(synced)
+            except OSError:
+                self._first = before
+                raise
+
+    def _write(self, synced: int) -> None:
+        listed = [segment for segment in self._segments() if _order(segment) >= self._first]
+        write(self._disk, self._broker_id, listed, synced)
+
+    def note(self, segment: Segment, synced: int) -> None:
+        """The log is on the disk up to there; `segment` is its last."""
+        if self._file is None:
+            self._file = self._disk.create_note(SYNCED_NAME)
+        data = _SYNCED.pack(SYNCED_MAGIC, SYNCED_VERSION, segment.checksum, synced)
+        self._file.write(data + _CRC.pack(crc32(data)))
+
+    def close(self) -> None:
+        if self._file is not None:
+            self._file.close()
+            self._file = None
+
+
+def _order(segment: Segment) -> tuple[int, int]:
+    return segment.base, segment.generation  # an empty one and its successor have one base
