@@ -158,11 +158,14 @@ class Manifest:
         write(self._disk, self._broker_id, listed, synced)
 
     def note(self, segment: Segment, synced: int) -> None:
-        """The log is on the disk up to there; `segment` is its last."""
-        if self._file is None:
-            self._file = self._disk.create_note(SYNCED_NAME)
+        """The log is on the disk up to there; `segment` is its last. Where this cannot be written an older one stays."""
         data = _SYNCED.pack(SYNCED_MAGIC, SYNCED_VERSION, segment.checksum, synced)
-        self._file.write(data + _CRC.pack(crc32(data)))
+        try:
+            if self._file is None:
+                self._file = self._disk.create_note(SYNCED_NAME)
+            self._file.write(data + _CRC.pack(crc32(data)))
+        except OSError:  # it promises nothing
+            pass
 
     def close(self) -> None:
         if self._file is not None:

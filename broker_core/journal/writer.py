@@ -358,12 +358,11 @@ class Writer:
         written, began = self.written, time.monotonic()
         self._file.sync()
         self.synced = written
-        if self._segment is not None:
-            with contextlib.suppress(OSError):  # it promises nothing
-                self._manifest.note(self._segment, written)
         self._synced_at = time.monotonic()
         took = self._synced_at - began
         self._sync_takes = max(took, self._sync_takes + (took - self._sync_takes) / SYNCS_REMEMBERED)
+        assert self._segment is not None
+        self._manifest.note(self._segment, written)
 
     def _publish(self) -> None:
         with self._lock:

@@ -224,6 +224,24 @@ def test_after_kill_9_an_older_copy_of_the_last_segment_is_named_with_no_snapsho
     disk.close()
 
 
+def test_a_backup_of_a_running_broker_in_the_order_of_the_readme_opens(tmp_path: Path) -> None:
+    data, backup = tmp_path / "data", tmp_path / "backup"
+    backup.mkdir()
+    count = 0
+    with running(LocalDisk(data), segment_bytes=700) as journal:
+        append(journal, RECORD)
+        for wanted in (("manifest", "synced"), ("*.snap",), ("id", "*.seg")):
+            for path in sorted(path for pattern in wanted for path in data.glob(pattern)):
+                append(journal, RECORD, RECORD, RECORD)
+                journal.write_snapshot(journal.end, b"", [])
+                if path.exists():  # else an older snapshot that a newer one has replaced
+                    shutil.copy(path, backup)
+                count = sum(1 for _ in journal.replay(0))
+        assert len(journal.segments()) > 5
+    with running(LocalDisk(backup)) as journal:
+        assert 3 < len(content(journal)) <= count
+
+
 def test_a_backup_by_hard_links_of_a_running_broker_opens(tmp_path: Path) -> None:
     """Its note is the running broker's, which has begun another segment since."""
     with running(LocalDisk(tmp_path / "data"), segment_bytes=300) as journal:
