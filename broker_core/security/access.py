@@ -199,9 +199,13 @@ class Access:
         mark = store.mark_of(self.path)
         if mark == self._mark:
             return False
-        self._mark = mark  # whatever comes of it: what does not hold is logged once
+        before, self._mark = self._mark, mark  # whatever comes of it: what does not hold is logged once
         try:
             users = store.read(self.path)
+        except errors.ResourceLimit as error:
+            self._mark = before  # it may take somebody's rights away: it is tried again at the next look
+            log.error("%s; it is tried again", error)
+            return False
         except errors.InvalidRequest as error:
             log.error("%s; what was read before goes on to hold", error)
             return False

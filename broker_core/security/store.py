@@ -25,6 +25,9 @@ LOCK_SUFFIX, NEW_SUFFIX = ".lock", ".new"
 MAX_FILE_BYTES = 16 << 20  # some 40,000 users; a wrong path to something huge is not read into memory
 
 
+SHORTAGE = (errno.EMFILE, errno.ENFILE, errno.ENOMEM)  # no descriptor or memory left: no fault of the file, and it passes
+
+
 class Mark(NamedTuple):
     """Tells one state of a file from another without reading it. A change of its mode counts: now it may be readable."""
 
@@ -44,14 +47,18 @@ def mark_of(path: Path) -> Mark | None:
 
 
 def read(path: Path) -> Users | None:
-    """What the file says; None when there is none. InvalidRequest, naming the file, when it cannot be read or does not hold."""
+    """What the file says; None when there is none. InvalidRequest, naming the file, when it cannot be read or does not hold;
+    ResourceLimit when it cannot be opened just now, for want of a file descriptor."""
     try:
         with path.open("rb") as file:
             data = file.read(MAX_FILE_BYTES + 1)
     except FileNotFoundError:
         return None
     except OSError as error:
-        raise errors.InvalidRequest(f"the users file {path} cannot be read: {error.strerror or error}") from error
+        said = f"the users file {path} cannot be read: {error.strerror or error}"
+        if error.errno in SHORTAGE:
+            raise errors.ResourceLimit(said) from error
+        raise errors.InvalidRequest(said) from error
     if len(data) > MAX_FILE_BYTES:
         raise errors.InvalidRequest(f"the users file {path} has more than {MAX_FILE_BYTES:,} bytes: it is something else")
     try:

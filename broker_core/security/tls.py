@@ -51,9 +51,12 @@ class ServerTls:
         marks = self._marks_now()
         if marks == self._marks:
             return
-        self._marks = marks
+        before, self._marks = self._marks, marks
         try:
             self._context = self._make()
+        except errors.ResourceLimit as error:
+            self._marks = before
+            log.error("%s; it is tried again, and the certificate read before goes on to serve", error)
         except errors.InvalidRequest as error:
             # Also between the replacement of the certificate and that of its key, when the two do not fit each other.
             log.error("%s; the certificate read before goes on to serve", error)
@@ -80,6 +83,7 @@ class ServerTls:
                 f"tls_key_file {self._key} is encrypted: a broker starts without anybody to ask"
             ) from None
         except (ssl.SSLError, OSError) as error:
+            _check_shortage("tls_cert_file", self._cert, error)
             raise errors.InvalidRequest(
                 f"tls_cert_file {self._cert} and tls_key_file {self._key} cannot be used together: {_reason(error)}; each is PEM,"
                 " the certificate first in its chain, the key its own"
@@ -109,7 +113,13 @@ def _read(name: str, path: Path) -> bytes:
     try:
         return path.read_bytes()
     except OSError as error:
+        _check_shortage(name, path, error)
         raise errors.InvalidRequest(f"{name} {path} cannot be read: {error.strerror or error}") from error
+
+
+def _check_shortage(name: str, path: Path, error: OSError) -> None:
+    if error.errno in store.SHORTAGE:
+        raise errors.ResourceLimit(f"{name} {path} cannot be read now: {error.strerror or error}") from error
 
 
 def _reason(error: OSError) -> str:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import os
+import resource
 from pathlib import Path
 from typing import Any
 
@@ -334,3 +336,25 @@ def test_refusals_cannot_fill_the_log() -> None:
     first = line()
     assert quiet.filter(first)
     assert first.getMessage() == "refused mallory (1001 lines like this were left out before)"
+
+
+def test_rights_that_were_taken_away_while_no_file_could_be_opened_are_taken_away_later(path: Path, clock: Clock) -> None:
+    access = access_of(write(path, {"alice": user()}, {"alice": {"q": "send"}}), clock)
+    assert access.may("alice", Right.SEND, "q")
+    write(path, {"bob": user()})
+    before = resource.getrlimit(resource.RLIMIT_NOFILE)
+    highest = max(int(name) for name in os.listdir("/dev/fd"))
+    hoard = []
+    resource.setrlimit(resource.RLIMIT_NOFILE, (min(highest + 50, before[0]), before[1]))
+    try:
+        with contextlib.suppress(OSError):
+            while True:
+                hoard.append(os.open(os.devnull, os.O_RDONLY))
+        refreshed(access, clock)
+        assert access.may("alice", Right.SEND, "q"), "nothing is read, so nothing changes"
+    finally:
+        for descriptor in hoard:
+            os.close(descriptor)
+        resource.setrlimit(resource.RLIMIT_NOFILE, before)
+    refreshed(access, clock)
+    assert not access.may("alice", Right.SEND, "q")
