@@ -1,0 +1,67 @@
+"""Silent connections take every file descriptor that a broker may have: it goes on, and so does what it stores."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import resource
+import socket
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from broker_core import Broker
+from broker_core.client import Client
+
+from .helpers import browse, numbered, send
+
+pytestmark = pytest.mark.skipif(not Path("/proc/self/fd").exists(), reason="descriptors are counted in /proc")
+
+LIMIT = 30  # descriptors above those that the broker has
+
+
+def used(broker: Broker) -> int:
+    return len(os.listdir(f"/proc/{broker.pid}/fd"))
+
+
+@contextlib.contextmanager
+def silent_connections(broker: Broker, limit: int) -> Iterator[None]:
+    """So many that the broker has no descriptor left for another one."""
+    host, port = broker.url.removeprefix("grpc://").split(":")
+    with contextlib.ExitStack() as open_ones:
+        end = time.monotonic() + 30
+        while used(broker) < limit:
+            assert time.monotonic() < end, f"the broker uses {used(broker)} of {limit}"
+            open_ones.enter_context(socket.create_connection((host, int(port))))
+            time.sleep(0.01)
+        for _ in range(50):
+            open_ones.enter_context(socket.create_connection((host, int(port))))
+        yield
+
+
+def test_silent_connections_stop_no_broker_and_nothing_is_lost_or_called_damaged(tmp_path: Path) -> None:
+    settings = {"segment_bytes": 1 << 20, "snapshot_every_bytes": 1 << 20}
+    with Broker(tmp_path / "data", **settings) as broker, Client(broker.url) as client:
+        client.call("queue.declare", queue="q")
+        send(client, "q", numbered(100, 5000))
+        assert broker.pid is not None
+        limit = used(broker) + LIMIT
+        resource.prlimit(broker.pid, resource.RLIMIT_NOFILE, (limit, limit))
+        with silent_connections(broker, limit):
+            segments, snapshots = (sorted((tmp_path / "data").glob(f"*.{kind}")) for kind in ("seg", "snap"))
+            for number in range(1, 40):
+                send(client, "q", numbered(100, 5000, start=100 * number))
+            deadline = time.monotonic() + 30
+            while sorted((tmp_path / "data").glob("*.snap")) == snapshots:
+                assert time.monotonic() < deadline, "no snapshot was written"
+                time.sleep(0.05)
+            assert len(list((tmp_path / "data").glob("*.seg"))) > len(segments) + 10
+            assert used(broker) >= limit - 1
+            assert [row["body"] for row in browse(client, "q", "body")] == numbered(4000, 5000)
+        assert client.call("queue.stat", queue="q")["available"] == 4000
+        broker.kill()
+        broker.start()
+        with Client(broker.url) as again:
+            assert [row["body"] for row in browse(again, "q", "body")] == numbered(4000, 5000)
