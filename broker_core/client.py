@@ -12,13 +12,14 @@ import threading
 import time
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
+from functools import partial
 from itertools import chain
 from typing import Any, TypeVar
 
 import pyarrow as pa
 from pyarrow import flight
 
-from broker_core import credentials, discovery, errors
+from broker_core import credentials, discovery, errors, silence
 from broker_core.credentials import NOBODY, Credentials
 from broker_core.discovery import Endpoint
 
@@ -46,16 +47,17 @@ def check(url: str, credentials: Credentials) -> None:
 class Client:
     """One connection to the broker at `url`: `grpc://host:port`, `grpc+tls://host:port`, `amqp://host[:port]` or `amqps://…`.
 
-    `known` is an endpoint that was discovered for the url before, perhaps by another process. Safe to use from several threads.
+    `known` is an endpoint that was discovered for the url before, perhaps by another process. `timeout_s` bounds every wait for
+    the broker, be it for an answer or in the midst of a stream; None: `silence.SILENCE_S`. Safe to use from several threads.
     """
 
     def __init__(
-        self, url: str, credentials: Credentials = NOBODY, *, known: Endpoint | None = None, timeout_s: float = 60.0
+        self, url: str, credentials: Credentials = NOBODY, *, known: Endpoint | None = None, timeout_s: float | None = None
     ) -> None:
         check(url, credentials)
         self.url = url
         self._credentials = credentials
-        self._timeout = timeout_s
+        self._timeout = silence.SILENCE_S if timeout_s is None else timeout_s
         self._discovers = url.startswith(discovery.SCHEMES)
         self._changing = threading.Lock()
         self._fresh_until = float("inf")
@@ -103,20 +105,23 @@ class Client:
             last: dict[str, Any] = {"batches": 0, "messages": 0}
             sent = 0
             again = list(kept or ())
-            writer, reader = self._flight.do_put(descriptor, schema, self._options())
+            steps = self._steps()
+            writer, reader = steps.take(lambda: self._flight.do_put(descriptor, schema, self._options()))
             try:
                 for number, batch in enumerate(chain(again, source)):
                     if kept is not None and number >= len(again):
                         kept.append(batch)
-                    writer.write_batch(batch)
+                    steps.take(partial(writer.write_batch, batch))
                     sent += 1
                     while sent - last["batches"] >= window:
-                        last, kept = _acknowledgement(reader), None
-                writer.done_writing()
+                        last, kept = steps.take(lambda: _acknowledgement(reader)), None
+                steps.take(writer.done_writing)
                 while last["batches"] < sent:
-                    last, kept = _acknowledgement(reader), None
+                    last, kept = steps.take(lambda: _acknowledgement(reader)), None
             finally:
-                writer.close()
+                if not steps.stuck:
+                    steps.take(writer.close)
+                steps.close()
             return last
 
         return self._again_if_unknown(send, lambda: kept is not None)
@@ -125,18 +130,26 @@ class Client:
         """Stream the record batches that a ticket names."""
         named = flight.Ticket(json.dumps(ticket).encode())
 
-        def begin() -> tuple[flight.FlightStreamReader, flight.FlightStreamChunk | None]:
-            reader = self._flight.do_get(named, self._options())
-            return reader, next(reader, None)
+        steps = self._steps()
+        reader: Any = None
 
-        reader, first = self._again_if_unknown(begin)
+        def begin() -> flight.FlightStreamChunk | None:
+            nonlocal reader
+            reader = steps.take(lambda: self._flight.do_get(named, self._options()))
+            return steps.take(lambda: next(reader, None))
+
         try:
-            if first is not None:
-                yield first.data
-                for chunk in reader:
-                    yield chunk.data
+            chunk = self._again_if_unknown(begin)
+            while chunk is not None:
+                yield chunk.data
+                chunk = None  # not kept while the next one comes
+                chunk = steps.take(lambda: next(reader, None))
         except pa.ArrowException as error:
             raise self._translate(error) from error
+        finally:
+            if steps.stuck and reader is not None:
+                reader.cancel()
+            steps.close()
 
     def close(self) -> None:
         self._closed = True
@@ -205,10 +218,14 @@ class Client:
         if url.startswith("grpc+tls://"):
             mine = self._credentials
             options = {"tls_root_certs": mine.ca or credentials.system_ca(), "cert_chain": mine.cert, "private_key": mine.key}
+        options["generic_options"] = silence.CHANNEL
         try:
             return flight.connect(url.replace("grpc://", "grpc+tcp://", 1), **options)
         except (pa.ArrowException, ValueError) as error:
             raise errors.InvalidRequest(f"cannot use {url!r} as a broker's address: {error}") from error
+
+    def _steps(self) -> silence.Steps:
+        return silence.Steps(self._endpoint.url, self._timeout)
 
     def _options(self, timeout_s: float | None = None) -> flight.FlightCallOptions:
         return flight.FlightCallOptions(timeout=timeout_s, headers=self._headers)
@@ -217,6 +234,8 @@ class Client:
         info = getattr(error, "extra_info", b"")
         if info and info.startswith(b"{"):
             return errors.from_json(info)
+        if isinstance(error, flight.FlightTimedOutError):
+            return silence.silent(self._endpoint.url, self._timeout)
         if isinstance(error, flight.FlightUnavailableError):
             where = self._endpoint.url + self._hint()
             return errors.PeerError(

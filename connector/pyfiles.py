@@ -24,6 +24,7 @@ _BROKER_CORE = tuple(
         "message",
         "representable",
         "shipped",
+        "silence",
     )
 )
 _PACKAGES = ("broker_core/amqp", "broker_core/amqp_client", "broker_core/encoding", "broker_core/selectors", "connector")

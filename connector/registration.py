@@ -9,7 +9,7 @@ from typing import Any
 from pyspark import cloudpickle
 from pyspark.errors import PySparkException
 
-from broker_core import assembly, client, conversion, credentials, discovery, errors, message, representable, shipped
+from broker_core import assembly, client, conversion, credentials, discovery, errors, message, representable, shipped, silence
 from connector.source import AmqpSource
 
 ALREADY_THERE = "DATA_SOURCE_ALREADY_EXISTS"
@@ -42,6 +42,6 @@ def _ship_by_value() -> None:
     only where it is needed, the AMQP library and the decoder of messages, goes as source.
     """
     shipped.SOURCES = shipped.sources()
-    ours = (assembly, client, conversion, credentials, discovery, errors, message, representable, shipped)
+    ours = (assembly, client, conversion, credentials, discovery, errors, message, representable, shipped, silence)
     for module in (sys.modules["connector"], *ours):
         cloudpickle.register_pickle_by_value(module)  # type: ignore[no-untyped-call]

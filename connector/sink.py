@@ -30,6 +30,9 @@ from connector.schema import settle_columns, sink_columns
 # Rows kept back over all queues of a task while they are being routed.
 MOST_ROUTED_ROWS, MOST_ROUTED_BYTES = 4 * BATCH_ROWS, 8 * BATCH_BYTES
 
+# Seconds for a broker to be told of a write that failed: it may have failed for its silence.
+FORGET_S = 5.0
+
 # Where Spark's MicroBatchExecution tells its tasks whose they are.
 QUERY_ID, BATCH_ID = "sql.streaming.queryId", "streaming.sql.batchId"
 
@@ -110,7 +113,7 @@ class _Writer:
     def _forget(self, stages: list[str]) -> None:
         # The write has failed already; the user must see why, not that the broker could not be told. It forgets them itself.
         with suppress(PenstockError), self._access.client() as client:
-            client.call("stage.discard", stages=stages)
+            client.call("stage.discard", stages=stages, timeout_s=FORGET_S)
 
 
 class BatchWriter(_Writer, DataSourceArrowWriter):

@@ -20,8 +20,8 @@ MAX_FRAME_OCTETS = 64 * 1024
 MAX_SASL_FRAME_OCTETS = 8 * 1024
 #: Transfer frames that may be under way to us, on top of what credit says.
 WINDOW_FRAMES = 8192
-#: Milliseconds: a broker that says nothing for twice as long is given up.
-IDLE_TIME_OUT_MS = 60_000
+#: Milliseconds: a broker that says nothing for twice as long is given up, which is to be within a minute.
+IDLE_TIME_OUT_MS = 25_000
 
 
 def new_container_id() -> str:

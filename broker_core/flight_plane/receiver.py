@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from pyarrow import flight
 
-from broker_core import errors, message, reading, routing
+from broker_core import errors, message, reading, routing, silence
 from broker_core.encoding import sections
 from broker_core.engine import commands as c
 from broker_core.engine.exchange_commands import ListExchanges
@@ -36,7 +36,7 @@ class Receiver:
         self._changed = threading.Condition()
         self._pending: deque[tuple[int, int, dict[str, Any]]] = deque()  # log position, bytes, acknowledgement
         self._pending_bytes = 0
-        self._complete = False
+        self._complete = self._taking = False
         self._failure: Exception | None = None
         self._batches = self._messages = self._dropped = 0
 
@@ -49,7 +49,9 @@ class Receiver:
             for chunk in reader:
                 if chunk.data is not None:
                     self._check()
+                    self._taking = True
                     self._take(chunk.data)
+                    self._taking = False
         finally:
             with self._changed:
                 self._complete = True
@@ -120,16 +122,22 @@ class Receiver:
         return {} if placed is None else {"next": placed.next}, end
 
     def _acknowledge(self) -> None:
-        """Tell the sender of everything that has become durable, in one word, until the stream is complete."""
+        """Tell the sender of everything that has become durable, in one word, until the stream is complete. While a batch waits
+        for room, say the last word again now and then: a sender that hears nothing gives us up."""
         journal = self._service.journal
+        last: dict[str, Any] = {"batches": 0, "messages": 0}
         try:
             while True:
                 with self._changed:
                     while not self._pending and not self._complete:
-                        self._changed.wait()
-                    if not self._pending:
+                        if not self._changed.wait(silence.ALIVE_S) and self._taking:
+                            break
+                    if self._complete and not self._pending:
                         return
-                    oldest = self._pending[0][0]
+                    oldest = self._pending[0][0] if self._pending else None
+                if oldest is None:
+                    self._writer.write(json.dumps(last).encode())
+                    continue
                 journal.wait(oldest)
                 with self._changed:
                     while self._pending and self._pending[0][0] <= journal.durable:

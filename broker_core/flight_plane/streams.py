@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Iterable, Iterator
 from functools import partial
 from typing import Any
@@ -9,7 +10,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from broker_core import delivery, errors, mapped, message, reading
+from broker_core import delivery, errors, mapped, message, reading, silence
 from broker_core.discovery import this_host
 from broker_core.engine import commands as c
 from broker_core.engine.blocks import Block
@@ -68,7 +69,18 @@ class Streams:
         self, f: dict[str, Any], columns: list[str], queue: str, cuts: Iterable[reading.Cut], *, stored: bool
     ) -> Iterator[Any]:
         token = delivery.prefix(f["lease"], f["batch"], f["epoch"])
-        return reading.batches(self._service.journal, cuts, columns, queue, token, stored=stored)
+        return self._batches(cuts, columns, queue, token, stored)
+
+    def _batches(
+        self, cuts: Iterable[reading.Cut], columns: list[str], queue: str, token: bytes, stored: bool
+    ) -> Iterator[pa.RecordBatch]:
+        """The cuts as record batches; one without rows now and then where there is nothing to be found for long, so that the
+        reader can tell a broker that searches from a network that is silent."""
+        schema = message.arrow_schema(columns, stored=stored)
+        for number, portion in enumerate(_portions(iter(cuts))):
+            if number:
+                yield pa.RecordBatch.from_pylist([], schema)
+            yield from reading.batches(self._service.journal, portion, columns, queue, token, stored=stored)
 
     def _browse(self, f: dict[str, Any], columns: list[str]) -> Iterator[Any]:
         select = selection(f)
@@ -76,16 +88,30 @@ class Streams:
             cuts = self._service.browse(f["queue"], select, f["first"], f["last"])
         else:
             cuts = self._matching(f, select, parse(f["selector"]))
-        return reading.batches(self._service.journal, cuts, columns, f["queue"], stored=f["stored"])
+        return self._batches(cuts, columns, f["queue"], b"", f["stored"])
 
     def _matching(self, f: dict[str, Any], select: Callable[[Block], Any], selector: Selector) -> Iterator[reading.Cut]:
         """Block by block: what there is, which of it matches, and what of that is still as it was asked for."""
         for part in self._service.browse(f["queue"], select, f["first"], f["last"]):
             found = evaluated(self._service.journal, selector, part.pieces, part.batches)
             rows = as_array(part.rows)[found]
-            if len(rows):
-                last = part.base + BLOCK_ROWS - 1
-                yield from self._service.browse(f["queue"], partial(_of_these, select, rows), part.base, last)
+            last = part.base + BLOCK_ROWS - 1
+            yield from self._service.browse(f["queue"], partial(_of_these, select, rows), part.base, last)
+
+
+def _portions(cuts: Iterator[reading.Cut]) -> Iterator[Iterator[reading.Cut]]:
+    """The cuts in portions of so many as are found within `ALIVE_S`."""
+    for cut in cuts:
+        yield _portion(cut, cuts, time.monotonic() + silence.ALIVE_S)
+
+
+def _portion(first: reading.Cut, cuts: Iterator[reading.Cut], until: float) -> Iterator[reading.Cut]:
+    yield first
+    while time.monotonic() < until:
+        cut = next(cuts, None)
+        if cut is None:
+            return
+        yield cut
 
 
 def _of_these(select: Callable[[Block], Any], rows: Any, block: Block) -> Any:

@@ -1,0 +1,75 @@
+"""An end for every wait at a broker that says nothing more: gRPC has a deadline for a whole call, but none for a step of one.
+
+A network that has gone silent (a pulled cable, a firewall that forgot the connection, a host that was suspended) sends no error:
+a read of it would wait for ever. So each blocking step of a stream has a thread to block, and who waits for it gives up in time.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from queue import Empty, SimpleQueue
+from typing import Any, TypeVar
+
+from broker_core import errors
+
+#: Seconds of silence in the midst of a call after which the broker is given up. The broker says something every `ALIVE_S`.
+SILENCE_S = 45.0
+#: Seconds after which a broker that has nothing to say yet says so: several times in `SILENCE_S`.
+ALIVE_S = 10.0
+#: Options of a gRPC channel. A broker that is given up leaves a thread behind that blocks: a ping at an interval that gRPC
+#: servers permit (five minutes) finds the connection dead and ends it. What was sent and never acknowledged ends it sooner.
+CHANNEL = [("grpc.keepalive_time_ms", 310_000), ("grpc.keepalive_timeout_ms", int(SILENCE_S * 1000))]
+
+_Result = TypeVar("_Result")
+
+
+def silent(url: str, seconds: float) -> errors.PeerError:
+    return errors.PeerError(
+        f"the broker at {url} has said nothing for {seconds:g} s: the network is silent, or the broker stands still. Try again "
+        "when it can be reached; what was sent may have been stored"
+    )
+
+
+class Steps:
+    """The steps of one stream, one after another. Close it: then its thread ends, at once or when its last step does."""
+
+    def __init__(self, url: str, seconds: float) -> None:
+        self._url, self._seconds = url, seconds
+        self._asked: SimpleQueue[Callable[[], Any] | None] = SimpleQueue()
+        self._answers: SimpleQueue[tuple[Any, BaseException | None]] = SimpleQueue()
+        self._begun = False
+        self.stuck = False
+
+    def take(self, step: Callable[[], _Result]) -> _Result:
+        """What the step returns, or raises. PeerError when it takes too long; then nothing else can be asked."""
+        if self.stuck:
+            raise silent(self._url, self._seconds)
+        if not self._begun:
+            self._begun = True
+            # A daemon: one that is stuck keeps no process from its end.
+            threading.Thread(target=self._run, name="penstock-call", daemon=True).start()
+        self._asked.put(step)
+        try:
+            result, error = self._answers.get(timeout=self._seconds)
+        except Empty:
+            self.stuck = True
+            raise silent(self._url, self._seconds) from None
+        if error is not None:
+            raise error
+        found: _Result = result
+        return found
+
+    def close(self) -> None:
+        self._asked.put(None)
+
+    def _run(self) -> None:
+        while True:
+            step = self._asked.get()
+            if step is None:
+                return
+            try:
+                self._answers.put((step(), None))
+            except BaseException as error:
+                self._answers.put((None, error))
+            del step

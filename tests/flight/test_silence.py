@@ -1,0 +1,149 @@
+"""Every wait for a broker has an end, also where the network goes silent and no error ever comes; and a broker that is at work
+says so."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+
+from broker_core import Broker, errors, silence
+from broker_core.client import Client
+
+from .helpers import BODY, Reader, batch_of, browse, numbered, send
+from .peers import Site
+from .silent_wire import SilentWire
+
+TIMEOUT_S = 0.5
+LIMIT_S = 60.0  # of a test that hangs
+SAYS = "has said nothing for 0.5 s: the network is silent"
+MIB = 1 << 20
+
+
+@pytest.fixture
+def wire(broker: Broker) -> Iterator[SilentWire]:
+    with SilentWire(broker.url) as made:
+        yield made
+
+
+def ends(work: Callable[[], Any]) -> None:
+    """It raises our error, instead of waiting for ever."""
+    found: list[BaseException] = []
+
+    def run() -> None:
+        try:
+            work()
+        except BaseException as error:
+            found.append(error)
+
+    thread = threading.Thread(target=run, daemon=True)
+    thread.start()
+    thread.join(LIMIT_S)
+    assert not thread.is_alive(), "it still waits"
+    (error,) = found
+    assert isinstance(error, errors.PeerError)
+    assert SAYS in str(error)
+
+
+def test_a_call_ends(wire: SilentWire) -> None:
+    with Client(wire.url, timeout_s=TIMEOUT_S) as client:
+        client.call("hello")
+        wire.cut()
+        ends(lambda: client.call("hello"))
+
+
+def test_a_read_ends_that_has_not_begun(wire: SilentWire, queue: str) -> None:
+    with Client(wire.url, timeout_s=TIMEOUT_S) as client:
+        send(client, queue, numbered(10))
+        wire.cut()
+        ends(lambda: browse(client, queue))
+
+
+def test_a_read_ends_in_the_midst(wire: SilentWire, queue: str) -> None:
+    with Client(wire.url, timeout_s=TIMEOUT_S) as client:
+        for _ in range(20):
+            send(client, queue, [b"." * MIB] * 4)
+        stream = client.get(op="browse", queue=queue, columns=["body"])
+        next(stream)
+        wire.cut()
+        ends(lambda: list(stream))
+
+
+@pytest.mark.parametrize("size", [8, MIB])
+def test_a_put_ends(wire: SilentWire, queue: str, size: int) -> None:
+    """Small batches wait for their acknowledgements, large ones already for the socket."""
+
+    def batches() -> Iterator[Any]:
+        yield batch_of([b"." * size])
+        wire.cut()
+        while True:
+            yield batch_of([b"." * size])
+
+    with Client(wire.url, timeout_s=TIMEOUT_S) as client:
+        ends(lambda: client.put({"op": "stage", "queue": queue, "stage": queue}, BODY, batches()))
+
+
+def test_a_put_that_has_not_begun_ends(wire: SilentWire, queue: str) -> None:
+    with Client(wire.url, timeout_s=TIMEOUT_S) as client:
+        client.call("hello")
+        wire.cut()
+        ends(lambda: send(client, queue, numbered(10)))
+
+
+def test_a_source_that_takes_its_time_is_no_silence(client: Client, broker: Broker, queue: str) -> None:
+    slow = threading.Event()
+
+    def batches() -> Iterator[Any]:
+        yield batch_of([b"one"])
+        slow.wait(2 * TIMEOUT_S)
+        yield batch_of([b"two"])
+
+    with Client(broker.url, timeout_s=TIMEOUT_S) as impatient:
+        assert impatient.put({"op": "enqueue", "queue": queue}, BODY, batches())["next"] == 2
+        stream = impatient.get(op="browse", queue=queue, columns=["body"])
+        assert next(stream).num_rows
+        slow.wait(2 * TIMEOUT_S)
+        assert list(stream) == []
+
+
+def test_no_thread_outlives_its_stream(client: Client, queue: str) -> None:
+    send(client, queue, numbered(10))
+    browse(client, queue)
+    assert next(client.get(op="browse", queue=queue, columns=["body"])).num_rows == 10  # given up in the midst
+    for thread in threading.enumerate():
+        if thread.name == "penstock-call":
+            thread.join(LIMIT_S)
+            assert not thread.is_alive()
+
+
+def test_a_broker_that_finds_nothing_for_long_says_that_it_is_there(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(silence, "ALIVE_S", 0.0)
+    with Client(site.plane.url) as client:
+        client.call("queue.declare", queue="q")
+        for _ in range(4):
+            send(client, "q", numbered(40_000))
+        reader = Reader(client, "q")
+        looks: list[dict[str, Any]] = [
+            {"op": "browse", "queue": "q", "selector": "a = 1"},
+            {"op": "browse", "queue": "q", "states": ["archived"]},
+            {"op": "browse", "queue": "q", "states": ["available", "acquired"]},
+            reader.ticket(reader.advance(messages=150_000)),
+        ]
+        for look, rows in zip(looks, (0, 0, 160_000, 150_000), strict=True):
+            batches = list(client.get(**{**look, "columns": ["body"]}))
+            assert sum(batch.num_rows for batch in batches) == rows
+            assert sum(batch.num_rows == 0 for batch in batches) >= 2  # one a block of 65,536, but for the first
+            assert {tuple(batch.schema.names) for batch in batches} == {("body",)}
+
+
+def test_a_write_that_waits_for_room_is_told_that_the_broker_is_there(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(silence, "ALIVE_S", TIMEOUT_S / 10)
+    with Client(site.plane.url, timeout_s=TIMEOUT_S) as client:
+        client.call("queue.declare", queue="q", options={"maxMessages": 1})
+        send(client, "q", [b"first"])
+        room = threading.Timer(4 * TIMEOUT_S, lambda: site.peer().call("queue.purge", queue="q"))
+        room.start()
+        assert send(client, "q", [b"second"])["next"] == 2
+        room.join()
