@@ -1,10 +1,12 @@
 """Which broker, and as whom: what every planner and task needs to connect, in one value that travels to executors.
 
-It holds secrets (a password, a private key, a token), so it travels only inside readers, writers and partitions, which Spark
-keeps in memory; it is in no offset and no commit message, and its repr shows none of them.
+It holds secrets (a password, a private key, a token), so it travels only inside readers and writers, which Spark keeps in memory;
+it is in no offset and no commit message, and its repr shows none of them. Of partitions, which Spark pickles one by one, none
+has it: with a CA bundle it is hundreds of kilobytes.
 
-With an AMQP url the planner discovers the Flight endpoint, and hands it to its tasks, which then need no login of their own. A
-token ends after an hour, or with the broker's process; a task that is refused for that discovers again by itself.
+With an AMQP url the planner discovers the Flight endpoint, and hands it to its tasks, in their partitions, which then need no
+login of their own. A token ends after an hour, or with the broker's process; a task that is refused for that discovers again by
+itself.
 """
 
 from __future__ import annotations
@@ -27,6 +29,10 @@ class Access:
     def client(self) -> Client:
         """A connection. With an AMQP url of which nothing is known, this asks the broker."""
         return Client(self.url, self.credentials, known=self.known)
+
+    def at(self, known: Endpoint | None) -> Access:
+        """The same, with the endpoint that somebody else has found."""
+        return replace(self, known=known)
 
     def found_by(self, client: Client) -> Access:
         """The same, with what that client knows now."""

@@ -24,7 +24,7 @@ from pyspark.sql.datasource import (
 )
 from pyspark.sql.types import StructType
 
-from connector.access import Access
+from broker_core.discovery import Endpoint
 from connector.options import OUTCOMES, READ, Options
 from connector.read import Look, as_declared, read_look
 from connector.schema import check_source
@@ -53,10 +53,10 @@ class BatchReader(DataSourceReader):
         with self._options.access.client() as client:
             # All tails before any message is read; the bounds are those of each queue.
             tails = {queue: client.call("queue.stat", queue=queue)["nextSequence"] - 1 for queue in queues}
-            access = self._options.access.found_by(client)
-        return [look for queue in queues for look in self._looks(access, queue, tails[queue], least)]
+            known = client.endpoint
+        return [look for queue in queues for look in self._looks(known, queue, tails[queue], least)]
 
-    def _looks(self, access: Access, queue: str, tail: int, least_parts: int) -> list[InputPartition]:
+    def _looks(self, known: Endpoint, queue: str, tail: int, least_parts: int) -> list[InputPartition]:
         last = tail if self._last is None else min(self._last, tail)
         ticket = {
             "op": "browse",
@@ -69,11 +69,11 @@ class BatchReader(DataSourceReader):
             "columns": self._columns,
         }
         ranges = split(self._first, last, self._options["maxMessagesPerPartition"], least_parts)
-        return [Look(access, {**ticket, "first": first, "last": end}) for first, end in ranges]
+        return [Look(known, {**ticket, "first": first, "last": end}) for first, end in ranges]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         # Spark makes one partition of nothing where there is none.
-        found = read_look(partition) if isinstance(partition, Look) else iter(())
+        found = read_look(partition, self._options.access) if isinstance(partition, Look) else iter(())
         return as_declared(found, self._nullable)
 
 

@@ -9,6 +9,7 @@ Every call is idempotent, so one that found no broker is sent again for a while:
 
 from __future__ import annotations
 
+import logging
 import threading
 from collections.abc import Callable
 from contextlib import suppress
@@ -22,7 +23,10 @@ from connector.options import Options
 from connector.patience import RECONNECT_S, Patience
 from connector.read import Part
 
+log = logging.getLogger("penstock")
+
 RENEW_S = 10.0  # the broker gives an unread batch back after a minute of silence
+UNREAD_TOLD = 3  # batches in a row that a query left unread, after which its user is told: from here on the broker slows it down
 LONG_POLL_MS = 100  # all sources of a query are asked in one thread: a longer wait would hold up the others
 
 
@@ -84,6 +88,7 @@ class Lease:
         self._epoch: int | None = None
         self._settled = 0  # the broker has said so, to this planner
         self._planned: _Planned | None = None
+        self._unread = 0  # batches in a row that the query finished without reading them
         self._broker = ""
         self._stopped = threading.Event()
 
@@ -125,6 +130,7 @@ class Lease:
                 selector=self._options["selector"],
             )
             self._took_up(answer)
+            self._say_unread(answer.get("unread", 0))
             if not wanted.alone:
                 break  # what is next may be too large for what is left of a trigger: not worth looking for more
         # Also after a rollback that `failOnDataLoss=false` lets pass: the broker's number is the one that goes on.
@@ -154,7 +160,7 @@ class Lease:
         names = ("batch", "first", "last", "count", "bucket", "buckets")
         parts = [dict(zip(names, part, strict=False)) for part in planned.parts]
         fields: dict[str, Any] = {
-            "access": self._options.access.found_by(self._client),  # its token is a fresh one, as of this planner's last call
+            "known": self._client.endpoint,  # its token is a fresh one, as of this planner's last call
             "broker": known.broker,
             "queue": self._queue,
             "lease": known.lease,
@@ -203,6 +209,16 @@ class Lease:
         if self._epoch is None and answer["epoch"] is not None:
             self._epoch = answer["epoch"]
             threading.Thread(target=self._renew, name="penstock-renew", daemon=True).start()
+
+    def _say_unread(self, times: int) -> None:
+        if times >= UNREAD_TOLD > self._unread:
+            log.warning(
+                "a query finished %d batches of queue %r in a row without reading them, so their messages were given back: it "
+                "gets further ones more and more slowly until it reads one. Does its foreachBatch do nothing with the DataFrame?",
+                times,
+                self._queue,
+            )
+        self._unread = times
 
     # --- Talking -------------------------------------------------------------------------------------------------------
 

@@ -17,6 +17,7 @@ from pyspark.sql.datasource import InputPartition
 
 from broker_core import assembly, discovery, message
 from broker_core.client import Client
+from broker_core.discovery import Endpoint
 from broker_core.errors import PeerError
 from connector.access import Access
 from connector.connections import CONNECTIONS
@@ -35,9 +36,9 @@ MOST_BYTES = 2 * BATCH_BYTES
 @dataclass(kw_only=True, eq=False, repr=False)
 class Part(InputPartition):
     """One task of a leased batch: sequence numbers `first` to `last`, both included; of a queue with message groups those of them
-    whose groups fall into `bucket` of so many `buckets`. Carries all that the task must know."""
+    whose groups fall into `bucket` of so many `buckets`. Carries all that the task must know besides the options."""
 
-    access: Access
+    known: Endpoint | None  # where the planner has found the broker
     broker: str
     queue: str
     lease: str
@@ -62,8 +63,8 @@ class Part(InputPartition):
 class Look(InputPartition):
     """One task of a batch read: what the ticket `op=browse` says."""
 
-    def __init__(self, access: Access, ticket: dict[str, Any]) -> None:
-        self.access = access
+    def __init__(self, known: Endpoint | None, ticket: dict[str, Any]) -> None:
+        self.known = known
         self.ticket = ticket
 
     def __repr__(self) -> str:
@@ -73,9 +74,9 @@ class Look(InputPartition):
 # --- A task ----------------------------------------------------------------------------------------------------------------
 
 
-def read_part(part: Part, columns: Sequence[str], fail_on_data_loss: bool) -> Iterator[pa.RecordBatch]:
+def read_part(part: Part, access: Access, columns: Sequence[str], fail_on_data_loss: bool) -> Iterator[pa.RecordBatch]:
     """The messages of a part in order, as batches of `arrow_schema(columns)`."""
-    with CONNECTIONS.lent(part.access) as client:
+    with CONNECTIONS.lent(access.at(part.known)) as client:
         yield from coalesce(_patiently(lambda: _messages(client, part, columns, fail_on_data_loss)))
 
 
@@ -121,8 +122,8 @@ def _messages(client: Client, part: Part, columns: Sequence[str], fail_on_data_l
     yield from _converted(client.get(**{**ticket, "first": reached, "stored": True}), columns, part.queue)
 
 
-def read_look(look: Look) -> Iterator[pa.RecordBatch]:
-    with look.access.client() as client:
+def read_look(look: Look, access: Access) -> Iterator[pa.RecordBatch]:
+    with access.at(look.known).client() as client:
         columns = look.ticket["columns"]
         ticket = {**look.ticket, "columns": assembly.needed(columns), "stored": True}
         yield from _converted(client.get(**ticket), columns, look.ticket["queue"])

@@ -72,4 +72,5 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         assert isinstance(partition, Part)
-        return as_declared(read_part(partition, self._columns, self._options["failOnDataLoss"]), self._nullable)
+        batches = read_part(partition, self._options.access, self._columns, self._options["failOnDataLoss"])
+        return as_declared(batches, self._nullable)

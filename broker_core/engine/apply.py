@@ -280,7 +280,7 @@ def _(state: BrokerState, event: e.LeaseBegun, position: int) -> None:
 def _(state: BrokerState, event: e.LeaseTaken, position: int) -> None:
     lease = state.leases[event.lease]
     if event.epoch != lease.epoch:
-        lease.excluded = RowSet()
+        lease.excluded, lease.unread, lease.waits_until = RowSet(), 0, 0
     lease.epoch, lease.timeout, lease.renewed = event.epoch, event.timeout, event.up
 
 
@@ -358,6 +358,12 @@ def _(state: BrokerState, event: e.ClockStarted, position: int) -> None:
 @on_event(e.Renewed)
 def _(state: BrokerState, event: e.Renewed, position: int) -> None:
     state.leases[event.lease].renewed = event.up
+
+
+@on_event(e.LeftUnread)
+def _(state: BrokerState, event: e.LeftUnread, position: int) -> None:
+    lease = state.leases[event.lease]
+    lease.unread, lease.waits_until = event.times, event.until
 
 
 @on_event(e.Subscribed)

@@ -237,8 +237,9 @@ class MeasureBatch(Command):
 
 
 @dataclass(frozen=True)
-class SignOf(Command):
-    """The sign of a batch that the lease remembers; None where it has none."""
+class DescribeBatch(Command):
+    """The sign of a batch that the lease remembers, None where it has none; and how many batches in a row its query has finished
+    without reading them."""
 
     lease: str
     batch: int

@@ -18,7 +18,17 @@ from broker_core.engine.decide_outcomes import settle_batch
 from broker_core.engine.groups import FreeGroup
 from broker_core.engine.leases import HOLDING, Batch, Lease, Stage, signed
 from broker_core.engine.lifetimes import check_owner
-from broker_core.engine.limits import LISTED_GROUPS, MAX_ACQUIRE, MAX_LEASES, MAX_PARTS, SECOND, UNREAD_TIMEOUT
+from broker_core.engine.limits import (
+    LISTED_GROUPS,
+    MAX_ACQUIRE,
+    MAX_LEASES,
+    MAX_PARTS,
+    SECOND,
+    UNREAD_FREE,
+    UNREAD_PAUSE,
+    UNREAD_PAUSE_MOST,
+    UNREAD_TIMEOUT,
+)
 from broker_core.engine.names import check_name
 from broker_core.engine.queues import Queue
 from broker_core.engine.room import Coming
@@ -180,8 +190,17 @@ def _(state: BrokerState, command: c.FinishBatches, now: c.Now) -> Decision:
             raise _data_loss(lease, batch.number, _GIVEN_BACK)
     if command.finished > lease.finished:
         decision.add(e.LeaseFinished(lease.name, command.finished))
+    if unread or (settled and lease.unread):
+        times = lease.unread + 1 if unread else 0
+        decision.add(e.LeftUnread(lease.name, times, now.up + _pause(times)))
     decision.reply = (lease.epoch, settled, unread)
     return decision
+
+
+def _pause(times: int) -> int:
+    """How long a query waits that has left so many batches in a row unread: else it would take the same messages for ever, as
+    quickly as it can."""
+    return 0 if times < UNREAD_FREE else min(UNREAD_PAUSE << min(times - UNREAD_FREE, 16), UNREAD_PAUSE_MOST)
 
 
 @on(c.AcquireBatch)
@@ -194,6 +213,8 @@ def _(state: BrokerState, command: c.AcquireBatch, now: c.Now) -> Decision:
         last = next(reversed(lease.batches.values()), None)
         if last is not None and last.number > lease.finished and last.stage is Stage.LOST and command.fail_on_data_loss:
             raise _data_loss(lease, last.number, _GIVEN_BACK)
+        if now.up < lease.waits_until and not command.exclude:  # an `availableNow` run does not take the same ones again
+            return Decision(reply=(lease.epoch, max(command.finished, lease.finished)))
     check_lease(queue)
     if command.selector is not None and command.matching is None:
         raise errors.InvalidRequest(f"lease {command.lease!r} has a selector: without what matches it, it can have nothing")
@@ -239,10 +260,10 @@ def _bytes(queue: Queue, rows: RowSet) -> int:
     return sum(queue.blocks[number].sizes.total(part, row_count(part)) for number, part in rows.items())
 
 
-@on(c.SignOf)
-def _(state: BrokerState, command: c.SignOf, now: c.Now) -> Decision:
+@on(c.DescribeBatch)
+def _(state: BrokerState, command: c.DescribeBatch, now: c.Now) -> Decision:
     lease = state.leases.get(command.lease)
-    return Decision(reply=None if lease is None else lease.sign_of(command.batch))
+    return Decision(reply=(None, 0) if lease is None else (lease.sign_of(command.batch), lease.unread))
 
 
 @on(c.PlanBatches)

@@ -261,6 +261,17 @@ class Renewed(Event):
 
 
 @dataclass(frozen=True)
+class LeftUnread(Event):
+    """So many batches in a row were finished and given back unread: the lease gets no other one before `until`, in uptime."""
+
+    kind = "left.unread"
+    journaled = False
+    lease: str
+    times: int
+    until: int
+
+
+@dataclass(frozen=True)
 class Subscribed(Event):
     kind = "subscribed"
     journaled = False

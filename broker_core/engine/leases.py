@@ -73,6 +73,8 @@ class Lease:
     excluded: RowSet = field(default_factory=RowSet)  # given back unread by this epoch under `exclude`: not taken again
     # derived
     renewed: int | None = None  # broker uptime in microseconds
+    unread: int = 0  # batches in a row that this epoch finished without reading them
+    waits_until: int = 0  # broker uptime before which it gets no other one for that
 
     @property
     def current(self) -> Batch | None:

@@ -5,6 +5,9 @@ from __future__ import annotations
 SECOND = 1_000_000  # the engine's times are microseconds
 
 UNREAD_TIMEOUT = 60 * SECOND  # a batch that no task has read is given back when its planner is silent this long
+UNREAD_FREE = 3  # batches in a row that a query may finish without reading before it must wait for the next one
+UNREAD_PAUSE = SECOND // 10  # the first such wait; each further one is twice as long
+UNREAD_PAUSE_MOST = 10 * SECOND  # who begins to read again has lost no more than this
 STAGE_AGE = 24 * 3600 * SECOND  # a stage that nobody published: longer than any sane Spark job, in broker uptime
 MAX_NAME = 255  # characters of the name of a queue, lease or stage
 MAX_QUEUES = 10_000

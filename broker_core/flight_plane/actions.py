@@ -129,9 +129,8 @@ class Actions:
         )
         found = advance(self._service, enter, finish, wanted, min(f["waitMs"], MAX_WAIT_MS) / 1000)
         answer: dict[str, Any] = {"epoch": found.epoch, "batch": found.batch, **({"more": True} if found.more else {})}
-        sign = self._service.submit(c.SignOf(f["lease"], found.batch))
-        if sign is not None:
-            answer["sign"] = sign
+        sign, unread = self._service.submit(c.DescribeBatch(f["lease"], found.batch))
+        answer.update({"sign": sign} if sign is not None else {}, **({"unread": unread} if unread else {}))
         if f["measure"]:
             answer["messages"], answer["bytes"] = self._service.submit(c.MeasureBatch(f["lease"], found.batch))
         if f["plan"]:

@@ -36,7 +36,7 @@ def silence(bench: Bench) -> Iterator[Line]:
             with (
                 Client(flight.url) as client,
                 amqp_client.connect(amqp.url) as receiving,
-                messaging.connect(amqp.url) as consuming,
+                messaging.connect(amqp.url, reconnect=None) as consuming,
             ):
                 reading = client.get(op="browse", queue=QUEUE, columns=["body"])
                 next(reading)

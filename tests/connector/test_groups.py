@@ -11,6 +11,7 @@ from pyspark.sql.streaming.datasource import ReadMaxRows
 
 from broker_core import Broker
 from broker_core.client import Client
+from connector.access import Access
 from connector.options import Options
 from connector.read import Part, read_part
 from connector.schema import default_schema
@@ -34,7 +35,9 @@ def fill(client: Client, queue: str, count: int) -> None:
 
 
 def rows_of(part: Part) -> list[dict[str, Any]]:
-    return [row for batch in read_part(part, ["sequenceNumber", "body", "groupId"], True) for row in batch.to_pylist()]
+    assert part.known is not None
+    batches = read_part(part, Access(part.known.url), ["sequenceNumber", "body", "groupId"], True)
+    return [row for batch in batches for row in batch.to_pylist()]
 
 
 @pytest.mark.parametrize("local", [True, False])

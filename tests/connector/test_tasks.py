@@ -13,6 +13,7 @@ import pytest
 from broker_core import Broker
 from broker_core.client import Client
 from connector import mapping
+from connector.access import Access
 from connector.options import Options
 from connector.read import Part, read_part
 from connector.schema import default_schema, source_schema
@@ -23,7 +24,7 @@ from .helpers import INITIAL, LIMIT, Queue, elsewhere, files_mapped, read_all
 
 def watched(queue: Queue, part: Part, columns: tuple[str, ...]) -> tuple[pa.Table, bool]:
     """A copy of what a task reads, and whether it had the broker's files mapped meanwhile."""
-    batches = read_part(part, columns, True)
+    batches = read_part(part, Access(queue.broker.url), columns, True)
     first = next(batches)
     in_place = files_mapped(queue.broker)
     table = pa.Table.from_batches([first, *batches])

@@ -2,11 +2,19 @@
 
 from __future__ import annotations
 
+import pickle
+import time
+from dataclasses import replace
+
 import pytest
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxRows
 
 from broker_core.client import Client
+from broker_core.credentials import Credentials
 from connector import lease as lease_module
+from connector.batch import BatchReader
+from connector.options import Options
+from connector.schema import source_schema
 
 from .helpers import INITIAL, LIMIT, Queue, idle_seconds, read_all
 
@@ -195,3 +203,38 @@ def test_an_idle_query_is_held_by_the_broker_for_a_tenth_of_a_second_at_most(que
 def test_the_read_limit_is_of_one_kind_so_that_once_shows(queue: Queue) -> None:
     assert isinstance(queue.reader().getDefaultReadLimit(), ReadMaxRows)
     assert queue.reader(maxMessagesPerTrigger="7").getDefaultReadLimit() == ReadMaxRows(7)
+
+
+def test_a_query_that_never_reads_is_slowed_down_and_told(queue: Queue, caplog: pytest.LogCaptureFixture) -> None:
+    queue.send(2)
+    reader = queue.reader()
+    end, batches = INITIAL, 0
+    began = time.monotonic()
+    while time.monotonic() < began + 1.0:
+        following = reader.latestOffset(end, LIMIT)
+        batches += following != end
+        end = following
+    assert batches < 10  # it were hundreds
+    assert queue.counts() in ((2, 0, 0), (0, 2, 0))
+    (said,) = [record.getMessage() for record in caplog.records if record.name == "penstock"]
+    assert "in a row without reading them" in said
+    while (following := reader.latestOffset(end, LIMIT)) == end:
+        pass
+    assert read_all(reader, end, following) == [0, 1]
+    reader.commit(following)
+    assert queue.counts() == (0, 0, 2)
+
+
+def test_what_a_query_logs_in_with_is_in_no_partition(queue: Queue) -> None:
+    """Spark pickles them one by one: with a CA bundle a trigger of a hundred tasks was 22 MB."""
+    queue.send(100)
+    reader = queue.reader(minPartitions="50")
+    end = reader.latestOffset(INITIAL, LIMIT)
+    looks = BatchReader(Options({"url": queue.broker.url, "queue": queue.name, "minPartitions": "50"}), source_schema(("body",)))
+    secret = Credentials("ann", "hunter2", ca=b"." * 220_000)
+    parts = [*reader.partitions(INITIAL, end)]
+    reader._options.access = replace(reader._options.access, credentials=secret)
+    assert len(parts) == 50
+    for each in (*parts, *looks.partitions(), *reader.partitions(INITIAL, end)):
+        assert len(pickle.dumps(each)) < 2_000
+    assert b"hunter2" in pickle.dumps(reader._options)  # which travels once, with the reader

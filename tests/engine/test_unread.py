@@ -1,0 +1,75 @@
+"""A query that finishes its batches without reading them takes the same messages again and again: more and more slowly."""
+
+from __future__ import annotations
+
+from broker_core.engine import commands as c
+from broker_core.engine.limits import SECOND, UNREAD_FREE, UNREAD_PAUSE, UNREAD_PAUSE_MOST
+from broker_core.engine.states import State
+
+from .harness import Engine
+
+
+def begun() -> Engine:
+    engine = Engine()
+    engine.run(c.Recovered(), c.DeclareQueue("q"), c.Enqueue("q", 10, 1))
+    return engine
+
+
+def finished_unread(engine: Engine, times: int) -> int:
+    """So many batches, one after another; the number of the last one."""
+    epoch, number = engine.advance("l", epoch=None, finished=0)
+    for _ in range(times - 1):
+        before = number
+        _, number = engine.advance("l", epoch=epoch, finished=number)
+        if number == before:
+            engine.up = engine.state.leases["l"].waits_until
+            _, number = engine.advance("l", epoch=epoch, finished=number)
+        assert number == before + 1
+    assert engine.advance("l", epoch=epoch, finished=number)[1] in (number, number + 1)
+    return number
+
+
+def test_the_first_ones_come_at_once_and_the_next_ones_later_and_later() -> None:
+    engine = begun()
+    epoch, number = engine.advance("l", epoch=None, finished=0)
+    waits = []
+    while len(waits) < UNREAD_FREE + 10:
+        before, start = number, engine.up
+        _, number = engine.advance("l", epoch=epoch, finished=number)
+        if number == before:
+            assert engine.state.queues["q"].counts[State.AVAILABLE] == 10, "others may have them meanwhile"
+            engine.up = engine.state.leases["l"].waits_until - 1
+            assert engine.advance("l", epoch=epoch, finished=number)[1] == before
+            engine.up += 1
+            _, number = engine.advance("l", epoch=epoch, finished=number)
+        assert number == before + 1
+        waits.append(engine.up - start)
+    expected = [0] * (UNREAD_FREE - 1) + [UNREAD_PAUSE << n for n in range(20)]
+    assert waits == [min(wait, UNREAD_PAUSE_MOST) for wait in expected][: len(waits)]
+    assert engine.run(c.DescribeBatch("l", number)) == (None, len(waits))
+
+
+def test_who_reads_again_or_starts_again_goes_on_at_once() -> None:
+    for again in ("reads", "starts"):
+        engine = begun()
+        number = finished_unread(engine, UNREAD_FREE + 3)
+        engine.pass_time(UNREAD_PAUSE_MOST / SECOND)
+        epoch, following = engine.advance("l", epoch=None if again == "starts" else 1, finished=number)
+        assert following == number + 1
+        if again == "reads":
+            assert len(engine.read("l", epoch=epoch, batch=following)) == 10
+            engine.run(c.Enqueue("q", 5, 1))
+            assert engine.advance("l", epoch=epoch, finished=following) == (epoch, following + 1)
+            following += 1
+        assert engine.advance("l", epoch=epoch, finished=following) == (epoch, following + 1)
+
+
+def test_an_available_now_run_goes_through_all_of_a_queue_without_a_pause() -> None:
+    """It takes none of them twice, so it comes to an end by itself."""
+    engine = begun()
+    epoch, number = engine.advance("l", epoch=None, finished=0, messages=1, exclude=True, until=10)
+    for _ in range(9):
+        before = number
+        _, number = engine.advance("l", epoch=epoch, finished=number, messages=1, exclude=True, until=10)
+        assert number == before + 1
+    assert engine.advance("l", epoch=epoch, finished=number, messages=1, exclude=True, until=10) == (epoch, number)
