@@ -26,9 +26,9 @@ from broker_core.engine.blocks import Block
 from broker_core.engine.decide import need_queue
 from broker_core.engine.exchange_commands import DeclareExchange
 from broker_core.engine.options import Rules
-from broker_core.engine.queues import Queue
+from broker_core.engine.queues import ArchivedBlock, Queue
 from broker_core.engine.retention import within_retention
-from broker_core.engine.rowset import BLOCK_BITS, RowSet
+from broker_core.engine.rowset import BLOCK_BITS, RowSet, row_count
 from broker_core.engine.series import Rows
 from broker_core.engine.state import pack_blocks
 from broker_core.engine.traits import Traits
@@ -304,8 +304,16 @@ class BrokerService:
                 raise _retention_took(queue_name, number)
             yield found
 
-    def browse(self, queue_name: str, select: Callable[[Block], Any], first: int, last: int | None) -> Iterator[Cut]:
-        """Cuts of what `select` picks of each block (rows), from sequence number `first` to `last`, archived blocks included."""
+    def browse(
+        self,
+        queue_name: str,
+        select: Callable[[Block], Any],
+        first: int,
+        last: int | None,
+        archived: Callable[[ArchivedBlock], bool] = lambda entry: True,
+    ) -> Iterator[Cut]:
+        """Cuts of what `select` picks of each block (rows), from sequence number `first` to `last`, blocks that have left memory
+        included, but for those of which `archived` says no."""
         with self._lock:
             queue = need_queue(self.state, queue_name)
             stop = queue.next_sequence - 1 if last is None else min(last, queue.next_sequence - 1)
@@ -322,11 +330,41 @@ class BrokerService:
                     found = cut_of(block, within_retention(block, select(block), retained_from), queue)
             self.journal.wait(end)
             if block is None:
-                if entry is None:
-                    continue  # retention took it while we were reading what came before
+                if entry is None or not archived(entry):
+                    continue  # retention took it while we were reading what came before, or nothing is wanted of it
                 block = open_block(self.journal, entry)
                 found = cut_of(block, within_retention(block, select(block), retained_from), queue)
             yield found
+
+    def count_blocks(
+        self,
+        queue_name: str,
+        select: Callable[[Block], Any],
+        archived: Callable[[ArchivedBlock], bool],
+        first: int,
+        last: int | None,
+    ) -> list[tuple[int, int, int]]:
+        """What `browse` will find, block by block: first and last sequence number, and how many messages `select` picks there.
+        Of a block that has left memory all, or none where `archived` says no: it is not opened."""
+        with self._lock:
+            queue = need_queue(self.state, queue_name)
+            stop = queue.next_sequence - 1 if last is None else min(last, queue.next_sequence - 1)
+            numbers = sorted(n for n in {*queue.blocks, *queue.archive} if first >> BLOCK_BITS <= n <= stop >> BLOCK_BITS)
+            end = self.journal.end
+        found = []
+        for number in numbers:
+            begin, finish = max(first, number << BLOCK_BITS), min(stop, ((number + 1) << BLOCK_BITS) - 1)
+            with self._lock:
+                queue = need_queue(self.state, queue_name)
+                block, entry = queue.blocks.get(number), queue.archive.get(number)
+                count = row_count(select(block)) if block is not None else 0
+                end = self.journal.end
+            if block is None and entry is not None and archived(entry):
+                count = finish - begin + 1
+            if count > 0:
+                found.append((begin, finish, count))
+        self.journal.wait(end)
+        return found
 
     # Housekeeping
     def _housekeeping(self) -> None:

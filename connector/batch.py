@@ -7,9 +7,9 @@ cannot see that setting, so taking filters is a class of its own, chosen by the 
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Iterable, Iterator
 from datetime import datetime, timedelta, timezone
+from typing import Any
 
 import pyarrow as pa
 from pyspark.sql.datasource import (
@@ -24,7 +24,6 @@ from pyspark.sql.datasource import (
 )
 from pyspark.sql.types import StructType
 
-from broker_core.discovery import Endpoint
 from connector.options import OUTCOMES, READ, Options
 from connector.read import Look, as_declared, read_look
 from connector.schema import check_source
@@ -50,26 +49,29 @@ class BatchReader(DataSourceReader):
     def partitions(self) -> list[InputPartition]:
         queues = self._options["queue"]
         least = -(-self._options["minPartitions"] // len(queues))
+        sizes = {"minPartitions": least, "maxMessages": self._options["maxMessagesPerPartition"]}
+        more = {"selector": self._options["selector"], "columns": self._columns}
         with self._options.access.client() as client:
-            # All tails before any message is read; the bounds are those of each queue.
-            tails = {queue: client.call("queue.stat", queue=queue)["nextSequence"] - 1 for queue in queues}
+            # All ranges before any message is read; the bounds are those of each queue.
+            parts = {queue: client.call("browse.plan", **self._asked(queue), **sizes)["parts"] for queue in queues}
             known = client.endpoint
-        return [look for queue in queues for look in self._looks(known, queue, tails[queue], least)]
+        return [
+            Look(known, {"op": "browse", **self._asked(queue), **more, "first": first, "last": last})
+            for queue in queues
+            for first, last in parts[queue]
+        ]
 
-    def _looks(self, known: Endpoint, queue: str, tail: int, least_parts: int) -> list[InputPartition]:
-        last = tail if self._last is None else min(self._last, tail)
-        ticket = {
-            "op": "browse",
+    def _asked(self, queue: str) -> dict[str, Any]:
+        """What messages, as plan and ticket say it."""
+        return {
             "queue": queue,
             "states": list(self._options["states"]),
+            "first": self._first,
+            "last": self._last,
             "since": self._since,
             "until": self._until,
             "outcome": self._outcome,
-            "selector": self._options["selector"],
-            "columns": self._columns,
         }
-        ranges = split(self._first, last, self._options["maxMessagesPerPartition"], least_parts)
-        return [Look(known, {**ticket, "first": first, "last": end}) for first, end in ranges]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         # Spark makes one partition of nothing where there is none.
@@ -112,13 +114,3 @@ class PushdownBatchReader(BatchReader):
         if isinstance(filter_, (LessThan, LessThanOrEqual, EqualTo)):
             until = at + (not isinstance(filter_, LessThan))
             self._until = until if self._until is None else min(self._until, until)
-
-
-def split(first: int, last: int, most: int, least_parts: int) -> list[tuple[int, int]]:
-    """`first`..`last` (both included) in nearly equal ranges of at most `most` numbers, at least `least_parts` of them."""
-    count = last - first + 1
-    if count <= 0:
-        return []
-    parts = min(max(-(-count // most), least_parts), count)
-    bounds = [first + count * i // parts for i in range(parts + 1)]
-    return [(begin, end - 1) for begin, end in itertools.pairwise(bounds)]

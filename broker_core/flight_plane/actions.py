@@ -9,6 +9,7 @@ from typing import Any
 from broker_core import __version__, errors
 from broker_core.engine import commands as c
 from broker_core.engine.limits import SECOND
+from broker_core.flight_plane import browsing
 from broker_core.flight_plane.callers import Caller
 from broker_core.flight_plane.exchanges import exchange_actions
 from broker_core.flight_plane.leasing import advance
@@ -39,6 +40,7 @@ class Actions:
             "queue.stat": lambda f: dict(self._service.submit(c.Stat(f["queue"]))[0]),
             **move_actions(service),
             **exchange_actions(service),
+            "browse.plan": lambda f: {"parts": browsing.plan(self._service, f)},
             "stage.publish": self._publish,
             "stage.discard": lambda f: {"discarded": self._service.submit(c.Discard(strings("stages", f["stages"])))},
             "lease.advance": self._advance,

@@ -50,6 +50,7 @@ NEEDS: dict[str, Need] = {
     "lease.release": Need(Right.SETTLE, "lease", "settle for others on"),
     "lease.settleRow": Need(Right.SETTLE, "lease", "settle for others on"),
     "lease.delete": Need(Right.SETTLE, "lease", "settle for others on"),
+    "browse.plan": Need(Right.BROWSE, "queue", "browse"),  # as the ticket
     # tickets and puts, by their `op`
     "batch": Need(Right.RECEIVE, "lease", "receive from"),
     "map": Need(Right.RECEIVE, "lease", "receive from"),
@@ -87,11 +88,11 @@ class Permissions:
         A queue that the caller may not use and one that is not there get the same answer, and so do leases and stages.
         """
         needs = [NEEDS[request]]
-        if request == "browse":
+        if request in ("browse", "browse.plan"):
             states = strings("states", fields["states"])
             needs = [REPLAY] if "archived" in states else []
             if not states or set(states) - {"archived"}:
-                needs.append(NEEDS["browse"])
+                needs.append(NEEDS[request])
         if "stage" in fields or "stages" in fields:
             stages = self._stages(fields)
             says = any(stage.outcomes for stage in stages)

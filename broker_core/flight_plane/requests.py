@@ -23,6 +23,16 @@ _PLAN: Fields = {"minPartitions": (int, 1), "maxMessages": _OPTIONAL_INT}
 _LEAST = {"finished": 0, "after": 0, "waitMs": 0, "messages": 1, "bytes": 1, "minPartitions": 1, "maxMessages": 1, "buckets": 1}
 _LEAST_OF = {(action, place): 0 for action in ("queue.move", "queue.copy") for place in ("first", "last")}
 
+_LOOK: Fields = {
+    "queue": TEXT,
+    "states": (list, ["available"]),
+    "first": (int, 0),
+    "last": _OPTIONAL_INT,
+    "since": _OPTIONAL_INT,
+    "until": _OPTIONAL_INT,
+    "outcome": _OPTIONAL_TEXT,
+}
+
 ACTIONS: dict[str, Fields] = {
     "hello": {},
     "queue.declare": {"queue": TEXT, "type": (str, "fifo"), "options": (dict, {})},
@@ -48,6 +58,7 @@ ACTIONS: dict[str, Fields] = {
         "noLocal": _OPTIONAL_TEXT,
     },
     "exchange.unbind": {"exchange": TEXT, "queue": TEXT, "key": _OPTIONAL_TEXT},
+    "browse.plan": {**_LOOK, **_PLAN},
     "stage.publish": {"stages": (list, _REQUIRED), "key": ((dict, type(None)), None)},
     "stage.discard": {"stages": (list, _REQUIRED)},
     "lease.advance": {
@@ -103,13 +114,7 @@ TICKETS: dict[str, Fields] = {
     "map": {**_BATCH, **_LOSS, "orMessages": _BOOL, "host": _OPTIONAL_TEXT},
     "browse": {
         "op": TEXT,
-        "queue": TEXT,
-        "states": (list, ["available"]),
-        "first": (int, 0),
-        "last": _OPTIONAL_INT,
-        "since": _OPTIONAL_INT,
-        "until": _OPTIONAL_INT,
-        "outcome": ((str, type(None)), None),
+        **_LOOK,
         "selector": _OPTIONAL_TEXT,
         "columns": (list, _REQUIRED),
         "stored": _BOOL,

@@ -16,7 +16,7 @@ from broker_core.engine import commands as c
 from broker_core.engine.blocks import Block
 from broker_core.engine.groups import in_bucket
 from broker_core.engine.rowset import BLOCK_ROWS, as_array, row_count
-from broker_core.engine.states import Outcome, State
+from broker_core.flight_plane.browsing import archived, selection
 from broker_core.flight_plane.callers import Caller
 from broker_core.flight_plane.permissions import Check, Permissions
 from broker_core.flight_plane.requests import TICKETS, by_op, strings
@@ -85,14 +85,14 @@ class Streams:
     def _browse(self, f: dict[str, Any], columns: list[str]) -> Iterator[Any]:
         select = selection(f)
         if f["selector"] is None:
-            cuts = self._service.browse(f["queue"], select, f["first"], f["last"])
+            cuts = self._service.browse(f["queue"], select, f["first"], f["last"], archived(f))
         else:
             cuts = self._matching(f, select, parse(f["selector"]))
         return self._batches(cuts, columns, f["queue"], b"", f["stored"])
 
     def _matching(self, f: dict[str, Any], select: Callable[[Block], Any], selector: Selector) -> Iterator[reading.Cut]:
         """Block by block: what there is, which of it matches, and what of that is still as it was asked for."""
-        for part in self._service.browse(f["queue"], select, f["first"], f["last"]):
+        for part in self._service.browse(f["queue"], select, f["first"], f["last"], archived(f)):
             found = evaluated(self._service.journal, selector, part.pieces, part.batches)
             rows = as_array(part.rows)[found]
             last = part.base + BLOCK_ROWS - 1
@@ -116,37 +116,3 @@ def _portion(first: reading.Cut, cuts: Iterator[reading.Cut], until: float) -> I
 
 def _of_these(select: Callable[[Block], Any], rows: Any, block: Block) -> Any:
     return np.intersect1d(as_array(select(block)), rows, assume_unique=True)
-
-
-def selection(f: dict[str, Any]) -> Callable[[Block], Any]:
-    """The rows of a block that a browse asks for: state, outcome, sequence and enqueued time, all as columns."""
-    names = {state.name.lower(): state for state in (State.AVAILABLE, State.ACQUIRED, State.ARCHIVED)}
-    wanted = np.zeros(len(State), bool)
-    for name in strings("states", f["states"]):
-        if name not in names:
-            raise errors.InvalidRequest(f"browse: state {name!r} is not one of {', '.join(names)}")
-        wanted[names[name]] = True
-    outcome = None
-    if f["outcome"] is not None:
-        outcomes = {o.name.lower().replace("_", "-"): o for o in Outcome if o is not Outcome.NONE}
-        if f["outcome"] not in outcomes:
-            raise errors.InvalidRequest(f"browse: outcome {f['outcome']!r} is not one of {', '.join(outcomes)}")
-        outcome = outcomes[f["outcome"]]
-    first, since, until = f["first"], f["since"], f["until"]
-    last = f["last"] if f["last"] is not None else 2**63 - 1 - BLOCK_ROWS
-
-    def select(block: Block) -> Any:
-        bounds = block.rows_between(first, last)
-        mask = wanted[block.state[bounds]]
-        if outcome is not None:
-            mask &= np.asarray(block.outcome.get(bounds)) == outcome
-        if since is not None or until is not None:
-            starts, times = block.runs.row.array(), block.runs.time.array()
-            of = np.searchsorted(starts, np.arange(bounds.start, bounds.stop), side="right") - 1
-            kept = (times >= (since if since is not None else -(2**63))) & (times < (until if until is not None else 2**63 - 1))
-            mask &= kept[of]
-        if mask.all():
-            return bounds
-        return np.flatnonzero(mask) + bounds.start
-
-    return select

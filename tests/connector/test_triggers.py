@@ -238,3 +238,15 @@ def test_what_a_query_logs_in_with_is_in_no_partition(queue: Queue) -> None:
     for each in (*parts, *looks.partitions(), *reader.partitions(INITIAL, end)):
         assert len(pickle.dumps(each)) < 2_000
     assert b"hunter2" in pickle.dumps(reader._options)  # which travels once, with the reader
+
+
+def test_a_batch_read_has_tasks_for_what_is_there(queue: Queue) -> None:
+    """Not for every sequence number ever: of a queue that a million messages have gone through, one is left."""
+    for _ in range(20):
+        queue.send(50_000)
+    queue.client.call("queue.purge", queue=queue.name)
+    queue.send(1)
+    options = Options({"url": queue.broker.url, "queue": queue.name, "maxMessagesPerPartition": "1000"})
+    reader = BatchReader(options, source_schema(("sequenceNumber",)))
+    (part,) = reader.partitions()
+    assert [batch.column(0).to_pylist() for batch in reader.read(part)] == [[1_000_000]]

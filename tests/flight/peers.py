@@ -134,6 +134,8 @@ REQUESTS: dict[str, Callable[[Peer, str], Any]] = {
     "stage.discard": lambda p, q: p.call("stage.discard", stages=[f"other {q}"]),
     "browse": lambda p, q: p.get(op="browse", queue=q, states=["available", "acquired"], columns=["body"]),
     "browse archived": lambda p, q: p.get(op="browse", queue=q, states=["archived"], columns=["body"]),
+    "browse.plan": lambda p, q: p.call("browse.plan", queue=q),
+    "browse.plan archived": lambda p, q: p.call("browse.plan", queue=q, states=["archived"]),
     "lease.plan": lambda p, q: p.call("lease.plan", queue=q, lease=f"held {q}", run="r", epoch=1, after=0, batch=1),
     "batch": lambda p, q: p.get(op="batch", columns=["body"], **part(q)),
     "map": lambda p, q: p.get(op="map", host=this_host(), columns=["body"], **part(q)),
@@ -157,9 +159,9 @@ EVERYBODY = {"hello", "queue.list", "exchange.list", "lease.list", "queue.stat"}
 ALLOWED = {
     Right.SEND: {"enqueue", "stage", "stage.publish", "stage.discard"},
     Right.RECEIVE: {"lease.advance", "lease.plan", "batch", "map", "lease.renew", "lease.settle", "settle"},
-    Right.BROWSE: {"browse"},
+    Right.BROWSE: {"browse", "browse.plan"},
     Right.SETTLE: {"lease.release", "lease.settleRow", "lease.delete"},
-    Right.REPLAY: {"browse archived"},
+    Right.REPLAY: {"browse archived", "browse.plan archived"},
     Right.ADMIN: {
         *("queue.declare", "queue.purge", "queue.delete", "queue.alter", "queue.pause", "queue.resume", "queue.redrive"),
         *("exchange.declare", "exchange.delete", "exchange.unbind"),

@@ -1,0 +1,106 @@
+"""What a browse asks for, as columns; and how it is cut into tasks: by the messages that are there, not by all numbers ever."""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Callable
+from itertools import accumulate
+from typing import Any
+
+import numpy as np
+
+from broker_core import errors
+from broker_core.engine.blocks import Block
+from broker_core.engine.limits import MAX_PARTS
+from broker_core.engine.queues import ArchivedBlock
+from broker_core.engine.rowset import BLOCK_ROWS
+from broker_core.engine.states import Outcome, State
+from broker_core.flight_plane.requests import strings
+from broker_core.service import BrokerService
+
+
+def plan(service: BrokerService, f: dict[str, Any]) -> list[list[int]]:
+    """`browse.plan`: ranges that together hold every message of the browse, of about as many messages each."""
+    blocks = service.count_blocks(f["queue"], selection(f), archived(f), f["first"], f["last"])
+    total = sum(count for _, _, count in blocks)
+    wanted = max(-(-total // f["maxMessages"]) if f["maxMessages"] else 1, min(f["minPartitions"], total))
+    if wanted > MAX_PARTS:
+        raise errors.ResourceLimit(
+            f"a plan has at most {MAX_PARTS} parts, this one would have {wanted}: raise maxMessagesPerPartition, or lower "
+            "minPartitions"
+        )
+    return split(blocks, wanted)
+
+
+def split(blocks: list[tuple[int, int, int]], wanted: int) -> list[list[int]]:
+    """So many ranges over blocks (first, last, messages), at most as many as there are messages; within a block as if they lay
+    evenly in it."""
+    befores = list(accumulate((count for _, _, count in blocks), initial=0))
+    total, parts = befores.pop(), []
+    for number in range(wanted if total else 0):
+        start, end = total * number // wanted, total * (number + 1) // wanted - 1
+        first = _sequence(blocks, befores, start)
+        at = bisect_right(befores, end) - 1
+        last = blocks[at][1] if end + 1 == befores[at] + blocks[at][2] else _sequence(blocks, befores, end + 1) - 1
+        parts.append([first, last])
+    return parts
+
+
+def _sequence(blocks: list[tuple[int, int, int]], befores: list[int], message: int) -> int:
+    """Where the message of this index is, if those of a block lie evenly in it. `befores`: the index of each block's first."""
+    at = bisect_right(befores, message) - 1
+    first, last, count = blocks[at]
+    return first + (message - befores[at]) * (last - first + 1) // count
+
+
+def archived(f: dict[str, Any]) -> Callable[[ArchivedBlock], bool]:
+    """Whether something of a block that has left memory, all of it archived, may be among what a browse asks for."""
+    outcome, since, until, states = _outcome(f), f["since"], f["until"], strings("states", f["states"])
+
+    def may(entry: ArchivedBlock) -> bool:
+        return (
+            "archived" in states
+            and (outcome is None or int(outcome) in entry.outcomes)
+            and (since is None or entry.last_time >= since)
+            and (until is None or entry.first_time < until)
+        )
+
+    return may
+
+
+def selection(f: dict[str, Any]) -> Callable[[Block], Any]:
+    """The rows of a block that a browse asks for: state, outcome, sequence and enqueued time, all as columns."""
+    names = {state.name.lower(): state for state in (State.AVAILABLE, State.ACQUIRED, State.ARCHIVED)}
+    wanted = np.zeros(len(State), bool)
+    for name in strings("states", f["states"]):
+        if name not in names:
+            raise errors.InvalidRequest(f"browse: state {name!r} is not one of {', '.join(names)}")
+        wanted[names[name]] = True
+    outcome = _outcome(f)
+    first, since, until = f["first"], f["since"], f["until"]
+    last = f["last"] if f["last"] is not None else 2**63 - 1 - BLOCK_ROWS
+
+    def select(block: Block) -> Any:
+        bounds = block.rows_between(first, last)
+        mask = wanted[block.state[bounds]]
+        if outcome is not None:
+            mask &= np.asarray(block.outcome.get(bounds)) == outcome
+        if since is not None or until is not None:
+            starts, times = block.runs.row.array(), block.runs.time.array()
+            of = np.searchsorted(starts, np.arange(bounds.start, bounds.stop), side="right") - 1
+            kept = (times >= (since if since is not None else -(2**63))) & (times < (until if until is not None else 2**63 - 1))
+            mask &= kept[of]
+        if mask.all():
+            return bounds
+        return np.flatnonzero(mask) + bounds.start
+
+    return select
+
+
+def _outcome(f: dict[str, Any]) -> Outcome | None:
+    if f["outcome"] is None:
+        return None
+    outcomes = {o.name.lower().replace("_", "-"): o for o in Outcome if o is not Outcome.NONE}
+    if f["outcome"] not in outcomes:
+        raise errors.InvalidRequest(f"browse: outcome {f['outcome']!r} is not one of {', '.join(outcomes)}")
+    return outcomes[f["outcome"]]
