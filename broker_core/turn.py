@@ -207,6 +207,14 @@ class Turn:
         queue = self._state.queues.get(queue_name)
         return None if queue is None else queue.active
 
+    def has_passed_all(self, queue_name: str, holder: int) -> bool:
+        """Whether there is nothing in the queue that this link has not looked at."""
+        queue = self._state.queues.get(queue_name)
+        link = None if queue is None else queue.subscriptions.get(holder)
+        if queue is None or link is None:
+            return True
+        return all(queue.place_of(link, level) >= queue.next_sequence for level in range(queue.rules.levels))
+
     def cuts(self, queue_name: str, rows: RowSet) -> list[Cut]:
         """Copies, now, of what the columns say of these messages as they leave, block by block. For rows that are AVAILABLE or
         ACQUIRED: those are in memory, and retention never takes them. DataLoss for others that have left memory."""

@@ -11,7 +11,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from broker_core import errors
-from broker_core.engine.interest import INTERESTED, NOTIFIED, RESTS, Interest
+from broker_core.engine.interest import AWAITS, INTERESTED, NOTIFIED, RESTS, Interest
 
 if TYPE_CHECKING:
     from broker_core.amqp_plane.outgoing import Outgoing
@@ -56,6 +56,7 @@ class Acquiring:
             link.interest.leave(link.holder)
             if not link.interest.members and self._queues.get(link.queue) is link.interest:
                 del self._queues[link.queue]
+            self._look_soon(link.queue)  # others may have been behind it
             link.interest = None
 
     def hungry(self, link: Outgoing, *, anyway: bool = False) -> None:
@@ -65,8 +66,23 @@ class Acquiring:
             assert link.interest is not None  # else it has no appetite
             link.interest.wants(link, anyway=anyway)
             if link.standing == NOTIFIED:
-                self._looking.setdefault(link.queue, True)
-                self._turns.schedule()
+                self._look_soon(link.queue)
+
+    def decided(self, link: Outgoing) -> None:
+        """What the link has waited for is evaluated."""
+        interest = link.interest
+        if interest is None or link.standing != AWAITS:
+            self.hungry(link)
+            return
+        if link.appetite() > 0:
+            interest.resumes(link)
+        else:
+            interest.rests(link)
+        self._look_soon(link.queue)
+
+    def _look_soon(self, queue: str) -> None:
+        self._looking.setdefault(queue, True)
+        self._turns.schedule()
 
     # --- a turn
 
@@ -122,12 +138,13 @@ class Acquiring:
                     log.exception("%s could not acquire; its connection may hang until it times out", link)
                     interest.rests(link)
             else:
-                interest.waits(link)
+                interest.misses(link)
         return False
 
     def _acquire(self, turn: Turn, link: Outgoing, interest: Interest[Outgoing], appetite: int) -> None:
+        behind = interest.ahead_of(link)
         try:
-            rows, end = link.take(turn, min(appetite, HELPING_MESSAGES), HELPING_BYTES)
+            rows, end = link.take(turn, min(appetite, HELPING_MESSAGES), HELPING_BYTES, behind)
             cuts = turn.cuts(link.queue, rows) if rows else []
         except errors.StorageError:
             raise
@@ -136,8 +153,11 @@ class Acquiring:
             self._turns.after(turn.end, partial(link.fail, error))
             return
         if not rows and link.undecided is not None:
-            interest.rests(link)  # until its selector is evaluated there, whatever comes
+            interest.awaits(link)
             self._turns.selecting.look_further(link, link.undecided)
+            return
+        if not rows and behind and not turn.has_passed_all(link.queue, link.holder):
+            interest.stands_back(link)
             return
         if not rows:
             interest.waits(link)

@@ -25,7 +25,7 @@ from broker_core.amqp_plane.tags import rows_of_tags
 from broker_core.encoding.leaving import leaving
 from broker_core.engine import commands as c
 from broker_core.engine.endings import Ending
-from broker_core.engine.interest import NOTIFIED, Consumer, Interest
+from broker_core.engine.interest import AWAITS, NOTIFIED, Consumer, Interest
 from broker_core.engine.rowset import RowSet
 from broker_core.engine.states import AVAILABLE, Cause
 from broker_core.reading import Cut, Stretch, stretches
@@ -97,10 +97,11 @@ class Outgoing(LinkEnd, Consumer):
             peer.full[self] = None
         return min(room, min(link.link_credit, limits.unsettled_per_link - len(link.unsettled)) - self._pending)
 
-    def take(self, turn: Turn, messages: int, max_bytes: int) -> tuple[RowSet, int]:
-        """The next messages for this link, and the log position at which they may leave."""
+    def take(self, turn: Turn, messages: int, max_bytes: int, behind: tuple[int, ...] = ()) -> tuple[RowSet, int]:
+        """The next messages for this link, and the log position at which they may leave. None that one of the holders `behind`
+        which it stands has not passed."""
         self.locks.look(turn)
-        return turn.carry(c.Acquire(self.queue, self.holder, messages, max_bytes, self._look()))
+        return turn.carry(c.Acquire(self.queue, self.holder, messages, max_bytes, self._look(), behind))
 
     def _look(self) -> View | None:
         """What is known of the link's selector now, for one command."""
@@ -133,7 +134,7 @@ class Outgoing(LinkEnd, Consumer):
     def _go_on(self) -> None:
         """Take more, if it can."""
         self.peer.plane.turns.hungry(self, anyway=self._asked)
-        if self.standing != NOTIFIED and not (self._asked and self._is_held_up()):
+        if self.standing not in (NOTIFIED, AWAITS) and not (self._asked and self._is_held_up()):
             self.found_nothing()  # it can take nothing now, whatever there is
 
     def _is_held_up(self) -> bool:
@@ -356,7 +357,7 @@ class Browsing(Outgoing):
     def begin(self, turn: Turn) -> None:
         self.peer.plane.turns.acquiring.join(turn, self)
 
-    def take(self, turn: Turn, messages: int, max_bytes: int) -> tuple[RowSet, int]:
+    def take(self, turn: Turn, messages: int, max_bytes: int, behind: tuple[int, ...] = ()) -> tuple[RowSet, int]:
         (rows, self._place), end = turn.carry(c.Browse(self.queue, self._place, messages, max_bytes, self._look()))
         return rows, end
 

@@ -1,8 +1,8 @@
 """Selectors of links, evaluated on a thread of their own where nobody has looked yet: the loop never waits for the disk.
 
-A link that came to such a place rests; the piece that it needs is evaluated once for all that wait with the same selector; then
-they look again, and see how far that brings them. Pieces of all queues stand in one line, so that a large one that is cold keeps
-nobody else from his for longer than a piece takes.
+A link that came to such a place awaits it, and keeps its turn (see `interest`); the piece that it needs is evaluated once for all
+that wait with the same selector; then they look again, and see how far that brings them. Pieces of all queues stand in one line,
+so that a large one that is cold keeps nobody else from his for longer than a piece takes.
 """
 
 from __future__ import annotations
@@ -72,7 +72,7 @@ class Selecting:
             if failure is not None and not link.ended:
                 link.fail(failure)
             else:
-                self._turns.hungry(link)
+                self._turns.acquiring.decided(link)
         self._turns.schedule()  # somebody may wait for what they say
 
     def close(self) -> None:

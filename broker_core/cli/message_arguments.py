@@ -9,6 +9,8 @@ from pathlib import Path
 from broker_core.cli import arguments
 
 DEFAULT_AMQP_URL = "amqp://127.0.0.1:5672"
+#: Of a consumer: those of `engine.interest`, without the time that it takes to import.
+LINK_PRIORITIES = range(-128, 128)
 
 
 def add_login(command: argparse.ArgumentParser) -> None:
@@ -77,7 +79,7 @@ def _receive(commands: arguments.Commands[argparse.ArgumentParser]) -> None:
     receive.add_argument("--exclusive", action="store_true", help="be the only consumer, or be refused")
     receive.add_argument(
         "--priority",
-        type=arguments.whole,
+        type=_link_priority,
         metavar="N",
         help="-128 to 127: consumers with a lower one get what this leaves; default: 0",
     )
@@ -104,6 +106,13 @@ def _amqp_command(
     return command
 
 
+def _link_priority(text: str) -> int:
+    number = arguments.whole(text)
+    if number not in LINK_PRIORITIES:
+        raise argparse.ArgumentTypeError(f"{text} is not from {LINK_PRIORITIES.start} to {LINK_PRIORITIES.stop - 1}")
+    return number
+
+
 def _seconds_or_forever(text: str) -> float:
     if not text.isascii():  # float() takes the digits of every script
         raise ValueError
@@ -123,4 +132,5 @@ def _seconds(text: str) -> float:
 #: A ttl is milliseconds in 32 bits: 49 days. No delay needs to be longer.
 MAX_TTL_S = (2**32 - 1) // 1000
 
+_link_priority.__name__ = "whole number"
 _seconds.__name__ = _seconds_or_forever.__name__ = "number of seconds"  # argparse puts it into its message

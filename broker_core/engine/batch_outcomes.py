@@ -9,10 +9,15 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any
 
+import numpy as np
+
 from broker_core.engine.endings import Ending
-from broker_core.engine.limits import MAX_ERROR_TEXT
+from broker_core.engine.limits import MAX_ERROR_TEXT, MAX_OUTCOMES
 from broker_core.engine.rowset import RowSet
 from broker_core.engine.states import Cause, Outcome
+
+#: What stands for an error's text when so many have been said of a batch, or by a write, that the others are not kept.
+NOT_KEPT = f"(not kept: more than {MAX_OUTCOMES:,} different errors were said at once)"
 
 ENDINGS = {
     "accepted": Ending(Outcome.ACCEPTED),
@@ -60,18 +65,40 @@ class Outcomes:
     said: list[Said] = field(default_factory=list)
 
     def say(self, newer: list[Said]) -> None:
-        """Of messages in several of `newer`, the later entry counts."""
-        for entry in newer:
-            kept = [Said(old.outcome, old.error, old.rows.minus(entry.rows).packed()) for old in self.said]
-            self.said = [old for old in kept if old.rows]
-            alike = next((old for old in self.said if (old.outcome, old.error) == (entry.outcome, entry.error)), None)
-            if alike is None:
-                self.said.append(entry)
-            else:
-                self.said[self.said.index(alike)] = Said(entry.outcome, entry.error, alike.rows.plus(entry.rows).packed())
+        """Of messages in several of `newer`, the later entry counts. Errors' texts beyond `MAX_OUTCOMES` are not kept."""
+        entries = [*self.said, *newer]
+        kinds = dict.fromkeys((entry.outcome, entry.error) for entry in entries)
+        codes = {kind: code for code, kind in enumerate(kinds)}
+        sequences = np.concatenate([entry.rows.sequences() for entry in entries] or [np.zeros(0, np.int64)])[::-1]
+        said = np.repeat([codes[entry.outcome, entry.error] for entry in entries], [entry.rows.count for entry in entries])[::-1]
+        sequences, last = np.unique(sequences, return_index=True)
+        order = np.argsort(said[last], kind="stable")
+        found, begins = np.unique(said[last][order], return_index=True)
+        parts, known = np.split(sequences[order], begins[1:]), list(kinds)
+        merged = []
+        for code, rows in zip(found.tolist(), parts, strict=False):
+            outcome, error = known[code]
+            merged.append(Said(outcome, error, RowSet.of_sequences(rows)))
+        self.said = [Said(each.outcome, each.error, each.rows.packed()) for each in cut(merged, MAX_OUTCOMES)]
 
     def __len__(self) -> int:
         return len(self.said)
+
+
+def cut(said: list[Said], most: int) -> list[Said]:
+    """The same outcomes of the same messages in so many entries or a few more: the first errors keep their texts."""
+    if len(said) <= most:
+        return said
+    kept = [each for number, each in enumerate(said) if number < most or each.error is None]
+    rest = [each.rows.sequences() for number, each in enumerate(said) if number >= most and each.error is not None]
+    for number, each in enumerate(kept):
+        if each.error == NOT_KEPT:
+            rest.append(each.rows.sequences())
+            del kept[number]
+            break
+    if rest:
+        kept.append(Said("rejected", NOT_KEPT, RowSet.of_sequences(np.sort(np.concatenate(rest)))))
+    return kept
 
 
 def shortened(error: str | None) -> str | None:

@@ -152,6 +152,7 @@ class Acquire(Command):
     messages: int  # the link's credit
     max_bytes: int | None = None
     matching: Matching | None = None
+    behind: tuple[int, ...] = ()  # holders of links that go first: what they have not passed is left to them
 
 
 @dataclass(frozen=True)

@@ -70,6 +70,10 @@ def _(state: BrokerState, command: c.Acquire, now: c.Now) -> Decision:
     rows, places, epochs = RowSet(), subscription.places.copy(), subscription.epochs.copy()
     for level in reversed(range(queue.rules.levels)):
         rows, unknown = find(queue, queue.place_of(subscription, level), search, level)
+        if rows and command.behind:
+            rows = rows.between(0, _place_of_first(queue, command.behind, level) - 1)
+            if not rows:
+                break  # it is offered them again
         # Nothing found: then nothing before the next arrival is for this link, until the return log says so. What it may not
         # have is not looked at again and again. Where its selector is not evaluated yet, it goes on later, from there.
         places[level] = rows.last + 1 if rows else queue.next_sequence if unknown is None else unknown
@@ -84,6 +88,12 @@ def _(state: BrokerState, command: c.Acquire, now: c.Now) -> Decision:
     if places != subscription.places or epochs != subscription.epochs:
         decision.add(e.Looked(queue.name, command.holder, places, epochs))
     return decision
+
+
+def _place_of_first(queue: Queue, holders: tuple[int, ...], level: int) -> int:
+    """What is before this place, each of these links has passed."""
+    there = [queue.subscriptions[holder] for holder in holders if holder in queue.subscriptions]
+    return min((queue.place_of(subscription, level) for subscription in there), default=queue.next_sequence)
 
 
 @on(c.Browse)

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import numpy as np
+
 from broker_core import errors
 from broker_core.engine import commands as c
 from broker_core.engine import decide_ends as ends
 from broker_core.engine import events as e
 from broker_core.engine import outcome_commands as oc
 from broker_core.engine import outcome_events as oe
-from broker_core.engine.batch_outcomes import ENDINGS, Said, shortened
+from broker_core.engine.batch_outcomes import ENDINGS, Said, cut, shortened
 from broker_core.engine.decide import Decision, check_rows, need_queue, on
 from broker_core.engine.leases import Batch, Lease, Stage
 from broker_core.engine.limits import MAX_OUTCOMES, MAX_STAGES
@@ -28,10 +30,6 @@ def _(state: BrokerState, command: oc.StageOutcomes, now: c.Now) -> Decision:
     batch = speakable(state, command.lease, command.batch, command.epoch)
     known = state.stages.get(command.stage)
     waiting = sum(len(each.said) for each in known.outcomes) if known is not None else 0
-    if waiting + len(command.said) > MAX_OUTCOMES:
-        raise errors.ResourceLimit(
-            f"one write says at most {MAX_OUTCOMES} different outcomes, and errors that differ make one each: say less in them"
-        )
     for each in command.said:
         if each.outcome not in ENDINGS:
             raise errors.InvalidRequest(f"outcome {each.outcome!r:.80}: allowed are {', '.join(ENDINGS)}")
@@ -39,7 +37,8 @@ def _(state: BrokerState, command: oc.StageOutcomes, now: c.Now) -> Decision:
             raise errors.NotFound(
                 f"lease {command.lease!r}: batch {command.batch} does not hold all of these messages: nothing was said of any"
             )
-    said = [Said(each.outcome, shortened(each.error), each.rows).to_json() for each in command.said if each.rows]
+    told = [Said(each.outcome, shortened(each.error), each.rows) for each in command.said if each.rows]
+    said = [each.to_json() for each in cut(told, max(0, MAX_OUTCOMES - waiting))]
     if not said:
         return Decision()
     return Decision([(oe.OutcomesStaged(command.stage, command.lease, command.batch, command.epoch, said, now.up), None)])
@@ -50,17 +49,18 @@ def settle_batch(state: BrokerState, lease: Lease, batch: Batch, now: c.Now, com
     queue = need_queue(state, lease.queue)
     check_rows(queue, batch.rows, Verb.SETTLE, batch.holder)
     events: list[e.Event] = []
-    done = RowSet()
+    others: list[RowSet] = []
     for said in batch.outcomes.said:
         rows = said.rows.minus(said.rows.minus(batch.rows))  # an operator may have ended some
         if said.outcome == "accepted" or not rows:
             continue
-        done = done.plus(rows)
+        others.append(rows)
         ending = said.ending
         if ending.outcome is not None:
             events += ends.settle(state, queue, rows, ending.outcome, now, coming, holder=batch.holder, error=ending.error)
         elif ending.cause is not None:
             returned = e.Returned(queue.name, batch.holder, rows, int(ending.cause))
             events += ends.give_back(state, returned, queue, rows, ending.cause, now, coming)
-    ended = e.BatchEnded(lease.name, batch.number, Stage.SETTLED.value, now.wall, exclude, done if done else None)
+    done = RowSet.of_sequences(np.sort(np.concatenate([rows.sequences() for rows in others]))) if others else None
+    ended = e.BatchEnded(lease.name, batch.number, Stage.SETTLED.value, now.wall, exclude, done)
     return ends.as_one([*events, ended])

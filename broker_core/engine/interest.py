@@ -2,18 +2,26 @@
 
 *Not interested* is who lacks credit, or whose socket is full: nobody wakes it, and it says itself when that changes (`wants`).
 *Interested* is who found nothing and waits for news. *Notified* is who is to look; it stays so while it takes messages, and goes
-to the interested ones' tail when it finds nothing. Those who *do not acquire* hear all news: nobody takes anything from another.
+to the interested ones' tail when it finds nothing. *Awaiting* is who looked, and whose selector is not evaluated yet for what it
+came to: it keeps its turn. Those who *do not acquire* hear all news: nobody takes anything from another.
 
     not interested ──wants──▶ notified ──next──▶ looks ──stays──▶ notified
                                                    ▲ ├──waits──▶ interested
-                              interested ──next────┘ └──rests──▶ not interested
+                              interested ──next────┘ ├──rests──▶ not interested
+                                notified ◀──resumes──┴──awaits─▶ awaiting
+
+Who comes after an awaiting one may have only what that one has passed (`ahead_of`): who has a lower priority, or, where the
+awaiting one had waited for news, comes later in turn among its equals. Who finds nothing but what it has to leave to others is
+*held back*, and looks again when one of those goes on. Equals are held up for `ROUNDS` evaluations: over much that waits there is
+enough for all, and a cold selector takes long.
 
 A notification is not handed from one to the next, where it could get lost. Rather, `next` asks each time: is anything AVAILABLE,
 and who waits that has not looked since the last news? What one may not have, for its selector or a message group, another may; so
 all who wait are asked in turn, each once per news, the highest priority first, until nothing is AVAILABLE. An arrival of which
 the first takes all leaves nothing: so it costs the same with one who waits and with a thousand.
 
-So, when `next` has said None and nobody is notified, who waits has looked since the last news, or nothing is AVAILABLE.
+So, when `next` has said None and nobody is notified, who waits has looked since the last news, or nothing is AVAILABLE, or it
+is held back by one who awaits.
 """
 
 from __future__ import annotations
@@ -22,7 +30,10 @@ from collections import OrderedDict
 from typing import Generic, TypeVar
 
 #: Where a consumer stands. LOOKS: `next` has named it, and its answer is not there yet.
-RESTS, INTERESTED, NOTIFIED, LOOKS = range(4)
+RESTS, INTERESTED, NOTIFIED, LOOKS, AWAITS = range(5)
+
+UNAWARE = -1  # what a consumer knows of the news that is to look whatever they are
+ROUNDS = 2  # the first may be one that began before the news came
 
 PRIORITIES = range(-128, 128)  # what lies beyond is as the nearest of these: each in use costs `next` a little
 
@@ -35,9 +46,19 @@ class Consumer:
     standing = RESTS
     looked = 0  # the news that it knows
     served = 0  # the turn in which it looked last
+    number = 0  # what the engine has for it
+    ticket = 0  # since when it has its turn, in the order in which `next` named them; 0: it has none
+    rounds = 0  # how often it has awaited an evaluation in its turn
+    caught_up = False  # before its turn it had looked at everything, and waited
 
 
 C = TypeVar("C", bound=Consumer)
+
+
+def _goes_before(awaiting: Consumer, other: Consumer) -> bool:
+    if awaiting.priority != other.priority:
+        return awaiting.priority > other.priority
+    return awaiting.caught_up and awaiting.rounds <= ROUNDS and awaiting.ticket < other.ticket
 
 
 class _Level(Generic[C]):
@@ -66,12 +87,16 @@ class Interest(Generic[C]):
         self._levels: list[_Level[C]] = []  # the highest priority first
         self._browsers: _Level[C] = _Level(0)
         self._only: int | None = None  # who alone may acquire now; 0: nobody
+        self._tickets = 0
+        self._awaiting: dict[C, None] = {}
+        self._held_back: dict[C, None] = {}
 
     # --- what a consumer says
 
     def join(self, number: int, consumer: C) -> None:
         """A new consumer, which rests."""
         self.members[number] = consumer
+        consumer.number = number
 
     def leave(self, number: int) -> None:
         """It has ended, wherever it stood."""
@@ -84,6 +109,14 @@ class Interest(Generic[C]):
         if consumer.standing == RESTS or (anyway and consumer.standing == INTERESTED):
             self.stays(consumer)
 
+    def resumes(self, consumer: C) -> None:
+        """What an awaiting one wanted to know is known: it goes on with its turn."""
+        if consumer.standing == AWAITS:
+            consumer.standing = NOTIFIED
+            notified = self._level(consumer).notified
+            notified[consumer] = None
+            notified.move_to_end(consumer, last=False)
+
     # --- what it says after `next` has named it
 
     def stays(self, consumer: C) -> None:
@@ -91,23 +124,81 @@ class Interest(Generic[C]):
         if self._only is not None and consumer.acquires and self.members.get(self._only) is not consumer:
             self.waits(consumer)  # not its turn; should that come, it is news
             return
-        self.rests(consumer)
+        consumer.caught_up = consumer.caught_up and consumer.standing != LOOKS
+        self._take_out(consumer)
         self._level(consumer).notified[consumer] = None
         consumer.standing = NOTIFIED
+        self._end_turn(consumer)
 
     def waits(self, consumer: C) -> None:
         """It found nothing for it, and would take what comes."""
-        self.rests(consumer)
+        self._take_out(consumer)
         self._level(consumer).interested[consumer] = None
-        consumer.standing, consumer.looked = INTERESTED, self._news
+        consumer.standing, consumer.looked, consumer.caught_up = INTERESTED, self._news, True
+        self._end_turn(consumer)
 
     def rests(self, consumer: C) -> None:
         """It can take nothing now, whatever there is."""
+        self._take_out(consumer)
+        consumer.caught_up = False
+        self._end_turn(consumer)
+
+    def awaits(self, consumer: C) -> None:
+        """What it came to is not evaluated for it yet: `resumes` says when it is."""
+        if not consumer.acquires:
+            self.rests(consumer)
+            return
+        consumer.standing, consumer.rounds = AWAITS, consumer.rounds + 1
+        if consumer in self._awaiting:  # it has passed some more
+            self._let_on()
+        self._awaiting[consumer] = None
+
+    def stands_back(self, consumer: C) -> None:
+        """It found only what it has to leave to those ahead of it."""
+        ticket = consumer.ticket
+        self.waits(consumer)
+        consumer.ticket = ticket
+        self._held_back[consumer] = None
+
+    def misses(self, consumer: C) -> None:
+        """Nothing is AVAILABLE. If it has awaited an evaluation meanwhile, it keeps its turn for what comes next."""
+        ticket, awaited = consumer.ticket, consumer in self._awaiting
+        self.waits(consumer)
+        if awaited:
+            consumer.ticket = ticket
+            self._move_up(consumer)
+
+    def ahead_of(self, consumer: C) -> tuple[int, ...]:
+        """The numbers of those who await and go before this one: what they have not passed is theirs first."""
+        if not self._awaiting or not consumer.acquires:
+            return ()
+        return tuple(each.number for each in self._awaiting if _goes_before(each, consumer))
+
+    def _take_out(self, consumer: C) -> None:
+        """Of the list where it stands."""
         if consumer.standing == INTERESTED:
             del self._level(consumer).interested[consumer]
+            self._held_back.pop(consumer, None)
         elif consumer.standing == NOTIFIED:
             del self._level(consumer).notified[consumer]
         consumer.standing = RESTS
+
+    def _end_turn(self, consumer: C) -> None:
+        consumer.ticket = consumer.rounds = 0
+        if consumer in self._awaiting:
+            del self._awaiting[consumer]
+            self._let_on()
+
+    def _let_on(self) -> None:
+        """Who was held back is to look again if anything is AVAILABLE, and before those who came after it."""
+        held, self._held_back = self._held_back, {}
+        for consumer in reversed(held):
+            self._move_up(consumer)
+
+    def _move_up(self, consumer: C) -> None:
+        """An interested one is asked first among its equals, whatever it has looked at."""
+        consumer.looked = UNAWARE
+        self._level(consumer).interested.move_to_end(consumer, last=False)
 
     # --- what the queue says
 
@@ -138,13 +229,16 @@ class Interest(Generic[C]):
     def next(self, available: bool) -> C | None:
         """Who is to look now; None when nobody has to, or all who have did so in this turn.
 
-        `available`: whether the queue has anything AVAILABLE. The one named answers by `stays`, `waits` or `rests`, or leaves,
-        before the next is asked for.
+        `available`: whether the queue has anything AVAILABLE. The one named answers by `stays`, `waits`, `misses`, `rests`,
+        `awaits` or `stands_back`, or leaves, before the next is asked for.
         """
         consumer = self._next_acquiring(available) or self._browsers.first_notified(self._turn)
         if consumer is not None:
-            self.rests(consumer)
+            self._take_out(consumer)
             consumer.standing, consumer.served = LOOKS, self._turn
+            if not consumer.ticket:
+                self._tickets += 1
+                consumer.ticket = self._tickets
         return consumer
 
     def _next_acquiring(self, available: bool) -> C | None:

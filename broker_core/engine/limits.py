@@ -21,7 +21,9 @@ MAX_ANNOTATIONS = 4096  # bytes of what one *modified* adds to a message's annot
 MAX_OVERLAYS = 32  # different such additions to one message
 MAX_OVERLAY_BYTES = 256 << 20  # of all messages of one queue that are in memory
 MAX_ERROR_TEXT = 1024  # characters kept of what the one who rejected a message said
-MAX_OUTCOMES = 10_000  # different ones (with their errors' texts) of the messages of one batch, and of one write
+MAX_OUTCOMES = (
+    10_000  # different ones (with their errors' texts, 10 MiB of them) of one batch, and of one write: beyond, texts are cut
+)
 MAX_PARTS = 100_000  # of one plan: a task of Spark each, and its driver holds no more with ease
 MAX_ACQUIRE = 1 << 30  # messages of one acquisition
 MAX_TRANSACTIONS = 10_000  # open in all: a session of a JMS client has one, also while it does nothing

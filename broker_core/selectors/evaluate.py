@@ -168,14 +168,13 @@ def _calculated(sign: str, left: Numbers | None, right: Numbers | None) -> Opera
     if left is None or right is None:
         return Operand(YES)
     there = left.there & right.there
-    with np.errstate(all="ignore"):
-        if sign == "/":
-            divisor = right.as_floats()
-            there = there & (divisor != 0)
-            return _numbers(Numbers(there, None, left.as_floats() / divisor, NO))
-        calculate = _CALCULATE[sign]
-        floats = calculate(left.as_floats(), right.as_floats())
-        if left.ints is None or right.ints is None:
-            return _numbers(Numbers(there, None, floats, NO))
-        exact = left.exact & right.exact & (abs(floats) < _EXACT)
-        return _numbers(Numbers(there, calculate(left.ints, right.ints), None if np.all(exact) else floats, exact))
+    if sign == "/":
+        divisor = right.as_floats()
+        there = there & (divisor != 0)
+        return _numbers(Numbers(there, None, left.as_floats() / divisor, NO))
+    calculate = _CALCULATE[sign]
+    floats = calculate(left.as_floats(), right.as_floats())
+    if left.ints is None or right.ints is None:
+        return _numbers(Numbers(there, None, floats, NO))
+    exact = left.exact & right.exact & (abs(floats) < _EXACT)
+    return _numbers(Numbers(there, calculate(left.ints, right.ints), None if np.all(exact) else floats, exact))

@@ -65,9 +65,10 @@ def matches(selector: Selector, payload: pa.RecordBatch) -> npt.NDArray[np.bool_
 
     found = np.zeros(payload.num_rows, np.bool_)
     evaluate = _encoded if "message" in payload.schema.names else _columnar
-    for first in range(0, payload.num_rows, CHUNK_ROWS):
-        part = payload.slice(first, CHUNK_ROWS)
-        found[first : first + part.num_rows] = evaluate(selector, part)
+    with np.errstate(all="ignore"):  # numbers that are none, or infinite, are values like others: numpy need not warn of them
+        for first in range(0, payload.num_rows, CHUNK_ROWS):
+            part = payload.slice(first, CHUNK_ROWS)
+            found[first : first + part.num_rows] = evaluate(selector, part)
     return found
 
 

@@ -13,6 +13,7 @@ from broker_core import errors, matching
 from broker_core.amqp import Accepted, Condition, Receiver, Source, Target, events
 from broker_core.amqp.states import LinkState
 from broker_core.amqp.types import Described, Symbol, ULong
+from broker_core.engine.interest import INTERESTED
 
 from ..broker.test_matching import colours
 from ..journal.lying_disk import LyingDisk
@@ -34,8 +35,11 @@ class Selecting:
         self.link: Receiver = self.client.connection.begin().receiver(name)
         filters = {} if text is None else {Symbol("jms-selector"): Described(by, text)}
         source = Source(address="q", distribution_mode="copy" if browse else None, filter=filters)
-        self.link.attach(source=source, target=Target())
+        self._attach(source)
         self.client.until(lambda: self.refused is not None or self.link.state is LinkState.ATTACHED, "an answer to the attach")
+
+    def _attach(self, source: Source) -> None:
+        self.link.attach(source=source, target=Target())
 
     def _on_event(self, event: Any) -> None:
         if isinstance(event, events.Detached):
@@ -169,3 +173,139 @@ def test_links_with_the_same_selector_share_its_evaluation(made: Stage, monkeypa
     for taker in takers:
         taker.gets(*range(20 * takers.index(taker), 20 * takers.index(taker) + 20, 2), credit=10)
     assert rows == [100]
+
+
+class Waiting(Selecting):
+    """A consumer that has credit for all that comes; with a priority."""
+
+    def __init__(self, made: Stage, name: str, text: Any = None, priority: int = 0) -> None:
+        self.made, self.priority = made, priority
+        super().__init__(made, name, text)
+        self.link.grant(10_000)
+        self.client.pump()
+        made.until(self._waits, f"{name} waits for messages")
+
+    def _attach(self, source: Source) -> None:
+        self.link.attach(source=source, target=Target(), properties={"priority": self.priority})
+
+    def _waits(self) -> bool:
+        interest = self.made.plane.turns.acquiring._queues["q"]
+        return any(link.link.name == self.link.name and link.standing == INTERESTED for link in list(interest.members.values()))
+
+
+def _got(consumers: list[Waiting]) -> int:
+    for consumer in consumers:
+        consumer.client.pump()
+    return sum(len(consumer.got) for consumer in consumers)
+
+
+def _all_come(made: Stage, consumers: list[Waiting], count: int, burst: int, red: int) -> list[int]:
+    """How many each consumer got of so many messages that come in bursts, every `red`th of them red; a burst when the one before
+    has been delivered."""
+    for come in range(burst, count + 1, burst):
+        made.service.submit(colours(burst, *range(0, burst, red)))
+        made.until(lambda come=come: _got(consumers) == come, "all messages")  # type: ignore[misc]
+    assert sorted(number for each in consumers for number in each.got) == list(range(count))
+    return [len(each.got) for each in consumers]
+
+
+@pytest.mark.parametrize("burst", [1, 20])
+def test_who_has_a_selector_and_the_higher_priority_gets_all_that_it_matches(made: Stage, burst: int) -> None:
+    """C2: although its selector is evaluated after the messages have come, and the other is ready."""
+    high, low = Waiting(made, "high", RED, 10), Waiting(made, "low", None, 0)
+    assert _all_come(made, [high, low], 200, burst, red=1) == [200, 0]
+
+
+def test_what_the_higher_one_does_not_match_is_the_lower_ones(made: Stage) -> None:
+    """C2: message by message, whatever its place."""
+    low, high = Waiting(made, "low", None, 0), Waiting(made, "high", RED, 10)
+    assert _all_come(made, [high, low], 200, 20, red=4) == [50, 150]
+    assert all(number % 20 % 4 == 0 for number in high.got)
+
+
+@pytest.mark.parametrize("first", ["with", "without"])
+def test_equals_take_turns_whether_they_have_a_selector_or_not(made: Stage, first: str) -> None:
+    """C4: who waits for its selector's evaluation does not lose its turn."""
+    kinds = {"with": RED, "without": None}
+    names = [first, *(name for name in kinds if name != first)]
+    consumers = [Waiting(made, name, kinds[name]) for name in names]
+    assert _all_come(made, consumers, 200, 1, red=1) == [100, 100]
+
+
+def test_several_selectors_share_with_one_without(made: Stage) -> None:
+    """C4: each selector is evaluated beside the others; all of them match."""
+    texts = [None, RED, "colour = 'red' or colour = 'green'", "colour like 'r%'"]
+    consumers = [Waiting(made, f"{number}", text) for number, text in enumerate(texts)]
+    counts = _all_come(made, consumers, 200, 1, red=1)
+    assert max(counts) - min(counts) <= 10, counts  # one may still be at the message before
+
+
+def test_what_comes_back_is_offered_by_priority_too(made: Stage) -> None:
+    """C2 Q2: a message that returns, after its bitmap has gone."""
+    holder = Selecting(made, "holder", None)
+    holder.client.on_event = lambda event: None
+    made.service.submit(colours(10, *range(10)))
+    holder.link.grant(10)
+    holder.client.until(lambda: len(holder.link.unsettled) == 10, "all ten")
+    high, low = Waiting(made, "high", RED, 10), Waiting(made, "low", None, 0)
+    with made.service.turn():
+        made.service.matching._cache._bitmaps.clear()
+    holder.link.detach()
+    holder.client.until(lambda: holder.link.state is LinkState.DETACHED, "the end of the link")
+    high.client.until(lambda: len(high.got) == 10, "all ten")
+    assert (high.got, low.got) == (list(range(10)), [])
+
+
+def test_a_higher_one_that_ends_while_its_selector_is_evaluated_holds_nobody_up(made: Stage, monkeypatch: Any) -> None:
+    evaluate, go, looks = matching.matches, threading.Event(), threading.Event()
+
+    def slowly(*given: Any) -> Any:
+        looks.set()
+        assert go.wait(30)
+        return evaluate(*given)
+
+    high, low = Waiting(made, "high", RED, 10), Waiting(made, "low", None, 0)
+    monkeypatch.setattr(matching, "matches", slowly)
+    made.service.submit(colours(3))
+    assert looks.wait(30)
+    made.settle()
+    low.client.pump()
+    assert low.got == []
+    high.client.drop()
+    low.client.until(lambda: low.got == [0, 1, 2], "what the other has left")
+    go.set()
+
+
+def test_who_is_held_back_and_drains_hears_when_it_is_known_what_it_gets(made: Stage, monkeypatch: Any) -> None:
+    evaluate, go, looks = matching.matches, threading.Event(), threading.Event()
+
+    def slowly(*given: Any) -> Any:
+        looks.set()
+        assert go.wait(30)
+        return evaluate(*given)
+
+    high, low = Waiting(made, "high", RED, 10), Selecting(made, "low", None)
+    monkeypatch.setattr(matching, "matches", slowly)
+    made.service.submit(colours(4, 1, 2))
+    assert looks.wait(30)
+    low.link.grant(9, drain=True)
+    low.client.pump()
+    made.settle()
+    low.client.pump()
+    assert (low.got, low.link.link_credit) == ([], 9)
+    go.set()
+    low.client.until(lambda: low.link.link_credit == 0, "the end of the credit")
+    assert low.got == [0, 3]
+    high.client.until(lambda: high.got == [1, 2], "the red ones")
+
+
+def test_with_a_backlog_both_are_served(made: Stage) -> None:
+    """C2: a lower one has what the higher one has passed, while that one's selector is evaluated further on."""
+    made.service.submit(colours(40_000, *range(0, 40_000, 2)))
+    high, low = Selecting(made, "high", RED), Selecting(made, "low", None)
+    for consumer in (high, low):
+        consumer.link.grant(5_000)
+    for _ in range(2):
+        high.client.until(lambda: len(high.got) == 5_000, "all that it has credit for")
+        low.client.until(lambda: len(low.got) == 5_000, "all that it has credit for")
+    assert all(number % 2 == 0 for number in high.got)

@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
+import time
 from typing import Any
 
 import numpy as np
 import pytest
 
 from broker_core import errors
+from broker_core.engine import batch_outcomes, decide_outcomes
 from broker_core.engine import commands as c
-from broker_core.engine import decide_outcomes, speakable
 from broker_core.engine import outcome_commands as oc
-from broker_core.engine.batch_outcomes import Outcomes, Said
+from broker_core.engine.batch_outcomes import NOT_KEPT, Outcomes, Said
 from broker_core.engine.rowset import RowSet
 from broker_core.engine.states import State
 
@@ -174,19 +175,36 @@ def test_outcomes_survive_a_restart(snapshot: bool) -> None:
     assert states(query.engine) == "R..AAA"
 
 
-def test_limits_have_names_and_change_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(decide_outcomes, "MAX_OUTCOMES", 3)
-    monkeypatch.setattr(speakable, "MAX_OUTCOMES", 3)
+def test_errors_beyond_the_limit_lose_their_texts_and_nothing_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    """In one record, over the records of a write, and over the writes of a batch; later words still win."""
+    monkeypatch.setattr(decide_outcomes, "MAX_OUTCOMES", 2)
+    monkeypatch.setattr(batch_outcomes, "MAX_OUTCOMES", 2)
     query = Query()
-    name = query.stage(*(said("rejected", row, error=str(row)) for row in range(3)))
-    with pytest.raises(errors.ResourceLimit, match="at most 3 different outcomes"):
-        query.stage(said("rejected", 4, error="4"), name=name)
+    name = query.stage(*(said("rejected", row, error=str(row)) for row in range(2)))
+    query.stage(said("rejected", 2, error="2"), said("released", 5), name=name)
+    query.write(said("rejected", 3, error="3"), said("rejected", 4, error="4"))
     query.engine.run(c.Publish([name]))
-    late = query.stage(said("rejected", 4, error="4"))
-    with pytest.raises(errors.ResourceLimit, match="3 different outcomes"):
-        query.engine.run(c.Publish([late]))
-    query.engine.run(c.FinishBatches("l", query.batch))
-    assert states(query.engine) == "RRRAAA"
+    query.write(said("accepted", 1))
+    for engine in (query.engine.from_snapshot(), query.engine.recovered(), query.engine):
+        engine.run(c.FinishBatches("l", query.batch))
+        assert states(engine) == "RARRR."
+        texts = engine.state.queues["q"].blocks[0].errors
+        assert set(texts) == {0, 2, 3, 4}
+        assert sum(text == NOT_KEPT for text in texts.values()) in (2, 3)
+        assert all(text in (NOT_KEPT, str(row)) for row, text in texts.items())
+
+
+def test_as_many_different_errors_as_messages_are_said_in_time() -> None:
+    """Each takes a part of the work, not of the work for all before it: 20,000 words about 20,000 messages."""
+    outcomes, rows = Outcomes(), 20_000
+    began = time.process_time()
+    outcomes.say([Said("rejected", f"row {row}", RowSet.single(row)) for row in range(rows)])
+    first = time.process_time() - began
+    outcomes.say([Said("rejected", f"again {row}", RowSet.single(row)) for row in range(0, rows, 2)])
+    assert time.process_time() - began < 20 * first + 1
+    assert len(outcomes) <= 10_001
+    assert sum(each.rows.count for each in outcomes.said) == rows
+    assert outcomes.said[-1].error == NOT_KEPT
 
 
 def test_entries_of_a_batch_are_disjoint() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import uuid
+import warnings
 from typing import Any
 
 import pyarrow as pa
@@ -11,7 +12,7 @@ import pytest
 from broker_core.amqp import Message
 from broker_core.amqp.performatives import Properties
 from broker_core.amqp.types import Char, Decimal32, Int, Symbol, Timestamp, ULong
-from broker_core.message import MESSAGE_COLUMNS
+from broker_core.message import MESSAGE_COLUMNS, STRING_MAP
 from broker_core.selectors import matches, parse
 
 FROM_AMQP = {"colour": "red", "size": Int(5), "weight": 2.5, "new": True, "none": None, "text": "5", "kind": Symbol("box")}
@@ -245,3 +246,46 @@ def test_a_message_that_is_none_matches_nothing_whatever_is_asked() -> None:
     assert matches(parse("missing IS NULL"), payload).tolist() == [True, True, False, False, True]
     assert matches(parse("TRUE"), payload).tolist() == [True, True, False, False, True]
     assert matches(parse("TRUE"), payload.slice(5)).tolist() == []
+
+
+# Values that are no numbers, infinite, or at the edge of what a type holds: a constructor and its octets.
+EXTREMES = [
+    *(b"\x72" + bytes.fromhex(octets) for octets in ("7fa00001", "ff800001", "7fc00000", "7f800000", "ff800000", "7f7fffff")),
+    *(b"\x82" + bytes.fromhex(octets + "00" * 5) + tail for octets, tail in (("7ff0", b"\1"), ("fff4", b"\1"), ("7ff8", b"\0"))),
+    *(b"\x82" + bytes.fromhex(octets) for octets in ("7ff0000000000000", "fff0000000000000", "7fefffffffffffff")),
+    *(
+        code + octets
+        for code in (b"\x80", b"\x81", b"\x83")
+        for octets in (b"\xff" * 8, b"\x80" + bytes(7), b"\x7f" + b"\xff" * 7)
+    ),
+    b"\x54\x05",
+    b"\x44",
+]
+SHOWN = ["nan", "inf", "1e99", "-1e-99", str(2**63 - 1), str(2**63), str(-(2**63)), str(-(2**63) - 1), "9" * 30, "-", "", "-0"]
+ON_NUMBERS = [
+    *("n > 0", "n < m", "n = m", "n <> 1", "n BETWEEN -1 AND 1", "n NOT BETWEEN m AND 1", "-n > 0", "n * n > 1", "n + m < 1E308"),
+    *("n - m = 0", "n / m = 1", "n / 0 = 1", "n * 1E308 > 1", "n * 9223372036854775807 > m", "n + 9223372036854775807 > n"),
+]
+
+
+@pytest.mark.parametrize("text", ON_NUMBERS)
+def test_numbers_that_are_none_or_too_large_are_evaluated_without_a_warning(text: str) -> None:
+    """By themselves and among others, in both forms of a payload: what numpy would say goes to the broker's stderr."""
+    found = [_with_two(one, other) for one in EXTREMES for other in EXTREMES]
+    shown = [[("n", one), ("m", other)] for one in SHOWN for other in SHOWN]
+    payloads = [
+        pa.record_batch({"message": pa.array(found, pa.binary())}),
+        pa.record_batch([pa.array([b""] * len(shown), pa.binary()), pa.array(shown, STRING_MAP)], ["body", "properties"]),
+    ]
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        for payload in payloads:
+            together = matches(parse(text), payload).tolist()
+            for row in range(0, payload.num_rows, 67):
+                assert matches(parse(text), payload.slice(row, 1)).tolist() == together[row : row + 1]
+
+
+def _with_two(one: bytes, other: bytes) -> bytes:
+    """A message whose application properties n and m are these."""
+    pairs = b"\xa1\x01n" + one + b"\xa1\x01m" + other
+    return b"\x00\x53\x74\xc1" + bytes([len(pairs) + 1, 4]) + pairs + b"\x00\x53\x75\xa0\x01x"

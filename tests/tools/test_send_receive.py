@@ -16,7 +16,9 @@ from typing import Any
 
 import pytest
 
+from broker_core.cli import message_arguments
 from broker_core.client import Client
+from broker_core.engine import interest
 from broker_core.process import Broker
 
 from .conftest import Run
@@ -295,3 +297,18 @@ def test_a_user_logs_in_for_every_command(tmp_path: Path, penstock: Run) -> None
         assert shell(broker, "send", "orders", *user, given=b"1\n").stdout == b"1 messages sent to orders\n"
         assert shell(broker, "receive", "orders", *user, "--count", "1").stdout == b"1\n"
         assert shell(broker, "receive", "orders", "--count", "1").returncode == 1
+
+
+@pytest.mark.parametrize("priority", ["128", "-129", "99999999999", "1.5", "high"])
+def test_a_priority_of_a_consumer_that_cannot_be_granted_is_refused(penstock: Run, priority: str) -> None:
+    """C2: what a broker takes for its nearest is not what was asked for."""
+    refused = penstock("receive", "orders", f"--priority={priority}")
+    assert refused.returncode == 2
+    assert "--priority" in refused.stderr
+    assert priority in refused.stderr
+    assert "Traceback" not in refused.stderr
+    assert priority in ("1.5", "high") or "-128 to 127" in refused.stderr
+
+
+def test_the_command_line_knows_the_brokers_priorities() -> None:
+    assert message_arguments.LINK_PRIORITIES == interest.PRIORITIES
