@@ -293,6 +293,7 @@ class Journal:
         try:
             self._writer.stop()
         finally:
+            self._manifest.close()
             self._disk.close()
 
 

@@ -391,7 +391,6 @@ class Writer:
         self._file.close()
         with contextlib.suppress(OSError):  # what it listed at the last roll, and the note, will do
             self._manifest.write(self.synced)
-        self._manifest.close()
 
     def fail(self, error: BaseException) -> None:
         """Stop for ever, because of `error`: of the writer's thread, of a file that the journal wrote elsewhere, or of the state
