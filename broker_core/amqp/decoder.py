@@ -37,13 +37,17 @@ from .types import (
     Value,
 )
 
+MAX_DEPTH = 64  # levels of nesting: what clients send has a handful; readers recurse, and Python ends a recursion at 1,000 frames
+MAX_WIDTHLESS = 1 << 12  # elements without octets (null, true, uint0) of one array: its sender pays nothing for them, readers do
+MAX_ITEMS = 1 << 18  # values in all, however they are nested: one costs its sender two octets, and its readers an object
+
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """What one call of `decode` may cost. `depth`: levels of nesting; `items`: values in all, however they are nested."""
+    """What one call of `decode` may cost: see `MAX_DEPTH` and `MAX_ITEMS`."""
 
-    depth: int = 32
-    items: int = 1 << 18
+    depth: int = MAX_DEPTH
+    items: int = MAX_ITEMS
 
 
 LIMITS = Limits()
@@ -235,7 +239,7 @@ def _array(width: int) -> _Reader:
         if count * _SMALLEST[code >> 4] > after - place:
             raise DecodeError(f"an array of {count} elements in {after - place} octets", position)
         budget[0] -= count
-        if budget[0] < 0:
+        if budget[0] < 0 or (count > MAX_WIDTHLESS and code >> 4 == 4):
             raise DecodeError("too many values", position)
         items = []
         for _ in range(count):

@@ -6,15 +6,16 @@ size is written. Whatever is not in the table, and whatever does not end where t
 `messages.scan`, which alone decides what is refused. So the fast way can only accept, and only what its table says; a property
 test holds both together.
 
-What is refused here is what could not leave again or be shown: sections out of order or beyond the message, a header field of a
-wrong type, annotations or a footer that cannot be decoded. Delivery annotations are for one hop, and dropped. Inside the bare
-message nothing is looked at: it is immutable, and whoever reads it decides. A message without a body is let through.
+What is refused here is what some reader could not decode: sections out of order or beyond the message, a header field of a wrong
+type, annotations or a footer that cannot be decoded, a bare message that is not valid inside (`validity`). Delivery annotations
+are for one hop: checked, and dropped. A message without a body is let through.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from itertools import accumulate
+from operator import itemgetter
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -34,11 +35,13 @@ from broker_core.amqp.messages import (
     SEQUENCE,
     VALUE,
     bare,
+    decode_message,
     scan,
     skip,
 )
 from broker_core.encoding import annotation, headers
 from broker_core.encoding.headers import NOTHING, Said
+from broker_core.encoding.validity import invalid
 from broker_core.errors import ResourceLimit
 from broker_core.message import MESSAGE_COLUMNS, mask_of, payload_schema
 
@@ -85,6 +88,8 @@ def arrived(payloads: Sequence[bytes]) -> Arrived:
         raise ResourceLimit(f"{len(payloads)} messages of more than {MAX_BATCH_BYTES} bytes together: store fewer at once")
     parts = _Parts()
     refused = _cut(payloads, parts)
+    if bad := invalid(parts.messages):
+        refused, parts = _without(payloads, refused, bad)
     said = _distinct(parts.said)
     lengths = list(map(len, parts.messages))
     alike = lengths.count(lengths[0]) == len(lengths) if lengths else True
@@ -116,6 +121,27 @@ def _third(payload: bytes, position: int, end: int) -> str | None:
     if value is not None and type(value) is not str:
         raise DecodeError("properties: to is no string", position)
     return value
+
+
+def _without(
+    payloads: Sequence[bytes], refused: list[tuple[int, Exception]], bad: Mapping[int, Exception]
+) -> tuple[list[tuple[int, Exception]], _Parts]:
+    """The parts of what is left without the messages that are invalid inside (`bad`, by row); refused are those, too."""
+    before = {number for number, _ in refused}
+    numbers = [number for number in range(len(payloads)) if number not in before]
+    parts = _Parts()
+    _cut([payloads[number] for row, number in enumerate(numbers) if row not in bad], parts)
+    why = ((numbers[row], _whole(payloads[numbers[row]], error)) for row, error in bad.items())
+    return sorted([*refused, *why], key=itemgetter(0)), parts
+
+
+def _whole(payload: bytes, error: Exception) -> Exception:
+    """The error of a message that is invalid inside, with its offset in the whole message: as its sender knows it."""
+    try:
+        decode_message(payload)
+    except RemoteProtocolError as found:
+        return found
+    return error
 
 
 # --- Cutting ---------------------------------------------------------------------------------------------------------------
@@ -175,17 +201,18 @@ def _cut(payloads: Sequence[bytes], parts: _Parts) -> list[tuple[int, Exception]
 
 
 def _annotations(payload: bytes, position: int) -> tuple[int, bytes | None]:
-    """Where the bare message begins, and the message annotations. KeyError where the plain way has to look at them."""
+    """Where the bare message begins, and the message annotations. KeyError where the plain way has to look at any."""
     note = None
     table = _TABLES[HEADER]
     while position < len(payload) and payload[position + 2] < PROPERTIES:
         begin = position
         table, _, sized = table[payload[position : position + 4]]
         position += 5 + payload[position + 4] if sized == 1 else 8 + int.from_bytes(payload[position + 4 : position + 8], "big")
+        section = payload[begin:position]
+        if section not in annotation.known:
+            raise KeyError
         if table is _TABLES[MESSAGE_ANNOTATIONS]:
-            note = payload[begin:position]
-            if note not in annotation.known:
-                raise KeyError
+            note = section
     return position, note
 
 
@@ -197,6 +224,8 @@ def _plain(payload: bytes, parts: _Parts) -> None:
         octets = payload[section.start : section.end] if section.code in _AROUND else b""
         if section.code == HEADER:
             said = headers.read(octets)
+        elif section.code == DELIVERY_ANNOTATIONS:
+            annotation.check(octets)
         elif section.code == MESSAGE_ANNOTATIONS:
             annotation.check(note := octets)
         elif section.code == FOOTER:
@@ -210,7 +239,7 @@ def _plain(payload: bytes, parts: _Parts) -> None:
     parts.said.append(said)
 
 
-_AROUND = (HEADER, MESSAGE_ANNOTATIONS, FOOTER)
+_AROUND = (HEADER, DELIVERY_ANNOTATIONS, MESSAGE_ANNOTATIONS, FOOTER)
 
 # --- The table -------------------------------------------------------------------------------------------------------------
 

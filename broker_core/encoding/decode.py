@@ -86,7 +86,8 @@ def vectors(payload: pa.RecordBatch, names: Sequence[str]) -> tuple[dict[str, pa
     return {name: found[name] for name in names}, odd
 
 
-def _walk(column: pa.Array) -> tuple[Walk, pa.Buffer]:
+def walk_of(column: pa.Array) -> tuple[Walk, pa.Buffer]:
+    """A walk over a binary column, and the octets that it is about."""
     bounds = offsets_of(column).astype(np.int64)
     buffer = column.buffers()[2]
     if buffer is None or buffer.size == 0:
@@ -98,7 +99,7 @@ def _walk(column: pa.Array) -> tuple[Walk, pa.Buffer]:
 
 
 def _bare(column: pa.Array, names: Sequence[str], odd: Mask) -> dict[str, pa.Array]:
-    walk, buffer = _walk(column)
+    walk, buffer = walk_of(column)
     fields: list[Cells | None] = []
     asked = [name for name in names if name in FIELDS]
     if (rows := walk.rows_of(PROPERTIES)) is not None:
@@ -161,10 +162,10 @@ def _settled(walk: Walk, found: tuple[pa.Array, Indices]) -> pa.Array:
     return array
 
 
-_MESSAGE_ID = allowing(*STRING, *BINARY, 0x80, 0x53, 0x44, 0x98)
-_TEXTS = {"message-id": _MESSAGE_ID, "string": allowing(*STRING), "symbol": allowing(*SYMBOL)}
+MESSAGE_ID = allowing(*STRING, *BINARY, 0x80, 0x53, 0x44, 0x98)
+_TEXTS = {"message-id": MESSAGE_ID, "string": allowing(*STRING), "symbol": allowing(*SYMBOL)}
 _BODY = simple()
-_UINT = (0x70, 0x52, 0x43)
+UINT = (0x70, 0x52, 0x43)
 
 
 def _properties(walk: Walk, buffer: pa.Buffer, fields: list[Cells | None], asked: Sequence[str]) -> dict[str, pa.Array]:
@@ -202,7 +203,7 @@ def _times(walk: Walk, buffer: pa.Buffer, cells: Cells) -> pa.Array:
 
 
 def _sequences(walk: Walk, buffer: pa.Buffer, cells: Cells) -> pa.Array:
-    values, valid = _numbers(walk, buffer, cells, {code: NUMBERS.get(code, "") for code in _UINT})
+    values, valid = _numbers(walk, buffer, cells, {code: NUMBERS.get(code, "") for code in UINT})
     return pa.Array.from_buffers(pa.int64(), len(values), [validity(valid), pa.py_buffer(values)])
 
 
@@ -225,7 +226,7 @@ def _annotations(payload: pa.RecordBatch, odd: Mask) -> pa.Array:
     if place < 0:
         return pa.nulls(payload.num_rows, STRING_MAP)
     column = payload.column(place)
-    walk, buffer = _walk(column)
+    walk, buffer = walk_of(column)
     rows = walk.rows_of(_MESSAGE_ANNOTATIONS)
     walk.odd |= np.asarray(column.is_valid()) & (walk.code != _MESSAGE_ANNOTATIONS)
     counts, pairs = (np.empty(0, np.int64), list[Pairs]()) if rows is None else walk.entries(rows)

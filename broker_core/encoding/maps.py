@@ -6,7 +6,7 @@ import numpy as np
 import pyarrow as pa
 
 from broker_core.encoding.octets import Mask, Octets, Places, is_ascii, of_width, same_length, validity
-from broker_core.encoding.render import Indices, allowing, only, simple, texts
+from broker_core.encoding.render import Indices, allowing, only, simple, texts, unfit
 from broker_core.encoding.walk import NULL, Cells, Pairs, Rows, Walk
 from broker_core.message import STRING_MAP
 
@@ -18,28 +18,55 @@ def map_array(
 
     Marks as odd what has a bad entry, a key whose constructor is none of `keys`, or a key twice.
     """
-    valid = np.zeros(len(walk.first), np.bool_)
-    of_row = np.zeros(len(walk.first), np.int64)
-    if rows is not None:
-        valid[rows], of_row[rows] = True, counts
-    valid &= ~walk.odd
-    of_row[~valid] = 0
-    offsets = np.concatenate([[0], np.cumsum(of_row)])
-    owner = np.repeat(np.arange(len(of_row)), of_row)
-    # One producer's messages: the same number of entries in each.
-    alike = len(pairs) > 0 and all(isinstance(pair.rows, slice) for pair in pairs) and int(of_row.min()) == len(pairs)
+    found = _Entries(walk, rows, counts, pairs)
+    valid, offsets, alike = found.valid, found.offsets, found.alike
     names = _same_keys(walk.buffer, [pair.key for pair in pairs], keys) if alike else None
     if names is None:
-        names, wrong = texts(buffer, _in_order(pairs, "key", offsets, valid, alike), _NOT_NULL & allowing(*keys))
-        walk.odd[owner[wrong]] = True
-        walk.odd[owner[_twice(names, owner, of_row)]] = True
+        names = found.names(walk, buffer, keys)
         if names.null_count:
             names = names.fill_null("")  # only where odd
-    values, bad = texts(buffer, _in_order(pairs, "value", offsets, valid, alike), _SIMPLE)
-    walk.odd[owner[bad]] = True
+    values, bad = texts(buffer, found.in_order("value"), _SIMPLE)
+    walk.odd[found.owner[bad]] = True
     struct = pa.StructArray.from_arrays([names, values], fields=[STRING_MAP.key_field, STRING_MAP.item_field])
     buffers = [validity(valid), pa.py_buffer(offsets.astype(np.int32))]
     return pa.Array.from_buffers(STRING_MAP, len(valid), buffers, children=[struct])
+
+
+def check_entries(walk: Walk, buffer: pa.Buffer, rows: Rows, counts: Places, pairs: list[Pairs], keys: tuple[int, ...]) -> None:
+    """Mark as odd what `map_array` marks, without making anything of the entries."""
+    found = _Entries(walk, rows, counts, pairs)
+    if not (found.alike and _first_keys(walk.buffer, [pair.key for pair in pairs], keys) is not None):
+        found.names(walk, buffer, keys)
+    walk.odd[found.owner[unfit(buffer, found.in_order("value"), _SIMPLE)]] = True
+
+
+class _Entries:
+    """The entries of all maps, those of one message after another. Of messages that are odd already there are none."""
+
+    def __init__(self, walk: Walk, rows: Rows | None, counts: Places, pairs: list[Pairs]) -> None:
+        self.pairs = pairs
+        self.valid = np.zeros(len(walk.first), np.bool_)
+        self.of_row = np.zeros(len(walk.first), np.int64)
+        if rows is not None:
+            self.valid[rows], self.of_row[rows] = True, counts
+        self.valid &= ~walk.odd
+        self.of_row[~self.valid] = 0
+        self.offsets = np.concatenate([[0], np.cumsum(self.of_row)])
+        self.owner = np.repeat(np.arange(len(self.of_row)), self.of_row)
+        # One producer's messages: the same number of entries in each.
+        whole = len(pairs) > 0 and all(isinstance(pair.rows, slice) for pair in pairs)
+        self.alike = whole and int(self.of_row.min()) == len(pairs)
+
+    def in_order(self, part: str) -> Cells:
+        """The keys or the values."""
+        return _in_order(self.pairs, part, self.offsets, self.valid, self.alike)
+
+    def names(self, walk: Walk, buffer: pa.Buffer, keys: tuple[int, ...]) -> pa.Array:
+        """The texts of the keys; odd is a message with one that is bad, or that is there twice."""
+        names, wrong = texts(buffer, self.in_order("key"), _NOT_NULL & allowing(*keys))
+        walk.odd[self.owner[wrong]] = True
+        walk.odd[self.owner[_twice(names, self.owner, self.of_row)]] = True
+        return names
 
 
 #: Keys up to this length are compared as a whole with those of the first message.
@@ -68,6 +95,19 @@ def _in_order(pairs: list[Pairs], part: str, offsets: Places, valid: Mask, alike
 
 def _same_keys(buffer: Octets, keys: list[Cells], constructors: tuple[int, ...]) -> pa.Array | None:
     """The keys, if all maps have the same ones in the same order and nothing is wrong with them; then one map tells of all."""
+    first = _first_keys(buffer, keys, constructors)
+    if first is None:
+        return None
+    rows = len(keys[0].start)
+    ends = np.cumsum([0] + [len(key) for key in first])
+    offsets = (np.arange(rows)[:, None] * ends[-1] + ends[:-1]).ravel()
+    offsets = np.append(offsets, rows * ends[-1]).astype(np.int32)
+    octets = np.tile(np.frombuffer(b"".join(first), np.uint8), rows)
+    return pa.Array.from_buffers(pa.string(), rows * len(first), [None, pa.py_buffer(offsets), pa.py_buffer(octets)])
+
+
+def _first_keys(buffer: Octets, keys: list[Cells], constructors: tuple[int, ...]) -> list[bytes] | None:
+    """The keys of the first map, if all maps have the same ones in the same order and nothing is wrong with them."""
     first = []
     for cells in keys:
         width = same_length(cells.start, cells.end)
@@ -77,14 +117,7 @@ def _same_keys(buffer: Octets, keys: list[Cells], constructors: tuple[int, ...])
         if not (octets == octets[0]).all() or not is_ascii(octets[0]):
             return None
         first.append(octets[0].tobytes())
-    if len(set(first)) < len(first):
-        return None
-    rows = len(keys[0].start)
-    ends = np.cumsum([0] + [len(key) for key in first])
-    offsets = (np.arange(rows)[:, None] * ends[-1] + ends[:-1]).ravel()
-    offsets = np.append(offsets, rows * ends[-1]).astype(np.int32)
-    octets = np.tile(np.frombuffer(b"".join(first), np.uint8), rows)
-    return pa.Array.from_buffers(pa.string(), rows * len(first), [None, pa.py_buffer(offsets), pa.py_buffer(octets)])
+    return first if len(set(first)) == len(first) else None
 
 
 def _twice(names: pa.Array, owner: Indices, counts: Places) -> Indices:

@@ -32,6 +32,7 @@ Indices: TypeAlias = npt.NDArray[np.int64]
 _Writer: TypeAlias = Callable[[pa.Buffer, Places, Places], "tuple[pa.Array, Indices]"]
 
 STRING, SYMBOL, BINARY = (0xA1, 0xB1), (0xA3, 0xB3), (0xA0, 0xB0)
+_BOOLEAN, _CHAR = 0x56, 0x73
 _COMPOUND = (0x45, 0xC0, 0xD0, 0xC1, 0xD1, 0xE0, 0xF0)
 _NONE: Indices = np.empty(0, np.int64)
 #: Stands for an amqp-value of null, whose JSON is `null`; no constructor has this code.
@@ -84,6 +85,24 @@ def texts(buffer: pa.Buffer, cells: Cells, allowed: Mask, *, binary: bool = Fals
         length += len(rows)
         parts.append(part if part.type == type_ else part.cast(type_))
     return pa.concat_arrays(parts).take(pa.array(order)), bad
+
+
+def unfit(buffer: pa.Buffer, cells: Cells, allowed: Mask) -> Indices:
+    """The rows whose value is bad, as `texts` finds them, or has to be looked at by the plain decoder; nothing is made of the
+    values of others."""
+    code = cells.code
+    present = _present(code)
+    bad = _rows(code, present[~allowed[present]])
+    sliced = [c for c in present.tolist() if allowed[c] and c in STRING + SYMBOL]
+    if sliced:
+        _, wrong = _sliced(buffer, cells, present, sliced)
+        bad = _union(bad, wrong)
+    for constructor, most in ((_BOOLEAN, 1), (_CHAR, -1)):
+        if allowed[constructor] and constructor in present:
+            rows = np.flatnonzero(code == constructor)
+            octets = fixed(buffer, cells.start[rows], "u1")
+            bad = _union(bad, rows[octets.astype(np.int16) > most])
+    return bad
 
 
 def only(code: Octets) -> int | None:

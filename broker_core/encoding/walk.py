@@ -22,6 +22,7 @@ from broker_core.encoding.octets import Mask, Octets, Places, at, word
 
 PROPERTIES, APPLICATION_PROPERTIES, DATA, SEQUENCE, VALUE = 0x73, 0x74, 0x75, 0x76, 0x77
 NULL = 0x40
+LISTS = (0x45, 0xC0, 0xD0)
 MOST_PAIRS = 64  # entries of a map that are followed in lock step
 MOST_FIELDS = 13  # of the properties
 

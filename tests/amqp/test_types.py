@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from broker_core.amqp.decoder import Limits, decode, decode_all
+from broker_core.amqp.decoder import MAX_DEPTH, Limits, decode, decode_all
 from broker_core.amqp.encoder import encode
 from broker_core.amqp.errors import DecodeError, EncodeError
 from broker_core.amqp.messages import skip
@@ -178,11 +178,11 @@ def test_nesting_is_bounded(opening: bytes) -> None:
     with pytest.raises(DecodeError):
         decode(opening * 5000)
     nested: Any = None
-    for _ in range(33):
+    for _ in range(MAX_DEPTH + 1):
         nested = [nested]
     with pytest.raises(DecodeError, match="deep"):
         decode(encode(nested))
-    assert decode(encode(nested), limits=Limits(depth=33))[1] == len(encode(nested))
+    assert decode(encode(nested), limits=Limits(depth=MAX_DEPTH + 1))[1] == len(encode(nested))
 
 
 def test_nothing_is_allocated_on_the_peers_word() -> None:
