@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import pyarrow as pa
 
 from broker_core import conversion
+from broker_core.conversion import Malformed
 from broker_core.message import (
     BARE_COLUMNS,
     MESSAGE_COLUMNS,
@@ -38,18 +39,26 @@ def assemble(
     outcome: str | pa.Array | None = None,
     settled: Integers | None = None,
     delivery: bytes | pa.Array | None = None,
+    error: pa.Array | None = None,
     stored: bool = False,
+    malformed: Malformed | None = None,
 ) -> pa.RecordBatch:
     """A batch of exactly `arrow_schema(columns)` around the rows of `payload`, all of one form. What is there is not copied.
 
     `sequence` is the first number (the rows follow one another) or one per row; `time` and `settled` are microseconds since
     1970 UTC, one for all or one per row, as are the others. What `payload` does not hold is converted from its other form, or
     null. With `stored` nothing is converted, and the batch is one of `arrow_schema(columns, stored=True)`: see `converted`.
-    Raises MalformedMessage for an encoded message that cannot be decoded.
+    A message that cannot be read is noted in `malformed`: what would have to be converted is null there, and `error` says why.
+    Without `malformed` it raises MalformedMessage.
     """
     schema = arrow_schema(columns, stored=stored)
     rows = payload.num_rows
-    made = {} if stored else _made(schema.names, payload, queue, sequence)
+    unreadable: Malformed | None = None if malformed is None else {}
+    made = {} if stored else _made(schema.names, payload, queue, sequence, unreadable)
+    if malformed is not None and unreadable:
+        malformed.update(unreadable)
+        if "error" in schema.names:
+            error = _with_reasons(error, unreadable, sequence, rows)
     arrays = []
     for name in schema.names:
         if name in made:
@@ -59,7 +68,7 @@ def assemble(
         elif name == "queue":
             arrays.append(_constant(queue, pa.string(), rows))
         elif name == "sequenceNumber":
-            arrays.append(rising(sequence, rows) if isinstance(sequence, int) else _values(sequence, pa.int64(), rows))
+            arrays.append(_sequences(sequence, rows))
         elif name == "enqueuedTime":
             arrays.append(_values(time, TIMESTAMP, rows))
         elif name == "deliveryCount":
@@ -67,7 +76,7 @@ def assemble(
         elif name == "settledTime":
             arrays.append(_values(settled, TIMESTAMP, rows))
         else:
-            value = {"state": state, "outcome": outcome, "delivery": delivery}[name]
+            value = {"state": state, "outcome": outcome, "delivery": delivery, "error": error}[name]
             arrays.append(_values(value, SYSTEM_COLUMNS[name], rows))
     return pa.RecordBatch.from_arrays(arrays, schema=schema)
 
@@ -82,17 +91,42 @@ def _payload_column(name: str, payload: pa.RecordBatch) -> pa.Array:
     return payload.column(index) if index >= 0 else _nulls(MESSAGE_COLUMNS[name], payload.num_rows)
 
 
-def _made(names: Sequence[str], payload: pa.RecordBatch, queue: str, sequence: Integers) -> dict[str, pa.Array]:
+def _with_reasons(error: pa.Array | None, malformed: Malformed, sequence: Integers, rows: int) -> pa.Array:
+    """The errors, and of messages that cannot be read the reasons."""
+    import pyarrow.compute as pc
+
+    reasons = pa.array([f"malformed: {reason}" for reason in malformed.values()], pa.string())
+    places = pc.index_in(_sequences(sequence, rows), value_set=pa.array(malformed, pa.int64()))
+    said = reasons.take(places)
+    return said if error is None else pc.coalesce(error, said)
+
+
+def _sequences(sequence: Integers, rows: int) -> pa.Array:
+    return rising(sequence, rows) if isinstance(sequence, int) else _values(sequence, pa.int64(), rows)
+
+
+def readable(batch: pa.RecordBatch, sequence: Integers, malformed: Malformed) -> pa.RecordBatch:
+    """The rows of a batch but for those that cannot be read."""
+    import pyarrow.compute as pc
+
+    if not malformed:
+        return batch
+    return batch.filter(pc.invert(pc.is_in(_sequences(sequence, batch.num_rows), value_set=pa.array(malformed, pa.int64()))))
+
+
+def _made(
+    names: Sequence[str], payload: pa.RecordBatch, queue: str, sequence: Integers, malformed: Malformed | None
+) -> dict[str, pa.Array]:
     """What is asked for and can be had from the other form."""
     held = payload.schema.names
     if not payload.num_rows:
         return {}
     if "message" not in held:
-        return {"message": conversion.encoded(payload)} if "message" in names and "body" in held else {}
+        return {"message": conversion.encoded(payload, sequence, malformed)} if "message" in names and "body" in held else {}
     wanted = [name for name in names if name in BARE_COLUMNS]
     if "annotations" in names and "encodedAnnotations" in held:
         wanted.append("annotations")
-    made = conversion.decoded(payload, wanted, queue, sequence) if wanted else {}
+    made = conversion.decoded(payload, wanted, queue, sequence, malformed) if wanted else {}
     if "annotations" in made and "annotations" in held:  # of some rows encoded, of others as Spark sends them beside a message
         import pyarrow.compute as pc
 
@@ -112,27 +146,27 @@ def needed(columns: Sequence[str]) -> list[str]:
     return list(names)
 
 
-def converted(columns: Sequence[str], batch: pa.RecordBatch, queue: str) -> pa.RecordBatch:
+def converted(columns: Sequence[str], batch: pa.RecordBatch, queue: str, malformed: Malformed | None = None) -> pa.RecordBatch:
     """A batch of `arrow_schema(columns)` from one of the columns `needed(columns)` as they are stored.
 
-    Its rows may be of both forms. Raises MalformedMessage.
+    Its rows may be of both forms. Of `malformed`: see `assemble`.
     """
     if "message" not in batch.schema.names:
         return batch.select(list(columns))
     form = batch.column("message").is_valid()
     encoded_rows = batch.num_rows - batch.column("message").null_count
     if encoded_rows in (0, batch.num_rows):
-        return _converted(columns, batch, queue)
+        return _converted(columns, batch, queue, malformed)
     import pyarrow.compute as pc
 
     other = pc.invert(form)
-    parts = [_converted(columns, batch.filter(mask), queue) for mask in (form, other)]
+    parts = [_converted(columns, batch.filter(mask), queue, malformed) for mask in (form, other)]
     # Back into their order: where the n-th encoded row stood, and behind them where the n-th columnar one did.
     stood = pa.concat_arrays([pc.indices_nonzero(form), pc.indices_nonzero(other)])
     return joined(parts).take(pc.array_sort_indices(stood))
 
 
-def _converted(columns: Sequence[str], batch: pa.RecordBatch, queue: str) -> pa.RecordBatch:
+def _converted(columns: Sequence[str], batch: pa.RecordBatch, queue: str, malformed: Malformed | None) -> pa.RecordBatch:
     given: dict[str, Any] = {name: batch.column(name) for name in SYSTEM_COLUMNS if name in batch.schema.names}
     names = [name for name in MESSAGE_COLUMNS if name in batch.schema.names and batch.column(name).null_count < batch.num_rows]
     return assemble(
@@ -146,6 +180,8 @@ def _converted(columns: Sequence[str], batch: pa.RecordBatch, queue: str) -> pa.
         outcome=given.get("outcome"),
         settled=given.get("settledTime"),
         delivery=given.get("delivery"),
+        error=given.get("error"),
+        malformed=malformed,
     )
 
 

@@ -14,26 +14,46 @@ import pyarrow as pa
 from broker_core import shipped
 from broker_core.errors import InvalidRequest, MalformedMessage
 
+#: Why messages cannot be read, by their sequence numbers.
+Malformed = dict[int, str]
 
-def decoded(payload: pa.RecordBatch, names: list[str], queue: str, sequence: Any) -> dict[str, pa.Array]:
+
+def decoded(
+    payload: pa.RecordBatch, names: list[str], queue: str, sequence: Any, malformed: Malformed | None = None
+) -> dict[str, pa.Array]:
     """Columns out of encoded messages. `sequence` is the first row's number, or all of them.
 
-    Raises MalformedMessage, naming the message, for the first that cannot be decoded.
+    What cannot be decoded is null in all columns and noted in `malformed`; without that, MalformedMessage names the first.
     """
-    decode = _encoding("decode")
-    try:
-        found: dict[str, pa.Array] = decode.columns(payload, names)
-    except decode.Refused as error:
-        raise MalformedMessage.of(queue, _number(sequence, error.row), error.reason) from None
+    found: dict[str, pa.Array]
+    found, refused = _encoding("decode").readable(payload, names)
+    for row, reason in sorted(refused.items()):
+        if malformed is None:
+            raise MalformedMessage.of(queue, _number(sequence, row), reason)
+        malformed[_number(sequence, row)] = reason
     return found
 
 
-def encoded(payload: pa.RecordBatch) -> pa.Array:
-    """The bare messages of columnar rows. Raises what `broker_core.encoding.bare` raises."""
-    bare = _encoding("bare")
-    with shipped.own_errors():
-        found: pa.Array = bare.bare_messages(payload)
-        return found
+def encoded(payload: pa.RecordBatch, sequence: Any, malformed: Malformed | None = None) -> pa.Array:
+    """The bare messages of columnar rows. What AMQP cannot say is null and noted in `malformed`; without that, it raises what
+    `broker_core.encoding.bare` raises."""
+    return _encoded(_encoding("bare"), payload, 0, sequence, malformed)
+
+
+def _encoded(bare: Any, payload: pa.RecordBatch, first: int, sequence: Any, malformed: Malformed | None) -> pa.Array:
+    try:
+        with shipped.own_errors():
+            found: pa.Array = bare.bare_messages(payload)
+            return found
+    except InvalidRequest as error:
+        if malformed is None:
+            raise
+        if payload.num_rows == 1:
+            malformed[_number(sequence, first)] = str(error)
+            return pa.nulls(1, pa.binary())
+    half = payload.num_rows // 2  # few are wrong, if any: they are found by halves
+    parts = ((payload.slice(0, half), first), (payload.slice(half), first + half))
+    return pa.concat_arrays([_encoded(bare, part, at, sequence, malformed) for part, at in parts])
 
 
 def _number(sequence: Any, row: int) -> int:

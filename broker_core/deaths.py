@@ -67,7 +67,15 @@ def deaths(block: Block, rows: Rows, queue: Queue) -> Deaths | None:
     if isinstance(reason, int) or not reason.any():
         return None
     numbers, count = as_array(rows), row_count(rows)
-    _, at, _ = np.intersect1d(numbers, np.array(list(block.errors), np.int64), assume_unique=True, return_indices=True)
-    errors = {index: block.errors[int(numbers[index])] for index in at.tolist()}
+    errors = errors_of(block, rows)
     origin, came_from = (np.array(np.broadcast_to(column.get(rows), count)) for column in (block.origin, block.came_from))
     return Deaths(queue.name, queue.origins, reason.copy(), origin, came_from, numbers + block.base, errors)
+
+
+def errors_of(block: Block, rows: Rows) -> dict[int, str]:
+    """What was said by who rejected messages of these rows, by the index within the rows."""
+    if not block.errors:
+        return {}
+    numbers = as_array(rows)
+    _, at, _ = np.intersect1d(numbers, np.array(list(block.errors), np.int64), assume_unique=True, return_indices=True)
+    return {index: block.errors[int(numbers[index])] for index in at.tolist()}

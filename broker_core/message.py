@@ -72,6 +72,7 @@ SYSTEM_COLUMNS: dict[str, pa.DataType] = {
     "state": pa.string(),
     "outcome": pa.string(),
     "settledTime": TIMESTAMP,
+    "error": pa.string(),
 }
 NOT_NULL = frozenset({"queue", "sequenceNumber", "enqueuedTime"})
 

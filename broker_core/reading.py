@@ -16,7 +16,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from broker_core import assembly, message
-from broker_core.deaths import Deaths, deaths
+from broker_core.deaths import Deaths, deaths, errors_of
 from broker_core.delivery import column as delivery_column
 from broker_core.encoding.overlaid import overlaid
 from broker_core.engine.blocks import Block
@@ -33,7 +33,7 @@ SMALL_ROWS = 4_096  # a stretch of fewer rows is put together with its neighbour
 JOINED_ROWS = 16_384  # rows of a record batch, roughly: the reader works on one while the next is put together
 BATCH_BYTES = 8 << 20  # bytes of payload, roughly
 MASK_BYTES = 8  # a payload starts with its columns mask, little-endian
-ENDS = frozenset(("state", "outcome", "settledTime"))  # columns that say what became of a message
+ENDS = frozenset(("state", "outcome", "settledTime", "error"))  # columns that say what became of a message
 _NOTHING_RECENT = Recent()
 
 
@@ -87,6 +87,7 @@ class Cut(NamedTuple):
     expiry: npt.NDArray[np.int64] | None  # milliseconds since 1970, 0: never; None: none of them ever does
     deaths: Deaths | None  # why they are dead letters, if any is
     batches: Mapping[int, pa.RecordBatch]  # log position → the record's batch, where it is still at hand
+    errors: Mapping[int, str]  # index within `rows` → what was said by who rejected the message
 
     def sequences(self, part: slice) -> npt.NDArray[np.int64]:
         """The sequence numbers of some of the rows."""
@@ -139,6 +140,7 @@ def cut_of(block: Block, rows: Rows, queue: Queue, recent: Recent = _NOTHING_REC
         block.times(block.expiry, rows),
         deaths(block, rows, queue),
         recent.among(pieces.position) if recent else {},
+        errors_of(block, rows) if ends else {},
     )
 
 
@@ -242,15 +244,23 @@ _ALWAYS = ("message", "annotations", "encodedAnnotations")
 
 
 def batches(
-    journal: Journal, cuts: Iterable[Cut], columns: Sequence[str], queue: str, delivery: bytes = b"", *, stored: bool = False
+    journal: Journal,
+    cuts: Iterable[Cut],
+    columns: Sequence[str],
+    queue: str,
+    delivery: bytes = b"",
+    *,
+    stored: bool = False,
+    set_aside: Callable[[Mapping[int, str]], None] | None = None,
 ) -> Iterator[pa.RecordBatch]:
     """Record batches of exactly `message.arrow_schema(columns, stored=stored)`, in the order of the cuts.
 
-    Columns that a message's form does not hold are converted, or with `stored` null.
+    Columns that a message's form does not hold are converted, or with `stored` null. Messages that cannot be converted are handed
+    to `set_aside`, by sequence number with the reasons, and left out; without it they are there, with nulls and an `error`.
     """
     pieces = _measured(journal, cuts, {*assembly.needed(columns), *_ALWAYS})
     for group in assembly.grouped(pieces, JOINED_ROWS, BATCH_BYTES):
-        yield _batch(group, columns, queue, delivery, stored)
+        yield _batch(group, columns, queue, delivery, stored, set_aside)
 
 
 def _measured(
@@ -265,7 +275,12 @@ def _measured(
 
 
 def _batch(
-    waiting: list[tuple[Cut, Wanted]], columns: Sequence[str], queue: str, delivery: bytes, stored: bool
+    waiting: list[tuple[Cut, Wanted]],
+    columns: Sequence[str],
+    queue: str,
+    delivery: bytes,
+    stored: bool,
+    set_aside: Callable[[Mapping[int, str]], None] | None,
 ) -> pa.RecordBatch:
     # All are taken at once: one after another, between other work, would find nothing in the processor's caches.
     payload = _taken([each for _, each in waiting])
@@ -277,7 +292,8 @@ def _batch(
         time = np.repeat([each.share.time for _, each in waiting], [each.rows for _, each in waiting])
     if not names.isdisjoint(("annotations", "encodedAnnotations")) and any(cut.annotated for cut, _ in spans):
         payload = overlaid(payload, _overlays(waiting))
-    return assembly.assemble(
+    malformed: dict[int, str] = {}
+    batch = assembly.assemble(
         columns,
         payload,
         queue=queue,
@@ -288,8 +304,14 @@ def _batch(
         outcome=_names(_join(spans, "outcome"), _OUTCOME_NAMES) if "outcome" in names else None,
         settled=_settled(spans) if "settledTime" in names else None,
         delivery=_deliveries(delivery, spans) if "delivery" in names and delivery else None,
+        error=_errors(spans) if "error" in names else None,
         stored=stored,
+        malformed=malformed,
     )
+    if not malformed or set_aside is None:
+        return batch
+    set_aside(malformed)
+    return assembly.readable(batch, sequence, malformed)
 
 
 _Span = tuple[Cut, slice]  # rows of a cut, one after another in its columns
@@ -354,6 +376,18 @@ def _settled(spans: list[_Span]) -> pa.Array:
         times = np.broadcast_to((settled - 1) * 1000 + cut.begun, len(archived))
         parts.append(pa.array(times, mask=~archived))
     return pa.concat_arrays(parts)
+
+
+def _errors(spans: list[_Span]) -> pa.Array:
+    """What was said by who rejected the messages; of few, if any."""
+    found: list[str | None] = []
+    for cut, part in spans:
+        said: list[str | None] = [None] * (part.stop - part.start)
+        for index, text in cut.errors.items():
+            if part.start <= index < part.stop:
+                said[index - part.start] = text
+        found += said
+    return pa.array(found, pa.string())
 
 
 def _deliveries(prefix: bytes, spans: list[_Span]) -> pa.Array:

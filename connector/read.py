@@ -7,9 +7,11 @@ the broker sends them.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+import sys
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import accumulate, chain
+from functools import partial
+from itertools import accumulate, chain, islice
 from typing import Any
 
 import pyarrow as pa
@@ -31,6 +33,8 @@ BATCH_BYTES = 8 << 20
 LARGE_ROWS = 1 << 12
 # A block above this is sent in halves: it must fit the broker's limit on one, and its memory.
 MOST_BYTES = 2 * BATCH_BYTES
+# Messages that one request sets aside, with their reasons: it fits into the mebibyte that a request may have.
+TOLD_AT_ONCE = 2000
 
 
 @dataclass(kw_only=True, eq=False, repr=False)
@@ -80,6 +84,16 @@ def read_part(part: Part, access: Access, columns: Sequence[str], fail_on_data_l
         yield from coalesce(_patiently(lambda: _messages(client, part, columns, fail_on_data_loss)))
 
 
+def set_aside(client: Client, part: Part, malformed: Mapping[int, str]) -> None:
+    """Tell the broker what messages of the part nobody can decode: they are not delivered, and become dead letters when the batch
+    is settled. Told again by a task that is repeated, it changes nothing."""
+    for first in range(0, len(malformed), TOLD_AT_ONCE):
+        reasons: dict[str, list[int]] = {}
+        for sequence, reason in islice(malformed.items(), first, first + TOLD_AT_ONCE):
+            reasons.setdefault(reason, []).append(sequence)
+        client.call("lease.setAside", lease=part.lease, epoch=part.epoch, batch=part.batch, reasons=reasons)
+
+
 def _patiently(stream: Callable[[], Iterator[pa.RecordBatch]]) -> Iterator[pa.RecordBatch]:
     """The stream, opened again while the broker is away before its first batch; after that Spark repeats the task."""
     patience = Patience(RECONNECT_S)
@@ -107,7 +121,7 @@ def _messages(client: Client, part: Part, columns: Sequence[str], fail_on_data_l
             return
         answer = chain((first,), answer)
         if not _says_where(first):
-            yield from _converted(answer, columns, part.queue)
+            yield from _delivered(client, part, answer, columns)
             return
         files: dict[str, pa.Buffer] | None = {}
         # The broker checks the payloads of the next pieces while Spark takes the rows of these.
@@ -115,24 +129,34 @@ def _messages(client: Client, part: Part, columns: Sequence[str], fail_on_data_l
             files = mapped(pieces, files, part.broker)
             if files is None:
                 break
-            yield from _assembled(pieces, files, columns, part.queue)
+            yield from _assembled(pieces, files, columns, part.queue, partial(set_aside, client, part))
             reached = pieces[-1].end
         else:
             return
-    yield from _converted(client.get(**{**ticket, "first": reached, "stored": True}), columns, part.queue)
+    yield from _delivered(client, part, client.get(**{**ticket, "first": reached, "stored": True}), columns)
 
 
 def read_look(look: Look, access: Access) -> Iterator[pa.RecordBatch]:
     with access.at(look.known).client() as client:
         columns = look.ticket["columns"]
         ticket = {**look.ticket, "columns": assembly.needed(columns), "stored": True}
-        yield from _converted(client.get(**ticket), columns, look.ticket["queue"])
+        queue = look.ticket["queue"]
+        for batch in coalesce(client.get(**ticket)):
+            malformed: dict[int, str] = {}
+            yield assembly.converted(columns, batch, queue, malformed)
+            for sequence, reason in malformed.items():
+                print(f"penstock: message {sequence} of {queue!r} is no valid AMQP message ({reason})", file=sys.stderr)
 
 
-def _converted(batches: Iterable[pa.RecordBatch], columns: Sequence[str], queue: str) -> Iterator[pa.RecordBatch]:
+def _delivered(client: Client, part: Part, batches: Iterable[pa.RecordBatch], columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
     """Messages as the broker stores them, into the columns asked for: here, not there, since here are more processors."""
     for batch in coalesce(batches):
-        yield assembly.converted(columns, batch, queue)
+        malformed: dict[int, str] = {}
+        found = assembly.converted(columns, batch, part.queue, malformed)
+        if malformed:
+            set_aside(client, part, malformed)
+            found = assembly.readable(found, batch.column("sequenceNumber"), malformed)
+        yield found
 
 
 def as_declared(batches: Iterable[pa.RecordBatch], nullable: Sequence[bool]) -> Iterator[pa.RecordBatch]:
@@ -157,30 +181,52 @@ def _pieces(batch: pa.RecordBatch) -> list[Piece]:
 
 
 def _assembled(
-    pieces: Iterable[Piece], files: dict[str, pa.Buffer], columns: Sequence[str], queue: str
+    pieces: Iterable[Piece],
+    files: dict[str, pa.Buffer],
+    columns: Sequence[str],
+    queue: str,
+    aside: Callable[[Mapping[int, str]], None],
 ) -> Iterator[pa.RecordBatch]:
     measured = ((p, p.rows, p.length, message.is_encoded(p.columns), p.rows >= LARGE_ROWS) for p in pieces)
     for group in assembly.grouped(measured, BATCH_ROWS, BATCH_BYTES):
-        yield _assemble(group, files, columns, queue)
+        malformed: dict[int, str] = {}
+        found, sequence = _assemble(group, files, columns, queue, malformed)
+        if malformed:
+            aside(malformed)
+            found = assembly.readable(found, sequence, malformed)
+        yield found
 
 
-def _assemble(pieces: list[Piece], files: dict[str, pa.Buffer], columns: Sequence[str], queue: str) -> pa.RecordBatch:
+def _assemble(
+    pieces: list[Piece], files: dict[str, pa.Buffer], columns: Sequence[str], queue: str, malformed: dict[int, str]
+) -> tuple[pa.RecordBatch, int | pa.Array]:
+    """The messages, and their sequence numbers."""
     payloads = [_payload(piece, files) for piece in pieces]
     if len(pieces) == 1:
         one = pieces[0]
         sequence = one.sequence if one.taken is None else _sequences(pieces, pa.nulls(0))
-        return assembly.assemble(
-            columns, payloads[0], queue=queue, sequence=sequence, time=one.time, delivery_count=one.deliveryCount
+        found = assembly.assemble(
+            columns,
+            payloads[0],
+            queue=queue,
+            sequence=sequence,
+            time=one.time,
+            delivery_count=one.deliveryCount,
+            malformed=malformed,
         )
+        return found, sequence
     owners = _owners(pieces)
-    return assembly.assemble(
+    sequence = _sequences(pieces, owners)
+    found = assembly.assemble(
         columns,
         assembly.joined(payloads),
         queue=queue,
-        sequence=_sequences(pieces, owners),
+        sequence=sequence,
         time=_each([p.time for p in pieces], owners),
         delivery_count=_each([p.deliveryCount for p in pieces], owners),
+        malformed=malformed,
     )
+    return found, sequence
 
 
 def _payload(piece: Piece, files: dict[str, pa.Buffer]) -> pa.RecordBatch:

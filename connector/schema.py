@@ -52,10 +52,11 @@ TYPES: dict[str, DataType] = {
     "state": StringType(),
     "outcome": StringType(),
     "settledTime": TimestampType(),
+    "error": StringType(),
     "ttl": LongType(),
     "deliveryTime": TimestampType(),
 }
-_BATCH_ONLY = ("state", "outcome", "settledTime")
+_BATCH_ONLY = ("state", "outcome", "settledTime", "error")
 _SINK_ONLY = ("ttl", "deliveryTime")
 #: The source's columns that a sink accepts and ignores, so that what was read can be written back.
 READ_ONLY = frozenset({"sequenceNumber", "enqueuedTime", "deliveryCount", "delivery", *_BATCH_ONLY})

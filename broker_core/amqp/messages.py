@@ -88,7 +88,7 @@ def _descriptor(message: bytes, position: int, end: int) -> tuple[int, int]:
         else:
             code = int(descriptor) if type(descriptor) is ULong else 0
     if not HEADER <= code <= FOOTER:
-        raise DecodeError(f"no message section is described by {message[position + 1 : after].hex()}", position)
+        raise DecodeError(f"no message section is described by {message[position + 1 : after][:32].hex()}", position)
     return code, after
 
 

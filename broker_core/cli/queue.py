@@ -11,6 +11,7 @@ from broker_core.cli import calls, show
 from broker_core.cli.main import UsageError
 from broker_core.cli.pairs import pairs
 from broker_core.client import Client
+from broker_core.errors import PenstockError
 
 STATES = ("available", "acquired", "archived")
 
@@ -27,7 +28,7 @@ _LIST = {
 }
 _SELDOM = ("held", "deadLettered")  # shown where some queue has any
 _PEEK = ["sequenceNumber", "enqueuedTime", "deliveryCount", "subject", "messageId", "body"]
-_SETTLED = ["state", "outcome", "settledTime"]
+_SETTLED = ["state", "outcome", "settledTime", "error"]
 _MAPS = ["properties", "annotations"]  # the latter say where a dead letter comes from, and why
 
 
@@ -61,17 +62,34 @@ def peek(given: argparse.Namespace) -> int:
     states = [state.strip() for state in given.states.split(",")]
     if not set(states) <= set(STATES):
         raise UsageError(f"--states cannot be {given.states!r}; allowed are {', '.join(STATES)}, comma-separated")
+    rows: list[dict[str, Any]] = []
+    stopped: PenstockError | None = None
     with calls.broker(given) as broker:
-        rows = list(islice(_messages(broker, given, states), given.count))
+        try:
+            for row in islice(_messages(broker, given, states), given.count):
+                rows += [row]
+        except PenstockError as error:
+            if not rows:
+                raise
+            stopped = error  # what came before it is shown
     if given.json:
         show.print_json(rows)
-        return 0
+    else:
+        _show(given, rows, states)
+    if stopped is not None:
+        raise stopped
+    return 0
+
+
+def _show(given: argparse.Namespace, rows: list[dict[str, Any]], states: list[str]) -> None:
     for row in rows:
         row["body"] = show.preview(row["body"])
     columns = _PEEK if states == ["available"] else [*_PEEK[:2], *_SETTLED[:2], *_PEEK[2:]]
     empty = f"no {' or '.join(states)} message in {given.name}" + (f" from {given.first:,} on" if given.first else "")
     show.print_table(rows, {name: name for name in columns}, empty=empty)
-    return 0
+    for row in rows:
+        if row["error"] is not None:  # too long for a column
+            show.say(f"message {row['sequenceNumber']:,}: {row['error']}")
 
 
 def _messages(broker: Client, given: argparse.Namespace, states: list[str]) -> Iterator[dict[str, Any]]:

@@ -15,6 +15,7 @@ never wrong: what they accept has passed every check that the plain decoder make
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -42,6 +43,9 @@ from broker_core.message import MESSAGE_COLUMNS, STRING_MAP, TIMESTAMP
 #: Rows that are walked together: their octets then stay near the processor while each step passes over them.
 CHUNK_ROWS = 1 << 15
 
+#: Characters of why a message is refused: some errors show octets of it.
+MAX_REASON = 200
+
 _MESSAGE_ANNOTATIONS = 0x72
 
 
@@ -55,23 +59,34 @@ class Refused(Exception):
 
 
 def columns(payload: pa.RecordBatch, names: Sequence[str]) -> dict[str, pa.Array]:
-    """Columns of encoded messages: any of `message.BARE_COLUMNS`, and `annotations`, with the types of `MESSAGE_COLUMNS`.
+    """As `readable`; raises Refused for the first row that `plain.row` refuses."""
+    found, refused = readable(payload, names)
+    if refused:
+        row = min(refused)
+        raise Refused(row, refused[row])
+    return found
+
+
+def readable(payload: pa.RecordBatch, names: Sequence[str]) -> tuple[dict[str, pa.Array], dict[int, str]]:
+    """Columns of encoded messages: any of `message.BARE_COLUMNS`, and `annotations`, with the types of `MESSAGE_COLUMNS`; and the
+    rows that `plain.row` refuses, with the reasons: all columns are null there.
 
     `payload` holds `message`, and `encodedAnnotations` where messages have annotations. Only the sections that `names` come from
-    are decoded; all are measured. Raises Refused for the first row that `plain.row` refuses.
+    are decoded; all are measured.
     """
-    chunks = [_chunk(payload.slice(first, CHUNK_ROWS), names, first) for first in range(0, payload.num_rows, CHUNK_ROWS)]
+    refused: dict[int, str] = {}
+    chunks = [_chunk(payload.slice(n, CHUNK_ROWS), names, n, refused) for n in range(0, payload.num_rows, CHUNK_ROWS)]
     if not chunks:
-        return {name: pa.array([], MESSAGE_COLUMNS[name]) for name in names}
+        return {name: pa.array([], MESSAGE_COLUMNS[name]) for name in names}, refused
     if len(chunks) == 1:
-        return chunks[0]
-    return {name: pa.concat_arrays([chunk[name] for chunk in chunks]) for name in names}
+        return chunks[0], refused
+    return {name: pa.concat_arrays([chunk[name] for chunk in chunks]) for name in names}, refused
 
 
-def _chunk(payload: pa.RecordBatch, names: Sequence[str], number: int) -> dict[str, pa.Array]:
+def _chunk(payload: pa.RecordBatch, names: Sequence[str], first: int, refused: dict[int, str]) -> dict[str, pa.Array]:
     found, odd = vectors(payload, names)
     rows = np.flatnonzero(odd)
-    return _merged(found, payload, rows, number) if len(rows) else found
+    return _merged(found, payload, rows, first, refused) if len(rows) else found
 
 
 def vectors(payload: pa.RecordBatch, names: Sequence[str]) -> tuple[dict[str, pa.Array], Mask]:
@@ -236,8 +251,10 @@ def _annotations(payload: pa.RecordBatch, odd: Mask) -> pa.Array:
     return found
 
 
-def _merged(found: dict[str, pa.Array], payload: pa.RecordBatch, rows: Indices, number: int) -> dict[str, pa.Array]:
-    """The columns with these rows as the plain decoder gives them."""
+def _merged(
+    found: dict[str, pa.Array], payload: pa.RecordBatch, rows: Indices, first: int, refused: dict[int, str]
+) -> dict[str, pa.Array]:
+    """The columns with these rows as the plain decoder gives them; what it refuses is null, and goes to `refused`."""
     from broker_core.encoding import plain
 
     names = list(found)
@@ -245,12 +262,14 @@ def _merged(found: dict[str, pa.Array], payload: pa.RecordBatch, rows: Indices, 
     messages = parts.column("message").to_pylist()
     annotated = "annotations" in names and "encodedAnnotations" in parts.schema.names
     annotations = parts.column("encodedAnnotations").to_pylist() if annotated else [None] * len(rows)
-    decoded = []
+    decoded: list[dict[str, Any]] = []
+    nothing = dict.fromkeys(names)
     for row, message, section in zip(rows.tolist(), messages, annotations, strict=True):
         try:
             decoded.append(plain.row(message, section, names))
         except plain.REFUSALS as error:
-            raise Refused(number + row, str(error)) from error
+            refused[first + row] = str(error)[:MAX_REASON]
+            decoded.append(nothing)
     order = np.arange(payload.num_rows)
     order[rows] = np.arange(payload.num_rows, payload.num_rows + len(rows))
     merged = {}

@@ -21,7 +21,7 @@ from broker_core.engine.rowset import RowSet, row_count
 from broker_core.engine.runs import Run
 from broker_core.engine.series import Ints
 from broker_core.engine.state import NEXT_HOLDER, BrokerState, StagedPart, StageParts
-from broker_core.engine.states import ACQUIRED, ARCHIVED, AVAILABLE, HELD, LIMITED_BY_RULE, Cause, Outcome
+from broker_core.engine.states import ACQUIRED, ARCHIVED, AVAILABLE, HELD, LIMITED_BY_RULE, Cause, Outcome, Reason
 from broker_core.engine.traits import NO_TRAITS, Traits
 
 _E = TypeVar("_E", bound=e.Event)
@@ -233,6 +233,7 @@ def _(state: BrokerState, event: e.Acquired, position: int) -> None:
 def _(state: BrokerState, event: e.Settled, position: int) -> None:
     queue = state.queues[event.queue]
     archive(state, queue, event.rows, ACQUIRED, event.outcome, event.time, event.error)
+    queue.malformed += event.rows.count * (event.reason == Reason.MALFORMED)
     let_go(state, queue, event.holder, event.rows)
     take_out(state, event.lease, event.rows)
 

@@ -29,6 +29,7 @@ def _(state: BrokerState, event: me.Moved, position: int) -> None:
     if event.holder:
         let_go(state, queue, event.holder, event.rows)
     take_out(state, event.lease, event.rows)
+    queue.malformed += rows.count * (event.reason == Reason.MALFORMED)
     if cargo is None or event.target is None:
         return
     if event.redriven:

@@ -1,4 +1,4 @@
-"""What outcomes that wait for a publish change: see `apply`."""
+"""What outcomes of single messages of a batch change before it is settled: see `apply`."""
 
 from __future__ import annotations
 
@@ -14,3 +14,8 @@ def _(state: BrokerState, event: oe.OutcomesStaged, position: int) -> None:
     said = [Said.from_json(each) for each in event.said]
     stage.outcomes.append(StagedOutcomes(event.lease, event.batch, event.epoch, said))
     stage.up = event.up
+
+
+@on_event(oe.MalformedFound)
+def _(state: BrokerState, event: oe.MalformedFound, position: int) -> None:
+    state.leases[event.lease].batches[event.batch].outcomes.say([Said.from_json(each) for each in event.said])

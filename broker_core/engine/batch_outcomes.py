@@ -26,10 +26,13 @@ ENDINGS = {
     "modified": Ending(cause=Cause.MODIFIED),  # the attempt counts as failed
 }
 
+#: What is said of messages that the reader could not decode. Nobody says it in a column: it is not among ENDINGS.
+MALFORMED = "malformed"
+
 
 @dataclass(frozen=True)
 class Said:
-    """One outcome (a name of ENDINGS), what its sayer adds to it, and the messages."""
+    """One outcome (a name of ENDINGS, or MALFORMED), what its sayer adds to it, and the messages."""
 
     outcome: str
     error: str | None
@@ -89,8 +92,10 @@ def cut(said: list[Said], most: int) -> list[Said]:
     """The same outcomes of the same messages in so many entries or a few more: the first errors keep their texts."""
     if len(said) <= most:
         return said
-    kept = [each for number, each in enumerate(said) if number < most or each.error is None]
-    rest = [each.rows.sequences() for number, each in enumerate(said) if number >= most and each.error is not None]
+    # Those without a text are few, and so are those of malformed messages, whose outcome is another one.
+    may_stay = [number < most or each.error is None or each.outcome == MALFORMED for number, each in enumerate(said)]
+    kept = [each for each, stays in zip(said, may_stay, strict=True) if stays]
+    rest = [each.rows.sequences() for each, stays in zip(said, may_stay, strict=True) if not stays]
     for number, each in enumerate(kept):
         if each.error == NOT_KEPT:
             rest.append(each.rows.sequences())

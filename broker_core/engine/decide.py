@@ -283,6 +283,7 @@ def _stat(queue: Queue, leases: list[str]) -> dict[str, Any]:
         "expired": queue.ended[Outcome.EXPIRED],
         "deadLettered": queue.ended[Outcome.DEAD_LETTERED],
         "stayed": queue.stayed,
+        "malformed": queue.malformed,
     }
 
 

@@ -7,6 +7,7 @@ into one `Together` by `as_one`. `coming` is what the same decision has brought 
 |---|---|---|
 | rejected | `rejected` is deadLetter and there is an option `deadLetterQueue` | ARCHIVED as rejected; `return`: AVAILABLE |
 | last attempt failed | `maxAttempts` is not 0 | comes back for ever |
+| malformed | there is an option `deadLetterQueue` | ARCHIVED as rejected |
 | expired | `expired` is deadLetter and there is an option `deadLetterQueue` | ARCHIVED as expired |
 | refused by every link | `refusedByAll` is deadLetter | waits for another link |
 """
@@ -56,6 +57,24 @@ def settle(
     if outcome is Outcome.REJECTED and rules.rejected == "deadLetter" and rules.dead_letter_queue is not None:
         return dead_letter(state, queue, rows, Reason.REJECTED, now, coming, holder=holder, lease=lease, error=error)
     return [e.Settled(queue.name, holder, rows, int(outcome), now.wall, error, lease)]
+
+
+def set_aside(
+    state: BrokerState,
+    queue: Queue,
+    rows: RowSet,
+    now: c.Now,
+    coming: Coming,
+    *,
+    holder: int,
+    lease: str | None = None,
+    error: str | None = None,
+) -> list[e.Event]:
+    """ACQUIRED messages that nobody can decode: to the dead letters where the queue has any, whatever it does with what is
+    rejected, since who gets them back cannot decode them either."""
+    if queue.rules.dead_letter_queue is not None:
+        return dead_letter(state, queue, rows, Reason.MALFORMED, now, coming, holder=holder, lease=lease, error=error)
+    return [e.Settled(queue.name, holder, rows, int(Outcome.REJECTED), now.wall, error, lease, int(Reason.MALFORMED))]
 
 
 def give_back(

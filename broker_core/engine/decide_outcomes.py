@@ -10,10 +10,10 @@ from broker_core.engine import decide_ends as ends
 from broker_core.engine import events as e
 from broker_core.engine import outcome_commands as oc
 from broker_core.engine import outcome_events as oe
-from broker_core.engine.batch_outcomes import ENDINGS, Said, cut, shortened
+from broker_core.engine.batch_outcomes import ENDINGS, MALFORMED, Said, cut, shortened
 from broker_core.engine.decide import Decision, check_rows, need_queue, on
 from broker_core.engine.leases import Batch, Lease, Stage
-from broker_core.engine.limits import MAX_OUTCOMES, MAX_STAGES
+from broker_core.engine.limits import MAX_MALFORMED_TEXTS, MAX_OUTCOMES, MAX_STAGES
 from broker_core.engine.names import check_name
 from broker_core.engine.room import Coming
 from broker_core.engine.rowset import RowSet
@@ -44,6 +44,32 @@ def _(state: BrokerState, command: oc.StageOutcomes, now: c.Now) -> Decision:
     return Decision([(oe.OutcomesStaged(command.stage, command.lease, command.batch, command.epoch, said, now.up), None)])
 
 
+@on(oc.SetAside)
+def _(state: BrokerState, command: oc.SetAside, now: c.Now) -> Decision:
+    batch = speakable(state, command.lease, command.batch, command.epoch)
+    if batch.stage is not Stage.READ:  # it is read again after its end: what became of its messages stays
+        return Decision(reply=0)
+    known = {said.error for said in batch.outcomes.said if said.outcome == MALFORMED}
+    before = [said.rows for said in batch.outcomes.said if said.outcome == MALFORMED]
+    found: list[Said] = []
+    for reason, named in command.reasons.items():
+        rows = named.minus(named.minus(batch.rows))  # an operator may have ended some
+        for each in before:
+            rows = rows.minus(each)
+        if not rows:
+            continue
+        error = shortened(f"{MALFORMED}: {reason}")
+        if error not in known and len(known) >= MAX_MALFORMED_TEXTS:
+            error = f"{MALFORMED}: no valid AMQP message"
+        known.add(error)
+        before.append(rows)
+        found.append(Said(MALFORMED, error, rows))
+    count = sum(said.rows.count for said in found)
+    if not count:
+        return Decision(reply=0)
+    return Decision([(oe.MalformedFound(command.lease, command.batch, [said.to_json() for said in found]), None)], count)
+
+
 def settle_batch(state: BrokerState, lease: Lease, batch: Batch, now: c.Now, coming: Coming, *, exclude: bool = False) -> e.Event:
     """The end of a batch that was read: each message as it was said, the others accepted. One event."""
     queue = need_queue(state, lease.queue)
@@ -55,6 +81,9 @@ def settle_batch(state: BrokerState, lease: Lease, batch: Batch, now: c.Now, com
         if said.outcome == "accepted" or not rows:
             continue
         others.append(rows)
+        if said.outcome == MALFORMED:
+            events += ends.set_aside(state, queue, rows, now, coming, holder=batch.holder, error=said.error)
+            continue
         ending = said.ending
         if ending.outcome is not None:
             events += ends.settle(state, queue, rows, ending.outcome, now, coming, holder=batch.holder, error=ending.error)

@@ -100,6 +100,7 @@ class Settled(Event):
     time: int
     error: str | None = None
     lease: str | None = None
+    reason: int | None = None  # MALFORMED: nobody could decode them
 
 
 @dataclass(frozen=True)

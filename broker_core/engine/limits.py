@@ -21,6 +21,7 @@ MAX_ANNOTATIONS = 4096  # bytes of what one *modified* adds to a message's annot
 MAX_OVERLAYS = 32  # different such additions to one message
 MAX_OVERLAY_BYTES = 256 << 20  # of all messages of one queue that are in memory
 MAX_ERROR_TEXT = 1024  # characters kept of what the one who rejected a message said
+MAX_MALFORMED_TEXTS = 100  # different reasons why messages of one batch are malformed; the rest gets a general one
 MAX_OUTCOMES = (
     10_000  # different ones (with their errors' texts, 10 MiB of them) of one batch, and of one write: beyond, texts are cut
 )

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 from broker_core.engine.batch_outcomes import Said
 from broker_core.engine.commands import Command
+from broker_core.engine.rowset import RowSet
 
 
 @dataclass(frozen=True)
@@ -17,3 +18,14 @@ class StageOutcomes(Command):
     batch: int
     epoch: int
     said: list[Said]
+
+
+@dataclass(frozen=True)
+class SetAside(Command):
+    """Messages of a batch that its reader could not decode: not delivered with it, and dead letters (or rejected) when it is
+    settled. `reasons`: why, and which messages. The reply: how many of them that is news of."""
+
+    lease: str
+    batch: int
+    epoch: int
+    reasons: dict[str, RowSet]

@@ -1,4 +1,4 @@
-"""The event of outcomes that wait for a publish. See `events` for the rules of all."""
+"""Events about outcomes of single messages of a batch. See `events` for the rules of all."""
 
 from __future__ import annotations
 
@@ -19,4 +19,14 @@ class OutcomesStaged(Event):
     up: int
 
 
-know(OutcomesStaged)
+@dataclass(frozen=True)
+class MalformedFound(Event):
+    """Messages of a batch that is being read, of which its reader could decode nothing."""
+
+    kind = "malformed.found"
+    lease: str
+    batch: int
+    said: list[Any]  # see `Said.to_json`
+
+
+know(OutcomesStaged, MalformedFound)

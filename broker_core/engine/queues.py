@@ -90,6 +90,7 @@ class Queue:
         self.archive: dict[int, ArchivedBlock] = {}
         self.archived_away = 0  # archived messages of blocks that left memory
         self.unread = 0  # messages given back because a finished batch was never read
+        self.malformed = 0  # messages that no reader could decode, set aside
         self.groups = Dictionary()
         self.keys = Dictionary()
         self.remembered = DuplicateWindow()

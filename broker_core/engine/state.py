@@ -31,7 +31,7 @@ from broker_core.engine.transactions import Transactions
 from broker_core.errors import DamagedJournal
 
 # To change the snapshot: raise the version, and keep reading the older ones in `restore`. The first had no dictionaries of groups
-# and keys, no origins, no pause, no traits of stages, no exchanges; the second no signs of batches.
+# and keys, no origins, no pause, no traits of stages, no exchanges; the second no signs of batches, no outcomes `malformed`.
 SNAPSHOT_VERSION = 3
 READ_VERSIONS = (1, 2, 3)
 
@@ -156,6 +156,7 @@ class BrokerState:
                 "next": queue.next_sequence,
                 "away": queue.archived_away,
                 "unread": queue.unread,
+                "malformed": queue.malformed,
                 "paused": queue.paused,
                 **({"user": queue.user} if queue.user is not None else {}),
                 "groups": queue.groups.persisted(),
@@ -197,6 +198,7 @@ class BrokerState:
         for fields in data["queues"]:
             queue = state.add_queue(fields["name"], fields["type"], fields["options"], fields.get("user"))
             queue.next_sequence, queue.archived_away, queue.unread = fields["next"], fields["away"], fields["unread"]
+            queue.malformed = fields.get("malformed", 0)
             queue.archive = {entry["number"]: ArchivedBlock(**entry) for entry in fields["archive"]}
             queue.paused, queue.origins = fields.get("paused", False), fields.get("origins", [])
             queue.ended[: len(fields.get("ended", ()))] = fields.get("ended", ())

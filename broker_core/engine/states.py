@@ -87,6 +87,7 @@ class Reason(IntEnum):
     DELIVERY_LIMIT = 2  # its last attempt has failed
     EXPIRED = 3
     REFUSED = 4  # by every link of the queue
+    MALFORMED = 5  # no reader could decode it
 
 
 TRANSITIONS: dict[tuple[State, Verb], State] = {

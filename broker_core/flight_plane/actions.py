@@ -9,7 +9,7 @@ from typing import Any
 from broker_core import __version__, errors
 from broker_core.engine import commands as c
 from broker_core.engine.limits import SECOND
-from broker_core.flight_plane import browsing
+from broker_core.flight_plane import browsing, malformed
 from broker_core.flight_plane.callers import Caller
 from broker_core.flight_plane.exchanges import exchange_actions
 from broker_core.flight_plane.leasing import advance
@@ -50,6 +50,7 @@ class Actions:
             "lease.list": lambda f: {"leases": self._service.submit(c.ListLeases())},
             "lease.release": self._release,
             "lease.settleRow": self._settle_row,
+            "lease.setAside": lambda f: malformed.asked(service, f),
             "lease.delete": self._delete_lease,
         }
 

@@ -49,6 +49,7 @@ NEEDS: dict[str, Need] = {
     "lease.list": Need(None, None, ""),  # as queue.list
     "lease.release": Need(Right.SETTLE, "lease", "settle for others on"),
     "lease.settleRow": Need(Right.SETTLE, "lease", "settle for others on"),
+    "lease.setAside": Need(Right.RECEIVE, "lease", "receive from"),
     "lease.delete": Need(Right.SETTLE, "lease", "settle for others on"),
     "browse.plan": Need(Right.BROWSE, "queue", "browse"),  # as the ticket
     # tickets and puts, by their `op`

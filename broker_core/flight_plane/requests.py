@@ -95,6 +95,7 @@ ACTIONS: dict[str, Fields] = {
     "lease.list": {},
     "lease.release": {"lease": TEXT, "how": TEXT},
     "lease.settleRow": {"lease": TEXT, "sequence": INT, "outcome": TEXT, "error": ((str, type(None)), None)},
+    "lease.setAside": {"lease": TEXT, "epoch": INT, "batch": INT, "reasons": (dict, _REQUIRED)},
     "lease.delete": {"lease": TEXT},
 }
 _BATCH: Fields = {

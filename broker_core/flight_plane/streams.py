@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import partial
 from typing import Any
 
@@ -18,6 +18,7 @@ from broker_core.engine.groups import in_bucket
 from broker_core.engine.rowset import BLOCK_ROWS, as_array, row_count
 from broker_core.flight_plane.browsing import archived, selection
 from broker_core.flight_plane.callers import Caller
+from broker_core.flight_plane.malformed import by_reason, set_aside
 from broker_core.flight_plane.permissions import Check, Permissions
 from broker_core.flight_plane.requests import TICKETS, by_op, strings
 from broker_core.matching import evaluated
@@ -69,10 +70,20 @@ class Streams:
         self, f: dict[str, Any], columns: list[str], queue: str, cuts: Iterable[reading.Cut], *, stored: bool
     ) -> Iterator[Any]:
         token = delivery.prefix(f["lease"], f["batch"], f["epoch"])
-        return self._batches(cuts, columns, queue, token, stored)
+        aside = partial(self._set_aside, f)
+        return self._batches(cuts, columns, queue, token, stored, aside)
+
+    def _set_aside(self, f: dict[str, Any], malformed: Mapping[int, str]) -> None:
+        set_aside(self._service, f["lease"], f["batch"], f["epoch"], by_reason(malformed))
 
     def _batches(
-        self, cuts: Iterable[reading.Cut], columns: list[str], queue: str, token: bytes, stored: bool
+        self,
+        cuts: Iterable[reading.Cut],
+        columns: list[str],
+        queue: str,
+        token: bytes,
+        stored: bool,
+        aside: Callable[[Mapping[int, str]], None] | None = None,
     ) -> Iterator[pa.RecordBatch]:
         """The cuts as record batches; one without rows now and then where there is nothing to be found for long, so that the
         reader can tell a broker that searches from a network that is silent."""
@@ -80,7 +91,7 @@ class Streams:
         for number, portion in enumerate(_portions(iter(cuts))):
             if number:
                 yield pa.RecordBatch.from_pylist([], schema)
-            yield from reading.batches(self._service.journal, portion, columns, queue, token, stored=stored)
+            yield from reading.batches(self._service.journal, portion, columns, queue, token, stored=stored, set_aside=aside)
 
     def _browse(self, f: dict[str, Any], columns: list[str]) -> Iterator[Any]:
         select = selection(f)

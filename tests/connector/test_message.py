@@ -314,6 +314,23 @@ def test_what_is_no_message_is_refused_by_its_number(sequence: Any) -> None:
         assembly.assemble(["body"], damaged, queue="q", sequence=sequence, time=0)
     found = assembly.assemble(["message"], damaged, queue="q", sequence=sequence, time=0)
     assert found.column(0).to_pylist() == [BARE, b"\0Ss\xc0\xff"]
+    # Who can go on without it is told which one it is, and why.
+    malformed: dict[int, str] = {}
+    found = assembly.assemble(["body", "error"], damaged, queue="q", sequence=sequence, time=0, malformed=malformed)
+    assert list(malformed) == [number]
+    assert found.column("error").to_pylist() == [None, f"malformed: {malformed[number]}"]
+    assert found.column("body")[1].as_py() is None
+    assert assembly.readable(found, sequence, malformed).num_rows == 1
+
+
+def test_a_columnar_row_that_amqp_cannot_say_is_found_among_the_others() -> None:
+    """As an old version stored it: its encoding cannot be had, that of the others can."""
+    rows = {"body": pa.array([b"x"] * 9), "groupSequence": pa.array([1] * 6 + [-5] + [2] * 2, pa.int64())}
+    malformed: dict[int, str] = {}
+    found = assembly.assemble(["message"], pa.record_batch(rows), queue="q", sequence=10, time=0, malformed=malformed)
+    assert list(malformed) == [16]
+    assert "groupSequence" in malformed[16]
+    assert [octets is None for octets in found.column(0).to_pylist()] == [False] * 6 + [True] + [False] * 2
 
 
 def test_without_numpy_an_encoded_message_says_what_is_missing(monkeypatch: pytest.MonkeyPatch) -> None:

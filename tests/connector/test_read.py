@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import shutil
 from array import array
+from collections.abc import Mapping
 from itertools import pairwise
 from pathlib import Path
 
@@ -97,12 +98,16 @@ def part_of(piece: Piece, row: int, rows: int, sequence: int, time: int, count: 
     return piece._replace(row=row, rows=rows, sequence=sequence, time=time, deliveryCount=count, taken=taken)
 
 
+def _none(malformed: Mapping[int, str]) -> None:
+    raise AssertionError(malformed)
+
+
 def test_pieces_are_assembled_from_their_files(tmp_path: Path) -> None:
     one, two = stored(tmp_path, [b"a", b"b", b"c"]), stored(tmp_path, [b"d" * 10] * 5000)
     pieces = [part_of(one, 1, 2, 10, 77, 0), part_of(one, 0, 1, 20, 78, 3), part_of(two, 0, 5000, 100, 79, 1)]
     files = mapped(pieces, None, "b1")
     assert files is not None
-    small, large = read._assembled(pieces, files, ["sequenceNumber", "enqueuedTime", "body", "deliveryCount"], "q")
+    small, large = read._assembled(pieces, files, ["sequenceNumber", "enqueuedTime", "body", "deliveryCount"], "q", _none)
     assert small.column("sequenceNumber").to_pylist() == [10, 11, 20]
     assert small.column("enqueuedTime").cast(pa.int64()).to_pylist() == [77, 77, 78]
     assert small.column("body").to_pylist() == [b"b", b"c", b"a"]
@@ -118,7 +123,7 @@ def test_rows_that_are_no_neighbours_are_taken_out_of_their_record(tmp_path: Pat
     pieces.append(part_of(two, 1, len(rows), 100, 79, 1, rows.tobytes()))
     files = mapped(pieces, None, "b1")
     assert files is not None
-    small, large = read._assembled(pieces, files, ["sequenceNumber", "body"], "q")
+    small, large = read._assembled(pieces, files, ["sequenceNumber", "body"], "q", _none)
     assert small.to_pydict() == {"sequenceNumber": [10, 12, 20], "body": [b"b", b"d", b"a"]}
     assert large.column("body").to_pylist() == [b"%d" % i for i in rows]
     assert large.column("sequenceNumber").to_pylist() == [99 + i for i in rows]

@@ -182,10 +182,14 @@ def check(octets: list[bytes]) -> int:
 
 
 def received(octets: bytes) -> None:
-    """By python-qpid-proton, which takes an empty message, or one without a body, for none."""
+    """By python-qpid-proton where it can: it needs a body, and makes a dict of a map, whose keys it may not be able to hash."""
     message = proton.Message()
     if octets and any(0x75 <= section.code <= 0x77 for section in scan(octets)):
-        message.decode(octets)
+        try:
+            message.decode(octets)
+        except (TypeError, ValueError) as error:
+            if "hash" not in str(error):
+                raise
 
 
 def strange(source: random.Random) -> bytes:

@@ -1,0 +1,51 @@
+"""Messages of a batch that its reader cannot decode: they are set aside when the batch is settled, and the query goes on."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from broker_core import errors
+from broker_core.engine.outcome_commands import SetAside
+from broker_core.engine.rowset import RowSet
+from broker_core.service import BrokerService
+
+log = logging.getLogger("penstock")
+
+NAMED = 10  # messages that one line of the log names
+
+
+def by_reason(malformed: Mapping[int, str]) -> dict[str, list[int]]:
+    """Sequence numbers by why these messages cannot be decoded."""
+    found: dict[str, list[int]] = {}
+    for sequence, reason in malformed.items():
+        found.setdefault(reason, []).append(sequence)
+    return found
+
+
+def set_aside(service: BrokerService, lease: str, batch: int, epoch: int, reasons: Mapping[str, list[int]]) -> int:
+    """Note it in the lease, durably, and in the log; how many messages were not noted before."""
+    rows = {reason: RowSet.of_sequences(np.unique(np.array(named, np.int64))) for reason, named in reasons.items()}
+    count: int = service.submit(SetAside(lease, batch, epoch, rows))
+    if count:
+        queue = service.state.leases[lease].queue
+        said = [(sequence, reason) for reason, named in reasons.items() for sequence in named]
+        named_ = "; ".join(f"{sequence}: {reason}" for sequence, reason in sorted(said)[:NAMED])
+        more = f"; and {len(said) - NAMED} more" if len(said) > NAMED else ""
+        log.warning(
+            "queue %r: %d messages of batch %d of lease %r are no valid AMQP messages. They are not delivered, and go to the dead"
+            " letters (without a dead-letter queue into the archive, as rejected) when the batch is settled: %s%s",
+            queue, count, batch, lease, named_, more,
+        )  # fmt: skip
+    return count
+
+
+def asked(service: BrokerService, f: dict[str, Any]) -> dict[str, Any]:
+    """The action `lease.setAside`."""
+    for reason, named in f["reasons"].items():
+        if not isinstance(named, list) or not all(type(each) is int and 0 <= each < 2**62 for each in named):
+            raise errors.InvalidRequest(f"lease.setAside: the messages of {reason!r:.80} must be a list of sequence numbers")
+    return {"messages": set_aside(service, f["lease"], f["batch"], f["epoch"], f["reasons"])}
