@@ -13,6 +13,7 @@ import pyarrow as pa
 
 from broker_core import conversion
 from broker_core.conversion import Malformed
+from broker_core.errors import PenstockError
 from broker_core.message import (
     BARE_COLUMNS,
     MESSAGE_COLUMNS,
@@ -203,23 +204,30 @@ Piece = TypeVar("Piece")
 def grouped(pieces: Iterable[tuple[Piece, int, int, bool, bool]], most_rows: int, most_bytes: int) -> Iterator[list[Piece]]:
     """Neighbours that make one batch: of one form, until together they have about so many rows or bytes.
 
+    What came before an error of the pieces is yielded before it is raised.
+
     With each piece come its rows, its bytes, which of the two forms it has, and whether it is large: then it is alone in its
     group, and need not be copied.
     """
     group: list[Piece] = []
     all_rows = all_bytes = 0
     form = False  # of the group
-    for piece, rows, size, its_form, is_large in pieces:
-        if group and (is_large or its_form != form):
+    try:
+        for piece, rows, size, its_form, is_large in pieces:
+            if group and (is_large or its_form != form):
+                yield group
+                group, all_rows, all_bytes = [], 0, 0
+            group.append(piece)
+            all_rows += rows
+            all_bytes += size
+            form = its_form
+            if is_large or all_rows >= most_rows or all_bytes >= most_bytes:
+                yield group
+                group, all_rows, all_bytes = [], 0, 0
+    except PenstockError:
+        if group:
             yield group
-            group, all_rows, all_bytes = [], 0, 0
-        group.append(piece)
-        all_rows += rows
-        all_bytes += size
-        form = its_form
-        if is_large or all_rows >= most_rows or all_bytes >= most_bytes:
-            yield group
-            group, all_rows, all_bytes = [], 0, 0
+        raise
     if group:
         yield group
 

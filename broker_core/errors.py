@@ -165,6 +165,30 @@ class DamagedJournal(StorageError):
     code = "damaged"
 
 
+class DamagedMessages(DamagedJournal):
+    """The record that holds messages read back wrong: names queue, messages, file and offset, and how to go on without them."""
+
+    queue, first, last = "", 0, 0
+
+    @classmethod
+    def of(cls, queue: str, first: int, last: int, error: DamagedJournal) -> DamagedMessages:
+        messages, names, to = f"message {first}", "it", ""
+        if last != first:
+            messages, names, to = f"messages {first} to {last}", "them", f" --to {last}"
+        found = cls(
+            f"{messages} of queue {queue!r} cannot be read: {cls.text(error)}. To go on without {names}:"
+            f" `penstock queue discard {queue} --sequence {first}{to}`"
+        )
+        found.queue, found.first, found.last = queue, first, last
+        return found
+
+    @staticmethod
+    def text(error: DamagedJournal) -> str:
+        """The error with the file's name instead of its path, which is nobody's business elsewhere."""
+        path, comma, rest = str(error).partition(", offset ")
+        return f"damaged: {path.rpartition('/')[2]}{comma}{rest}"
+
+
 class DirectoryLocked(StorageError):
     """Another broker holds the data directory; the text says which process."""
 

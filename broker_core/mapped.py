@@ -10,8 +10,9 @@ import pyarrow as pa
 
 from broker_core.engine.rowset import row_count
 from broker_core.engine.runs import Pieces
+from broker_core.errors import DamagedJournal
 from broker_core.journal import Journal
-from broker_core.reading import MASK_BYTES, Cut, mask_of
+from broker_core.reading import MASK_BYTES, Cut, mask_of, refuse
 
 MAPPABLE_ROWS = 16  # rows of a record on average, below which the messages themselves are sent
 
@@ -45,11 +46,18 @@ def unmappable(cuts: Sequence[Cut], columns: Sequence[str]) -> str | None:
     return None
 
 
-def batch(journal: Journal, cut: Cut) -> pa.RecordBatch:
+def batch(journal: Journal, cut: Cut, queue: str) -> pa.RecordBatch:
     """Where the rows of a cut, of one delivery count, lie, as `SCHEMA` has it; the payloads verified."""
     attempts = cut.attempts if isinstance(cut.attempts, int) else int(cut.attempts[0])
     pieces = cut.pieces
-    where = {at: _where(journal, at) for at in np.unique(pieces.position).tolist()}
+    where = {}
+    for share in pieces.shares():
+        if share.position in where:
+            continue
+        try:
+            where[share.position] = _where(journal, share.position)
+        except DamagedJournal as error:
+            refuse(queue, cut, share.of, error)
     places = [where[at] for at in pieces.position.tolist()]
     columns: list[Any] = [pa.array([place[i] for place in places], SCHEMA.field(i).type) for i in range(4)]
     columns += [

@@ -10,8 +10,8 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Any, NamedTuple
+from collections.abc import Callable, Iterator, Mapping
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -19,11 +19,12 @@ import pyarrow as pa
 
 from broker_core import assembly, errors
 from broker_core.bitmaps import MAX_BYTES, Cache, View
+from broker_core.damage import Damage
 from broker_core.engine.decide import need_queue
 from broker_core.engine.retention import within_retention
 from broker_core.engine.rowset import BLOCK_BITS, as_array
 from broker_core.engine.states import ARCHIVED, AVAILABLE
-from broker_core.reading import SMALL_ROWS, load, wanted
+from broker_core.reading import SMALL_ROWS, OnDamage, load, wanted
 from broker_core.selectors import Selector, matches
 
 if TYPE_CHECKING:
@@ -43,8 +44,16 @@ class Matcher:
     """The broker's bitmaps. `view` is called under its lock, the rest without."""
 
     def __init__(
-        self, state: BrokerState, journal: Journal, lock: threading.Lock, recent: Recent, *, max_bytes: int = MAX_BYTES
+        self,
+        state: BrokerState,
+        journal: Journal,
+        lock: threading.Lock,
+        recent: Recent,
+        damage: Damage | None = None,
+        *,
+        max_bytes: int = MAX_BYTES,
     ) -> None:
+        self._damage = damage or Damage()
         self._state, self._journal, self._lock, self._recent = state, journal, lock, recent
         self._cache = Cache(max_bytes)
 
@@ -80,15 +89,19 @@ class Matcher:
             piece = _piece(block, known.rows, most, self._recent, self._state.retained_from)
         if piece is None:
             return False
-        view.saw(number, known.extended(self._evaluated(selector, piece)))
+        view.saw(number, known.extended(self._evaluated(selector, piece, queue_name, number)))
         with self._lock:
             self._cache.put(selector.text, queue, number, view.bitmap(number))  # or somebody else's, who was quicker
         return True
 
-    def _evaluated(self, selector: Selector, piece: _Piece) -> npt.NDArray[np.bool_]:
+    def _evaluated(self, selector: Selector, piece: _Piece, queue: str, number: int) -> npt.NDArray[np.bool_]:
+        def damaged(of: slice, error: errors.DamagedJournal) -> None:
+            first, last = (int(piece.rows[index]) + (number << BLOCK_BITS) for index in (of.start, of.stop - 1))
+            self._damage.note(errors.DamagedMessages.of(queue, first, last, error))
+
         found = np.zeros(piece.stop - piece.start, np.bool_)
         if len(piece.rows):
-            found[piece.rows - piece.start] = evaluated(self._journal, selector, piece.pieces, piece.batches)
+            found[piece.rows - piece.start] = evaluated(self._journal, selector, piece.pieces, piece.batches, damaged)
         return found
 
     def prepared(
@@ -158,36 +171,51 @@ def _waiting(queue: Queue, view: View, number: int, with_sizes: bool) -> tuple[i
 
 
 def evaluated(
-    journal: Journal, selector: Selector, pieces: Pieces, batches: Mapping[int, pa.RecordBatch]
+    journal: Journal,
+    selector: Selector,
+    pieces: Pieces,
+    batches: Mapping[int, pa.RecordBatch],
+    damaged: OnDamage | None = None,
 ) -> npt.NDArray[np.bool_]:
-    """Whether each of the rows of `pieces` matches, in their order. Small neighbours are evaluated together."""
-    found: list[npt.NDArray[np.bool_]] = [np.zeros(0, np.bool_)]
-    waiting: list[pa.RecordBatch] = []
+    """Whether each of the rows of `pieces` matches, in their order. Small neighbours are evaluated together. What `damaged` is
+    told of does not match."""
+    found = np.zeros(int(pieces.rows.sum()), np.bool_)
+    waiting: list[tuple[slice, pa.RecordBatch]] = []
+
+    def evaluate() -> None:
+        matching, done = matches(selector, assembly.joined([part for _, part in waiting])), 0
+        for of, part in waiting:
+            found[of] = matching[done : done + part.num_rows]
+            done += part.num_rows
+        waiting.clear()
+
     rows = 0
-    for part in _payloads(journal, selector, pieces, batches):
+    for of, part in _payloads(journal, selector, pieces, batches, damaged):
         large = part.num_rows >= SMALL_ROWS
-        if waiting and (large or rows >= SMALL_ROWS or _is_encoded(part) != _is_encoded(waiting[0])):
-            found.append(matches(selector, assembly.joined(waiting)))
-            waiting, rows = [], 0
+        if waiting and (large or rows >= SMALL_ROWS or _is_encoded(part) != _is_encoded(waiting[0][1])):
+            evaluate()
+            rows = 0
         if large:
-            found.append(matches(selector, part))
+            found[of] = matches(selector, part)
         else:
-            waiting.append(part)
+            waiting.append((of, part))
             rows += part.num_rows
     if waiting:
-        found.append(matches(selector, assembly.joined(waiting)))
-    return np.concatenate(found)
+        evaluate()
+    return found
 
 
 def _is_encoded(payload: pa.RecordBatch) -> bool:
     return "message" in payload.schema.names
 
 
-def _payloads(journal: Journal, selector: Selector, pieces: Pieces, batches: Mapping[int, pa.RecordBatch]) -> Any:
-    """Record by record, what of it is asked about, without what the selector does not look at."""
+def _payloads(
+    journal: Journal, selector: Selector, pieces: Pieces, batches: Mapping[int, pa.RecordBatch], damaged: OnDamage | None
+) -> Iterator[tuple[slice, pa.RecordBatch]]:
+    """Record by record, which rows are asked about, and what of them the selector looks at."""
 
     def record(position: int) -> pa.RecordBatch:
         batch = batches.get(position)
         return selector.looked_at(load(journal, position) if batch is None else batch)
 
-    return (each.taken() for each in wanted(pieces, record))
+    return ((each.share.of, each.taken()) for each in wanted(pieces, record, damaged))

@@ -9,13 +9,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
 from functools import partial
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, NoReturn
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from broker_core import assembly, message
+from broker_core import assembly, errors, message
 from broker_core.deaths import Deaths, deaths, errors_of
 from broker_core.delivery import column as delivery_column
 from broker_core.encoding.overlaid import overlaid
@@ -177,12 +177,17 @@ class Stretch(NamedTuple):
         return self.cut.overlays_of(self.part, self.time)
 
 
-def stretches(journal: Journal, cut: Cut) -> Iterator[Stretch]:
-    """The messages of a cut in order, as they were stored. What is not at hand is read, once the journal has written it."""
-    if len(cut.pieces.row) == 1 and cut.pieces.scattered is None:
+#: Told of a part of what is read whose record is damaged; then it is left out.
+OnDamage = Callable[[slice, errors.DamagedJournal], None]
+
+
+def stretches(journal: Journal, cut: Cut, damaged: OnDamage | None = None) -> Iterator[Stretch]:
+    """The messages of a cut in order, as they were stored. What is not at hand is read, once the journal has written it. Without
+    `damaged` a record that is raises DamagedJournal."""
+    if len(cut.pieces.row) == 1 and cut.pieces.scattered is None and damaged is None:
         yield _stretch(journal, cut)
         return
-    for each in wanted(cut.pieces, partial(_record, journal, cut)):
+    for each in wanted(cut.pieces, partial(_record, journal, cut), damaged):
         yield Stretch(each.taken(), each.share.time, each.share.of, cut)
 
 
@@ -199,6 +204,7 @@ class Wanted(NamedTuple):
     record: pa.RecordBatch
     share: Share
     scattered: Ints | None  # which of its rows; None: `share.first` and those after it
+    error: str | None = None  # the record is damaged, and this one stands for it
 
     @property
     def rows(self) -> int:
@@ -214,8 +220,19 @@ class Wanted(NamedTuple):
         return self.record.take(pa.array(self.scattered))
 
 
-def wanted(pieces: Pieces, record: Callable[[int], pa.RecordBatch]) -> Iterator[Wanted]:
-    """Record by record what pieces want of it; `record` gives it by its position."""
+def wanted(pieces: Pieces, record: Callable[[int], pa.RecordBatch], damaged: OnDamage | None = None) -> Iterator[Wanted]:
+    """Record by record what pieces want of it; `record` gives it by its position. One that is damaged is for `damaged`."""
+    for share, found in _shares(pieces, record):
+        if isinstance(found, Wanted):
+            yield found
+        elif damaged is None:
+            raise found
+        else:
+            damaged(share.of, found)
+
+
+def _shares(pieces: Pieces, record: Callable[[int], pa.RecordBatch]) -> Iterator[tuple[Share, Wanted | errors.DamagedJournal]]:
+    """Of each share what is wanted of its record, or that this is damaged."""
     scattered = None
     for share in pieces.shares():
         mine = None
@@ -223,12 +240,23 @@ def wanted(pieces: Pieces, record: Callable[[int], pa.RecordBatch]) -> Iterator[
             if scattered is None:
                 scattered = pieces.payload_rows()
             mine = scattered[share.of]
-        yield Wanted(record(share.position), share, mine)
+        found: Wanted | errors.DamagedJournal
+        try:
+            found = Wanted(record(share.position), share, mine)
+        except errors.DamagedJournal as error:
+            found = error
+        yield share, found
 
 
 def _record(journal: Journal, cut: Cut, position: int) -> pa.RecordBatch:
     batch = cut.batches.get(position)
     return load(journal, position) if batch is None else batch
+
+
+def refuse(queue: str, cut: Cut, part: slice, error: errors.DamagedJournal) -> NoReturn:
+    """Raise DamagedMessages for some of the rows of a cut."""
+    sequences = cut.sequences(part)
+    raise errors.DamagedMessages.of(queue, int(sequences[0]), int(sequences[-1]), error) from error
 
 
 def _columns_of_record(columns: Container[str], journal: Journal, cut: Cut, position: int) -> pa.RecordBatch:
@@ -256,19 +284,29 @@ def batches(
     """Record batches of exactly `message.arrow_schema(columns, stored=stored)`, in the order of the cuts.
 
     Columns that a message's form does not hold are converted, or with `stored` null. Messages that cannot be converted are handed
-    to `set_aside`, by sequence number with the reasons, and left out; without it they are there, with nulls and an `error`.
+    to `set_aside`, by sequence number with the reasons, and left out; without it they are there, with nulls and an `error`. So
+    are then those that have ended and whose record is damaged; else DamagedMessages names the first.
     """
-    pieces = _measured(journal, cuts, {*assembly.needed(columns), *_ALWAYS})
+    pieces = _measured(journal, cuts, {*assembly.needed(columns), *_ALWAYS}, queue, ended=set_aside is None)
     for group in assembly.grouped(pieces, JOINED_ROWS, BATCH_BYTES):
         yield _batch(group, columns, queue, delivery, stored, set_aside)
 
 
 def _measured(
-    journal: Journal, cuts: Iterable[Cut], columns: Container[str]
+    journal: Journal, cuts: Iterable[Cut], columns: Container[str], queue: str, *, ended: bool
 ) -> Iterator[tuple[tuple[Cut, Wanted], int, int, bool, bool]]:
-    """What is wanted of each record, as `assembly.grouped` takes it."""
+    """What is wanted of each record, as `assembly.grouped` takes it; with `ended` nulls for what has ended and is damaged."""
     for cut in cuts:
-        for each in wanted(cut.pieces, partial(_columns_of_record, columns, journal, cut)):
+        for share, found in _shares(cut.pieces, partial(_columns_of_record, columns, journal, cut)):
+            if isinstance(found, Wanted):
+                each = found
+            elif ended and bool((np.asarray(cut.state)[share.of] == ARCHIVED).all()):
+                nothing = pa.RecordBatch.from_arrays([pa.nulls(share.of.stop - share.of.start, pa.string())], ["subject"])
+                error = errors.DamagedMessages.text(found)
+                yield (cut, Wanted(nothing, share._replace(first=0), None, error)), nothing.num_rows, 0, False, True
+                continue
+            else:
+                refuse(queue, cut, share.of, found)
             rows = each.rows
             size = each.record.get_total_buffer_size() * rows // each.record.num_rows
             yield (cut, each), rows, size, each.is_encoded, rows >= SMALL_ROWS
@@ -304,7 +342,7 @@ def _batch(
         outcome=_names(_join(spans, "outcome"), _OUTCOME_NAMES) if "outcome" in names else None,
         settled=_settled(spans) if "settledTime" in names else None,
         delivery=_deliveries(delivery, spans) if "delivery" in names and delivery else None,
-        error=_errors(spans) if "error" in names else None,
+        error=_errors(spans, waiting[0][1].error) if "error" in names else None,
         stored=stored,
         malformed=malformed,
     )
@@ -378,11 +416,11 @@ def _settled(spans: list[_Span]) -> pa.Array:
     return pa.concat_arrays(parts)
 
 
-def _errors(spans: list[_Span]) -> pa.Array:
+def _errors(spans: list[_Span], otherwise: str | None) -> pa.Array:
     """What was said by who rejected the messages; of few, if any."""
     found: list[str | None] = []
     for cut, part in spans:
-        said: list[str | None] = [None] * (part.stop - part.start)
+        said: list[str | None] = [otherwise] * (part.stop - part.start)
         for index, text in cut.errors.items():
             if part.start <= index < part.stop:
                 said[index - part.start] = text

@@ -20,6 +20,7 @@ import pyarrow as pa
 from broker_core import allocator, errors
 from broker_core.alarm import Alarm
 from broker_core.config import Settings
+from broker_core.damage import Damage
 from broker_core.engine import BrokerState, admission, apply, journaling
 from broker_core.engine import commands as c
 from broker_core.engine.blocks import Block
@@ -31,6 +32,7 @@ from broker_core.engine.retention import within_retention
 from broker_core.engine.rowset import BLOCK_BITS, RowSet, row_count
 from broker_core.engine.series import Rows
 from broker_core.engine.state import pack_blocks
+from broker_core.engine.states import ARCHIVED
 from broker_core.engine.traits import Traits
 from broker_core.engine.transaction_commands import TimeOutTransactions
 from broker_core.journal import Disk, Journal, LocalDisk
@@ -70,6 +72,7 @@ class BrokerService:
         self._lock = threading.Lock()
         self._arrivals = Arrivals(self._lock)
         self._recent = Recent()
+        self.damage = Damage()
         self._closing = threading.Event()
         disk = disk or LocalDisk(settings.data)
         try:
@@ -86,7 +89,7 @@ class BrokerService:
         except BaseException:
             disk.close()  # somebody else may try, with another version or a repaired directory
             raise
-        self.matching = Matcher(self.state, self.journal, self._lock, self._recent)
+        self.matching = Matcher(self.state, self.journal, self._lock, self._recent, self.damage)
         self._rooms = Rooms(self.state)
         self._alarm = Alarm(self.state, clock, lambda: self.submit(c.Tick()))
         self._free = (0, 0, 0)  # of the disk, bytes; the journal's durable position then; until when `room` believes it
@@ -366,6 +369,13 @@ class BrokerService:
         self.journal.wait(end)
         return found
 
+    def damaged(self, queue_name: str) -> list[str]:
+        """What is known of messages of the queue that cannot be read, and have not ended."""
+        found = self.damage.of(queue_name)
+        with self._lock:
+            queue = self.state.queues.get(queue_name)
+            return [] if queue is None else [each.text for each in found if _has_live(queue, each.first, each.last)]
+
     # Housekeeping
     def _housekeeping(self) -> None:
         turns = 0
@@ -449,6 +459,12 @@ class BrokerService:
             log.warning("%s", error)
         finally:
             self.journal.close()
+
+
+def _has_live(queue: Queue, first: int, last: int) -> bool:
+    """Whether one of these messages has not ended."""
+    blocks = [queue.blocks.get(number) for number in range(first >> BLOCK_BITS, (last >> BLOCK_BITS) + 1)]
+    return any(bool((block.state[block.rows_between(first, last)] != ARCHIVED).any()) for block in blocks if block is not None)
 
 
 def _retention_took(queue: str, number: int) -> errors.DataLoss:

@@ -6,14 +6,16 @@ What was acquired and has not left (`_unsent`, `_backlog`) is not an attempt: wh
 
 from __future__ import annotations
 
+import logging
 from collections import deque
 from collections.abc import Callable
+from functools import partial
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from broker_core import errors
-from broker_core.amqp import Released, Sender, TransactionalState
+from broker_core.amqp import Released, RemoteProtocolError, Sender, TransactionalState
 from broker_core.amqp.performatives import TERMINAL
 from broker_core.amqp.states import LinkState
 from broker_core.amqp_plane.conditions import as_error, deleted
@@ -39,6 +41,8 @@ if TYPE_CHECKING:
     from broker_core.amqp_plane.termini import SourceTerminus
     from broker_core.bitmaps import View
     from broker_core.turn import Turn
+
+log = logging.getLogger("penstock.amqp")
 
 
 class Outgoing(LinkEnd, Consumer):
@@ -66,6 +70,7 @@ class Outgoing(LinkEnd, Consumer):
         self._unsent: list[RowSet] = []  # acquired, the disk does not have it yet
         self._pending = 0  # how many those are
         self._lapsed: dict[int, set[bytes]] = {}  # by the identity of one of them, what a lock has taken back since
+        self._damaged = RowSet()  # held, and never sent: they cannot be read
         self._asked = False  # whether a flow with `drain` waits for its answer, credit or none
         self._backlog: deque[tuple[bytes, bytes]] = deque()  # tag, message: neither window nor frame took it yet
 
@@ -152,21 +157,44 @@ class Outgoing(LinkEnd, Consumer):
         self._unsent.remove(rows)
         self._pending -= rows.count
         lapsed = self._lapsed.pop(id(rows), None)
+        try:
+            self._make_ready(cuts)
+        except Exception as error:  # silence would hold what it has acquired: the receiver is told, and all of it goes back
+            log.exception("%s: what it acquired cannot be sent", self)
+            lost = self._damaged.minus(self._damaged.minus(rows))
+            self._damaged = self._damaged.minus(rows)
+            self._add_underway(lost.count)  # as before: all of it is acquired, and has not left
+            self._backlog.clear()
+            self._unsent.append(rows)
+            self._pending += rows.count
+            said = error if isinstance(error, errors.PenstockError) else errors.StorageError("the broker could not read messages")
+            self.fail(said)
+            return
+        if lapsed is not None:
+            self.keep_ready(lambda tags: set(tags) - lapsed)
+        self.pump()
+
+    def _make_ready(self, cuts: Sequence[Cut]) -> None:
         service = self.peer.plane.service
         journal, now = service.journal, service.wall_ms()
         for part in cuts:
-            for stretch in stretches(journal, part):
+            for stretch in stretches(journal, part, partial(self._keep_damaged, part)):
                 tags = [number.to_bytes(8, "big") for number in stretch.sequences().tolist()]
                 try:
                     messages = leaving(stretch.payload, stretch.attempts, stretch.returned, stretch.overlays, stretch.ttl(now))
-                except errors.InvalidRequest as error:
+                except (errors.InvalidRequest, RemoteProtocolError) as error:
                     self.peer.log(f"{self}: {error}")
                     self._one_by_one(stretch, tags, now)
                 else:
                     self._backlog.extend(zip(tags, messages, strict=True))
-        if lapsed is not None:
-            self.keep_ready(lambda tags: set(tags) - lapsed)
-        self.pump()
+
+    def _keep_damaged(self, cut: Cut, part: slice, error: errors.DamagedJournal) -> None:
+        """Messages that cannot be read: the link keeps them, so that it is not offered them again. Those around them leave."""
+        sequences = cut.sequences(part)
+        self._damaged = self._damaged.plus(RowSet.of_sequences(sequences))
+        self._add_underway(-len(sequences))
+        first, last = int(sequences[0]), int(sequences[-1])
+        self.peer.plane.service.damage.note(errors.DamagedMessages.of(self.queue, first, last, error))
 
     def _one_by_one(self, stretch: Stretch, tags: list[bytes], now: int) -> None:
         """A message that AMQP cannot say is not for this link; those around it are."""
@@ -177,7 +205,7 @@ class Outgoing(LinkEnd, Consumer):
             try:
                 left = None if ttl is None else ttl[row : row + 1]
                 [message] = leaving(stretch.payload.slice(row, 1), int(attempts[row]), int(returned[row]), laid, left)
-            except errors.InvalidRequest:
+            except (errors.InvalidRequest, RemoteProtocolError):
                 self._leave_to_others(tag)
             else:
                 self._backlog.append((tag, message))
@@ -305,7 +333,8 @@ class Outgoing(LinkEnd, Consumer):
         self._leave()
         if not self.holder:
             return
-        for rows in [*self._unsent, rows_of_tags([tag for tag, _ in self._backlog])]:
+        damaged = turn.held(self.queue, self.holder, self._damaged)  # an operator may have discarded some
+        for rows in [*self._unsent, rows_of_tags([tag for tag, _ in self._backlog]), damaged]:
             if rows:
                 self._carry(turn, RETURNED.command(self.queue, self.holder, rows))
         self._unsent.clear()

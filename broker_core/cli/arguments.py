@@ -124,6 +124,13 @@ def _moves(queue: Commands[argparse.ArgumentParser]) -> None:
         command.add_argument("--from", type=_natural, dest="first", metavar="N", help="the first sequence number")
         command.add_argument("--to", type=_natural, dest="last", metavar="N", help="the last sequence number")
 
+    text = "end a message for good, whoever holds it: one that is damaged, or that nobody can use"
+    discard = client_command(queue, "discard", text, "moves")
+    _name(discard)
+    discard.add_argument("--sequence", type=_natural, required=True, metavar="N", help="its sequence number")
+    discard.add_argument("--to", type=_natural, dest="last", metavar="N", help="the last sequence number, of several")
+    discard.add_argument("--error", default="discarded by an operator", metavar="TEXT", help="why; kept in the archive")
+
     redrive = client_command(queue, "redrive", "send dead letters back to the queues that they came from", "moves")
     _name(redrive)
     redrive.add_argument("--limit", type=positive, metavar="N", help="how many at most; default: all that wait now")

@@ -1,4 +1,4 @@
-"""`penstock queue alter | pause | resume | move | copy | redrive`"""
+"""`penstock queue alter | pause | resume | move | copy | redrive | discard`"""
 
 from __future__ import annotations
 
@@ -52,6 +52,15 @@ def redrive(given: argparse.Namespace) -> int:
     if answer["stayed"]:
         said += f"; {answer['stayed']:,} stay: their queue is gone or full, or has a newer value"
     return show.answer(given, answer, said)
+
+
+def discard(given: argparse.Namespace) -> int:
+    last = given.sequence if given.last is None else given.last
+    if last < given.sequence:
+        raise UsageError(f"--to {last} is before --sequence {given.sequence}")
+    answer = _ask(given, "queue.discard", first=given.sequence, last=last, error=given.error)
+    text = f"{answer['discarded']:,} messages of {given.name} are discarded: archived as purged, with the reason"
+    return show.answer(given, answer, text)
 
 
 def _ask(given: argparse.Namespace, action: str, **fields: Any) -> dict[str, Any]:

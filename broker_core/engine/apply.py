@@ -75,10 +75,10 @@ def archive(
     queue.ended[outcome] += rows.count
 
 
-def archive_waiting(state: BrokerState, queue: Queue, rows: RowSet, outcome: int, time: int) -> None:
+def archive_waiting(state: BrokerState, queue: Queue, rows: RowSet, outcome: int, time: int, error: str | None = None) -> None:
     """Rows that are AVAILABLE or HELD."""
     for source in (AVAILABLE, HELD):
-        archive(state, queue, in_state(queue, rows, source), source, outcome, time)
+        archive(state, queue, in_state(queue, rows, source), source, outcome, time, error)
 
 
 def _give_back(state: BrokerState, queue: Queue, rows: RowSet, cause: int) -> None:
@@ -267,7 +267,7 @@ def _(state: BrokerState, event: e.HoldersLost, position: int) -> None:
 
 @on_event(e.Purged)
 def _(state: BrokerState, event: e.Purged, position: int) -> None:
-    archive_waiting(state, state.queues[event.queue], event.rows, event.outcome or Outcome.PURGED, event.time)
+    archive_waiting(state, state.queues[event.queue], event.rows, event.outcome or Outcome.PURGED, event.time, event.error)
 
 
 @on_event(e.LeaseBegun)

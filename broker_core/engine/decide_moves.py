@@ -11,19 +11,22 @@ import numpy as np
 
 from broker_core import errors
 from broker_core.engine import commands as c
+from broker_core.engine import events as e
 from broker_core.engine import move_commands as mc
 from broker_core.engine import move_events as me
 from broker_core.engine.blocks import Block
 from broker_core.engine.decide import Decision, need_queue, on
-from broker_core.engine.limits import MAX_MOVED
+from broker_core.engine.decide_ends import as_one
+from broker_core.engine.limits import MAX_MOVED, MAX_PURGED
 from broker_core.engine.moving import column
+from broker_core.engine.placing import in_state
 from broker_core.engine.queues import Queue
 from broker_core.engine.retention import stayed
 from broker_core.engine.room import Coming, fitting
-from broker_core.engine.rowset import BLOCK_BITS, RowSet
+from broker_core.engine.rowset import BLOCK_BITS, RowSet, as_array
 from broker_core.engine.series import Ints
 from broker_core.engine.state import BrokerState
-from broker_core.engine.states import AVAILABLE, Outcome
+from broker_core.engine.states import ACQUIRED, AVAILABLE, HELD, Outcome
 
 
 @on(mc.Move)
@@ -40,6 +43,43 @@ def _(state: BrokerState, command: mc.Copy, now: c.Now) -> Decision:
     rows, shifted = _to_shift(source, target, command, now)
     event = me.Copied(source.name, rows, target.name, now.wall)
     return Decision([(event, None)] if rows else [], shifted)
+
+
+@on(mc.DiscardMessages)
+def _(state: BrokerState, command: mc.DiscardMessages, now: c.Now) -> Decision:
+    queue = need_queue(state, command.queue)
+    if not 0 <= command.first <= command.last < queue.next_sequence:
+        raise errors.NotFound(
+            f"queue {queue.name!r} has messages 0 to {queue.next_sequence - 1}, not {command.first} to {command.last}: name"
+            " some of them"
+        )
+    if command.last - command.first >= MAX_PURGED:
+        raise errors.ResourceLimit(f"{MAX_PURGED} messages are discarded at once at most: name fewer, and the rest after them")
+    named = RowSet.range(command.first, command.last + 1)
+    named = RowSet.of((number, as_array(part)) for number, part in named.items() if number in queue.blocks)
+    waiting = in_state(queue, named, AVAILABLE).plus(in_state(queue, named, HELD))
+    events: list[e.Event] = []
+    if waiting:
+        events.append(e.Purged(queue.name, waiting, now.wall, error=command.error))
+    leases = {lease.current.holder: lease for lease in state.leases.values() if lease.current and lease.queue == queue.name}
+    held = in_state(queue, named, ACQUIRED)
+    decision = Decision(reply=waiting.count + held.count)
+    for holder in _holders(queue, held):
+        rows, lease = queue.held_by(holder, held), leases.get(holder)
+        if lease is not None:  # fenced first: a crash may come between the two, and then the query only plans again
+            decision.add(e.LeaseFenced(lease.name, lease.epoch + 1))
+        name = None if lease is None else lease.name
+        events.append(e.Settled(queue.name, holder, rows, int(Outcome.PURGED), now.wall, command.error, name))
+    if events:
+        decision.add(as_one(events))
+    return decision
+
+
+def _holders(queue: Queue, rows: RowSet) -> list[int]:
+    found: set[int] = set()
+    for number, part in rows.items():
+        found.update(np.unique(queue.blocks[number].holder.get(part)).tolist())
+    return sorted(found)
 
 
 def _two(state: BrokerState, command: mc.Move | mc.Copy, verb: str) -> tuple[Queue, Queue]:

@@ -134,6 +134,7 @@ class Purged(Event):
     rows: RowSet
     time: int
     outcome: int | None = None  # None: PURGED
+    error: str | None = None  # why an operator has discarded them
 
 
 @dataclass(frozen=True)

@@ -33,6 +33,17 @@ class Copy(Command):
 
 
 @dataclass(frozen=True)
+class DiscardMessages(Command):
+    """An operator ends messages from `first` to `last`, whoever holds them: they are damaged, or nobody can use them. A query
+    whose lease holds one is fenced. Reply: how many have ended."""
+
+    queue: str
+    first: int
+    last: int
+    error: str
+
+
+@dataclass(frozen=True)
 class Redrive(Command):
     """Dead letters from `first` to `last` go back to where they came from: those that are AVAILABLE in this queue to the tail of
     the queue that each was sent to, those of this queue that its dead-letter queue could not take to their places.

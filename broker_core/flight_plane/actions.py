@@ -37,7 +37,7 @@ class Actions:
             "queue.declare": self._declare,
             "queue.delete": self._delete,
             "queue.list": lambda f: {"queues": self._service.submit(c.Stat())},
-            "queue.stat": lambda f: dict(self._service.submit(c.Stat(f["queue"]))[0]),
+            "queue.stat": self._stat,
             **move_actions(service),
             **exchange_actions(service),
             "browse.plan": lambda f: {"parts": browsing.plan(self._service, f)},
@@ -76,6 +76,9 @@ class Actions:
             "dataDir": "",  # connectors of before ask for it: they get messages, not files
             "flight": self.url,
         }
+
+    def _stat(self, f: dict[str, Any]) -> dict[str, Any]:
+        return {**self._service.submit(c.Stat(f["queue"]))[0], "damaged": self._service.damaged(f["queue"])}
 
     def _declare(self, f: dict[str, Any]) -> dict[str, Any]:
         return {"queue": f["queue"], "created": self._service.submit(c.DeclareQueue(f["queue"], f["type"], f["options"]))}

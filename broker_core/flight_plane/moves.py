@@ -12,6 +12,7 @@ from typing import Any
 from broker_core import errors
 from broker_core.engine import commands as c
 from broker_core.engine import move_commands as mc
+from broker_core.engine.batch_outcomes import shortened
 from broker_core.engine.limits import MAX_MOVED, MAX_PURGED
 from broker_core.service import BrokerService
 
@@ -44,6 +45,9 @@ def move_actions(service: BrokerService) -> dict[str, Callable[[dict[str, Any]],
         count, _, stayed = _in_parts(service, f, mc.Redrive)
         return {"redriven": count, "stayed": stayed}
 
+    def discard(f: dict[str, Any]) -> Answer:
+        return {"discarded": service.submit(mc.DiscardMessages(f["queue"], f["first"], f["last"], shortened(f["error"]) or ""))}
+
     return {
         "queue.alter": alter,
         "queue.pause": lambda f: {"queue": f["queue"], "changed": service.submit(mc.PauseQueue(f["queue"]))},
@@ -52,6 +56,7 @@ def move_actions(service: BrokerService) -> dict[str, Callable[[dict[str, Any]],
         "queue.move": shift(mc.Move, "moved"),
         "queue.copy": shift(mc.Copy, "copied"),
         "queue.redrive": redrive,
+        "queue.discard": discard,
     }
 
 

@@ -34,6 +34,7 @@ NEEDS: dict[str, Need] = {
     "queue.purge": Need(Right.ADMIN, "queue", "purge"),
     "queue.move": Need(Right.ADMIN, "queue", "move messages of"),  # and, as of a copy, FROM and INTO
     "queue.copy": Need(Right.ADMIN, "queue", "copy messages of"),
+    "queue.discard": Need(Right.ADMIN, "queue", "discard messages of"),
     "queue.redrive": Need(Right.ADMIN, "queue", "redrive"),  # and ORIGINS
     "exchange.declare": Need(Right.ADMIN, "queue", "declare"),
     "exchange.delete": Need(Right.ADMIN, "queue", "delete"),

@@ -45,6 +45,7 @@ ACTIONS: dict[str, Fields] = {
     "queue.purge": {"queue": TEXT},
     "queue.move": {**_SHIFT, "target": TEXT},
     "queue.copy": {**_SHIFT, "target": TEXT},
+    "queue.discard": {"queue": TEXT, "first": INT, "last": INT, "error": (str, "discarded by an operator")},
     "queue.redrive": {"queue": TEXT, "messages": _OPTIONAL_INT},
     "exchange.declare": {"exchange": TEXT, "type": (str, "direct"), "options": (dict, {})},
     "exchange.delete": {"exchange": TEXT},

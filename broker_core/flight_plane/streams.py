@@ -51,7 +51,7 @@ class Streams:
         else:
             refusal = mapped.unmappable(cuts, columns)
         if refusal is None:
-            return mapped.SCHEMA, (mapped.batch(self._service.journal, cut) for cut in cuts), check
+            return mapped.SCHEMA, self._noting(mapped.batch(self._service.journal, cut, queue) for cut in cuts), check
         if not request["orMessages"]:
             raise errors.NotMappable(f"{refusal}; ask for op=batch")
         return schema, self._batch(request, columns, queue, cuts, stored=True), check
@@ -73,6 +73,18 @@ class Streams:
         aside = partial(self._set_aside, f)
         return self._batches(cuts, columns, queue, token, stored, aside)
 
+    def _note(self, queue: str, cut: reading.Cut, part: slice, error: errors.DamagedJournal) -> None:
+        sequences = cut.sequences(part)
+        self._service.damage.note(errors.DamagedMessages.of(queue, int(sequences[0]), int(sequences[-1]), error))
+
+    def _noting(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        """The same; what is damaged is named in the log and in `queue.stat`, too."""
+        try:
+            yield from batches
+        except errors.DamagedMessages as error:
+            self._service.damage.note(error)
+            raise
+
     def _set_aside(self, f: dict[str, Any], malformed: Mapping[int, str]) -> None:
         set_aside(self._service, f["lease"], f["batch"], f["epoch"], by_reason(malformed))
 
@@ -91,7 +103,8 @@ class Streams:
         for number, portion in enumerate(_portions(iter(cuts))):
             if number:
                 yield pa.RecordBatch.from_pylist([], schema)
-            yield from reading.batches(self._service.journal, portion, columns, queue, token, stored=stored, set_aside=aside)
+            batches = reading.batches(self._service.journal, portion, columns, queue, token, stored=stored, set_aside=aside)
+            yield from self._noting(batches)
 
     def _browse(self, f: dict[str, Any], columns: list[str]) -> Iterator[Any]:
         select = selection(f)
@@ -104,7 +117,7 @@ class Streams:
     def _matching(self, f: dict[str, Any], select: Callable[[Block], Any], selector: Selector) -> Iterator[reading.Cut]:
         """Block by block: what there is, which of it matches, and what of that is still as it was asked for."""
         for part in self._service.browse(f["queue"], select, f["first"], f["last"], archived(f)):
-            found = evaluated(self._service.journal, selector, part.pieces, part.batches)
+            found = evaluated(self._service.journal, selector, part.pieces, part.batches, partial(self._note, f["queue"], part))
             rows = as_array(part.rows)[found]
             last = part.base + BLOCK_ROWS - 1
             yield from self._service.browse(f["queue"], partial(_of_these, select, rows), part.base, last)

@@ -17,6 +17,7 @@ from broker_core.amqp import Message
 from broker_core.amqp.performatives import Properties
 from broker_core.cli.main import main
 from broker_core.client import Client
+from connector import mapping
 from connector.access import Access
 from connector.read import Look, Part, read_look, read_part
 
@@ -95,12 +96,10 @@ def test_where_there_is_a_dead_letter_queue_they_go_there_whatever_becomes_of_wh
     assert [row["outcome"] for row in browse(old, "dead", "outcome", states=["archived"])] == ["rejected"] * 3
 
 
-def part(client: Client, reader: Reader, batch: int, *, local: bool) -> Part:
-    hello = client.call("hello")
+def part(client: Client, reader: Reader, batch: int) -> Part:
     return Part(
         access=Access(client.url),
-        data_dir=hello["dataDir"] if local else "/nowhere",
-        broker=hello["broker"],
+        broker=client.call("hello")["broker"],
         queue=reader.queue,
         lease=reader.lease,
         run=reader.run,
@@ -112,12 +111,15 @@ def part(client: Client, reader: Reader, batch: int, *, local: bool) -> Part:
 
 
 @pytest.mark.parametrize("local", [True, False])
-def test_a_task_says_which_it_cannot_decode_and_goes_on(old: Client, local: bool) -> None:
+def test_a_task_says_which_it_cannot_decode_and_goes_on(old: Client, local: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     """From the segment files, and over Flight as they are stored."""
     reader = Reader(old, "plain")
     number = reader.advance()
+    mine = part(old, reader, number)
+    if not local:
+        monkeypatch.setattr(mapping, "_unreachable", {mine.broker})
     for _ in range(2):
-        found = rows_of(read_part(part(old, reader, number, local=local), COLUMNS, True))
+        found = rows_of(read_part(mine, COLUMNS, True))
         assert [row["sequenceNumber"] for row in found] == GOOD
     settle(reader, number)
     assert old.call("queue.stat", queue="plain")["malformed"] == 3
@@ -156,7 +158,7 @@ def test_a_look_shows_them_with_the_reason_and_never_keeps_others_back(old: Clie
         "states": ["available"],
         "columns": [*COLUMNS, "error"],
     }
-    look = Look(part(old, Reader(old, "plain"), 1, local=False).access, ticket)
+    look = Look(Access(old.url), ticket)
     assert rows_of(read_look(look)) == found
     assert "message 50 of 'plain' is no valid AMQP message (amqp:decode-error: nested too deep" in capfd.readouterr().err
 

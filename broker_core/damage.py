@@ -1,0 +1,53 @@
+"""What the broker knows of messages whose payload is damaged: found when they are read, named in the log and in `queue stat`.
+
+They stay in their queue until somebody restores the file or discards them; everything around them goes on.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from typing import NamedTuple
+
+from broker_core.errors import DamagedMessages
+
+log = logging.getLogger("penstock")
+
+NAMED = 100  # stretches of one queue that are remembered: who has more restores the file
+QUEUES = 1_000  # with damage: their names are remembered, and after that they are forgotten and found again
+
+
+class Damaged(NamedTuple):
+    """Messages of one record."""
+
+    first: int
+    last: int
+    text: str
+
+
+class Damage:
+    """Derived: a broker that starts finds it again. For any thread."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._known: dict[str, dict[tuple[int, int], Damaged]] = {}
+
+    def note(self, error: DamagedMessages) -> None:
+        """It was found once more, or for the first time."""
+        queue, first, last = error.queue, error.first, error.last
+        with self._lock:
+            known = self._known.get(queue)
+            if known is None:
+                if len(self._known) >= QUEUES:
+                    self._known.clear()
+                known = self._known[queue] = {}
+            if (first, last) in known:
+                return
+            if len(known) < NAMED:
+                known[first, last] = Damaged(first, last, str(error))
+        log.error("%s", error)
+
+    def of(self, queue: str) -> list[Damaged]:
+        """What was found in a queue, in order."""
+        with self._lock:
+            return sorted(self._known.get(queue, {}).values())
