@@ -129,7 +129,7 @@ def _moves(queue: Commands[argparse.ArgumentParser]) -> None:
     _name(discard)
     discard.add_argument("--sequence", type=_natural, required=True, metavar="N", help="its sequence number")
     discard.add_argument("--to", type=_natural, dest="last", metavar="N", help="the last sequence number, of several")
-    discard.add_argument("--error", default="discarded by an operator", metavar="TEXT", help="why; kept in the archive")
+    discard.add_argument("--error", metavar="TEXT", help="why; kept in the archive")
 
     redrive = client_command(queue, "redrive", "send dead letters back to the queues that they came from", "moves")
     _name(redrive)

@@ -55,10 +55,9 @@ def redrive(given: argparse.Namespace) -> int:
 
 
 def discard(given: argparse.Namespace) -> int:
-    last = given.sequence if given.last is None else given.last
-    if last < given.sequence:
-        raise UsageError(f"--to {last} is before --sequence {given.sequence}")
-    answer = _ask(given, "queue.discard", first=given.sequence, last=last, error=given.error)
+    if given.last is not None and given.last < given.sequence:
+        raise UsageError(f"--to {given.last} is before --sequence {given.sequence}")
+    answer = _ask(given, "queue.discard", sequence=given.sequence, last=given.last, error=given.error)
     text = f"{answer['discarded']:,} messages of {given.name} are discarded: archived as purged, with the reason"
     return show.answer(given, answer, text)
 

@@ -46,7 +46,9 @@ def move_actions(service: BrokerService) -> dict[str, Callable[[dict[str, Any]],
         return {"redriven": count, "stayed": stayed}
 
     def discard(f: dict[str, Any]) -> Answer:
-        return {"discarded": service.submit(mc.DiscardMessages(f["queue"], f["first"], f["last"], shortened(f["error"]) or ""))}
+        last = f["sequence"] if f["last"] is None else f["last"]
+        error = shortened(f["error"]) or "discarded by an operator"
+        return {"discarded": service.submit(mc.DiscardMessages(f["queue"], f["sequence"], last, error))}
 
     return {
         "queue.alter": alter,

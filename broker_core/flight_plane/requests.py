@@ -45,7 +45,7 @@ ACTIONS: dict[str, Fields] = {
     "queue.purge": {"queue": TEXT},
     "queue.move": {**_SHIFT, "target": TEXT},
     "queue.copy": {**_SHIFT, "target": TEXT},
-    "queue.discard": {"queue": TEXT, "first": INT, "last": INT, "error": (str, "discarded by an operator")},
+    "queue.discard": {"queue": TEXT, "sequence": INT, "last": _OPTIONAL_INT, "error": _OPTIONAL_TEXT},
     "queue.redrive": {"queue": TEXT, "messages": _OPTIONAL_INT},
     "exchange.declare": {"exchange": TEXT, "type": (str, "direct"), "options": (dict, {})},
     "exchange.delete": {"exchange": TEXT},

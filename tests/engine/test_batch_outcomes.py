@@ -11,6 +11,7 @@ import pytest
 from broker_core import errors
 from broker_core.engine import batch_outcomes, decide_outcomes
 from broker_core.engine import commands as c
+from broker_core.engine import move_commands as mc
 from broker_core.engine import outcome_commands as oc
 from broker_core.engine.batch_outcomes import NOT_KEPT, Outcomes, Said
 from broker_core.engine.rowset import RowSet
@@ -213,3 +214,96 @@ def test_entries_of_a_batch_are_disjoint() -> None:
     outcomes.say([said("accepted", 0)])
     found = {each.outcome: each.rows.sequences().tolist() for each in outcomes.said}
     assert found == {"rejected": [1, 3], "released": [2], "accepted": [0]}
+
+
+# --- What the reader could not decode
+
+
+def aside(query: Query, reasons: dict[str, RowSet], **other: int) -> int:
+    names = {"batch": query.batch, "epoch": query.epoch, **other}
+    count: int = query.engine.run(oc.SetAside("l", names["batch"], names["epoch"], reasons))
+    return count
+
+
+def stat(query: Query, queue: str = "q") -> dict[str, Any]:
+    found: dict[str, Any] = query.engine.run(c.Stat(queue))[0]
+    return found
+
+
+@pytest.mark.parametrize("rejected", ["deadLetter", "archive", "return"])
+def test_what_nobody_can_decode_is_a_dead_letter_when_the_batch_settles(rejected: str) -> None:
+    query = Query(deadLetterQueue="dead", rejected=rejected)
+    assert aside(query, {"cut short": of(1, 2)}) == 2
+    assert aside(query, {"cut short": of(1, 2), "other": of(2, 3)}) == 1  # a task that is repeated says it again
+    query.write(said("released", 0))
+    assert states(query.engine) == "hhhhhh"
+    query.finish()
+    assert states(query.engine, "dead") == "..."
+    dead = query.engine.state.queues["dead"].blocks[0]
+    assert [dead.errors[row] for row in range(3)] == ["malformed: cut short"] * 2 + ["malformed: other"]
+    assert stat(query)["malformed"] == stat(query)["deadLettered"] == 3
+    assert stat(query, "dead")["malformed"] == 0
+
+
+def test_without_a_dead_letter_queue_it_is_archived_as_rejected_and_counted() -> None:
+    query = Query()
+    assert aside(query, {"cut short": of(1)}) == 1
+    query.finish()
+    assert stat(query)["malformed"] == 1
+    block = query.engine.state.queues["q"].blocks[0]
+    assert block.errors == {1: "malformed: cut short"}
+    assert [engine.state.queues["q"].malformed for engine in (query.engine.recovered(), query.engine.from_snapshot())] == [1, 1]
+
+
+def test_what_is_set_aside_survives_a_restart_and_goes_with_a_batch_that_is_given_back() -> None:
+    query = Query()
+    aside(query, {"cut short": of(1)})
+    for engine in (query.engine.recovered(), query.engine.from_snapshot()):
+        batch = engine.state.leases["l"].batches[query.batch]
+        assert [(each.outcome, each.error) for each in batch.outcomes.said] == [("malformed", "malformed: cut short")]
+    query.engine.run(c.ReleaseLease("l", settle=False))
+    assert stat(query)["available"] == 6
+    assert stat(query)["malformed"] == 0
+
+
+def test_an_older_reader_and_a_batch_that_has_ended_set_nothing_aside() -> None:
+    query = Query()
+    with pytest.raises(errors.Fenced):
+        aside(query, {"why": of(1)}, epoch=query.epoch + 1)
+    with pytest.raises(errors.DataLoss):
+        aside(query, {"why": of(1)}, batch=7)
+    first = query.batch
+    assert aside(query, {"why": of(40)}) == 0  # not of this batch
+    query.finish()
+    assert aside(query, {"why": of(1)}, batch=first) == 0  # done already
+    assert stat(query)["malformed"] == 0
+
+
+def test_reasons_of_a_batch_are_bounded() -> None:
+    query = Query(messages=200)
+    for number in range(150):
+        aside(query, {f"reason {number}": of(number)})
+    said = query.engine.state.leases["l"].batches[query.batch].outcomes.said
+    assert len(said) == decide_outcomes.MAX_MALFORMED_TEXTS + 1
+    assert sum(each.rows.count for each in said) == 150
+
+
+# --- What an operator discards
+
+
+def test_a_discarded_message_ends_whoever_holds_it() -> None:
+    query = Query(messages=4)
+    engine = query.engine
+    engine.run(c.Enqueue("q", 4, 10))  # 4 to 7
+    holder = engine.run(c.Subscribe("q"))
+    engine.run(c.Acquire("q", holder, 2))  # 4 and 5
+    epoch = query.epoch
+    assert engine.run(mc.DiscardMessages("q", 3, 6, "lost")) == 4
+    block = engine.state.queues["q"].blocks[0]
+    assert {row: block.errors[row] for row in sorted(block.errors)} == dict.fromkeys(range(3, 7), "lost")
+    assert block.counts[State.ARCHIVED] == 4
+    assert engine.state.leases["l"].epoch == epoch + 1
+    assert engine.run(mc.DiscardMessages("q", 3, 6, "again")) == 0
+    assert 3 not in engine.state.leases["l"].batches[query.batch].rows
+    with pytest.raises(errors.NotFound):
+        engine.run(mc.DiscardMessages("q", 0, 8, "too many"))

@@ -145,10 +145,12 @@ REQUESTS: dict[str, Callable[[Peer, str], Any]] = {
     "lease.settle": lambda p, q: p.call("lease.settle", queue=q, lease=f"held {q}", run="r", epoch=None, finished=1),
     "lease.advance": lambda p, q: p.call("lease.advance", queue=q, lease=f"held {q}", run="r", epoch=None, finished=1),
     "lease.release": lambda p, q: p.call("lease.release", lease=f"held {q}", how="return"),
+    "lease.setAside": lambda p, q: p.call("lease.setAside", lease=f"held {q}", epoch=1, batch=1, reasons={"why": [0]}),
     "lease.delete": lambda p, q: p.call("lease.delete", lease=f"held {q}"),
     "queue.alter": lambda p, q: p.call("queue.alter", queue=q, options={"maxAttempts": 3}),
     "queue.pause": lambda p, q: p.call("queue.pause", queue=q),
     "queue.resume": lambda p, q: p.call("queue.resume", queue=q),
+    "queue.discard": lambda p, q: p.call("queue.discard", queue=q, sequence=0),
     "queue.redrive": lambda p, q: p.call("queue.redrive", queue=q),
     "queue.move": lambda p, q: p.call("queue.move", queue=q, target=f"{q}.other"),
     "queue.copy": lambda p, q: p.call("queue.copy", queue=q, target=f"{q}.other"),
@@ -158,12 +160,13 @@ REQUESTS: dict[str, Callable[[Peer, str], Any]] = {
 EVERYBODY = {"hello", "queue.list", "exchange.list", "lease.list", "queue.stat"}  # who has any right on the queue
 ALLOWED = {
     Right.SEND: {"enqueue", "stage", "stage.publish", "stage.discard"},
-    Right.RECEIVE: {"lease.advance", "lease.plan", "batch", "map", "lease.renew", "lease.settle", "settle"},
+    Right.RECEIVE: {"lease.advance", "lease.plan", "batch", "map", "lease.renew", "lease.settle", "settle", "lease.setAside"},
     Right.BROWSE: {"browse", "browse.plan"},
     Right.SETTLE: {"lease.release", "lease.settleRow", "lease.delete"},
     Right.REPLAY: {"browse archived", "browse.plan archived"},
     Right.ADMIN: {
         *("queue.declare", "queue.purge", "queue.delete", "queue.alter", "queue.pause", "queue.resume", "queue.redrive"),
+        "queue.discard",
         *("exchange.declare", "exchange.delete", "exchange.unbind"),
     },
 }

@@ -198,3 +198,11 @@ def test_the_error_of_a_rejected_message_is_shown(old: Client) -> None:
     with redirect_stdout(out):
         assert main(["queue", "peek", "q", "--states", "archived", "--url", old.url]) == 0
     assert "no such" in out.getvalue()
+
+
+def test_a_message_that_is_none_matches_nothing_and_stops_nobody(old: Client) -> None:
+    reader = Reader(old, "plain")
+    number = reader.advance(selector="JMSType = 's' OR JMSType IS NULL")
+    found = reader.read(number, columns=["sequenceNumber"])
+    assert 7 not in [row["sequenceNumber"] for row in found]
+    assert set(GOOD) <= {row["sequenceNumber"] for row in found}

@@ -30,6 +30,7 @@ VALID: dict[str, dict[str, Any]] = {
     "queue.purge": {"queue": "Q"},
     "queue.move": {"queue": "Q", "target": "other Q", "messages": 1, "first": 0, "last": 9},
     "queue.copy": {"queue": "Q", "target": "other Q", "messages": 1, "first": 0, "last": 9},
+    "queue.discard": {"queue": "Q", "sequence": 5, "last": 6, "error": "no"},
     "queue.redrive": {"queue": "Q", "messages": 5},
     "exchange.declare": {"exchange": "new Q", "type": "direct", "options": {}},
     "exchange.delete": {"exchange": "bound Q"},
@@ -100,6 +101,7 @@ VALID: dict[str, dict[str, Any]] = {
     "lease.list": {},
     "lease.release": {"lease": "held Q", "how": "return"},
     "lease.settleRow": {"lease": "held Q", "sequence": 0, "outcome": "rejected", "error": "no"},
+    "lease.setAside": {"lease": "held Q", "epoch": 1, "batch": 1, "reasons": {"no map": [0, 2]}},
     "lease.delete": {"lease": "idle Q"},
 }
 BATCH = {
@@ -212,6 +214,8 @@ def test_a_complete_request_is_answered_and_one_without_what_is_optional_too(cli
     required = {name: value for name, value in request.items() if name not in OPTIONAL}
     if action == "lease.advance":
         required["lease"] = f"idle {prepared}"
+    if action == "lease.setAside":
+        ask(client, named(VALID_TICKETS["batch"], prepared))
     if action == "queue.delete":
         with pytest.raises(errors.InUse):
             client.call(action, **required)
@@ -357,6 +361,10 @@ VALUES: list[tuple[str, dict[str, Any], type[errors.PenstockError], str]] = [
     ("lease.settleRow", {"outcome": "lost"}, errors.InvalidRequest, "accepted"),
     ("lease.settleRow", {"sequence": 8}, errors.NotFound, "not in batch 1"),
     ("lease.settleRow", {"sequence": -1}, errors.NotFound, "not in batch 1"),
+    ("lease.setAside", {"epoch": 9}, errors.Fenced, "epoch 1"),
+    ("lease.setAside", {}, errors.DataLoss, "not held any longer"),
+    ("queue.discard", {"sequence": -1}, errors.NotFound, "messages 0 to 9, not -1 to"),
+    ("queue.discard", {"sequence": 3, "last": 2}, errors.NotFound, "not 3 to 2"),
     ("lease.delete", {"lease": "held Q"}, errors.InUse, "holds batch 1"),
     ("batch", {"epoch": 9}, errors.Fenced, "epoch 1"),
     ("batch", {"run": "older"}, errors.Fenced, "begun again"),

@@ -79,10 +79,3 @@ def test_a_look_shows_what_matches_in_every_state(client: Client, queue: str) ->
     assert sequences(client, queue, selector="colour <> 'green'", states=["archived"]) == [0, 1, 2]
     assert sequences(client, queue, selector="colour = 'red'", states=["archived", "acquired"]) == [0, 2, 3]
     assert sequences(client, queue, selector="colour = 'red'") == []
-
-
-def test_a_message_that_is_none_matches_nothing_and_stops_nobody(client: Client, queue: str) -> None:
-    damaged = encoded("colour").column(0)[0].as_py().replace(b"\xa1\x06colour", b"\x45\x06colour")  # no key
-    send(client, queue, encoded("red"), pa.record_batch([pa.array([damaged])], names=["message"]), encoded("red"))
-    reader = Reader(client, queue)
-    assert bodies(reader.read(reader.advance(selector="colour = 'red' OR colour IS NULL"))) == [b"red", b"red"]
