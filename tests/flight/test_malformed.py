@@ -98,7 +98,7 @@ def test_where_there_is_a_dead_letter_queue_they_go_there_whatever_becomes_of_wh
 
 def part(client: Client, reader: Reader, batch: int) -> Part:
     return Part(
-        access=Access(client.url),
+        known=None,
         broker=client.call("hello")["broker"],
         queue=reader.queue,
         lease=reader.lease,
@@ -119,7 +119,7 @@ def test_a_task_says_which_it_cannot_decode_and_goes_on(old: Client, local: bool
     if not local:
         monkeypatch.setattr(mapping, "_unreachable", {mine.broker})
     for _ in range(2):
-        found = rows_of(read_part(mine, COLUMNS, True))
+        found = rows_of(read_part(mine, Access(old.url), COLUMNS, True))
         assert [row["sequenceNumber"] for row in found] == GOOD
     settle(reader, number)
     assert old.call("queue.stat", queue="plain")["malformed"] == 3
@@ -158,8 +158,8 @@ def test_a_look_shows_them_with_the_reason_and_never_keeps_others_back(old: Clie
         "states": ["available"],
         "columns": [*COLUMNS, "error"],
     }
-    look = Look(Access(old.url), ticket)
-    assert rows_of(read_look(look)) == found
+    look = Look(None, ticket)
+    assert rows_of(read_look(look, Access(old.url))) == found
     assert "message 50 of 'plain' is no valid AMQP message (amqp:decode-error: nested too deep" in capfd.readouterr().err
 
 
