@@ -278,7 +278,7 @@ class Journal:
             self._disk.sync_directory()
         except OSError as error:
             self._writer.fail(error)
-            raise StorageError(f"{self._disk.path(name)} could not be removed: {error}") from error
+            raise StorageError(f"the segment {name} could not be removed: {error}") from error
 
     def free_bytes(self) -> int:
         """Free space of the disk, bytes."""

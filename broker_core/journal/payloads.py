@@ -58,7 +58,7 @@ class Payloads:
                 raise out_of_files(f"the record at position {position} cannot be read now", error) from error
             if isinstance(error, FileNotFoundError):
                 raise _dropped(position) from None
-            raise StorageError(f"{self._disk.path(segment.name)} cannot be mapped: {error}") from error
+            raise StorageError(f"the segment {segment.name} cannot be mapped: {error}") from error
 
     def locate(self, position: int) -> Located:
         """Where it lies. Errors: as `get`."""
