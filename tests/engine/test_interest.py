@@ -5,22 +5,27 @@ from __future__ import annotations
 import itertools
 from collections import Counter
 from collections.abc import Iterable
+from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
-from broker_core.engine.interest import INTERESTED, NOTIFIED, RESTS, Consumer, Interest
+from broker_core.engine.interest import AWAITS, INTERESTED, NOTIFIED, RESTS, Consumer, Interest
 
 HELPING = 3
 
 
 class Worker(Consumer):
-    """A consumer with credit. `able` is what it does not tell before it is asked, such as the state of its socket."""
+    """A consumer with credit. `able` is what it does not tell before it is asked, such as the state of its socket. What one with
+    a selector wants is `known` below a number only."""
 
-    def __init__(self, name: int, priority: int = 0, *, acquires: bool = True, kinds: Iterable[int] = (0, 1, 2)) -> None:
+    def __init__(
+        self, name: int, priority: int = 0, *, acquires: bool = True, kinds: Iterable[int] = (0, 1, 2), selects: bool = False
+    ) -> None:
         self.name, self.priority, self.acquires, self.kinds = name, priority, acquires, set(kinds)
+        self.known: float = 0 if selects and acquires else float("inf")
         self.credit = 0
         self.able = True
         self.seen = 0  # by one that does not acquire: the place that it has come to
@@ -41,8 +46,8 @@ class Queue:
         self.looks: list[Worker] = []
         self._names = itertools.count(1)
 
-    def worker(self, priority: int = 0, *, credit: int = 0, acquires: bool = True, kinds: Iterable[int] = (0, 1, 2)) -> Worker:
-        worker = Worker(next(self._names), priority, acquires=acquires, kinds=kinds)
+    def worker(self, priority: int = 0, *, credit: int = 0, **how: Any) -> Worker:
+        worker = Worker(next(self._names), priority, **how)
         self.interest.join(worker.name, worker)
         self.grant(worker, credit)
         return worker
@@ -70,15 +75,45 @@ class Queue:
         looks = 0
         while (worker := self.interest.next(bool(self.available))) is not None:
             looks += self._look(worker)
-            assert looks <= len(self.interest.members), "each looks once a turn"
+            members = len(self.interest.members)
+            selecting = sum(each.known < float("inf") for each in self.interest.members.values())
+            assert looks <= members * (1 + selecting), "each looks once a turn, and again when one it stood behind goes on"
         return looks
+
+    def evaluate(self, worker: Worker) -> None:
+        """All that is there, as when nothing comes meanwhile."""
+        worker.known = self.count
+        if worker.appetite:
+            self.interest.resumes(worker)
+        else:
+            self.interest.rests(worker)
+
+    def awaiting(self) -> list[Worker]:
+        return [worker for worker in self.interest.members.values() if worker.standing == AWAITS]
+
+    def place(self, worker: Worker) -> float:
+        """What is before it the worker has passed."""
+        return min((number for number in self.wanted(worker) if number < worker.known), default=worker.known)
 
     def _look(self, worker: Worker) -> int:
         if not worker.appetite:
             self.interest.rests(worker)
             return 0
         self.looks.append(worker)
-        found = self.wanted(worker)[: min(worker.appetite, HELPING)]
+        wanted = self.wanted(worker)
+        behind = [self.interest.members[number] for number in self.interest.ahead_of(worker)]
+        bound = min([worker.known, *(self.place(other) for other in behind)])
+        found = [number for number in wanted if number < bound][: min(worker.appetite, HELPING)]
+        if not found and max(self.available, default=-1) >= worker.known and not any(number < worker.known for number in wanted):
+            self.interest.awaits(worker)
+            return 1
+        if not self.available:
+            self.interest.misses(worker)
+            return 1
+        if not found and wanted:
+            assert behind
+            self.interest.stands_back(worker)
+            return 1
         for number in found:
             assert not worker.acquires or not self.rivals(worker, number), "a lower one took what a higher one wanted"
             self._give(worker, number)
@@ -109,8 +144,10 @@ class Queue:
         """Turns until nobody is notified."""
         for _ in range(10_000):
             self.turn()
-            if not self.interest.busy:
+            if not self.interest.busy and not self.awaiting():
                 return
+            if self.awaiting():
+                self.evaluate(self.awaiting()[0])
         raise AssertionError("they wake each other for ever")
 
 
@@ -278,6 +315,30 @@ def test_who_stood_by_is_told_when_its_turn_comes() -> None:
     assert second.got == [0]
 
 
+def test_equals_with_and_without_a_selector_take_turns() -> None:
+    """C4: one after another, whoever awaits an evaluation."""
+    queue = Queue()
+    workers = [queue.worker(credit=100, selects=number % 2 == 0) for number in range(5)]
+    queue.rest()
+    for _ in range(20):
+        queue.arrive(0)
+        queue.rest()
+    assert [len(worker.got) for worker in workers] == [4] * 5
+
+
+def test_a_cold_selector_holds_its_equals_up_only_for_what_is_new() -> None:
+    """C4: over what waits already, who has no selector is served meanwhile; a lower priority is not."""
+    queue = Queue()
+    queue.arrive(*[0] * 10)
+    cold = queue.worker(credit=100, selects=True)
+    equal, low = queue.worker(credit=2), queue.worker(-1, credit=2)
+    queue.turn()
+    assert (cold.standing, equal.got, low.got) == (AWAITS, [0, 1], [])
+    queue.interest.leave(cold.name)
+    queue.turn()
+    assert low.got == [2, 3]
+
+
 def test_who_ends_is_forgotten_wherever_it_stood() -> None:
     queue = Queue()
     resting, waiting, notified = queue.worker(), queue.worker(credit=1), queue.worker(credit=1)
@@ -315,9 +376,16 @@ class InterestMachine(RuleBasedStateMachine):
         credit=st.integers(0, 5),
         acquires=st.sampled_from([True, True, True, False]),
         kinds=st.sampled_from([(0, 1, 2), (0, 1, 2), (0,), (1,), ()]),
+        selects=st.booleans(),
     )
-    def attach(self, priority: int, credit: int, acquires: bool, kinds: tuple[int, ...]) -> None:
-        self.queue.worker(priority, credit=credit, acquires=acquires, kinds=kinds)
+    def attach(self, priority: int, credit: int, acquires: bool, kinds: tuple[int, ...], selects: bool) -> None:
+        self.queue.worker(priority, credit=credit, acquires=acquires, kinds=kinds, selects=selects)
+
+    @precondition(lambda self: self.queue.awaiting())
+    @rule(data=st.data())
+    def evaluate(self, data: st.DataObject) -> None:
+        """In whatever order."""
+        self.queue.evaluate(data.draw(st.sampled_from(sorted(self.queue.awaiting(), key=lambda w: w.name))))
 
     @precondition(lambda self: self.queue.interest.members)
     @rule(data=st.data(), credit=st.integers(0, 5))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import json
 from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 import pytest
@@ -265,6 +266,41 @@ def test_a_block_of_an_older_format_reads_as_it_did_and_a_later_format_is_refuse
     assert np.array_equal(Block.restored(unpack(old)).state, [2, 2, 1])
     with pytest.raises(errors.DamagedJournal, match="format 5"):
         unpack(newer)
+
+
+class Nothing:
+    """A selector that nobody has evaluated for anything."""
+
+    def known(self, queue: Any, block: int) -> Any:
+        return np.zeros(0, np.bool_)
+
+
+@pytest.mark.parametrize("levels", [1, 3])
+def test_what_another_link_has_not_passed_is_left_to_it(levels: int) -> None:
+    """C2 C4: of each level what it has passed; what comes back before its place is its own again; a link that has gone has
+    passed everything."""
+    engine = Engine()
+    engine.run(c.DeclareQueue("q", "priority" if levels > 1 else "fifo", {"levels": levels} if levels > 1 else {}))
+    first, other, third = (engine.run(c.Subscribe("q")) for _ in range(3))
+    engine.run(c.Enqueue("q", 4, 1))
+    assert engine.run(c.Acquire("q", third, 1)).sequences().tolist() == [0]
+    queue = engine.state.queues["q"]
+    queue.subscriptions[first].selector = "TRUE"
+    assert not engine.run(c.Acquire("q", first, 9, matching=Nothing()))
+    places = queue.subscriptions[other].places.copy()
+    assert not engine.run(c.Acquire("q", other, 9, behind=(first,)))
+    assert queue.subscriptions[other].places[0] == places[0], "it is offered them again"
+    queue.subscriptions[first].selector = None
+    assert engine.run(c.Acquire("q", first, 1)).sequences().tolist() == [1]
+    engine.run(c.Release("q", first, RowSet.single(1)), c.Release("q", third, RowSet.single(0)))
+    assert not engine.run(c.Acquire("q", other, 9, behind=(first,)))
+    assert engine.run(c.Acquire("q", first, 2)).sequences().tolist() == [0, 1]
+    engine.run(c.Release("q", first, RowSet.range(0, 2), exclude=True))
+    assert not engine.run(c.Acquire("q", other, 9, behind=(first,)))
+    assert engine.run(c.Acquire("q", first, 1)).sequences().tolist() == [2]  # it has passed what it refuses
+    assert engine.run(c.Acquire("q", other, 9, behind=(first,))).sequences().tolist() == [0, 1]
+    engine.run(c.Unsubscribe("q", first))
+    assert engine.run(c.Acquire("q", other, 9, behind=(first,))).sequences().tolist() == [2, 3]
 
 
 def test_an_event_without_annotations_is_what_older_versions_read() -> None:
