@@ -16,7 +16,6 @@ from hypothesis import strategies as st
 
 from broker_core import assembly, message
 from connector import mapping, read
-from connector.batch import split
 from connector.mapping import Piece, mapped, may_be_mapped
 from connector.read import MOST_BYTES, as_declared, coalesce, halved
 from connector.sink import by_queue
@@ -43,14 +42,6 @@ def test_a_large_batch_is_not_copied() -> None:
     small, same = coalesce([numbered(0, 1), large])
     assert small.num_rows == 1
     assert same.column(0).buffers()[1].address == large.column(0).buffers()[1].address
-
-
-@given(st.integers(0, 50), st.integers(-1, 3000), st.integers(1, 500), st.integers(1, 40))
-def test_ranges_cover_everything_once(first: int, last: int, most: int, least: int) -> None:
-    ranges = split(first, last, most, least)
-    assert [n for begin, end in ranges for n in range(begin, end + 1)] == list(range(first, last + 1))
-    assert all(end - begin + 1 <= most for begin, end in ranges)
-    assert len(ranges) >= min(least, max(last - first + 1, 0))
 
 
 def test_nullability_is_what_was_declared() -> None:
