@@ -6,6 +6,7 @@ as kill -9 leaves it, when nobody knows whether the last record is on the disk.
 
 from __future__ import annotations
 
+import contextlib
 import os
 import shutil
 from pathlib import Path
@@ -13,10 +14,11 @@ from random import Random
 
 import pytest
 
-from broker_core.errors import DamagedJournal
+from broker_core.errors import DamagedJournal, StorageError
 from broker_core.journal import LocalDisk
 
 from .helpers import Content, append, content, open_journal, running
+from .lying_disk import Inode, LyingDisk
 
 DIRECTORIES = Path(__file__).parent / "version_1"
 CONTENTS = [(b"meta %d" % number, Random(number).randbytes(number * 13 % 300)) for number in range(12)]
@@ -82,3 +84,26 @@ def test_a_directory_of_version_1_gets_a_list_of_what_must_be_there(directory: P
         os.rename(directory / "aside", path)
     with running(LocalDisk(directory)) as journal:
         assert content(journal) == CONTENTS
+
+
+@pytest.mark.parametrize("kind", ["closed", "crashed"])
+def test_the_first_start_on_a_directory_of_version_1_may_be_stopped_anywhere(kind: str) -> None:
+    files = {path.name: path.read_bytes() for path in (DIRECTORIES / kind).iterdir()}
+    for stop in range(1, 60):
+        disk = LyingDisk({name: Inode(data, len(data)) for name, data in files.items()})
+        disk.stop_at = stop
+        with contextlib.suppress(StorageError):
+            journal = open_journal(disk)
+            journal.start()
+            append(journal, (b"new", b"n" * 100))
+            journal.close()
+        for seed in range(6):
+            after = disk.kill() if seed == 0 else disk.power_cut(Random(seed))
+            for _ in range(2):
+                found = content(open_journal(after))
+                assert found[:12] == CONTENTS
+                assert found[12:] in ([], [(b"new", b"n" * 100)])
+                after = after.power_cut(Random(seed))
+        if disk._steps < stop:
+            break
+    assert 15 < stop < 59
