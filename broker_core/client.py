@@ -111,10 +111,14 @@ class Client:
                 for number, batch in enumerate(chain(again, source)):
                     if kept is not None and number >= len(again):
                         kept.append(batch)
-                    steps.take(partial(writer.write_batch, batch))
                     sent += 1
-                    while sent - last["batches"] >= window:
-                        last, kept = steps.take(lambda: _acknowledgement(reader)), None
+                    # One step where it can be: each is a change of threads.
+                    full = sent - last["batches"] >= window
+                    told = steps.take(partial(_write, writer, batch, reader if full else None))
+                    while told is not None:
+                        last, kept = told, None
+                        full = sent - last["batches"] >= window
+                        told = steps.take(lambda: _acknowledgement(reader)) if full else None
                 steps.take(writer.done_writing)
                 while last["batches"] < sent:
                     last, kept = steps.take(lambda: _acknowledgement(reader)), None
@@ -247,6 +251,14 @@ class Client:
         if not self._endpoint.url.startswith("grpc+tls://"):
             return ""
         return " with a certificate that is trusted here (which CA issued it, to which host name, until when?)"
+
+
+def _write(
+    writer: flight.FlightStreamWriter, batch: pa.RecordBatch, reader: flight.FlightMetadataReader | None
+) -> dict[str, Any] | None:
+    """Send a batch, and with `reader` wait for an acknowledgement."""
+    writer.write_batch(batch)
+    return None if reader is None else _acknowledgement(reader)
 
 
 def _acknowledgement(reader: flight.FlightMetadataReader) -> dict[str, Any]:
