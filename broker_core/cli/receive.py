@@ -18,7 +18,7 @@ from broker_core.amqp.types import Int, Symbol
 from broker_core.amqp_client import Receiver
 from broker_core.cli import show
 from broker_core.cli.amqp_calls import TURN_S, Meter, Stop, connection
-from broker_core.cli.main import INTERRUPTED, UsageError
+from broker_core.cli.main import INTERRUPTED, REFUSED, UsageError, report
 from broker_core.encoding import plain
 
 #: Messages under way: what an interrupted run gives back at most.
@@ -40,17 +40,34 @@ def run(given: argparse.Namespace) -> int:
         receiver = broker.receiver(
             given.queue, credit, limit=given.count, browse=given.browse, selector=given.selector, properties=asked or None
         )
-        count = 0
+        count = malformed = 0
         while not stop.asked and (deliveries := _next(receiver, given.wait, stop)):
-            write(deliveries)  # before they are accepted: what fails here goes back
-            receiver.accept(deliveries)
-            count += len(deliveries)
+            readable = _readable(receiver, deliveries, given)
+            write(readable)  # before they are accepted: what fails here goes back
+            receiver.accept(readable)
+            count, malformed = count + len(deliveries), malformed + len(deliveries) - len(readable)
             meter.show(count, count)
         receiver.close()  # before anything is said: the broker has then heard the last outcome
     if sys.stderr.isatty():
         seen = "seen in" if given.browse else "received from"
         print(f"{'interrupted: ' if stop.asked else ''}{count:,} messages {seen} {given.queue}", file=sys.stderr)
-    return INTERRUPTED if stop.asked else 0
+    return INTERRUPTED if stop.asked else REFUSED if malformed else 0
+
+
+def _readable(receiver: Receiver, deliveries: list[Delivery], given: argparse.Namespace) -> list[Delivery]:
+    """Those that can be written. An older broker let others in: they are rejected, so that nobody gets them again and again."""
+    found = []
+    for delivery in deliveries:
+        try:
+            _fields(delivery) if given.json else body_of(delivery)
+        except errors.MalformedMessage as error:
+            if not given.browse:
+                receiver.reject([delivery], str(error), condition="amqp:decode-error")
+            done = "stays in the queue" if given.browse else "is rejected"
+            report(errors.MalformedMessage(f"{error}; it {done}"), as_json=given.json)
+        else:
+            found.append(delivery)
+    return found
 
 
 def _next(receiver: Receiver, wait_s: float, stop: Stop) -> list[Delivery]:
@@ -79,7 +96,7 @@ def body_of(delivery: Delivery) -> bytes:
             return payload[section.value + (2 if payload[section.value] == 0xA0 else 5) : section.end]
         found = plain.row(bare(payload), None, ["body"])["body"]
     except RemoteProtocolError as error:
-        raise errors.MalformedMessage(f"it is not well-formed AMQP ({error}); it stays in the queue") from error
+        raise errors.MalformedMessage(f"it is not well-formed AMQP ({error})") from error
     return found if isinstance(found, bytes) else b""
 
 
@@ -87,7 +104,7 @@ def _fields(delivery: Delivery) -> dict[str, Any]:
     try:
         row = plain.row(bare(delivery.payload), None, _FIELDS)
     except RemoteProtocolError as error:
-        raise errors.MalformedMessage(f"it is not well-formed AMQP ({error}); it stays in the queue") from error
+        raise errors.MalformedMessage(f"it is not well-formed AMQP ({error})") from error
     if row["properties"] is not None:
         row["properties"] = dict(row["properties"])
     return {name: value for name, value in row.items() if value is not None}

@@ -206,3 +206,20 @@ def test_a_message_that_is_none_matches_nothing_and_stops_nobody(old: Client) ->
     found = reader.read(number, columns=["sequenceNumber"])
     assert 7 not in [row["sequenceNumber"] for row in found]
     assert set(GOOD) <= {row["sequenceNumber"] for row in found}
+
+
+@pytest.mark.parametrize("as_json", [False, True])
+def test_receive_writes_the_others_and_rejects_what_it_cannot_read(
+    tmp_path: Path, as_json: bool, capfd: pytest.CaptureFixture[str]
+) -> None:
+    plant(tmp_path / "data", "q", hundred())
+    with Broker(tmp_path / "data", fsync="never") as broker, Client(broker.url) as client:
+        arguments = ["receive", "q", "--count", "101", "--url", broker.amqp_url]
+        assert main([*arguments, "--json"] if as_json else arguments) == 1
+        out, err = capfd.readouterr()
+        unreadable = 3 if as_json else 2  # the line of a body says nothing of its subject
+        assert len(out.splitlines()) == 101 - unreadable
+        assert err.count("it is not well-formed AMQP (amqp:") == unreadable
+        rejected = [row for row in browse(client, "q", "outcome", "error", states=["archived"]) if row["outcome"] == "rejected"]
+        assert len(rejected) == unreadable
+        assert all(row["error"].startswith("amqp:decode-error: it is not well-formed AMQP") for row in rejected)
