@@ -83,7 +83,7 @@ final class AcknowledgeQuestions {
         Session sender = ask.session();
         Asked.send(sender, ask.queue(sender), "poison");
         for (int attempt = 1; attempt <= 2; attempt++) {
-            Connection connection = ask.connection("jms.prefetchPolicy.all=0"); // what is prefetched at the close counts too
+            Connection connection = ask.connection("jms.prefetchPolicy.all=0"); // what is prefetched at the close is delivered once more
             Session session = connection.createSession(true, Session.SESSION_TRANSACTED);
             Message message = Asked.message(session.createConsumer(ask.queue(session)));
             Asked.equal(attempt, message.getIntProperty("JMSXDeliveryCount"));
