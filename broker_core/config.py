@@ -228,6 +228,33 @@ class Settings:
         32 * MIB, size(KIB), "One message, body and properties: it must fit a batch, with room for the batch's own bytes."
     )
 
+    max_batch_rows: int = key(
+        1 << 20,
+        count(1, 1 << 24),
+        "Messages of one record batch: empty ones weigh next to nothing on the wire. A hundred times what Spark sends at once.",
+    )
+    flight_max_connections: int = key(
+        1024,
+        count(1, 100_000),
+        "Arrow Flight connections at once, each a thread and 100 KiB when idle. One more is closed at once.",
+    )
+    flight_max_connections_per_user: int = key(
+        512, count(1, 100_000), "Half of them, so that one user leaves room for others. All nameless peers are one user."
+    )
+    flight_max_calls: int = key(
+        512, count(1, 100_000), "Arrow Flight calls at once, each a thread; Spark's tasks make one each. One more is refused."
+    )
+    flight_login_timeout_s: float = key(
+        10.0,
+        seconds(0.1),
+        "From connecting to the first call of somebody who is let in, TLS between. Who is silent is gone then.",
+    )
+    flight_receive_bytes: int = key(
+        96 * MIB,
+        size(MIB),
+        "Memory for record batches that are being received, over all connections; the next ones wait. One larger is alone.",
+    )
+
     amqp_max_frame_bytes: int = key(
         64 * KIB,
         size(512, most=16 * MIB),

@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 import pyarrow as pa
 
 from broker_core import representable
-from broker_core.errors import InvalidRequest
+from broker_core.errors import InvalidRequest, ResourceLimit
 
 if TYPE_CHECKING:
     import numpy as np
@@ -280,20 +280,35 @@ def _where_valid(array: pa.Array, lengths: np.ndarray[Any, Any]) -> np.ndarray[A
 # --- Messages that come in -------------------------------------------------------------------------------------------------
 
 
-def validate(batch: pa.RecordBatch) -> pa.RecordBatch:
+def validate(batch: pa.RecordBatch, most_bytes: int | None = None) -> pa.RecordBatch:
     """An incoming batch with known columns of the right types, in mask order, or InvalidRequest naming column and row.
 
     A string body becomes its UTF-8 bytes; large, view and dictionary forms of a type, and other widths of an integer, are cast.
     Exactly one of `body` and `message` must be there, with a value in every row, and nothing beside it that AMQP cannot say. What
-    is inside a `message` is not looked at: see `encoding.sections`.
+    is inside a `message` is not looked at: see `encoding.sections`. ResourceLimit when the columns would have more than
+    `most_bytes` once they are cast, which is reckoned before: a dictionary or views say one value many times.
     """
-    _check_names(batch.schema.names)
+    try:
+        names = batch.schema.names
+        _check_names(names)
+        found = {name: batch.column(names.index(name)) for name in MESSAGE_COLUMNS if name in names}
+        for name, array in found.items():
+            _check_type(name, array.type)
+    except UnicodeDecodeError:
+        raise InvalidRequest("the record batch is malformed: a name in its schema is not UTF-8") from None
     try:
         # Offsets and UTF-8 from outside are checked before anything follows them: once journaled they would be there for good.
         batch.validate(full=True)
     except pa.ArrowInvalid as error:
         raise InvalidRequest(f"the record batch is malformed: {error}") from error
-    columns = {name: _column(name, batch.column(name)) for name in MESSAGE_COLUMNS if name in batch.schema.names}
+    if most_bytes is not None and any(array.type != MESSAGE_COLUMNS[name] for name, array in found.items()):
+        nbytes = sum(_nbytes(array, MESSAGE_COLUMNS[name]) for name, array in found.items())
+        if nbytes > most_bytes:
+            raise ResourceLimit(
+                f"a record batch has at most {most_bytes} bytes, this one {nbytes} once its columns have the types that messages"
+                " have: send smaller ones"
+            )
+    columns = {name: _column(name, array) for name, array in found.items()}
     content = "body" if "body" in columns else "message"
     if columns[content].null_count:
         import pyarrow.compute as pc
@@ -325,20 +340,91 @@ def check_content(names: Sequence[str]) -> None:
         raise InvalidRequest("there is no content: name a column 'body' (binary or string) or 'message' (a bare AMQP message)")
 
 
+def _check_type(name: str, found: pa.DataType) -> None:
+    """Raise InvalidRequest for a type that is none of those that are taken, before anything looks into such an array."""
+    wanted = MESSAGE_COLUMNS[name]
+    inner = found.value_type if pa.types.is_dictionary(found) else found
+    nested = inner != found and (pa.types.is_dictionary(inner) or pa.types.is_nested(inner))
+    if nested or (inner != wanted and not _castable(inner, wanted, name)):
+        raise InvalidRequest(f"column {name!r} has type {found}; it must be {wanted}")
+
+
 def _column(name: str, array: pa.Array) -> pa.Array:
     wanted = MESSAGE_COLUMNS[name]
-    found = array.type
-    if pa.types.is_dictionary(found):
-        found = found.value_type
-        array = array.cast(found)
-    if found != wanted:
-        if not _castable(found, wanted, name):
-            raise InvalidRequest(f"column {name!r} has type {found}; it must be {wanted}")
-        try:
-            array = array.cast(wanted)
-        except pa.ArrowInvalid as error:
-            raise InvalidRequest(f"column {name!r} has a value that does not fit {wanted}: {error}") from error
-    return array
+    if array.type == wanted:
+        return array
+    try:
+        return _cast(array, wanted)
+    except pa.ArrowException as error:
+        raise InvalidRequest(f"column {name!r} has a value that does not fit {wanted}: {error}") from error
+
+
+def _cast(array: pa.Array, wanted: pa.DataType) -> pa.Array:
+    if pa.types.is_dictionary(array.type):
+        values = _cast(array.dictionary, wanted)
+        return values if len(values) == 0 and len(array) == 0 else values.take(array.indices)
+    if pa.types.is_map(wanted) and pa.types.is_map(array.type):
+        texts = [_cast(child, pa.string()) for child in (array.keys, array.items)]
+        entries = pa.StructArray.from_arrays(texts, fields=[wanted.key_field, wanted.item_field])
+        return pa.Array.from_buffers(wanted, len(array), array.buffers()[:2], array.null_count, array.offset, [entries])
+    return array if array.type == wanted else _without_hidden(array).cast(wanted)
+
+
+def _without_hidden(array: pa.Array) -> pa.Array:
+    """Views without what their null slots hold: nobody has checked where that points, and a cast follows it."""
+    import numpy as np
+
+    if not _is_view(array.type) or not array.null_count:
+        return array
+    validity, views, *data = array.buffers()
+    slots = np.frombuffer(views, np.uint8)[: 16 * (array.offset + len(array))].reshape(-1, 16).copy()
+    slots[array.offset :][array.is_null().to_numpy(zero_copy_only=False)] = 0
+    return pa.Array.from_buffers(array.type, len(array), [validity, pa.py_buffer(slots), *data], array.null_count, array.offset)
+
+
+def _nbytes(array: pa.Array, wanted: pa.DataType) -> int:
+    """The bytes of a validated array once it has that type; nothing of the kind is made."""
+    types = pa.types
+    if array.type == wanted:
+        return int(array.get_total_buffer_size())
+    if types.is_map(array.type):
+        return 4 * len(array) + sum(_nbytes_of_texts(child) for child in (array.keys, array.items))
+    if types.is_binary(wanted) or types.is_string(wanted):
+        return _nbytes_of_texts(array)
+    return 8 * len(array)  # numbers, times, and offsets of a map of which all are null
+
+
+def _nbytes_of_texts(array: pa.Array) -> int:
+    return 4 * len(array) + int(_lengths(array).sum())
+
+
+def _lengths(array: pa.Array) -> np.ndarray[Any, Any]:
+    """The length of each value of a binary or string array, of whatever kind; 0 where it is null."""
+    import numpy as np
+
+    types, found = pa.types, array.type
+    rows = len(array)
+    if types.is_null(found) or not rows:
+        return np.zeros(rows, np.int64)
+    if types.is_dictionary(found):
+        of = array.indices.fill_null(0).to_numpy(zero_copy_only=False)
+        lengths = _lengths(array.dictionary)
+        if not len(lengths):  # all null
+            return np.zeros(rows, np.int64)
+        return _where_valid(array, lengths[of])
+    buffer = array.buffers()[1]
+    if buffer is None or not buffer.size:
+        return np.zeros(rows, np.int64)
+    if _is_view(found):
+        views = np.frombuffer(buffer, np.int32, 4 * (array.offset + rows)).reshape(-1, 4)
+        return _where_valid(array, views[array.offset :, 0].astype(np.int64))
+    kind = np.int64 if types.is_large_binary(found) or types.is_large_string(found) else np.int32
+    lengths = np.diff(np.frombuffer(buffer, kind, array.offset + rows + 1)[array.offset :])
+    return lengths.astype(np.int64)
+
+
+def _is_view(found: pa.DataType) -> bool:
+    return bool(pa.types.is_binary_view(found) or pa.types.is_string_view(found))
 
 
 def _castable(found: pa.DataType, wanted: pa.DataType, name: str) -> bool:

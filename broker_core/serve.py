@@ -11,6 +11,7 @@ from broker_core import declaring, errors, open_files
 from broker_core.amqp_plane import AmqpPlane
 from broker_core.config import Settings
 from broker_core.flight_plane import FlightPlane
+from broker_core.flight_plane.listener import PROTOCOL as FLIGHT_PROTOCOL
 from broker_core.security import Access, ServerTls
 from broker_core.service import BrokerService
 
@@ -34,8 +35,8 @@ def serve(settings: Settings, ready: Callable[[dict[str, Any]], None], stop: thr
     planes: list[FlightPlane | AmqpPlane] = []
     try:
         declaring.prepare(service, settings)
-        pair = tls.pair() if tls is not None and settings.flight_tls else None
-        flight = FlightPlane(service, settings.host, settings.flight_port, access=access, tls=pair)
+        flight_tls = ServerTls(settings, protocols=[FLIGHT_PROTOCOL]).context if settings.flight_tls else None
+        flight = FlightPlane(service, settings.host, settings.flight_port, access=access, tls=flight_tls)
         planes.append(flight)
         urls: list[str] = []
         if settings.amqp_listeners:

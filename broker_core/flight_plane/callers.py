@@ -1,26 +1,27 @@
-"""Who calls: the HTTP header `authorization` of each call, into a user, and what that user may do.
-
-pyarrow shows headers only to middleware, and errors of middleware reach a client without ours: so the middleware keeps the
-header, and `Callers.of` judges it inside of the call.
-"""
+"""Who calls: the HTTP header `authorization` of each call, into a user, and what that user may do."""
 
 from __future__ import annotations
 
 import base64
 import binascii
 import logging
-from typing import Any
-
-from pyarrow import flight
+from typing import Protocol
 
 from broker_core import errors
 from broker_core.security.access import ANONYMOUS, Access
 from broker_core.security.attempts import on_this_machine
 from broker_core.security.rights import Right
 
-MIDDLEWARE = "authorization"
-
 log = logging.getLogger("penstock.security")
+
+
+class Asking(Protocol):
+    """What is known of a call before anybody knows whose it is."""
+
+    authorization: str | None
+
+    @property
+    def peer(self) -> str: ...
 
 
 class Caller:
@@ -63,21 +64,17 @@ class Callers:
         self._access = access
         self._encrypted = encrypted
 
-    @property
-    def middleware(self) -> dict[str, flight.ServerMiddlewareFactory]:
-        return {} if self._access is None else {MIDDLEWARE: _Keeper()}
-
-    def of(self, context: flight.ServerCallContext) -> Caller:
+    def of(self, call: Asking) -> Caller:
         """Raises Unauthenticated; the words do not say whether it was the user or the password."""
         access = self._access
         if access is None:
             return Caller(None, ANONYMOUS, "")
         access.refresh()
-        peer = context.peer()
+        peer = call.peer
         if not access.enforced:
             return Caller(access, ANONYMOUS, peer)
-        kept = context.get_middleware(MIDDLEWARE)
-        user = ANONYMOUS if kept is None else _user(access, kept.value, peer, self._encrypted or on_this_machine(peer))
+        said = call.authorization
+        user = ANONYMOUS if said is None else _user(access, said, peer, self._encrypted or on_this_machine(peer))
         caller = Caller(access, user, peer)
         if user == ANONYMOUS and not access.may_any(ANONYMOUS):
             raise caller.refuse("do anything here")
@@ -104,14 +101,3 @@ def _user(access: Access, header: str, peer: str, unheard: bool) -> str:
     if not colon:
         raise errors.Unauthenticated("the authorization is not user:password in UTF-8 and base64")
     return access.login(name, password, peer)
-
-
-class _Keeper(flight.ServerMiddlewareFactory):  # type: ignore[misc]  # pyarrow has no types
-    def start_call(self, info: flight.CallInfo, headers: dict[str, list[Any]]) -> flight.ServerMiddleware | None:
-        values = headers.get("authorization")
-        return _Kept(values[0]) if values else None
-
-
-class _Kept(flight.ServerMiddleware):  # type: ignore[misc]
-    def __init__(self, value: str) -> None:
-        self.value = value

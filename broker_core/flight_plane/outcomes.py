@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-from pyarrow import flight
 
 from broker_core import delivery, errors
 from broker_core.engine.batch_outcomes import ENDINGS, Said, shortened
 from broker_core.engine.outcome_commands import StageOutcomes
 from broker_core.engine.rowset import RowSet
+from broker_core.flight_plane.arrow_ipc import BatchReader, too_large
 from broker_core.flight_plane.permissions import Check
 from broker_core.service import BrokerService
 
@@ -25,24 +26,23 @@ class OutcomeReceiver:
     outcome is null says nothing."""
 
     def __init__(
-        self, service: BrokerService, request: dict[str, Any], writer: flight.FlightMetadataWriter, check: Check
+        self, service: BrokerService, request: dict[str, Any], acknowledge: Callable[[bytes], None], check: Check
     ) -> None:
-        self._service, self._request, self._writer, self._check = service, request, writer, check
+        self._service, self._request, self._tell, self._check = service, request, acknowledge, check
 
-    def receive(self, reader: flight.MetadataRecordBatchReader) -> None:
+    def receive(self, reader: BatchReader) -> None:
         batches = messages = 0
-        for chunk in reader:
-            if chunk.data is None:
-                continue
+        while (batch := reader.next()) is not None:
             self._check()
-            self._take(chunk.data)
-            batches, messages = batches + 1, messages + chunk.data.num_rows
-            self._writer.write(json.dumps({"batches": batches, "messages": messages}).encode())
+            self._take(batch)
+            batches, messages = batches + 1, messages + batch.num_rows
+            del batch  # its memory is free while the next one comes
+            self._tell(json.dumps({"batches": batches, "messages": messages}).encode())
 
     def _take(self, data: pa.RecordBatch) -> None:
         limit, nbytes = self._service.settings.max_batch_bytes, data.get_total_buffer_size()
         if nbytes > limit:
-            raise errors.ResourceLimit(f"a record batch has at most {limit} bytes, this one {nbytes}: send smaller ones")
+            raise too_large(limit, nbytes)
         _check_columns(data)
         for found in delivery.parse(data.column("delivery")):
             if found.lease != self._request["lease"]:

@@ -5,15 +5,16 @@ from __future__ import annotations
 import json
 import threading
 from collections import deque
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
-from pyarrow import flight
 
 from broker_core import errors, message, reading, routing, silence
 from broker_core.encoding import sections
 from broker_core.engine import commands as c
 from broker_core.engine.exchange_commands import ListExchanges
+from broker_core.flight_plane.arrow_ipc import BatchReader, too_large
 from broker_core.flight_plane.permissions import Check
 from broker_core.service import BrokerService
 
@@ -27,12 +28,12 @@ class Receiver:
     """
 
     def __init__(
-        self, service: BrokerService, request: dict[str, Any], writer: flight.FlightMetadataWriter, check: Check
+        self, service: BrokerService, request: dict[str, Any], acknowledge: Callable[[bytes], None], check: Check
     ) -> None:
         self._service = service
         self._check = check  # whether the sender still may: a stream can outlast its permission
         self._request = request
-        self._writer = writer
+        self._tell = acknowledge
         self._changed = threading.Condition()
         self._pending: deque[tuple[int, int, dict[str, Any]]] = deque()  # log position, bytes, acknowledgement
         self._pending_bytes = 0
@@ -40,18 +41,18 @@ class Receiver:
         self._failure: Exception | None = None
         self._batches = self._messages = self._dropped = 0
 
-    def receive(self, reader: flight.MetadataRecordBatchReader) -> None:
+    def receive(self, reader: BatchReader) -> None:
         # A queue or an exchange that is not there is refused before anything is sent.
         self._service.submit(self._target())
         acknowledger = threading.Thread(target=self._acknowledge, name="penstock-acknowledge", daemon=True)
         acknowledger.start()
         try:
-            for chunk in reader:
-                if chunk.data is not None:
-                    self._check()
-                    self._taking = True
-                    self._take(chunk.data)
-                    self._taking = False
+            while (batch := reader.next()) is not None:
+                self._check()
+                self._taking = True
+                self._take(batch)
+                self._taking = False
+                del batch  # its memory is free while the next one comes
         finally:
             with self._changed:
                 self._complete = True
@@ -64,10 +65,8 @@ class Receiver:
         limits = self._service.settings
         nbytes = data.get_total_buffer_size()  # not `nbytes`, which follows offsets that nobody has checked yet
         if nbytes > limits.max_batch_bytes:
-            raise errors.ResourceLimit(
-                f"a record batch has at most {limits.max_batch_bytes} bytes, this one {nbytes}: send smaller ones"
-            )
-        batch = message.validate(data)
+            raise too_large(limits.max_batch_bytes, nbytes)
+        batch = message.validate(data, limits.max_batch_bytes)
         sizes = message.sizes(batch)
         largest = sizes if isinstance(sizes, int) else int(sizes.max(initial=0))
         if largest > limits.max_message_bytes:
@@ -144,7 +143,7 @@ class Receiver:
                         _, nbytes, last = self._pending.popleft()
                         self._pending_bytes -= nbytes
                     self._changed.notify_all()
-                self._writer.write(json.dumps(last).encode())
+                self._tell(json.dumps(last).encode())
         except Exception as error:  # the sender went away, or the journal failed: the receiving side reports it
             with self._changed:
                 self._failure = error

@@ -2,32 +2,37 @@
 
 from __future__ import annotations
 
+import logging
+import ssl
 import threading
-from collections.abc import Iterator
-from typing import Any
-
-from pyarrow import flight
+from collections.abc import Callable
 
 from broker_core import errors
+from broker_core.flight_plane import arrow_ipc, protobuf, statuses
 from broker_core.flight_plane.actions import Actions
-from broker_core.flight_plane.callers import Callers
+from broker_core.flight_plane.callers import Caller, Callers
+from broker_core.flight_plane.calls import Call, Gone
+from broker_core.flight_plane.listener import Limits, Listener
 from broker_core.flight_plane.outcomes import OutcomeReceiver
-from broker_core.flight_plane.permissions import Check, Permissions
+from broker_core.flight_plane.permissions import Permissions
 from broker_core.flight_plane.receiver import Receiver
-from broker_core.flight_plane.requests import ACTIONS, PUTS, by_op
+from broker_core.flight_plane.requests import ACTIONS, MAX_REQUEST_BYTES, PUTS, by_op
 from broker_core.flight_plane.streams import Streams
 from broker_core.security.access import Access
 from broker_core.service import BrokerService
 
-MAX_ERROR_BYTES = 1000  # of an error's text: it travels twice in HTTP/2 headers, of which gRPC takes 8 KiB
 STOP_GRACE_S = 2.0  # for calls that run when the broker stops; a client that neither reads nor sends would hold it for ever
+SLACK_BYTES = 64 << 10  # of a request beside its JSON: an action's name, protobuf's own octets
+SERVICE = "/arrow.flight.protocol.FlightService/"
+
+log = logging.getLogger("penstock.flight")
 
 
 class FlightPlane:
     """A Flight server on its own threads, from construction until `close`.
 
-    `access`: who may do what; without it everybody everything. `tls`: certificate chain and key in PEM, and then it speaks
-    nothing but TLS (1.2 and later); pyarrow reads them once, so that another certificate needs another start.
+    `access`: who may do what; without it everybody everything. `tls`: the context for the next connection (ALPN
+    `listener.PROTOCOL`), and then it speaks nothing but TLS. Raises InvalidRequest when the address cannot be listened on.
     """
 
     def __init__(
@@ -37,90 +42,116 @@ class FlightPlane:
         port: int,
         *,
         access: Access | None = None,
-        tls: tuple[bytes, bytes] | None = None,
+        tls: Callable[[], ssl.SSLContext] | None = None,
     ) -> None:
         self.scheme = "grpc" if tls is None else "grpc+tls"
-        self._server = _Server(service, f"{self.scheme}://{host}:{port}", access, tls)
-        self.port = int(self._server.port)
+        handlers = _Handlers(service, access, encrypted=tls is not None)
+        self._listener = Listener(host, port, Limits.of(service.settings), handlers.serve, tls)
+        self.port = self._listener.port
         self.url = f"{self.scheme}://{host}:{self.port}"
-        self._server.actions.url = self.url
+        handlers.actions.url = self.url
 
     def close(self) -> None:
         """Take no new calls, and give those that run a while to end."""
-        stopping = threading.Thread(target=self._server.shutdown, name="penstock-flight-stop", daemon=True)
+        stopping = threading.Thread(target=self._listener.close, args=(STOP_GRACE_S,), name="penstock-flight-stop", daemon=True)
         stopping.start()
         stopping.join(STOP_GRACE_S)
 
 
-class _Server(flight.FlightServerBase):  # type: ignore[misc]  # pyarrow has no types
-    def __init__(self, service: BrokerService, location: str, access: Access | None, tls: tuple[bytes, bytes] | None) -> None:
-        self._callers = Callers(access, encrypted=tls is not None)
-        super().__init__(location, tls_certificates=None if tls is None else [tls], middleware=self._callers.middleware)
+class BrokerMistake(errors.PenstockError):
+    """What happened is in the log; who asked learns no more of our inside."""
+
+    code = "error"
+    fault = "storage"
+
+
+class _Handlers:
+    """Flight's methods. Who calls is asked before the first message is looked at, or more than one window of it taken."""
+
+    def __init__(self, service: BrokerService, access: Access | None, *, encrypted: bool) -> None:
         self._service = service
+        self._callers = Callers(access, encrypted=encrypted)
         self._permissions = Permissions(service)
         self.actions = Actions(service, self._permissions)
         self._streams = Streams(service, self._permissions)
+        self._dictionaries = arrow_ipc.Dictionaries()
+        self._methods: dict[str, Callable[[Call, Caller], None]] = {
+            SERVICE + "DoAction": self._do_action,
+            SERVICE + "ListActions": self._list_actions,
+            SERVICE + "DoPut": self._do_put,
+            SERVICE + "DoGet": self._do_get,
+        }
 
-    def do_action(self, context: flight.ServerCallContext, action: flight.Action) -> list[bytes]:
+    def serve(self, call: Call) -> bytes:
+        """One call from its login on, and the trailers it ends with. Raises nothing; the log has our mistakes."""
         try:
-            return [self.actions.carry_out(self._callers.of(context), action.type, action.body.to_pybytes())]
+            method = self._methods.get(call.path)
+            if method is None:
+                return statuses.unknown(f"the broker knows no method {call.path:.100}")
+            method(call, self._callers.of(call))
+        except Gone:
+            pass
         except errors.PenstockError as error:
-            raise on_the_wire(error) from error
+            return statuses.of(error)
+        except RecursionError:
+            return statuses.of(errors.InvalidRequest("the request is nested too deep"))
+        except Exception:
+            log.exception("%s: %.100s failed", call.peer, call.path)
+            return statuses.of(BrokerMistake("the broker made a mistake with this call; its log says which: tell who runs it"))
+        return statuses.OK
 
-    def list_actions(self, context: flight.ServerCallContext) -> list[tuple[str, str]]:
-        try:
-            self._callers.of(context)
-        except errors.PenstockError as error:
-            raise on_the_wire(error) from error
-        return [(name, ", ".join(known)) for name, known in ACTIONS.items()]
+    def _do_action(self, call: Call, caller: Caller) -> None:
+        action = self._request(call, caller)
+        name = bytes(action.get(protobuf.ACTION_TYPE, b"")).decode(errors="backslashreplace")
+        answer = self.actions.carry_out(caller, name, bytes(action.get(protobuf.ACTION_BODY, b"")))
+        call.send([protobuf.field(protobuf.RESULT_BODY, len(answer)), answer])
 
-    def do_put(
-        self,
-        context: flight.ServerCallContext,
-        descriptor: flight.FlightDescriptor,
-        reader: flight.MetadataRecordBatchReader,
-        writer: flight.FlightMetadataWriter,
-    ) -> None:
+    def _list_actions(self, call: Call, caller: Caller) -> None:
+        self._request(call, caller)
+        for name, known in ACTIONS.items():
+            call.send([protobuf.octets(1, name.encode()), protobuf.octets(2, ", ".join(known).encode())])
+
+    def _do_put(self, call: Call, caller: Caller) -> None:
+        limits = self._service.settings
+        most = limits.max_batch_bytes
+
+        def refusal(octets: int) -> errors.PenstockError:
+            return arrow_ipc.too_large(most, octets)
+
+        call.admit(caller.user, most + 2 * MAX_REQUEST_BYTES, refusal)
+        reader = arrow_ipc.BatchReader(call, self._dictionaries, most_bytes=most, most_rows=limits.max_batch_rows)
         try:
-            caller = self._callers.of(context)
-            request = by_op(descriptor.command or b"", PUTS)
+            request = by_op(reader.begin(), PUTS)
             check = self._permissions.check(caller, request["op"], request)
+
+            def acknowledge(data: bytes) -> None:
+                call.send([protobuf.field(protobuf.PUT_RESULT, len(data)), data])
+
             if request["op"] == "settle":
-                OutcomeReceiver(self._service, request, writer, check).receive(reader)
+                OutcomeReceiver(self._service, request, acknowledge, check).receive(reader)
                 return
             self._service.create_on_use(request["queue"] or request["exchange"] or "", caller.user)
-            Receiver(self._service, request, writer, check).receive(reader)
-        except errors.PenstockError as error:
-            raise on_the_wire(error) from error
+            Receiver(self._service, request, acknowledge, check).receive(reader)
+        finally:
+            reader.close()
 
-    def do_get(self, context: flight.ServerCallContext, ticket: flight.Ticket) -> flight.FlightDataStream:
-        try:
-            schema, stream, check = self._streams.open(self._callers.of(context), ticket.ticket)
-        except errors.PenstockError as error:
-            raise on_the_wire(error) from error
-        return flight.GeneratorStream(schema, _translated(stream, check))
-
-
-def _translated(stream: Iterator[Any], check: Check) -> Iterator[Any]:
-    try:
+    def _do_get(self, call: Call, caller: Caller) -> None:
+        ticket = self._request(call, caller).get(protobuf.TICKET, b"")
+        schema, stream, check = self._streams.open(caller, bytes(ticket))
+        writer = arrow_ipc.BatchWriter(schema)
+        call.send(writer.begin())
         for batch in stream:
             check()
-            yield batch
-    except errors.PenstockError as error:
-        raise on_the_wire(error) from error
+            call.send(writer.message(batch))
 
+    def _request(self, call: Call, caller: Caller) -> dict[int, memoryview]:
+        """The one message of a call that is no stream."""
 
-_BY_FAULT = {"peer": flight.FlightUnavailableError, "storage": flight.FlightInternalError}
-_BY_CODE = {
-    errors.Unauthenticated.code: flight.FlightUnauthenticatedError,
-    errors.NotAllowed.code: flight.FlightUnauthorizedError,
-}
+        def refusal(octets: int) -> errors.PenstockError:
+            return errors.InvalidRequest(f"a request has at most {MAX_REQUEST_BYTES} bytes, this one {octets}")
 
-
-def on_the_wire(error: errors.PenstockError) -> flight.FlightError:
-    """The Flight error that carries ours."""
-    text = str(error).encode(errors="backslashreplace")
-    if len(text) > MAX_ERROR_BYTES:
-        error = type(error)(text[:MAX_ERROR_BYTES].decode(errors="ignore") + " …")
-    kind = _BY_CODE.get(error.code) or _BY_FAULT.get(error.fault, flight.FlightServerError)
-    return kind(str(error), error.to_json())
+        call.admit(caller.user, MAX_REQUEST_BYTES + SLACK_BYTES, refusal)
+        message = call.next()
+        if message is None:
+            raise errors.InvalidRequest("the call has no message")
+        return protobuf.parse(call.path.removeprefix(SERVICE), message.view)

@@ -10,7 +10,7 @@ import logging
 import ssl
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from broker_core import errors
@@ -23,12 +23,18 @@ log = logging.getLogger("penstock.security")
 
 
 class ServerTls:
-    """Thread-safe. InvalidRequest, naming the file, when one cannot be used at the start; later the last good context goes on."""
+    """Thread-safe. `protocols`: what is spoken inside (ALPN).
 
-    def __init__(self, settings: Settings, *, monotonic: Callable[[], float] = time.monotonic) -> None:
+    InvalidRequest, naming the file, when one cannot be used at the start; later the last good context goes on.
+    """
+
+    def __init__(
+        self, settings: Settings, *, protocols: Sequence[str] = (), monotonic: Callable[[], float] = time.monotonic
+    ) -> None:
         if settings.tls_cert_file is None or settings.tls_key_file is None:
             raise errors.InvalidRequest("TLS needs a certificate of the broker's: set tls_cert_file and tls_key_file")
         self._cert, self._key, self._client_ca = settings.tls_cert_file, settings.tls_key_file, settings.tls_client_ca_file
+        self._protocols = list(protocols)
         self._monotonic = monotonic
         self._lock = threading.Lock()
         self._looked = monotonic()
@@ -42,10 +48,6 @@ class ServerTls:
                 self._looked = self._monotonic()
                 self._refresh()
             return self._context
-
-    def pair(self) -> tuple[bytes, bytes]:
-        """Certificate chain and key as PEM, for Flight, which takes nothing else. InvalidRequest as above."""
-        return _read("tls_cert_file", self._cert), _read("tls_key_file", self._key)
 
     def _refresh(self) -> None:
         marks = self._marks_now()
@@ -88,6 +90,8 @@ class ServerTls:
                 f"tls_cert_file {self._cert} and tls_key_file {self._key} cannot be used together: {_reason(error)}; each is PEM,"
                 " the certificate first in its chain, the key its own"
             ) from error
+        if self._protocols:
+            context.set_alpn_protocols(self._protocols)
         if self._client_ca is not None:
             _read("tls_client_ca_file", self._client_ca)
             try:

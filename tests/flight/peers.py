@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import json
+import ssl
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -36,7 +37,7 @@ class Clock:
 class Site:
     """A broker with its Flight server, in this process, and the file of its users."""
 
-    def __init__(self, folder: Path, tls: tuple[bytes, bytes] | None = None) -> None:
+    def __init__(self, folder: Path, tls: Callable[[], ssl.SSLContext] | None = None) -> None:
         self.clock = Clock()
         self.users_file = folder / "users.json"
         self.service = BrokerService(Settings(data=folder / "data", fsync="never"))

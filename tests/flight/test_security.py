@@ -6,6 +6,7 @@ import base64
 import json
 import logging
 import socket
+import ssl
 from pathlib import Path
 from typing import Any
 
@@ -185,7 +186,10 @@ def test_the_first_user_closes_a_broker_that_was_open(site: Site) -> None:
 def test_tls_is_spoken_and_nothing_else(tmp_path: Path) -> None:
     ca = trustme.CA()
     issued = ca.issue_cert("127.0.0.1")
-    site = Site(tmp_path, (b"".join(pem.bytes() for pem in issued.cert_chain_pems), issued.private_key_pem.bytes()))
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.set_alpn_protocols(["h2"])
+    issued.configure_cert(context)
+    site = Site(tmp_path, lambda: context)
     try:
         assert site.plane.url.startswith("grpc+tls://127.0.0.1:")
         roots = ca.cert_pem.bytes()

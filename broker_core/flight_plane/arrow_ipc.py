@@ -1,0 +1,309 @@
+"""Arrow's IPC messages in a Flight stream: what comes in is measured before pyarrow decodes it, what leaves is framed.
+
+pyarrow's reader decompresses, and follows buffers wherever they point, before anybody can look. So each message's metadata (a
+flatbuffer) is read here first, by hand, and these are refused: compressed bodies, buffers that overlap (one buffer as many
+columns), more rows than a batch may have, another length than is said, dictionaries beyond `DICTIONARY_BYTES`.
+What passes takes no more memory than its octets, which are here. What a cast makes of it is `message.validate`'s to bound.
+"""
+
+from __future__ import annotations
+
+import struct
+import threading
+from collections import deque
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+
+from broker_core import errors
+from broker_core.flight_plane import protobuf
+
+if TYPE_CHECKING:
+    from broker_core.flight_plane.calls import Call, Message
+    from broker_core.flight_plane.wires import Octets
+
+METADATA_BYTES = 1 << 20  # of one message; a schema with thousands of fields fits
+DICTIONARY_BYTES = 32 << 20  # of dictionaries that all streams together hold: they stay as long as their stream
+MOST_BUFFERS = 1024  # of one record batch; all message columns together have some sixty
+_CONTINUATION = b"\xff\xff\xff\xff"
+_SCHEMA, _DICTIONARY, _BATCH = 1, 2, 3  # MessageHeader
+_KINDS = {0: "nothing", _SCHEMA: "a schema", _DICTIONARY: "a dictionary", _BATCH: "a record batch"}
+
+
+class Dictionaries:
+    """Octets of dictionaries that streams hold. Thread-safe."""
+
+    def __init__(self, octets: int = DICTIONARY_BYTES) -> None:
+        self._left, self.most = octets, octets
+        self._lock = threading.Lock()
+
+    def take(self, octets: int) -> None:
+        with self._lock:
+            if octets > self._left:
+                raise errors.ResourceLimit(
+                    f"the dictionaries of all senders have at most {self.most} bytes together: send these columns without"
+                    " dictionaries, or try again later"
+                )
+            self._left -= octets
+
+    def give(self, octets: int) -> None:
+        with self._lock:
+            self._left += octets
+
+
+class BatchReader:
+    """The record batches of one `do_put`. `close` it when the call is over."""
+
+    def __init__(self, call: Call, dictionaries: Dictionaries, *, most_bytes: int, most_rows: int) -> None:
+        self._call, self._dictionaries = call, dictionaries
+        self._most_bytes, self._most_rows = most_bytes, most_rows
+        self._held: dict[int, int] = {}  # dictionary id -> octets
+        self._pieces: deque[memoryview | bytes] = deque()
+        self._message: Message | None = None
+        self._began = self._ended = False
+        self._reader: Any = None
+        self.closed = False  # pyarrow asks
+
+    def begin(self) -> bytes:
+        """Read the first message, and return the command of its descriptor."""
+        message = self._call.next()
+        if message is None:
+            raise errors.InvalidRequest("put: the stream is empty; its first message names what is sent, and how")
+        fields = protobuf.parse("put", message.view)
+        descriptor = protobuf.parse("put", fields.get(protobuf.FLIGHT_DESCRIPTOR, b""))
+        self._queue(fields)
+        return bytes(descriptor.get(protobuf.DESCRIPTOR_COMMAND, b""))
+
+    def next(self) -> pa.RecordBatch | None:
+        """The next record batch, which is not validated; None after the last."""
+        try:
+            if self._reader is None:
+                self._reader = pa.ipc.open_stream(self)
+            return self._reader.read_next_batch()
+        except StopIteration:
+            return None
+        except pa.ArrowException as error:
+            if self._ended and not self._began:
+                return None  # a stream without a schema holds nothing
+            raise errors.InvalidRequest(f"the record batch is malformed: {error}") from None
+
+    def __iter__(self) -> Iterator[pa.RecordBatch]:
+        while (batch := self.next()) is not None:
+            yield batch
+            del batch  # its memory is to be had again while the next one comes
+
+    def close(self) -> None:
+        self.closed = True
+        self._reader = None
+        self._dictionaries.give(sum(self._held.values()))
+        self._held.clear()
+
+    def read(self, octets: int) -> memoryview | bytes:
+        """For pyarrow: the next octets of a stream in IPC's own framing, without a copy where it asks for what there is."""
+        while not self._pieces and not self._ended:
+            message = self._call.next()
+            if message is None:
+                self._ended = True
+            else:
+                self._queue(protobuf.parse("put", message.view))
+        if not self._pieces:
+            return b""
+        piece = self._pieces.popleft()
+        if len(piece) == octets:
+            return piece
+        if len(piece) > octets:
+            self._pieces.appendleft(piece[octets:])
+            return piece[:octets]
+        joined = bytearray(piece)
+        while len(joined) < octets and self._pieces:
+            piece = self._pieces.popleft()
+            wanted = octets - len(joined)
+            joined += piece[:wanted]
+            if len(piece) > wanted:
+                self._pieces.appendleft(piece[wanted:])
+        return bytes(joined)
+
+    def _queue(self, fields: dict[int, memoryview]) -> None:
+        metadata, body = fields.get(protobuf.DATA_HEADER, b""), fields.get(protobuf.DATA_BODY, b"")
+        if not len(metadata):
+            if len(body):
+                raise errors.InvalidRequest("the record batch is malformed: a body without a header")
+            return
+        self._measure(metadata, len(body))
+        self._pieces += [_CONTINUATION, len(metadata).to_bytes(4, "little"), metadata]
+        if len(body):
+            self._pieces.append(body)
+
+    def _measure(self, metadata: memoryview | bytes, body: int) -> None:
+        if len(metadata) > METADATA_BYTES:
+            raise errors.ResourceLimit(f"the metadata of an Arrow message has at most {METADATA_BYTES} bytes")
+        try:
+            kind, dictionary, found = _inspect(metadata)
+        except (struct.error, ValueError, IndexError) as error:
+            raise errors.InvalidRequest(f"the record batch is malformed: its metadata cannot be read ({error})") from None
+        if kind not in (_SCHEMA, _DICTIONARY, _BATCH) or (kind == _SCHEMA) == self._began:
+            raise errors.InvalidRequest(f"the stream is malformed: {_KINDS.get(kind, 'something')} where none may be")
+        self._began = True
+        if found.body_length != body:
+            raise errors.InvalidRequest(f"the record batch is malformed: a body of {body} bytes that says {found.body_length}")
+        if kind == _SCHEMA:
+            return
+        if body > self._most_bytes:
+            raise too_large(self._most_bytes, body)
+        found.check(body, self._most_rows)
+        if dictionary is not None:
+            number, delta = dictionary
+            before = self._held.get(number, 0)
+            self._dictionaries.take(body)
+            self._held[number] = before + body if delta else body
+            if not delta:
+                self._dictionaries.give(before)
+
+
+def too_large(limit: int, octets: int) -> errors.PenstockError:
+    return errors.ResourceLimit(f"a record batch has at most {limit} bytes, this one {octets}: send smaller ones")
+
+
+def too_many(limit: int, rows: int) -> errors.PenstockError:
+    return errors.ResourceLimit(f"a record batch has at most {limit} rows, this one {rows}: send smaller ones")
+
+
+class _Found:
+    """What a message's metadata says of its size."""
+
+    def __init__(self, body_length: int) -> None:
+        self.body_length = body_length
+        self.rows = 0
+        self.compressed = False
+        self.buffers: list[tuple[int, int]] = []  # offset, length
+
+    def check(self, body: int, most_rows: int) -> None:
+        if self.compressed:
+            raise errors.InvalidRequest("compressed record batches are refused: send without compression")
+        if not 0 <= self.rows <= most_rows:
+            raise too_many(most_rows, self.rows)
+        end = 0
+        for offset, length in self.buffers:
+            if length and not end <= offset <= offset + length <= body:
+                raise errors.InvalidRequest("the record batch is malformed: its buffers overlap, or lie outside of its body")
+            end = offset + length if length else end
+
+
+def _inspect(metadata: memoryview | bytes) -> tuple[int, tuple[int, bool] | None, _Found]:
+    """The kind of a message; of a dictionary its id and whether it adds to one; what it holds."""
+    data = memoryview(metadata)
+    message = _Table(data, _offset(data, 0))
+    kind, found = message.scalar(1, "<B"), _Found(message.scalar(3, "<q"))
+    header = message.table(2)
+    if header is None or kind not in (_DICTIONARY, _BATCH):
+        return kind, None, found
+    dictionary = None
+    if kind == _DICTIONARY:
+        dictionary = header.scalar(0, "<q"), bool(header.scalar(2, "<B"))
+        header = header.table(1)
+        if header is None:
+            raise ValueError("a dictionary without values")
+    found.rows = header.scalar(0, "<q")
+    found.compressed = header.table(3) is not None
+    found.buffers = header.pairs(2)
+    return kind, dictionary, found
+
+
+class _Table:
+    """A flatbuffer's table. What points outside raises struct.error."""
+
+    def __init__(self, data: memoryview, at: int) -> None:
+        self._data, self._at = data, at
+        self._fields = at - struct.unpack_from("<i", data, at)[0]
+        if self._fields < 0:
+            raise ValueError("a table without fields")
+        self._size = struct.unpack_from("<H", data, self._fields)[0]
+
+    def _field(self, number: int) -> int | None:
+        place = 4 + 2 * number
+        if place + 2 > self._size:
+            return None
+        offset = struct.unpack_from("<H", self._data, self._fields + place)[0]
+        return self._at + offset if offset else None
+
+    def scalar(self, number: int, form: str) -> int:
+        at = self._field(number)
+        return 0 if at is None else int(struct.unpack_from(form, self._data, at)[0])
+
+    def table(self, number: int) -> _Table | None:
+        at = self._field(number)
+        return None if at is None else _Table(self._data, _offset(self._data, at))
+
+    def pairs(self, number: int) -> list[tuple[int, int]]:
+        """A vector of structs of two 64-bit numbers."""
+        at = self._field(number)
+        if at is None:
+            return []
+        start = _offset(self._data, at)
+        count = struct.unpack_from("<I", self._data, start)[0]
+        if count > MOST_BUFFERS:
+            raise ValueError(f"more than {MOST_BUFFERS} buffers")
+        return list(struct.iter_unpack("<qq", self._data[start + 4 : start + 4 + 16 * count]))
+
+
+def _offset(data: memoryview, at: int) -> int:
+    return at + int(struct.unpack_from("<I", data, at)[0])
+
+
+# --- out
+
+
+class BatchWriter:
+    """Frames a schema and its record batches as FlightData. Buffers are not copied: pyarrow writes them here piece by piece."""
+
+    def __init__(self, schema: pa.Schema) -> None:
+        self._schema = schema
+        self._pieces: list[Any] = []
+        self._writer: Any = None
+        self.closed = False  # pyarrow asks
+
+    def begin(self) -> list[Octets]:
+        """The first message of the stream: its schema."""
+        view = memoryview(self._schema.serialize())
+        length = int.from_bytes(view[4:8], "little")
+        return [protobuf.field(protobuf.DATA_HEADER, length), view[8 : 8 + length]]
+
+    def message(self, batch: pa.RecordBatch) -> list[Octets]:
+        """The message of a record batch."""
+        if self._writer is None:
+            self._writer = pa.ipc.new_stream(self, self._schema)
+            self._writer.write_batch(batch)
+            self._metadata()  # the schema once more: pyarrow begins a stream with it
+        else:
+            self._writer.write_batch(batch)
+        length, metadata = self._metadata()
+        body, self._pieces = self._pieces, []
+        size = sum(map(len, body))
+        begin = protobuf.field(protobuf.DATA_HEADER, length)
+        return [begin, *metadata, protobuf.field(protobuf.DATA_BODY, size), *body]
+
+    def _metadata(self) -> tuple[int, list[Octets]]:
+        """Take a message's metadata, its length and its pieces, padding included, from what was written."""
+        continuation, size = self._pieces[:2]
+        length, count, at = int.from_bytes(size, "little"), 0, 2
+        while count < length:
+            count += len(self._pieces[at])
+            at += 1
+        if continuation != _CONTINUATION or count != length:
+            raise RuntimeError("pyarrow frames its messages otherwise than it did")
+        metadata = self._pieces[2:at]
+        del self._pieces[:at]
+        return length, metadata
+
+    def write(self, piece: Any) -> int:
+        """For pyarrow."""
+        self._pieces.append(piece)
+        return len(piece)
+
+    def flush(self) -> None:
+        """For pyarrow."""
+
+    def close(self) -> None:
+        """For pyarrow."""
+        self.closed = True

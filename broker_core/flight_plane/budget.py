@@ -1,0 +1,61 @@
+"""Memory for messages that are being received, shared by all connections of the Flight plane."""
+
+from __future__ import annotations
+
+import threading
+from collections import deque
+from collections.abc import Callable
+
+
+class Budget:
+    """So many octets at once. Who finds none left waits in line, and is called when its turn comes. Thread-safe.
+
+    One that asks for more than there is altogether gets all of it, alone.
+    """
+
+    def __init__(self, octets: int) -> None:
+        self._total = self._left = octets
+        self._lock = threading.Lock()
+        self._line: deque[tuple[int, Callable[[], None]]] = deque()
+
+    def take(self, octets: int, granted: Callable[[], None]) -> bool:
+        """Whether they were taken. If not, they will be, and then `granted` is called, in another's thread."""
+        octets = min(octets, self._total)
+        with self._lock:
+            if not self._line and octets <= self._left:
+                self._left -= octets
+                return True
+            self._line.append((octets, granted))
+            return False
+
+    def try_take(self, octets: int) -> bool:
+        """Without a line: no is no."""
+        with self._lock:
+            if self._line or octets > self._left:
+                return False
+            self._left -= octets
+            return True
+
+    def give(self, octets: int) -> None:
+        """Give back what was taken."""
+        with self._lock:
+            self._left += min(octets, self._total)
+            ready = []
+            while self._line and self._line[0][0] <= self._left:
+                wanted, granted = self._line.popleft()
+                self._left -= wanted
+                ready.append(granted)
+        for granted in ready:
+            granted()
+
+    def leave(self, granted: Callable[[], None]) -> bool:
+        """Leave the line; False for who is not in it (any more)."""
+        with self._lock:
+            for entry in self._line:
+                if entry[1] == granted:
+                    self._line.remove(entry)
+                    break
+            else:
+                return False
+        self.give(0)  # the next may fit now
+        return True

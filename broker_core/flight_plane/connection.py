@@ -1,0 +1,443 @@
+"""One connection of the Flight plane: HTTP/2 frames in and out.
+
+Its own thread reads; calls run in threads of the plane's pool, and write. Who sends holds `_sending` while its octets leave; what
+is to be said beside the messages (windows, answers to pings) waits in `_said`, and leaves with whoever sends next: the reading
+thread never waits for a sender.
+
+What a peer may make us keep is bounded before we know who it is: a header block of 16 KiB, 64 KiB of DATA over all of its calls
+(the connection's first window, which is not renewed for what nobody has taken), and `CALLS` calls. Then messages have memory from
+the budget, and the connection's window is what has memory and `frames.FIRST_WINDOW` more.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import threading
+import time
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+import hpack
+
+from broker_core.flight_plane import frames
+from broker_core.flight_plane.calls import Call, Gone
+from broker_core.flight_plane.frames import Code, Kind, ProtocolError, Setting
+
+if TYPE_CHECKING:
+    from broker_core.flight_plane.budget import Budget
+    from broker_core.flight_plane.listener import Listener
+    from broker_core.flight_plane.wires import Octets, Wire
+
+CALLS = 64  # at once on one connection, also those that the peer has given up and that are not over yet
+HEADER_BYTES = 16 << 10  # of one request's headers, as they come and as they expand
+READ_BYTES = 64 << 10  # read ahead from the socket, where octets have no place yet; before the login a third of it
+FRAME_BYTES = 1 << 20  # of DATA: a large message comes in few frames, which take few turns of the interpreter
+SEND_BYTES = 1 << 20  # of one call, before another one may send
+CONTROL_BYTES = 64 << 10  # of windows and answers that wait for the peer to read; one that makes us say more is cut off
+
+log = logging.getLogger("penstock.flight")
+
+
+class Connection:
+    def __init__(self, listener: Listener, wire: Wire, peer: str, budget: Budget) -> None:
+        self.peer, self.budget = peer, budget
+        self.mutex = threading.Lock()
+        self.user: str | None = None  # of the first call that was let in
+        self.since = time.monotonic()
+        self.closing = False
+        self._listener, self._wire = listener, wire
+        self._calls: dict[int, Call] = {}  # running; a peer may have dropped some
+        self._last = 0
+        self._window = frames.FIRST_WINDOW  # octets of DATA that the peer may still send
+        self._out_window = frames.FIRST_WINDOW
+        self._first_out_window = frames.FIRST_WINDOW  # of a new call
+        self._frame = frames.LEAST_FRAME
+        self._sending = threading.Lock()
+        self._said = bytearray()
+        self._dead = False
+        self._headers = hpack.Decoder(HEADER_BYTES)
+        self._buffer = memoryview(bytearray(READ_BYTES // 3))
+        self._start = self._stop = 0
+
+    # --- reading
+
+    def run(self) -> None:
+        """Serve the connection until it ends."""
+        try:
+            self._begin()
+            while True:
+                self._frame_in()
+        except EOFError:
+            pass
+        except ProtocolError as error:
+            log.info("%s: %s", self.peer, error)
+            self._farewell(error.code, str(error))
+        except OSError as error:
+            log.debug("%s: %s", self.peer, error)
+        except Exception:  # a mistake of ours about one peer: the others are served all the same
+            log.exception("%s: cut off", self.peer)
+        finally:
+            self._end()
+
+    def _begin(self) -> None:
+        self._answer(
+            frames.settings(
+                {
+                    Setting.MAX_CONCURRENT_STREAMS: CALLS,
+                    Setting.MAX_FRAME_SIZE: FRAME_BYTES,
+                    Setting.MAX_HEADER_LIST_SIZE: HEADER_BYTES,
+                }
+            )
+        )
+        self.settle()
+        for expected in frames.PREFACE:
+            self._need(1)
+            if self._take(1)[0] != expected:
+                raise ProtocolError(Code.PROTOCOL_ERROR, "this is no HTTP/2: Arrow Flight speaks gRPC")
+
+    def _frame_in(self) -> None:
+        if self._start == self._stop and len(self._buffer) < READ_BYTES and self.user is not None:
+            self._buffer, self._start, self._stop = memoryview(bytearray(READ_BYTES)), 0, 0
+        self._need(frames.HEADER_BYTES)
+        length, kind, flags, number = frames.parse_header(self._buffer, self._start)
+        self._start += frames.HEADER_BYTES
+        if kind == Kind.DATA:
+            self._data(length, flags, number)
+            return
+        if length > HEADER_BYTES:
+            raise ProtocolError(Code.FRAME_SIZE_ERROR, f"a frame of {length} octets; other than DATA has at most {HEADER_BYTES}")
+        self._need(length)
+        payload = bytes(self._take(length))
+        if kind == Kind.HEADERS:
+            self._open(payload, flags, number)
+        elif kind == Kind.WINDOW_UPDATE:
+            self._window_grows(payload, number)
+        elif kind == Kind.SETTINGS:
+            self._settings(payload, flags)
+        elif kind == Kind.PING:
+            if length != 8:
+                raise ProtocolError(Code.FRAME_SIZE_ERROR, "a PING is 8 octets")
+            if not flags & frames.ACK:
+                self._answer(frames.header(8, Kind.PING, frames.ACK, 0) + payload)
+        elif kind == Kind.RST_STREAM:
+            with self.mutex:
+                call = self._calls.get(number)
+                if call is not None:
+                    call.drop()
+        elif kind in (Kind.PUSH_PROMISE, Kind.CONTINUATION):
+            raise ProtocolError(Code.PROTOCOL_ERROR, f"a frame of kind {kind} where none may be")
+        self.settle()  # others (PRIORITY, GOAWAY, unknown ones) say nothing to us
+
+    def _need(self, octets: int) -> None:
+        """Have so many octets in the buffer."""
+        while self._stop - self._start < octets:
+            if self._start:
+                rest = self._stop - self._start
+                self._buffer[:rest] = bytes(self._buffer[self._start : self._stop])
+                self._start, self._stop = 0, rest
+            got = self._wire.receive(self._buffer[self._stop :])
+            if not got:
+                raise EOFError
+            self._stop += got
+
+    def _take(self, octets: int) -> memoryview:
+        found = self._buffer[self._start : self._start + octets]
+        self._start += octets
+        return found
+
+    def _data(self, length: int, flags: int, number: int) -> None:
+        if length > FRAME_BYTES:
+            raise ProtocolError(Code.FRAME_SIZE_ERROR, f"a DATA frame of {length} octets, at most {FRAME_BYTES} are taken")
+        padding = 0
+        with self.mutex:
+            call = self._calls.get(number)
+            if call is None and (number > self._last or number == 0):
+                raise ProtocolError(Code.PROTOCOL_ERROR, "DATA of a call that was not begun")
+            self._window -= length
+            if self._window < 0:
+                raise ProtocolError(Code.FLOW_CONTROL_ERROR, "more DATA than the connection's window")
+            if call is not None:
+                call.counted(length)
+        left = length
+        if flags & frames.PADDED:
+            self._need(1)
+            padding = self._take(1)[0]
+            left -= 1 + padding
+            if left < 0:
+                raise ProtocolError(Code.PROTOCOL_ERROR, "more padding than frame")
+        while left:
+            left -= self._octets(call, left)
+        self._need(padding)
+        self._take(padding)
+        if call is not None and flags & frames.END_STREAM:
+            with self.mutex:
+                call.end()
+        self.settle()
+
+    def _octets(self, call: Call | None, most: int) -> int:
+        """Take some of a frame's octets to where they belong; how many."""
+        held = self._stop - self._start
+        with self.mutex:
+            place = None if call is None else call.target()
+        if place is not None and not held:
+            got = self._wire.receive(place[:most])
+            if not got:
+                raise EOFError
+        else:
+            if not held:
+                self._need(1)
+            got = min(most, self._stop - self._start)
+            if place is not None:
+                got = min(got, len(place))
+                place[:got] = self._take(got)
+        with self.mutex:
+            if call is None or call.finished or call.gone:
+                if place is None:
+                    self._take(got)
+            elif place is not None:
+                call.filled(got)
+            else:
+                call.feed(self._take(got))
+        return got
+
+    def _open(self, payload: bytes, flags: int, number: int) -> None:
+        block = _unpadded(payload, flags)
+        if flags & frames.PRIORITY:
+            block = block[5:]
+        while not flags & frames.END_HEADERS:
+            self._need(frames.HEADER_BYTES)
+            length, kind, more, same = frames.parse_header(self._buffer, self._start)
+            self._start += frames.HEADER_BYTES
+            if kind != Kind.CONTINUATION or same != number:
+                raise ProtocolError(Code.PROTOCOL_ERROR, "headers that do not go on")
+            if not length or len(block) + length > HEADER_BYTES:
+                raise ProtocolError(Code.ENHANCE_YOUR_CALM, f"a request has at most {HEADER_BYTES} bytes of headers")
+            self._need(length)
+            block += bytes(self._take(length))
+            flags |= more & frames.END_HEADERS
+        try:
+            headers = dict(reversed(list(self._headers.decode(block, raw=True))))  # of several the first
+        except hpack.HPACKError as error:
+            raise ProtocolError(Code.COMPRESSION_ERROR, str(error)) from None
+        with self.mutex:
+            trailing = self._calls.get(number)
+            if trailing is not None:
+                trailing.end()
+                return
+            if not number % 2 or number <= self._last:
+                if number and number <= self._last:
+                    return  # the trailers of a call that is over
+                raise ProtocolError(Code.PROTOCOL_ERROR, "a call with a number that is not a client's")
+            self._last = number
+            refused = self.closing or len(self._calls) >= CALLS
+            path = headers.get(b":path", b"").decode(errors="replace")
+            authorization = headers.get(b"authorization")
+            said = None if authorization is None else authorization.decode("latin-1")
+            call = Call(self, number, path, said, self._first_out_window)
+            if flags & frames.END_STREAM:
+                call.end()
+            if not refused:
+                self._calls[number] = call
+        if refused:  # a peer that begins calls and drops them makes no more than these run
+            self._answer(frames.number(Kind.RST_STREAM, number, Code.REFUSED_STREAM))
+        else:
+            self._listener.begin(call)
+
+    def _window_grows(self, payload: bytes, number: int) -> None:
+        grown = int.from_bytes(payload, "big") & 0x7FFFFFFF
+        if len(payload) != 4 or not grown:
+            raise ProtocolError(Code.PROTOCOL_ERROR, "a window that grows by nothing")
+        with self.mutex:
+            if number == 0:
+                self._out_window += grown
+                most = self._out_window
+                for call in self._calls.values():
+                    call.sendable.notify_all()
+            else:
+                found = self._calls.get(number)
+                if found is None:
+                    return
+                found.out_window += grown
+                most = found.out_window
+                found.sendable.notify_all()
+        if most > frames.LARGEST_WINDOW:
+            raise ProtocolError(Code.FLOW_CONTROL_ERROR, "a window beyond 2^31-1")
+
+    def _settings(self, payload: bytes, flags: int) -> None:
+        if flags & frames.ACK:
+            return
+        with self.mutex:
+            for name, value in frames.parse_settings(payload):
+                if name == Setting.INITIAL_WINDOW_SIZE:
+                    if value > frames.LARGEST_WINDOW:
+                        raise ProtocolError(Code.FLOW_CONTROL_ERROR, "a window beyond 2^31-1")
+                    for call in self._calls.values():
+                        call.out_window += value - self._first_out_window
+                        call.sendable.notify_all()
+                    self._first_out_window = value
+                elif name == Setting.MAX_FRAME_SIZE:
+                    if not frames.LEAST_FRAME <= value < 1 << 24:
+                        raise ProtocolError(Code.PROTOCOL_ERROR, "a largest frame that may not be")
+                    self._frame = min(value, SEND_BYTES)
+        self._answer(frames.header(0, Kind.SETTINGS, frames.ACK, 0))
+
+    # --- writing
+
+    def send(self, call: Call, begin: bytes, pieces: Sequence[Octets], length: int) -> None:
+        """Send one message of a call, in frames, as its and the connection's window allow. Raises Gone."""
+        cut = _Cutter(pieces)
+        while length:
+            with self.mutex:
+                while not call.gone and not self._dead and min(call.out_window, self._out_window) <= 0:
+                    if begin:
+                        break
+                    call.sendable.wait()
+                if call.gone or self._dead:
+                    raise Gone
+                some = max(0, min(length, call.out_window, self._out_window, SEND_BYTES))
+                call.out_window -= some
+                self._out_window -= some
+                frame = self._frame
+            data: list[Octets] = [begin] if begin else []
+            begin = b""
+            length -= some
+            while some:
+                size = min(some, frame)
+                data.append(frames.header(size, Kind.DATA, 0, call.number))
+                data += cut.take(size)
+                some -= size
+            self._write(data)
+
+    def say(self, data: bytes) -> None:
+        """Send frames that need no window."""
+        with contextlib.suppress(Gone):
+            self._write([data])
+
+    def control(self, data: bytes) -> None:
+        """Let this leave with what is sent next, or at `settle`. With the mutex in hand."""
+        self._said += data
+
+    def _answer(self, data: bytes) -> None:
+        """The same, of what the peer makes us say."""
+        with self.mutex:
+            if len(self._said) > CONTROL_BYTES:
+                raise ProtocolError(Code.ENHANCE_YOUR_CALM, "more to answer than the peer reads")
+            self.control(data)
+
+    def settle(self) -> None:
+        """Say what is to be said, unless somebody sends anyway; renew the connection's window. Never with the mutex in hand."""
+        with self.mutex:
+            self._renew()
+        while self._said and self._sending.acquire(blocking=False):
+            try:
+                self._flush([])
+            except OSError:
+                self.abort()
+                return
+            finally:
+                self._sending.release()
+
+    def _renew(self) -> None:
+        placed = unplaced = 0
+        for call in self._calls.values():
+            placed += call.expected
+            unplaced += call.unplaced
+        wanted = placed + max(0, frames.FIRST_WINDOW - unplaced)
+        if wanted - self._window >= frames.FIRST_WINDOW // 2:
+            self._said += frames.number(Kind.WINDOW_UPDATE, 0, wanted - self._window)
+            self._window = wanted
+
+    def _write(self, data: list[Octets]) -> None:
+        try:
+            with self._sending:
+                self._flush(data)
+        except OSError:
+            self.abort()
+            raise Gone from None
+        self.settle()
+
+    def _flush(self, data: list[Octets]) -> None:
+        if self._dead:
+            raise OSError("the connection is over")
+        with self.mutex:
+            said, self._said = self._said, bytearray()
+        self._wire.send([memoryview(said), *data])
+
+    # --- for the plane
+
+    def trust(self, user: str) -> None:
+        """A call was let in. Raises ResourceLimit where its user has too many connections."""
+        if self.user is None:
+            self._listener.trust(self, user)
+
+    def forget(self, call: Call) -> None:
+        with self.mutex:
+            self._calls.pop(call.number, None)
+        self.settle()
+
+    def look(self, now: float, login_timeout: float, message_timeout: float, least_rate: int) -> str | None:
+        """Why this connection has to end, if it has to."""
+        if self.user is None:
+            return "nobody logged in in time" if now - self.since > login_timeout else None
+        with self.mutex:
+            for call in self._calls.values():
+                begun, left = call.stalled_since, call.expected
+                if begun is not None and now - begun > message_timeout + call.coming / least_rate:
+                    return f"a message stands still, {left} octets of it are missing"
+        return None
+
+    def abort(self) -> None:
+        """End it now, from any thread."""
+        self._dead = True
+        self._listener.shut(self)
+        with self.mutex:
+            for call in self._calls.values():
+                call.drop()
+
+    def _farewell(self, code: Code, reason: str) -> None:
+        if self._sending.acquire(timeout=1):
+            try:
+                self._flush([frames.goaway(self._last, code, reason)])
+            except OSError:
+                pass
+            finally:
+                self._sending.release()
+
+    def go_away(self) -> None:
+        """Take no new calls: the broker stops."""
+        self.closing = True
+        self.say(frames.goaway(self._last, Code.NO_ERROR, "the broker stops"))
+
+    def _end(self) -> None:
+        self.abort()
+        with self._sending:  # nobody sends to a number that is another socket's by now
+            self._listener.leave(self)
+
+
+class _Cutter:
+    """Pieces of a message, cut anew for frames without a copy."""
+
+    def __init__(self, pieces: Sequence[Octets]) -> None:
+        self._pieces = [memoryview(piece) for piece in pieces if len(piece)]
+        self._index = self._at = 0
+
+    def take(self, octets: int) -> list[Octets]:
+        taken: list[Octets] = []
+        while octets:
+            piece = self._pieces[self._index]
+            some = min(octets, len(piece) - self._at)
+            taken.append(piece[self._at : self._at + some])
+            octets -= some
+            self._at += some
+            if self._at == len(piece):
+                self._index, self._at = self._index + 1, 0
+        return taken
+
+
+def _unpadded(payload: bytes, flags: int) -> bytes:
+    if not flags & frames.PADDED:
+        return payload
+    if not payload or payload[0] >= len(payload):
+        raise ProtocolError(Code.PROTOCOL_ERROR, "more padding than frame")
+    return payload[1 : len(payload) - payload[0]]

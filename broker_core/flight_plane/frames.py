@@ -1,0 +1,126 @@
+"""HTTP/2 frames (RFC 9113): what stands in their headers, and those that a server sends.
+
+Header blocks that come are decoded by the library `hpack`; those that leave (`header_block`) use none of its tables.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterable, Mapping
+from enum import IntEnum
+
+PREFACE = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"
+HEADER_BYTES = 9
+FIRST_WINDOW = 65_535  # octets of DATA that a connection may carry before anybody says more
+LARGEST_WINDOW = 2**31 - 1
+LEAST_FRAME = 16_384  # the largest frame that everybody takes
+
+
+class Kind(IntEnum):
+    DATA = 0
+    HEADERS = 1
+    PRIORITY = 2
+    RST_STREAM = 3
+    SETTINGS = 4
+    PUSH_PROMISE = 5
+    PING = 6
+    GOAWAY = 7
+    WINDOW_UPDATE = 8
+    CONTINUATION = 9
+
+
+END_STREAM = ACK = 0x1
+END_HEADERS = 0x4
+PADDED = 0x8
+PRIORITY = 0x20
+
+
+class Setting(IntEnum):
+    HEADER_TABLE_SIZE = 1
+    ENABLE_PUSH = 2
+    MAX_CONCURRENT_STREAMS = 3
+    INITIAL_WINDOW_SIZE = 4
+    MAX_FRAME_SIZE = 5
+    MAX_HEADER_LIST_SIZE = 6
+
+
+class Code(IntEnum):
+    """Why a stream or a connection ends."""
+
+    NO_ERROR = 0
+    PROTOCOL_ERROR = 1
+    INTERNAL_ERROR = 2
+    FLOW_CONTROL_ERROR = 3
+    SETTINGS_TIMEOUT = 4
+    STREAM_CLOSED = 5
+    FRAME_SIZE_ERROR = 6
+    REFUSED_STREAM = 7
+    CANCEL = 8
+    COMPRESSION_ERROR = 9
+    ENHANCE_YOUR_CALM = 11
+
+
+class ProtocolError(Exception):
+    """The peer broke the protocol, and its connection ends with this code."""
+
+    def __init__(self, code: Code, reason: str) -> None:
+        super().__init__(reason)
+        self.code = code
+
+
+_HEADER = struct.Struct(">HBBBL")
+_SETTING = struct.Struct(">HL")
+
+
+def header(length: int, kind: Kind, flags: int, stream: int) -> bytes:
+    return _HEADER.pack(length >> 8, length & 0xFF, kind, flags, stream)
+
+
+def parse_header(data: bytes | memoryview, at: int = 0) -> tuple[int, int, int, int]:
+    """Length, kind, flags, stream."""
+    high, low, kind, flags, stream = _HEADER.unpack_from(data, at)
+    return high << 8 | low, kind, flags, stream & 0x7FFFFFFF
+
+
+def settings(values: Mapping[Setting, int]) -> bytes:
+    payload = b"".join(_SETTING.pack(name, value) for name, value in values.items())
+    return header(len(payload), Kind.SETTINGS, 0, 0) + payload
+
+
+def parse_settings(payload: bytes) -> list[tuple[int, int]]:
+    if len(payload) % _SETTING.size:
+        raise ProtocolError(Code.FRAME_SIZE_ERROR, "a SETTINGS frame of no whole settings")
+    return list(_SETTING.iter_unpack(payload))
+
+
+def number(kind: Kind, stream: int, value: int) -> bytes:
+    """A WINDOW_UPDATE or RST_STREAM."""
+    return header(4, kind, 0, stream) + value.to_bytes(4, "big")
+
+
+def header_block(headers: Iterable[tuple[bytes, bytes]]) -> bytes:
+    """Names and values as literals that no table keeps (RFC 7541, 6.2.2): no state is shared by the calls of a connection."""
+    block = bytearray()
+    for header in headers:
+        block += b"\x00"
+        for text in header:
+            block += _length(len(text)) + text
+    return bytes(block)
+
+
+def _length(number: int) -> bytes:
+    """A string's length: 7 bits, and what is beyond them in octets of 7 bits (5.1)."""
+    if number < 0x7F:
+        return bytes([number])
+    octets = bytearray([0x7F])
+    number -= 0x7F
+    while number >= 0x80:
+        octets.append(number & 0x7F | 0x80)
+        number >>= 7
+    octets.append(number)
+    return bytes(octets)
+
+
+def goaway(last_stream: int, code: Code, reason: str) -> bytes:
+    payload = last_stream.to_bytes(4, "big") + code.to_bytes(4, "big") + reason.encode(errors="replace")[:500]
+    return header(len(payload), Kind.GOAWAY, 0, 0) + payload

@@ -1,0 +1,267 @@
+"""The Flight plane's socket: who is let in, for how long without a login, and the threads that serve.
+
+gRPC's own server, which pyarrow brings, sets no limit on connections, on the time before a login, or on what a compressed message
+becomes, and pyarrow offers none of its settings. So the broker speaks HTTP/2 itself. There is one thread for each connection,
+which reads, and one for each call that runs; both kinds are limited, and so is what each may keep (`connection`, `calls`).
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import logging
+import queue
+import socket
+import ssl
+import threading
+import time
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from broker_core import errors
+from broker_core.config import Settings
+from broker_core.flight_plane import frames, statuses
+from broker_core.flight_plane.budget import Budget
+from broker_core.flight_plane.calls import Call
+from broker_core.flight_plane.connection import Connection
+from broker_core.flight_plane.wires import Plain, Tls, Wire, prepare
+from broker_core.security.quiet import Quiet
+
+BACKLOG = 1024  # connections that wait to be accepted
+TICK_S = 0.25  # how exact time-outs are
+MESSAGE_TIMEOUT_S = 60.0  # for a message that has memory to come whole, and for each `LEAST_RATE` octets of it a second more
+LEAST_RATE = 256 << 10
+IDLE_THREADS = 32  # that wait for another call
+ACCEPT_PAUSE_S = 0.05  # where the system has no descriptors left
+PROTOCOL = "h2"  # ALPN
+_NO_DESCRIPTORS = (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM)
+
+log = logging.getLogger("penstock.flight")
+log.addFilter(Quiet())  # who is refused may be refused a thousand times a second
+
+
+@dataclass(frozen=True)
+class Limits:
+    """What all peers together and one user may have; see the settings of these names."""
+
+    connections: int
+    connections_per_user: int
+    calls: int
+    login_timeout_s: float
+    receive_bytes: int
+
+    @classmethod
+    def of(cls, settings: Settings) -> Limits:
+        return cls(
+            settings.flight_max_connections,
+            settings.flight_max_connections_per_user,
+            settings.flight_max_calls,
+            settings.flight_login_timeout_s,
+            settings.flight_receive_bytes,
+        )
+
+
+class Listener:
+    """Listens from construction until `close`. Each call is handed to `serve`, in a thread of its own, which
+    returns its trailers and never raises.
+
+    `tls`: the context for the next connection, with ALPN `PROTOCOL`. Raises InvalidRequest when the address cannot be had.
+    """
+
+    def __init__(
+        self, host: str, port: int, limits: Limits, serve: Callable[[Call], bytes], tls: Callable[[], ssl.SSLContext] | None
+    ) -> None:
+        self._limits, self._serve, self._tls = limits, serve, tls
+        self._budget = Budget(limits.receive_bytes)
+        self._lock = threading.Lock()
+        self._sockets: dict[Connection | socket.socket, socket.socket] = {}  # a socket before its handshake is its own key
+        self._begun: dict[socket.socket, float] = {}
+        self._users: Counter[str] = Counter()
+        self._calls = 0
+        self._work: queue.SimpleQueue[Call | None] = queue.SimpleQueue()
+        self._idle = 0
+        self._stopping = threading.Event()
+        try:
+            family, _, _, _, address = socket.getaddrinfo(host.strip("[]"), port, type=socket.SOCK_STREAM)[0]
+            self._socket = socket.create_server(address[:2], family=family, backlog=BACKLOG)
+        except OSError as error:
+            raise errors.InvalidRequest(f"cannot listen for Arrow Flight on {host}:{port}: {error.strerror or error}") from error
+        self.port = int(self._socket.getsockname()[1])
+        threading.Thread(target=self._accept, name="penstock-flight", daemon=True).start()
+        threading.Thread(target=self._watch, name="penstock-flight-watch", daemon=True).start()
+
+    # --- connections
+
+    def _accept(self) -> None:
+        while not self._stopping.is_set():
+            try:
+                connection, address = self._socket.accept()
+            except OSError as error:
+                if self._stopping.is_set():
+                    return
+                if error.errno in _NO_DESCRIPTORS:
+                    log.warning("no connection can be accepted: %s", error.strerror)
+                    self._stopping.wait(ACCEPT_PAUSE_S)
+                continue
+            peer = f"ipv6:[{address[0]}]:{address[1]}" if len(address) > 2 else f"ipv4:{address[0]}:{address[1]}"
+            try:
+                self._enter(connection, peer)
+            except (OSError, RuntimeError) as error:  # it is gone already, or there are no threads left
+                log.warning("%s: turned away: %s", peer, error)
+                self._close(connection)
+
+    def _enter(self, connection: socket.socket, peer: str) -> None:
+        with self._lock:
+            full = len(self._sockets) >= self._limits.connections
+            if not full:
+                self._sockets[connection] = connection
+                self._begun[connection] = time.monotonic()
+        if full:
+            log.warning("%s: turned away, %d connections are open (flight_max_connections)", peer, self._limits.connections)
+            if self._tls is None:  # one word, if it fits
+                connection.setblocking(False)
+                reason = f"{self._limits.connections} connections are open, the limit"
+                connection.send(frames.settings({}) + frames.goaway(0, frames.Code.ENHANCE_YOUR_CALM, reason))
+            connection.close()
+            return
+        prepare(connection)
+        threading.Thread(target=self._run, args=(connection, peer), name="penstock-flight-connection", daemon=True).start()
+
+    def _run(self, connection: socket.socket, peer: str) -> None:
+        try:
+            wire: Wire = Plain(connection)
+            if self._tls is not None:
+                secured = Tls(connection, self._tls())
+                secured.handshake()
+                wire = secured
+        except (OSError, ssl.SSLError) as error:
+            log.info("%s: TLS: %s", peer, getattr(error, "reason", None) or error)
+            self._close(connection)
+            return
+        served = Connection(self, wire, peer, self._budget)
+        with self._lock:
+            served.since = self._begun.pop(connection, served.since)
+            self._sockets.pop(connection, None)
+            self._sockets[served] = connection
+            stopping = self._stopping.is_set()
+        if stopping:
+            self.shut(served)
+        served.run()
+
+    def _close(self, connection: socket.socket) -> None:
+        with self._lock:
+            self._sockets.pop(connection, None)
+            self._begun.pop(connection, None)
+        connection.close()
+
+    def trust(self, connection: Connection, user: str) -> None:
+        """A call of this user was let in. Raises ResourceLimit beyond the user's connections."""
+        with self._lock:
+            if connection.user is not None:
+                return
+            most = self._limits.connections_per_user
+            if self._users[user] >= most:
+                raise errors.ResourceLimit(
+                    f"user {user!r} has {most} connections, the limit (flight_max_connections_per_user): close some"
+                )
+            self._users[user] += 1
+            connection.user = user
+
+    def shut(self, connection: Connection) -> None:
+        """End a connection's reading and writing; its thread does the rest."""
+        with self._lock:
+            found = self._sockets.get(connection)
+            if found is not None:
+                _shut(found)
+
+    def leave(self, connection: Connection) -> None:
+        """A connection's thread is done."""
+        with self._lock:
+            found = self._sockets.pop(connection, None)
+            if connection.user is not None:
+                self._users[connection.user] -= 1
+                self._users += Counter()  # without those of none
+        if found is not None:
+            found.close()
+
+    def _watch(self) -> None:
+        timeout = self._limits.login_timeout_s
+        while not self._stopping.wait(TICK_S):
+            now = time.monotonic()
+            with self._lock:
+                for early, begun in self._begun.items():
+                    if now - begun > timeout:
+                        _shut(early)
+                served = [each for each in self._sockets if isinstance(each, Connection)]
+            for connection in served:
+                reason = connection.look(now, timeout, MESSAGE_TIMEOUT_S, LEAST_RATE)
+                if reason is not None:
+                    log.info("%s: closed: %s", connection.peer, reason)
+                    connection.abort()
+
+    # --- calls
+
+    def begin(self, call: Call) -> None:
+        """Let a thread serve this call; where there are too many, it is told so."""
+        with self._lock:
+            busy = self._calls >= self._limits.calls
+            if not busy:
+                self._calls += 1
+                fresh = self._idle == 0
+                if not fresh:
+                    self._idle -= 1
+        if busy:
+            reason = f"{self._limits.calls} calls are under way, the limit (flight_max_calls): try again later"
+            call.finish(statuses.of(errors.ResourceLimit(reason)))
+        elif fresh:
+            threading.Thread(target=self._work_on, args=(call,), name="penstock-flight-call", daemon=True).start()
+        else:
+            self._work.put(call)
+
+    def _work_on(self, call: Call | None) -> None:
+        while call is not None:
+            trailers = self._serve(call)
+            with self._lock:
+                self._calls -= 1  # before the peer hears that it is over, and begins the next one
+            call.finish(trailers)
+            del call
+            with self._lock:
+                if self._idle >= IDLE_THREADS:
+                    return
+                self._idle += 1
+            call = self._work.get()
+
+    # --- the end
+
+    def close(self, grace_s: float) -> None:
+        """Take no new calls, and give those that run `grace_s` seconds to end."""
+        self._stopping.set()
+        _shut(self._socket)
+        self._socket.close()
+        with self._lock:
+            everybody = list(self._sockets.items())
+        until = time.monotonic() + grace_s
+        for each, connection in everybody:
+            if isinstance(each, Connection):
+                each.go_away()
+            else:
+                _shut(connection)
+        while time.monotonic() < until:
+            with self._lock:
+                if not self._calls:
+                    break
+            time.sleep(0.01)
+        for each, _ in everybody:
+            if isinstance(each, Connection):
+                each.abort()
+        while time.monotonic() < until:
+            with self._lock:
+                if not self._calls and not self._sockets:
+                    break
+            time.sleep(0.01)
+
+
+def _shut(connection: socket.socket) -> None:
+    with contextlib.suppress(OSError):  # it is over already
+        connection.shutdown(socket.SHUT_RDWR)

@@ -1,0 +1,69 @@
+"""Flight's protobuf messages, as many of them as the broker speaks: fields of octets, one after another."""
+
+from __future__ import annotations
+
+from broker_core import errors
+from broker_core.flight_plane.wires import Octets
+
+MOST_FIELDS = 64  # of one message; Flight's have at most four, a descriptor's path may repeat
+FLIGHT_DESCRIPTOR, DATA_HEADER, APP_METADATA, DATA_BODY = 1, 2, 3, 1000  # of FlightData
+DESCRIPTOR_COMMAND = 2
+ACTION_TYPE, ACTION_BODY = 1, 2
+TICKET = RESULT_BODY = PUT_RESULT = 1
+
+
+def parse(what: str, data: Octets) -> dict[int, memoryview]:
+    """The fields of octets by number; of several with one number the last. Numbers are passed over. Raises InvalidRequest."""
+    view = memoryview(data)
+    fields: dict[int, memoryview] = {}
+    at = 0
+    try:
+        for _ in range(MOST_FIELDS):
+            if at == len(view):
+                return fields
+            tag, at = _varint(view, at)
+            if tag & 7 == 2:
+                length, at = _varint(view, at)
+                if at + length > len(view):
+                    break
+                fields[tag >> 3] = view[at : at + length]
+                at += length
+            elif tag & 7 == 0:
+                _, at = _varint(view, at)
+            else:
+                break
+    except IndexError:
+        pass
+    if at == len(view):
+        return fields
+    raise errors.InvalidRequest(f"{what}: this is no message of Arrow Flight")
+
+
+def _varint(view: memoryview, at: int) -> tuple[int, int]:
+    value = 0
+    for shift in range(0, 70, 7):
+        octet = view[at]
+        at += 1
+        value |= (octet & 0x7F) << shift
+        if octet < 0x80:
+            return value, at
+    raise IndexError
+
+
+def field(number: int, length: int) -> bytes:
+    """What stands before a field of so many octets."""
+    return _number(number << 3 | 2) + _number(length)
+
+
+def octets(number: int, data: bytes) -> bytes:
+    """A field of octets."""
+    return field(number, len(data)) + data
+
+
+def _number(value: int) -> bytes:
+    written = bytearray()
+    while value >= 0x80:
+        written.append(value & 0x7F | 0x80)
+        value >>= 7
+    written.append(value)
+    return bytes(written)

@@ -1,0 +1,50 @@
+"""How a call ends, as a block of trailers: gRPC's status, and beside it what pyarrow's C++ server says, so that Flight's clients
+make the same errors of it.
+"""
+
+from __future__ import annotations
+
+import base64
+import urllib.parse
+
+from broker_core import errors
+from broker_core.flight_plane import frames
+
+MAX_ERROR_BYTES = 1000  # of an error's text: it travels three times in HTTP/2 headers, of which gRPC takes 8 KiB
+_UNIMPLEMENTED = 12
+_IO_ERROR = b"5"  # Arrow's status of every Flight error
+_FAULTS = {"caller": (2, b"Failed"), "peer": (14, b"Unavailable"), "storage": (13, b"Internal")}
+_CODES = {errors.Unauthenticated.code: (16, b"Unauthenticated"), errors.NotAllowed.code: (7, b"Unauthorized")}
+OK = frames.header_block([(b"grpc-status", b"0")])
+
+
+def of(error: errors.PenstockError) -> bytes:
+    """The trailers that carry an error of ours."""
+    text = str(error).encode(errors="backslashreplace")
+    if len(text) > MAX_ERROR_BYTES:
+        error = type(error)(text[:MAX_ERROR_BYTES].decode(errors="ignore") + " …")
+    code, detail = _CODES.get(error.code) or _FAULTS[error.fault]
+    said = str(error).encode(errors="backslashreplace")
+    return _status(
+        code,
+        said.decode(),
+        (b"grpc-status-details-bin", error.to_json()),
+        (b"x-arrow-status", _IO_ERROR),
+        (b"x-arrow-status-detail-bin", detail),
+        (b"x-arrow-status-message-bin", said),
+    )
+
+
+def _status(code: int, text: str, *more: tuple[bytes, bytes]) -> bytes:
+    headers = [(b"grpc-status", b"%d" % code), (b"grpc-message", urllib.parse.quote(text, safe=_SPOKEN).encode())]
+    for name, value in more:
+        headers.append((name, base64.b64encode(value).rstrip(b"=") if name.endswith(b"-bin") else value))
+    return frames.header_block(headers)
+
+
+_SPOKEN = "".join(chr(code) for code in range(0x20, 0x7F) if code != 0x25)  # a status' text is percent-encoded, but for these
+
+
+def unknown(text: str) -> bytes:
+    """The trailers of a method that is not there."""
+    return _status(_UNIMPLEMENTED, text)
