@@ -135,7 +135,7 @@ class Receiver:
                         return
                     oldest = self._pending[0][0] if self._pending else None
                 if oldest is None:
-                    self._writer.write(json.dumps(last).encode())
+                    self._tell(json.dumps(last).encode())
                     continue
                 journal.wait(oldest)
                 with self._changed:
