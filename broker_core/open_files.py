@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import resource
 
-#: Files beside the AMQP connections: the journal's segments, listeners, Flight's connections, libraries.
+#: Files beside the connections: the journal's segments, listeners, libraries.
 OTHERS = 512
 
 log = logging.getLogger("penstock")
@@ -27,8 +27,8 @@ def make_room(connections: int) -> int:
     room = connections if soft == resource.RLIM_INFINITY else max(0, min(connections, soft - OTHERS))
     if room < connections:
         log.warning(
-            "only %d files may be open, so there is room for about %d of amqp_max_connections = %d: raise the hard limit"
-            " (ulimit -Hn, or LimitNOFILE of the service), or lower amqp_max_connections",
+            "only %d files may be open, so there is room for about %d of %d connections: raise the hard limit (ulimit -Hn,"
+            " or LimitNOFILE of the service), or lower amqp_max_connections and flight_max_connections",
             soft,
             room,
             connections,

@@ -27,8 +27,8 @@ def serve(settings: Settings, ready: Callable[[dict[str, Any]], None], stop: thr
         failure.append(error)
         stop.set()
 
-    if settings.amqp_listeners:
-        open_files.make_room(settings.amqp_max_connections)
+    amqp_connections = settings.amqp_max_connections if settings.amqp_listeners else 0
+    open_files.make_room(amqp_connections + settings.flight_max_connections)
     access = Access.of(settings)
     tls = ServerTls(settings) if settings.tls_cert_file is not None else None
     service = BrokerService(settings, on_failure=fail)
