@@ -67,7 +67,8 @@ class Arrivals:
 
 class Turn:
     """`with service.turn() as turn`: the broker's lock is held in between. Nothing here waits for the disk, and nothing in the
-    with-block may: no other method of the service is called there (most take the same lock).
+    with-block may: no other method of the service is called there (most take the same lock). What a turn has put into the log is
+    one group of it: after a crash all of that is there, or nothing.
 
     Without `hurry`, who waits for something of it without `journal.wait` says so by `journal.hurry`, best once a turn: what
     nobody waits for, such as an outcome that its receiver has settled, need not cost a sync of its own.
@@ -90,6 +91,7 @@ class Turn:
         self._state, self._journal, self._clock, self._lock, self._arrivals = state, journal, clock, lock, arrivals
         self._recent, self._alarm, self._rooms, self._hurry = recent, alarm, rooms, hurry
         self._seen = 0
+        self._appended = False
         self.end = 0
 
     def __enter__(self) -> Turn:
@@ -111,7 +113,11 @@ class Turn:
         except BaseException as mistake:  # who waits would wait for ever
             self._journal.fail(mistake)
         finally:
-            self._lock.release()
+            try:
+                if self._appended:  # not before: what cannot be applied had better not be on the disk at the next start
+                    self._journal.complete(hurry=self._hurry)
+            finally:
+                self._lock.release()
         self._check()
 
     def _check(self) -> None:
@@ -151,7 +157,8 @@ class Turn:
                 queues = worth_a_look(self._state, event)
                 if event.journaled:
                     meta, buffers = journaling.encode(event), _buffers(payload)
-                    position = self._journal.append(meta, buffers, hurry=False).position
+                    position = self._journal.append(meta, buffers, hurry=False, more=True).position
+                    self._appended = True
                     at += f" at position {position}"
                 began = True
                 if event.journaled and isinstance(payload, Stored):
@@ -170,8 +177,6 @@ class Turn:
             log.critical("%s could not be applied", at, exc_info=error)
             self._journal.fail(errors.StorageError(f"{at} could not be applied: {type(error).__name__}: {error}"))
             self._check()
-        if self._hurry and position:  # not before: what cannot be applied had better not be on the disk at the next start
-            self._journal.hurry(self._journal.end)
 
     def plan(self, exchange: str, keys: str | Coded) -> Plan:
         """What has to be read of messages with these routing keys before they can be routed: see `routing`."""

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from broker_core.amqp.states import LinkState
 
 if TYPE_CHECKING:
-    from broker_core.amqp import Link
+    from broker_core.amqp import Link, Session
     from broker_core.amqp.performatives import Error
     from broker_core.amqp_plane.peer import Peer
     from broker_core.amqp_plane.termini import Terminus
@@ -25,6 +25,10 @@ class LinkEnd:
     ended = False
     closed = False  # its peer has detached it for good
     detach_error: Error | None = None  # what our answer to that says
+
+    @property
+    def session(self) -> Session:
+        return self.link.session
 
     @property
     def may_tell(self) -> bool:

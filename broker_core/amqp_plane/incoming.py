@@ -23,6 +23,7 @@ from broker_core.errors import PenstockError, QueueFull
 
 if TYPE_CHECKING:
     from broker_core.amqp.deliveries import Delivery
+    from broker_core.amqp.sessions import Session
     from broker_core.amqp_plane.exchanging import Way
     from broker_core.amqp_plane.peer import Peer
     from broker_core.amqp_plane.termini import TargetTerminus
@@ -38,6 +39,9 @@ class Sender(Protocol):
 
     @property
     def peer(self) -> Peer: ...
+
+    @property
+    def session(self) -> Session: ...
 
     def confirmed(self, deliveries: list[Delivery]) -> None: ...
 

@@ -15,6 +15,7 @@ from broker_core.errors import QueueFull
 
 if TYPE_CHECKING:
     from broker_core.amqp.deliveries import Delivery
+    from broker_core.amqp.sessions import Session
     from broker_core.amqp_plane.incoming import Relay
     from broker_core.amqp_plane.peer import Peer
 
@@ -28,6 +29,7 @@ class Line:
 
     def __init__(self, relay: Relay, queue: str) -> None:
         self.peer: Peer = relay.peer
+        self.session: Session = relay.session
         self.queue = queue
         self.usual_bytes = 0
         self._relay = relay

@@ -2,7 +2,7 @@
 
 What ends messages whose receiver has settled them is told to nobody, and seldom makes anything available. So it stands back
 behind what somebody waits for, and shares the next sync, unless there is so much that it is worth a turn, it makes room for what
-comes, or frees what somebody asks for.
+comes, or frees what somebody asks for; and never behind what its session says later, which would be safe before it.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from broker_core.amqp.deliveries import Delivery
+    from broker_core.amqp.sessions import Session
     from broker_core.amqp_plane.outgoing import Outgoing
     from broker_core.amqp_plane.retiring import Retirement
     from broker_core.engine.endings import Ending
@@ -22,25 +23,25 @@ LARGE_TURN = 256  # deliveries that are worth a turn by themselves; fewer wait f
 
 
 class Outcomes:
-    """By link and ending; `later` is what nobody waits for."""
+    """By link and ending: `now` asks for a turn, `later` is what nobody waits for."""
 
     def __init__(self) -> None:
-        self._now: Endings = {}
+        self.now: Endings = {}
         self.later: Endings = {}
 
     def __bool__(self) -> bool:
-        return bool(self._now or self.later)
+        return bool(self.now or self.later)
 
     def add(self, link: Outgoing, ending: Ending | Retirement, deliveries: list[Delivery]) -> bool:
         """Whether it asks for a turn."""
         waits = ending.outcome is None or not all(delivery.remote_settled for delivery in deliveries)
         now = waits or len(deliveries) >= LARGE_TURN
-        (self._now if now else self.later).setdefault((link, ending), []).extend(deliveries)
+        (self.now if now else self.later).setdefault((link, ending), []).extend(deliveries)
         return now
 
     def take(self, *, every: bool) -> Endings:
         """What asked for a turn, or all there is."""
-        taken, self._now = self._now, {}
+        taken, self.now = self.now, {}
         if every:
             for key, deliveries in self.take_later().items():
                 taken.setdefault(key, []).extend(deliveries)
@@ -49,6 +50,10 @@ class Outcomes:
     def take_later(self) -> Endings:
         later, self.later = self.later, {}
         return later
+
+    def take_before(self, sessions: set[Session]) -> Endings:
+        """What stands back, and was said on these sessions, on which more is to be carried out."""
+        return self.take_of(lambda link: link.session in sessions)
 
     def take_of(self, chosen: Callable[[Outgoing], bool]) -> Endings:
         """What stands back, of some links."""

@@ -6,6 +6,10 @@ acquisitions for the links that wait. Each command's effect (dispositions, trans
 log position in one line, in order, and leaves when the journal's writer says that the log is durable up to there. Of a small turn
 it is made ready, to the octet, while the disk is at work.
 
+What a session says is durable in the order in which it was said, though a turn sorts it by queue and link: a turn is in the log
+as a whole or not at all, and carries all that its sessions have said before. So messages for which the journal has no room keep
+back whatever came with them or behind them, and an outcome that nobody waits for goes with what its session says next.
+
 Who acquires what is `acquiring`'s matter. A message that is to be delivered at once or not at all (*immediate*) is withdrawn at
 the end of its turn, when all had time to acquire it, and then its sender hears what became of it.
 """
@@ -110,9 +114,8 @@ class Turns:
         if self._outcomes.add(link, ending, deliveries):
             self._gathered += len(deliveries)
             self.schedule()
-        elif not self._lingers:
-            self._lingers = True
-            self._loop.call_later(LINGER_S, self._lingered)
+        else:
+            self._linger()
 
     def first(self, action: Callable[[Turn], None]) -> None:
         """Something to carry out under the lock in this turn, after the outcomes and before anybody acquires."""
@@ -202,6 +205,7 @@ class Turns:
         self._scheduled = False
         if self._effects and self._gathered < LARGE_TURN and self._effects[-1][0] > self._service.journal.durable:
             self._patient = True  # until `_advance`
+            self._linger()
             self._send()
             return
         handled, self.acquiring.handled = self._gathered, 0
@@ -210,15 +214,26 @@ class Turns:
         if not self._arriving:
             self._let_go()
         first: list[Callable[[Turn], None]] = []
-        if not self._arriving:  # else who sent what waits there must not be told of an end before
+        endings: Endings = {}
+        if not self._arriving:  # else this may have been said behind what waits there
             first, self._first = self._first, []
-        endings = self._outcomes.take(every=bool(first))  # those are ends of links, too, which come after all outcomes
+            endings = self._outcomes.take(every=bool(first))  # those are ends of links, too, which come after all outcomes
+            self._bring_before(arriving, endings)
         if arriving or endings or first or self.acquiring or self._notified or self._immediate:
             self._carry_out(arriving, endings, first)
+        self._linger()
         self._advance(handled + self.acquiring.handled)
 
+    def _linger(self) -> None:
+        """What nobody waits for does not wait for ever."""
+        if self._outcomes.later and not self._lingers:
+            self._lingers = True
+            self._loop.call_later(LINGER_S, self._lingered)
+
     def _catch_up(self) -> None:
-        """Nobody waits now: time for what nobody waits for."""
+        """Nobody waits now: time for what nobody waits for, unless something is to be carried out that was said before it."""
+        if self._arriving or self._outcomes.now or self._first:
+            return
         if later := self._outcomes.take_later():
             with self._service.turn(hurry=False) as turn:
                 for (link, ending), deliveries in later.items():
@@ -266,6 +281,14 @@ class Turns:
         for key, deliveries in self._outcomes.take_of(lambda link: concerned(link.queue)).items():
             endings.setdefault(key, []).extend(deliveries)
 
+    def _bring_before(self, arriving: Taken, endings: Endings) -> None:
+        """Outcomes that stand back, and were said on a session of which this turn carries something out."""
+        if self._outcomes.later:
+            sessions = {link.session for _, parts, _ in arriving for link, _ in parts}
+            sessions.update(link.session for link, _ in endings)
+            for key, deliveries in self._outcomes.take_before(sessions).items():
+                endings.setdefault(key, []).extend(deliveries)
+
     def _acquire(self, turn: Turn) -> None:
         notified, self._notified = self._notified, {}
         for queue in notified:
@@ -292,30 +315,37 @@ class Turns:
             log.exception("something of a turn failed; the connection it belongs to may hang until it times out")
 
     def _take_arriving(self) -> Taken:
-        """Messages as columns, made before the lock is taken. What has no room in the journal's buffer waits, and its senders."""
-        waiting, self._arriving, taken = self._arriving, {}, []
+        """Messages as columns, made before the lock is taken. If the journal's buffer has no room for them they wait, and their
+        senders: all of them, since they came in an order."""
+        taken: Taken = []
+        if not self._arriving or not self._has_room():
+            return taken
+        waiting, self._arriving = self._arriving, {}
         for queue, parts in waiting.items():
             while parts:
                 batch, size = [], 0
                 while parts and size < RECORD_BYTES:
                     batch.append(parts.pop(0))
                     size += sum(len(delivery.payload) for delivery in batch[-1][1])
-                try:
-                    room = self._room(size)
-                except errors.PenstockError as error:
-                    for link, deliveries in batch:
-                        link.refused(deliveries, error)
-                    continue
-                if not room:
-                    self._arriving[queue] = batch + parts
-                    for link, _ in self._arriving[queue]:
-                        self._held[link.peer] = None
-                        link.peer.pause_reading()
-                    break
                 found: Any = arrived([d.payload for _, deliveries in batch for d in deliveries])
                 by = queue.by if isinstance(queue, Posting) else queue
                 taken.append((queue, batch, exchanging.read(self._service, by, found) if isinstance(by, Way) else found))
         return taken
+
+    def _has_room(self) -> bool:
+        """Whether what arrives goes on: to be carried out, or to nobody, where the disk is full."""
+        several = [part for parts in self._arriving.values() for part in parts]
+        try:
+            room = self._room(sum(len(delivery.payload) for _, deliveries in several for delivery in deliveries))
+        except errors.PenstockError as error:
+            self._arriving = {}
+            for link, deliveries in several:
+                link.refused(deliveries, error)
+            return False
+        for link, _ in several if not room else ():
+            self._held[link.peer] = None
+            link.peer.pause_reading()
+        return room
 
     def _room(self, size: int) -> bool:
         if self._service.room(size):

@@ -143,14 +143,21 @@ class Journal:
         """Would `reserve` return at once? StorageError when the journal failed."""
         return self._writer.has_room(nbytes)
 
-    def append(self, meta: bytes, payload: Sequence[Buffer] = (), *, hurry: bool = True) -> Appended:
+    def append(self, meta: bytes, payload: Sequence[Buffer] = (), *, hurry: bool = True, more: bool = False) -> Appended:
         """Append a record, by one thread at a time; never waits for the disk. `payload` is one after the other the bytes of
         the record's payload; large ones are not copied, and must not change any more. StorageError when the journal failed.
 
         Without `hurry` it is written together with the next that has it, or when somebody waits for it: who appends so sees to it
         that somebody does.
+
+        `more`: the records appended from here on, until one without it or `complete`, share this one's group: after a crash all
+        of them are there, or none. Nothing of it is written before, so its caller waits for nothing meanwhile.
         """
-        return Appended(*self._writer.append(meta, payload, hurry))
+        return Appended(*self._writer.append(meta, payload, hurry, more))
+
+    def complete(self, *, hurry: bool) -> None:
+        """No more records come for the group of those before. `hurry` as for `append`."""
+        self._writer.complete(hurry)
 
     def hurry(self, end: int) -> None:
         """Somebody waits, elsewhere, until `durable` >= `end`: let it begin. Returns at once."""

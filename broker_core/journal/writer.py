@@ -84,6 +84,7 @@ class Writer:
         self.failure: StorageError | None = None
 
         self._open: Group | None = None  # being filled
+        self._held = False  # more is to come that must be in the open group
         self._closed: deque[Group] = deque()  # full, to be written before it
         self._next = end  # where the next group opens
         self._hurried = 0  # somebody waits for what is below
@@ -97,22 +98,31 @@ class Writer:
 
     # ---- those who append
 
-    def append(self, meta: bytes, payload: Sequence[Buffer], hurry: bool = True) -> tuple[int, int]:
+    def append(self, meta: bytes, payload: Sequence[Buffer], hurry: bool = True, more: bool = False) -> tuple[int, int]:
         with self._lock:
             if self.failure is not None or self._stopping:
                 raise self._refusal()
             group = self._open
             if group is None:
                 group = self._open = Group(self._next, self._form)
-            elif group.end - group.start >= self._group_bytes:
+            elif group.end - group.start >= self._group_bytes and not self._held:
                 self._closed.append(group)
                 group = self._open = Group(group.after, self._form)
                 self._wake()
             position = group.append(meta, payload)
             end = self.end = group.end
+            self._held = more
             if hurry:
                 self._hurry(end)
         return position, end
+
+    def complete(self, hurry: bool) -> None:
+        with self._lock:
+            self._held = False
+            if hurry:
+                self._hurry(self.end)
+            elif self._write_due() or self._stopping:  # somebody asked for it meanwhile
+                self._wake()
 
     def hurry(self, end: int) -> None:
         if end > self._hurried:
@@ -147,7 +157,7 @@ class Writer:
         """Take the thread's place, and the one group that there is to write, if that is quickly done."""
         with self._lock:
             group = self._open
-            if group is None or self._closed or not self._idle or not self._is_quick(group):
+            if group is None or self._held or self._closed or not self._idle or not self._is_quick(group):
                 return None
             self._idle, self._lent = False, True
             self._open, self._next = None, group.after
@@ -286,19 +296,19 @@ class Writer:
                 self._idle = False
             if self.failure is not None:
                 raise self.failure
-            if self._open is not None and not self._closed:
+            if self._open is not None and not self._held and not self._closed:
                 self._closed.append(self._open)
                 self._next = self._open.after
                 self._open = None
             if not self._closed:
-                return None if self._stopping else []
+                return None if self._stopping and not self._held else []
             return [self._closed.popleft()]
 
     def _due(self) -> bool:
-        return self._write_due() or self._stopping or self.failure is not None or self._sync_due()
+        return self._write_due() or (self._stopping and not self._held) or self.failure is not None or self._sync_due()
 
     def _write_due(self) -> bool:
-        return bool(self._closed) or (self._open is not None and self._hurried > self._open.start)
+        return bool(self._closed) or (self._open is not None and not self._held and self._hurried > self._open.start)
 
     def _time_to_sync(self) -> float | None:
         """Seconds until the next sync is due; None: until somebody comes."""

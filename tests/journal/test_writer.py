@@ -332,3 +332,20 @@ def test_who_owns_the_journal_can_fail_it():
                 call()
         assert ["an event could not be applied" in str(error) for error in told] == [True]
     assert [meta for meta, _ in read_all(disk)] == [b"confirmed"]
+
+
+def test_records_with_more_to_come_are_one_group_whoever_waits():
+    disk = LyingDisk()
+    with running(disk, buffer_bytes=1 << 16) as journal:
+        append(journal, (b"before", b""))
+        until_idle(journal)
+        before, durable = disk.calls["append"], journal.durable
+        large = b"x" * (1 << 15)  # a group of its own would be full with one
+        ends = [journal.append(b"%d" % number, [large], more=True).end for number in range(4)]
+        journal.hurry(ends[0])  # somebody else waits for the first of them
+        assert not journal.write_here(lambda: None)
+        until_idle(journal)
+        assert journal.durable == durable
+        journal.complete(hurry=False)
+        journal.wait(ends[-1], 10)
+        assert disk.calls["append"] == before + 1

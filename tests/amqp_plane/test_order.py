@@ -1,0 +1,148 @@
+"""What one session says is durable in the order in which it was said.
+
+A client says things at random on two sessions: it sends to two queues, and settles what it holds of two others, alone and in
+transactions. Its broker's disk notes each write, and whatever prefix of the log a crash leaves, a broker that starts on it has of
+each session the first things that it said, and none behind one that is missing.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from random import Random
+
+import pytest
+
+from broker_core.amqp.performatives import Accepted, Begin, Disposition, Rejected, Transfer
+from broker_core.engine.states import State
+
+from ..broker.helpers import enqueue, running
+from ..journal.lying_disk import LyingDisk
+from .frames import begin, flow, message, receives, says, sends, transfer
+from .harness import Script, Stage, stage
+from .transacting import asked, control, declare, within
+
+FROM, TO = ("m", "n"), ("x", "y")
+HELD = 40  # messages that each session holds of each queue
+SESSIONS = 2
+
+Said = tuple[str, str, int]  # session's queue, what, which message of it
+
+
+class NotingDisk(LyingDisk):
+    """Notes how long its log was at each sync."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.noted: list[int] = []
+
+    @property
+    def log(self) -> str:
+        [log] = [name for name in self.names() if name.endswith(".seg")]
+        return log
+
+    def _call(self, call: str, name: str = "") -> None:
+        super()._call(call, name)
+        if call == "sync" and any(each.endswith(".seg") for each in self.names()):
+            self.noted.append(len(self.data(self.log)))
+
+
+class Talk:
+    """What was said on one session, in order."""
+
+    def __init__(self, a: Script, channel: int) -> None:
+        self.a, self.channel = a, channel
+        self.said: list[Said] = []
+        self.sent = 0
+        self.counts = dict.fromkeys(TO, 0)
+        self.open = {name: list(range(HELD)) for name in FROM}  # numbers of messages that it has not settled
+
+    def begin(self) -> None:
+        a, channel = self.a, self.channel
+        a.send(begin(), channel=channel)
+        a.expect(Begin)
+        for handle, name in enumerate(TO):
+            a.send(sends(f"{name}{channel}", handle), channel=channel)
+        for handle, name in enumerate(FROM, len(TO)):
+            a.send(receives(f"{name}{channel}", handle), flow(handle, HELD), channel=channel)
+            for _ in range(HELD):
+                while not isinstance(a._frame()[1], Transfer):  # type: ignore[index]
+                    pass
+
+    def send(self, random: Random) -> object:
+        name, settled = random.choice(TO), random.random() < 0.3
+        self.said.append((f"{name}{self.channel}", "sent", self.counts[name]))
+        self.counts[name] += 1
+        self.sent += 1
+        return transfer(self.sent - 1, message(b"m"), TO.index(name), settled=settled)
+
+    def settle(self, random: Random) -> object | None:
+        name = random.choice(FROM)
+        if not self.open[name]:
+            return None
+        number = self.open[name].pop(random.randrange(len(self.open[name])))
+        self.said.append((f"{name}{self.channel}", "settled", number))
+        outcome = random.choice([Accepted(), Rejected()])
+        return says(outcome, FROM.index(name) * HELD + number, settled=random.random() < 0.8)
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_whatever_a_crash_leaves_is_the_first_of_what_each_session_said(seed: int, tmp_path: Path) -> None:
+    random, disk = Random(seed), NotingDisk()
+    with stage(tmp_path, disk=disk) as s:
+        for channel in range(SESSIONS):
+            s.declare(*(f"{name}{channel}" for name in (*FROM, *TO)))
+            for name in FROM:
+                s.service.submit(enqueue(f"{name}{channel}", *[b"m"] * HELD))
+        a = s.script()
+        talks = [Talk(a, channel) for channel in range(SESSIONS)]
+        for talk in talks:
+            talk.begin()
+        begun = len(disk.noted)
+        _talk(s, a, talks, random)
+        s.until(lambda: s.service.journal.durable >= s.service.journal.end, "all of it is on the disk")
+        lengths, all_of_it = disk.noted[begun:], disk.copy()
+    seen = set()
+    for length in [*lengths, lengths[len(lengths) // 2] - 9]:  # after each group, and in one
+        after = all_of_it.copy()
+        after.truncate(disk.log, length)
+        seen.add(_check(after, talks))
+    assert len(seen) > 10, "too few crashes had a part of it"
+    assert max(seen) == tuple(len(talk.said) for talk in talks)
+
+
+def _talk(s: Stage, a: Script, talks: list[Talk], random: Random) -> None:
+    """Bursts of things said, some of them waited for."""
+    for _ in range(40):
+        talk = random.choice(talks)
+        said = [random.choice([talk.send, talk.settle, talk.settle])(random) for _ in range(random.choice([1, 1, 2, 5]))]
+        a.send(*[each for each in said if each is not None], channel=talk.channel)  # type: ignore[misc]
+        if random.random() < 0.4:
+            a.send(flow(None, echo=True), channel=talk.channel)
+        if random.random() < 0.3:
+            s.settle()
+    s.settle()
+
+
+def _check(disk: LyingDisk, talks: list[Talk]) -> tuple[int, ...]:
+    """How much of what each session said is there; nothing is behind what is missing."""
+    counts = []
+    with running(disk) as service:
+        state = service.state
+        for talk in talks:
+            there = []
+            for queue, what, number in talk.said:
+                found = state.queues.get(queue)
+                if found is None:
+                    there.append(False)
+                elif what == "sent":
+                    there.append(found.next_sequence > number)
+                else:
+                    block = found.blocks[0]
+                    there.append(number < block.filled and block.state[number] == State.ARCHIVED)
+            count = sum(there)
+            missing = [said for said, is_there in zip(talk.said, there, strict=True) if not is_there]
+            assert there == [True] * count + [False] * (len(there) - count), (
+                f"session {talk.channel}: {missing[0]} is missing, and what was said after it is there"
+            )
+            counts.append(count)
+    return tuple(counts)
