@@ -224,6 +224,19 @@ class Connection:
             self._write(0, Close(error=error))
         self.state = state
 
+    def refuse(self, error: RemoteProtocolError) -> bool:
+        """Say that there will be no open, with what can be said now: an outcome of the login, or an open and a close. Whether
+        anything could; the connection is finished, or waits for the peer's close.
+        """
+        if self.finished or self.local_open is not None:
+            return False
+        if self._handshake.done:
+            self._fail(error)
+        else:
+            self._out += self._handshake.give_up()
+            self._dead = True
+        return bool(self._out)
+
     # --- for the sessions
 
     def send(self, channel: int, performative: Composite, payload: bytes = b"") -> None:

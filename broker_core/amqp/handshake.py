@@ -14,7 +14,7 @@ from .composites import Composite
 from .errors import Condition, RemoteProtocolError
 from .frames import AMQP_ID, HEADER_SIZE, SASL_FRAME, SASL_ID, encode_frame, frame_size, parse_frame, parse_protocol_header
 from .frames import protocol_header as header
-from .performatives import SASL_AUTH, SASL_OK
+from .performatives import SASL_AUTH, SASL_OK, SASL_SYS_TEMP, SaslOutcome
 from .sasl import SaslClient, SaslServer
 from .settings import Role, Settings
 
@@ -109,6 +109,12 @@ class Handshake:
                 if not self._server:
                     out.append(self._header())
         return Step(position + size, out, found, failed)
+
+    def give_up(self) -> list[bytes]:
+        """The peer took too long: the outcome that says so, if it is at its login (5.3.3.6)."""
+        if not (self._server and self._in_sasl):
+            return []
+        return self._encoded([SaslOutcome(code=SASL_SYS_TEMP)])
 
     def _outcome(self) -> tuple[list[events.Event], bool]:
         sasl = self._sasl

@@ -15,7 +15,7 @@ from broker_core.amqp.types import Symbol
 from broker_core.amqp_plane.conditions import Refusal, as_error
 from broker_core.amqp_plane.endpoint import LinkEnd
 from broker_core.amqp_plane.exchanging import Unroutable
-from broker_core.amqp_plane.lines import Line
+from broker_core.amqp_plane.lines import Line, also_staged
 from broker_core.amqp_plane.transactions import provisional
 from broker_core.amqp_plane.wishes import AtOnce
 from broker_core.encoding.arriving import address_of
@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from broker_core.amqp_plane.termini import TargetTerminus
     from broker_core.amqp_plane.transactions import Open
     from broker_core.encoding.arriving import Arrived
+    from broker_core.service import BrokerService
     from broker_core.turn import Turn
 
 RENEW_PART = 10  # credit is renewed when a tenth of the window has been confirmed
@@ -224,7 +225,8 @@ class Relay(Incoming):
                 way: str | AtOnce | Way = self._find(address_of(delivery.payload))
                 at_once = self.terminus.at_once
                 if isinstance(way, str) and (at_once or transaction is not None) and self.peer.plane.blocking.is_full(way):
-                    raise QueueFull(f"the queue {way!r} is full: send by a link to it, which waits for room")
+                    staged = also_staged(self.peer.plane.service, way)
+                    raise QueueFull(f"the queue {way!r} is full{staged}: send by a link to it, which waits for room")
                 if isinstance(way, str) and at_once:
                     way = AtOnce(way)
                 routed.setdefault(way, []).append(delivery)
@@ -272,10 +274,11 @@ class Relay(Incoming):
             self._give_up(delivery, as_error(error))
 
 
-def kept_out(queue: str, found: Arrived, rows: Sequence[int]) -> list[tuple[int, Exception]]:
+def kept_out(service: BrokerService, queue: str, found: Arrived, rows: Sequence[int]) -> list[tuple[int, Exception]]:
     """All that is refused of what came for a queue, by the number of its delivery: `rows` of the batch found no room."""
     way_out = "drain it, or raise them (`penstock queue alter`)"
-    error = QueueFull(f"the queue {queue!r} is full: its limits keep this message out; {way_out}")
+    staged = also_staged(service, queue)
+    error = QueueFull(f"the queue {queue!r} is full{staged}: its limits keep this message out; {way_out}")
     malformed = {number for number, _ in found.refused}
     numbers = [number for number in range(found.batch.num_rows + len(malformed)) if number not in malformed]
     return [*found.refused, *((numbers[row], error) for row in rows)]

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from broker_core.amqp.sessions import Session
     from broker_core.amqp_plane.incoming import Relay
     from broker_core.amqp_plane.peer import Peer
+    from broker_core.service import BrokerService
 
 ROOM_TIMEOUT_S = 60.0  # how long a message waits: as long as one that comes by Flight
 WAITING_BYTES = 64 << 20  # of all that wait: they are in memory
@@ -110,7 +111,16 @@ class Line:
             self._relay.leave(self)
 
     def _full(self, why: str) -> QueueFull:
-        return QueueFull(f"the queue {self.queue!r} is full: {why}")
+        staged = also_staged(self.peer.plane.service, self.queue)
+        return QueueFull(f"the queue {self.queue!r} is full{staged}: {why}")
+
+
+def also_staged(service: BrokerService, queue: str) -> str:
+    """What fills a queue beside the messages that stand in it, for who is told that it is full. May be a moment old."""
+    known = service.state.queues.get(queue)
+    if known is None or not known.staged:
+        return ""
+    return f" ({known.staged} of its messages are staged, by writes and transactions that are not committed)"
 
 
 def _cost(delivery: Delivery) -> int:

@@ -14,7 +14,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from broker_core.amqp import Condition, Connection, Role, SaslServer, events
-from broker_core.amqp.errors import LocalProtocolError
+from broker_core.amqp.errors import LocalProtocolError, RemoteProtocolError
 from broker_core.amqp.performatives import Error
 from broker_core.amqp.sasl import PLAIN
 from broker_core.amqp.states import ConnectionState, LinkState, SessionState
@@ -172,6 +172,16 @@ class Peer:
     def _on_authenticated(self, event: events.Authenticated) -> None:
         self.user = event.user or ANONYMOUS
         self.identity = self.wire.checked.get(self.user, "")
+
+    def give_up(self) -> bool:
+        """It has not opened in time. Whether it could be told."""
+        text = f"not logged in and opened within {self.plane.limits.login_timeout_s:g} s"
+        if not self.connection.refuse(RemoteProtocolError(Condition.RESOURCE_LIMIT_EXCEEDED, text)):
+            return False
+        self.log(text)
+        self.wire.expect_close()
+        self.send()
+        return True
 
     def _on_failed_login(self, event: events.AuthenticationFailed) -> None:
         log.warning("%s: login refused: %s", self.wire.address, one_line(event.reason))

@@ -367,7 +367,7 @@ class Turns:
                 traits = self._service.traits(queue, stored.batch)
                 placed, end = turn.carry(c.Enqueue(queue, count, found.sizes, stored, found.durable, traits))
                 if placed.refused:
-                    refused = kept_out(queue, found, placed.refused)
+                    refused = kept_out(self._service, queue, found, placed.refused)
                 if isinstance(to, AtOnce):
                     self._immediate.append(at_once.Waiting(queue, parts, found, refused, placed))
                     return

@@ -6,7 +6,13 @@ import socket
 from pathlib import Path
 from typing import Any
 
-from .harness import Stage
+import pytest
+
+from broker_core.amqp.frames import protocol_header
+from broker_core.amqp.performatives import Close, Open, SaslMechanisms, SaslOutcome
+
+from .harness import Stage, stage
+from .logins import hear
 
 LIMIT_S = 30
 
@@ -41,3 +47,23 @@ def test_who_is_silent_is_cut_off_also_beside_a_connection_that_cannot_be_looked
     finally:
         stage.plane._loop.call_soon_threadsafe(stage.plane._wires.discard, broken)
         stage.close()
+
+
+@pytest.mark.parametrize("said", ["a header", "SASL's header"])
+def test_a_login_that_takes_too_long_is_told_so(tmp_path: Path, said: str) -> None:
+    with stage(tmp_path, amqp_login_timeout_s=0.5) as s:
+        a = s.script(open=False)
+        if said == "a header":
+            a.say("header", protocol_header(0))
+            a.hear_header()
+            a.expect(Open)
+            end = a.expect(Close)
+            assert end.error is not None
+            assert end.error.condition == "amqp:resource-limit-exceeded"
+            a.send(Close())
+        else:
+            a.say("header SASL", protocol_header(3))
+            a.hear_header()
+            assert isinstance(hear(a), SaslMechanisms)
+            assert hear(a) == SaslOutcome(code=4), "a temporary error of the system (5.3.3.6)"
+        a.expect_end()

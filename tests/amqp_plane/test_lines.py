@@ -15,6 +15,7 @@ from broker_core.amqp.performatives import RECEIVER, SENDER, Accepted, Attach, D
 from broker_core.amqp_plane import lines
 from broker_core.engine import commands as c
 
+from ..broker.helpers import enqueue
 from .frames import message, says, sends, symbol, transfer
 from .harness import Script, Stage, stage
 
@@ -105,3 +106,18 @@ def test_an_outcome_makes_room_for_the_message_that_comes_behind_it(s: Stage, ki
             a.expect(Disposition, role=SENDER, first=number - 1)
         a.expect(Disposition, role=RECEIVER, first=number, state=Accepted())
         a.expect_message()
+
+
+@pytest.mark.parametrize("overflow", ["reject", "block"])
+def test_who_is_told_that_a_queue_is_full_hears_of_staged_messages(s: Stage, overflow: str) -> None:
+    """They fill it, and nobody sees them in it."""
+    s.declare("few", maxMessages=2, overflow=overflow)
+    several = enqueue("few", b"m", b"m")
+    s.service.submit(c.StageMessages("somebody's", "few", several.count, several.sizes, several.payload))
+    a = s.script().usual()
+    a.sender(name="relay", target=Target(capabilities=(symbol("immediate"),) if overflow == "block" else ()))
+    a.send(transfer(0, to("few")))
+    state = a.expect(Disposition).state
+    assert isinstance(state, Rejected)
+    assert state.error is not None
+    assert "2 of its messages are staged" in (state.error.description or "")
