@@ -67,6 +67,15 @@ class Outbox:
         session.next_outgoing_id = serial.add(session.next_outgoing_id, count)
         session.remote_incoming_window -= count
 
+    def abort(self, link: Sender) -> bool:
+        """Of what waits for a link, leave only that it is aborted. Whether anything waited."""
+        found = False
+        for place, (each, transfer, _) in enumerate(self._pending):
+            if each is link:
+                transfer.more, transfer.aborted, found = False, True, True
+                self._pending[place] = (each, transfer, b"")
+        return found
+
     def drop(self, link: Link) -> None:
         """The link is gone."""
         if self._pending:

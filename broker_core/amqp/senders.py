@@ -9,10 +9,11 @@ its caller.
 from __future__ import annotations
 
 import struct
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from . import serial, states
 from .deliveries import Delivery
+from .encoder import encode
 from .errors import LocalProtocolError
 from .frames import HEADER_SIZE
 from .links import Link
@@ -27,16 +28,24 @@ from .performatives import (
     Transfer,
 )
 from .states import LinkState
+from .transactions import TXN_ID
+from .types import Symbol, Value
 
 # A frame's header, the descriptor of a transfer, the head of a list8.
 _HEAD = struct.Struct(">IBBH3s3B")
 _OCTET = [bytes((number,)) for number in range(256)]
 
 
+MAX_FIELDS = 250  # octets: the list of a transfer that `send_many` makes is of the short form
+
+
 class Sender(Link):
     """A link on which we send messages."""
 
     role = SENDER
+    txn_id: bytes | None = None
+    """The transaction in which messages are acquired for this link (4.4.3): as the receiver's flows say, until it is discharged,
+    which the application says here. Our flows name it."""
     _partial: Delivery | None = None
 
     @property
@@ -106,8 +115,16 @@ class Sender(Link):
         self.session.settle(delivery)
         self._transfer(Transfer(handle=self._handle(), aborted=True), b"")
 
-    def send_many(self, tags: Sequence[bytes], payloads: Sequence[bytes], *, settled: bool | None = None) -> list[Delivery]:
+    def send_many(
+        self,
+        tags: Sequence[bytes],
+        payloads: Sequence[bytes],
+        *,
+        settled: bool | None = None,
+        state: DeliveryState | None = None,
+    ) -> list[Delivery]:
         """Sends as many of the messages as credit, window and frame size allow now, from the first on; returns their deliveries.
+        `state` is that of all of them.
 
         The same octets as `send` one by one, at a fraction of the cost. Tags must be new; the rest is as for `send`.
         """
@@ -119,6 +136,11 @@ class Sender(Link):
         limit, room = self.max_message_size, self.session.max_frame_size - HEADER_SIZE - 64
         handle = _uint(self._handle())
         tail = b"\x43\x41" if settled else b"\x43\x42"  # message-format 0, settled
+        fields = 5
+        if state is not None:
+            tail += b"\x40\x40" + encode(state)  # neither `more` nor a mode of its own
+            fields = 8
+            room -= len(tail)
         channel, number = self.session.local_channel, self.session.next_delivery_id
         mode, sent, out = self.rcv_settle_mode, [], []
         for tag, payload in zip(tags[:count], payloads, strict=False):
@@ -126,11 +148,13 @@ class Sender(Link):
             if size > room or (limit and size > limit) or not 0 < len(tag) <= 32 or tag in self.unsettled:
                 break
             word = b"\x70" + number.to_bytes(4, "big") if number > 255 else _uint(number)
-            fields = b"".join((handle, word, b"\xa0", _OCTET[len(tag)], tag, tail))
-            length = len(fields)
-            out.append(_HEAD.pack(14 + length + size, 2, 0, channel, b"\x00\x53\x14", 0xC0, length + 1, 5) + fields + payload)
+            head = b"".join((handle, word, b"\xa0", _OCTET[len(tag)], tag, tail))
+            length = len(head)
+            if length > MAX_FIELDS:
+                break  # a large state
+            out.append(_HEAD.pack(14 + length + size, 2, 0, channel, b"\x00\x53\x14", 0xC0, length + 1, fields) + head + payload)
             delivery = Delivery(self, number, tag, 0, b"", settled, mode)
-            delivery.remote_settled = False
+            delivery.state, delivery.remote_settled = state, False
             if not settled:
                 self.unsettled[tag] = delivery
                 self.session.outgoing[number] = delivery
@@ -142,6 +166,16 @@ class Sender(Link):
         self.link_credit -= len(sent)
         self.available = max(0, self.available - len(sent))
         return sent
+
+    def abort_rest(self) -> bool:
+        """Give up a delivery of which something waits for the session's window: instead of it the receiver gets an aborted
+        transfer. Whether there is one."""
+        delivery = self._partial
+        if delivery is None or not self.session.outbox.abort(self):
+            return False
+        delivery.settled = True
+        self.session.settle(delivery)
+        return True
 
     def drained(self) -> None:
         """Nothing more to send: uses up the credit that is left, tells the receiver (2.6.7). No-op unless it asked to drain."""
@@ -162,6 +196,14 @@ class Sender(Link):
                 count = (self.local_attach.initial_delivery_count or 0) if self.local_attach else self.delivery_count
             self.link_credit = max(0, flow.link_credit - serial.difference(self.delivery_count, count))
         self.drain = flow.drain
+        if flow.properties is not None and TXN_ID in flow.properties:
+            txn_id = flow.properties[TXN_ID]
+            self.txn_id = txn_id if isinstance(txn_id, bytes) else None
+
+    def send_flow(self, echo: bool = False, properties: Mapping[str, Value] | None = None) -> None:
+        if self.txn_id is not None:
+            properties = {Symbol(TXN_ID): self.txn_id, **(properties or {})}
+        super().send_flow(echo, properties)
 
     def completed(self) -> None:
         """The last transfer of the open delivery has left."""

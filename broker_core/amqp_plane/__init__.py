@@ -12,7 +12,7 @@ turn, outcomes, writing       what one turn of the loop brought: few commands, o
 acquiring, selecting, locks   who acquires next; selectors that are not evaluated yet; deliveries that were held too long
 exchanging, at_once           messages for an exchange, for now or never
 blocking, lines               for a queue that lets its senders wait: by their credit, or with their outcome
-coordinator, transactions     control links, and what is done in a transaction (posting, retiring)
+coordinator, transactions     control links, and what is done in a transaction (posting, retiring, acquisition)
 endings, tags, conditions     AMQP's outcomes as the engine's, delivery tags, our errors as AMQP's
 """
 

@@ -72,6 +72,9 @@ class Control(Incoming):
             self.peer.detach(transaction.control, Error(condition=Condition.TRANSACTION_ROLLBACK, description=text))
             return
         transaction.discharging = True
+        for link in transaction.takers:
+            if link.acquisition.transaction is transaction:
+                link.acquisition.begin(None)
         turns.first(lambda turn: self._discharge(turn, delivery, transaction, fail))
 
     # --- in the turn
@@ -100,6 +103,8 @@ class Control(Incoming):
         if transaction.failed is not None:
             turn.carry(tc.FailTransaction(transaction.number, str(transaction.failed)))
         why, _ = turn.carry(tc.Discharge(transaction.number, fail))
+        if fail or why is not None:
+            _undo(turn, transaction)
         self.peer.plane.turns.behind(turn, lambda: self._discharged(delivery, transaction, not fail, why))
 
     def end(self, turn: Turn) -> None:
@@ -109,6 +114,7 @@ class Control(Incoming):
             if not transaction.over:
                 transaction.over = transaction.discharging = True
                 turn.carry(tc.Discharge(transaction.number, fail=True))
+                _undo(turn, transaction)
                 self._over(transaction, committed=False)
 
     # --- effects
@@ -121,6 +127,12 @@ class Control(Incoming):
     def _discharged(self, delivery: Delivery, transaction: Open, commit: bool, why: errors.PenstockError | None) -> None:
         self._over(transaction, committed=commit and why is None)
         transaction.control._declared.pop(transaction, None)
+        # Before the answer, what was sent of a delivery in part ends (4.4.3).
+        self.peer.when(
+            lambda: not any(link.acquisition.waits for link in transaction.takers), lambda: self._tell_discharged(delivery, why)
+        )
+
+    def _tell_discharged(self, delivery: Delivery, why: errors.PenstockError | None) -> None:
         if why is None:
             self.confirmed([delivery])
         else:
@@ -131,8 +143,11 @@ class Control(Incoming):
         self.peer.transactions.forget(transaction)
         for link, deliveries in transaction.waiting.items():
             discharged(link, transaction.id, deliveries, committed=committed)
-        for link, delivery, state, settled in transaction.later if not committed else ():
-            if not link.ended:
+        for link in transaction.takers:
+            link.acquisition.over(transaction, committed=committed)
+        for link, delivery, state, settled in transaction.later:
+            # Of a delivery that was acquired in it, and that nothing was said of in it, this is the first word.
+            if not link.ended and (not committed or delivery.state is None):
                 link.disposed([delivery], state, settled)
 
     def _reject(self, delivery: Delivery, error: Exception) -> None:
@@ -142,6 +157,12 @@ class Control(Incoming):
         else:
             self._unconfirmed -= 1
             self.peer.detach(self, as_error(error))
+
+
+def _undo(turn: Turn, transaction: Open) -> None:
+    """What was acquired in it comes back."""
+    for link in transaction.takers:
+        link.acquisition.roll_back(turn, transaction)
 
 
 def _is_partly(link: object, transaction: Open) -> bool:

@@ -18,6 +18,7 @@ from broker_core import errors
 from broker_core.amqp import Released, RemoteProtocolError, Sender, TransactionalState
 from broker_core.amqp.performatives import TERMINAL
 from broker_core.amqp.states import LinkState
+from broker_core.amqp_plane.acquisition import Acquisition
 from broker_core.amqp_plane.conditions import as_error, deleted
 from broker_core.amqp_plane.endings import NOT_HERE, RETURNED, ending_of, left_behind
 from broker_core.amqp_plane.endpoint import LinkEnd
@@ -67,6 +68,7 @@ class Outgoing(LinkEnd, Consumer):
         self.default = ending_of(default, None)
         self._presettled = presettled
         self.locks = Locks(self)
+        self.acquisition = Acquisition(self)
         self._unsent: list[RowSet] = []  # acquired, the disk does not have it yet
         self._pending = 0  # how many those are
         self._lapsed: dict[int, set[bytes]] = {}  # by the identity of one of them, what a lock has taken back since
@@ -152,9 +154,9 @@ class Outgoing(LinkEnd, Consumer):
         """The disk has the acquisition: send."""
         if self.ended:
             return  # they went back with everything else that the link held
-        if rows not in self._unsent:
-            return  # a browser looks for them again
-        self._unsent.remove(rows)
+        if not any(each is rows for each in self._unsent):
+            return  # a browser looks for them again; or they went back, and may have come again
+        self._unsent = [each for each in self._unsent if each is not rows]
         self._pending -= rows.count
         lapsed = self._lapsed.pop(id(rows), None)
         try:
@@ -213,18 +215,23 @@ class Outgoing(LinkEnd, Consumer):
     def pump(self) -> None:
         """Send what credit and windows allow of what is ready."""
         self.peer.touch()
-        link, sent = self.link, list[bytes]()
+        link, sent, state = self.link, list[bytes](), self.acquisition.state
         while self._backlog and self._can_send:
             tags, messages = zip(*self._backlog, strict=True)
-            count = len(link.send_many(tags, messages, settled=self._presettled))
+            left = link.send_many(tags, messages, settled=self._presettled, state=state)
+            count = len(left)
             sent += tags[:count]
+            if state is not None and not self._presettled:
+                self.acquisition.sent(left)
             if count < len(tags) and self._can_send and self._send_alone(tags[count], messages[count]):
                 sent.append(tags[count])
                 count += 1
             for _ in range(count):
                 self._backlog.popleft()
             self._add_underway(-count)
-        if self._presettled and sent:
+        if self._presettled and sent and state is not None:
+            self.acquisition.sent_settled(sent)
+        elif self._presettled and sent:
             self._settle_sent(sent)
         if self._backlog and link.link_credit <= 0:
             self.give_back()
@@ -241,7 +248,9 @@ class Outgoing(LinkEnd, Consumer):
             self._backlog.popleft()
             self._leave_to_others(tag)
             return False
-        self.link.send(tag, message, settled=self._presettled)
+        delivery = self.link.send(tag, message, settled=self._presettled, state=self.acquisition.state)
+        if not self._presettled:
+            self.acquisition.sent([delivery])
         return True
 
     def _leave_to_others(self, tag: bytes) -> None:
@@ -252,12 +261,25 @@ class Outgoing(LinkEnd, Consumer):
     def _settle_sent(self, tags: list[bytes]) -> None:
         """Sent settled: nobody will answer. It ends once it has left, not before, so that nothing is lost on our side."""
         rows = rows_of_tags(tags)
-        self.peer.plane.turns.first(lambda turn: self._carry(turn, c.Settle(self.queue, self.holder, rows)))
+        self.peer.plane.turns.first(lambda turn: self.carry(turn, c.Settle(self.queue, self.holder, rows)))
 
     def give_back(self) -> None:
         """The credit for what is ready was withdrawn."""
         self._release([tag for tag, _ in self._backlog], RETURNED)
         self._forget_backlog()
+
+    def return_unsent(self) -> None:
+        """Nothing leaves of what has not left yet."""
+        several, self._unsent = self._unsent, []
+        self._lapsed.clear()
+        for rows in several:
+            self._release([number.to_bytes(8, "big") for number in rows.sequences().tolist()], RETURNED)
+        self._add_underway(-self._pending)
+        self._pending = 0
+        if self._backlog:
+            self.give_back()
+        if several:
+            self.peer.plane.turns.hungry(self)
 
     def keep_unsent(self, held: Callable[[RowSet], RowSet]) -> None:
         """Of what waits for the disk, send only what the link still holds."""
@@ -280,7 +302,7 @@ class Outgoing(LinkEnd, Consumer):
 
     def _release(self, tags: list[bytes], ending: Ending) -> None:
         rows = rows_of_tags(tags)
-        self.peer.plane.turns.first(lambda turn: self._carry(turn, ending.command(self.queue, self.holder, rows)))
+        self.peer.plane.turns.first(lambda turn: self.carry(turn, ending.command(self.queue, self.holder, rows)))
 
     # --- what the receiver says
 
@@ -302,6 +324,8 @@ class Outgoing(LinkEnd, Consumer):
             return
         # A second word about the same delivery changes nothing: the first is being carried out.
         fresh = [d for d in deliveries if not isinstance(d.state, TERMINAL)]
+        if self.acquisition.deliveries:
+            fresh = self.acquisition.without_strays(fresh)
         if self.peer.transactions:
             fresh = still_open(self, fresh, state, settled)
         for delivery in fresh:
@@ -329,6 +353,7 @@ class Outgoing(LinkEnd, Consumer):
         """The link is over: what it holds goes back, by the source's default outcome or as lost with its link."""
         if self.ended:
             return
+        self.acquisition.end(turn)
         self.ended = True
         self._leave()
         if not self.holder:
@@ -336,7 +361,7 @@ class Outgoing(LinkEnd, Consumer):
         damaged = turn.held(self.queue, self.holder, self._damaged)  # an operator may have discarded some
         for rows in [*self._unsent, rows_of_tags([tag for tag, _ in self._backlog]), damaged]:
             if rows:
-                self._carry(turn, RETURNED.command(self.queue, self.holder, rows))
+                self.carry(turn, RETURNED.command(self.queue, self.holder, rows))
         self._unsent.clear()
         self._add_underway(-self._pending)
         self._forget_backlog()
@@ -344,16 +369,16 @@ class Outgoing(LinkEnd, Consumer):
         if default.annotations:
             ends = (*TERMINAL, TransactionalState)
             left = [tag for tag, delivery in self.link.unsettled.items() if not isinstance(delivery.state, ends)]
-            self._carry(turn, default.command(self.queue, self.holder, rows_of_tags(left)))
+            self.carry(turn, default.command(self.queue, self.holder, rows_of_tags(left)))
         cause = Cause.LINK_LOST if default.cause is None else default.cause
-        self._carry(turn, c.Unsubscribe(self.queue, self.holder, cause, default.outcome))
+        self.carry(turn, c.Unsubscribe(self.queue, self.holder, cause, default.outcome))
 
     def _leave(self) -> None:
         """It waits for nothing any more."""
         self.peer.plane.turns.acquiring.leave(self)
         self.peer.full.pop(self, None)
 
-    def _carry(self, turn: Turn, command: c.Command) -> None:
+    def carry(self, turn: Turn, command: c.Command) -> None:
         try:
             turn.carry(command)
         except errors.NotFound:  # the queue was deleted, and everything in it

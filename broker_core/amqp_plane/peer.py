@@ -60,6 +60,7 @@ class Peer:
         self.underway: Counter[Session] = Counter()  # messages acquired for links of a session that have not left
         self.full: dict[Outgoing, None] = {}  # links that wait for a limit on unsettled deliveries, of session or connection
         self.takes = 0  # how often a link took something
+        self._waiting: list[tuple[Callable[[], bool], Callable[[], None]]] = []  # one for each discharge that waits
         self.squeezed: set[Session] = set()  # sessions in which a link waits for the peer's window
         self._sasl = sasl
         self.connection = Connection(Role.SERVER, plane.protocol, sasl, sasl_required=not listener.without_sasl)
@@ -281,10 +282,16 @@ class Peer:
 
     def _on_flow(self, event: events.Flowed) -> None:
         session = event.session
-        if event.link in self.links and TXN_ID in (event.flow.properties or ()):
-            text = "no messages are acquired in a transaction here; their outcomes may be of one"  # 4.4.3
-            self.detach(self.links[event.link], Error(condition=Condition.NOT_IMPLEMENTED, description=text))
-            return
+        if self._waiting:
+            self._look_at_waiting()
+        if event.link in self.links and TXN_ID in (event.flow.properties or {}):
+            endpoint = self.links[event.link]
+            if isinstance(endpoint, Incoming):
+                text = "messages that are sent to us name their transactions themselves"
+                self.detach(endpoint, Error(condition=Condition.NOT_IMPLEMENTED, description=text))
+                return
+            if not endpoint.acquisition.asked((event.flow.properties or {})[TXN_ID]):
+                return
         if event.link is not None and session not in self.squeezed:
             self._at(event.link, lambda endpoint: endpoint.flowed(asked=True))
             return
@@ -293,6 +300,18 @@ class Peer:
         for link, endpoint in list(self.links.items()):
             if link.session is session:
                 endpoint.flowed(asked=link is event.link)
+
+    def when(self, ready: Callable[[], bool], action: Callable[[], None]) -> None:
+        """Now, or when a flow of the peer's, or the end of a link, has made it so."""
+        if ready():
+            action()
+        else:
+            self._waiting.append((ready, action))
+
+    def _look_at_waiting(self) -> None:
+        waiting, self._waiting = self._waiting, []
+        for ready, action in waiting:
+            self.when(ready, action)
 
     def has_room(self) -> None:
         """Deliveries were settled: who waited for that may go on."""
@@ -369,6 +388,8 @@ class Peer:
     def forget(self, endpoint: Endpoint) -> None:
         """The link is none any more; what is under way for it is carried out."""
         self.links.pop(endpoint.link, None)
+        if self._waiting:
+            self.plane.turns.last(self._look_at_waiting)
         self.plane.containers.detach(endpoint)
 
 

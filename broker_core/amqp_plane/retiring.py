@@ -76,7 +76,12 @@ def retire(link: Outgoing, deliveries: list[Delivery], state: TransactionalState
         delivery.state = state
     if not settled:
         transaction.waiting.setdefault(link, {}).update(dict.fromkeys(fresh))
-    peer.plane.turns.decided(link, Retirement(ending, link.default, transaction, settled), fresh)
+    acquired = [d for d in fresh if link.acquisition.deliveries.get(d) is transaction]
+    if acquired:  # of these a rollback undoes the acquisition, and applies no default
+        fresh = [d for d in fresh if d not in link.acquisition.deliveries]
+        peer.plane.turns.decided(link, Retirement(ending, None, transaction, settled), acquired)
+    if fresh:
+        peer.plane.turns.decided(link, Retirement(ending, link.default, transaction, settled), fresh)
     if settled:
         link.made_room()
 

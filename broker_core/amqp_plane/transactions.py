@@ -35,10 +35,10 @@ class Open:
 
     `asked`: messages and outcomes that named it; `carried`: those of them that are done; `discharging`: nothing more belongs to
     it; `over`: the engine knows it no longer; `failed`: why it can only be rolled back; `waiting`: deliveries whose receivers
-    wait to hear how it ends; `later`: what was said of its deliveries behind the discharge.
+    wait to hear how it ends; `later`: what was said of its deliveries behind the discharge; `takers`: links that acquire in it.
     """
 
-    __slots__ = ("asked", "carried", "control", "discharging", "failed", "id", "later", "number", "over", "waiting")
+    __slots__ = ("asked", "carried", "control", "discharging", "failed", "id", "later", "number", "over", "takers", "waiting")
 
     def __init__(self, number: int, control: Control) -> None:
         self.number = number
@@ -47,6 +47,7 @@ class Open:
         self.asked = self.carried = 0
         self.discharging = self.over = False
         self.failed: Exception | None = None
+        self.takers: dict[Outgoing, None] = {}
         self.waiting: dict[Outgoing, dict[Delivery, None]] = {}
         self.later: list[tuple[Outgoing, Delivery, DeliveryState | None, bool]] = []
 

@@ -32,7 +32,7 @@ from broker_core.amqp import (
 )
 from broker_core.amqp.performatives import SND_MIXED, SND_SETTLED, Header, Properties
 from broker_core.amqp.states import LinkState, SessionState
-from broker_core.amqp.transactions import LOCAL_TRANSACTIONS, request
+from broker_core.amqp.transactions import LOCAL_TRANSACTIONS, TXN_ID, request
 from broker_core.amqp.types import Described, Int, UByte, ULong
 
 from .frames import symbol
@@ -284,8 +284,9 @@ class Player(Client):
         links = self._attached(self.takers)
         if links:
             link, credit, drain = self.random.choice(links), self.random.choice([0, 1, 2, 5, 20]), self._chance(0.25)
-            self._say(f"{link.name}: credit {credit}{' drain' if drain else ''}")
-            link.grant(credit, drain=drain)
+            txn = self._some_transaction() if self._chance(0.2) else None
+            self._say(f"{link.name}: credit {credit}{' drain' if drain else ''}{f' in {txn!r}' if txn else ''}")
+            link.grant(credit, drain=drain, properties=None if txn is None else {symbol(TXN_ID): txn})
 
     def dispose(self) -> None:
         """Of some deliveries, of all links of a session; settled, or left to the broker to settle, or said again."""

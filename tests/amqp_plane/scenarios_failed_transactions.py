@@ -19,7 +19,7 @@ from broker_core.engine import decide_transactions
 from broker_core.errors import TransactionTimedOut
 
 from ..journal.lying_disk import LyingDisk
-from .frames import detach, flow, message, more, says, sends, symbol, transfer
+from .frames import detach, message, more, says, sends, symbol, transfer
 from .harness import Stage, staged
 from .scenarios_incoming import _conditions
 from .scenarios_outgoing import filled, numbered
@@ -243,18 +243,6 @@ def _failed(s: Stage) -> bool:
         return all(isinstance(each.failed, TransactionTimedOut) for each in s.service.state.transactions.open.values())
 
 
-def acquiring_in_a_transaction(s: Stage) -> None:
-    s.note("is not done here: the link ends, by name (4.4.3)")
-    filled(s, *numbered(1))
-    a = s.script().usual()
-    control(a)
-    txn = declare(a, 0)
-    a.receiver()
-    a.send(flow(0, 1, properties={symbol("txn-id"): txn}))
-    assert _conditions(a.expect(Detach, handle=1)) == "amqp:not-implemented"
-    s.show("q")
-
-
 SCENARIOS = [
     declares_and_discharges_that_are_refused,
     work_in_a_transaction_that_is_not_there,
@@ -264,5 +252,4 @@ SCENARIOS = [
     a_delivery_that_is_not_complete,
     a_delivery_of_two_transactions,
     work_that_takes_too_long,
-    acquiring_in_a_transaction,
 ]

@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from . import (
+    scenarios_acquisition,
     scenarios_attach,
     scenarios_blocking,
     scenarios_ends,
@@ -39,6 +40,7 @@ SCENARIOS = [
     *scenarios_exchanges.SCENARIOS,
     *scenarios_transactions.SCENARIOS,
     *scenarios_failed_transactions.SCENARIOS,
+    *scenarios_acquisition.SCENARIOS,
 ]
 
 

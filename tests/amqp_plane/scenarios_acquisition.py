@@ -1,0 +1,252 @@
+"""Transactional acquisition (4.4.3, 4.4.4): what a link acquires in a transaction, and what becomes of that. C11."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from broker_core.amqp import Modified
+from broker_core.amqp.performatives import (
+    SENDER,
+    SND_SETTLED,
+    Accepted,
+    Attach,
+    Begin,
+    Detach,
+    Disposition,
+    Flow,
+    Released,
+    Source,
+    Transfer,
+)
+
+from .frames import begin, detach, flow, message, receives, says, symbol
+from .harness import Script, Stage
+from .scenarios_incoming import _conditions
+from .scenarios_outgoing import filled, numbered
+from .transacting import CONTROL, ROLLBACK, UNKNOWN, commit, control, declare, discharged, roll_back, within
+
+TXN_ID = symbol("txn-id")
+
+
+def acquires(handle: int, credit: int, txn: Any, count: int = 0, **fields: Any) -> Flow:
+    """A receiver's flow: what comes for this credit is acquired in this transaction."""
+    return flow(handle, credit, count, properties={TXN_ID: txn}, **fields)
+
+
+def _transfers(a: Script, txn: bytes | None, *bodies: bytes, **fields: Any) -> None:
+    for body in bodies:
+        payload = a.expect_message(state=None if txn is None else within(txn), **fields)
+        assert payload.endswith(body)
+
+
+def _ended(a: Script, first: int, last: int | None = None, state: Any = None) -> None:
+    a.expect(Disposition, role=SENDER, first=first, last=last, settled=True, state=state or Accepted())
+
+
+def acquiring_in_a_transaction(s: Stage) -> None:
+    s.note("deliveries name it, and so do our flows; their outcomes hold if it commits")
+    filled(s, *numbered(3))
+    a = s.script().usual()
+    control(a)
+    txn = declare(a, 0)
+    a.receiver()
+    a.send(acquires(0, 2, txn, drain=False))
+    _transfers(a, txn, b"m0", b"m1")
+    a.send(acquires(0, 0, txn, count=2, echo=True))
+    answer = a.expect(Flow, handle=1, link_credit=0)
+    assert answer.properties == {TXN_ID: txn}
+    a.send(says(within(txn, Accepted()), 0, settled=False), says(within(txn, Accepted()), 1))
+    s.show("q")
+    commit(a, 1, txn)
+    _ended(a, 0)
+    discharged(a, 1)
+    s.show("q")
+    s.note("with its discharge the link has forgotten it: what comes now is acquired outside")
+    a.send(flow(0, 1, count=2))
+    _transfers(a, None, b"m2")
+    a.send(says(Accepted(), 2))
+    s.show("q")
+
+
+def a_rollback_undoes_the_acquisition(s: Stage) -> None:
+    s.note("whatever the default outcome is, settled by the receiver or not, said or not")
+    filled(s, *numbered(3))
+    a = s.script().usual()
+    control(a)
+    txn = declare(a, 0)
+    a.receiver(source=Source(address="q", default_outcome=Accepted()))
+    a.send(acquires(0, 3, txn))
+    _transfers(a, txn, b"m0", b"m1", b"m2")
+    a.send(says(within(txn, Accepted()), 0), says(within(txn, Accepted()), 1, settled=False))
+    roll_back(a, 1, txn)
+    _ended(a, 1, 2, Modified(delivery_failed=True))
+    discharged(a, 1)
+    assert s.messages("q") == [(0, 1), (1, 1), (2, 1)]
+    s.show("q")
+    s.note("they come again, and what is said of the first deliveries says nothing")
+    a.send(says(Accepted(), 0, 2), flow(0, 3, count=3))
+    for _ in range(3):
+        a.expect_message(state=None)
+    s.show("q")
+
+
+def what_nothing_was_said_of_is_the_links_after_a_commit(s: Stage) -> None:
+    filled(s, *numbered(2))
+    a = s.script().usual()
+    control(a)
+    txn = declare(a, 0)
+    a.receiver()
+    a.send(acquires(0, 2, txn))
+    _transfers(a, txn, b"m0", b"m1")
+    commit(a, 1, txn)
+    discharged(a, 1)
+    s.show("q")
+    a.send(says(Released(), 0, settled=False), says(Accepted(), 1))
+    _ended(a, 0, state=Released())
+    s.show("q")
+
+
+def an_outcome_elsewhere_of_what_was_acquired_in_a_transaction(s: Stage) -> None:
+    s.note("in none, or in another one: it cannot be committed, and its control link ends (4.4.2, 4.4.4)")
+    filled(s, *numbered(1))
+    for elsewhere in (False, True):
+        a = s.script().usual()
+        control(a)
+        control(a, handle=8)
+        txn, other = declare(a, 0), declare(a, 1, handle=8)
+        a.receiver()
+        a.send(acquires(0, 1, txn))
+        payload = a.expect_message(state=within(txn))
+        assert payload.endswith(b"m0")
+        a.send(says(within(other, Accepted()) if elsewhere else Accepted(), 0, settled=False))
+        if elsewhere:
+            assert _conditions(a.expect(Detach, handle=1)) == ROLLBACK
+        else:
+            _ended(a, 0, state=Modified(delivery_failed=True))
+            assert _conditions(a.expect(Detach, handle=0)) == ROLLBACK
+        s.show("q")
+        a.drop()
+        s.until(lambda: s.counts("q") == {"available": 1}, "the lost connection's links have ended")
+
+
+def acquired_and_sent_settled(s: Stage) -> None:
+    s.note("a commit accepts them, a rollback brings them back")
+    filled(s, *numbered(2))
+    a = s.script().usual()
+    control(a)
+    a.receiver(snd_settle_mode=SND_SETTLED)
+    for number, fail in ((0, True), (2, False)):
+        txn = declare(a, number)
+        a.send(acquires(0, 2, txn, count=number))
+        for _ in range(2):
+            a.expect_message(state=within(txn), settled=True)
+        s.show("q")
+        (roll_back if fail else commit)(a, number + 1, txn)
+        discharged(a, number + 1)
+        s.show("q")
+
+
+def acquiring_in_a_transaction_that_is_not_there(s: Stage) -> None:
+    filled(s, *numbered(1))
+    a = s.script().usual()
+    control(a)
+    txn = declare(a, 0)
+    for asked, condition in ((b"\x07", UNKNOWN), ("text", "amqp:invalid-field")):
+        a.receiver()
+        a.send(acquires(0, 1, asked))
+        assert _conditions(a.expect(Detach, handle=1)) == condition
+        a.send(detach(0))
+    s.note("who only looks acquires nothing; nor does who sends")
+    a.receiver(source=Source(address="q", distribution_mode=symbol("copy")))
+    a.send(acquires(0, 1, txn))
+    assert _conditions(a.expect(Detach, handle=1)) == "amqp:not-implemented"
+    a.send(detach(0))
+    a.sender()
+    a.send(acquires(0, 1, txn))
+    assert _conditions(a.expect(Detach, handle=1)) == "amqp:not-implemented"
+    s.show("q")
+
+
+def the_end_of_a_link_that_has_acquired_in_a_transaction(s: Stage) -> None:
+    s.note("what nothing was said of comes back; what was said holds if the transaction commits")
+    filled(s, *numbered(3))
+    a = s.script().usual()
+    control(a)
+    a.receiver(source=Source(address="q", default_outcome=Accepted()))
+    txn = declare(a, 0)
+    a.send(acquires(0, 3, txn))
+    _transfers(a, txn, b"m0", b"m1", b"m2")
+    a.send(says(within(txn, Accepted()), 0, settled=False), detach(0))
+    a.expect(Detach)
+    s.show("q")
+    commit(a, 1, txn)
+    discharged(a, 1)
+    s.show("q")
+    s.note("and so does everything when the control link ends")
+    a.receiver(handle=1)
+    txn = declare(a, 2)
+    a.send(acquires(1, 2, txn))
+    for _ in range(2):
+        a.expect_message(state=within(txn))
+    a.send(detach(CONTROL))
+    _ended(a, 3, 4, Modified(delivery_failed=True))
+    a.expect(Detach)
+    s.show("q")
+
+
+def a_flow_that_takes_the_transaction_back(s: Stage) -> None:
+    filled(s, *numbered(3))
+    a = s.script().usual()
+    control(a)
+    txn = declare(a, 0)
+    a.receiver()
+    a.send(acquires(0, 1, txn))
+    _transfers(a, txn, b"m0")
+    s.note("a flow that does not name it changes nothing, one that says null does")
+    a.send(flow(0, 1, count=1))
+    _transfers(a, txn, b"m1")
+    a.send(acquires(0, 1, None, count=2))
+    _transfers(a, None, b"m2")
+    a.send(says(Accepted(), 2, settled=False))
+    _ended(a, 2)
+    roll_back(a, 1, txn)
+    _ended(a, 0, 1, Modified(delivery_failed=True))
+    discharged(a, 1)
+    s.show("q")
+
+
+def a_delivery_that_is_sent_in_part_when_its_transaction_is_rolled_back(s: Stage) -> None:
+    s.note("it is aborted before the discharge is answered, which waits for the session's window")
+    filled(s, message(b"x" * 1500))
+    a = s.script(max_frame_size=1024)
+    a.frame_size = 1024
+    a.begin()
+    a.send(begin(incoming_window=1), channel=1)
+    a.expect(Begin)
+    control(a)
+    txn = declare(a, 0)
+    a.send(receives(), channel=1)
+    a.expect(Attach, 1)
+    a.send(acquires(0, 1, txn, incoming_window=1), channel=1)
+    assert a.expect(Transfer, 1, state=within(txn)).more
+    roll_back(a, 1, txn)
+    a.send(flow(None, echo=True))
+    a.expect(Flow, 0)
+    s.show("q")
+    a.send(flow(None, incoming_window=1), channel=1)
+    a.expect(Transfer, 1, aborted=True, more=False)
+    discharged(a, 1)
+    s.show("q")
+
+
+SCENARIOS = [
+    acquiring_in_a_transaction,
+    a_rollback_undoes_the_acquisition,
+    what_nothing_was_said_of_is_the_links_after_a_commit,
+    an_outcome_elsewhere_of_what_was_acquired_in_a_transaction,
+    acquired_and_sent_settled,
+    acquiring_in_a_transaction_that_is_not_there,
+    the_end_of_a_link_that_has_acquired_in_a_transaction,
+    a_flow_that_takes_the_transaction_back,
+    a_delivery_that_is_sent_in_part_when_its_transaction_is_rolled_back,
+]
