@@ -282,6 +282,12 @@ class Settings:
         "Queues and exchanges made by one user that are still there (dynamic nodes, subscriptions, first uses): half of the "
         "queues that a broker has, so that one user leaves room for others. All nameless peers are one user.",
     )
+    amqp_check_user_id: bool = key(
+        True,
+        SWITCH,
+        "Where there are users, refuses a message whose user-id names another than the one who sends it. Off for a bridge, which "
+        "sends what others have sent.",
+    )
     amqp_login_timeout_s: float = key(
         10.0,
         seconds(0.1),

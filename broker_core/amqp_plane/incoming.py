@@ -19,6 +19,7 @@ from broker_core.amqp_plane.lines import Line, also_staged
 from broker_core.amqp_plane.transactions import provisional
 from broker_core.amqp_plane.wishes import AtOnce
 from broker_core.encoding.arriving import address_of
+from broker_core.encoding.user_id import user_id_of
 from broker_core.errors import PenstockError, QueueFull
 
 if TYPE_CHECKING:
@@ -80,6 +81,8 @@ class Incoming(LinkEnd):
             refusal = Refusal(Condition.NOT_IMPLEMENTED, f"message-format {formats[0].format} is not known here")
             self.refused(formats, refusal)
             deliveries = [d for d in deliveries if not d.format]
+        if self.peer.plane.limits.check_user_id and self.peer.plane.access.enforced:
+            deliveries = self._without_others(deliveries)
         if not deliveries:
             return
         state = deliveries[0].remote_state  # that of all of them: see `Run`
@@ -93,6 +96,15 @@ class Incoming(LinkEnd):
             self._give_up(deliveries[0], as_error(error))
         else:
             self._route(deliveries, transaction)
+
+    def _without_others(self, deliveries: list[Delivery]) -> list[Delivery]:
+        """Those that do not say that they are another user's."""
+        user = self.peer.user.encode()
+        others = {d: said for d in deliveries if (said := user_id_of(d.payload)) is not None and said != user}
+        for delivery, said in others.items():
+            text = f"its user-id {said!r:.80} is not the user who sends it: leave it out, or see amqp_check_user_id"
+            self.refused([delivery], Refusal(Condition.UNAUTHORIZED_ACCESS, text))
+        return [d for d in deliveries if d not in others] if others else deliveries
 
     def _route(self, deliveries: list[Delivery], transaction: Open | None = None) -> None:
         self._send(self.terminus.way(), deliveries, transaction)

@@ -62,6 +62,7 @@ class Limits:
     unsettled_per_connection: int
     frame_bytes: int
     message_bytes: int
+    check_user_id: bool
     login_timeout_s: float
     idle_timeout_s: float
 
@@ -79,6 +80,7 @@ class Limits:
             settings.amqp_max_unsettled_per_connection,
             settings.amqp_max_frame_bytes,
             settings.max_message_bytes,
+            settings.amqp_check_user_id,
             settings.amqp_login_timeout_s,
             settings.amqp_idle_timeout_s,
         )

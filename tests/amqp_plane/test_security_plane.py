@@ -26,6 +26,7 @@ from broker_core.amqp.performatives import (
     Rejected,
     SaslInit,
     SaslOutcome,
+    Target,
 )
 from broker_core.amqp_plane.server import PASSWORD_THREADS
 from broker_core.security import Access, quiet
@@ -291,3 +292,51 @@ def test_the_token_in_the_open_is_this_users_own(s: Stage, site: Site) -> None:
         answer = script.open(container_id=name)
         assert answer.properties is not None
         assert site.access.user_of_token(answer.properties[symbol("flight-token")]) == name
+
+
+# ---- user ids
+
+
+def _of_user(user_id: bytes | None, **fields: Any) -> bytes:
+    return message(b"m", properties=Properties(user_id=user_id, **fields))
+
+
+def test_a_message_of_another_user_is_refused(s: Stage) -> None:
+    """3.2.4: the user-id is who was authenticated as the message's sender; whoever else it names is refused, by whatever link."""
+    a = log_in(s, "alice", SECRET).usual()
+    a.sender("q")
+    a.sender(name="relay", handle=1, target=Target())
+    good = [_of_user(b"alice", message_id="x" * 300), _of_user(None), message(b"m"), _of_user(b"alice", to="q")]
+    for number, payload in enumerate(good):
+        a.send(transfer(number, payload, handle=number // 3))
+        a.expect(Disposition, first=number, state=Accepted())
+    bad = [_of_user(b"bob", message_id="x" * 300), _of_user(b""), _of_user(b"alice "), _of_user(b"bob", to="q")]
+    for number, payload in enumerate(bad, len(good)):
+        a.send(transfer(number, payload, handle=number // 7))
+        state = a.expect(Disposition, first=number).state
+        assert isinstance(state, Rejected)
+        assert state.error is not None
+        assert state.error.condition == REFUSED
+    assert s.counts("q") == {"available": len(good)}
+    a.send(transfer(9, good[0]), transfer(10, bad[0], settled=True), transfer(11, good[0]))
+    for number in (9, 11):
+        a.expect(Disposition, first=number, state=Accepted())
+    assert a.expect(Detach).error.info == {symbol("delivery-tag"): b"t10"}  # type: ignore[union-attr]
+
+
+def test_a_bridge_may_send_messages_of_others(site: Site, tmp_path: Path) -> None:
+    with stage(tmp_path, access=site.access, amqp_check_user_id=False) as s:
+        s.declare("q")
+        a = log_in(s, "alice", SECRET).usual()
+        a.sender("q")
+        a.send(transfer(0, _of_user(b"bob")))
+        a.expect(Disposition, first=0, state=Accepted())
+
+
+def test_without_users_nobodys_user_id_is_looked_at(tmp_path: Path) -> None:
+    with stage(tmp_path) as s:
+        s.declare("q")
+        a = s.script().usual()
+        a.sender("q")
+        a.send(transfer(0, _of_user(b"bob")))
+        a.expect(Disposition, first=0, state=Accepted())
