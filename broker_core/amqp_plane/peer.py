@@ -179,7 +179,6 @@ class Peer:
         text = f"not logged in and opened within {self.plane.limits.login_timeout_s:g} s"
         if not self.connection.refuse(RemoteProtocolError(Condition.RESOURCE_LIMIT_EXCEEDED, text)):
             return False
-        self.log(text)
         self.wire.expect_close()
         self.send()
         return True

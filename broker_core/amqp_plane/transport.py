@@ -225,9 +225,11 @@ class Wire(asyncio.Protocol):
         if self._stuck_until is not None and now >= self._stuck_until:
             self._cut_off(FULL)
         elif self._deadline is not None and now >= self._deadline:
+            why = "it did not log in, or answer our close, in time"
             if self.peer is not None and self._checking is None and self.peer.give_up():
-                return
-            self._cut_off("it did not log in, or answer our close, in time")
+                log.info("%s: told, and closed: %s", self.peer, why)
+            else:
+                self._cut_off(why)
         elif self.peer is not None and not self._paused:
             self.peer.tick(now)
 
