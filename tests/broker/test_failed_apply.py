@@ -191,22 +191,22 @@ def test_neither_plane_takes_it_for_a_mistake_of_one_client(tmp_path: Path, plan
     event, when = ("Enqueued", "event.count == 7") if plane == "flight" else ("Settled", "True")
     code = SERVE.format(event=event, when=when)
     folder = tmp_path / "data"
-    broker = subprocess.Popen(
-        [sys.executable, "-c", code, str(folder)], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
-    )
     errors: list[str] = []
-    assert broker.stderr is not None
-    reader = threading.Thread(target=lambda: errors.append(broker.stderr.read()))  # type: ignore[union-attr]
-    reader.start()
-    try:
+    with subprocess.Popen(
+        [sys.executable, "-c", code, str(folder)], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    ) as broker:
         assert broker.stdout is not None
-        ready = json.loads(broker.stdout.readline())
-        (_through_flight if plane == "flight" else _through_amqp)(ready)
-        assert broker.wait(30) == 1
-    finally:
-        broker.kill()
-        broker.wait()
-        reader.join()
+        assert broker.stderr is not None
+        reader = threading.Thread(target=lambda: errors.append(broker.stderr.read()))  # type: ignore[union-attr]
+        reader.start()
+        try:
+            ready = json.loads(broker.stdout.readline())
+            (_through_flight if plane == "flight" else _through_amqp)(ready)
+            assert broker.wait(60) == 1
+        finally:
+            broker.kill()
+            broker.wait()
+            reader.join()
     assert f"event '{event.lower()}' at position" in errors[0]
     assert "the broker stops" in errors[0]
 
