@@ -11,7 +11,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from broker_core import delivery, errors
-from broker_core.engine.batch_outcomes import ENDINGS, Said, shortened
+from broker_core.engine.batch_outcomes import ENDINGS, Said, cut, shortened
+from broker_core.engine.limits import MAX_OUTCOMES
 from broker_core.engine.outcome_commands import StageOutcomes
 from broker_core.engine.rowset import RowSet
 from broker_core.flight_plane.arrow_ipc import BatchReader, too_large
@@ -86,9 +87,11 @@ def outcomes(data: pa.RecordBatch, found: delivery.Deliveries) -> list[Said]:
             continue
         coded = errors_.take(pa.array(mine)).dictionary_encode("encode")
         codes = coded.indices.to_numpy(zero_copy_only=False)
-        for code, text in enumerate(coded.dictionary.to_pylist()):
-            said.append(Said(name, shortened(text), RowSet.of_sequences(unique[mine[codes == code]])))
-    return said
+        order = np.argsort(codes, kind="stable")  # once, however many texts there are
+        begins = np.searchsorted(codes[order], np.arange(1, len(coded.dictionary)))
+        for text, some in zip(coded.dictionary.to_pylist(), np.split(mine[order], begins), strict=True):
+            said.append(Said(name, shortened(text), RowSet.of_sequences(unique[some])))
+    return cut(said, MAX_OUTCOMES)
 
 
 def _errors(data: pa.RecordBatch) -> pa.Array:

@@ -59,6 +59,19 @@ def test_outcomes_from_the_read_to_the_settlement(client: Client, queue: str) ->
     assert settler.outcomes()[0] == "rejected"
 
 
+def test_more_different_errors_than_are_kept_are_said_all_the_same(client: Client, queue: str) -> None:
+    """Each message with an error of its own, in two records: none is refused, and all are rejected."""
+    count = 10_500
+    settler = Settler(client, queue, count)
+    named = settler.deliveries()
+    half = count // 2
+    stage = settler.stage([(one, "rejected", f"row {row}") for row, one in enumerate(named[:half])])
+    settler.stage([(one, "rejected", f"row {half + row}") for row, one in enumerate(named[half:])], stage)
+    client.call("stage.publish", stages=[stage])
+    assert settler.reader.settle(settler.batch)["settled"] == count
+    assert set(settler.outcomes()) == {"rejected"}
+
+
 def test_a_zombie_settles_nothing(client: Client, queue: str) -> None:
     settler = Settler(client, queue)
     one, two, *_ = settler.deliveries()
