@@ -1,0 +1,105 @@
+"""What must hold of a data directory after a crash, by what was said and confirmed before it (see `workload`)."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from pathlib import Path
+
+from broker_core.client import Client
+from broker_core.config import Settings
+from broker_core.flight_plane import FlightPlane
+from broker_core.service import BrokerService
+
+from ..flight.helpers import browse
+from .workload import ROWS, STAGES
+
+
+
+class Said:
+    """The witness's lines so far."""
+
+    def __init__(self) -> None:
+        self.numbers: dict[str, set[int]] = defaultdict(set)
+        self.batches: dict[int, list[int]] = {}
+
+    def note(self, line: str) -> None:
+        kind, _, rest = line.partition(" ")
+        if kind == "read":
+            batch, _, numbers = rest.partition(" ")
+            self.batches[int(batch)] = [int(number) for number in numbers.split(",") if number]
+        elif rest:
+            self.numbers[kind].add(int(rest))
+
+
+def check(data: Path, said: Said) -> dict[str, int]:
+    """Open the directory, and hold what it has against what was said. Returns counts, to show that something was looked at."""
+    service = BrokerService(Settings(data=data, amqp_port=None))
+    plane = FlightPlane(service, "127.0.0.1", 0)
+    try:
+        if not {"in", "out", "rows"} <= set(service.state.queues):
+            assert not any(said.numbers.values()), "queues that were confirmed are gone"
+            return {}
+        with Client(plane.url) as client:
+            found = {name: _messages(client, name) for name in ("in", "out", "rows")}
+        _sent(found["in"], said)
+        #_relayed(found["in"], found["out"], said)
+        _published(found["rows"], said)
+        _leased(service, found["rows"], said)
+        return {name: len(rows) for name, rows in found.items()}
+    finally:
+        plane.close()
+        service.close()
+
+
+Message = tuple[bytes, str]  # its body, its state
+
+
+def _messages(client: Client, queue: str) -> list[Message]:
+    """All that are or were in a queue, by sequence number."""
+    rows = browse(client, queue, "sequenceNumber", "body", "state", states=["available", "acquired", "archived"])
+    assert [row["sequenceNumber"] for row in rows] == list(range(len(rows))), "sequence numbers have holes"
+    assert len(rows) == client.call("queue.stat", queue=queue)["enqueued"]
+    return [(row["body"], row["state"]) for row in rows]
+
+
+def _sent(rows: list[Message], said: Said) -> None:
+    numbers = [int(text.split()[1]) for text, _ in rows]
+    assert numbers == sorted(set(numbers)), "messages of one sender are out of order, or there twice"
+    assert numbers == list(range(len(numbers))), "a message is missing before one that is there"
+    assert said.numbers["confirmed"] <= set(numbers), "a confirmed message is lost"
+    assert set(numbers) <= said.numbers["sent"], "a message is there that nobody sent"
+
+
+def _relayed(taken: list[Message], copies: list[Message], said: Said) -> None:
+    """One session accepts a message and then sends its copy: so where the copy is, the message has ended."""
+    numbers = [int(text.split()[1]) for text, _ in copies]
+    assert len(numbers) == len(set(numbers)), "a message was relayed twice"
+    assert said.numbers["relayed"] <= set(numbers), "a confirmed copy is lost"
+    for number in numbers:
+        assert taken[number][1] == "archived", f"message {number} is there again, and so is the copy sent after it was accepted"
+
+
+def _published(rows: list[Message], said: Said) -> None:
+    writes: dict[int, list[int]] = defaultdict(list)
+    for text, _ in rows:
+        write, row = text.split()[:2]
+        writes[int(write[1:])].append(int(row))
+    assert list(writes) == sorted(writes)
+    for write, numbers in writes.items():
+        assert numbers == list(range(ROWS * STAGES)), f"write {write} is there in part, or twice"
+    assert said.numbers["published"] <= set(writes), "a write that was confirmed is lost"
+
+
+def _leased(service: BrokerService, rows: list[Message], said: Said) -> None:
+    lease = service.state.leases.get("query")
+    assert lease is not None or not said.batches, "a lease is lost"
+    if lease is None:
+        return
+    for number, sequences in said.batches.items():
+        if number <= max(said.numbers["settled"], default=0):
+            assert all(rows[sequence][1] == "archived" for sequence in sequences), f"batch {number} is settled no more"
+        held = lease.batches.get(number)
+        assert held is not None or number <= lease.finished, f"batch {number} was read, and is gone"
+        if held is not None:
+            assert held.rows.sequences().tolist() == sequences, f"batch {number} has other messages than were read"
+

@@ -1,0 +1,109 @@
+"""Whatever octets come as a record batch: they are refused by name, or stored and read back as they came; nothing else happens.
+
+PENSTOCK_TORTURE_SEED and PENSTOCK_TORTURE_S (seconds) go further than these few: see `./dev torture`.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from random import Random
+
+import pyarrow as pa
+import pytest
+
+from broker_core import errors, message
+
+SEED = int(os.environ.get("PENSTOCK_TORTURE_SEED", "20261122"))
+SECONDS = float(os.environ.get("PENSTOCK_TORTURE_S", "0"))
+INPUTS = 3000  # where no SECONDS are given
+
+TEXTS = ["", "a", "ä€𓅃", "x" * 300, None]
+
+
+def batches() -> list[pa.RecordBatch]:
+    """One of each form in which columns may come."""
+    body = [b"", b"x", b"y" * 1000, b"\0\xff", b"z"]
+    maps = pa.array([[("a", "1")], [], None, [("b", None), ("c", "x")], [("d", "")]], message.STRING_MAP)
+    moment = pa.array([0, 1, None, -1, 2**52], pa.timestamp("us", tz="UTC"))
+    return [
+        pa.record_batch({"body": pa.array(body)}),
+        pa.record_batch({"body": pa.array(body, pa.large_binary()), "messageId": pa.array(TEXTS, pa.large_string())}),
+        pa.record_batch({"body": pa.array(body, pa.binary_view()), "subject": pa.array(TEXTS, pa.string_view())}),
+        pa.record_batch({"body": pa.array(body).dictionary_encode(), "groupId": pa.array(TEXTS).dictionary_encode()}),
+        pa.record_batch({"body": pa.array(["a", "b", "c", "d", "ä"]), "properties": maps, "creationTime": moment}),
+        pa.record_batch({"body": pa.array(body), "priority": pa.array([0, 9, None, 4, 5], pa.int64()), "ttl": [1, 2, 3, None, 5]}),
+        pa.record_batch({"body": pa.array(body), "durable": [True, False, None, True, True], "correlationId": pa.nulls(5)}),
+        pa.record_batch({"body": pa.array(body[::-1] * 3).slice(3, 9)}),
+    ]
+
+
+def written(batch: pa.RecordBatch, random: Random) -> bytes:
+    sink = pa.BufferOutputStream()
+    compression = random.choice([None, None, None, "lz4", "zstd"])
+    with pa.ipc.new_stream(sink, batch.schema, options=pa.ipc.IpcWriteOptions(compression=compression)) as writer:
+        writer.write_batch(batch)
+    octets: bytes = sink.getvalue().to_pybytes()
+    return octets
+
+
+def mutated(octets: bytes, random: Random) -> bytes:
+    data = bytearray(octets)
+    for _ in range(random.choice([1, 1, 2, 8])):
+        at = random.randrange(len(data))
+        what = random.randrange(5)
+        if what == 0:
+            data[at] ^= 1 << random.randrange(8)
+        elif what == 1:
+            data[at] = random.choice([0, 1, 0x7F, 0x80, 0xFF])
+        elif what == 2:  # a length, an offset or a count
+            at -= at % 4
+            data[at : at + 4] = random.choice([0, 1, 5, 2**31 - 1, 2**32 - 1, 2**16]).to_bytes(4, "little")
+        elif what == 3:
+            stop = min(len(data), at + random.choice([1, 8, 64]))
+            data[at:stop] = random.randbytes(stop - at)
+        else:
+            start = random.randrange(len(data))
+            piece = data[start : start + 8]
+            data[at : at + len(piece)] = piece
+    return bytes(data)
+
+
+def look(octets: bytes) -> str:
+    """As the Flight server takes a batch in: what became of it. Anything but these three is a defect."""
+    try:
+        (batch,) = list(pa.ipc.open_stream(octets))
+    except (pa.ArrowException, OSError, ValueError, UnicodeDecodeError):
+        return "not Arrow"
+    if batch.get_total_buffer_size() > 1 << 24:
+        return "refused"
+    try:
+        checked = message.validate(batch)
+        sizes = message.sizes(checked)
+        mask, octets_stored = message.pack(checked)
+    except errors.PenstockError:
+        return "refused"
+    found = message.unpack(mask, octets_stored)
+    assert found.num_rows == checked.num_rows
+    for name in found.schema.names:
+        assert found.column(name).equals(checked.column(name)), name
+    assert isinstance(sizes, int) or len(sizes) == checked.num_rows
+    found.to_pylist()
+    return "stored"
+
+
+@pytest.mark.timeout(86_400)
+def test_mutated_record_batches_are_refused_or_stored_as_they_came() -> None:
+    seed, count, became = SEED, 0, {"not Arrow": 0, "refused": 0, "stored": 0}
+    end = time.monotonic() + SECONDS
+    while count < INPUTS or time.monotonic() < end:
+        random = Random(seed + count)
+        octets = mutated(written(random.choice(batches()), random), random)
+        try:
+            became[look(octets)] += 1
+        except Exception:
+            print(f"seed {seed + count}")
+            raise
+        count += 1
+    print(f"seeds {seed} to {seed + count - 1}: {became}")
+    assert min(became.values()) > 0

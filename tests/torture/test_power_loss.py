@@ -1,0 +1,86 @@
+"""D1 Q1 S7: the power goes at any system call of a broker at work: nothing confirmed is lost, nothing is there twice.
+
+A real broker and its clients run under strace. Each crash state is made of that trace up to one call: of what was not synced
+then, any part is lost, torn in sectors, or there. The broker must open it, and what it has must fit what was said and confirmed.
+
+PENSTOCK_TORTURE_SEED and PENSTOCK_TORTURE_S (seconds) go further than these few: see `./dev torture`.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+import time
+from pathlib import Path
+from random import Random
+
+import pytest
+
+from .laws import Said, check
+from .trace import STRACE, Disk, read_trace
+
+SEED = int(os.environ.get("PENSTOCK_TORTURE_SEED", "20261122"))
+SECONDS = float(os.environ.get("PENSTOCK_TORTURE_S", "0"))
+LOAD_S = 1.5  # of one trace: some 40 MB
+STATES = 25  # of one trace; where SECONDS are given, as many as they allow
+
+
+def traced(folder: Path, seed: int) -> Path:
+    """Run the workload under strace; returns the trace."""
+    script = Path(__file__).parent / "workload.py"
+    command = [*STRACE, "-o", str(folder / "trace"), sys.executable, str(script), str(folder / "data"), str(folder / "witness")]
+    done = subprocess.run([*command, str(LOAD_S), str(seed)], capture_output=True, timeout=120)
+    assert done.returncode == 0, done.stderr.decode(errors="replace")[-4000:]
+    return folder / "trace"
+
+
+def crash(folder: Path, seed: int, states: int, deadline: float | None) -> int:
+    """Try `states` crashes of one trace, or as many as there is time for; returns how many."""
+    random = Random(seed)
+    trace = traced(folder, seed)
+    calls = list(read_trace(trace, folder / "data", folder / "witness"))
+    trace.unlink()
+    began = next(number for number, call in enumerate(calls) if (call.kind, call.name) == ("witness", "begin"))
+    points = sorted(random.sample(range(began, len(calls)), min(states, len(calls) - began)))
+    disk, said, done, looked = Disk(), Said(), 0, 0
+    for number, call in enumerate(calls):
+        if points and number == points[0]:
+            points.pop(0)
+            left = folder / "left"
+            disk.power_cut(random, left)
+            try:
+                looked += sum(check(left, said).values())
+            except BaseException:
+                print(f"seed {seed}: the power goes before call {number} of {len(calls)}, {call.kind} {call.name}; see {left}")
+                raise
+            shutil.rmtree(left)
+            done += 1
+            if deadline is not None and time.monotonic() > deadline:
+                break
+        if call.kind == "witness":
+            said.note(call.name)
+        else:
+            disk.follow(call)
+    print(f"seed {seed}: {done} crashes within {len(calls)} calls, {looked} messages held against what was said")
+    assert looked > 0
+    return done
+
+
+@pytest.mark.timeout(86_400)
+def test_the_power_goes_at_any_system_call(tmp_path: Path) -> None:
+    if shutil.which("strace") is None:
+        if os.environ.get("CI"):
+            pytest.fail("strace is not installed: ./dev installs it with apt-get, where it may")
+        pytest.skip("strace is not installed: apt-get install strace")
+    if not SECONDS:
+        crash(tmp_path, SEED, STATES, None)
+        return
+    deadline, seed = time.monotonic() + SECONDS, SEED
+    while time.monotonic() < deadline:
+        folder = tmp_path / str(seed)
+        folder.mkdir()
+        crash(folder, seed, 400, deadline)
+        shutil.rmtree(folder)
+        seed += 1
