@@ -9,6 +9,7 @@ not confirmed when the broker died may hold or not, and both are looked for.
 
 from __future__ import annotations
 
+import os
 import threading
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
@@ -28,7 +29,7 @@ from .library_client import Client
 CYCLES = 50
 WINDOW = 30  # messages that a sender has unconfirmed
 CREDIT = 40
-SEED = 20261121
+SEED = int(os.environ.get("PENSTOCK_TORTURE_SEED", "20261121"))  # another one with each `./dev torture`
 MIB = 1 << 20
 QUEUES = ("q", "p")
 SENDERS = {"a": "q", "b": "q", "relay": None}

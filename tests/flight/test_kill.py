@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import os
 import threading
 from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
@@ -20,7 +21,7 @@ CYCLES = 50
 ROWS = 100
 SIZE = 600  # bytes: with three senders a segment is full after some twenty batches
 WINDOW = 4  # batches that a sender has unacknowledged
-SEED = 20261121
+SEED = int(os.environ.get("PENSTOCK_TORTURE_SEED", "20261121"))  # another one with each `./dev torture`
 MIB = 1 << 20
 
 

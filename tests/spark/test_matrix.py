@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 SEED = int(os.environ.get("PENSTOCK_TORTURE_SEED", "20261122"))
 SECONDS = float(os.environ.get("PENSTOCK_TORTURE_S", "0"))
-KILLS = 2  # where no SECONDS are given
+KILLS = 1  # where no SECONDS are given
 ROWS = 150  # of each write of the feeder
 QUEUES = {
     "plain": {},

@@ -104,14 +104,18 @@ def test_the_stamp_follows_the_contents_and_the_names(repository: Path, tmp_path
     assert stamp() != second
 
 
-def fuzz(repository: Path, folder: Path, arguments: str, *, fails: bool = False) -> subprocess.CompletedProcess[str]:
+def fuzz(
+    repository: Path, folder: Path, arguments: str, *, fails: bool = False, command: str = "fuzz"
+) -> subprocess.CompletedProcess[str]:
     """`./dev fuzz` with a pytest that only writes down how it was called."""
     (folder / "bin").mkdir(exist_ok=True)
     pytest = folder / "bin" / "pytest"
-    said = '"$PENSTOCK_FUZZ_SEED" "$PENSTOCK_FUZZ_ROUNDS" "$PENSTOCK_HYPOTHESIS" "$@"'
+    said = (
+        '"$PENSTOCK_FUZZ_SEED" "$PENSTOCK_FUZZ_ROUNDS" "$PENSTOCK_HYPOTHESIS" "$PENSTOCK_TORTURE_SEED" "$PENSTOCK_TORTURE_S" "$@"'
+    )
     pytest.write_text(f'#!/bin/sh\necho {said} >> "{folder}/calls"\nexit {int(fails)}\n')
     pytest.chmod(0o755)
-    return functions(repository, f'VENV="{folder}"; fuzz {arguments}')
+    return functions(repository, f'VENV="{folder}"; rounds {command} {arguments}')
 
 
 def test_fuzz_draws_a_seed_for_each_run_and_says_it(repository: Path, tmp_path: Path) -> None:
@@ -136,6 +140,17 @@ def test_fuzz_says_how_to_repeat_what_failed(repository: Path, tmp_path: Path) -
     assert fuzz(repository, tmp_path, "5 77").returncode == 0  # a given seed runs once, not for minutes
     for wrong in ("soon", "1 x", "-1"):
         assert "both whole numbers" in fuzz(repository, tmp_path, wrong).stderr
+
+
+def test_torture_gives_every_torment_a_seed_and_a_share_of_the_time(repository: Path, tmp_path: Path) -> None:
+    done = fuzz(repository, tmp_path, "0 77", command="torture")
+    assert done.returncode == 0, done.stderr
+    *torments, fuzzers = [line.split() for line in (tmp_path / "calls").read_text().splitlines()]
+    assert {call[-1] for call in torments} >= {"tests/torture/test_power_loss.py", "tests/spark/test_matrix.py"}
+    assert all(call[:2] == ["77", "10"] and (repository / call[-1]).exists() for call in torments)
+    assert fuzzers[0] == "77"
+    failed = fuzz(repository, tmp_path, "0 77", command="torture", fails=True)
+    assert "seed 77 fails; repeat it with ./dev torture 0 77" in failed.stderr
 
 
 def test_ci_calls_dev_test(repository: Path) -> None:

@@ -14,7 +14,6 @@ from ..flight.helpers import browse
 from .workload import ROWS, STAGES
 
 
-
 class Said:
     """The witness's lines so far."""
 
@@ -42,7 +41,7 @@ def check(data: Path, said: Said) -> dict[str, int]:
         with Client(plane.url) as client:
             found = {name: _messages(client, name) for name in ("in", "out", "rows")}
         _sent(found["in"], said)
-        #_relayed(found["in"], found["out"], said)
+        _relayed(found["in"], found["out"], said)
         _published(found["rows"], said)
         _leased(service, found["rows"], said)
         return {name: len(rows) for name, rows in found.items()}
@@ -102,4 +101,3 @@ def _leased(service: BrokerService, rows: list[Message], said: Said) -> None:
         assert held is not None or number <= lease.finished, f"batch {number} was read, and is gone"
         if held is not None:
             assert held.rows.sequences().tolist() == sequences, f"batch {number} has other messages than were read"
-

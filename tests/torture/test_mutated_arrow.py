@@ -32,7 +32,9 @@ def batches() -> list[pa.RecordBatch]:
         pa.record_batch({"body": pa.array(body, pa.binary_view()), "subject": pa.array(TEXTS, pa.string_view())}),
         pa.record_batch({"body": pa.array(body).dictionary_encode(), "groupId": pa.array(TEXTS).dictionary_encode()}),
         pa.record_batch({"body": pa.array(["a", "b", "c", "d", "ä"]), "properties": maps, "creationTime": moment}),
-        pa.record_batch({"body": pa.array(body), "priority": pa.array([0, 9, None, 4, 5], pa.int64()), "ttl": [1, 2, 3, None, 5]}),
+        pa.record_batch(
+            {"body": pa.array(body), "priority": pa.array([0, 9, None, 4, 5], pa.int64()), "ttl": [1, 2, 3, None, 5]}
+        ),
         pa.record_batch({"body": pa.array(body), "durable": [True, False, None, True, True], "correlationId": pa.nulls(5)}),
         pa.record_batch({"body": pa.array(body[::-1] * 3).slice(3, 9)}),
     ]
