@@ -93,15 +93,15 @@ def _ended(kind: str, arguments: str, result: int, directory: Path, witness: Pat
             assert kind == "ftruncate", "fallocate is not simulated"
             yield Call("truncate", name, length=int(arguments.rsplit(",", 1)[1]))
     elif kind in ("openat", "open", "creat"):
-        name = _name(_argument(arguments), directory)
+        name = _name(_arguments(arguments)[0], directory)
         if name and (kind == "creat" or "O_CREAT" in arguments):
             yield Call("create", name, length=int("O_TRUNC" in arguments))
     elif kind in ("rename", "renameat", "renameat2"):
-        names = [_name(_octets(match[1]).decode(), directory) for match in _STRING.finditer(arguments)]
+        names = [_name(path, directory) for path in _arguments(arguments)]
         if names[0] and names[1]:
             yield Call("rename", names[0], other=names[1])
     elif kind in ("unlink", "unlinkat"):
-        name = _name(_argument(arguments), directory)
+        name = _name(_arguments(arguments)[0], directory)
         if name:
             yield Call("unlink", name)
     elif kind in ("link", "linkat", "sendfile", "copy_file_range"):
@@ -113,9 +113,15 @@ def _path_of(text: str) -> str:
     return _octets(match[1] or match[2] or "").decode() if match is not None else ""
 
 
-def _argument(arguments: str) -> str:
-    match = _STRING.search(arguments)
-    return _octets(match[1]).decode() if match is not None else ""
+def _arguments(arguments: str) -> list[str]:
+    """The paths among them, each below the directory whose descriptor stands before it, if it is not absolute."""
+    paths = [_octets(match[1]).decode() for match in _STRING.finditer(arguments)]
+    folders = [_octets(match[1] or match[2] or "").decode() for match in _FD.finditer(arguments)]
+    found = [
+        path if path.startswith("/") or not folders else f"{folders[min(place, len(folders) - 1)]}/{path}"
+        for place, path in enumerate(paths)
+    ]
+    return found or [""]
 
 
 def _octets(text: str) -> bytes:
