@@ -17,12 +17,14 @@ from broker_core.engine.leases import Batch, Lease, Stage
 from broker_core.engine.limits import MAX_ERROR_TEXT, MAX_EXCLUDED
 from broker_core.engine.placing import in_state, stale, superseded, surplus
 from broker_core.engine.queues import ArchivedBlock, Queue
+from broker_core.engine.reads import Reads, SparkBatch, series_of
 from broker_core.engine.rowset import RowSet, row_count
 from broker_core.engine.runs import Run
 from broker_core.engine.series import Ints
-from broker_core.engine.state import NEXT_HOLDER, BrokerState, StagedPart, StageParts
+from broker_core.engine.state import DISCARDED, NEXT_HOLDER, BrokerState, StagedPart
 from broker_core.engine.states import ACQUIRED, ARCHIVED, AVAILABLE, HELD, LIMITED_BY_RULE, Cause, Outcome, Reason
 from broker_core.engine.traits import NO_TRAITS, Traits
+from broker_core.engine.transactions import is_transactional
 
 _E = TypeVar("_E", bound=e.Event)
 _Applier = Callable[[BrokerState, Any, int], None]
@@ -41,8 +43,8 @@ def on_event(kind: type[_E]) -> Callable[[Callable[[BrokerState, _E, int], None]
 
 def apply(state: BrokerState, event: e.Event, position: int) -> None:
     """Change `state` as `event` says. `position` is the event's place in the log, where its payload can be found."""
-    time = getattr(event, "time", 0)
-    if time > state.time:
+    time = getattr(event, "time", None)
+    if time is not None and time > state.time:
         state.time = time
     _APPLIERS[type(event)](state, event, position)
 
@@ -173,19 +175,25 @@ def runs_of(kept: Ints, position: int) -> list[Run]:
 
 @on_event(e.Staged)
 def _(state: BrokerState, event: e.Staged, position: int) -> None:
-    stage = state.stages.setdefault(event.stage, StageParts())
+    stage = state.begin_stage(event.stage, _time_of(state, event.time))
     traits = Traits.of_journal(event.traits)
     part = StagedPart(event.queue, position, event.count, event.sizes, traits, event.kept, event.exchange)
     stage.parts.append(part)
-    stage.up = event.up
     state.count_staged(part, 1)
+
+
+def _time_of(state: BrokerState, time: int | None) -> int:
+    """Of an event that in an old journal has none: it came after those before it."""
+    return state.time if time is None else time
 
 
 @on_event(e.Published)
 def _(state: BrokerState, event: e.Published, position: int) -> None:
-    stages = [state.stages[name] for name in event.stages]
+    names = event.names
+    stages = [state.stages[name] for name in names]
+    gone = names if event.write is None else state.stages_of(event.write)
     if event.makes_room:
-        _forget_stages(state, event.stages)
+        state.end_stages(gone)
     for stage in stages:
         for part in stage.parts:
             if part.exchange is not None and part.queue not in state.queues:
@@ -197,20 +205,27 @@ def _(state: BrokerState, event: e.Published, position: int) -> None:
             if batch.stage is Stage.READ:  # else it is done, and this a repetition
                 batch.outcomes.say(waiting.said)
     if not event.makes_room:
-        _forget_stages(state, event.stages)
+        state.end_stages(gone)
+    write = event.write if event.write is not None else next(iter(names), None)
+    if write is not None and not is_transactional(write):
+        state.end_write(write, sum(part.count for stage in stages for part in stage.parts))
     if event.key is not None:
         state.publish_keys[event.key.kind, event.key.id] = event.key.number
+        for name, number in event.sent or ():
+            state.leases[name].batches[number].reads.note_sent(series_of(event.key.kind, event.key.id))
 
 
 @on_event(e.Discarded)
 def _(state: BrokerState, event: e.Discarded, position: int) -> None:
-    _forget_stages(state, event.stages)
+    state.end_stages(event.stages)
+    if event.write is not None:
+        state.end_stages(state.stages_of(event.write))
+        state.end_write(event.write, DISCARDED)
 
 
-def _forget_stages(state: BrokerState, stages: list[str]) -> None:
-    for name in stages:
-        for part in state.stages.pop(name).parts:
-            state.count_staged(part, -1)
+@on_event(e.ReadDropped)
+def _(state: BrokerState, event: e.ReadDropped, position: int) -> None:
+    state.leases[event.lease].batches[event.batch].reads.note_dropped(event.series)
 
 
 @on_event(e.Together)
@@ -274,6 +289,8 @@ def _(state: BrokerState, event: e.Purged, position: int) -> None:
 def _(state: BrokerState, event: e.LeaseBegun, position: int) -> None:
     lease = Lease(event.lease, event.queue, event.run, event.epoch, timeout=event.timeout, selector=event.selector)
     lease.renewed = event.up
+    if event.lease in state.leases:
+        state.forget_reads(state.leases[event.lease])
     state.leases[event.lease] = lease
 
 
@@ -287,7 +304,10 @@ def _(state: BrokerState, event: e.LeaseTaken, position: int) -> None:
 
 @on_event(e.BatchRead)
 def _(state: BrokerState, event: e.BatchRead, position: int) -> None:
-    state.leases[event.lease].batches[event.batch].stage = Stage.READ
+    lease = state.leases[event.lease]
+    batch = lease.batches[event.batch]
+    batch.stage = Stage.READ
+    state.note_read(lease, batch, None if event.query is None else SparkBatch(event.query, event.number or 0))
 
 
 @on_event(e.BatchEnded)
@@ -296,6 +316,7 @@ def _(state: BrokerState, event: e.BatchEnded, position: int) -> None:
     batch = lease.batches[event.batch]
     queue = state.queues[lease.queue]
     stage = Stage(event.stage)
+    state.forget_reads(lease)
     if stage is Stage.SETTLED:
         rest = batch.rows if event.done is None else batch.rows.minus(event.done)
         archive(state, queue, rest, ACQUIRED, Outcome.ACCEPTED, event.time)
@@ -308,6 +329,7 @@ def _(state: BrokerState, event: e.BatchEnded, position: int) -> None:
         if event.exclude:
             lease.excluded = lease.excluded.plus(batch.rows).packed()
     batch.stage, batch.rows = stage, batch.rows.packed()  # for as long as it can still be read again
+    batch.reads = Reads()
     consumers.ended(queue, batch.holder)
 
 
@@ -323,6 +345,7 @@ def _(state: BrokerState, event: e.LeaseFenced, position: int) -> None:
 
 @on_event(e.LeaseDeleted)
 def _(state: BrokerState, event: e.LeaseDeleted, position: int) -> None:
+    state.forget_reads(state.leases[event.lease])
     del state.leases[event.lease]
 
 
@@ -352,8 +375,6 @@ def _(state: BrokerState, event: e.ClockStarted, position: int) -> None:
             queue.grouping.restarted()
     for lease in state.leases.values():
         lease.renewed = event.up
-    for stage in state.stages.values():
-        stage.up = event.up
 
 
 @on_event(e.Renewed)

@@ -5,15 +5,14 @@ from __future__ import annotations
 from broker_core.engine import outcome_events as oe
 from broker_core.engine.apply import on_event
 from broker_core.engine.batch_outcomes import Said, StagedOutcomes
-from broker_core.engine.state import BrokerState, StageParts
+from broker_core.engine.state import BrokerState
 
 
 @on_event(oe.OutcomesStaged)
 def _(state: BrokerState, event: oe.OutcomesStaged, position: int) -> None:
-    stage = state.stages.setdefault(event.stage, StageParts())
+    stage = state.begin_stage(event.stage, state.time if event.time is None else event.time)
     said = [Said.from_json(each) for each in event.said]
     stage.outcomes.append(StagedOutcomes(event.lease, event.batch, event.epoch, said))
-    stage.up = event.up
 
 
 @on_event(oe.MalformedFound)

@@ -21,7 +21,7 @@ def worth_a_look(state: BrokerState, event: e.Event) -> Iterable[str]:
     if isinstance(event, (e.Enqueued, e.Returned, e.CameDue, e.QueueDeleted)):
         return (event.queue,)
     if isinstance(event, e.Published):
-        return {part.queue for name in event.stages for part in state.stages[name].parts}
+        return {part.queue for name in event.names for part in state.stages[name].parts}
     if isinstance(event, e.BatchEnded):
         queue = state.queues[state.leases[event.lease].queue]
         freed = queue.active is not None or queue.grouping is not None

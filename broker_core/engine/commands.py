@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from broker_core.engine.limits import MAX_PURGED
+from broker_core.engine.reads import SparkBatch
 from broker_core.engine.rowset import RowSet
 from broker_core.engine.series import Ints
 from broker_core.engine.states import Cause, Outcome
@@ -83,7 +84,7 @@ class Placed(NamedTuple):
 
 @dataclass(frozen=True)
 class StageMessages(Command):
-    stage: str
+    stage: str  # a name, or `stages.attempt_name`
     queue: str
     count: int
     sizes: int | Ints
@@ -93,13 +94,33 @@ class StageMessages(Command):
 
 @dataclass(frozen=True)
 class Publish(Command):
+    """Stages by name, or these attempts of a write. Reply: how many messages, and whether it was done before."""
+
     stages: list[str]
     key: PublishKey | None = None
+    write: str | None = None
+    attempts: Sequence[int] = ()
+    reader: SparkBatch | None = None  # the batch of Spark's that is written
+
+
+@dataclass(frozen=True)
+class IsPublished(Command):
+    """Would a publish with this key be a repetition?"""
+
+    key: PublishKey
 
 
 @dataclass(frozen=True)
 class Discard(Command):
+    """Stages by name, or all attempts of a write, those too that come later. Reply: how many there were."""
+
     stages: list[str]
+    write: str | None = None
+
+
+@dataclass(frozen=True)
+class ListStages(Command):
+    """Reply: by write, those that wait for a publish."""
 
 
 @dataclass(frozen=True)
@@ -265,6 +286,7 @@ class ReadBatch(Command):
     first: int
     last: int
     fail_on_data_loss: bool = True
+    reader: SparkBatch | None = None  # the batch of Spark's that it is read for
 
 
 @dataclass(frozen=True)

@@ -6,7 +6,7 @@ What is decided about queues stands here; links have `decide_links`, leases `dec
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, TypeVar
 
 import numpy as np
@@ -18,22 +18,28 @@ from broker_core.engine import events as e
 from broker_core.engine.admission import admit, admit_stage, is_open
 from broker_core.engine.blocks import Block
 from broker_core.engine.exclusions import refused_by_all
+from broker_core.engine.leases import Batch, Lease
 from broker_core.engine.lifetimes import gone_at_start
 from broker_core.engine.limits import (
+    MAX_ENDED_WRITES,
     MAX_PUBLISH_KEYS,
     MAX_QUEUES,
     MAX_STAGED_BYTES,
     MAX_STAGES,
+    SECOND,
+    STAGE_AGE,
 )
 from broker_core.engine.names import check_name, check_node_name
 from broker_core.engine.options import check_names, checked
 from broker_core.engine.packing import pack
 from broker_core.engine.queues import Queue
+from broker_core.engine.reads import SparkBatch, series_of
 from broker_core.engine.room import Coming
 from broker_core.engine.rowset import RowSet, clip, row_count
 from broker_core.engine.series import Ints
 from broker_core.engine.speakable import check_outcomes
-from broker_core.engine.state import LINK_HOLDER, BrokerState
+from broker_core.engine.stages import attempt_name, check_stage, is_attempt, write_of
+from broker_core.engine.state import DISCARDED, LINK_HOLDER, BrokerState
 from broker_core.engine.states import ACQUIRED, LEGAL, Cause, Outcome, State, Verb
 from broker_core.engine.transactions import is_transactional
 
@@ -169,35 +175,62 @@ def _(state: BrokerState, command: c.Enqueue, now: c.Now) -> Decision:
 
 @on(c.StageMessages)
 def _(state: BrokerState, command: c.StageMessages, now: c.Now) -> Decision:
-    check_name("stage", command.stage)
+    check_stage(command.stage)
+    check_not_ended(state, command.stage)
     return stage(state, command, now)
+
+
+def check_not_ended(state: BrokerState, stage: str) -> None:
+    """A task's attempt that comes when its write has ended adds nothing: nobody would publish it, or discard it."""
+    write = write_of(stage)
+    if is_attempt(stage) and write in state.ended_writes:
+        how = "discarded" if state.ended_writes[write] == DISCARDED else "published"
+        raise errors.Fenced(
+            f"write {write!r} was {how} already, and this attempt of one of its tasks comes too late: nothing of it was stored. "
+            "Spark has given it up, or somebody has discarded the write; then write the data again"
+        )
 
 
 def stage(state: BrokerState, command: c.StageMessages, now: c.Now) -> Decision:
     """Whoever's stage it is: the sink's, or a transaction's."""
     queue = need_queue(state, command.queue)
     if command.stage not in state.stages and len(state.stages) >= MAX_STAGES:
-        raise errors.ResourceLimit(f"{MAX_STAGES} stages wait for a publish, which is the limit: end the jobs that left them")
+        raise too_many_stages()
     if state.staged_bytes >= MAX_STAGED_BYTES:
         raise errors.ResourceLimit(
-            f"{MAX_STAGED_BYTES} bytes wait in stages for a publish, which is the limit: end the jobs that left them"
+            f"{MAX_STAGED_BYTES} bytes wait in stages for a publish, which is the limit: end the jobs that left them (`penstock stage"
+            " list`, `penstock stage discard`)"
         )
     if command.count <= 0:
         return Decision()
     admit_stage(queue, command.count, command.sizes, command.traits)
     traits = command.traits.journaled()
-    return Decision([(e.Staged(command.stage, command.queue, command.count, command.sizes, now.up, traits), command.payload)])
+    staged = e.Staged(command.stage, command.queue, command.count, command.sizes, now.up, traits, time=now.wall)
+    return Decision([(staged, command.payload)])
+
+
+def too_many_stages() -> errors.ResourceLimit:
+    return errors.ResourceLimit(
+        f"{MAX_STAGES} stages wait for a publish, which is the limit, and a write has one for each task: end the jobs that left "
+        "them (`penstock stage list`, `penstock stage discard`), or write with fewer tasks (coalesce)"
+    )
 
 
 @on(c.Publish)
 def _(state: BrokerState, command: c.Publish, now: c.Now) -> Decision:
     key = command.key
+    if command.write is not None:
+        check_name("write", command.write)
+        named = [attempt_name(command.write, attempt) for attempt in command.attempts]
+        command = replace(command, stages=named)
+    done = _done_before(state, command)
+    if done is not None:
+        return Decision(reply=(done, True))
     if key is not None:
         check_name("publish key", key.id)
         known = state.publish_keys.get((key.kind, key.id))
         if known is not None and key.number <= known:
-            again = [name for name in command.stages if name in state.stages and not is_transactional(name)]
-            return Decision([(e.Discarded(again), None)] if again else [], (0, True))
+            return _repeated(state, command, key)
         if known is None and len(state.publish_keys) >= MAX_PUBLISH_KEYS:
             raise errors.ResourceLimit(
                 f"{MAX_PUBLISH_KEYS} publish keys are kept, which is the limit: write under a known one, or without txnAppId"
@@ -206,12 +239,49 @@ def _(state: BrokerState, command: c.Publish, now: c.Now) -> Decision:
     return publish(state, command, now)
 
 
+def _done_before(state: BrokerState, command: c.Publish) -> int | None:
+    """How many messages this very publish has published already, if it is remembered; its answer was lost."""
+    if command.write is None and (not command.stages or any(name in state.stages for name in command.stages)):
+        return None
+    published = state.ended_writes.get(command.stages[0] if command.write is None else command.write, DISCARDED)
+    return None if published == DISCARDED else published
+
+
+def _repeated(state: BrokerState, command: c.Publish, key: c.PublishKey) -> Decision:
+    """Another write has published this key. Batches of leases that were read for this write, and never sent, come back."""
+    decision, series = Decision(reply=(0, True)), series_of(key.kind, key.id)
+    again = [name for name in command.stages if name in state.stages and not is_transactional(name)]
+    if again or command.write is not None:
+        decision.add(e.Discarded(again if command.write is None else [], command.write))
+    for lease, batch in _read_for(state, command):
+        if series not in batch.reads.sent and series not in batch.reads.dropped:
+            decision.add(e.ReadDropped(lease.name, batch.number, series))
+    return decision
+
+
+def _read_for(state: BrokerState, command: c.Publish) -> list[tuple[Lease, Batch]]:
+    """The batches of leases that hold messages and were read for what is written."""
+    key, reader = command.key, command.reader
+    if reader is None and key is not None and key.kind == "stream":
+        reader = SparkBatch(key.id, key.number)
+    return [] if reader is None else state.read_for(reader)
+
+
+@on(c.IsPublished)
+def _(state: BrokerState, command: c.IsPublished, now: c.Now) -> Decision:
+    check_name("publish key", command.key.id)
+    known = state.publish_keys.get((command.key.kind, command.key.id))
+    return Decision(reply=known is not None and command.key.number <= known)
+
+
 def _check_stages(state: BrokerState, stages: list[str]) -> None:
     missing = [stage for stage in stages if stage not in state.stages or is_transactional(stage)]
     if missing or len(set(stages)) != len(stages):
+        write = write_of((missing or stages)[0])
         raise errors.NotFound(
-            f"stage {(missing or stages)[0]!r} is not there (any more): it was discarded or published before, so "
-            "nothing of this publish was done; write the data again"
+            f"write {write!r} is not all there (any more): it was discarded by somebody, or because nobody had published it for "
+            f"{STAGE_AGE // (3600 * SECOND)} hours. Nothing was published now. If this is a repetition of a publish whose answer "
+            f"was lost more than {MAX_ENDED_WRITES} writes ago, it may have been sent then: look before you write the data again"
         )
 
 
@@ -222,14 +292,49 @@ def publish(state: BrokerState, command: c.Publish, now: c.Now) -> Decision:
     for part in parts:
         if part.exchange is None:
             need_queue(state, part.queue)
-    event = e.Published(command.stages, command.key, now.wall, makes_room=True)
+    sent = [[lease.name, batch.number] for lease, batch in _read_for(state, command)] if command.key is not None else []
+    event = e.Published(
+        command.stages if command.write is None else [],
+        command.key,
+        now.wall,
+        makes_room=True,
+        write=command.write,
+        attempts=None if command.write is None else np.array(command.attempts, np.int64),
+        sent=sent or None,
+    )
     return Decision([(event, None)], (sum(part.count for part in parts), False))
 
 
 @on(c.Discard)
 def _(state: BrokerState, command: c.Discard, now: c.Now) -> Decision:
+    if command.write is not None:
+        check_name("write", command.write)
+        if state.ended_writes.get(command.write, DISCARDED) != DISCARDED:
+            return Decision(reply=0)  # it was published
+        return Decision([(e.Discarded([], command.write), None)], len(state.stages_of(command.write)))
     known = [name for name in dict.fromkeys(command.stages) if name in state.stages and not is_transactional(name)]
     return Decision([(e.Discarded(known), None)] if known else [], len(known))
+
+
+@on(c.ListStages)
+def _(state: BrokerState, command: c.ListStages, now: c.Now) -> Decision:
+    return Decision(reply=[_describe(state, name, now) for name in state.writes if not is_transactional(name)])
+
+
+def _describe(state: BrokerState, name: str, now: c.Now) -> dict[str, Any]:
+    write = state.writes[name]
+    stages = [state.stages[stage] for stage in write.stages]
+    parts = [part for stage in stages for part in stage.parts]
+    leases = {waiting.lease for stage in stages for waiting in stage.outcomes}
+    said = {state.leases[lease].queue for lease in leases if lease in state.leases}
+    return {
+        "stage": name,
+        "queues": sorted({part.exchange or part.queue for part in parts} | said),
+        "attempts": len(stages),
+        "messages": sum(part.count for part in parts),
+        "bytes": sum(part.bytes for part in parts),
+        "age": (now.wall - write.time) / SECOND,
+    }
 
 
 @on(c.Purge)
@@ -274,6 +379,8 @@ def _stat(queue: Queue, leases: list[str]) -> dict[str, Any]:
         "available": queue.counts[State.AVAILABLE],
         "acquired": queue.counts[State.ACQUIRED],
         "held": queue.counts[State.HELD],
+        "staged": queue.staged,
+        "stagedBytes": queue.staged_bytes,
         "archived": queue.archived,
         "bytes": queue.bytes,
         "unread": queue.unread,

@@ -180,10 +180,10 @@ def _(state: BrokerState, command: c.FinishBatches, now: c.Now) -> Decision:
     for batch in lease.batches.values():
         if not lease.finished < batch.number <= command.finished:
             continue
-        if batch.stage is Stage.READ:
+        if batch.stage is Stage.READ and not batch.reads.lost:
             decision.add(settle_batch(state, lease, batch, now, coming, exclude=command.exclude))
             settled += batch.rows.count
-        elif batch.stage is Stage.ACQUIRED:
+        elif batch.stage in HOLDING:  # unread, or what was read was dropped: as if nobody had seen it
             decision.add(_end(lease, batch, Stage.VOID, now, exclude=command.exclude))
             unread += batch.rows.count
         elif batch.stage is Stage.LOST and command.fail_on_data_loss:
@@ -320,8 +320,9 @@ def _(state: BrokerState, command: c.ReadBatch, now: c.Now) -> Decision:
     if batch is None:
         return Decision(reply=(lease.queue, RowSet()))
     decision = Decision(reply=(lease.queue, batch.rows.between(command.first, command.last)))
-    if batch.stage is Stage.ACQUIRED:
-        decision.add(e.BatchRead(lease.name, batch.number))
+    reader = command.reader
+    if batch.stage is Stage.ACQUIRED or (batch.stage is Stage.READ and not batch.reads.knows(reader)):
+        decision.add(e.BatchRead(lease.name, batch.number, *(reader or ())))
     return decision
 
 

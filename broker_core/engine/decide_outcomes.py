@@ -11,22 +11,23 @@ from broker_core.engine import events as e
 from broker_core.engine import outcome_commands as oc
 from broker_core.engine import outcome_events as oe
 from broker_core.engine.batch_outcomes import ENDINGS, MALFORMED, Said, cut, shortened
-from broker_core.engine.decide import Decision, check_rows, need_queue, on
+from broker_core.engine.decide import Decision, check_not_ended, check_rows, need_queue, on, too_many_stages
 from broker_core.engine.leases import Batch, Lease, Stage
 from broker_core.engine.limits import MAX_MALFORMED_TEXTS, MAX_OUTCOMES, MAX_STAGES
-from broker_core.engine.names import check_name
 from broker_core.engine.room import Coming
 from broker_core.engine.rowset import RowSet
 from broker_core.engine.speakable import speakable
+from broker_core.engine.stages import check_stage
 from broker_core.engine.state import BrokerState
 from broker_core.engine.states import Verb
 
 
 @on(oc.StageOutcomes)
 def _(state: BrokerState, command: oc.StageOutcomes, now: c.Now) -> Decision:
-    check_name("stage", command.stage)
+    check_stage(command.stage)
+    check_not_ended(state, command.stage)
     if command.stage not in state.stages and len(state.stages) >= MAX_STAGES:
-        raise errors.ResourceLimit(f"{MAX_STAGES} stages wait for a publish, which is the limit: end the jobs that left them")
+        raise too_many_stages()
     batch = speakable(state, command.lease, command.batch, command.epoch)
     known = state.stages.get(command.stage)
     waiting = sum(len(each.said) for each in known.outcomes) if known is not None else 0
@@ -41,7 +42,8 @@ def _(state: BrokerState, command: oc.StageOutcomes, now: c.Now) -> Decision:
     said = [each.to_json() for each in cut(told, max(0, MAX_OUTCOMES - waiting))]
     if not said:
         return Decision()
-    return Decision([(oe.OutcomesStaged(command.stage, command.lease, command.batch, command.epoch, said, now.up), None)])
+    staged = oe.OutcomesStaged(command.stage, command.lease, command.batch, command.epoch, said, now.up, now.wall)
+    return Decision([(staged, None)])
 
 
 @on(oc.SetAside)

@@ -23,6 +23,7 @@ from broker_core.engine.room import Coming
 from broker_core.engine.rowset import RowSet
 from broker_core.engine.state import BrokerState
 from broker_core.engine.states import HELD, Cause, State
+from broker_core.engine.transactions import is_transactional
 
 
 @on(c.Tick)
@@ -30,9 +31,8 @@ def _(state: BrokerState, command: c.Tick, now: c.Now) -> Decision:
     decision, coming = Decision(), Coming()
     for event in overdue(state, now, coming):
         decision.add(event)
-    stale = [name for name, stage in state.stages.items() if now.up - stage.up > STAGE_AGE]
-    if stale:
-        decision.add(e.Discarded(stale))
+    for event in _abandoned(state, now):
+        decision.add(event)
     wall, up, clocks = now.wall // 1000, state.uptime(now.up), state.clocks
     # Nobody waits for what has expired: it is seen to in larger portions.
     expiry = wall if wall - state.expired_at >= EXPIRY_PERIOD else 0
@@ -45,6 +45,13 @@ def _(state: BrokerState, command: c.Tick, now: c.Now) -> Decision:
     if clocks.expiry.next <= expiry or clocks.due.next <= wall or clocks.lock.next <= up:
         decision.add(e.TimePassed(wall, expiry, up))
     return decision
+
+
+def _abandoned(state: BrokerState, now: c.Now) -> Iterator[e.Event]:
+    """Of each write that nobody has published nor added to for long, the end. Transactions have an age of their own."""
+    for name, write in state.writes.items():
+        if now.wall - write.time > STAGE_AGE and not is_transactional(name):
+            yield e.Discarded([], name)
 
 
 def _by_queue(state: BrokerState, due: Iterable[tuple[str, int]]) -> Iterator[tuple[Queue, list[Block]]]:

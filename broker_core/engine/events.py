@@ -14,6 +14,7 @@ from broker_core.engine.journaling import Event as Event  # the type of all of t
 from broker_core.engine.journaling import know
 from broker_core.engine.rowset import RowSet
 from broker_core.engine.series import Ints
+from broker_core.engine.stages import attempt_name
 
 
 @dataclass(frozen=True)
@@ -58,23 +59,46 @@ class Staged(Event):
     traits: dict[str, Any] | None = None
     kept: Ints | None = None  # as of Enqueued
     exchange: str | None = None  # they came by this one: a queue that is gone when they are published takes its own along
+    time: int | None = None  # None: an old journal's
 
 
 @dataclass(frozen=True)
 class Published(Event):
-    """All messages of the stages, in this order, take their places in their queues: all at once or never."""
+    """All messages of the stages, in this order, take their places in their queues: all at once or never. Of a write, the stages
+    are those of `attempts`, and all others of it go."""
 
     kind = "published"
     stages: list[str]
     key: PublishKey | None
     time: int
     makes_room: bool | None = None  # they count as staged no more when they take their places; None: an old journal's still do
+    write: str | None = None
+    attempts: Ints | None = None
+    sent: list[list[Any]] | None = None  # leases and numbers of the batches that were read for this
+
+    @property
+    def names(self) -> list[str]:
+        """The stages, in order."""
+        if self.write is None or self.attempts is None:
+            return self.stages
+        return [attempt_name(self.write, attempt) for attempt in self.attempts.tolist()]
 
 
 @dataclass(frozen=True)
 class Discarded(Event):
     kind = "discarded"
     stages: list[str]
+    write: str | None = None  # all stages of this one, which has ended
+
+
+@dataclass(frozen=True)
+class ReadDropped(Event):
+    """A batch was read for a write that turned out to be a repetition, and that had not sent it before."""
+
+    kind = "read.dropped"
+    lease: str
+    batch: int
+    series: str  # see `reads.series_of`
 
 
 @dataclass(frozen=True)
@@ -187,6 +211,8 @@ class BatchRead(Event):
     kind = "batch.read"
     lease: str
     batch: int
+    query: str | None = None  # of Spark, and the number of its batch; None: nobody said
+    number: int | None = None
 
 
 @dataclass(frozen=True)

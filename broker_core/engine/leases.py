@@ -9,6 +9,7 @@ from hashlib import blake2b
 from typing import Any
 
 from broker_core.engine.batch_outcomes import Outcomes, Said
+from broker_core.engine.reads import Reads
 from broker_core.engine.rowset import RowSet
 
 SIGN_BYTES = 8  # of a batch's sign: two of the same number differ by accident once in 10^19
@@ -36,18 +37,25 @@ class Batch:
     stage: Stage = Stage.ACQUIRED
     outcomes: Outcomes = field(default_factory=Outcomes)  # of single messages, to be done when the batch is settled
     sign: str | None = None  # None: acquired by a version that gave none
+    reads: Reads = field(default_factory=Reads)  # for what it was read, while it holds messages
 
     def to_json(self) -> dict[str, Any]:
         batch = {"number": self.number, "holder": self.holder, "rows": self.rows.to_json(), "stage": self.stage.value}
         if self.sign is not None:
             batch["sign"] = self.sign
-        return {**batch, "outcomes": [said.to_json() for said in self.outcomes.said]} if self.outcomes.said else batch
+        if self.outcomes.said:
+            batch["outcomes"] = [said.to_json() for said in self.outcomes.said]
+        if self.stage is Stage.READ:
+            batch["reads"] = self.reads.to_json()
+        return batch
 
     @classmethod
     def from_json(cls, data: dict[str, Any]) -> Batch:
         outcomes = Outcomes([Said.from_json(said) for said in data.get("outcomes", ())])
         rows, stage = RowSet.from_json(data["rows"]), Stage(data["stage"])
-        return cls(data["number"], data["holder"], rows, stage, outcomes, data.get("sign"))
+        # An older version did not write for what a batch was read.
+        reads = Reads.from_json(data["reads"]) if "reads" in data else Reads(unknown=stage is Stage.READ)
+        return cls(data["number"], data["holder"], rows, stage, outcomes, data.get("sign"), reads)
 
 
 def signed(nonce: str, lease: str, run: str, number: int, rows: RowSet, wall: int) -> str | None:

@@ -17,6 +17,7 @@ class OutcomesStaged(Event):
     epoch: int
     said: list[Any]  # see `Said.to_json`
     up: int
+    time: int | None = None  # None: an old journal's
 
 
 @dataclass(frozen=True)

@@ -16,14 +16,17 @@ from broker_core.engine.consumers import began
 from broker_core.engine.duplicates import DuplicateWindow
 from broker_core.engine.exchanges import Exchanges, Link
 from broker_core.engine.journaling import from_json, to_json
-from broker_core.engine.leases import Lease
+from broker_core.engine.leases import Batch, Lease
+from broker_core.engine.limits import MAX_ENDED_WRITES
 from broker_core.engine.options import checked
 from broker_core.engine.packing import pack, unpack
 from broker_core.engine.policies import Policies
 from broker_core.engine.queues import ArchivedBlock, Clocks, Queue
+from broker_core.engine.reads import SparkBatch
 from broker_core.engine.retention import Finished
 from broker_core.engine.rowset import row_count
 from broker_core.engine.series import Ints
+from broker_core.engine.stages import write_of
 from broker_core.engine.states import State
 from broker_core.engine.timetable import Timetable
 from broker_core.engine.traits import NO_TRAITS, Traits
@@ -31,7 +34,8 @@ from broker_core.engine.transactions import Transactions
 from broker_core.errors import DamagedJournal
 
 # To change the snapshot: raise the version, and keep reading the older ones in `restore`. The first had no dictionaries of groups
-# and keys, no origins, no pause, no traits of stages, no exchanges; the second no signs of batches, no outcomes `malformed`.
+# and keys, no origins, no pause, no traits of stages, no exchanges; the second no signs of batches, no outcomes `malformed`, no times
+# of stages, no writes that have ended, and nothing about the reads of a batch.
 SNAPSHOT_VERSION = 3
 READ_VERSIONS = (1, 2, 3)
 
@@ -39,6 +43,8 @@ READ_VERSIONS = (1, 2, 3)
 # Who holds a row is a number in a column. Even ones are batches of leases and persisted; odd ones are links, which end with the
 # broker, so that theirs may begin anew in every life.
 LEASE_HOLDER, LINK_HOLDER, NEXT_HOLDER = 2, 1, 2
+
+DISCARDED = -1  # of a write that has ended: nothing of it was published
 
 
 @dataclass
@@ -62,7 +68,14 @@ class StagedPart:
 class StageParts:
     parts: list[StagedPart] = field(default_factory=list)
     outcomes: list[StagedOutcomes] = field(default_factory=list)
-    up: int = 0  # derived: broker uptime of the last addition, anew after a restart
+
+
+@dataclass
+class Write:
+    """The stages of one write that wait for its publish."""
+
+    time: int  # microseconds since 1970 of the last addition
+    stages: dict[str, None] = field(default_factory=dict)  # their names, in the order in which they began
 
 
 class BrokerState:
@@ -74,9 +87,12 @@ class BrokerState:
         self.queues: dict[str, Queue] = {}
         self.leases: dict[str, Lease] = {}
         self.stages: dict[str, StageParts] = {}
+        self.ended_writes: dict[str, int] = {}  # the last ones: how many messages were published, DISCARDED for none
         self.publish_keys: dict[tuple[str, str], int] = {}
         self.exchanges = Exchanges()
         # derived
+        self.writes: dict[str, Write] = {}
+        self.readers: dict[str, dict[str, int]] = {}  # by query of Spark's: leases, and which batch of each was read for it
         self.next_link = LINK_HOLDER
         self.policies = Policies()
         self.made: Counter[str] = Counter()  # by user: queues and exchanges that are there, and that he has made
@@ -92,6 +108,61 @@ class BrokerState:
     def uptime(self, up: int) -> int:
         """Milliseconds since this life of the broker began."""
         return (up - self.started) // 1000
+
+    def begin_stage(self, name: str, time: int) -> StageParts:
+        """The stage of this name, which is there from now on, and to which something is added."""
+        write = self.writes.setdefault(write_of(name), Write(time))
+        write.time = time
+        stage = self.stages.get(name)
+        if stage is None:
+            stage = self.stages[name] = StageParts()
+            write.stages[name] = None
+            self.ended_writes.pop(name, None)  # a stage by itself may be made again under the same name
+        return stage
+
+    def end_stages(self, names: Iterable[str]) -> None:
+        for name in names:
+            for part in self.stages.pop(name).parts:
+                self.count_staged(part, -1)
+            write = self.writes[write_of(name)]
+            del write.stages[name]
+            if not write.stages:
+                del self.writes[write_of(name)]
+
+    def stages_of(self, write: str) -> list[str]:
+        known = self.writes.get(write)
+        return [] if known is None else list(known.stages)
+
+    def end_write(self, write: str, published: int) -> None:
+        """It is remembered as the last one that has ended."""
+        self.ended_writes.pop(write, None)
+        self.ended_writes[write] = published
+        while len(self.ended_writes) > MAX_ENDED_WRITES:
+            del self.ended_writes[next(iter(self.ended_writes))]
+
+    def note_read(self, lease: Lease, batch: Batch, reader: SparkBatch | None) -> None:
+        """A batch that holds messages is read for one of Spark's."""
+        batch.reads.note(reader)
+        if reader is not None:
+            self.readers.setdefault(reader.query, {})[lease.name] = batch.number
+
+    def forget_reads(self, lease: Lease) -> None:
+        """The lease's current batch ends, or the lease does."""
+        batch = lease.current
+        for reader in batch.reads.by if batch is not None else ():
+            leases = self.readers.get(reader.query, {})
+            leases.pop(lease.name, None)
+            if not leases:
+                self.readers.pop(reader.query, None)
+
+    def read_for(self, reader: SparkBatch) -> list[tuple[Lease, Batch]]:
+        """The batches that hold messages and were read for this one of Spark's."""
+        found = []
+        for name in self.readers.get(reader.query, ()):
+            lease = self.leases[name]
+            if lease.current is not None and reader in lease.current.reads.by:
+                found.append((lease, lease.current))
+        return found
 
     def count_staged(self, part: StagedPart, sign: int) -> None:
         """A part of a stage came (1) or went (-1): it counts among what its queue has room for."""
@@ -122,6 +193,9 @@ class BrokerState:
         self.count_made(queue.user, -1)
         self.links.pop(name, None)
         self.exchanges.forget_queue(name)
+        for lease in self.leases.values():
+            if lease.queue == name:
+                self.forget_reads(lease)
         self.leases = {lease: each for lease, each in self.leases.items() if each.queue != name}
         self.finished.remove(name)
 
@@ -180,6 +254,8 @@ class BrokerState:
             "leases": [lease.to_json() for lease in self.leases.values()],
             "stages": stages,
             "outcomes": {name: _outcomes(stage) for name, stage in self.stages.items() if stage.outcomes},
+            "staged": {name: write.time for name, write in self.writes.items()},
+            "ended": list(self.ended_writes.items()),
             "keys": [[kind, name, number] for (kind, name), number in self.publish_keys.items()],
             "exchanges": self.exchanges.to_json(),
         }, blocks
@@ -213,14 +289,18 @@ class BrokerState:
         for lease in state.leases.values():
             if lease.current is not None:
                 began(state.queues[lease.queue], lease.current.holder)
+                for reader in lease.current.reads.by:
+                    state.readers.setdefault(reader.query, {})[lease.name] = lease.current.number
+        times = data.get("staged", {})
         for name, parts in data["stages"].items():
-            stage = state.stages[name] = StageParts()
+            stage = state.begin_stage(name, times.get(write_of(name), state.time))
             for fields in parts:
                 part = _staged_of(*fields)
                 stage.parts.append(part)
                 state.count_staged(part, 1)
         for name, waiting in data.get("outcomes", {}).items():
             state.stages[name].outcomes = [_outcomes_of(*fields) for fields in waiting]
+        state.ended_writes = dict(data.get("ended", ()))
         state.publish_keys = {(kind, name): number for kind, name, number in data["keys"]}
         state.exchanges = Exchanges.from_json(data.get("exchanges", ()))
         for exchange in state.exchanges.by_name.values():
