@@ -30,6 +30,7 @@ TOKEN_FRESH_S = 1200.0
 RENEW_AGAIN_S = 60.0
 
 _Result = TypeVar("_Result")
+Batch = pa.RecordBatch | tuple[pa.RecordBatch, bytes]  # with metadata of its own
 
 
 def check(url: str, credentials: Credentials) -> None:
@@ -92,12 +93,18 @@ class Client:
         return answer
 
     def put(
-        self, command: dict[str, Any], schema: pa.Schema, batches: Iterable[pa.RecordBatch], *, window: int = 8
+        self,
+        command: dict[str, Any],
+        schema: pa.Schema,
+        batches: Iterable[pa.RecordBatch | tuple[pa.RecordBatch, bytes]],
+        *,
+        window: int = 8,
     ) -> dict[str, Any]:
-        """Send record batches, at most `window` unacknowledged; return the last acknowledgement, all of it durable."""
+        """Send record batches, at most `window` unacknowledged; return the last acknowledgement, all of it durable. Of a pair,
+        the octets are the batch's metadata."""
         descriptor = flight.FlightDescriptor.for_command(json.dumps(command).encode())
         # What was given out before the first acknowledgement, for the case that the token has expired: nothing was taken then.
-        kept: list[pa.RecordBatch] | None = []
+        kept: list[pa.RecordBatch | tuple[pa.RecordBatch, bytes]] | None = []
         source = iter(batches)
 
         def send() -> dict[str, Any]:
@@ -254,10 +261,13 @@ class Client:
 
 
 def _write(
-    writer: flight.FlightStreamWriter, batch: pa.RecordBatch, reader: flight.FlightMetadataReader | None
+    writer: flight.FlightStreamWriter, batch: Batch, reader: flight.FlightMetadataReader | None
 ) -> dict[str, Any] | None:
     """Send a batch, and with `reader` wait for an acknowledgement."""
-    writer.write_batch(batch)
+    if isinstance(batch, tuple):
+        writer.write_with_metadata(*batch)
+    else:
+        writer.write_batch(batch)
     return None if reader is None else _acknowledgement(reader)
 
 

@@ -23,6 +23,7 @@ from broker_core.discovery import Endpoint
 from broker_core.errors import PeerError
 from connector.access import Access
 from connector.connections import CONNECTIONS
+from connector.context import spark_batch
 from connector.mapping import Piece, mapped, may_be_mapped
 from connector.patience import RECONNECT_S, Patience
 
@@ -61,6 +62,8 @@ class Part(InputPartition):
     def ticket(self, op: str, columns: Sequence[str], fail_on_data_loss: bool) -> dict[str, Any]:
         names = ("lease", "run", "epoch", "batch", "first", "last", "bucket", "buckets")
         fields = {name: getattr(self, name) for name in names}
+        query, number = spark_batch() or (None, None)
+        fields |= {"query": query, "queryBatch": number}  # a repeated write of it may turn out to have dropped what we read
         return {"op": op, **fields, "columns": list(columns), "failOnDataLoss": fail_on_data_loss}
 
 

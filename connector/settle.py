@@ -7,6 +7,7 @@ takes effect when Spark has finished the batch that the messages are in, in whic
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from typing import Any
 
 import pyarrow as pa
 
@@ -18,12 +19,12 @@ from connector.read import coalesce, halved
 COLUMNS = {"delivery": pa.binary(), "outcome": pa.string(), "error": pa.string()}
 
 
-def stage(client: Client, stage: str, batches: Iterable[pa.RecordBatch]) -> int:
+def stage(client: Client, stage: dict[str, Any], batches: Iterable[pa.RecordBatch]) -> int:
     """Stage outcomes; return how many rows said them. Their order is kept: of several about one message the last counts."""
     count = 0
     for batch in (part for whole in coalesce(batches) for part in halved(whole)):
         for lease, part in by_lease(batch):
-            count += int(client.put({"op": "settle", "stage": stage, "lease": lease}, part.schema, [part])["messages"])
+            count += int(client.put({"op": "settle", **stage, "lease": lease}, part.schema, [part])["messages"])
     return count
 
 

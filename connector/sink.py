@@ -1,8 +1,13 @@
 """The sink: stage, then publish once.
 
-Each `write()` stages its batches under a random id of its own and tells the driver in its commit message. The driver's commit
-publishes exactly those stages, in partition order, as one event of the broker: visible all at once or never. A task that fails
-discards its stage. What zombie and killed attempts staged is published by nobody, and the broker drops it after a day.
+A write has a random id. Each attempt of each of its tasks stages its batches under this id and a number of its own, which it
+tells the driver in its commit message. The driver's commit publishes exactly those, in partition order, as one event of the
+broker: visible all at once or never. What zombie and killed attempts staged goes with the commit, or with the abort; what they
+bring later is refused. Of a driver that was killed, the stages stay for a day (`penstock stage list`).
+
+A write that can be repeated has a key. Whether it was published is asked before a row is looked at, and told again by the
+publish. Spark has pulled rows from the source by then: the broker knows for which batch of Spark's it was asked for them, and
+gives back what a repetition has read and no earlier write has sent (`broker_core.engine.reads`).
 """
 
 from __future__ import annotations
@@ -17,13 +22,14 @@ from typing import Any
 import pyarrow as pa
 from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowWriter, WriterCommitMessage
 from pyspark.sql.types import StructType
-from pyspark.taskcontext import TaskContext
 
 from broker_core import message
 from broker_core.client import Client
-from broker_core.errors import InvalidRequest, PenstockError
+from broker_core.errors import DataLoss, InvalidRequest, PeerError, PenstockError, StorageError
 from connector import settle
+from connector.context import attempt, spark_batch
 from connector.options import MAX_NAME, WRITE, Options
+from connector.patience import Patience
 from connector.read import BATCH_BYTES, BATCH_ROWS, coalesce, halved
 from connector.schema import settle_columns, sink_columns
 
@@ -33,17 +39,35 @@ MOST_ROUTED_ROWS, MOST_ROUTED_BYTES = 4 * BATCH_ROWS, 8 * BATCH_BYTES
 # Seconds for a broker to be told of a write that failed: it may have failed for its silence.
 FORGET_S = 5.0
 
-# Where Spark's MicroBatchExecution tells its tasks whose they are.
-QUERY_ID, BATCH_ID = "sql.streaming.queryId", "streaming.sql.batchId"
+MOST_ROUTED = 256  # batches of a task with rows for many queues under way to the broker: one wait for its disk for all of them
+
+PUBLISH_S = 120.0  # how long a publish is asked for again: all tasks' work hangs on it, and it is answered once a broker is back
+
+_UNSURE = (
+    "no broker has confirmed this write, which may have been sent: look into its queue before you write the data again (with"
+    " txnAppId and txnVersion a repetition sends nothing twice)"
+)
+_UNSURE_ONCE = "no broker has confirmed this write, which may have been sent: write it again, and it is not sent twice"
 
 
 class Staged(WriterCommitMessage):
-    """What one `write()` staged: stage ids in order, and the query and batch it did so for (None in a batch write)."""
+    """What one attempt of a task did: which stage of which write it filled, and the query and batch it did so for (None in a
+    batch write)."""
 
-    def __init__(self, stages: list[str], query: str | None = None, batch: int | None = None) -> None:
-        self.stages = stages
+    def __init__(
+        self,
+        write: str,
+        attempt: int | None = None,
+        query: str | None = None,
+        batch: int | None = None,
+        *,
+        published: bool = False,
+    ) -> None:
+        self.write = write
+        self.attempt = attempt  # None: nothing was staged
         self.query = query
         self.batch = batch
+        self.published = published  # the broker said so before a row was looked at
 
 
 class _Writer:
@@ -63,28 +87,35 @@ class _Writer:
         else:
             place = options["queue"][0] if options["queue"] else options["exchange"][0] if options["exchange"] else None
             self._columns = sink_columns(schema, queue=place, ignore_unknown=unknown)
+        self._write = secrets.token_hex(16)
         self._access = options.access.found()  # once, for all tasks; only an AMQP url is asked for anything
 
-    def _stage(self, batches: Iterator[pa.RecordBatch]) -> list[str]:
-        stage = secrets.token_hex(16)
+    def _stage(self, batches: Iterator[pa.RecordBatch], write: str, key: dict[str, Any] | None) -> Staged:
+        """What an attempt of a task does: stage its rows, unless the write is a repetition."""
+        mine, batch = attempt(), spark_batch()
+        said = Staged(write, None, batch and batch.query, batch and batch.number)
         try:
-            return [stage] if self._fill(stage, batches) else []
+            with self._access.client() as client:
+                if key is not None and client.call("stage.published", **key)["published"]:
+                    said.published = True
+                elif self._fill(client, {"write": write, "attempt": mine}, batches):
+                    said.attempt = mine
         except BaseException:
             # Nobody will ever publish it, and as long as it is there it takes room in its queues.
-            self._forget([stage])
+            self._forget(write, [mine])
             raise
+        return said
 
-    def _fill(self, stage: str, batches: Iterator[pa.RecordBatch]) -> int:
+    def _fill(self, client: Client, stage: dict[str, Any], batches: Iterator[pa.RecordBatch]) -> int:
         """How many messages the stage holds, or how many rows said what became of one. With none there is no stage."""
         target = self._target()
-        with self._access.client() as client:
-            if self._options["operation"] == "settle":
-                outcomes = (settle.prepared(batch, self._columns) for batch in batches)
-                return settle.stage(client, stage, (batch for batch in outcomes if batch.num_rows))
-            prepared = (self._prepared(batch) for batch in batches if batch.num_rows)
-            if target is None:
-                return _Router(client, stage).route(prepared)
-            return _send(client, stage, target, (rows for _, rows in prepared))
+        if self._options["operation"] == "settle":
+            outcomes = (settle.prepared(batch, self._columns) for batch in batches)
+            return settle.stage(client, stage, (batch for batch in outcomes if batch.num_rows))
+        prepared = (self._prepared(batch) for batch in batches if batch.num_rows)
+        if target is None:
+            return _send(client, {**stage, "routed": True}, _routed(prepared))
+        return _send(client, {**stage, **target}, coalesced(rows for _, rows in prepared))
 
     def _target(self) -> dict[str, Any] | None:
         """Where all rows go, as the broker is told; None where each row names its queue."""
@@ -101,42 +132,70 @@ class _Writer:
         routed = batch.column(self._columns["queue"]) if "queue" in self._columns else None
         return routed, message.validate(chosen)
 
-    def _publish(self, stages: list[str], key: dict[str, Any] | None) -> None:
-        with self._access.client() as client:
-            client.call("stage.publish", stages=stages, key=key)
+    def _publish(self, tasks: Sequence[Staged], write: str, key: dict[str, Any] | None) -> None:
+        """Publish what these attempts have staged, in this order, and discard what others of the write have.
 
-    def _discard(self, messages: Sequence[WriterCommitMessage | None]) -> None:
-        stages = _stages(messages)
-        if stages:
-            self._forget(stages)
+        Asked for again while no answer comes: the broker knows the writes that it has published.
+        """
+        attempts = [task.attempt for task in tasks if task.attempt is not None]
+        base = min(attempts, default=0)
+        query, batch = next(((task.query, task.batch) for task in tasks if task.batch is not None), (None, None))
+        request: dict[str, Any] = {"write": write, "base": base, "attempts": [each - base for each in attempts], "key": key}
+        patience = Patience(PUBLISH_S)
+        while True:
+            try:
+                with self._access.client() as client:
+                    if key and any(task.published for task in tasks) and not client.call("stage.published", **key)["published"]:
+                        raise DataLoss(
+                            "the broker had said that this write was published before, and knows nothing of it now: its data "
+                            "directory was restored from an older state. Nothing was published; write the data again"
+                        )
+                    client.call("stage.publish", **request, query=query, queryBatch=batch)
+                    return
+            except (PeerError, StorageError) as error:
+                try:
+                    patience.wait(error)
+                except PenstockError:
+                    raise type(error)(f"{_UNSURE if key is None else _UNSURE_ONCE}: {error}") from error
 
-    def _forget(self, stages: list[str]) -> None:
-        # The write has failed already; the user must see why, not that the broker could not be told. It forgets them itself.
+    def _forget(self, write: str, attempts: Sequence[int] = ()) -> None:
+        """Discard these attempts, or the whole write. The write has failed already: the user must see why, not that the broker
+        could not be told. It forgets them itself."""
         with suppress(PenstockError), self._access.client() as client:
-            client.call("stage.discard", stages=stages, timeout_s=FORGET_S)
+            client.call("stage.discard", write=write, attempts=list(attempts), timeout_s=FORGET_S)
 
 
 class BatchWriter(_Writer, DataSourceArrowWriter):
     """`df.write.format("amqp")`: all of the DataFrame or nothing. With `txnAppId` and `txnVersion` a repetition is a no-op."""
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
-        return Staged(self._stage(iterator))
+        return self._stage(iterator, self._write, self._key)
 
     def commit(self, messages: list[WriterCommitMessage | None]) -> None:
-        stages, app = _stages(messages), self._options["txnAppId"]
-        key = None if app is None else {"kind": "txn", "id": self._written_as(app), "number": self._options["txnVersion"]}
-        if stages or key:
-            self._publish(stages, key)
+        tasks = _staged(messages)
+        if self._key or any(task.attempt is not None for task in tasks):
+            self._publish(tasks, self._write, self._key)
+        else:
+            self._forget(self._write)  # what killed attempts may have left
 
     def abort(self, messages: list[WriterCommitMessage | None]) -> None:
-        self._discard(messages)
+        self._forget(self._write)
 
-    def _written_as(self, app: str) -> str:
-        """A name for writes of this application to this target: in Delta too each table keeps versions of its own, and one
-        `foreachBatch` may write to several."""
-        target = self._options["operation"] if self._options["operation"] == "settle" else self._target()
-        name = json.dumps([app, target], ensure_ascii=False)
-        return name if len(name) <= MAX_NAME else hashlib.sha256(name.encode()).hexdigest()
+    @property
+    def _key(self) -> dict[str, Any] | None:
+        app = self._options["txnAppId"]
+        return None if app is None else {"kind": "txn", "id": written_as(app, self._place), "number": self._options["txnVersion"]}
+
+    @property
+    def _place(self) -> Any:
+        return self._options["operation"] if self._options["operation"] == "settle" else self._target()
+
+
+def written_as(app: str, place: Any) -> str:
+    """A name for writes of this application to this place: in Delta too each table keeps versions of its own, and one
+    `foreachBatch` may write to several."""
+    name = json.dumps([app, place], ensure_ascii=False)
+    return name if len(name) <= MAX_NAME else hashlib.sha256(name.encode()).hexdigest()
 
 
 class StreamWriter(_Writer, DataSourceStreamArrowWriter):
@@ -148,88 +207,99 @@ class StreamWriter(_Writer, DataSourceStreamArrowWriter):
             raise InvalidRequest("options txnAppId and txnVersion are for df.write; a stream has its query id and batch id")
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
-        context = TaskContext.get()
-        query = context.getLocalProperty(QUERY_ID) if context else None
-        if not query or context is None:
+        batch = spark_batch()
+        if batch is None:
             raise InvalidRequest(
                 "this stream has no query id, without which a repeated batch could not be recognised: start it with"
                 " df.writeStream…start() in Spark's micro-batch mode"
             )
-        batch = context.getLocalProperty(BATCH_ID)
-        return Staged(self._stage(iterator), query, int(batch) if batch else None)
+        return self._stage(iterator, self._write_of(batch.number), _key(*batch))
 
     def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
-        tasks = [staged for staged in messages if isinstance(staged, Staged)]
-        for staged in tasks:
-            if staged.query != tasks[0].query or staged.batch not in (None, batchId):
+        tasks, write = _staged(messages), self._write_of(batchId)
+        for task in tasks:
+            if task.query != tasks[0].query or task.batch != batchId or task.write != write:
                 raise InvalidRequest(
-                    f"a task wrote for batch {staged.batch} of query {staged.query}, the commit is for batch {batchId}"
+                    f"a task wrote for batch {task.batch} of query {task.query}, the commit is for batch {batchId}"
                     f" of query {tasks[0].query}: nothing was published; start the query again"
                 )
         # An empty batch is published too where its query is known: the number must count as done.
-        if tasks:
-            self._publish(_stages(messages), {"kind": "stream", "id": tasks[0].query, "number": batchId})
+        if tasks and tasks[0].query is not None:
+            self._publish(tasks, write, _key(tasks[0].query, batchId))
 
     def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
-        self._discard(messages)
+        self._forget(self._write_of(batchId))
+
+    def _write_of(self, batch: int) -> str:
+        return f"{self._write}-{batch}"
 
 
-def _stages(messages: Sequence[WriterCommitMessage | None]) -> list[str]:
-    return [stage for staged in messages if isinstance(staged, Staged) for stage in staged.stages]
+def _key(query: str, batch: int) -> dict[str, Any]:
+    return {"kind": "stream", "id": query, "number": batch}
+
+
+def _staged(messages: Sequence[WriterCommitMessage | None]) -> list[Staged]:
+    return [staged for staged in messages if isinstance(staged, Staged)]
 
 
 # --- Sending ---------------------------------------------------------------------------------------------------------------
 
 
-def _send(client: Client, stage: str, target: dict[str, Any], batches: Iterable[pa.RecordBatch]) -> int:
-    """Stage batches for one queue or exchange, in order; return how many messages it holds: not those that an exchange drops.
-    Nothing is sent when there are none."""
-    ready = (part for batch in coalesce(batches) for part in halved(batch))
+def _send(client: Client, stage: dict[str, Any], batches: Iterable[pa.RecordBatch | tuple[pa.RecordBatch, bytes]]) -> int:
+    """Stage batches in order; return how many messages it holds: not those that an exchange drops. Nothing is sent when there are
+    none."""
+    ready = iter(batches)
     first = next(ready, None)
     if first is None:
         return 0
 
-    def all_of_them() -> Iterator[pa.RecordBatch]:
+    def all_of_them() -> Iterator[pa.RecordBatch | tuple[pa.RecordBatch, bytes]]:
         yield first
         yield from ready
 
-    said = client.put({"op": "stage", "stage": stage, **target}, first.schema, all_of_them())
+    schema = (first[0] if isinstance(first, tuple) else first).schema
+    said = client.put({"op": "stage", **stage}, schema, all_of_them(), window=MOST_ROUTED if isinstance(first, tuple) else 8)
     return int(said["messages"]) - int(said.get("dropped", 0))
 
 
-class _Router:
-    """Rows to the queues that they name. The order within a queue is the order of the rows."""
+def coalesced(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    return (part for batch in coalesce(batches) for part in halved(batch))
 
-    def __init__(self, client: Client, stage: str) -> None:
-        self._client = client
-        self._stage = stage
-        self._waiting: dict[str, list[pa.RecordBatch]] = {}
-        self._rows = self._bytes = 0
 
-    def route(self, prepared: Iterable[tuple[pa.Array | None, pa.RecordBatch]]) -> int:
-        count = 0
-        for queues, rows in prepared:
-            for queue, part in by_queue(queues, rows):
-                self._waiting.setdefault(queue, []).append(part)
-            self._rows += rows.num_rows
-            self._bytes += rows.nbytes
-            if self._rows >= MOST_ROUTED_ROWS or self._bytes >= MOST_ROUTED_BYTES:
-                count += self._flush()
-        return count + self._flush()
+def _routed(prepared: Iterable[tuple[pa.Array | None, pa.RecordBatch]]) -> Iterator[tuple[pa.RecordBatch, bytes]]:
+    """Rows to the queues that they name, each batch with the name of its queue. The order within a queue is that of the rows.
 
-    def _flush(self) -> int:
-        count = sum(_send(self._client, self._stage, {"queue": queue}, batches) for queue, batches in self._waiting.items())
-        self._waiting, self._rows, self._bytes = {}, 0, 0
-        return count
+    Many rows are sorted at once, so that each queue gets few batches: a batch costs the broker more than a row.
+    """
+    names: list[pa.Array] = []
+    waiting: list[pa.RecordBatch] = []
+    count = size = 0
+    for queues, rows in prepared:
+        assert queues is not None
+        if queues.null_count:
+            row = queues.is_null().index(True).as_py()
+            raise InvalidRequest(f"column 'queue' is null in row {row}: name a queue in each row, or set the option queue")
+        names.append(queues)
+        waiting.append(rows)
+        count, size = count + rows.num_rows, size + rows.nbytes
+        if count >= MOST_ROUTED_ROWS or size >= MOST_ROUTED_BYTES:
+            yield from _by_queue(names, waiting)
+            names, waiting, count, size = [], [], 0, 0
+    if waiting:
+        yield from _by_queue(names, waiting)
+
+
+def _by_queue(names: list[pa.Array], waiting: list[pa.RecordBatch]) -> Iterator[tuple[pa.RecordBatch, bytes]]:
+    rows = waiting[0] if len(waiting) == 1 else pa.Table.from_batches(waiting).combine_chunks().to_batches()[0]
+    for queue, part in by_queue(pa.concat_arrays(names), rows):
+        said = json.dumps({"queue": queue}).encode()
+        yield from ((half, said) for half in halved(part))
 
 
 def by_queue(queues: pa.Array, rows: pa.RecordBatch) -> Iterator[tuple[str, pa.RecordBatch]]:
     """The rows of each queue, in their order. Sorted once by queue, so the cost does not grow with the number of queues."""
     import pyarrow.compute as pc
 
-    if queues.null_count:
-        row = pc.index(pc.is_null(queues), True).as_py()
-        raise InvalidRequest(f"column 'queue' is null in row {row}: name a queue in each row, or set the option queue")
     coded = queues.dictionary_encode()
     if len(coded.dictionary) == 1:
         yield coded.dictionary[0].as_py(), rows

@@ -198,8 +198,8 @@ def stage(state: BrokerState, command: c.StageMessages, now: c.Now) -> Decision:
         raise too_many_stages()
     if state.staged_bytes >= MAX_STAGED_BYTES:
         raise errors.ResourceLimit(
-            f"{MAX_STAGED_BYTES} bytes wait in stages for a publish, which is the limit: end the jobs that left them (`penstock stage"
-            " list`, `penstock stage discard`)"
+            f"{MAX_STAGED_BYTES} bytes wait in stages for a publish, which is the limit: end the jobs that left them "
+            "(`penstock stage list`, `penstock stage discard`)"
         )
     if command.count <= 0:
         return Decision()
@@ -241,7 +241,8 @@ def _(state: BrokerState, command: c.Publish, now: c.Now) -> Decision:
 
 def _done_before(state: BrokerState, command: c.Publish) -> int | None:
     """How many messages this very publish has published already, if it is remembered; its answer was lost."""
-    if command.write is None and (not command.stages or any(name in state.stages for name in command.stages)):
+    known = command.key is not None or not command.stages or any(name in state.stages for name in command.stages)
+    if command.write is None and known:  # by its key, or not done yet; else its first stage speaks for all, which are gone
         return None
     published = state.ended_writes.get(command.stages[0] if command.write is None else command.write, DISCARDED)
     return None if published == DISCARDED else published
@@ -278,10 +279,14 @@ def _check_stages(state: BrokerState, stages: list[str]) -> None:
     missing = [stage for stage in stages if stage not in state.stages or is_transactional(stage)]
     if missing or len(set(stages)) != len(stages):
         write = write_of((missing or stages)[0])
+        if write in state.ended_writes:
+            raise errors.NotFound(
+                f"write {write!r} was discarded, by its job or an operator (`penstock stage discard`), or because nobody had "
+                f"published it for {STAGE_AGE // (3600 * SECOND)} hours: nothing of it was published; write the data again"
+            )
         raise errors.NotFound(
-            f"write {write!r} is not all there (any more): it was discarded by somebody, or because nobody had published it for "
-            f"{STAGE_AGE // (3600 * SECOND)} hours. Nothing was published now. If this is a repetition of a publish whose answer "
-            f"was lost more than {MAX_ENDED_WRITES} writes ago, it may have been sent then: look before you write the data again"
+            f"stage {write!r} is not there (any more), so nothing of this publish was done. If it repeats one whose answer was "
+            f"lost more than {MAX_ENDED_WRITES} writes ago, that one may have been sent: look, and write the data again"
         )
 
 

@@ -9,18 +9,19 @@ from typing import Any
 from broker_core import __version__, errors
 from broker_core.engine import commands as c
 from broker_core.engine.limits import SECOND
+from broker_core.engine.stages import attempt_name
 from broker_core.flight_plane import browsing, malformed
 from broker_core.flight_plane.callers import Caller
 from broker_core.flight_plane.exchanges import exchange_actions
 from broker_core.flight_plane.leasing import advance
 from broker_core.flight_plane.moves import move_actions
 from broker_core.flight_plane.permissions import Permissions, visible
-from broker_core.flight_plane.requests import ACTIONS, HEAD, INT, TEXT, Fields, parse, strings
+from broker_core.flight_plane.requests import ACTIONS, HEAD, key_of, numbers, parse, reader_of, strings
 from broker_core.selectors import parse as parse_selector
 from broker_core.service import BrokerService
 
 # Answers of which a caller gets what it may know of.
-LISTS = {"queue.list": "queues", "exchange.list": "exchanges", "lease.list": "leases"}
+LISTS = {"queue.list": "queues", "exchange.list": "exchanges", "lease.list": "leases", "stage.list": "stages"}
 MAX_WAIT_MS = 100  # a long-poll: all sources of a Spark query are asked in one thread
 MAX_LEASE_TIMEOUT_S = 10 * 365 * 86400
 
@@ -42,7 +43,11 @@ class Actions:
             **exchange_actions(service),
             "browse.plan": lambda f: {"parts": browsing.plan(self._service, f)},
             "stage.publish": self._publish,
-            "stage.discard": lambda f: {"discarded": self._service.submit(c.Discard(strings("stages", f["stages"])))},
+            "stage.published": lambda f: {
+                "published": self._service.submit(c.IsPublished(key_of("stage.published", f))),
+            },
+            "stage.discard": self._discard,
+            "stage.list": lambda f: {"stages": self._service.submit(c.ListStages())},
             "lease.advance": self._advance,
             "lease.plan": self._plan,
             "lease.settle": self._settle,
@@ -88,15 +93,19 @@ class Actions:
         return {"queue": f["queue"]}
 
     def _publish(self, f: dict[str, Any]) -> dict[str, Any]:
-        key = None
-        if f["key"] is not None:
-            known: Fields = {"kind": TEXT, "id": TEXT, "number": INT}
-            fields = parse("stage.publish: key", json.dumps(f["key"]).encode(), known)
-            if fields["kind"] not in ("stream", "txn"):
-                raise errors.InvalidRequest("stage.publish: key.kind must be 'stream' or 'txn'")
-            key = c.PublishKey(**fields)
-        published, repeated = self._service.submit(c.Publish(strings("stages", f["stages"]), key))
+        key = None if f["key"] is None else key_of("stage.publish", f["key"])
+        _either("stage.publish", f)
+        stages, base = strings("stages", f["stages"]), f["base"]
+        attempts = [base + attempt for attempt in numbers("attempts", f["attempts"])]
+        published, repeated = self._service.submit(c.Publish(stages, key, f["write"], attempts, reader_of(f)))
         return {"published": published, "repeated": repeated}
+
+    def _discard(self, f: dict[str, Any]) -> dict[str, Any]:
+        _either("stage.discard", f)
+        stages, write = strings("stages", f["stages"]), f["write"]
+        if f["attempts"]:
+            stages, write = [attempt_name(write, attempt) for attempt in numbers("attempts", f["attempts"])], None
+        return {"discarded": self._service.submit(c.Discard(stages, write))}
 
     def _enter(self, f: dict[str, Any]) -> c.EnterLease:
         timeout = f.get("leaseTimeout")
@@ -173,3 +182,10 @@ class Actions:
     def _delete_lease(self, f: dict[str, Any]) -> dict[str, Any]:
         self._service.submit(c.DeleteLease(f["lease"]))
         return {"lease": f["lease"]}
+
+
+def _either(what: str, f: dict[str, Any]) -> None:
+    if f["write"] is not None and f["stages"]:
+        raise errors.InvalidRequest(f"{what}: field 'stages' must be left out where there is a 'write'")
+    if f["write"] is None and f.get("attempts"):
+        raise errors.InvalidRequest(f"{what}: field 'attempts' must be left out where there is no 'write'")

@@ -63,6 +63,8 @@ class BatchReader:
         self._message: Message | None = None
         self._began = self._ended = False
         self._reader: Any = None
+        self._said: deque[bytes] = deque()
+        self.app_metadata = b""  # of the batch that `next` gave last
         self.closed = False  # pyarrow asks
 
     def begin(self) -> bytes:
@@ -80,7 +82,9 @@ class BatchReader:
         try:
             if self._reader is None:
                 self._reader = pa.ipc.open_stream(self)
-            return self._reader.read_next_batch()
+            batch = self._reader.read_next_batch()
+            self.app_metadata = self._said.popleft()
+            return batch
         except StopIteration:
             return None
         except pa.ArrowException as error:
@@ -130,12 +134,15 @@ class BatchReader:
             if len(body):
                 raise errors.InvalidRequest("the record batch is malformed: a body without a header")
             return
-        self._measure(metadata, len(body))
+        kind = self._measure(metadata, len(body))
+        if kind == _BATCH:
+            self._said.append(bytes(fields.get(protobuf.APP_METADATA, b"")))
         self._pieces += [_CONTINUATION, len(metadata).to_bytes(4, "little"), metadata]
         if len(body):
             self._pieces.append(body)
 
-    def _measure(self, metadata: memoryview | bytes, body: int) -> None:
+    def _measure(self, metadata: memoryview | bytes, body: int) -> int:
+        """What kind of message it is."""
         if len(metadata) > METADATA_BYTES:
             raise errors.ResourceLimit(f"the metadata of an Arrow message has at most {METADATA_BYTES} bytes")
         try:
@@ -148,7 +155,7 @@ class BatchReader:
         if found.body_length != body:
             raise errors.InvalidRequest(f"the record batch is malformed: a body of {body} bytes that says {found.body_length}")
         if kind == _SCHEMA:
-            return
+            return kind
         if body > self._most_bytes:
             raise too_large(self._most_bytes, body)
         found.check(body, self._most_rows)
@@ -159,6 +166,7 @@ class BatchReader:
             self._held[number] = before + body if delta else body
             if not delta:
                 self._dictionaries.give(before)
+        return kind
 
 
 def too_large(limit: int, octets: int) -> errors.PenstockError:

@@ -17,6 +17,7 @@ from broker_core.engine.outcome_commands import StageOutcomes
 from broker_core.engine.rowset import RowSet
 from broker_core.flight_plane.arrow_ipc import BatchReader, too_large
 from broker_core.flight_plane.permissions import Check
+from broker_core.flight_plane.requests import stage_of
 from broker_core.service import BrokerService
 
 COLUMNS = {"delivery": pa.binary(), "outcome": pa.string(), "error": pa.string()}
@@ -53,7 +54,7 @@ class OutcomeReceiver:
                 )
             said = outcomes(data, found)
             if said:
-                self._service.submit(StageOutcomes(self._request["stage"], found.lease, found.batch, found.epoch, said))
+                self._service.submit(StageOutcomes(stage_of(self._request), found.lease, found.batch, found.epoch, said))
 
 
 def _check_columns(data: pa.RecordBatch) -> None:

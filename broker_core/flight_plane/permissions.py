@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 from broker_core.engine import exchange_options, options
 from broker_core.engine.state import StageParts
 from broker_core.flight_plane.callers import Caller
-from broker_core.flight_plane.requests import strings
+from broker_core.flight_plane.requests import stage_of, strings
 from broker_core.security.rights import Right
 from broker_core.service import BrokerService
 
@@ -42,6 +42,8 @@ NEEDS: dict[str, Need] = {
     "exchange.bind": Need(Right.ADMIN, "queue", "bind"),  # both of them
     "exchange.unbind": Need(Right.ADMIN, "queue", "unbind"),
     "stage.publish": Need(Right.SEND, "stages", "send to"),
+    "stage.published": Need(None, None, ""),  # who writes under a key knows it
+    "stage.list": Need(None, None, ""),  # as queue.list: the stages on queues of which its user may know
     "stage.discard": Need(Right.SEND, "stages", "send to"),
     "lease.advance": Need(Right.RECEIVE, "lease", "receive from"),
     "lease.plan": Need(Right.RECEIVE, "lease", "receive from"),
@@ -98,7 +100,7 @@ class Permissions:
         if "stage" in fields or "stages" in fields:
             stages = self._stages(fields)
             says = any(stage.outcomes for stage in stages)
-            if says and "stage" not in fields and not any(stage.parts for stage in stages):
+            if says and "stages" in fields and not any(stage.parts for stage in stages):
                 needs = []  # nothing is sent
             if says:
                 needs.append(OUTCOMES)
@@ -164,8 +166,14 @@ class Permissions:
 
     def _stages(self, fields: dict[str, Any]) -> list[StageParts]:
         """Those of the named stages that are there."""
-        names = [fields["stage"]] if "stage" in fields else strings("stages", fields["stages"])
-        return [known for known in map(self._service.state.stages.get, names) if known is not None]
+        state = self._service.state
+        if "stage" in fields:
+            names = [stage_of(fields)]
+        elif fields.get("write") is not None:
+            names = state.stages_of(fields["write"])
+        else:
+            names = strings("stages", fields.get("stages", []))
+        return [known for known in map(state.stages.get, names) if known is not None]
 
 
 def _named_by_options(fields: dict[str, Any]) -> list[str]:
@@ -183,5 +191,5 @@ def _may(caller: Caller, need: Need, queues: list[str]) -> bool:
 
 
 def visible(caller: Caller, rows: Iterable[Any]) -> list[Any]:
-    """Of stats or leases, those on queues that the caller may know of."""
-    return [row for row in rows if caller.sees(row["queue"] if "queue" in row else row["exchange"])]
+    """Of stats, leases or stages, those on queues that the caller may know of, of the stages on all of theirs."""
+    return [row for row in rows if all(map(caller.sees, row.get("queues") or [row.get("queue") or row.get("exchange", "")]))]

@@ -16,6 +16,7 @@ from broker_core.engine import commands as c
 from broker_core.engine.exchange_commands import ListExchanges
 from broker_core.flight_plane.arrow_ipc import BatchReader, too_large
 from broker_core.flight_plane.permissions import Check
+from broker_core.flight_plane.requests import TEXT, parse, stage_of
 from broker_core.service import BrokerService
 
 UNACKNOWLEDGED_BYTES = 32 << 20  # of one sender: enough to keep the disk busy while the next batches arrive
@@ -28,11 +29,20 @@ class Receiver:
     """
 
     def __init__(
-        self, service: BrokerService, request: dict[str, Any], acknowledge: Callable[[bytes], None], check: Check
+        self,
+        service: BrokerService,
+        request: dict[str, Any],
+        acknowledge: Callable[[bytes], None],
+        check: Check,
+        reach: Callable[[str], Check],
     ) -> None:
+        """`reach`: asks whether the sender may send to a queue, and makes it where its first use does."""
         self._service = service
         self._check = check  # whether the sender still may: a stream can outlast its permission
+        self._reach = reach
+        self._reached: dict[str, Check] = {}  # of a put whose batches name their queues
         self._request = request
+        self._stage = stage_of(request) if request["op"] == "stage" else None
         self._tell = acknowledge
         self._changed = threading.Condition()
         self._pending: deque[tuple[int, int, dict[str, Any]]] = deque()  # log position, bytes, acknowledgement
@@ -43,14 +53,17 @@ class Receiver:
 
     def receive(self, reader: BatchReader) -> None:
         # A queue or an exchange that is not there is refused before anything is sent.
-        self._service.submit(self._target())
+        target = self._target()
+        if target is not None:
+            self._service.submit(target)
         acknowledger = threading.Thread(target=self._acknowledge, name="penstock-acknowledge", daemon=True)
         acknowledger.start()
         try:
             while (batch := reader.next()) is not None:
                 self._check()
+                queue = self._queue_of(reader.app_metadata)
                 self._taking = True
-                self._take(batch)
+                self._take(batch, queue)
                 self._taking = False
                 del batch  # its memory is free while the next one comes
         finally:
@@ -61,7 +74,20 @@ class Receiver:
         if self._failure is not None:
             raise self._failure
 
-    def _take(self, data: Any) -> None:
+    def _queue_of(self, said: bytes) -> str | None:
+        """The queue that a batch is for, where each says so in its metadata."""
+        if not self._request.get("routed"):
+            queue: str | None = self._request["queue"]
+            return queue
+        name = str(parse("the metadata of a batch", said, {"queue": TEXT})["queue"])
+        check = self._reached.get(name)
+        if check is None:
+            self._reached[name] = self._reach(name)
+        else:
+            check()
+        return name
+
+    def _take(self, data: Any, queue: str | None) -> None:
         limits = self._service.settings
         nbytes = data.get_total_buffer_size()  # not `nbytes`, which follows offsets that nobody has checked yet
         if nbytes > limits.max_batch_bytes:
@@ -78,7 +104,7 @@ class Receiver:
         payload = reading.store(batch)
         nbytes = payload.nbytes
         self._service.admit(nbytes)
-        said, end = self._store(batch, sizes, payload)
+        said, end = self._store(queue, batch, sizes, payload)
         self._batches += 1
         self._messages += batch.num_rows
         acknowledgement = {"batches": self._batches, "messages": self._messages, **said}
@@ -91,9 +117,13 @@ class Receiver:
         if self._failure is not None:
             raise self._failure
 
-    def _target(self) -> c.Command:
+    def _target(self) -> c.Command | None:
         """What asks whether that is there which the request names."""
         queue, exchange, key = (self._request[name] for name in ("queue", "exchange", "routingKey"))
+        if self._request.get("routed"):
+            if any(each is not None for each in (queue, exchange, key)):
+                raise errors.InvalidRequest("field 'routed': each batch names its queue, so queue and exchange must be left out")
+            return None
         if queue is None and exchange is None:
             raise errors.InvalidRequest("field 'queue' must be there, or 'exchange'")
         if queue is not None and exchange is not None:
@@ -102,9 +132,9 @@ class Receiver:
             raise errors.InvalidRequest("field 'routingKey' must be left out where there is no 'exchange'")
         return c.Stat(queue) if exchange is None else ListExchanges(exchange)
 
-    def _store(self, batch: Any, sizes: Any, payload: reading.Stored) -> tuple[dict[str, int], int]:
+    def _store(self, queue: str | None, batch: Any, sizes: Any, payload: reading.Stored) -> tuple[dict[str, int], int]:
         """Enqueue or stage one batch; what else the sender is told, and the log position to wait for."""
-        queue, stage = self._request["queue"], self._request.get("stage")
+        stage = self._stage
         durable = stage is not None or message.any_durable(batch)
         if queue is None:
             exchange, key = self._request["exchange"], self._request["routingKey"]

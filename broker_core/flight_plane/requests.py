@@ -6,6 +6,9 @@ import json
 from typing import Any
 
 from broker_core import errors, strict_json
+from broker_core.engine.commands import PublishKey
+from broker_core.engine.reads import SparkBatch
+from broker_core.engine.stages import attempt_name
 
 MAX_REQUEST_BYTES = 1 << 20  # a request in JSON: `stage.publish` with thousands of stages fits
 
@@ -20,7 +23,11 @@ _HEAD: Fields = {"head": ((dict, type(None)), None)}
 HEAD: Fields = {"lease": TEXT, "epoch": INT}
 _LOSS: Fields = {"failOnDataLoss": (bool, True)}
 _PLAN: Fields = {"minPartitions": (int, 1), "maxMessages": _OPTIONAL_INT}
+_READER: Fields = {"query": _OPTIONAL_TEXT, "queryBatch": _OPTIONAL_INT}  # a batch of Spark's
+_ATTEMPT: Fields = {"stage": _OPTIONAL_TEXT, "write": _OPTIONAL_TEXT, "attempt": _OPTIONAL_INT}
+_KEY: Fields = {"kind": TEXT, "id": TEXT, "number": INT}
 _LEAST = {"finished": 0, "after": 0, "waitMs": 0, "messages": 1, "bytes": 1, "minPartitions": 1, "maxMessages": 1, "buckets": 1}
+_LEAST |= {"attempt": 0, "base": 0}
 _LEAST_OF = {(action, place): 0 for action in ("queue.move", "queue.copy") for place in ("first", "last")}
 
 _LOOK: Fields = {
@@ -60,8 +67,17 @@ ACTIONS: dict[str, Fields] = {
     },
     "exchange.unbind": {"exchange": TEXT, "queue": TEXT, "key": _OPTIONAL_TEXT},
     "browse.plan": {**_LOOK, **_PLAN},
-    "stage.publish": {"stages": (list, _REQUIRED), "key": ((dict, type(None)), None)},
-    "stage.discard": {"stages": (list, _REQUIRED)},
+    "stage.publish": {
+        "stages": (list, []),
+        "write": _OPTIONAL_TEXT,
+        "base": (int, 0),
+        "attempts": (list, []),
+        "key": ((dict, type(None)), None),
+        **_READER,
+    },
+    "stage.published": _KEY,
+    "stage.discard": {"stages": (list, []), "write": _OPTIONAL_TEXT, "attempts": (list, [])},
+    "stage.list": {},
     "lease.advance": {
         **_LEASE,
         **_LOSS,
@@ -110,6 +126,7 @@ _BATCH: Fields = {
     "bucket": (int, 0),
     "buckets": (int, 1),
     "columns": (list, _REQUIRED),
+    **_READER,
 }
 TICKETS: dict[str, Fields] = {
     "batch": {**_BATCH, **_LOSS, "stored": _BOOL},
@@ -125,8 +142,8 @@ TICKETS: dict[str, Fields] = {
 _TARGET: Fields = {"op": TEXT, "queue": _OPTIONAL_TEXT, "exchange": _OPTIONAL_TEXT, "routingKey": _OPTIONAL_TEXT}
 PUTS: dict[str, Fields] = {
     "enqueue": _TARGET,
-    "stage": {**_TARGET, "stage": TEXT},
-    "settle": {"op": TEXT, "stage": TEXT, "lease": TEXT},
+    "stage": {**_TARGET, **_ATTEMPT, "routed": _BOOL},
+    "settle": {"op": TEXT, **_ATTEMPT, "lease": TEXT},
 }
 
 
@@ -186,3 +203,34 @@ def strings(what: str, values: list[Any]) -> list[str]:
     if not all(isinstance(value, str) for value in values):
         raise errors.InvalidRequest(f"{what} must be a list of strings")
     return values
+
+
+def numbers(what: str, values: list[Any]) -> list[int]:
+    if not all(type(value) is int and 0 <= value < 2**62 for value in values):
+        raise errors.InvalidRequest(f"{what} must be a list of whole numbers from 0 on")
+    return values
+
+
+def stage_of(fields: dict[str, Any]) -> str:
+    """The stage that a put fills: one by itself, or that of an attempt of a write."""
+    stage, write, attempt = fields["stage"], fields["write"], fields["attempt"]
+    if stage is not None and write is None and attempt is None:
+        return str(stage)
+    if stage is None and write is not None and attempt is not None:
+        return attempt_name(write, attempt)
+    raise errors.InvalidRequest(f"{fields['op']}: field 'stage' must be there, or 'write' and 'attempt', and not both")
+
+
+def reader_of(fields: dict[str, Any]) -> SparkBatch | None:
+    """The batch of Spark's that a request is made for."""
+    query, number = fields["query"], fields["queryBatch"]
+    if (query is None) != (number is None):
+        raise errors.InvalidRequest("fields 'query' and 'queryBatch' must both be there, or none of them")
+    return None if query is None else SparkBatch(query, number)
+
+
+def key_of(what: str, value: dict[str, Any]) -> PublishKey:
+    fields = parse(f"{what}: key", json.dumps(value).encode(), _KEY)
+    if fields["kind"] not in ("stream", "txn"):
+        raise errors.InvalidRequest(f"{what}: key.kind must be 'stream' or 'txn'")
+    return PublishKey(**fields)

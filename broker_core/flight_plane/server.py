@@ -131,7 +131,13 @@ class _Handlers:
                 OutcomeReceiver(self._service, request, acknowledge, check).receive(reader)
                 return
             self._service.create_on_use(request["queue"] or request["exchange"] or "", caller.user)
-            Receiver(self._service, request, acknowledge, check).receive(reader)
+
+            def reach(queue: str) -> Check:
+                mine = self._permissions.check(caller, "enqueue", {"queue": queue})
+                self._service.create_on_use(queue, caller.user)
+                return mine
+
+            Receiver(self._service, request, acknowledge, check, reach).receive(reader)
         finally:
             reader.close()
 

@@ -20,7 +20,7 @@ from broker_core.flight_plane.browsing import archived, selection
 from broker_core.flight_plane.callers import Caller
 from broker_core.flight_plane.malformed import by_reason, set_aside
 from broker_core.flight_plane.permissions import Check, Permissions
-from broker_core.flight_plane.requests import TICKETS, by_op, strings
+from broker_core.flight_plane.requests import TICKETS, by_op, reader_of, strings
 from broker_core.matching import evaluated
 from broker_core.selectors import Selector, parse
 from broker_core.service import BrokerService
@@ -58,7 +58,8 @@ class Streams:
 
     def _read(self, f: dict[str, Any]) -> tuple[str, Iterator[reading.Cut]]:
         """The first read of a batch is journaled and durable when this returns: before any byte leaves."""
-        command = c.ReadBatch(f["lease"], f["run"], f["epoch"], f["batch"], f["first"], f["last"], f["failOnDataLoss"])
+        loss = f["failOnDataLoss"]
+        command = c.ReadBatch(f["lease"], f["run"], f["epoch"], f["batch"], f["first"], f["last"], loss, reader_of(f))
         queue, rows = self._service.submit(command)
         if not 0 <= f["bucket"] < f["buckets"]:
             raise errors.InvalidRequest(f"field 'bucket' must be one of 0 to {f['buckets'] - 1}, not {f['bucket']}")

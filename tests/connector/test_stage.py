@@ -49,6 +49,14 @@ def staged(writer: BatchWriter, *parts: pa.RecordBatch) -> Staged:
     return found
 
 
+def of_stream(writer: StreamWriter, query: str, number: int, *parts: pa.RecordBatch) -> Staged:
+    """What a task of that micro-batch does once it knows whose it is, which only Spark can tell."""
+    key = {"kind": "stream", "id": query, "number": number}
+    found = writer._stage(iter(parts), writer._write_of(number), key)
+    found.query, found.batch = query, number
+    return found
+
+
 def test_what_is_staged_is_invisible_until_the_commit_and_then_in_partition_order(client: Client) -> None:
     writer = batch_writer(client)
     second, first = staged(writer, rows(b"c")), staged(writer, rows(b"a"), rows(), rows(b"b"))
@@ -67,8 +75,8 @@ def test_only_the_stages_that_the_driver_names_are_published(client: Client) -> 
 
 def test_each_write_has_a_stage_of_its_own_and_a_task_without_rows_none(client: Client) -> None:
     writer = batch_writer(client)
-    assert staged(writer, rows(b"x")).stages != staged(writer, rows(b"x")).stages
-    assert staged(writer, rows()).stages == staged(writer).stages == []
+    assert staged(writer, rows(b"x")).attempt != staged(writer, rows(b"x")).attempt
+    assert staged(writer, rows()).attempt is staged(writer).attempt is None
     writer.commit([staged(writer), staged(writer)])
     assert bodies(client) == []
 
@@ -84,7 +92,7 @@ def test_publishing_what_was_discarded_is_an_error_and_never_a_part(client: Clie
 
 def test_an_abort_does_not_hide_why_the_write_failed(client: Client) -> None:
     writer = BatchWriter(Options({"url": "grpc://127.0.0.1:1", "queue": "q"}), SCHEMA, False)
-    writer.abort([Staged(["s"])])
+    writer.abort([Staged("w", 1)])
     writer.abort([None])
 
 
@@ -96,17 +104,18 @@ def test_a_transaction_is_published_once(client: Client) -> None:
 
 
 def test_a_stream_batch_is_published_once_and_a_lower_one_after_a_rollback_not_at_all(client: Client) -> None:
-    writer = stream_writer(client)
     for number, body in ((3, b"a"), (3, b"again"), (2, b"rolled back"), (4, b"b")):
-        stages = staged(batch_writer(client), rows(body)).stages
-        writer.commit([Staged(stages, "query", number), Staged([], "query", number)], number)
+        writer = stream_writer(client)
+        task = of_stream(writer, "query", number, rows(body))
+        writer.commit([task, Staged(task.write, None, "query", number)], number)
     assert bodies(client) == [b"a", b"b"]
 
 
 def test_an_empty_stream_batch_counts_as_done(client: Client) -> None:
     writer = stream_writer(client)
-    writer.commit([Staged([], "empty", 0)], 0)
-    writer.commit([Staged(staged(batch_writer(client), rows(b"late")).stages, "empty", 0)], 0)
+    writer.commit([of_stream(writer, "empty", 0)], 0)
+    late = stream_writer(client)
+    late.commit([of_stream(late, "empty", 0, rows(b"late"))], 0)
     writer.commit([], 1)  # a batch without tasks knows no query
     assert bodies(client) == []
 
@@ -116,10 +125,11 @@ def test_a_stream_write_without_a_query_id_fails_before_it_sends(client: Client)
         stream_writer(client).write(iter([rows(b"x")]))
 
 
-@pytest.mark.parametrize("other", [Staged(["s"], "another", 0), Staged(["s"], "query", 7)])
-def test_tasks_of_another_query_or_batch_are_not_published(client: Client, other: Staged) -> None:
+@pytest.mark.parametrize(("query", "number"), [("another", 0), ("query", 7)])
+def test_tasks_of_another_query_or_batch_are_not_published(client: Client, query: str, number: int) -> None:
+    writer = stream_writer(client)
     with pytest.raises(errors.InvalidRequest, match="nothing was published"):
-        stream_writer(client).commit([Staged([], "query", 0), other], 0)
+        writer.commit([of_stream(writer, "query", 0), of_stream(writer, query, number, rows(b"x"))], 0)
 
 
 def test_overwrite_and_transactions_of_a_stream_are_refused(client: Client) -> None:

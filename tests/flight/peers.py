@@ -133,6 +133,8 @@ REQUESTS: dict[str, Callable[[Peer, str], Any]] = {
     "stage": lambda p, q: p.put(b"x", op="stage", queue=q, stage=f"s {q}"),
     "stage.publish": lambda p, q: p.call("stage.publish", stages=[f"s {q}"]),
     "stage.discard": lambda p, q: p.call("stage.discard", stages=[f"other {q}"]),
+    "stage.published": lambda p, q: p.call("stage.published", kind="txn", id=q, number=1),
+    "stage.list": lambda p, q: p.call("stage.list"),
     "browse": lambda p, q: p.get(op="browse", queue=q, states=["available", "acquired"], columns=["body"]),
     "browse archived": lambda p, q: p.get(op="browse", queue=q, states=["archived"], columns=["body"]),
     "browse.plan": lambda p, q: p.call("browse.plan", queue=q),
@@ -158,7 +160,8 @@ REQUESTS: dict[str, Callable[[Peer, str], Any]] = {
     "queue.purge": lambda p, q: p.call("queue.purge", queue=q),
     "queue.delete": lambda p, q: p.call("queue.delete", queue=q, force=True),
 }
-EVERYBODY = {"hello", "queue.list", "exchange.list", "lease.list", "queue.stat"}  # who has any right on the queue
+NOBODY = {"hello", "queue.list", "exchange.list", "lease.list", "stage.list", "stage.published"}  # which need no right
+EVERYBODY = {*NOBODY, "queue.stat"}  # who has any right on the queue
 ALLOWED = {
     Right.SEND: {"enqueue", "stage", "stage.publish", "stage.discard"},
     Right.RECEIVE: {"lease.advance", "lease.plan", "batch", "map", "lease.renew", "lease.settle", "settle", "lease.setAside"},
