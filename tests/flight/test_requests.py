@@ -290,7 +290,7 @@ def test_every_wrong_field_of_a_ticket_or_a_put_is_refused_by_name(client: Clien
                 continue
             if name in ("since", "until", "last") and sample is None:
                 continue
-            if name in TEXTS and isinstance(sample, str):
+            if (name in TEXTS and isinstance(sample, str)) or (name == "attempt" and type(sample) is int):
                 continue
             with pytest.raises(errors.InvalidRequest, match=f"field '{name}' must be"):
                 ask(client, {**rest, name: sample})
