@@ -30,7 +30,6 @@ TOKEN_FRESH_S = 1200.0
 RENEW_AGAIN_S = 60.0
 
 _Result = TypeVar("_Result")
-Batch = pa.RecordBatch | tuple[pa.RecordBatch, bytes]  # with metadata of its own
 
 
 def check(url: str, credentials: Credentials) -> None:
@@ -261,7 +260,9 @@ class Client:
 
 
 def _write(
-    writer: flight.FlightStreamWriter, batch: Batch, reader: flight.FlightMetadataReader | None
+    writer: flight.FlightStreamWriter,
+    batch: pa.RecordBatch | tuple[pa.RecordBatch, bytes],
+    reader: flight.FlightMetadataReader | None,
 ) -> dict[str, Any] | None:
     """Send a batch, and with `reader` wait for an acknowledgement."""
     if isinstance(batch, tuple):

@@ -20,6 +20,9 @@ from pyspark.sql import functions as F
 from pyspark.sql.types import BinaryType, StringType
 
 import connector
+from broker_core.errors import PenstockError
+from connector.options import Options
+from connector.sink import written_as
 from jobs import progress
 from jobs.session import explain, session
 
@@ -28,10 +31,18 @@ SETTLED = ("state", "outcome")
 #: What is sent again: the message to the octet, so that an AMQP client gets the types and the kind of body that another one sent,
 #: or no body; and of its header what is its own. Without the column `queue`, which would send each to where it came from.
 SENT = ("message", "priority", "durable")
+#: The version under which `--once-as` sends: there is one.
+ONCE = 1
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     given = _parser().parse_args(argv)
+    try:
+        if given.to_queue and given.once_as and sent_before(given):
+            progress.say(f"done: nothing was sent, since {given.once_as} has been sent to {given.to_queue} before")
+            return 0
+    except PenstockError as error:
+        return progress.fail(str(error))
     spark = session(f"penstock replay {given.queue}")
     connector.register(spark)
     started = time.monotonic()
@@ -70,6 +81,14 @@ def archive(spark: SparkSession, given: argparse.Namespace) -> DataFrame:
     return messages
 
 
+def sent_before(given: argparse.Namespace) -> bool:
+    """Whether a run under this name has sent already: a second one reads nothing, and says so."""
+    options = Options({"url": given.to_url or given.url, "queue": given.to_queue})
+    name = written_as(given.once_as, {"queue": options["queue"][0]})
+    with options.access.client() as client:
+        return bool(client.call("stage.published", kind="txn", id=name, number=ONCE)["published"])
+
+
 def send(messages: DataFrame, given: argparse.Namespace) -> int:
     """Write them; return how many. They are counted on their way, not by a second read."""
     seen = Observation("replay")
@@ -83,7 +102,7 @@ def send(messages: DataFrame, given: argparse.Namespace) -> int:
             .option("queue", given.to_queue)
         )
         if given.once_as:
-            writer = writer.option("txnAppId", given.once_as).option("txnVersion", 1)
+            writer = writer.option("txnAppId", given.once_as).option("txnVersion", ONCE)
         writer.save()
     else:
         counted.write.format(given.format).mode(given.mode).save(given.to)

@@ -30,6 +30,7 @@ def parser() -> argparse.ArgumentParser:
     _queue(commands)
     exchange_arguments.add_commands(commands)
     _lease(commands)
+    _stage(commands)
     message_arguments.add_commands(commands)
     user_arguments.add_commands(commands)
     return top
@@ -162,6 +163,15 @@ def _lease(commands: Commands[argparse.ArgumentParser]) -> None:
     settle.add_argument("--error", metavar="TEXT", help="why, kept with the archived message")
 
     _name(client_command(lease, "delete", "forget a lease whose query will never come back", "lease"))
+
+
+def _stage(commands: Commands[argparse.ArgumentParser]) -> None:
+    stage = make_group(commands, "stage", "what writes have staged and not yet published")
+
+    client_command(stage, "list", "all writes that wait for their publish: how much, since when", "stage", run="list_all")
+
+    text = "forget what a write has staged, because its driver is gone; its messages were never in a queue"
+    _name(client_command(stage, "discard", text, "stage"))
 
 
 def _sentence(text: str) -> str:

@@ -21,12 +21,13 @@ _LIST = {
     "available": "available",
     "acquired": "acquired",
     "held": "held",
+    "staged": "staged",
     "archived": "archived",
     "deadLettered": "dead",
     "bytes": "bytes",
     "leases": "leases",
 }
-_SELDOM = ("held", "deadLettered")  # shown where some queue has any
+_SELDOM = ("held", "staged", "deadLettered")  # shown where some queue has any
 _PEEK = ["sequenceNumber", "enqueuedTime", "deliveryCount", "subject", "messageId", "body"]
 _SETTLED = ["state", "outcome", "settledTime", "error"]
 _MAPS = ["properties", "annotations"]  # the latter say where a dead letter comes from, and why

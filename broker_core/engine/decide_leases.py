@@ -168,7 +168,8 @@ def _(state: BrokerState, command: c.FinishBatches, now: c.Now) -> Decision:
         raise errors.DataLoss(
             f"the checkpoint is older than lease {lease.name!r}: it stands at batch {command.finished}, while batch "
             f"{lease.finished} is finished. A backup was put back? With failOnDataLoss=false the query goes on; what is still "
-            "remembered is read again, and delivery is at least once"
+            "remembered is read again, and delivery is at least once; exactly once where it writes to queues of this broker with "
+            "format('amqp')"
         )
     if command.finished > lease.last_number:
         raise errors.WrongOffset(

@@ -14,7 +14,7 @@ from broker_core.flight_plane.callers import Caller, Callers
 from broker_core.flight_plane.calls import Call, Gone
 from broker_core.flight_plane.listener import Limits, Listener
 from broker_core.flight_plane.outcomes import OutcomeReceiver
-from broker_core.flight_plane.permissions import Permissions
+from broker_core.flight_plane.permissions import Check, Permissions
 from broker_core.flight_plane.receiver import Receiver
 from broker_core.flight_plane.requests import ACTIONS, MAX_REQUEST_BYTES, PUTS, by_op
 from broker_core.flight_plane.streams import Streams

@@ -1,0 +1,32 @@
+"""`penstock stage …`"""
+
+from __future__ import annotations
+
+import argparse
+
+from broker_core.cli import calls, show
+
+_LIST = {
+    "stage": "stage",
+    "queues": "queues",
+    "attempts": "attempts",
+    "messages": "messages",
+    "bytes": "bytes",
+    "age": "age, s",
+}
+
+
+def list_all(given: argparse.Namespace) -> int:
+    with calls.broker(given) as broker:
+        stages = broker.call("stage.list")["stages"]
+    if given.json:
+        show.print_json(stages)
+    else:
+        show.print_table(stages, _LIST, empty="nothing waits for a publish: no write is under way, and none was left behind")
+    return 0
+
+
+def discard(given: argparse.Namespace) -> int:
+    with calls.broker(given) as broker:
+        answer = broker.call("stage.discard", write=given.name, timeout_s=calls.LONG_S)
+    return show.answer(given, answer, f"{answer['discarded']:,} stages of {given.name} are discarded; its job, if it runs, fails")
