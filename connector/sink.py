@@ -216,19 +216,21 @@ class StreamWriter(_Writer, DataSourceStreamArrowWriter):
         return self._stage(iterator, self._write_of(batch.number), _key(*batch))
 
     def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
-        tasks, write = _staged(messages), self._write_of(batchId)
+        # Spark commits with another writer than the one that its tasks have: what they tell names the write.
+        tasks = _staged(messages)
         for task in tasks:
-            if task.query != tasks[0].query or task.batch != batchId or task.write != write:
+            if task.query != tasks[0].query or task.batch != batchId or task.write != tasks[0].write:
                 raise InvalidRequest(
                     f"a task wrote for batch {task.batch} of query {task.query}, the commit is for batch {batchId}"
                     f" of query {tasks[0].query}: nothing was published; start the query again"
                 )
         # An empty batch is published too where its query is known: the number must count as done.
         if tasks and tasks[0].query is not None:
-            self._publish(tasks, write, _key(tasks[0].query, batchId))
+            self._publish(tasks, tasks[0].write, _key(tasks[0].query, batchId))
 
     def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
-        self._forget(self._write_of(batchId))
+        for write in {task.write for task in _staged(messages)}:
+            self._forget(write)
 
     def _write_of(self, batch: int) -> str:
         return f"{self._write}-{batch}"
