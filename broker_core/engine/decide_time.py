@@ -17,7 +17,7 @@ from broker_core.engine import events as e
 from broker_core.engine.blocks import Block
 from broker_core.engine.decide import Decision, on
 from broker_core.engine.decide_leases import overdue
-from broker_core.engine.limits import EXPIRY_PERIOD, STAGE_AGE
+from broker_core.engine.limits import EXPIRY_PERIOD, STAGE_AGE, STAGE_GRACE
 from broker_core.engine.queues import Queue
 from broker_core.engine.room import Coming
 from broker_core.engine.rowset import RowSet
@@ -49,6 +49,8 @@ def _(state: BrokerState, command: c.Tick, now: c.Now) -> Decision:
 
 def _abandoned(state: BrokerState, now: c.Now) -> Iterator[e.Event]:
     """Of each write that nobody has published nor added to for long, the end. Transactions have an age of their own."""
+    if state.uptime(now.up) * 1000 <= STAGE_GRACE:
+        return
     for name, write in state.writes.items():
         if now.wall - write.time > STAGE_AGE and not is_transactional(name):
             yield e.Discarded([], name)

@@ -9,6 +9,7 @@ UNREAD_FREE = 3  # batches in a row that a query may finish without reading befo
 UNREAD_PAUSE = SECOND // 10  # the first such wait; each further one is twice as long
 UNREAD_PAUSE_MOST = 10 * SECOND  # who begins to read again has lost no more than this
 STAGE_AGE = 24 * 3600 * SECOND  # of a write that nobody published, since its last addition: longer than any sane Spark job
+STAGE_GRACE = 600 * SECOND  # from a broker's start until it gives up a write: the driver may only have waited for the broker
 MAX_NAME = 255  # characters of the name of a queue, lease or stage
 MAX_QUEUES = 10_000
 MAX_LEASES = 100_000
