@@ -34,8 +34,8 @@ from broker_core.engine.transactions import Transactions
 from broker_core.errors import DamagedJournal
 
 # To change the snapshot: raise the version, and keep reading the older ones in `restore`. The first had no dictionaries of groups
-# and keys, no origins, no pause, no traits of stages, no exchanges; the second no signs of batches, no outcomes `malformed`, no times
-# of stages, no writes that have ended, and nothing about the reads of a batch.
+# and keys, no origins, no pause, no traits of stages, no exchanges; the second no signs of batches, no outcomes `malformed`, no
+# times of stages, no writes that have ended, and nothing about the reads of a batch.
 SNAPSHOT_VERSION = 3
 READ_VERSIONS = (1, 2, 3)
 
