@@ -288,6 +288,23 @@ class Settings:
         "Where there are users, refuses a message whose user-id names another than the one who sends it. Off for a bridge, which "
         "sends what others have sent.",
     )
+    amqp_max_detached_links_per_user: int = key(
+        1000,
+        count(0, 1_000_000),
+        "Links of one user that are detached and live on for what is unsettled on them, some KiB each; one more ends when it is "
+        "detached, and what it held returns. As many as a connection may have attached. All nameless peers are one user.",
+    )
+    amqp_max_detached_deliveries_per_user: int = key(
+        100_000,
+        count(0, 10_000_000),
+        "Unsettled deliveries of such links whose session has ended: as many as a connection may have while it is there.",
+    )
+    amqp_max_expiry_timeout_s: int = key(
+        300,
+        count(0, 86_400),
+        "The longest time for which a terminus without a link is kept, whatever it asks for: time to come back after a network "
+        "was away, and short enough for those who wait for what it holds.",
+    )
     amqp_login_timeout_s: float = key(
         10.0,
         seconds(0.1),

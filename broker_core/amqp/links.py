@@ -37,8 +37,9 @@ if TYPE_CHECKING:
 class Link:
     """One endpoint. `role` is ours: SENDER or RECEIVER. Numbers are of 32 bits and wrap.
 
-    `handle` is ours, `remote_handle` the peer's. `unsettled` holds our unsettled deliveries by tag. `link_credit`,
-    `delivery_count`, `available` and `drain` are the flow state of 2.6.7.
+    `handle` is ours, `remote_handle` the peer's. `unsettled` holds our unsettled deliveries by tag; `resumable` what our attach
+    said of those of an earlier endpoint, until they are resumed: each once (2.6.13). `link_credit`, `delivery_count`, `available`
+    and `drain` are the flow state of 2.6.7.
     """
 
     role: ClassVar[bool]
@@ -52,10 +53,12 @@ class Link:
         self.local_attach: Attach | None = None
         self.remote_attach: Attach | None = None
         self.unsettled: dict[bytes, Delivery] = {}
+        self.resumable: dict[bytes, DeliveryState | None] = {}
         self.delivery_count = 0
         self.link_credit = 0
         self.available = 0
         self.drain = False
+        self.closing = False  # our detach closes it
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({self.name!r}, {self.state.value})"
@@ -138,6 +141,8 @@ class Link:
         )
         self.session.send(attach)
         self.state, self.handle, self.local_attach = state, handle, attach
+        if unsettled is not None:
+            self.resumable = dict(unsettled)
         self.session.links[handle] = self
         if self.role == SENDER:
             self.delivery_count = initial_delivery_count
@@ -162,7 +167,15 @@ class Link:
         state = states.advance(states.LINK, self.state, "s:detach" if error is None else "s:error")
         assert self.handle is not None
         self.session.send(Detach(handle=self.handle, closed=closed, error=error))
+        self.closing = closed or error is not None
         self._leave(state, forget=closed or error is not None)
+
+    def adopt(self, other: Link) -> None:
+        """Takes over the deliveries of a detached endpoint of the same link and session: their ids hold (2.6.4)."""
+        for delivery in other.unsettled.values():
+            delivery.link = self
+        self.unsettled, other.unsettled = other.unsettled, {}
+        self.resumable = other.resumable
 
     def _leave(self, state: LinkState, forget: bool) -> None:
         self.state = state

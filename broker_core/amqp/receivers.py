@@ -165,6 +165,8 @@ class Receiver(Link):
             self._partial = None
 
     def _completed(self) -> None:
+        if self._partial is not None and self._partial.delivery.resumed:
+            self.resumable.pop(self._partial.delivery.tag, None)
         self.drop_unfinished()
         self.delivery_count = serial.add(self.delivery_count, 1)
         self.link_credit = max(0, self.link_credit - 1)
@@ -194,9 +196,8 @@ class Receiver(Link):
         delivery = Delivery(self, number, tag, transfer.message_format or 0, b"", False, mode)
         ignored = False
         if transfer.resume:
-            known = attach.unsettled if attach is not None and attach.unsettled is not None else {}
-            ignored = tag not in known
-            delivery.resumed, delivery.state = True, known.get(tag)
+            ignored = tag not in self.resumable
+            delivery.resumed, delivery.state = True, self.resumable.get(tag)
         if not ignored:
             self.session.incoming[number] = delivery
             self.unsettled[tag] = delivery

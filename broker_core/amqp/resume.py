@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from enum import Enum
 from typing import NamedTuple
 
+from .messages import skip
 from .performatives import TERMINAL, DeliveryState, Received
 
 Unsettled = Mapping[bytes, DeliveryState | None]
@@ -51,6 +52,17 @@ def resolve(sender: Unsettled, receiver: Unsettled, *, receiver_incomplete: bool
         if tag not in sender:
             found[tag] = Resolution(Action.IGNORE)
     return found
+
+
+def offset_of(message: bytes, position: tuple[int, int]) -> int:
+    """Where in an encoded message a position is: a section's number, and octets inside it (3.4.1). Its end at most."""
+    section, offset = position
+    begin = 0
+    for _ in range(section):
+        if begin >= len(message):
+            break
+        begin = skip(message, begin, len(message))
+    return min(begin + offset, len(message))
 
 
 def _only_sender(mine: DeliveryState | None) -> Resolution:

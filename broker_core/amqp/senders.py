@@ -53,6 +53,11 @@ class Sender(Link):
         """Whether `send` would be accepted now."""
         return self.link_credit > 0 and self._partial is None and self.state is LinkState.ATTACHED and not self.session.blocked
 
+    @property
+    def incomplete(self) -> Delivery | None:
+        """The delivery of which the last transfer has not left."""
+        return self._partial
+
     def send(
         self,
         tag: bytes,
@@ -98,6 +103,7 @@ class Sender(Link):
         if not settled:
             self.unsettled[tag] = delivery
             self.session.outgoing[delivery.id] = delivery
+        self.resumable.pop(tag, None)
         self._partial = delivery
         self._transfer(transfer, payload)
         return delivery
@@ -243,8 +249,7 @@ class Sender(Link):
             raise LocalProtocolError(f"a delivery tag of {len(tag)} octets")
         if tag in self.unsettled:
             raise LocalProtocolError("the tag of an unsettled delivery used again")
-        local = self.local_attach.unsettled if self.local_attach else None
-        if resume and tag not in (local or {}):
+        if resume and tag not in self.resumable:
             raise LocalProtocolError("a resume of a delivery that our unsettled map does not have")
         if not resume:
             self._check_complete()

@@ -280,11 +280,12 @@ class Session:
         return link
 
     def _usable(self, link: Link) -> bool:
-        """False if what comes for the link is to be dropped: we have detached it already."""
+        """False if what comes for the link is to be dropped: we have closed it already. One that we have only detached hears its
+        peer until that has detached, too: else what was under way would be lost, and both ends think it is the receiver's."""
         if link.state is LinkState.ERRORED and not self.settings.errant_link_ends_session:
             return False
         states.advance(states.LINK, link.state, "r:frame")
-        return link.state is not LinkState.DETACH_SENT
+        return link.state is not LinkState.DETACH_SENT or not link.closing
 
     def count_received(self, count: int) -> None:
         """Transfers have come, whatever becomes of them. Raises amqp:session:window-violation."""

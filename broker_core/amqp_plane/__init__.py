@@ -8,6 +8,7 @@ attaching, termini            an attach from its frame to its answer; what it op
 addresses, filters, wishes    what an attach names, and asks for
 nodes, subscriptions          what an attach makes: dynamic nodes, and for each subscription a queue of its own
 containers                    whose links they are
+detached, expiry, resuming    links that are detached and live on: until when, and how they are attached again
 turn, outcomes, writing       what one turn of the loop brought: few commands, one journal write, effects that wait for the disk
 acquiring, selecting, locks   who acquires next; selectors that are not evaluated yet; deliveries that were held too long
 exchanging, at_once           messages for an exchange, for now or never

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from broker_core.amqp import Condition, Coordinator, Source, Target
 from broker_core.amqp.performatives import SENDER, SND_SETTLED, Error
+from broker_core.amqp_plane import resuming
 from broker_core.amqp_plane.addresses import source_of, target_of, way_to
 from broker_core.amqp_plane.conditions import Refusal, as_error
 from broker_core.amqp_plane.coordinator import ANSWERED, Control
@@ -45,6 +46,7 @@ def attach(peer: Peer, event: events.Attached) -> None:
         peer.plane.turns.last(lambda: peer.refuse(link, said))
         return
     peer.plane.containers.attach(endpoint)
+    endpoint.kept = peer.plane.detached.take(endpoint)
     peer.links[link] = endpoint
     peer.plane.turns.first(lambda turn: _carry_out(peer, turn, endpoint, theirs))
 
@@ -57,11 +59,13 @@ def _endpoint(peer: Peer, link: Any, theirs: Attach) -> Endpoint:
         target = target_of(peer, theirs.target)
         to = target or TargetTerminus(peer, "", None)
         to.at_once = wants_at_once(theirs.target)
+        to.expiry = to.granted(theirs.target)
         if target is not None:
             return Incoming(peer, link, target)
         return Relay(peer, link, to, partial(way_to, peer), source)
     terminus = source_of(peer, theirs)
     default = theirs.source.default_outcome if isinstance(theirs.source, Source) else None
+    terminus.expiry = terminus.granted(theirs.source)
     terminus.wishes = Wishes() if terminus.browse else wishes_of(theirs)  # who only looks consumes nothing
     kind = Browsing if terminus.browse else Outgoing
     return kind(peer, link, terminus, default, presettled=theirs.snd_settle_mode == SND_SETTLED)
@@ -69,14 +73,21 @@ def _endpoint(peer: Peer, link: Any, theirs: Attach) -> Endpoint:
 
 def _carry_out(peer: Peer, turn: Turn, endpoint: Endpoint, theirs: Attach) -> None:
     """In the turn of the attach: a consumer is a consumer from here on, and hears so when the disk allows."""
-    link, terminus = endpoint.link, endpoint.terminus
+    link, terminus, kept = endpoint.link, endpoint.terminus, endpoint.kept
+    endpoint.kept = None
+    if kept is not None and (endpoint.ended or kept.ended or not _is_same(turn, kept, endpoint)):
+        peer.plane.detached.end(turn, kept)
+        kept = None
     if endpoint.ended:
         return
     try:
-        terminus.open(turn)
-        endpoint.queue = terminus.queue
-        if isinstance(endpoint, Outgoing):
-            endpoint.begin(turn)
+        if kept is None:
+            terminus.open(turn)
+            endpoint.queue = terminus.queue
+            if isinstance(endpoint, Outgoing):
+                endpoint.begin(turn)
+        else:
+            resuming.resume(turn, kept, endpoint, theirs)
     except StorageError:
         raise
     except (Refusal, PenstockError) as error:
@@ -84,11 +95,20 @@ def _carry_out(peer: Peer, turn: Turn, endpoint: Endpoint, theirs: Attach) -> No
         said = as_error(error)
         peer.forget(endpoint)
         endpoint.ended = True
-        terminus.close(turn, closed=False)
+        endpoint.terminus.close(turn, closed=False)
         peer.plane.turns.behind(turn, lambda: peer.refuse(link, said))
         return
     endpoint.opened = True
     peer.plane.turns.behind(turn, lambda: _answer(peer, endpoint, theirs))
+
+
+def _is_same(turn: Turn, kept: Endpoint, endpoint: Endpoint) -> bool:
+    """Whether an attach means the terminus of the detached link whose name it has, and that is there still."""
+    if isinstance(kept, Outgoing):
+        queue = turn.state.queues.get(kept.queue)  # it may have been deleted, and declared again
+        if queue is None or kept.holder not in queue.subscriptions:
+            return False
+    return type(kept) is type(endpoint) and kept.terminus.is_same(endpoint.terminus)
 
 
 def _answer(peer: Peer, endpoint: Endpoint, theirs: Attach) -> None:
@@ -102,16 +122,35 @@ def _answer(peer: Peer, endpoint: Endpoint, theirs: Attach) -> None:
         elif isinstance(endpoint, Control):
             target = ANSWERED
         offered = _offered(theirs, DELAYED_DELIVERY)
-        size = peer.plane.limits.message_bytes
+        unsettled, incomplete = resuming.unsettled_map(endpoint, theirs)
         peer.say(
-            link, lambda: link.attach(source=theirs.source, target=target, max_message_size=size, offered_capabilities=offered)
+            link,
+            lambda: link.attach(
+                source=theirs.source,
+                target=target,
+                unsettled=unsettled,
+                incomplete_unsettled=incomplete,
+                max_message_size=peer.plane.limits.message_bytes,
+                offered_capabilities=offered,
+            ),
         )
         endpoint.begin()
     else:
         assert isinstance(terminus, SourceTerminus)
         source = terminus.answer(theirs.source if isinstance(theirs.source, Source) else Source())
         offered, granted = _offered(theirs, SHARED_SUBS), terminus.wishes.answered(theirs) or None
-        peer.say(link, lambda: link.attach(source=source, target=theirs.target, offered_capabilities=offered, properties=granted))
+        unsettled, incomplete = resuming.unsettled_map(endpoint, theirs)
+        peer.say(
+            link,
+            lambda: link.attach(
+                source=source,
+                target=theirs.target,
+                unsettled=unsettled,
+                incomplete_unsettled=incomplete,
+                offered_capabilities=offered,
+                properties=granted,
+            ),
+        )
         peer.plane.turns.hungry(endpoint)
 
 

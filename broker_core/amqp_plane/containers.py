@@ -80,19 +80,15 @@ class Containers:
 
     # --- links
 
-    @staticmethod
-    def _key(endpoint: Incoming | Outgoing) -> Key:
-        return endpoint.peer.user, endpoint.peer.container, endpoint.link.role, endpoint.link.name
-
     def attach(self, endpoint: Incoming | Outgoing) -> None:
-        """The name is this link's now; the link that had it is detached."""
-        key = self._key(endpoint)
+        """The name is this link's now; the link that had it is detached, and what it leaves is this one's to resume (2.6.1)."""
+        key = endpoint.key
         older = self._links.get(key)
         if older is not None:
-            older.peer.detach(older, STOLEN)
+            older.peer.steal(older, STOLEN)
         self._links[key] = endpoint
 
     def detach(self, endpoint: Incoming | Outgoing) -> None:
-        key = self._key(endpoint)
+        key = endpoint.key
         if self._links.get(key) is endpoint:
             del self._links[key]

@@ -32,6 +32,8 @@ ANSWERED = Coordinator(capabilities=(LOCAL_TRANSACTIONS, MULTI_TXNS_PER_SSN, MUL
 class Control(Incoming):
     """One control link. Its messages are requests; transactions that it has declared end with it."""
 
+    keeps = False
+
     def __init__(self, peer: Peer, link: Receiver, terminus: TargetTerminus, source: Source) -> None:
         super().__init__(peer, link, terminus)
         self._can_reject = can_reject(source)
@@ -147,8 +149,8 @@ class Control(Incoming):
             link.acquisition.over(transaction, committed=committed)
         for link, delivery, state, settled in transaction.later:
             # Of a delivery that was acquired in it, and that nothing was said of in it, this is the first word.
-            if not link.ended and (not committed or delivery.state is None):
-                link.disposed([delivery], state, settled)
+            if not link.current.ended and (not committed or delivery.state is None):
+                link.current.disposed([delivery], state, settled)
 
     def _reject(self, delivery: Delivery, error: Exception) -> None:
         """By an outcome, or where the link's source does not know *rejected* by the link's end (4.2, 4.3)."""

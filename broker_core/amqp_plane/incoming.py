@@ -7,10 +7,10 @@ confirmations leave, so that what a sender can have under way is bounded whateve
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 from broker_core.amqp import Accepted, Condition, Declared, DecodeError, Receiver, Rejected, Released, TransactionalState
-from broker_core.amqp.performatives import RCV_SECOND, Error, Source
+from broker_core.amqp.performatives import RCV_SECOND, TERMINAL, Error, Source
 from broker_core.amqp.types import Symbol
 from broker_core.amqp_plane.conditions import Refusal, as_error
 from broker_core.amqp_plane.endpoint import LinkEnd
@@ -23,7 +23,9 @@ from broker_core.encoding.user_id import user_id_of
 from broker_core.errors import PenstockError, QueueFull
 
 if TYPE_CHECKING:
+    from broker_core.amqp import Link
     from broker_core.amqp.deliveries import Delivery
+    from broker_core.amqp.performatives import Attach, DeliveryState
     from broker_core.amqp.sessions import Session
     from broker_core.amqp_plane.exchanging import Way
     from broker_core.amqp_plane.peer import Peer
@@ -55,6 +57,7 @@ class Incoming(LinkEnd):
 
     link: Receiver
     terminus: TargetTerminus
+    successor: Incoming | None
 
     def __init__(self, peer: Peer, link: Receiver, terminus: TargetTerminus) -> None:
         self.peer = peer
@@ -63,6 +66,8 @@ class Incoming(LinkEnd):
         self.queue = terminus.queue
         self.usual_bytes = 0  # of a message of this sender's; 0 before the first
         self._unconfirmed = 0
+        self._before: Link | None = None  # the one that it resumes, until the attach is answered
+        self._unnamed: dict[bytes, DeliveryState | None] = {}  # outcomes for which our unsettled map had no room
         self._unfinished = 0  # we have said our outcome, and the sender has to settle (receiver-settles-second)
 
     def __repr__(self) -> str:
@@ -75,6 +80,10 @@ class Incoming(LinkEnd):
     def delivered(self, deliveries: list[Delivery]) -> None:
         """Complete messages have come."""
         self._unconfirmed += len(deliveries)
+        if any(delivery.resumed for delivery in deliveries):
+            deliveries = self._resumed(deliveries)
+            if not deliveries:
+                return
         self.usual_bytes = len(deliveries[-1].payload)
         formats = [d for d in deliveries if d.format]
         if formats:
@@ -106,6 +115,15 @@ class Incoming(LinkEnd):
             self.refused([delivery], Refusal(Condition.UNAUTHORIZED_ACCESS, text))
         return [d for d in deliveries if d not in others] if others else deliveries
 
+    def _resumed(self, deliveries: list[Delivery]) -> list[Delivery]:
+        """Of some that our attach said we have, with their outcome: say it again. Those that are new."""
+        for delivery in [each for each in deliveries if each.resumed]:
+            self._unconfirmed -= 1
+            delivery.payload = b""
+            self._dispose([delivery], delivery.state)  # type: ignore[arg-type]
+        self._renew_batch()
+        return [delivery for delivery in deliveries if not delivery.resumed]
+
     def _route(self, deliveries: list[Delivery], transaction: Open | None = None) -> None:
         self._send(self.terminus.way(), deliveries, transaction)
 
@@ -118,12 +136,18 @@ class Incoming(LinkEnd):
 
     def confirmed(self, deliveries: list[Delivery]) -> None:
         """They are in the queue, and as safe as the queue's durability says."""
+        if self.successor is not None:
+            self.successor.confirmed(deliveries)
+            return
         self._unconfirmed -= len(deliveries)
         self._dispose(deliveries, Accepted())
         self._renew_batch()
 
     def refused(self, deliveries: list[Delivery], error: Exception) -> None:
         """They are not in the queue. A sender that has settled them cannot be told so by an outcome: its link ends instead."""
+        if self.successor is not None:
+            self.successor.refused(deliveries, error)
+            return
         self._unconfirmed -= len(deliveries)
         transaction = self._fail(deliveries[0], error)
         if isinstance(error, Unroutable):
@@ -164,6 +188,8 @@ class Incoming(LinkEnd):
         session = self.link.session
         open_ones = [d for d in deliveries if not d.remote_settled and not d.settled]
         if not open_ones or not self.may_tell:
+            for delivery in open_ones:  # a sender that comes back hears it
+                delivery.state, delivery.payload = outcome, b""
             return
         state = provisional(open_ones[0], outcome, self.peer.transactions)
         # Receiver-settles-second: the sender hears the outcome and settles first (2.6.12).
@@ -179,6 +205,8 @@ class Incoming(LinkEnd):
             if first:
                 session.dispose(first, state)
         self.peer.touch()
+        if self.detached:
+            self.peer.plane.detached.look(self)
 
     def _renew_batch(self) -> None:
         self.renew(self.peer.plane.limits.credit // RENEW_PART)
@@ -204,6 +232,52 @@ class Incoming(LinkEnd):
         if settled:
             self._unfinished -= sum(delivery.state is not None for delivery in deliveries)
             self._renew_batch()
+            if self.detached:
+                self.peer.plane.detached.look(self)
+
+    # --- without a link
+
+    @property
+    def unsettled(self) -> int:
+        """Deliveries that are kept for a sender that may come back."""
+        return len(self.link.unsettled) + len(self.link.resumable) + len(self._unnamed)
+
+    @property
+    def idle(self) -> bool:
+        """Whether there is nothing to come back to."""
+        return not (self.unsettled or self.terminus.lasts)
+
+    def suspend(self, turn: Turn) -> None:
+        """The link is detached, and lives."""
+        self.peer.plane.blocking.forget(self)
+
+    def session_ended(self) -> None:
+        """Its deliveries have no ids any more."""
+
+    def go_on(self, turn: Turn, kept: Incoming) -> None:
+        """Its deliveries are this link's."""
+        self.usual_bytes, self._unconfirmed, self._unfinished = kept.usual_bytes, kept._unconfirmed, kept._unfinished
+        self._unnamed = kept._unnamed
+
+    def resume(self, turn: Turn, kept: Incoming, theirs: Attach) -> None:
+        """Our unsettled map is made when all of them have their outcomes."""
+        self._before, self._unnamed = kept.link, kept._unnamed
+
+    def known_unsettled(self, theirs: Attach) -> dict[bytes, DeliveryState | None]:
+        """The outcomes of deliveries of the link before that our map tells. What the sender's does not name it has settled."""
+        if self._before is None:
+            return {}
+        ended = {tag: d.state for tag, d in self._before.unsettled.items() if isinstance(d.state, TERMINAL)}
+        known = {**self._unnamed, **self._before.resumable, **ended}
+        self._before, self._unnamed = None, {}
+        self.incomplete = theirs.incomplete_unsettled
+        if self.incomplete:
+            return known
+        return {tag: state for tag, state in known.items() if tag in (theirs.unsettled or {})}
+
+    def name_only(self, named: dict[bytes, Any], known: dict[bytes, Any]) -> None:
+        """Our map has no room for more: what it does not name is told when the sender comes back again."""
+        self._unnamed = {tag: state for tag, state in known.items() if tag not in named}
 
     def end(self, turn: Turn) -> None:
         self.ended = True
@@ -276,6 +350,20 @@ class Relay(Incoming):
     def _of(self, error: Error, delivery: Delivery) -> Error:
         """A refused message of the anonymous terminus is named by its tag, however it is refused."""
         return _naming(error, delivery)
+
+    def session_ended(self) -> None:
+        """What waits in a line was not taken: its sender keeps it."""
+        for line in list(self._lines.values()):
+            for delivery in line.end():
+                self.link.unsettled.pop(delivery.tag, None)
+            self.leave(line)
+
+    def go_on(self, turn: Turn, kept: Incoming) -> None:
+        super().go_on(turn, kept)
+        assert isinstance(kept, Relay)
+        self._lines, kept._lines = kept._lines, {}
+        for line in self._lines.values():
+            line.follow(self)
 
     def keep_out(self, delivery: Delivery, error: Exception) -> None:
         if self._can_reject:

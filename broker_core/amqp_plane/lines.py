@@ -75,11 +75,17 @@ class Line:
         self._relay.refused(deliveries, error)
         self._came_back(len(deliveries))
 
-    def end(self) -> None:
-        """Its link is over: what waits has no outcome, as with any sender that does not wait for it."""
+    def end(self) -> list[Delivery]:
+        """Its link is over: what waits has no outcome, as with any sender that does not wait for it. What that is."""
+        left = []
         while self._waiting:
-            self._next()
+            left.append(self._next())
         self.peer.plane.blocking.forget(self)
+        return left
+
+    def follow(self, relay: Relay) -> None:
+        """Its link is attached again."""
+        self._relay = relay
 
     def _hand_on(self, count: int) -> None:
         if count:

@@ -31,6 +31,10 @@ class Locks:
     def begin(self, turn: Turn) -> None:
         self._seen = turn.unlocked(self._link.queue)
 
+    def follow(self, other: Locks) -> None:
+        """Of a link that goes on with another's holder."""
+        self._seen = other._seen
+
     def look(self, turn: Turn) -> None:
         """Before the link acquires: end the deliveries that it has lost."""
         count = turn.unlocked(self._link.queue)

@@ -6,17 +6,19 @@ What was acquired and has not left (`_unsent`, `_backlog`) is not an attempt: wh
 
 from __future__ import annotations
 
+import itertools
 import logging
 from collections import deque
 from collections.abc import Callable
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
 from broker_core import errors
 from broker_core.amqp import Released, RemoteProtocolError, Sender, TransactionalState
-from broker_core.amqp.performatives import TERMINAL
+from broker_core.amqp.performatives import SND_UNSETTLED, TERMINAL, DeliveryState, Received
+from broker_core.amqp.resume import Action, offset_of, resolve
 from broker_core.amqp.states import LinkState
 from broker_core.amqp_plane.acquisition import Acquisition
 from broker_core.amqp_plane.conditions import as_error, deleted
@@ -37,7 +39,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from broker_core.amqp.deliveries import Delivery
-    from broker_core.amqp.performatives import DeliveryState
+    from broker_core.amqp.performatives import Attach
     from broker_core.amqp_plane.peer import Peer
     from broker_core.amqp_plane.termini import SourceTerminus
     from broker_core.bitmaps import View
@@ -46,12 +48,24 @@ if TYPE_CHECKING:
 log = logging.getLogger("penstock.amqp")
 
 
+START = (0, 0)  # of a message: its section 0, from its first octet
+RESUMED_AT_ONCE = 4  # messages of resumed deliveries that are read at a time: they may be as large as messages are
+
+
+class Resumption(NamedTuple):
+    """What is known of a delivery that is to be sent again: from where, and what we had last heard of it."""
+
+    position: tuple[int, int]
+    state: DeliveryState | None
+
+
 class Outgoing(LinkEnd, Consumer):
     """One link that a client receives on. `holder` is the engine's number for it, and `interest` its queue's, from the attach's
     turn on."""
 
     link: Sender
     terminus: SourceTerminus
+    successor: Outgoing | None
 
     def __init__(
         self, peer: Peer, link: Sender, terminus: SourceTerminus, default: DeliveryState | None, *, presettled: bool
@@ -75,9 +89,18 @@ class Outgoing(LinkEnd, Consumer):
         self._damaged = RowSet()  # held, and never sent: they cannot be read
         self._asked = False  # whether a flow with `drain` waits for its answer, credit or none
         self._backlog: deque[tuple[bytes, bytes]] = deque()  # tag, message: neither window nor frame took it yet
+        self.resuming: dict[bytes, Resumption] = {}  # deliveries of the link before that are to be sent again
+        self._resumed: dict[bytes, Resumption] = {}  # those of which the message is on its way
+        self._unnamed: dict[bytes, DeliveryState | None] = {}  # that an incomplete map did not name: nothing is known of them
+        self._outcomes: dict[bytes, DeliveryState] = {}  # that the receiver has said, and that hold: it is to hear so
 
     def __repr__(self) -> str:
         return f"link {self.link.name!r} from {self.queue!r} of {self.peer}"
+
+    @property
+    def current(self) -> Outgoing:
+        """Who has its deliveries now: it may have been attached again."""
+        return self if self.successor is None else self.successor.current
 
     def begin(self, turn: Turn) -> None:
         """It consumes from here on. Raises where it may not, beside those who do."""
@@ -98,6 +121,8 @@ class Outgoing(LinkEnd, Consumer):
             return 0
         if self._backlog:
             return 0
+        if self.incomplete and not self.resuming:
+            return 0
         peer, limits = self.peer, self.peer.plane.limits
         room = min(limits.unsettled_per_connection - peer.held, limits.unsettled_per_session - peer.held_in(link.session))
         if room <= 0:
@@ -108,6 +133,15 @@ class Outgoing(LinkEnd, Consumer):
         """The next messages for this link, and the log position at which they may leave. None that one of the holders `behind`
         which it stands has not passed."""
         self.locks.look(turn)
+        while self.resuming:
+            tags = list(itertools.islice(self.resuming, min(messages, RESUMED_AT_ONCE)))
+            found = {tag: self.resuming.pop(tag) for tag in tags}
+            rows = turn.held(self.queue, self.holder, rows_of_tags(tags))
+            if rows:
+                self._resumed |= found
+                return rows, turn.end
+        if self.incomplete:
+            return RowSet(), turn.end
         return turn.carry(c.Acquire(self.queue, self.holder, messages, max_bytes, self._look(), behind))
 
     def _look(self) -> View | None:
@@ -140,7 +174,7 @@ class Outgoing(LinkEnd, Consumer):
 
     def _go_on(self) -> None:
         """Take more, if it can."""
-        self.peer.plane.turns.hungry(self, anyway=self._asked)
+        self.peer.plane.turns.hungry(self, anyway=self._asked or bool(self.resuming))
         if self.standing not in (NOTIFIED, AWAITS) and not (self._asked and self._is_held_up()):
             self.found_nothing()  # it can take nothing now, whatever there is
 
@@ -216,7 +250,11 @@ class Outgoing(LinkEnd, Consumer):
         """Send what credit and windows allow of what is ready."""
         self.peer.touch()
         link, sent, state = self.link, list[bytes](), self.acquisition.state
+        self._tell_outcomes()
         while self._backlog and self._can_send:
+            if self._backlog[0][0] in self._resumed:
+                self._send_resumed(*self._backlog[0])
+                continue
             tags, messages = zip(*self._backlog, strict=True)
             left = link.send_many(tags, messages, settled=self._presettled, state=state)
             count = len(left)
@@ -236,6 +274,34 @@ class Outgoing(LinkEnd, Consumer):
         if self._backlog and link.link_credit <= 0:
             self.give_back()
         self._go_on()
+
+    def _send_resumed(self, tag: bytes, message: bytes) -> None:
+        """From where the receiver has it, unsettled whatever the link's mode was before."""
+        if 0 < self.link.max_message_size < len(message):
+            self._resumed.pop(tag)
+            self._backlog.popleft()
+            self._leave_to_others(tag)
+            return
+        position, state = self._resumed.pop(tag)
+        self._backlog.popleft()
+        self._add_underway(-1)
+        rest = message[offset_of(message, position) :]
+        said = None if position == START else Received(section_number=position[0], section_offset=position[1])
+        delivery = self.link.send(tag, rest, settled=self._presettled, state=said, resume=True)
+        transaction = self.peer.transactions.get(state)
+        if transaction is not None:  # what was said of it holds
+            delivery.state = state
+            transaction.waiting.setdefault(self, {})[delivery] = None
+        if self._presettled:
+            self._settle_sent([tag])
+
+    def _tell_outcomes(self) -> None:
+        """The receiver had said these before the link came back; they hold now, and both ends are done with them."""
+        while self._outcomes and self._can_send:
+            tag, state = next(iter(self._outcomes.items()))
+            del self._outcomes[tag]
+            settled = self.link.snd_settle_mode != SND_UNSETTLED
+            self.link.send(tag, b"", settled=settled, state=state, resume=True)
 
     @property
     def _can_send(self) -> bool:
@@ -265,7 +331,10 @@ class Outgoing(LinkEnd, Consumer):
 
     def give_back(self) -> None:
         """The credit for what is ready was withdrawn."""
-        self._release([tag for tag, _ in self._backlog], RETURNED)
+        self._resume_later()
+        new = [tag for tag, _ in self._backlog if tag not in self.resuming]
+        if new:
+            self._release(new, RETURNED)
         self._forget_backlog()
 
     def return_unsent(self) -> None:
@@ -310,7 +379,7 @@ class Outgoing(LinkEnd, Consumer):
         """Credit, or the session's window, has changed; `asked`: the receiver has told the state of this link."""
         if asked:
             self._asked = self.link.drain
-        if self._backlog:
+        if self._backlog or self._outcomes:
             self.pump()
         self._go_on()
 
@@ -344,6 +413,11 @@ class Outgoing(LinkEnd, Consumer):
         self.made_room()
 
     def made_room(self) -> None:
+        if self.successor is not None:
+            self.successor.made_room()
+            return
+        if self.detached:
+            self.peer.plane.detached.look(self)
         self.peer.has_room()  # first: who has waited for it longest
         self.peer.plane.turns.hungry(self)
 
@@ -358,13 +432,7 @@ class Outgoing(LinkEnd, Consumer):
         self._leave()
         if not self.holder:
             return
-        damaged = turn.held(self.queue, self.holder, self._damaged)  # an operator may have discarded some
-        for rows in [*self._unsent, rows_of_tags([tag for tag, _ in self._backlog]), damaged]:
-            if rows:
-                self.carry(turn, RETURNED.command(self.queue, self.holder, rows))
-        self._unsent.clear()
-        self._add_underway(-self._pending)
-        self._forget_backlog()
+        self._return_unsent(turn)
         default = left_behind(self.default)
         if default.annotations:
             ends = (*TERMINAL, TransactionalState)
@@ -372,6 +440,109 @@ class Outgoing(LinkEnd, Consumer):
             self.carry(turn, default.command(self.queue, self.holder, rows_of_tags(left)))
         cause = Cause.LINK_LOST if default.cause is None else default.cause
         self.carry(turn, c.Unsubscribe(self.queue, self.holder, cause, default.outcome))
+
+    def _return_unsent(self, turn: Turn) -> None:
+        """What was acquired and has not left is no attempt. What is to be resumed has left before."""
+        self._resume_later()
+        kept = rows_of_tags(list(self.resuming)) if self.resuming else RowSet()
+        damaged = turn.held(self.queue, self.holder, self._damaged)  # an operator may have discarded some
+        self._damaged = RowSet()
+        for rows in [*self._unsent, rows_of_tags([tag for tag, _ in self._backlog]), damaged]:
+            if new := rows.minus(kept):
+                self.carry(turn, RETURNED.command(self.queue, self.holder, new))
+        self._unsent.clear()
+        self._add_underway(-self._pending)
+        self._pending = 0
+        self._forget_backlog()
+
+    def _resume_later(self) -> None:
+        """Deliveries whose messages were on their way, to be sent again, are yet to be."""
+        self.resuming = {**self._resumed, **self.resuming}
+        self._resumed.clear()
+
+    # --- without a link
+
+    @property
+    def unsettled(self) -> int:
+        """Deliveries that are kept for a receiver that may come back."""
+        return len(self.link.unsettled) + len(self.resuming) + len(self._unnamed)
+
+    @property
+    def keeps(self) -> bool:  # type: ignore[override]
+        """Not what was acquired in a transaction: that ends with the link, as its transaction does."""
+        return self.acquires and not (self.acquisition.transaction or self.acquisition.deliveries)
+
+    @property
+    def idle(self) -> bool:
+        """Whether there is nothing to come back to."""
+        return not (self.unsettled or self.terminus.lasts)
+
+    def suspend(self, turn: Turn) -> None:
+        """The link is detached, and lives: what has not left goes back, and nothing is acquired for it."""
+        self._leave()
+        self._return_unsent(turn)
+        half = self.link.incomplete
+        if half is not None and half.tag in self.link.unsettled:  # nobody has the whole of it
+            self.link.session.settle(half)
+            self.carry(turn, RETURNED.command(self.queue, self.holder, rows_of_tags([half.tag])))
+
+    def session_ended(self) -> None:
+        """Its deliveries have no ids any more."""
+
+    def go_on(self, turn: Turn, kept: Outgoing) -> None:
+        """The deliveries of the link before are this one's."""
+        self._follow(turn, kept)
+        self.resuming, self._outcomes = kept.resuming, kept._outcomes
+        if kept._unnamed:
+            self.carry(turn, self._lost.command(self.queue, self.holder, rows_of_tags(list(kept._unnamed))))
+
+    def resume(self, turn: Turn, kept: Outgoing, theirs: Attach) -> None:
+        """Those that both ends know are sent again, the others go back."""
+        self._follow(turn, kept)
+        self.incomplete = theirs.incomplete_unsettled
+        mine: dict[bytes, DeliveryState | None] = dict(kept._unnamed)
+        mine |= {tag: state for tag, (_, state) in kept.resuming.items()}
+        mine |= {tag: each.state for tag, each in kept.link.unsettled.items() if not isinstance(each.state, TERMINAL)}
+        if not mine:
+            return
+        held = turn.held(self.queue, self.holder, rows_of_tags(list(mine)))
+        tags = [number.to_bytes(8, "big") for number in held.sequences().tolist()]  # in the order of their places
+        known = {tag: mine[tag] for tag in tags}
+        said = theirs.unsettled or {}
+        ended: dict[Ending, list[bytes]] = {}
+        for tag, (action, position) in resolve(known, said, receiver_incomplete=self.incomplete).items():
+            if action is Action.RESUME:
+                self.resuming[tag] = Resumption(position or START, known[tag])
+            elif action is Action.UNKNOWN:
+                self._unnamed[tag] = known[tag]
+            elif action is Action.STATE and (ending := ending_of(said[tag], None)) is not None:
+                self._outcomes[tag] = said[tag]  # type: ignore[assignment]
+                ended.setdefault(ending, []).append(tag)
+            elif action is Action.RESTART:
+                ended.setdefault(self._lost, []).append(tag)
+        for ending, several in ended.items():
+            self.carry(turn, ending.command(self.queue, self.holder, rows_of_tags(several)))
+
+    @property
+    def _lost(self) -> Ending:
+        """How a delivery comes back of which its receiver knows nothing: as what a link leaves behind, but never settled."""
+        default = left_behind(self.default)
+        return default if default.outcome is None else left_behind(None)
+
+    def _follow(self, turn: Turn, kept: Outgoing) -> None:
+        self.holder, self.priority = kept.holder, kept.priority
+        self.locks.follow(kept.locks)
+        self.peer.plane.turns.acquiring.join(turn, self)
+
+    def known_unsettled(self, theirs: Attach) -> dict[bytes, DeliveryState | None]:
+        """What our map says: of the deliveries that are resumed, and of those whose outcome the receiver has said."""
+        found = {tag: state for tag, (_, state) in self.resuming.items()}
+        return {**found, **self._unnamed, **self._outcomes}
+
+    def name_only(self, named: dict[bytes, Any], known: dict[bytes, Any]) -> None:
+        """Our map has no room for more: what it does not name is not resumed now."""
+        self._unnamed |= {tag: self.resuming.pop(tag).state for tag in list(self.resuming) if tag not in named}
+        self._outcomes = {tag: state for tag, state in self._outcomes.items() if tag in named}
 
     def _leave(self) -> None:
         """It waits for nothing any more."""

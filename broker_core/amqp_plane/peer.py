@@ -22,6 +22,7 @@ from broker_core.amqp.transactions import TXN_ID
 from broker_core.amqp_plane import attaching, opening
 from broker_core.amqp_plane.addresses import forget_terms
 from broker_core.amqp_plane.conditions import deleted
+from broker_core.amqp_plane.expiry import CONNECTION_ENDED, DETACHED, SESSION_ENDED
 from broker_core.amqp_plane.incoming import Incoming
 from broker_core.amqp_plane.outgoing import Outgoing
 from broker_core.amqp_plane.transactions import Transactions
@@ -57,6 +58,7 @@ class Peer:
         self.gone = False
         self.identifier = f"{wire.address} {next(_numbers)}"  # no other connection's, in one life of the broker
         self.links: dict[Link, Endpoint] = {}
+        self.detached: dict[Link, Endpoint] = {}  # that live on: see the module of that name
         self.underway: Counter[Session] = Counter()  # messages acquired for links of a session that have not left
         self.full: dict[Outgoing, None] = {}  # links that wait for a limit on unsettled deliveries, of session or connection
         self.takes = 0  # how often a link took something
@@ -76,7 +78,7 @@ class Peer:
             events.Disposed: self._on_disposition,
             events.Named: lambda event: self.transactions.named(event),
             events.Aborted: lambda event: None,
-            events.Stolen: lambda event: self._end([event.link], None),
+            events.Stolen: self._on_stolen,
             events.Detached: self._on_detach,
             events.Ended: self._on_end,
             events.Closed: self._on_close,
@@ -188,9 +190,14 @@ class Peer:
         if self._sasl.mechanism != PLAIN:  # there the check has counted it
             self.plane.access.attempts.failed(self.wire.address, self._sasl.claimed)
 
-    def close(self, error: Error | None) -> None:
-        """Our close: the broker stops, or the peer went too far."""
-        self._end(list(self.links), None)
+    def close(self, error: Error | None, *, for_good: bool = False) -> None:
+        """Our close: the broker stops, or the peer went too far. `for_good`: nothing of it lives on."""
+        if for_good:
+            self._end(list(self.links), None)
+            for endpoint in list(self.detached.values()):
+                self.plane.detached.expire(endpoint)
+        else:
+            self._connection_ended()
         self.plane.turns.last(lambda: self._say_close(error))
 
     def _say_close(self, error: Error | None) -> None:
@@ -204,7 +211,7 @@ class Peer:
     def _on_close(self, event: events.Closed) -> None:
         if event.error is not None:
             self.log(f"closed with {event.error.condition!r:.80}: {event.error.description!r:.300}")
-        self._end(list(self.links), None)
+        self._connection_ended()
         self.plane.turns.last(self._answer_close)
 
     def _answer_close(self) -> None:
@@ -217,14 +224,14 @@ class Peer:
         if event.link is not None:
             self._end([event.link], None)
         elif event.session is not None:
-            self._end([link for link in self.links if link.session is event.session], None)
+            self._session_ended(event.session)
         else:
-            self._end(list(self.links), None)
+            self._connection_ended()
             self.wire.expect_close()
 
     def _on_timeout(self, event: events.TimedOut) -> None:
         self.log("silent beyond its idle time-out")
-        self._end(list(self.links), None)
+        self._connection_ended()
         self.wire.expect_close()
 
     def lost(self) -> None:
@@ -232,7 +239,7 @@ class Peer:
         if not self.gone:
             self.gone = True
             self.connection.receive_eof()
-            self._end(list(self.links), None)
+            self._connection_ended()
             self.plane.left(self)
 
     # --- sessions
@@ -251,8 +258,20 @@ class Peer:
                 session.end()
                 self.touch()
 
-        self._end([link for link in self.links if link.session is session], None)
+        self._session_ended(session)
         self.plane.turns.last(answer)
+
+    def _session_ended(self, session: Session) -> None:
+        """Its links are detached by that, and not closed."""
+        self.plane.detached.session_ended(self, session)
+        for link in [link for link in self.links if link.session is session]:
+            self.plane.detached.leave(self.links[link], SESSION_ENDED)
+
+    def _connection_ended(self) -> None:
+        """The same of all sessions."""
+        self.plane.detached.connection_ended(self)
+        for endpoint in list(self.links.values()):
+            self.plane.detached.leave(endpoint, CONNECTION_ENDED)
 
     # --- links
 
@@ -268,7 +287,7 @@ class Peer:
         except LocalProtocolError as error:
             self.log(f"link {link.name!r:.80} cannot be answered: {error}")
             session = link.session
-            self._end([other for other in self.links if other.session is session], None)
+            self._session_ended(session)
             small = str(error).startswith(Condition.FRAME_SIZE_TOO_SMALL)
             condition = Condition.FRAME_SIZE_TOO_SMALL if small else Condition.NOT_ALLOWED
             session.end(Error(condition=condition, description=str(error)[:200]))
@@ -324,7 +343,7 @@ class Peer:
         for delivery in event.deliveries:
             several.setdefault(delivery.link, []).append(delivery)
         for link, deliveries in several.items():
-            endpoint = self.links.get(link)
+            endpoint = self.links.get(link) or self.detached.get(link)
             if endpoint is not None:
                 endpoint.disposed(deliveries, event.state, event.settled)
 
@@ -342,9 +361,13 @@ class Peer:
             if link.state is LinkState.DETACH_RCVD and link.session.may_send:
                 link.detach(closed=closed, error=None if endpoint is None else endpoint.detach_error)
                 self.touch()
-            link.session.forget(link)  # also when it was not closed: nobody will ask for its deliveries any more
+            if endpoint is None or endpoint.ended:  # else its deliveries live
+                link.session.forget(link)
 
-        self._end([link], None)
+        if endpoint is None or closed or event.error is not None:
+            self._end([link], None)
+        else:
+            self.plane.detached.leave(endpoint, DETACHED)
         self.plane.turns.last(answer)
 
     def detach(self, endpoint: Endpoint, error: Error) -> None:
@@ -352,6 +375,22 @@ class Peer:
         if endpoint.link in self.links:
             self.log(f"link {endpoint.link.name!r:.80} detached: {error.condition}: {error.description}")
             self._end([endpoint.link], error)
+        elif self.detached.get(endpoint.link) is endpoint:  # there is no link to say it on
+            self.plane.detached.expire(endpoint)
+
+    def steal(self, endpoint: Endpoint, error: Error) -> None:
+        """Another link has its name now, and goes on where it was."""
+        self.log(f"link {endpoint.link.name!r:.80} detached: {error.condition}: {error.description}")
+        endpoint.stolen = True
+        self.plane.detached.leave(endpoint, DETACHED)
+        self.plane.turns.last(lambda: self._say_detach(endpoint.link, error))
+
+    def _on_stolen(self, event: events.Stolen) -> None:
+        """By another of the same connection; it is told so already."""
+        endpoint = self.links.get(event.link)
+        if endpoint is not None:
+            endpoint.stolen = True
+            self.plane.detached.leave(endpoint, DETACHED)
 
     def _end(self, links: list[Link], error: Error | None) -> None:
         """Links are over; with an error, the peer is told so once what they held is back."""
@@ -375,7 +414,7 @@ class Peer:
         """Detach the links whose queue or exchange is gone. Every link of the plane is asked, every quarter of a second."""
         state = self.plane.service.state
         queues, exchanges = state.queues, state.exchanges.by_name
-        for endpoint in list(self.links.values()):
+        for endpoint in [*self.links.values(), *self.detached.values()]:
             if not endpoint.opened:
                 continue
             queue, named = endpoint.queue, endpoint.terminus.named

@@ -110,6 +110,7 @@ def still_open(link: Outgoing, deliveries: list[Delivery], state: DeliveryState 
 
 def discharged(link: Outgoing, txn_id: bytes, deliveries: Iterable[Delivery], *, committed: bool) -> None:
     """A transaction that deliveries waited for is over: their outcomes hold; or nothing was said of them, and nothing is."""
+    link = link.current
     told: list[tuple[DeliveryState | None, list[Delivery]]] = []  # by outcome
     for delivery in deliveries if committed else ():
         state = delivery.state

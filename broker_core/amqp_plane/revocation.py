@@ -15,6 +15,7 @@ from broker_core.security.rights import Right
 
 if TYPE_CHECKING:
     from broker_core.amqp_plane.peer import Endpoint, Peer
+    from broker_core.amqp_plane.server import AmqpPlane
 
 CHANGED = "the user was changed or removed after this login: log in again"
 
@@ -30,13 +31,22 @@ def enforce(peer: Peer) -> None:
         return
     if not holds(peer):
         peer.log(CHANGED)
-        peer.close(Error(condition=Condition.UNAUTHORIZED_ACCESS, description=CHANGED))
+        peer.close(Error(condition=Condition.UNAUTHORIZED_ACCESS, description=CHANGED), for_good=True)
         return
     for endpoint in list(peer.links.values()):
         right = right_of(endpoint)
         named = endpoint.terminus.named
         if named is not None and not peer.may(right, named):
             peer.detach(endpoint, as_error(forbidden(peer.user, right, named)))
+
+
+def enforce_detached(plane: AmqpPlane) -> None:
+    """The same for links that live on without a connection to say it on."""
+    for endpoint in plane.detached.links():
+        peer, named = endpoint.peer, endpoint.terminus.named
+        if not holds(peer) or (named is not None and not peer.may(right_of(endpoint), named)):
+            peer.log(f"{endpoint} ends: what it was permitted by does not hold any more")
+            plane.detached.expire(endpoint)
 
 
 def right_of(endpoint: Endpoint) -> Right:

@@ -21,6 +21,7 @@ from broker_core.amqp_plane.attaching import DELAYED_DELIVERY, SHARED_SUBS
 from broker_core.amqp_plane.blocking import Blocking
 from broker_core.amqp_plane.conditions import Refusal
 from broker_core.amqp_plane.containers import SOLE, Containers
+from broker_core.amqp_plane.detached import Detached
 from broker_core.amqp_plane.transport import Wire
 from broker_core.amqp_plane.turn import Turns
 from broker_core.security.quiet import Quiet
@@ -56,6 +57,9 @@ class Limits:
     sessions: int
     links: int
     nodes_per_user: int
+    detached_links_per_user: int
+    detached_deliveries_per_user: int
+    expiry_timeout_s: int
     credit: int
     unsettled_per_link: int
     unsettled_per_session: int
@@ -74,6 +78,9 @@ class Limits:
             settings.amqp_max_sessions,
             settings.amqp_max_links,
             settings.amqp_max_nodes_per_user,
+            settings.amqp_max_detached_links_per_user,
+            settings.amqp_max_detached_deliveries_per_user,
+            settings.amqp_max_expiry_timeout_s,
             settings.amqp_credit,
             settings.amqp_max_unsettled,
             settings.amqp_max_unsettled_per_session,
@@ -128,6 +135,7 @@ class AmqpPlane:
         self._loop = asyncio.SelectorEventLoop(self.ready)
         self.blocking = Blocking(service, self.call)
         self.turns = Turns(service, self._loop, self.blocking.look)
+        self.detached = Detached(self._loop, self.limits)
         self.protocol = self._protocol()
         self.urls: list[str] = []
         self._thread = threading.Thread(target=self._loop.run_forever, name="penstock-amqp", daemon=True)
@@ -241,6 +249,8 @@ class AmqpPlane:
         self.access.refresh()  # also the Flight plane does, so what it answers here does not say whether there is news
         self.blocking.tick(now)
         before, self._users = self._users, self.access.generation
+        if self._users != before:
+            revocation.enforce_detached(self)
         for wire in list(self._wires):
             try:
                 self._look_at(wire, now, users_changed=self._users != before)
@@ -279,8 +289,10 @@ class AmqpPlane:
                 wire.peer.close(said)
             else:
                 wire.abort()
+        for endpoint in self.detached.links():
+            self.detached.expire(endpoint)
         until = self.now() + STOP_GRACE_S
-        while self._wires and self.now() < until:
+        while (self._wires or len(self.detached)) and self.now() < until:
             await asyncio.sleep(0.01)
         for wire in list(self._wires):
             wire.abort()

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any
 from broker_core.amqp import Condition, Source
 from broker_core.amqp.performatives import Error
 from broker_core.amqp_plane.conditions import Refusal, forbidden
+from broker_core.amqp_plane.expiry import NEVER
 from broker_core.amqp_plane.filters import said
 from broker_core.amqp_plane.nodes import new_name
 from broker_core.engine import commands as c
@@ -36,7 +37,6 @@ if TYPE_CHECKING:
 
 SHARED, GLOBAL = "shared", "global"
 SUFFIX = "|"  # what tells several links of one shared subscription apart stands behind it
-NEVER = "never"
 EVERYTHING = "#"  # the pattern of a topic exchange that matches every key
 
 

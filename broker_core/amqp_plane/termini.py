@@ -6,12 +6,14 @@ end, when the link has given back what it held. What they answer is what holds, 
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from broker_core.amqp import Condition, Source, Target
-from broker_core.amqp_plane import nodes, subscriptions
+from broker_core.amqp_plane import expiry, nodes, subscriptions
 from broker_core.amqp_plane.conditions import Refusal
 from broker_core.amqp_plane.exchanging import way_of
+from broker_core.amqp_plane.expiry import Expiry
 from broker_core.amqp_plane.filters import Filters
 from broker_core.amqp_plane.wishes import EXCLUSIVE, IMMEDIATE, AtOnce, Wishes
 from broker_core.engine import commands as c
@@ -25,7 +27,6 @@ if TYPE_CHECKING:
     from broker_core.turn import Turn
 
 OUTCOMES = ("amqp:accepted:list", "amqp:rejected:list", "amqp:released:list", "amqp:modified:list")
-LINK_DETACH = "link-detach"  # a terminus does not outlive its link: what it held goes back at the detach
 
 
 class Terminus:
@@ -34,12 +35,25 @@ class Terminus:
 
     receives = makes = False
     owned = True  # what is made for it: its connection alone receives from it
+    lasts = False  # something was made for it, that its link may come back to
+    expiry = Expiry()
 
     def __init__(self, peer: Peer, queue: str, named: str | None) -> None:
         self.peer = peer
         self.queue = queue
         self.named = named
         self._links: list[tuple[str, int]] = []
+
+    def granted(self, asked: object) -> Expiry:
+        """How long it may outlive its link, of what an attach asks for."""
+        if not isinstance(asked, (Source, Target)):
+            return Expiry()
+        found = expiry.granted(asked, self.peer.plane.limits.expiry_timeout_s)
+        return expiry.owned(found) if self.lasts and self.owned else found
+
+    def is_same(self, asked: Terminus) -> bool:
+        """Whether it is what another link's attach asks for, which was not opened."""
+        return type(self) is type(asked) and self.queue == asked.queue and self.named == asked.named
 
     def open(self, turn: Turn) -> None:
         """Make what has to be there, and be there. Raises Refusal, PenstockError."""
@@ -78,16 +92,29 @@ class SourceTerminus(Terminus):
         self.browse = browse
         self.wishes = Wishes()
 
+    def granted(self, asked: object) -> Expiry:
+        return Expiry("link-detach") if self.browse else super().granted(asked)  # who only looks has nothing to come back to
+
     def subscribe(self) -> c.Command:
         selector = self.filters.selector
         text = None if selector is None else selector.text
         return c.Subscribe(self.queue, self.wishes.priority, self.wishes.exclusive, text)
 
+    def is_same(self, asked: Terminus) -> bool:
+        return super().is_same(asked) and self.is_alike(asked)
+
+    def is_alike(self, asked: Terminus) -> bool:
+        """What is beside the node."""
+        if not isinstance(asked, SourceTerminus) or (self.browse, self.wishes) != (asked.browse, asked.wishes):
+            return False
+        return self.filters.answered == asked.filters.answered
+
     def answer(self, asked: Source) -> Source:
         return Source(
             address=asked.address,
             durable=0,
-            expiry_policy=LINK_DETACH,
+            expiry_policy=self.expiry.policy,
+            timeout=self.expiry.timeout,
             distribution_mode="copy" if self.browse else "move",
             filter=self.filters.answered,
             default_outcome=asked.default_outcome,
@@ -99,7 +126,7 @@ class SourceTerminus(Terminus):
 class DynamicSource(SourceTerminus):
     """A queue that is made for the link."""
 
-    makes = True
+    makes = lasts = True
 
     def __init__(self, peer: Peer, lifetime: str, filters: Filters, *, owned: bool) -> None:
         super().__init__(peer, "", None, filters)
@@ -110,6 +137,11 @@ class DynamicSource(SourceTerminus):
         self.named = self.queue = nodes.create(turn, self.peer, self._lifetime, is_topic=False)
         super().open(turn)
 
+    def is_same(self, asked: Terminus) -> bool:
+        """A node that is asked for again, or by its name."""
+        again = type(asked) is DynamicSource and (asked._lifetime, asked.owned) == (self._lifetime, self.owned)
+        return (again or (type(asked) is SourceTerminus and asked.named == self.named)) and self.is_alike(asked)
+
     def answer(self, asked: Source) -> Source:
         source = super().answer(asked)
         source.address, source.dynamic, source.dynamic_node_properties = self.queue, True, nodes.described(self._lifetime)
@@ -118,6 +150,8 @@ class DynamicSource(SourceTerminus):
 
 class DynamicTopicSource(SourceTerminus):
     """A temporary topic that is made for the link, which receives by a subscription of its own."""
+
+    lasts = True
 
     def __init__(self, peer: Peer, lifetime: str, filters: Filters, *, owned: bool) -> None:
         super().__init__(peer, "", None, Filters())
@@ -130,8 +164,13 @@ class DynamicTopicSource(SourceTerminus):
         subscription = subscriptions.of_topic(self.peer, self.named, self._asked)
         subscription.open(turn, self.peer)
         self.queue = subscription.queue
-        self.owned = True  # its subscription is this link's alone
         self._enter(turn, self.queue, makes=True)
+
+    def is_same(self, asked: Terminus) -> bool:
+        if type(asked) is DynamicTopicSource:
+            again = (asked._lifetime, asked.owned) == (self._lifetime, self.owned)
+            return again and asked._asked.answered == self._asked.answered and self.is_alike(asked)
+        return isinstance(asked, SubscriptionSource) and asked.is_plain(self.named, self._asked)
 
     def answer(self, asked: Source) -> Source:
         source = super().answer(asked)
@@ -147,7 +186,29 @@ class SubscriptionSource(SourceTerminus):
     def __init__(self, peer: Peer, subscription: Subscription, filters: Filters) -> None:
         super().__init__(peer, subscription.queue, subscription.exchange, Filters())
         self._subscription, self._asked = subscription, filters
-        self.makes = not (subscription.durable or subscription.shared)
+        self.makes = self.lasts = not (subscription.durable or subscription.shared)
+
+    def granted(self, asked: object) -> Expiry:
+        """What is unsettled of a durable subscription goes back with its session: others may wait for it, and the subscription
+        itself is kept by its queue. One of a link alone is nobody else's, whatever connection it comes back by."""
+        if self._subscription.durable:
+            return Expiry()
+        return expiry.granted(asked, self.peer.plane.limits.expiry_timeout_s) if isinstance(asked, Source) else Expiry()
+
+    def is_same(self, asked: Terminus) -> bool:
+        if not isinstance(asked, SubscriptionSource) or not self.is_alike(asked):
+            return False
+        if self._asked.answered != asked._asked.answered:
+            return False
+        mine, theirs = self._subscription, asked._subscription
+        if self.makes:  # then each has a name of its own
+            mine = replace(mine, queue=theirs.queue)
+        return mine == theirs
+
+    def is_plain(self, exchange: str | None, filters: Filters) -> bool:
+        """Whether it is for one link alone, of everything that comes by an exchange."""
+        wanted = self._subscription
+        return self.makes and (wanted.exchange, wanted.key) == (exchange, None) and self._asked.answered == filters.answered
 
     def open(self, turn: Turn) -> None:
         self._enter(turn, self._subscription.exchange)
@@ -166,7 +227,7 @@ class SubscriptionSource(SourceTerminus):
         source.distribution_mode = "copy"  # each subscription gets one
         source.capabilities = _those(asked.capabilities, "topic", "temporary-topic", subscriptions.SHARED, subscriptions.GLOBAL)
         if self._subscription.durable:
-            source.durable, source.expiry_policy = 1, subscriptions.NEVER
+            source.durable, source.expiry_policy, source.timeout = 1, expiry.NEVER, 0
         return source
 
 
@@ -178,6 +239,9 @@ class KnownSubscription(SourceTerminus):
         self._name = name
         self._source = Source()
         self._opened = False
+
+    def is_same(self, asked: Terminus) -> bool:
+        return False  # it says nothing that could be compared
 
     def open(self, turn: Turn) -> None:
         source = subscriptions.described(turn, self.queue)
@@ -204,13 +268,17 @@ class TargetTerminus(Terminus):
     known: tuple[str, ...] = ("queue", "temporary-queue", IMMEDIATE)
     at_once = False
 
+    def is_same(self, asked: Terminus) -> bool:
+        return super().is_same(asked) and isinstance(asked, TargetTerminus) and asked.at_once == self.at_once
+
     def way(self) -> str | AtOnce | Way:
         """The queue for a message that comes now, or the way through an exchange."""
         return AtOnce(self.queue) if self.at_once else self.queue
 
     def answer(self, asked: Target) -> Target:
         capabilities = _those(asked.capabilities, *self.known)
-        return Target(address=asked.address, durable=0, expiry_policy=LINK_DETACH, capabilities=capabilities)
+        policy, timeout = self.expiry
+        return Target(address=asked.address, durable=0, expiry_policy=policy, timeout=timeout, capabilities=capabilities)
 
 
 class ExchangeTarget(TargetTerminus):
@@ -225,6 +293,9 @@ class ExchangeTarget(TargetTerminus):
     def open(self, turn: Turn) -> None:
         self._enter(turn, self._exchange)
 
+    def is_same(self, asked: Terminus) -> bool:
+        return super().is_same(asked) and isinstance(asked, ExchangeTarget) and asked._key == self._key
+
     def way(self) -> str | AtOnce | Way:
         return way_of(self.peer, self._exchange, self._key)
 
@@ -232,7 +303,7 @@ class ExchangeTarget(TargetTerminus):
 class DynamicTarget(TargetTerminus):
     """A node that is made for the link: a queue, or a temporary topic."""
 
-    makes = True
+    makes = lasts = True
 
     def __init__(self, peer: Peer, lifetime: str, *, is_topic: bool, owned: bool) -> None:
         super().__init__(peer, "", None)
@@ -247,6 +318,12 @@ class DynamicTarget(TargetTerminus):
         if not self.is_topic:
             self.queue = self.named
         self._enter(turn, self.named, makes=True)
+
+    def is_same(self, asked: Terminus) -> bool:
+        """A node that is asked for again, or by its name."""
+        if type(asked) is DynamicTarget:
+            return (asked._lifetime, asked.is_topic, asked.owned) == (self._lifetime, self.is_topic, self.owned)
+        return isinstance(asked, TargetTerminus) and not asked.at_once and asked.named == self.named
 
     def way(self) -> str | AtOnce | Way:
         assert self.named is not None

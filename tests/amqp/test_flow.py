@@ -303,6 +303,29 @@ def test_deliveries_of_a_link_that_was_only_detached_stay_alive() -> None:
     assert not sender.unsettled
 
 
+@pytest.mark.parametrize("closed", [False, True])
+def test_what_is_under_way_when_we_detach_is_heard(closed: bool) -> None:
+    """2.6.4: by a link that is not closed, until its peer has detached it too; both go on with it when they attach again."""
+    pair = Pair().opened()
+    sender, receiver = pair.link()
+    receiver.grant(2)
+    pair.pump()
+    sender.send(b"t", b"m")
+    receiver.detach(closed=closed)
+    pair.pump()
+    assert list(receiver.unsettled) == ([] if closed else [b"t"])
+    if not closed:
+        sender.detach(closed=False)
+        pair.pump()
+        again = receiver.session.receiver(receiver.name)
+        again.adopt(receiver)
+        assert not receiver.unsettled
+        receiver.session.dispose(list(again.unsettled.values()), Accepted())
+        pair.pump()
+        assert not sender.unsettled
+        assert not again.unsettled
+
+
 @pytest.mark.parametrize("error", [None, Error(condition="amqp:link:detach-forced")])
 def test_deliveries_of_a_closed_or_failed_link_are_dead_to_the_session(error: Error | None) -> None:
     pair = Pair().opened()

@@ -90,7 +90,9 @@ class Player(Client):
         session = self.history.random.choice(self.sessions)
         link = session.receiver(name)
         mode = SND_SETTLED if settled else SND_MIXED
-        link.attach(source=Source(address=QUEUE), target=Target(address="here"), snd_settle_mode=mode)
+        link.attach(
+            source=Source(address=QUEUE, expiry_policy="link-detach"), target=Target(address="here"), snd_settle_mode=mode
+        )
         taker = self.takers[name] = Taker(self, link, session, settled)
         self.history.all_takers.append(taker)
         self.until(lambda: link.state is not LinkState.ATTACH_SENT, "the answer to an attach")

@@ -40,6 +40,7 @@ from .harness import Stage
 from .library_client import Client
 
 LINKS = 8  # of one kind, at one client
+STAYS = ["levels", "last", "sticky", "block bytes", "dying", "back", "brief", "once", "dead", "locks"]  # queues not deleted
 SELECTOR = symbol("apache.org:selector-filter:string")
 SELECTORS = [None, None, None, "JMSPriority > 4", "n = 1", "n <> 1 AND JMSXGroupID = 'g1'"]
 OUTCOMES: list[Any] = [Accepted(), Released(), Rejected(), Modified(delivery_failed=True), Modified(undeliverable_here=True)]
@@ -78,6 +79,8 @@ class Player(Client):
         super().__init__(game.stage.address, container)
         self.game, self.random, self.container = game, game.random, container
         self.takers: dict[Any, dict[int, Any]] = {}  # what each holds: delivery id → delivery, not settled
+        self.asked: dict[Any, tuple[Source | None, dict[str, Any]]] = {}  # with what each was attached
+        self.away: dict[Any, dict[int, Any]] = {}  # takers that are detached, not closed, and what they hold
         self.senders: dict[Sender, str | None] = {}  # and where to; None: as each message says
         self.controls: list[Sender] = []
         self.transactions: list[tuple[bytes, Sender]] = []
@@ -124,9 +127,12 @@ class Player(Client):
 
     def _disposed(self, event: events.Disposed) -> None:
         for delivery in event.deliveries:
-            if delivery.link in self.takers and delivery.remote_settled:
-                self.takers[delivery.link].pop(delivery.id, None)
-            elif delivery.link in self.controls and isinstance(event.state, Declared):
+            if delivery.remote_settled:
+                self.takers.get(delivery.link, {}).pop(delivery.id, None)
+                self.away.get(delivery.link, {}).pop(delivery.id, None)
+            if delivery.link in self.takers:
+                continue
+            if delivery.link in self.controls and isinstance(event.state, Declared):
                 self.transactions.append((event.state.txn_id, delivery.link))
 
     def _forget(self, link: Any) -> None:
@@ -141,6 +147,8 @@ class Player(Client):
         for link in [*self.takers, *self.senders, *self.controls]:
             if link.session is session:
                 self._forget(link)
+        for link in [link for link in self.away if link.session is session]:
+            self.away[link] = {}  # it may be resumed, by what it remembers
 
     # --- for acts
 
@@ -160,6 +168,7 @@ class Player(Client):
         link: Receiver = self.random.choice(self.sessions).receiver(name or self._name())
         self._say(f"{link.name} attaches to {source} {fields}")
         self.takers[link] = {}
+        self.asked[link] = (source, fields)
         link.attach(source=source, target=Target(address="here"), **fields)
         self.until(lambda: link.state is not LinkState.ATTACH_SENT, "the answer to an attach")
         return link
@@ -295,6 +304,7 @@ class Player(Client):
             return
         session = self.random.choice(links).session
         held = [d for link in links if link.session is session for d in self.takers[link].values()]
+        held += [d for link, of in self.away.items() if link.session is session for d in of.values()]
         some = sorted(self.random.sample(held, self.random.randint(1, len(held))), key=lambda d: d.id)
         outcome, txn = self.random.choice(OUTCOMES), self._some_transaction()
         settled = self._chance(0.7 if txn is None else 0.3) and all(d.rcv_settle_mode != 1 for d in some)
@@ -302,7 +312,8 @@ class Player(Client):
         self._say(f"disposes {[(d.link.name, d.id) for d in some]} {state}{' settled' if settled else ''}")
         session.dispose(some, state, settled=settled)
         for delivery in some if settled else ():
-            del self.takers[delivery.link][delivery.id]
+            self.takers.get(delivery.link, {}).pop(delivery.id, None)
+            self.away.get(delivery.link, {}).pop(delivery.id, None)
 
     # --- acts: transactions
 
@@ -325,10 +336,38 @@ class Player(Client):
     def detach(self) -> None:
         links = self._attached([*self.takers, *self.senders, *(self.controls if self._chance(0.2) else ())])
         if links:
-            link = self.random.choice(links)
-            self._say(f"{link.name} detaches")
-            link.detach(closed=self._chance(0.6))
+            holding = [link for link in links if self.takers.get(link)]
+            link = self.random.choice(holding if holding and self._chance(0.7) else links)
+            closed = self._chance(0.2 if self.takers.get(link) else 0.6)
+            self._say(f"{link.name} detaches{' and closes' if closed else ''}")
+            link.detach(closed=closed)
+            if not closed and self.takers.get(link) and isinstance(link.remote_attach.source, Source):
+                self.away[link] = self.takers[link]
             self._forget(link)
+
+    def come_back(self) -> None:
+        """A link that was detached is attached again: on its session without a word, or resumed by what it remembers."""
+        for link in [link for link in self.away if link.state is not LinkState.DETACHED and link.session in self.sessions]:
+            self.until(lambda link=link: link.state is LinkState.DETACHED, "the answer to a detach")  # type: ignore[misc]
+        if not self.away or len(self.takers) > LINKS:
+            return
+        link = self.random.choice(list(self.away))
+        held, (source, fields), tags = self.away.pop(link), self.asked[link], list(link.unsettled)
+        same = link.session in self.sessions and link.session.state is SessionState.MAPPED
+        if same and source is not None and source.address in STAYS and self._chance(0.6):
+            back: Receiver = link.session.receiver(link.name)
+            back.adopt(link)
+            self.takers[back] = held
+            self._say(f"{link.name} comes back with {list(held)}")
+        else:
+            back = self.random.choice(self.sessions).receiver(link.name)
+            said = {tag: self.random.choice([None, None, Accepted(), Released()]) for tag in tags if self._chance(0.8)}
+            fields = {**fields, "unsettled": said, "incomplete_unsettled": self._chance(0.1)}
+            self.takers[back] = {}
+            self._say(f"{link.name} resumes {said}")
+        self.asked[back] = self.asked[link]
+        back.attach(source=source, target=Target(address="here"), **fields)
+        self.until(lambda: back.state is not LinkState.ATTACH_SENT, "the answer to an attach")
 
     def end(self) -> None:
         session = self.random.choice(self.sessions)
@@ -347,4 +386,4 @@ class Player(Client):
 #: How often each: most are messages that come and go.
 ACTS = {Player.send: 60, Player.grant: 80, Player.dispose: 120, Player.take: 50, Player.produce: 30}
 ACTS |= {Player.subscribe: 12, Player.look_up: 2, Player.make_target: 5, Player.make_source: 5, Player.control: 20}
-ACTS |= {Player.declare: 30, Player.discharge: 40, Player.detach: 20, Player.end: 4, Player.lose: 4}
+ACTS |= {Player.declare: 30, Player.discharge: 40, Player.detach: 30, Player.come_back: 30, Player.end: 4, Player.lose: 4}

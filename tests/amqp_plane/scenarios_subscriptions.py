@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from broker_core.amqp.performatives import Accepted, Attach, Detach, Disposition, Source
+from broker_core.amqp.performatives import Accepted, Attach, Detach, Disposition, End, Source
 from broker_core.amqp.types import Described, Symbol
 from broker_core.amqp_plane.subscriptions import bindings
 
@@ -57,7 +57,10 @@ def a_subscriber_gets_what_comes_after_it(s: Stage) -> None:
     a.send(detach(0), detach(1, closed=False))
     a.expect(Detach)
     a.expect(Detach)
-    s.note("what is not durable does not outlive its link, however that is detached")
+    s.note("what is not durable ends with its link, or with the session of one that was not closed")
+    s.nodes()
+    a.send(End())
+    a.expect(End)
     s.nodes()
 
 
@@ -74,9 +77,10 @@ def a_durable_subscription(s: Stage) -> None:
     a.expect(Detach, closed=False)
     _publish(s, p, 2)
     s.show("sub:anonymous:reader:sub")
-    s.note("a lost connection too")
+    s.note("what it had it has, as long as its session lives; a lost connection keeps the subscription, too")
     _attached(a, durably("sub"), credit=1)
-    a.expect_messages(b"m1")
+    a.expect_messages(b"m2")
+    s.show("sub:anonymous:reader:sub")
     a.drop()
     b = s.script("B", container_id="reader").usual()
     _attached(b, durably("sub"))
@@ -185,6 +189,7 @@ def a_subscription_with_messages_in_a_transaction_stays_as_it_is(s: Stage) -> No
     with s.service.turn() as turn:
         assert [binding.key for _, binding in bindings(turn, "sub:anonymous:reader:sub")] == ["#"]
     commit(a, 1, txn)
+    a.expect(Disposition, first=0, settled=True, state=Accepted())
     discharged(a, 1)
     s.show("sub:anonymous:reader:sub")
     s.note("and behind it")

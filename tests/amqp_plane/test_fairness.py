@@ -219,13 +219,13 @@ def test_who_cannot_work_when_his_turn_comes_hands_it_on(made: Stage) -> None:
 
 @pytest.mark.parametrize("made", [{"amqp_max_unsettled": 2, "amqp_max_unsettled_per_connection": 2}], indirect=True)
 def test_detaches_that_do_not_close_leave_nothing_behind(made: Stage) -> None:
-    """What their links held does not count against the connection any more."""
+    """What their links held does not count against the connection any more, where they expire at the detach."""
     client = made.client("comes and goes")
     session = client.connection.begin()
     publish(made, 2)
     for number in range(3):
         link = session.receiver(f"link {number}")
-        link.attach(source=Source(address="q"), target=Target())
+        link.attach(source=Source(address="q", expiry_policy="link-detach"), target=Target())
         link.grant(2)
         client.until(lambda link=link: len(link.unsettled) == 2, "both messages")  # type: ignore[misc]
         link.detach(closed=False)

@@ -1,0 +1,38 @@
+"""When a terminus that has no link ends: the expiry policies of 3.5.6, and what is granted of them (see `detached`)."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple
+
+if TYPE_CHECKING:
+    from broker_core.amqp import Source, Target
+
+#: What can happen to a link that is not ended for good.
+DETACHED, SESSION_ENDED, CONNECTION_ENDED = range(3)
+_BEGINS_AT = {"link-detach": DETACHED, "session-end": SESSION_ENDED, "connection-close": CONNECTION_ENDED}
+NEVER = "never"
+
+
+class Expiry(NamedTuple):
+    """A terminus ends `timeout` seconds after what its policy names."""
+
+    policy: str = "session-end"
+    timeout: int = 0
+
+    def begins(self, moment: int) -> bool:
+        return moment >= _BEGINS_AT[self.policy]
+
+    def ends(self, moment: int) -> bool:
+        return self.begins(moment) and not self.timeout
+
+
+def granted(asked: Source | Target, longest: int) -> Expiry:
+    """What a terminus may have of what it asks for. `longest`: seconds."""
+    if asked.expiry_policy == NEVER:
+        return Expiry("connection-close", longest)
+    return Expiry(asked.expiry_policy, min(asked.timeout, longest))
+
+
+def owned(expiry: Expiry) -> Expiry:
+    """That of a node which belongs to its connection: it ends with that."""
+    return expiry._replace(timeout=0) if expiry.policy == "connection-close" else expiry
