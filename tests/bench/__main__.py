@@ -35,6 +35,7 @@ ROWS = {
     "latency": "amqp_rows.latency",
     "artemis": "artemis_rows.both_ways",
     "connections": "amqp_rows.connections",
+    "bombs": "bomb_rows.bombs",
     "silence": "silence_rows.silence",
     "idle": "interest_rows.idle",
     "priority": "kind_rows.priority",
