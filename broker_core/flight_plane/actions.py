@@ -10,7 +10,7 @@ from broker_core import __version__, errors
 from broker_core.engine import commands as c
 from broker_core.engine.limits import SECOND
 from broker_core.engine.stages import attempt_name
-from broker_core.flight_plane import browsing, malformed
+from broker_core.flight_plane import browsing, malformed, namespaces
 from broker_core.flight_plane.callers import Caller
 from broker_core.flight_plane.exchanges import exchange_actions
 from broker_core.flight_plane.leasing import advance
@@ -65,6 +65,7 @@ class Actions:
         if handler is None:
             raise errors.InvalidRequest(f"unknown action {name!r:.80}; known are {', '.join(ACTIONS)}")
         fields = parse(name, body, ACTIONS[name])
+        namespaces.resolve(self._service.state, caller, name, fields)
         self._permissions.check(caller, name, fields)
         if name == "lease.advance":
             self._service.create_on_use(fields["queue"], caller.user)

@@ -29,6 +29,7 @@ class Caller:
 
     def __init__(self, access: Access | None, user: str, peer: str) -> None:
         self.user, self.peer = user, peer
+        self.enforced = access is not None and access.enforced  # there are users: names and rights are by user
         self._access = access
         self._identity = None if access is None else access.identity(user)
 

@@ -8,7 +8,7 @@ import threading
 from collections.abc import Callable
 
 from broker_core import errors
-from broker_core.flight_plane import arrow_ipc, protobuf, statuses
+from broker_core.flight_plane import arrow_ipc, namespaces, protobuf, statuses
 from broker_core.flight_plane.actions import Actions
 from broker_core.flight_plane.callers import Caller, Callers
 from broker_core.flight_plane.calls import Call, Gone
@@ -122,6 +122,7 @@ class _Handlers:
         reader = arrow_ipc.BatchReader(call, self._dictionaries, most_bytes=most, most_rows=limits.max_batch_rows)
         try:
             request = by_op(reader.begin(), PUTS)
+            namespaces.resolve(self._service.state, caller, request["op"], request)
             check = self._permissions.check(caller, request["op"], request)
 
             def acknowledge(data: bytes) -> None:

@@ -16,6 +16,7 @@ from broker_core.engine import commands as c
 from broker_core.engine.blocks import Block
 from broker_core.engine.groups import in_bucket
 from broker_core.engine.rowset import BLOCK_ROWS, as_array, row_count
+from broker_core.flight_plane import namespaces
 from broker_core.flight_plane.browsing import archived, selection
 from broker_core.flight_plane.callers import Caller
 from broker_core.flight_plane.malformed import by_reason, set_aside
@@ -36,6 +37,7 @@ class Streams:
     def open(self, caller: Caller, ticket: bytes) -> tuple[pa.Schema, Iterator[Any], Check]:
         """Schema, stream, and whether it is still permitted. Raises PenstockError, now or while the stream is read."""
         request = by_op(ticket, TICKETS)
+        namespaces.resolve(self._service.state, caller, request["op"], request)
         check = self._permissions.check(caller, request["op"], request)
         columns = strings("columns", request["columns"])
         schema = message.arrow_schema(columns, stored=request.get("stored", False) or request.get("orMessages", False))

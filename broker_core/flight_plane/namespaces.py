@@ -1,0 +1,69 @@
+"""Names that users choose: each user has names of leases, stages and writes of its own, once there are users.
+
+Otherwise a name would tell that somebody else has it, and whoever takes it first would keep others out. The engine knows each
+with its owner before a colon, which no user's name has: `alice:etl`. Without users there is no owner, and no colon.
+
+A lease outlives its query, and the query's user may change meanwhile. So a name finds another user's lease, too, where the caller
+has the right on that lease's queue, and the run is the lease's (a checkpoint has it) or not said (an operator's command). Stages
+and writes are found by their owner alone; an operator discards them by the name that `stage.list` gives.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from broker_core import errors
+from broker_core.engine.state import BrokerState
+from broker_core.flight_plane.callers import Caller
+from broker_core.flight_plane.permissions import NEEDS
+from broker_core.security.rights import Right
+
+SEPARATOR = ":"
+LISTED = 5  # leases that an error names
+
+
+def resolve(state: BrokerState, caller: Caller, request: str, fields: dict[str, Any]) -> None:
+    """Make the names in a request the engine's. InvalidRequest where a name could be one of several leases."""
+    if not caller.enforced:
+        return
+    listed = state.stages if request == "stage.discard" else {}
+    for field in ("stage", "write"):
+        if isinstance(fields.get(field), str):
+            fields[field] = _own(caller, fields[field])
+    if isinstance(fields.get("stages"), list):
+        names = fields["stages"]
+        fields["stages"] = [_own(caller, name) if isinstance(name, str) and name not in listed else name for name in names]
+    right = NEEDS[request].right or Right.RECEIVE
+    head = fields.get("head")
+    if isinstance(head, dict) and isinstance(head.get("lease"), str):
+        found = _lease(state, caller, right, {"lease": head["lease"], "run": fields.get("run")})
+        fields["head"] = {**head, "lease": found}
+    if isinstance(fields.get("lease"), str):
+        fields["lease"] = _lease(state, caller, right, fields)
+
+
+def _own(caller: Caller, name: str) -> str:
+    return f"{caller.user}{SEPARATOR}{name}"
+
+
+def _lease(state: BrokerState, caller: Caller, right: Right, fields: dict[str, Any]) -> str:
+    """The engine's name of the lease that is meant; the caller's own where there is none."""
+    name = fields["lease"]
+    mine = _own(caller, name)
+    if mine in state.leases or fields.get("fresh"):
+        return mine
+    run, queue = fields.get("run"), fields.get("queue")
+    found = [
+        other.name
+        for other in list(state.leases.values())
+        if name in (other.name, other.name.partition(SEPARATOR)[2])
+        and run in (None, other.run)
+        and queue in (None, other.queue)
+        and caller.may(right, other.queue)
+    ]
+    if name in found:
+        return str(name)
+    if len(found) > 1:
+        named = ", ".join(map(repr, sorted(found)[:LISTED]))
+        raise errors.InvalidRequest(f"lease {name!r:.300} could be one of several: say which, {named}")
+    return found[0] if found else mine
