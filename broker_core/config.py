@@ -255,6 +255,13 @@ class Settings:
         "Memory for record batches that are being received, over all connections; the next ones wait. One larger is alone.",
     )
 
+    max_publish_keys_per_user: int = key(
+        100_000,
+        count(1, 1_000_000),
+        "A txnAppId or a query's id for each queue, known for a year after its last write: a tenth of what the broker keeps, so "
+        "that one user leaves room for others. All nameless peers are one user.",
+    )
+
     amqp_max_frame_bytes: int = key(
         64 * KIB,
         size(512, most=16 * MIB),

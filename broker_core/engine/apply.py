@@ -210,7 +210,7 @@ def _(state: BrokerState, event: e.Published, position: int) -> None:
     if write is not None and not is_transactional(write):
         state.end_write(write, sum(part.count for stage in stages for part in stage.parts))
     if event.key is not None:
-        state.publish_keys[event.key.kind, event.key.id] = event.key.number
+        state.publish_keys.note(event.key, event.time, event.user or "")
         for name, number in event.sent or ():
             state.leases[name].batches[number].reads.note_sent(series_of(event.key.kind, event.key.id))
 

@@ -40,7 +40,7 @@ class Command:
 
 
 class Maker(NamedTuple):
-    """The user whose link or first use makes a queue or an exchange, and how many of both may be there that he has made."""
+    """The user who makes queues and exchanges by links or first uses, or publish keys, and how many of them that user may have."""
 
     user: str
     most: int
@@ -101,6 +101,7 @@ class Publish(Command):
     write: str | None = None
     attempts: Sequence[int] = ()
     reader: SparkBatch | None = None  # the batch of Spark's that is written
+    maker: Maker | None = None  # whose key it is, and how many that user may have
 
 
 @dataclass(frozen=True)

@@ -228,15 +228,25 @@ def _(state: BrokerState, command: c.Publish, now: c.Now) -> Decision:
         return Decision(reply=(done, True))
     if key is not None:
         check_name("publish key", key.id)
-        known = state.publish_keys.get((key.kind, key.id))
+        known = state.publish_keys.last(key, now.wall)
         if known is not None and key.number <= known:
             return _repeated(state, command, key)
-        if known is None and len(state.publish_keys) >= MAX_PUBLISH_KEYS:
-            raise errors.ResourceLimit(
-                f"{MAX_PUBLISH_KEYS} publish keys are kept, which is the limit: write under a known one, or without txnAppId"
-            )
+        if known is None:
+            _check_keys(state, command.maker)
     _check_stages(state, command.stages)
     return publish(state, command, now)
+
+
+def _check_keys(state: BrokerState, maker: c.Maker | None) -> None:
+    """Raise ResourceLimit where another key is one too many."""
+    way_out = "write under a known one, or without txnAppId; a key is forgotten a year after its last write"
+    if maker is not None and state.publish_keys.count(maker.user) >= maker.most:
+        raise errors.ResourceLimit(
+            f"user {maker.user!r} has {maker.most} publish keys (a txnAppId or a query's id, for each queue), which is the limit "
+            f"max_publish_keys_per_user: {way_out}"
+        )
+    if len(state.publish_keys) >= MAX_PUBLISH_KEYS:
+        raise errors.ResourceLimit(f"{MAX_PUBLISH_KEYS} publish keys are kept, which is the limit: {way_out}")
 
 
 def _done_before(state: BrokerState, command: c.Publish) -> int | None:
@@ -271,7 +281,7 @@ def _read_for(state: BrokerState, command: c.Publish) -> list[tuple[Lease, Batch
 @on(c.IsPublished)
 def _(state: BrokerState, command: c.IsPublished, now: c.Now) -> Decision:
     check_name("publish key", command.key.id)
-    known = state.publish_keys.get((command.key.kind, command.key.id))
+    known = state.publish_keys.last(command.key, now.wall)
     return Decision(reply=known is not None and command.key.number <= known)
 
 
@@ -306,6 +316,7 @@ def publish(state: BrokerState, command: c.Publish, now: c.Now) -> Decision:
         write=command.write,
         attempts=None if command.write is None else np.array(command.attempts, np.int64),
         sent=sent or None,
+        user=None if command.key is None or command.maker is None else command.maker.user,
     )
     return Decision([(event, None)], (sum(part.count for part in parts), False))
 

@@ -75,6 +75,7 @@ class Published(Event):
     write: str | None = None
     attempts: Ints | None = None
     sent: list[list[Any]] | None = None  # leases and numbers of the batches that were read for this
+    user: str | None = None  # whose key it is; None: an old journal's
 
     @property
     def names(self) -> list[str]:

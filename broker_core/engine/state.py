@@ -21,6 +21,7 @@ from broker_core.engine.limits import MAX_ENDED_WRITES
 from broker_core.engine.options import checked
 from broker_core.engine.packing import pack, unpack
 from broker_core.engine.policies import Policies
+from broker_core.engine.publish_keys import PublishKeys
 from broker_core.engine.queues import ArchivedBlock, Clocks, Queue
 from broker_core.engine.reads import SparkBatch
 from broker_core.engine.retention import Finished
@@ -88,7 +89,7 @@ class BrokerState:
         self.leases: dict[str, Lease] = {}
         self.stages: dict[str, StageParts] = {}
         self.ended_writes: dict[str, int] = {}  # the last ones: how many messages were published, DISCARDED for none
-        self.publish_keys: dict[tuple[str, str], int] = {}
+        self.publish_keys = PublishKeys()
         self.exchanges = Exchanges()
         # derived
         self.writes: dict[str, Write] = {}
@@ -256,7 +257,7 @@ class BrokerState:
             "outcomes": {name: _outcomes(stage) for name, stage in self.stages.items() if stage.outcomes},
             "staged": {name: write.time for name, write in self.writes.items()},
             "ended": list(self.ended_writes.items()),
-            "keys": [[kind, name, number] for (kind, name), number in self.publish_keys.items()],
+            "keys": self.publish_keys.to_json(),
             "exchanges": self.exchanges.to_json(),
         }, blocks
 
@@ -301,7 +302,7 @@ class BrokerState:
         for name, waiting in data.get("outcomes", {}).items():
             state.stages[name].outcomes = [_outcomes_of(*fields) for fields in waiting]
         state.ended_writes = dict(data.get("ended", ()))
-        state.publish_keys = {(kind, name): number for kind, name, number in data["keys"]}
+        state.publish_keys = PublishKeys.from_json(data["keys"], state.time)
         state.exchanges = Exchanges.from_json(data.get("exchanges", ()))
         for exchange in state.exchanges.by_name.values():
             state.count_made(exchange.user, 1)

@@ -67,6 +67,8 @@ class Actions:
         fields = parse(name, body, ACTIONS[name])
         namespaces.resolve(self._service.state, caller, name, fields)
         self._permissions.check(caller, name, fields)
+        if name == "stage.publish":
+            fields["maker"] = c.Maker(caller.user, self._service.settings.max_publish_keys_per_user)
         if name == "lease.advance":
             self._service.create_on_use(fields["queue"], caller.user)
         answer = handler(fields)
@@ -98,7 +100,7 @@ class Actions:
         _either("stage.publish", f)
         stages, base = strings("stages", f["stages"]), f["base"]
         attempts = [base + attempt for attempt in numbers("attempts", f["attempts"])]
-        published, repeated = self._service.submit(c.Publish(stages, key, f["write"], attempts, reader_of(f)))
+        published, repeated = self._service.submit(c.Publish(stages, key, f["write"], attempts, reader_of(f), f["maker"]))
         return {"published": published, "repeated": repeated}
 
     def _discard(self, f: dict[str, Any]) -> dict[str, Any]:

@@ -1,6 +1,6 @@
 """Names that users choose: each user has names of leases, stages and writes of its own, once there are users.
 
-Otherwise a name would tell that somebody else has it, and whoever takes it first would keep others out. The engine knows each
+Else a name would tell that somebody else has it, and whoever takes it first would keep others out. The engine knows each
 with its owner before a colon, which no user's name has: `alice:etl`. Without users there is no owner, and no colon.
 
 A lease outlives its query, and the query's user may change meanwhile. So a name finds another user's lease, too, where the caller
@@ -26,13 +26,12 @@ def resolve(state: BrokerState, caller: Caller, request: str, fields: dict[str, 
     """Make the names in a request the engine's. InvalidRequest where a name could be one of several leases."""
     if not caller.enforced:
         return
-    listed = state.stages if request == "stage.discard" else {}
     for field in ("stage", "write"):
-        if isinstance(fields.get(field), str):
-            fields[field] = _own(caller, fields[field])
+        name = fields.get(field)
+        if isinstance(name, str) and not (request == "stage.discard" and state.stages_of(name)):
+            fields[field] = _own(caller, name)
     if isinstance(fields.get("stages"), list):
-        names = fields["stages"]
-        fields["stages"] = [_own(caller, name) if isinstance(name, str) and name not in listed else name for name in names]
+        fields["stages"] = [_own(caller, name) if isinstance(name, str) else name for name in fields["stages"]]
     right = NEEDS[request].right or Right.RECEIVE
     head = fields.get("head")
     if isinstance(head, dict) and isinstance(head.get("lease"), str):

@@ -161,6 +161,9 @@ REQUESTS: dict[str, Callable[[Peer, str], Any]] = {
     "queue.delete": lambda p, q: p.call("queue.delete", queue=q, force=True),
 }
 NOBODY = {"hello", "queue.list", "exchange.list", "lease.list", "stage.list", "stage.published"}  # which need no right
+# Which name a lease or a stage and no queue: each user has names of its own.
+BY_NAME = {"lease.renew", "lease.release", "lease.settleRow", "lease.delete", "lease.setAside", "batch", "map", "settle"}
+BY_NAME |= {"stage.publish", "stage.discard"}
 EVERYBODY = {*NOBODY, "queue.stat"}  # who has any right on the queue
 ALLOWED = {
     Right.SEND: {"enqueue", "stage", "stage.publish", "stage.discard"},

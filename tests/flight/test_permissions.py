@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+from typing import Any
+
 import pyarrow as pa
 import pytest
 
@@ -11,7 +14,8 @@ from broker_core.flight_plane.permissions import NEEDS, NODE_OPTIONS
 from broker_core.flight_plane.requests import ACTIONS, PUTS, TICKETS
 from broker_core.security import Right
 
-from .peers import ALLOWED, EVERYBODY, NOBODY, REQUESTS, SEVERAL, SHIFTS, Site, furnish, part, refused
+from .helpers import numbered
+from .peers import ALLOWED, BY_NAME, EVERYBODY, NOBODY, REQUESTS, SEVERAL, SHIFTS, Peer, Site, furnish, part, refused
 
 
 def test_every_request_has_a_line_in_the_table_and_in_this_test() -> None:
@@ -81,12 +85,12 @@ def test_all_rights_on_one_queue_are_none_on_another(site: Site) -> None:
     furnish(site, "orders")
     alice = site.user("alice", *Right, queue="mine")
     alice.call("queue.declare", queue="mine")
-    assert refused(alice, "orders") == set(REQUESTS) - NOBODY
+    assert refused(alice, "orders") == set(REQUESTS) - NOBODY - BY_NAME
     assert [row["queue"] for row in alice.call("queue.list")["queues"]] == ["mine"]
     assert alice.call("lease.list") == {"leases": []}
     root = site.user("root", *Right)
     assert root.call("queue.stat", queue="orders")["acquired"] == 10
-    assert [row["lease"] for row in root.call("lease.list")["leases"]] == ["held orders"]
+    assert [row["lease"] for row in root.call("lease.list")["leases"]] == ["root:held orders"]
 
 
 def test_a_user_without_a_permission_may_say_hello(site: Site) -> None:
@@ -96,35 +100,90 @@ def test_a_user_without_a_permission_may_say_hello(site: Site) -> None:
     assert bob.call("queue.list") == {"queues": []}
 
 
-def test_a_lease_or_a_stage_of_another_queue_is_not_reached_by_naming_ones_own(site: Site) -> None:
+def test_a_lease_or_a_stage_of_another_queue_is_neither_reached_nor_told_nor_in_the_way(site: Site) -> None:
+    """Each user has names of its own: another's name is answered as one that is not there, and can be taken."""
     furnish(site, "orders")
     alice = site.user("alice", *Right, queue="mine")
     alice.call("queue.declare", queue="mine")
-    named = {"queue": "mine", "lease": "held orders", "run": "r"}
-    for request in (
-        lambda: alice.call("lease.advance", **named, epoch=None, finished=0, fresh=True),
-        lambda: alice.call("lease.plan", **named, epoch=1, after=0, batch=1),
-        lambda: alice.call("lease.settle", **named, epoch=None, finished=1),
-        lambda: alice.put(b"mine", op="stage", queue="mine", stage="s orders"),
-        lambda: alice.call("stage.publish", stages=["not there", "s orders"]),
-        lambda: alice.call("stage.discard", stages=["s orders"]),
-    ):
-        with pytest.raises(errors.NotAllowed):
-            request()
+
+    def answer(request: str, queue: str) -> str:
+        with pytest.raises(errors.NotFound) as refusal:
+            REQUESTS[request](alice, queue)
+        return str(refusal.value).replace(queue, "QUEUE")
+
+    for request in BY_NAME - {"settle", "stage.discard"}:
+        assert answer(request, "orders") == answer(request, "nowhere"), request
+    assert alice.call("stage.discard", stages=["other orders"]) == {"discarded": 0}
+    alice.put(*numbered(3), op="enqueue", queue="mine")
+    named = {"queue": "mine", "lease": "held orders", "run": "mine"}
+    assert alice.call("lease.advance", **named, epoch=None, finished=0, fresh=True)["batch"] == 1
+    alice.put(b"mine", op="stage", queue="mine", stage="s orders")
+    assert alice.call("stage.publish", stages=["s orders"]) == {"published": 1, "repeated": False}
+    assert {row["lease"] for row in alice.call("lease.list")["leases"]} == {"alice:held orders"}
+    root = site.user("root", *Right)
+    assert {row["stage"] for row in root.call("stage.list")["stages"]} == {"root:s orders", "root:other orders"}
+    assert root.call("stage.publish", stages=["s orders"]) == {"published": 1, "repeated": False}
+
+
+def test_a_query_goes_on_under_another_user_and_an_operator_reaches_its_lease(site: Site) -> None:
+    """A checkpoint names its run, which finds the lease; a command names the lease alone, if that is one."""
+    furnish(site, "orders")
+    alice, bob = site.user("alice", Right.RECEIVE, queue="orders"), site.user("bob", Right.RECEIVE, Right.SETTLE, queue="orders")
+    again = {"queue": "orders", "lease": "held orders", "run": "r", "epoch": None}
+    assert alice.call("lease.advance", **again, finished=0)["batch"] == 1
+    with pytest.raises(errors.WrongOffset):
+        alice.call("lease.advance", **{**again, "run": "another"}, finished=1)
+    assert alice.call("lease.advance", **{**again, "run": "new"}, finished=0, fresh=True, messages=1)["batch"] == 1
+    with pytest.raises(errors.InvalidRequest, match="say which, 'alice:held orders', 'root:held orders'"):
+        bob.call("lease.release", lease="held orders", how="return")
+    assert bob.call("lease.release", lease="root:held orders", how="return") == {"messages": 10}
+
+
+def test_an_operator_discards_a_write_by_the_name_that_the_list_gives(site: Site) -> None:
+    furnish(site, "orders")
+    bob = site.user("bob", Right.SEND, queue="orders")
+    (name, *_) = sorted(row["stage"] for row in bob.call("stage.list")["stages"])
+    assert name == "root:other orders"
+    assert bob.call("stage.discard", write=name) == {"discarded": 1}
+    assert bob.call("stage.discard", write="s orders") == {"discarded": 0}
+
+
+def test_the_publish_keys_of_one_user_leave_room_for_others(site: Site) -> None:
+    site.service.settings = replace(site.service.settings, max_publish_keys_per_user=2)
+    alice, bob = site.user("alice", *Right), site.user("bob", *Right)
+    alice.call("queue.declare", queue="q")
+
+    def publish(peer: Peer, name: str, number: int = 1) -> dict[str, Any]:
+        peer.put(b"x", op="stage", queue="q", stage=name)
+        return peer.call("stage.publish", stages=[name], key={"kind": "txn", "id": name, "number": number})
+
+    for name in ("a", "b"):
+        assert publish(alice, name) == {"published": 1, "repeated": False}
+    with pytest.raises(errors.ResourceLimit, match=r"user 'alice' has 2 publish keys .* max_publish_keys_per_user"):
+        publish(alice, "c")
+    assert publish(alice, "a", 2) == {"published": 1, "repeated": False}
+    assert publish(alice, "b") == {"published": 0, "repeated": True}
+    assert publish(bob, "c") == {"published": 1, "repeated": False}
 
 
 def test_outcomes_are_published_by_who_may_receive_and_messages_by_who_may_send(site: Site) -> None:
     furnish(site, "q")
-    receiver, sender = site.user("receiver", Right.RECEIVE), site.user("sender", Right.SEND)
-    (row, *_) = receiver.get(op="batch", columns=["delivery"], **part("q"))
+    (row, *_) = site.user("root", *Right).get(op="batch", columns=["delivery"], **part("q"))
     outcome = pa.record_batch({"delivery": pa.array([row["delivery"]], pa.binary()), "outcome": ["rejected"]})
-    for stage in ("mine", "mixed"):
-        receiver.put_batch(outcome, op="settle", stage=stage, lease="held q")
-    site.user("root", *Right).put(b"x", op="stage", queue="q", stage="mixed")
-    for peer, stage in ((sender, "mine"), (sender, "mixed"), (receiver, "mixed")):
-        with pytest.raises(errors.NotAllowed):
-            peer.call("stage.publish", stages=[stage])
-    assert receiver.call("stage.publish", stages=["mine"]) == {"published": 0, "repeated": False}
+
+    def fill(both: Peer) -> None:
+        for stage in ("mine", "mixed"):
+            both.put_batch(outcome, op="settle", stage=stage, lease="held q")
+        both.put(b"x", op="stage", queue="q", stage="mixed")
+
+    for right, stages in ((Right.SEND, ("mine", "mixed")), (Right.RECEIVE, ("mixed",))):
+        fill(site.user("alice", Right.SEND, Right.RECEIVE))
+        site.edit(lambda users: users.revoke("alice", "*", [Right.SEND, Right.RECEIVE]))
+        alice = site.user("alice", right)
+        for stage in stages:
+            with pytest.raises(errors.NotAllowed):
+                alice.call("stage.publish", stages=[stage])
+    assert alice.call("stage.publish", stages=["mine"]) == {"published": 0, "repeated": False}
 
 
 def test_what_is_not_there_and_what_is_not_permitted_are_answered_alike(site: Site) -> None:
