@@ -40,7 +40,7 @@ class Command:
 
 
 class Maker(NamedTuple):
-    """The user who makes queues and exchanges by links or first uses, or publish keys, and how many of them that user may have."""
+    """The user who makes queues and exchanges by links or first uses, or publish keys, and how many that user may have."""
 
     user: str
     most: int

@@ -1,6 +1,6 @@
 """The keys under which writes were published, each with its highest number: what makes a repeated write a no-op.
 
-A lower number stays a no-op for as long as its key is known: a key is forgotten `PUBLISH_KEY_AGE` after its last publish. Its user
+A lower number stays a no-op while its key is known: a key is forgotten `PUBLISH_KEY_AGE` after its last publish. Its user
 is whoever published under it last; the keys of one user are limited, so that one leaves room for others.
 """
 
