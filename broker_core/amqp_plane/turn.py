@@ -251,7 +251,8 @@ class Turns:
             try:
                 if arriving:
                     self._make_room(turn, endings)
-                if self.acquiring:  # who asks for messages may have said these just before, and asks for what they free, too
+                # Who asks for messages may have said these just before, and asks for what they free, too.
+                if self.acquiring and not self._arriving:  # else this may have been said behind what waits there
                     self._bring(endings, turn.freed_by_outcomes)
                 for way, parts, found in arriving:
                     if isinstance(way, Posting):

@@ -55,6 +55,7 @@ class Talk:
         self.sent = 0
         self.counts = dict.fromkeys(TO, 0)
         self.open = {name: list(range(HELD)) for name in FROM}  # numbers of messages that it has not settled
+        self.outcomes = [Accepted(), Rejected()]
 
     def begin(self) -> None:
         a, channel = self.a, self.channel
@@ -81,7 +82,7 @@ class Talk:
             return None
         number = self.open[name].pop(random.randrange(len(self.open[name])))
         self.said.append((f"{name}{self.channel}", "settled", number))
-        outcome = random.choice([Accepted(), Rejected()])
+        outcome = random.choice(self.outcomes)
         return says(outcome, FROM.index(name) * HELD + number, settled=random.random() < 0.8)
 
 
@@ -106,21 +107,28 @@ def test_whatever_a_crash_leaves_is_the_first_of_what_each_session_said(seed: in
     assert max(seen) == tuple(len(talk.said) for talk in talks)
 
 
-def test_what_is_said_behind_a_message_that_finds_no_room_in_the_journal_waits_for_it(tmp_path: Path) -> None:
-    random, disk = Random(0), NotingDisk()
+@pytest.mark.parametrize(("seed", "hungry"), [(0, False), (2, True), (3, True)])
+def test_what_is_said_behind_a_message_that_finds_no_room_in_the_journal_waits_for_it(
+    seed: int, hungry: bool, tmp_path: Path
+) -> None:
+    """`hungry`: also where its link asks for more, of a queue in which an outcome may free something."""
+    random, disk = Random(seed), NotingDisk()
     with stage(tmp_path, disk=disk) as s:
-        s.declare("large", *(f"{name}0" for name in (*FROM, *TO)))
+        s.declare("large", *(f"{name}0" for name in (*FROM, *TO)), **({"rejected": "return"} if hungry else {}))
         for name in FROM:
             s.service.submit(enqueue(f"{name}0", *[b"m"] * HELD))
         a = s.script()
         talk = Talk(a, 0)
+        if hungry:
+            talk.outcomes = [Accepted()]  # what is rejected comes back
         talk.begin()
         begun = len(disk.noted)
         s.slow_disk()
         s.service.journal._writer._buffer_bytes = 1 << 20  # so that one message fills it
         s.crowd("large")
         acts = (talk.send, talk.settle, talk.send, talk.settle, talk.settle)
-        a.send(*[act(random) for act in acts], flow(None, echo=True))  # type: ignore[list-item]
+        more = [flow(len(TO) + handle, HELD, delivery_count=HELD) for handle in range(len(FROM))] if hungry else []
+        a.send(*[act(random) for act in acts], *more, flow(None, echo=True))  # type: ignore[list-item]
         s.until(lambda: bool(s.plane.turns._held), "the sender is held")
         s.quick_disk()
         a.send(flow(None, echo=True))
