@@ -234,5 +234,7 @@ class Lease:
         while not self._stopped.wait(RENEW_S):
             # A broker that is down counts no time, and is told again when it is back; a lease that was taken by another reader
             # or deleted is reported to the user by the next planning call.
-            with suppress(PenstockError):
-                self._client.call("lease.renew", lease=self._known.lease if self._known else "", epoch=self._epoch)
+            known = self._known
+            if known is not None:
+                with suppress(PenstockError):
+                    self._client.call("lease.renew", lease=known.lease, run=known.run, epoch=self._epoch)

@@ -94,7 +94,7 @@ def set_aside(client: Client, part: Part, malformed: Mapping[int, str]) -> None:
         reasons: dict[str, list[int]] = {}
         for sequence, reason in islice(malformed.items(), first, first + TOLD_AT_ONCE):
             reasons.setdefault(reason, []).append(sequence)
-        client.call("lease.setAside", lease=part.lease, epoch=part.epoch, batch=part.batch, reasons=reasons)
+        client.call("lease.setAside", lease=part.lease, run=part.run, epoch=part.epoch, batch=part.batch, reasons=reasons)
 
 
 def _patiently(stream: Callable[[], Iterator[pa.RecordBatch]]) -> Iterator[pa.RecordBatch]:

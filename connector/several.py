@@ -131,7 +131,7 @@ class SeveralQueues:
         if fresh and self._options["consumer"] is not None and not any(lease.taken_up for lease in self._leases.values()):
             # A lease that holds what an earlier run has read refuses to begin again: it is asked before another has begun.
             leases = self._client.call("lease.list")["leases"]
-            held = {lease["lease"] for lease in leases if lease["stage"] == "read"}
+            held = {lease["name"] for lease in leases if lease["stage"] == "read"}
             order.sort(key=lambda queue: known.of(queue).lease not in held)
         return order
 

@@ -74,6 +74,8 @@ class Actions:
         answer = handler(fields)
         if name in LISTS:
             answer[LISTS[name]] = visible(caller, answer[LISTS[name]])
+        if name == "lease.list":
+            answer["leases"] = namespaces.named(caller, answer["leases"])
         return json.dumps(answer).encode()
 
     def _hello(self, f: dict[str, Any]) -> dict[str, Any]:

@@ -41,17 +41,23 @@ def resolve(state: BrokerState, caller: Caller, request: str, fields: dict[str, 
         fields["lease"] = _lease(state, caller, right, fields)
 
 
+def named(caller: Caller, leases: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Rows of `lease.list`, with the name by which this caller's requests find each."""
+    prefix = _own(caller, "") if caller.enforced else ""
+    return [{**row, "name": row["lease"].removeprefix(prefix)} for row in leases]
+
+
 def _own(caller: Caller, name: str) -> str:
     return f"{caller.user}{SEPARATOR}{name}"
 
 
 def _lease(state: BrokerState, caller: Caller, right: Right, fields: dict[str, Any]) -> str:
     """The engine's name of the lease that is meant; the caller's own where there is none."""
-    name = fields["lease"]
+    name, run, queue = fields["lease"], fields.get("run"), fields.get("queue")
     mine = _own(caller, name)
-    if mine in state.leases or fields.get("fresh"):
+    own = state.leases.get(mine)
+    if fields.get("fresh") or (own is not None and run in (None, own.run)):
         return mine
-    run, queue = fields.get("run"), fields.get("queue")
     found = [
         other.name
         for other in list(state.leases.values())

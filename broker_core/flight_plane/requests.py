@@ -108,11 +108,11 @@ ACTIONS: dict[str, Fields] = {
         **_PLAN,
     },
     "lease.settle": {**_LEASE, **_LOSS, "finished": INT, "sign": _OPTIONAL_TEXT, **_HEAD},
-    "lease.renew": {"lease": TEXT, "epoch": INT},
+    "lease.renew": {"lease": TEXT, "run": _OPTIONAL_TEXT, "epoch": INT},
     "lease.list": {},
     "lease.release": {"lease": TEXT, "how": TEXT},
     "lease.settleRow": {"lease": TEXT, "sequence": INT, "outcome": TEXT, "error": ((str, type(None)), None)},
-    "lease.setAside": {"lease": TEXT, "epoch": INT, "batch": INT, "reasons": (dict, _REQUIRED)},
+    "lease.setAside": {"lease": TEXT, "run": _OPTIONAL_TEXT, "epoch": INT, "batch": INT, "reasons": (dict, _REQUIRED)},
     "lease.delete": {"lease": TEXT},
 }
 _BATCH: Fields = {

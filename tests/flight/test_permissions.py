@@ -139,6 +139,29 @@ def test_a_query_goes_on_under_another_user_and_an_operator_reaches_its_lease(si
     assert bob.call("lease.release", lease="root:held orders", how="return") == {"messages": 10}
 
 
+def test_a_query_under_another_user_means_its_own_run_in_all_that_it_says(site: Site) -> None:
+    """Several users have leases of one name on the queue: the run tells which of them a query has taken up."""
+    peers = {name: site.user(name, *Right) for name in ("alice", "bob", "carol")}
+    peers["alice"].call("queue.declare", queue="q")
+    peers["alice"].put(*numbered(9), op="enqueue", queue="q")
+    for name, peer in peers.items():
+        fresh = {"queue": "q", "lease": "etl", "run": f"run of {name}", "epoch": None, "finished": 0, "fresh": True}
+        assert peer.call("lease.advance", **fresh, messages=3)["batch"] == 1
+        ticket = {"op": "batch", "lease": "etl", "run": f"run of {name}", "epoch": 1, "batch": 1, "first": 0, "last": 8}
+        assert len(peer.get(**ticket, columns=["sequenceNumber"])) == 3
+    bob, dave = peers["bob"], site.user("dave", Right.RECEIVE)
+    for peer in (bob, dave):  # one has a lease of this name, one has not
+        again = {"lease": "etl", "run": "run of alice"}
+        epoch = peer.call("lease.advance", queue="q", **again, epoch=None, finished=0)["epoch"]
+        assert peer.call("lease.renew", **again, epoch=epoch) == {"lease": "alice:etl"}
+        assert peer.call("lease.setAside", **again, epoch=epoch, batch=1, reasons={}) == {"messages": 0}
+    assert bob.call("lease.renew", lease="etl", epoch=1) == {"lease": "bob:etl"}
+    with pytest.raises(errors.InvalidRequest, match="say which, 'alice:etl', 'bob:etl', 'carol:etl'"):
+        dave.call("lease.renew", lease="etl", epoch=1)
+    names = {row["lease"]: row["name"] for row in bob.call("lease.list")["leases"]}
+    assert names == {"alice:etl": "alice:etl", "bob:etl": "etl", "carol:etl": "carol:etl"}
+
+
 def test_an_operator_discards_a_write_by_the_name_that_the_list_gives(site: Site) -> None:
     furnish(site, "orders")
     bob = site.user("bob", Right.SEND, queue="orders")

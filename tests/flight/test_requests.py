@@ -107,11 +107,11 @@ VALID: dict[str, dict[str, Any]] = {
         "sign": None,
         "head": None,
     },
-    "lease.renew": {"lease": "held Q", "epoch": 1},
+    "lease.renew": {"lease": "held Q", "run": "r", "epoch": 1},
     "lease.list": {},
     "lease.release": {"lease": "held Q", "how": "return"},
     "lease.settleRow": {"lease": "held Q", "sequence": 0, "outcome": "rejected", "error": "no"},
-    "lease.setAside": {"lease": "held Q", "epoch": 1, "batch": 1, "reasons": {"no map": [0, 2]}},
+    "lease.setAside": {"lease": "held Q", "run": "r", "epoch": 1, "batch": 1, "reasons": {"no map": [0, 2]}},
     "lease.delete": {"lease": "idle Q"},
 }
 BATCH = {
@@ -160,9 +160,14 @@ OPTIONAL = {
     "plan": False, "orMessages": False, "host": None, "sign": None, "afterSign": None, "batchSign": None, "head": None,
     "stages": [], "write": None, "base": 0, "attempts": [], "attempt": None, "query": None, "queryBatch": None, "routed": False,
 }  # fmt: skip
+RUN_IS_OPTIONAL = ("lease.renew", "lease.setAside")
 SIGNS = ("sign", "afterSign", "batchSign")  # or null
 TEXTS = ("error", "outcome", "selector", "host", "query", "write")  # or null
 SAMPLES: list[Any] = ["text", 7, 1.5, True, None, [1], {"a": 1}]
+
+
+def _is_optional(action: str, name: str) -> bool:
+    return name in OPTIONAL or (name == "run" and action in RUN_IS_OPTIONAL)
 
 
 def named(request: dict[str, Any], queue: str) -> dict[str, Any]:
@@ -224,7 +229,7 @@ def test_the_protocol_names_what_a_stat_and_a_lease_say(repository: Path, client
 @pytest.mark.parametrize("action", VALID)
 def test_a_complete_request_is_answered_and_one_without_what_is_optional_too(client: Client, prepared: str, action: str) -> None:
     request = named(VALID[action], prepared)
-    required = {name: value for name, value in request.items() if name not in OPTIONAL}
+    required = {name: value for name, value in request.items() if not _is_optional(action, name)}
     if action == "lease.advance":
         required["lease"] = f"idle {prepared}"
     if action == "lease.setAside":
@@ -245,13 +250,13 @@ def test_every_wrong_field_of_an_action_is_refused_by_name(client: Client, prepa
         client.call(action, **request, surprise=1)
     for name, good in request.items():
         rest = {other: value for other, value in request.items() if other != name}
-        if name not in OPTIONAL:
+        if not _is_optional(action, name):
             with pytest.raises(errors.InvalidRequest, match=f"field '{name}' is missing"):
                 client.call(action, **rest)
         for sample in SAMPLES:
             if type(sample) is type(good) or (name in OPTIONAL and sample == OPTIONAL[name]):
                 continue
-            if name in ("key", "epoch", "error") and sample is None:
+            if sample is None and (name in ("key", "epoch", "error") or (name == "run" and action in RUN_IS_OPTIONAL)):
                 continue
             if name in (*SIGNS, *TEXTS) and isinstance(sample, str):
                 continue
