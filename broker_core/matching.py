@@ -37,6 +37,7 @@ if TYPE_CHECKING:
 
 PIECE_ROWS = 1 << 14  # evaluated at once, in some milliseconds where the payloads are at hand
 LEASE_PIECES = 4  # of those at once for a lease, whose request has a thread of its own
+JOINED_BYTES = 4 << 20  # octets of small neighbours that are copied together: large messages are few in a piece, or none at all
 LOOK_S = 5.0  # for how long one request looks for a lease's first match before it says so and is asked again
 
 
@@ -189,17 +190,19 @@ def evaluated(
             done += part.num_rows
         waiting.clear()
 
-    rows = 0
+    rows = octets = 0
     for of, part in _payloads(journal, selector, pieces, batches, damaged):
-        large = part.num_rows >= SMALL_ROWS
-        if waiting and (large or rows >= SMALL_ROWS or _is_encoded(part) != _is_encoded(waiting[0][1])):
+        large, size = part.num_rows >= SMALL_ROWS, part.nbytes
+        full = rows >= SMALL_ROWS or octets + size > JOINED_BYTES
+        if waiting and (large or full or _is_encoded(part) != _is_encoded(waiting[0][1])):
             evaluate()
-            rows = 0
+            rows = octets = 0
         if large:
             found[of] = matches(selector, part)
         else:
             waiting.append((of, part))
             rows += part.num_rows
+            octets += size
     if waiting:
         evaluate()
     return found

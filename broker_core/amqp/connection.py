@@ -14,7 +14,7 @@ Headers and SASL come first, in `handshake`; the idle time-outs are in `idle`.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
 from . import events, states
 from .composites import Composite
@@ -62,6 +62,8 @@ class Connection:
         self.sessions: dict[int, Session] = {}
         self.remote_sessions: dict[int, Session] = {}
         self.unfinished_size = 0  # octets of deliveries whose last frame has not come
+        #: Told of that number whenever it changes; says whether so much may be kept. For limits over several connections.
+        self.may_keep: Callable[[int], bool] = lambda octets: True
         self._out: list[bytes] = []
         self._buffer = b""
         self._parts: list[bytes] = []

@@ -158,11 +158,17 @@ class Receiver(Link):
         if 0 < limit < connection.unfinished_size:
             text = f"more than {limit} octets of messages that are not complete"
             raise RemoteProtocolError(Condition.RESOURCE_LIMIT_EXCEEDED, text, Scope.LINK)
+        if not connection.may_keep(connection.unfinished_size):
+            text = "all connections together have too many messages that are not complete: try again later"
+            raise RemoteProtocolError(Condition.RESOURCE_LIMIT_EXCEEDED, text, Scope.LINK)
 
     def drop_unfinished(self) -> None:
         if self._partial is not None:
-            self.session.connection.unfinished_size -= self._partial.held
+            connection, held = self.session.connection, self._partial.held
             self._partial = None
+            if held:
+                connection.unfinished_size -= held
+                connection.may_keep(connection.unfinished_size)
 
     def _completed(self) -> None:
         if self._partial is not None and self._partial.delivery.resumed:

@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from broker_core.amqp_plane.peer import Endpoint, Peer
     from broker_core.turn import Turn
 
+MAX_NAME = 1024  # characters of a link's name, which is kept as long as the link; clients make up a few hundred
 DELAYED_DELIVERY, SHARED_SUBS = "DELAYED_DELIVERY", "SHARED-SUBS"
 
 
@@ -35,6 +36,10 @@ def attach(peer: Peer, event: events.Attached) -> None:
     if sum(len(session.remote_links) for session in peer.connection.remote_sessions.values()) > 2 * limits.links:
         # Links that were refused and that it does not detach: they cost as much as others.
         peer.close(Error(condition=Condition.RESOURCE_LIMIT_EXCEEDED, description="too many links that are not detached"))
+        return
+    if len(link.name) > MAX_NAME:
+        text = f"the name of a link has at most {MAX_NAME} characters, this one {len(link.name)}"
+        peer.close(Error(condition=Condition.RESOURCE_LIMIT_EXCEEDED, description=text))
         return
     try:
         if len(peer.links) >= limits.links:

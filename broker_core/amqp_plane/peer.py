@@ -66,6 +66,7 @@ class Peer:
         self.squeezed: set[Session] = set()  # sessions in which a link waits for the peer's window
         self._sasl = sasl
         self.connection = Connection(Role.SERVER, plane.protocol, sasl, sasl_required=not listener.without_sasl)
+        self.connection.may_keep = partial(plane.unfinished.may_keep, self)
         self.transactions = Transactions(self.connection.coordinated)
         self._handlers: dict[type[Any], Callable[[Any], None]] = {
             events.Authenticated: self._on_authenticated,

@@ -24,6 +24,7 @@ from broker_core.amqp_plane.containers import SOLE, Containers
 from broker_core.amqp_plane.detached import Detached
 from broker_core.amqp_plane.transport import Wire
 from broker_core.amqp_plane.turn import Turns
+from broker_core.amqp_plane.unfinished import Unfinished
 from broker_core.security.quiet import Quiet
 
 if TYPE_CHECKING:
@@ -136,6 +137,7 @@ class AmqpPlane:
         self.blocking = Blocking(service, self.call)
         self.turns = Turns(service, self._loop, self.blocking.look)
         self.detached = Detached(self._loop, self.limits)
+        self.unfinished = Unfinished(self.limits.message_bytes)
         self.protocol = self._protocol()
         self.urls: list[str] = []
         self._thread = threading.Thread(target=self._loop.run_forever, name="penstock-amqp", daemon=True)
@@ -211,6 +213,7 @@ class AmqpPlane:
 
     def left(self, peer: Peer) -> None:
         self.containers.leave(peer)
+        self.unfinished.forget(peer)
         self.turns.forget(peer)
 
     def leave(self, wire: Wire) -> None:

@@ -1,6 +1,7 @@
 """The operands of a selector from encoded messages, one at a time by the library's decoder: those that `encoded` calls odd.
 
 A section that is asked for is decoded as a whole here, and refused as a whole: such a message is malformed, and matches nothing.
+Of what was decoded only the values that are asked for stay: a message may have a hundred thousand others.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ import numpy as np
 import pyarrow as pa
 
 from broker_core.amqp.errors import RemoteProtocolError
-from broker_core.amqp.messages import APPLICATION_PROPERTIES, PROPERTIES
+from broker_core.amqp.messages import APPLICATION_PROPERTIES, PROPERTIES, Message
 from broker_core.encoding.arrays import Ints
 from broker_core.encoding.fields import FIELDS
 from broker_core.encoding.plain import decoded, user_text
@@ -28,24 +29,29 @@ from broker_core.selectors.syntax import Identifier
 def one_by_one(payload: pa.RecordBatch, names: Sequence[Identifier]) -> tuple[Found, Ints]:
     """The operand of each identifier in the messages that are well-formed, and which rows those are."""
     codes = {APPLICATION_PROPERTIES if name.field is None else PROPERTIES for name in names if name.field not in HEADER}
-    accepted, messages = [], []
-    for row, octets in enumerate(payload.column("message").to_pylist()):
+    inside = [name for name in names if name.field not in HEADER]
+    accepted: list[int] = []
+    values: dict[Identifier, list[Any]] = {name: [] for name in inside}
+    for row, octets in enumerate(payload.column("message")):
         try:
-            messages.append(decoded(octets, codes))
+            message = decoded(octets.as_py(), codes)
         except RemoteProtocolError:
             continue
         accepted.append(row)
+        for name in inside:
+            values[name].append(_value(message, name))
     rows = np.array(accepted, np.int64)
-    kept = payload.take(pa.array(rows))
-    found: Found = {}
-    for name in names:
-        if name.field in HEADER:
-            found[name] = header(kept, name.field)
-        elif name.field is None:
-            found[name] = of_values([_scalar((message.application_properties or {}).get(name.name)) for message in messages])
-        else:
-            found[name] = of_values([_of_field(message.properties, name.field) for message in messages])
+    found = {name: of_values(column) for name, column in values.items()}
+    if len(inside) < len(names):
+        kept = payload.take(pa.array(rows))
+        found |= {name: header(kept, name.field) for name in names if name.field is not None and name.field in HEADER}
     return found, rows
+
+
+def _value(message: Message, name: Identifier) -> Any:
+    if name.field is None:
+        return _scalar((message.application_properties or {}).get(name.name))
+    return _of_field(message.properties, name.field)
 
 
 def _of_field(properties: Any, field: str) -> Any:
@@ -67,4 +73,4 @@ def _scalar(value: Any) -> Any:
         return float(value)
     if isinstance(value, (str, UUID)):
         return str.__str__(value) if isinstance(value, str) else str(value)
-    return value
+    return ...  # what JMS has no type for

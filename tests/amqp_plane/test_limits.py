@@ -24,7 +24,9 @@ from broker_core.amqp.performatives import (
     Source,
     Target,
 )
+from broker_core.amqp_plane.attaching import MAX_NAME
 from broker_core.amqp_plane.server import DOOMED, FIRST_FRAME_BYTES, UNFINISHED_MESSAGES
+from broker_core.amqp_plane.unfinished import OF_ONE_USER
 from broker_core.engine.policies import Policies, Policy
 
 from ..broker.helpers import enqueue
@@ -184,6 +186,45 @@ def test_messages_that_are_not_complete_are_bounded_over_all_links_of_a_connecti
         [wire] = [wire for wire in s.plane._wires if wire.peer is not None and wire.peer.container == "client"]
         assert wire.peer is not None
         assert wire.peer.connection.unfinished_size == 0
+
+
+def test_messages_that_are_not_complete_are_bounded_over_all_connections(limited: Limited) -> None:
+    """Of one user, and altogether; what is completed, given up or lost with its connection leaves room."""
+    most = 4 * KIB
+    with limited(max_message_bytes=most) as s:
+        half = message(b"x" * (most - 200))[: most - 300]
+
+        def holds(name: str) -> Script:
+            a = s.script(name, container_id=name)
+            a.begin(0)
+            a.sender()
+            a.send(transfer(0, half, more=True))
+            return a
+
+        before = [holds(f"holds {number}") for number in range(OF_ONE_USER)]
+        beyond = holds("beyond")
+        said = told(beyond, Detach, "amqp:resource-limit-exceeded")
+        assert "all connections together" in said.error.description
+        before.pop().drop()
+        s.until(lambda: s.plane.unfinished.octets == len(half) * (OF_ONE_USER - 1), "what a connection held is forgotten")
+        last = holds("now there is room")
+        whole = message(b"x" * (most - 200))
+        for a in [*before, last]:
+            a.send(more(whole[len(half) :]))
+            a.expect(Disposition, state=Accepted())
+        assert s.plane.unfinished.octets == 0
+        assert s.counts("q") == {"available": OF_ONE_USER}
+
+
+def test_the_name_of_a_link_has_a_limit(limited: Limited) -> None:
+    with limited() as s:
+        a = s.script("A")
+        a.begin(0)
+        a.send(sends("q", name="n" * MAX_NAME))
+        a.expect(Attach)
+        a._frame()  # its credit
+        a.send(sends("q", 1, name="n" * (MAX_NAME + 1)))
+        closed(a, "amqp:resource-limit-exceeded")
 
 
 # ---- connections

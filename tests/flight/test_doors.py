@@ -27,13 +27,15 @@ import trustme
 from pyarrow import flight
 
 from broker_core import Broker, errors
+from broker_core.amqp import Message
+from broker_core.amqp.messages import Properties
 from broker_core.client import Client
 from broker_core.flight_plane import arrow_ipc, frames, protobuf
 from broker_core.flight_plane.budget import Budget
 from broker_core.flight_plane.server import SERVICE
 from broker_core.security import Right
 
-from .helpers import BODY, batch_of, descriptor, numbered, send
+from .helpers import BODY, Reader, batch_of, browse, descriptor, numbered, send
 from .peers import Site, basic, translated
 from .test_bad_clients import MIB, Sampled, address, served
 
@@ -172,6 +174,27 @@ def test_messages_that_lie_about_themselves_are_refused(channel: grpc.Channel, q
     }[of]
     with pytest.raises(grpc.RpcError, match=r"malformed|no message of Arrow"):
         call(channel, "DoPut", *evil)
+
+
+LARGE = Message(data=[bytes(MIB)], properties=Properties(subject="a"))
+ODD = Message(data=[b""], application_properties={f"property {number}": "" for number in range(3000)})
+
+
+@pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="RssAnon is Linux's")
+@pytest.mark.parametrize(("message", "count", "growth"), [(LARGE, 120, 48 * MIB), (ODD, 200, 24 * MIB)], ids=["large", "odd"])
+def test_a_selector_looks_at_messages_a_few_at_a_time(
+    broker: Broker, client: Client, queue: str, message: Message, count: int, growth: int
+) -> None:
+    """Those that are large are not put together in memory, nor does what nobody asks for stay once it is decoded."""
+    schema = pa.schema([pa.field("message", pa.binary())])
+    one = pa.record_batch([pa.array([message.encode()])], schema=schema)
+    client.put({"op": "enqueue", "queue": queue}, schema, [one] * count)
+    with Sampled(broker) as memory:
+        reader = Reader(client, queue)
+        assert reader.advance(selector="JMSType = 'b' OR size = 3", messages=1) == reader.finished
+        assert browse(client, queue, "subject", selector="JMSType = 'b' OR size = 3") == []
+    print(memory.growth >> 20, "MiB")
+    assert memory.growth < growth
 
 
 def test_compressed_grpc_is_refused(broker: Broker, client: Client, queue: str) -> None:
