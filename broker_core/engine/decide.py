@@ -289,7 +289,13 @@ def _check_stages(state: BrokerState, stages: list[str]) -> None:
     missing = [stage for stage in stages if stage not in state.stages or is_transactional(stage)]
     if missing or len(set(stages)) != len(stages):
         write = write_of((missing or stages)[0])
-        if write in state.ended_writes:
+        published = state.ended_writes.get(write)
+        if published is not None and published != DISCARDED:
+            raise errors.NotFound(
+                f"stage {write!r} was published already, {published} messages with what was named beside it then: nothing of this "
+                "publish was done, which names other stages or another key"
+            )
+        if published is not None:
             raise errors.NotFound(
                 f"write {write!r} was discarded, by its job or an operator (`penstock stage discard`), or because nobody had "
                 f"published it for {STAGE_AGE // (3600 * SECOND)} hours: nothing of it was published; write the data again"

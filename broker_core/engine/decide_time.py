@@ -49,7 +49,7 @@ def _(state: BrokerState, command: c.Tick, now: c.Now) -> Decision:
 
 def _abandoned(state: BrokerState, now: c.Now) -> Iterator[e.Event]:
     """Of each write that nobody has published nor added to for long, the end. Transactions have an age of their own."""
-    if state.uptime(now.up) * 1000 <= STAGE_GRACE:
+    if now.up - max(state.started, now.resumed) <= STAGE_GRACE:
         return
     for name, write in state.writes.items():
         if now.wall - write.time > STAGE_AGE and not is_transactional(name):

@@ -28,14 +28,6 @@ class Budget:
             self._line.append((octets, granted))
             return False
 
-    def try_take(self, octets: int) -> bool:
-        """Without a line: no is no."""
-        with self._lock:
-            if self._line or octets > self._left:
-                return False
-            self._left -= octets
-            return True
-
     def give(self, octets: int) -> None:
         """Give back what was taken."""
         with self._lock:

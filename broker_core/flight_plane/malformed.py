@@ -16,6 +16,7 @@ from broker_core.service import BrokerService
 log = logging.getLogger("penstock")
 
 NAMED = 10  # messages that one line of the log names
+REASON = 200  # characters of each one's reason
 
 
 def by_reason(malformed: Mapping[int, str]) -> dict[str, list[int]]:
@@ -33,7 +34,7 @@ def set_aside(service: BrokerService, lease: str, batch: int, epoch: int, reason
     if count:
         queue = service.state.leases[lease].queue
         said = [(sequence, reason) for reason, named in reasons.items() for sequence in named]
-        named_ = "; ".join(f"{sequence}: {reason}" for sequence, reason in sorted(said)[:NAMED])
+        named_ = "; ".join(f"{sequence}: {_one_line(reason)}" for sequence, reason in sorted(said)[:NAMED])
         more = f"; and {len(said) - NAMED} more" if len(said) > NAMED else ""
         log.warning(
             "queue %r: %d messages of batch %d of lease %r are no valid AMQP messages. They are not delivered, and go to the dead"
@@ -41,6 +42,11 @@ def set_aside(service: BrokerService, lease: str, batch: int, epoch: int, reason
             queue, count, batch, lease, named_, more,
         )  # fmt: skip
     return count
+
+
+def _one_line(reason: str) -> str:
+    """For the log, whatever a reader has given as the reason."""
+    return (reason if reason.isprintable() else ascii(reason))[:REASON]
 
 
 def asked(service: BrokerService, f: dict[str, Any]) -> dict[str, Any]:

@@ -8,7 +8,8 @@ import pytest
 
 from broker_core import errors
 from broker_core.engine import commands as c
-from broker_core.engine.limits import MAX_ENDED_WRITES, STAGE_AGE
+from broker_core.engine import decide
+from broker_core.engine.limits import MAX_ENDED_WRITES, STAGE_AGE, STAGE_GRACE
 from broker_core.engine.reads import SparkBatch
 from broker_core.engine.stages import attempt_name
 from broker_core.engine.states import State
@@ -121,6 +122,24 @@ def test_the_age_of_a_stage_goes_on_over_a_restart(engine: Engine, life: Callabl
     engine.wall -= 365 * 86400 * SECOND  # somebody sets the clock back: time stands still, it does not run backwards
     engine.run(c.Tick())
     assert engine.run(c.ListStages())[0]["age"] >= 0
+
+
+def test_after_a_standstill_a_driver_has_time_to_publish(engine: Engine) -> None:
+    """The host was suspended for two days, with the broker and the job on it: the job goes on too."""
+    engine.run(stage("w", 1))
+    engine.pass_time(3600)
+    engine.wall += 2 * STAGE_AGE
+    resumed = engine.up
+    assert not decide(engine.state, c.Tick(), c.Now(engine.wall, engine.up + STAGE_GRACE, resumed)).events
+    assert decide(engine.state, c.Tick(), c.Now(engine.wall, engine.up + STAGE_GRACE + 1, resumed)).events
+
+
+def test_a_stage_that_another_publish_has_taken_is_called_published(engine: Engine) -> None:
+    engine.run(c.StageMessages("s", "q", 2, 1), c.StageMessages("t", "q", 1, 1), c.Publish(["s"]))
+    with pytest.raises(errors.NotFound, match="'s' was published already, 2 messages"):
+        engine.run(c.Publish(["s", "t"]))
+    with pytest.raises(errors.NotFound, match="'s' was published already, 2 messages"):
+        engine.run(c.Publish(["s"], KEY))
 
 
 # --- What was read for a write that is a repetition ------------------------------------------------------------------------

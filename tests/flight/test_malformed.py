@@ -147,6 +147,18 @@ def test_a_zombie_sets_nothing_aside_and_what_is_not_of_the_batch_is_left_alone(
             old.call("lease.setAside", **{**say, "reasons": {"why": wrong}}, epoch=reader.epoch)
 
 
+def test_a_reason_writes_no_line_of_its_own_into_the_log(old: Client, capfd: pytest.CaptureFixture[str]) -> None:
+    reader = Reader(old, "plain")
+    number = reader.advance(messages=10)
+    reader.read(number, columns=["message"])
+    forged = "why\nWARNING penstock: all is well " + "x" * 10_000
+    say = {"lease": reader.lease, "batch": number, "epoch": reader.epoch, "reasons": {forged: [3]}}
+    assert old.call("lease.setAside", **say) == {"messages": 1}
+    [line] = [line for line in capfd.readouterr().err.splitlines() if "is well" in line]
+    assert "no valid AMQP messages" in line
+    assert len(line) < 1000
+
+
 def test_a_look_shows_them_with_the_reason_and_never_keeps_others_back(old: Client, capfd: pytest.CaptureFixture[str]) -> None:
     found = browse(old, "plain", *COLUMNS, "error")
     assert [row["sequenceNumber"] for row in found] == list(range(101))
