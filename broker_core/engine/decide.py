@@ -292,8 +292,8 @@ def _check_stages(state: BrokerState, stages: list[str]) -> None:
         published = state.ended_writes.get(write)
         if published is not None and published != DISCARDED:
             raise errors.NotFound(
-                f"stage {write!r} was published already, {published} messages with what was named beside it then: nothing of this "
-                "publish was done, which names other stages or another key"
+                f"stage {write!r} was published already, {published} messages with what was named beside it then: nothing of "
+                "this publish was done, which names other stages or another key"
             )
         if published is not None:
             raise errors.NotFound(

@@ -214,10 +214,16 @@ class Listener:
         if busy:
             reason = f"{self._limits.calls} calls are under way, the limit (flight_max_calls): try again later"
             call.finish(statuses.of(errors.ResourceLimit(reason)))
-        elif fresh:
-            threading.Thread(target=self._work_on, args=(call,), name="penstock-flight-call", daemon=True).start()
-        else:
+        elif not fresh:
             self._work.put(call)
+        else:
+            try:
+                threading.Thread(target=self._work_on, args=(call,), name="penstock-flight-call", daemon=True).start()
+            except RuntimeError as error:
+                with self._lock:
+                    self._calls -= 1
+                log.warning("%s: a call is refused: %s", call.peer, error)
+                call.finish(statuses.of(errors.ResourceLimit("the broker's host has no thread left: try again later")))
 
     def _work_on(self, call: Call | None) -> None:
         while call is not None:

@@ -519,6 +519,24 @@ def test_pings_resets_and_windows(peer: Raw) -> None:
         assert peer.answer(number)[1]["grpc-status"] == "0"
 
 
+def test_a_host_without_threads_costs_no_call_its_place(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Who is refused for that does not count as under way for ever."""
+    peer = Raw(("127.0.0.1", site.plane.port))
+    start = threading.Thread.start
+
+    def starved(thread: threading.Thread) -> None:
+        if thread.name == "penstock-flight-call":
+            raise RuntimeError("can't start new thread")
+        start(thread)
+
+    monkeypatch.setattr(threading.Thread, "start", starved)
+    for _ in range(3):
+        assert peer.answer(peer.begin("DoAction"))[1]["grpc-status"] != "0"
+    monkeypatch.undo()
+    assert site.plane._listener._calls == 0
+    peer.close()
+
+
 def test_a_small_window_gets_its_answer_in_small_pieces(broker: Broker, client: Client, queue: str) -> None:
     send(client, queue, numbered(1000, 100))
     peer = Raw(address(broker))

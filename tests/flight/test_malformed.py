@@ -17,11 +17,13 @@ from broker_core.amqp import Message
 from broker_core.amqp.performatives import Properties
 from broker_core.cli.main import main
 from broker_core.client import Client
+from broker_core.security import Right
 from connector import mapping
 from connector.access import Access
 from connector.read import Look, Part, read_look, read_part
 
-from .helpers import Reader, browse, plant, rows_of, send
+from .helpers import Reader, browse, numbered, plant, rows_of, send
+from .peers import Site
 
 WRONG = b"\0Ss\xc0\6\4\x40\x40\x40\x54\7\0Su\xa0\1x"  # a subject that is an int
 NESTED = b"\x40"
@@ -147,15 +149,17 @@ def test_a_zombie_sets_nothing_aside_and_what_is_not_of_the_batch_is_left_alone(
             old.call("lease.setAside", **{**say, "reasons": {"why": wrong}}, epoch=reader.epoch)
 
 
-def test_a_reason_writes_no_line_of_its_own_into_the_log(old: Client, capfd: pytest.CaptureFixture[str]) -> None:
-    reader = Reader(old, "plain")
-    number = reader.advance(messages=10)
-    reader.read(number, columns=["message"])
+def test_a_reason_writes_no_line_of_its_own_into_the_log(site: Site, caplog: pytest.LogCaptureFixture) -> None:
+    alice = site.user("alice", *Right)
+    alice.call("queue.declare", queue="q")
+    alice.put(*numbered(3), op="enqueue", queue="q")
+    assert alice.call("lease.advance", queue="q", lease="l", run="r", epoch=None, finished=0, fresh=True)["batch"] == 1
+    named = {"lease": "l", "run": "r", "epoch": 1, "batch": 1}
+    alice.get(op="batch", **named, first=0, last=9, columns=["sequenceNumber"])
     forged = "why\nWARNING penstock: all is well " + "x" * 10_000
-    say = {"lease": reader.lease, "batch": number, "epoch": reader.epoch, "reasons": {forged: [3]}}
-    assert old.call("lease.setAside", **say) == {"messages": 1}
-    [line] = [line for line in capfd.readouterr().err.splitlines() if "is well" in line]
-    assert "no valid AMQP messages" in line
+    assert alice.call("lease.setAside", **named, reasons={forged: [1]}) == {"messages": 1}
+    [line] = [each.getMessage() for each in caplog.records if "no valid AMQP messages" in each.getMessage()]
+    assert line.isprintable()
     assert len(line) < 1000
 
 
