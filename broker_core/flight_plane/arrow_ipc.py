@@ -11,7 +11,7 @@ from __future__ import annotations
 import struct
 import threading
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
@@ -65,11 +65,12 @@ class BatchReader:
         self._reader: Any = None
         self._said: deque[bytes] = deque()
         self.app_metadata = b""  # of the batch that `next` gave last
+        self.waiting: Callable[[], None] | None = None  # called now and then while a batch waits for memory
         self.closed = False  # pyarrow asks
 
     def begin(self) -> bytes:
         """Read the first message, and return the command of its descriptor."""
-        message = self._call.next()
+        message = self._call.next(self.waiting)
         if message is None:
             raise errors.InvalidRequest("put: the stream is empty; its first message names what is sent, and how")
         fields = protobuf.parse("put", message.view)
@@ -92,11 +93,6 @@ class BatchReader:
                 return None  # a stream without a schema holds nothing
             raise errors.InvalidRequest(f"the record batch is malformed: {error}") from None
 
-    def __iter__(self) -> Iterator[pa.RecordBatch]:
-        while (batch := self.next()) is not None:
-            yield batch
-            del batch  # its memory is to be had again while the next one comes
-
     def close(self) -> None:
         self.closed = True
         self._reader = None
@@ -106,7 +102,7 @@ class BatchReader:
     def read(self, octets: int) -> memoryview | bytes:
         """For pyarrow: the next octets of a stream in IPC's own framing, without a copy where it asks for what there is."""
         while not self._pieces and not self._ended:
-            message = self._call.next()
+            message = self._call.next(self.waiting)
             if message is None:
                 self._ended = True
             else:

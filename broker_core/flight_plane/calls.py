@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
-from broker_core import errors
+from broker_core import errors, silence
 from broker_core.flight_plane import frames
 
 if TYPE_CHECKING:
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 PREFIX_BYTES = 5  # of a gRPC message: whether it is compressed, and its length
 READY_BYTES = 1 << 20  # of complete messages that wait for the call's thread; then no further one is begun
-AHEAD_BYTES = 64 << 10  # that a sender may be ahead of what has memory: the beginnings of its next messages
+AHEAD_BYTES = 64 << 10  # that a sender may be ahead of what has memory: of all calls that may run (`flight_max_calls`) 32 MiB
 ALIGNMENT = 64  # a message ends at a multiple of this, so that an Arrow body at its end lies on multiples of 8
 HEADROOM = 64  # octets kept free before a message: `arrow_ipc` puts its own framing there
 
@@ -211,10 +211,14 @@ class Call:
             self._advance()
         self.connection.settle()
 
-    def next(self) -> Message | None:
-        """The next message; None when the peer has sent the last. Gives the memory of the one before back to the budget."""
+    def next(self, waiting: Callable[[], None] | None = None) -> Message | None:
+        """The next message; None when the peer has sent the last. Gives the memory of the one before back to the budget.
+
+        `waiting` is called every `silence.ALIVE_S` while there is no memory for it: the peer should hear of us.
+        """
         self._let_go()
         while True:
+            waits = False
             try:
                 with self.connection.mutex:
                     if self._promised:
@@ -224,9 +228,11 @@ class Call:
                     elif self._is_over():
                         return None
                     else:
-                        self._arrived.wait()
+                        waits = not self._arrived.wait(silence.ALIVE_S) and self._waiting > 0
             finally:
                 self.connection.settle()
+            if waits and waiting is not None:
+                waiting()
 
     def _pick(self) -> Message:
         message = self._ready.popleft()

@@ -34,12 +34,17 @@ class OutcomeReceiver:
 
     def receive(self, reader: BatchReader) -> None:
         batches = messages = 0
+
+        def acknowledge() -> None:
+            self._tell(json.dumps({"batches": batches, "messages": messages}).encode())
+
+        reader.waiting = acknowledge  # again: a sender that hears nothing gives us up
         while (batch := reader.next()) is not None:
             self._check()
             self._take(batch)
             batches, messages = batches + 1, messages + batch.num_rows
             del batch  # its memory is free while the next one comes
-            self._tell(json.dumps({"batches": batches, "messages": messages}).encode())
+            acknowledge()
 
     def _take(self, data: pa.RecordBatch) -> None:
         limit, nbytes = self._service.settings.max_batch_bytes, data.get_total_buffer_size()

@@ -47,7 +47,7 @@ class Receiver:
         self._changed = threading.Condition()
         self._pending: deque[tuple[int, int, dict[str, Any]]] = deque()  # log position, bytes, acknowledgement
         self._pending_bytes = 0
-        self._complete = self._taking = False
+        self._complete = self._taking = self._silent = False
         self._failure: Exception | None = None
         self._batches = self._messages = self._dropped = 0
 
@@ -56,6 +56,7 @@ class Receiver:
         target = self._target()
         if target is not None:
             self._service.submit(target)
+        reader.waiting = self._say_again
         acknowledger = threading.Thread(target=self._acknowledge, name="penstock-acknowledge", daemon=True)
         acknowledger.start()
         try:
@@ -73,6 +74,12 @@ class Receiver:
             acknowledger.join()
         if self._failure is not None:
             raise self._failure
+
+    def _say_again(self) -> None:
+        """Nothing was said for a while, since the next batch waits for memory."""
+        with self._changed:
+            self._silent = True
+            self._changed.notify_all()
 
     def _queue_of(self, said: bytes) -> str | None:
         """The queue that a batch is for, where each says so in its metadata."""
@@ -152,17 +159,18 @@ class Receiver:
 
     def _acknowledge(self) -> None:
         """Tell the sender of everything that has become durable, in one word, until the stream is complete. While a batch waits
-        for room, say the last word again now and then: a sender that hears nothing gives us up."""
+        for room or memory, say the last word again now and then: a sender that hears nothing gives us up."""
         journal = self._service.journal
         last: dict[str, Any] = {"batches": 0, "messages": 0}
         try:
             while True:
                 with self._changed:
-                    while not self._pending and not self._complete:
+                    while not self._pending and not self._complete and not self._silent:
                         if not self._changed.wait(silence.ALIVE_S) and self._taking:
                             break
                     if self._complete and not self._pending:
                         return
+                    self._silent = False
                     oldest = self._pending[0][0] if self._pending else None
                 if oldest is None:
                     self._tell(json.dumps(last).encode())

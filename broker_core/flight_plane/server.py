@@ -23,6 +23,7 @@ from broker_core.service import BrokerService
 
 STOP_GRACE_S = 2.0  # for calls that run when the broker stops; a client that neither reads nor sends would hold it for ever
 SLACK_BYTES = 64 << 10  # of a request beside its JSON: an action's name, protobuf's own octets
+NOTHING_YET = b'{"batches": 0, "messages": 0}'  # said to a put whose first message waits for memory
 SERVICE = "/arrow.flight.protocol.FlightService/"
 
 log = logging.getLogger("penstock.flight")
@@ -120,13 +121,15 @@ class _Handlers:
 
         call.admit(caller.user, most + 2 * MAX_REQUEST_BYTES, refusal)
         reader = arrow_ipc.BatchReader(call, self._dictionaries, most_bytes=most, most_rows=limits.max_batch_rows)
+
+        def acknowledge(data: bytes) -> None:
+            call.send([protobuf.field(protobuf.PUT_RESULT, len(data)), data])
+
+        reader.waiting = lambda: acknowledge(NOTHING_YET)
         try:
             request = by_op(reader.begin(), PUTS)
             namespaces.resolve(self._service.state, caller, request["op"], request)
             check = self._permissions.check(caller, request["op"], request)
-
-            def acknowledge(data: bytes) -> None:
-                call.send([protobuf.field(protobuf.PUT_RESULT, len(data)), data])
 
             if request["op"] == "settle":
                 OutcomeReceiver(self._service, request, acknowledge, check).receive(reader)

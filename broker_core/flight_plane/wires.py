@@ -73,11 +73,6 @@ class Tls:
                 self._cipher = bytearray(_CIPHER_BYTES)
                 return
 
-    @property
-    def protocol(self) -> str | None:
-        """What both sides agreed on (ALPN)."""
-        return self._tls.selected_alpn_protocol()
-
     def receive(self, into: memoryview) -> int:
         while True:
             with self._lock:

@@ -4,6 +4,7 @@ says so."""
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -148,3 +149,35 @@ def test_a_write_that_waits_for_room_is_told_that_the_broker_is_there(site: Site
         room.start()
         assert send(client, "q", [b"second"])["next"] == 2
         room.join()
+
+
+@pytest.mark.parametrize("full_from", [0, 1])
+def test_a_write_that_waits_for_memory_is_told_that_the_broker_is_there(
+    site: Site, monkeypatch: pytest.MonkeyPatch, full_from: int
+) -> None:
+    """From its first message on, and from its second batch on."""
+    monkeypatch.setattr(silence, "ALIVE_S", TIMEOUT_S / 10)
+    budget = site.plane._listener._budget
+    all_of_it = budget._total
+
+    def fill() -> None:
+        until = time.monotonic() + LIMIT_S
+        while budget._left < all_of_it and time.monotonic() < until:  # an answered call gives its memory back a little later
+            time.sleep(0.01)
+        assert budget.take(all_of_it, lambda: None)
+        threading.Timer(4 * TIMEOUT_S, lambda: budget.give(all_of_it)).start()
+
+    def batches() -> Iterator[Any]:
+        yield batch_of([b"first"])
+        if full_from == 1:
+            until = time.monotonic() + LIMIT_S
+            while site.peer().call("queue.stat", queue="q")["enqueued"] == 0 and time.monotonic() < until:
+                time.sleep(0.01)
+            fill()
+        yield batch_of([b"second"])
+
+    with Client(site.plane.url, timeout_s=TIMEOUT_S) as client:
+        client.call("queue.declare", queue="q")
+        if full_from == 0:
+            fill()
+        assert client.put({"op": "enqueue", "queue": "q"}, BODY, batches())["next"] == 2
