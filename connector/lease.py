@@ -88,7 +88,7 @@ class Lease:
         self._epoch: int | None = None
         self._settled = 0  # the broker has said so, to this planner
         self._planned: _Planned | None = None
-        self._unread = 0  # batches in a row that the query finished without reading them
+        self._unread = 0  # batches in a row that the query finished, and that came back
         self._broker = ""
         self._stopped = threading.Event()
 
@@ -213,8 +213,9 @@ class Lease:
     def _say_unread(self, times: int) -> None:
         if times >= UNREAD_TOLD > self._unread:
             log.warning(
-                "a query finished %d batches of queue %r in a row without reading them, so their messages were given back: it "
-                "gets further ones more and more slowly until it reads one. Does its foreachBatch do nothing with the DataFrame?",
+                "a query finished %d batches of queue %r in a row without reading them, or its writes were repetitions and sent "
+                "nothing, so their messages were given back: it gets further ones more and more slowly until it works one off. Does "
+                "its foreachBatch do nothing with the DataFrame, or has it a constant txnVersion?",
                 times,
                 self._queue,
             )
