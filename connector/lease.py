@@ -214,8 +214,8 @@ class Lease:
         if times >= UNREAD_TOLD > self._unread:
             log.warning(
                 "a query finished %d batches of queue %r in a row without reading them, or its writes were repetitions and sent "
-                "nothing, so their messages were given back: it gets further ones more and more slowly until it works one off. Does "
-                "its foreachBatch do nothing with the DataFrame, or has it a constant txnVersion?",
+                "nothing, so their messages were given back: it gets further ones more and more slowly until it works one off. "
+                "Does its foreachBatch do nothing with the DataFrame, or has it a constant txnVersion?",
                 times,
                 self._queue,
             )
