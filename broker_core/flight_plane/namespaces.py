@@ -25,6 +25,7 @@ LISTED = 5  # leases that an error names
 def resolve(state: BrokerState, caller: Caller, request: str, fields: dict[str, Any]) -> None:
     """Make the names in a request the engine's. InvalidRequest where a name could be one of several leases."""
     if not caller.enforced:
+        _after_the_last_user(state, fields)
         return
     for field in ("stage", "write"):
         name = fields.get(field)
@@ -39,6 +40,22 @@ def resolve(state: BrokerState, caller: Caller, request: str, fields: dict[str, 
         fields["head"] = {**head, "lease": found}
     if isinstance(fields.get("lease"), str):
         fields["lease"] = _lease(state, caller, right, fields)
+
+
+def _after_the_last_user(state: BrokerState, fields: dict[str, Any]) -> None:
+    """There are no users (any more): a query finds the lease that it had under one, by its run."""
+    run, head = fields.get("run"), fields.get("head")
+
+    def found(name: str) -> str:
+        if name in state.leases or run is None or fields.get("fresh"):
+            return name
+        leases = list(state.leases.values())
+        return next((each.name for each in leases if each.name.partition(SEPARATOR)[2] == name and each.run == run), name)
+
+    if isinstance(fields.get("lease"), str):
+        fields["lease"] = found(fields["lease"])
+    if isinstance(head, dict) and isinstance(head.get("lease"), str):
+        fields["head"] = {**head, "lease": found(head["lease"])}
 
 
 def named(caller: Caller, leases: list[dict[str, Any]]) -> list[dict[str, Any]]:

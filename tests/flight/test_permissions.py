@@ -162,6 +162,17 @@ def test_a_query_under_another_user_means_its_own_run_in_all_that_it_says(site: 
     assert names == {"alice:etl": "alice:etl", "bob:etl": "etl", "carol:etl": "carol:etl"}
 
 
+def test_a_query_goes_on_when_the_last_user_is_gone(site: Site) -> None:
+    furnish(site, "orders")
+    site.edit(lambda users: users.remove("root"))
+    nobody = site.peer()
+    again = {"queue": "orders", "lease": "held orders", "run": "r"}
+    with pytest.raises(errors.WrongOffset):
+        nobody.call("lease.advance", **{**again, "run": "another"}, epoch=None, finished=0)
+    epoch = nobody.call("lease.advance", **again, epoch=None, finished=0)["epoch"]
+    assert nobody.call("lease.renew", lease="held orders", run="r", epoch=epoch) == {"lease": "root:held orders"}
+
+
 def test_an_operator_discards_a_write_by_the_name_that_the_list_gives(site: Site) -> None:
     furnish(site, "orders")
     bob = site.user("bob", Right.SEND, queue="orders")
