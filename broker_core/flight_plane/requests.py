@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
+import threading
 from typing import Any
 
 from broker_core import errors, strict_json
@@ -11,6 +13,8 @@ from broker_core.engine.reads import SparkBatch
 from broker_core.engine.stages import attempt_name
 
 MAX_REQUEST_BYTES = 1 << 20  # a request in JSON: `stage.publish` with thousands of stages fits
+LARGE_BYTES = 16 << 10  # a request of more is read while no other such one is: as values it may take fifty times its octets
+_reading_large = threading.Lock()
 
 _REQUIRED = object()
 Fields = dict[str, tuple[type | tuple[type, ...], Any]]
@@ -149,7 +153,16 @@ PUTS: dict[str, Fields] = {
 
 def parse(what: str, data: bytes, known: Fields) -> dict[str, Any]:
     """A request's fields, checked against what is known; anything else is refused by name."""
-    request = _json(what, data)
+    with _turn(data):
+        return _checked(what, _json(what, data), known)
+
+
+def _turn(data: bytes) -> contextlib.AbstractContextManager[Any]:
+    """Large requests are read one after another: what they hold is mostly refused, and then its memory is free for the next."""
+    return _reading_large if len(data) > LARGE_BYTES else contextlib.nullcontext()
+
+
+def _checked(what: str, request: dict[str, Any], known: Fields) -> dict[str, Any]:
     for name in request:
         if name not in known:
             raise errors.InvalidRequest(f"{what}: unknown field {name!r:.80}; known are {', '.join(known) or 'none'}")
@@ -161,13 +174,21 @@ def parse(what: str, data: bytes, known: Fields) -> dict[str, Any]:
         allowed = types if isinstance(types, tuple) else (types,)
         if type(value) not in allowed or (isinstance(value, int) and not -(2**63) <= value < 2**63):
             raise errors.InvalidRequest(
-                f"{what}: field {name!r} must be {' or '.join(t.__name__ for t in allowed)}, not {value!r:.80}"
+                f"{what}: field {name!r} must be {' or '.join(t.__name__ for t in allowed)}, not {_shown(value)}"
+            )
+        if type(value) is list and any(type(each) in (list, dict) for each in value):
+            raise errors.InvalidRequest(
+                f"{what}: field {name!r} must be a list of strings or of numbers, not of lists or objects"
             )
         least = _LEAST_OF.get((what, name), _LEAST.get(name))
         if least is not None and value is not None and value < least:
             raise errors.InvalidRequest(f"{what}: field {name!r} must be at least {least}, not {value}")
         values[name] = value
     return values
+
+
+def _shown(value: Any) -> str:
+    return f"a {type(value).__name__}" if isinstance(value, (list, dict)) else f"{value!r:.80}"
 
 
 def _json(what: str, data: bytes) -> dict[str, Any]:
@@ -193,9 +214,10 @@ def _is_unicode(request: Any) -> bool:
 
 
 def by_op(data: bytes, known: dict[str, Fields]) -> dict[str, Any]:
-    op = _json("request", data).get("op")
+    with _turn(data):
+        op = _json("request", data).get("op")
     if not isinstance(op, str) or op not in known:
-        raise errors.InvalidRequest(f"field 'op' must be one of {', '.join(known)}, not {op!r:.80}")
+        raise errors.InvalidRequest(f"field 'op' must be one of {', '.join(known)}, not {_shown(op)}")
     return parse(op, data, known[op])
 
 

@@ -279,6 +279,25 @@ def test_hostile_json_is_the_senders_fault(channel: grpc.Channel, body: bytes) -
     assert json.loads(details["grpc-status-details-bin"])["code"] == "invalid"
 
 
+@pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="RssAnon is Linux's")
+def test_large_requests_are_read_one_after_another(broker: Broker, channel: grpc.Channel) -> None:
+    """As values they take fifty times their octets."""
+    body = b'{"queue":[' + b'{"a":1},' * 125_000 + b"1]}"
+
+    def throw() -> None:
+        with pytest.raises(grpc.RpcError, match="field 'queue' must be str, not a list"):
+            call(channel, "DoAction", action("queue.stat", body))
+
+    with Sampled(broker) as memory:
+        throwers = [threading.Thread(target=throw) for _ in range(16)]
+        for each in throwers:
+            each.start()
+        for each in throwers:
+            each.join()
+    print(memory.growth >> 20, "MiB")
+    assert memory.growth < 160 * MIB
+
+
 def test_no_traceback_reaches_a_client(channel: grpc.Channel, queue: str) -> None:
     """Column names and time zones that are no UTF-8, types nobody casts: each is named as what it is."""
     schema, batch = put(queue, pa.record_batch({"body": [b"x"], "subject": ["s"]}))
