@@ -114,7 +114,7 @@ class _Writer:
             return settle.stage(client, stage, (batch for batch in outcomes if batch.num_rows))
         prepared = (self._prepared(batch) for batch in batches if batch.num_rows)
         if target is None:
-            return _send(client, {**stage, "routed": True}, _routed(prepared))
+            return _send(client, {**stage, "routed": True}, routed(prepared))
         return _send(client, {**stage, **target}, coalesced(rows for _, rows in prepared))
 
     def _target(self) -> dict[str, Any] | None:
@@ -268,7 +268,7 @@ def coalesced(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     return (part for batch in coalesce(batches) for part in halved(batch))
 
 
-def _routed(prepared: Iterable[tuple[pa.Array | None, pa.RecordBatch]]) -> Iterator[tuple[pa.RecordBatch, bytes]]:
+def routed(prepared: Iterable[tuple[pa.Array | None, pa.RecordBatch]]) -> Iterator[tuple[pa.RecordBatch, bytes]]:
     """Rows to the queues that they name, each batch with the name of its queue. The order within a queue is that of the rows.
 
     Many rows are sorted at once, so that each queue gets few batches: a batch costs the broker more than a row.

@@ -18,7 +18,7 @@ from broker_core import assembly, message
 from connector import mapping, read
 from connector.mapping import Piece, mapped, may_be_mapped
 from connector.read import MOST_BYTES, as_declared, coalesce, halved
-from connector.sink import by_queue
+from connector.sink import by_queue, routed
 
 
 def numbered(first: int, rows: int) -> pa.RecordBatch:
@@ -61,7 +61,7 @@ def test_rows_are_routed_in_their_order(queues: list[str]) -> None:
 
 def test_a_row_without_a_queue_is_refused() -> None:
     with pytest.raises(message.InvalidRequest, match="'queue' is null in row 1"):
-        list(by_queue(pa.array(["a", None]), numbered(0, 2)))
+        list(routed([(pa.array(["a", None]), numbered(0, 2))]))
 
 
 def test_what_is_too_large_for_one_block_is_halved() -> None:
