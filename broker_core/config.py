@@ -244,6 +244,11 @@ class Settings:
     flight_max_calls: int = key(
         512, count(1, 100_000), "Arrow Flight calls at once, each a thread; Spark's tasks make one each. One more is refused."
     )
+    flight_max_calls_per_user: int = key(
+        384,
+        count(1, 100_000),
+        "Three quarters of them, so that one user leaves room for others. All nameless peers are one user.",
+    )
     flight_login_timeout_s: float = key(
         10.0,
         seconds(0.1),

@@ -68,6 +68,7 @@ class Call:
         self._ended = False  # the peer sends no more
         self._failure: Exception | None = None
         self.gone = self.finished = False
+        self.user: str | None = None  # who was let in, and has this call counted
         self._answered = False
 
     # --- what comes in: the connection's thread, with the mutex
@@ -206,6 +207,7 @@ class Call:
     def admit(self, user: str, limit: int, refusal: Callable[[int], errors.PenstockError]) -> None:
         """The caller was let in: take messages up to `limit` octets. `refusal` is the error for one of another length."""
         self.connection.trust(user)
+        self.user = user
         with self.connection.mutex:
             self._limit, self._refusal = limit, refusal
             self._advance()

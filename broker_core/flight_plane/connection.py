@@ -367,9 +367,10 @@ class Connection:
     # --- for the plane
 
     def trust(self, user: str) -> None:
-        """A call was let in. Raises ResourceLimit where its user has too many connections."""
+        """A call was let in. Raises ResourceLimit where its user has too many connections, or calls."""
         if self.user is None:
             self._listener.trust(self, user)
+        self._listener.count(user)
 
     def forget(self, call: Call) -> None:
         with self.mutex:

@@ -48,6 +48,7 @@ class Limits:
     connections: int
     connections_per_user: int
     calls: int
+    calls_per_user: int
     login_timeout_s: float
     receive_bytes: int
 
@@ -57,6 +58,7 @@ class Limits:
             settings.flight_max_connections,
             settings.flight_max_connections_per_user,
             settings.flight_max_calls,
+            settings.flight_max_calls_per_user,
             settings.flight_login_timeout_s,
             settings.flight_receive_bytes,
         )
@@ -79,6 +81,7 @@ class Listener:
         self._begun: dict[socket.socket, float] = {}
         self._users: Counter[str] = Counter()
         self._calls = 0
+        self._calls_of: Counter[str] = Counter()  # of these, by the user who was let in
         self._work: queue.SimpleQueue[Call | None] = queue.SimpleQueue()
         self._idle = 0
         self._stopping = threading.Event()
@@ -168,6 +171,16 @@ class Listener:
             self._users[user] += 1
             connection.user = user
 
+    def count(self, user: str) -> None:
+        """A call of this user was let in, and counts until it is over. Raises ResourceLimit beyond the user's calls."""
+        with self._lock:
+            most = self._limits.calls_per_user
+            if self._calls_of[user] >= most:
+                raise errors.ResourceLimit(
+                    f"user {user!r} has {most} calls under way, the limit (flight_max_calls_per_user): try again later"
+                )
+            self._calls_of[user] += 1
+
     def shut(self, connection: Connection) -> None:
         """End a connection's reading and writing; its thread does the rest."""
         with self._lock:
@@ -230,6 +243,9 @@ class Listener:
             trailers = self._serve(call)
             with self._lock:
                 self._calls -= 1  # before the peer hears that it is over, and begins the next one
+                if call.user is not None:
+                    self._calls_of[call.user] -= 1
+                    self._calls_of += Counter()  # without those of none
             call.finish(trailers)
             del call
             with self._lock:

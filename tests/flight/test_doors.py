@@ -369,8 +369,10 @@ def test_a_user_has_a_limit_of_connections(narrow: Broker) -> None:
         each.close()
 
 
-def test_calls_at_once_have_a_limit(tmp_path: Path) -> None:
-    with Broker(tmp_path / "data", fsync="never", amqp_port="off", flight_max_calls=2) as broker, Client(broker.url) as client:
+@pytest.mark.parametrize("limit", ["flight_max_calls", "flight_max_calls_per_user"])
+def test_calls_at_once_have_a_limit(tmp_path: Path, limit: str) -> None:
+    options: dict[str, Any] = {limit: 2}
+    with Broker(tmp_path / "data", fsync="never", amqp_port="off", **options) as broker, Client(broker.url) as client:
         client.call("queue.declare", queue="q")
         open_puts = []
         for _ in range(2):
@@ -378,7 +380,7 @@ def test_calls_at_once_have_a_limit(tmp_path: Path) -> None:
             writer.write_batch(batch_of([b"x"]))
             reader.read()
             open_puts.append(writer)
-        with pytest.raises(errors.ResourceLimit, match="flight_max_calls"):
+        with pytest.raises(errors.ResourceLimit, match=rf"\({limit}\)"):
             client.call("hello")
         open_puts[0].close()
         until = time.monotonic() + 30
