@@ -24,7 +24,7 @@ from broker_core.amqp_plane.containers import SOLE, Containers
 from broker_core.amqp_plane.detached import Detached
 from broker_core.amqp_plane.transport import Wire
 from broker_core.amqp_plane.turn import Turns
-from broker_core.amqp_plane.unfinished import Unfinished
+from broker_core.amqp_plane.unfinished import TIMEOUT_S, Unfinished
 from broker_core.security.quiet import Quiet
 
 if TYPE_CHECKING:
@@ -137,7 +137,7 @@ class AmqpPlane:
         self.blocking = Blocking(service, self.call)
         self.turns = Turns(service, self._loop, self.blocking.look)
         self.detached = Detached(self._loop, self.limits)
-        self.unfinished = Unfinished(self.limits.message_bytes)
+        self.unfinished = Unfinished(self.limits.message_bytes, self.now)
         self.protocol = self._protocol()
         self.urls: list[str] = []
         self._thread = threading.Thread(target=self._loop.run_forever, name="penstock-amqp", daemon=True)
@@ -251,6 +251,10 @@ class AmqpPlane:
         now = self.now()
         self.access.refresh()  # also the Flight plane does, so what it answers here does not say whether there is news
         self.blocking.tick(now)
+        for peer in self.unfinished.late():
+            text = f"no message was completed for {TIMEOUT_S:g} s or more, and others need the room of what is half sent"
+            self.unfinished.forget(peer)
+            peer.close(Error(condition=Condition.RESOURCE_LIMIT_EXCEEDED, description=text), for_good=True)
         before, self._users = self._users, self.access.generation
         if self._users != before:
             revocation.enforce_detached(self)

@@ -216,6 +216,30 @@ def test_messages_that_are_not_complete_are_bounded_over_all_connections(limited
         assert s.counts("q") == {"available": OF_ONE_USER}
 
 
+def test_a_message_that_is_never_completed_ends_its_connection(limited: Limited) -> None:
+    """Others need the room; who completes one now and then goes on."""
+    with limited() as s:
+        clock = [0.0]
+        s.plane.unfinished._now = lambda: clock[0]
+        half, whole = message(b"x" * 3000)[:2000], message(b"x" * 3000)
+        a, b = s.script("A", container_id="a"), s.script("B", container_id="b")
+        for each in (a, b):
+            each.begin(0)
+            each.sender()
+            each.send(transfer(0, half, more=True))
+        s.until(lambda: s.plane.unfinished.octets == 2 * len(half), "both are half sent")
+        clock[0] = 50.0
+        b.send(more(whole[len(half) :]))
+        b.expect(Disposition, state=Accepted())
+        b.send(transfer(1, half, more=True))
+        s.until(lambda: s.plane.unfinished.octets == 2 * len(half), "the next one is, too")
+        clock[0] = 100.0
+        closed(a, "amqp:resource-limit-exceeded")
+        b.send(more(whole[len(half) :]))
+        b.expect(Disposition, state=Accepted())
+        s.until(lambda: s.plane.unfinished.octets == 0, "nothing is left")
+
+
 def test_the_name_of_a_link_has_a_limit(limited: Limited) -> None:
     with limited() as s:
         a = s.script("A")
