@@ -184,8 +184,15 @@ OnDamage = Callable[[slice, errors.DamagedJournal], None]
 def stretches(journal: Journal, cut: Cut, damaged: OnDamage | None = None) -> Iterator[Stretch]:
     """The messages of a cut in order, as they were stored. What is not at hand is read, once the journal has written it. Without
     `damaged` a record that is raises DamagedJournal."""
-    if len(cut.pieces.row) == 1 and cut.pieces.scattered is None and damaged is None:
-        yield _stretch(journal, cut)
+    if len(cut.pieces.row) == 1 and cut.pieces.scattered is None:  # of one record, as most are that leave one by one
+        try:
+            found = _stretch(journal, cut)
+        except errors.DamagedJournal as error:
+            if damaged is None:
+                raise
+            damaged(slice(0, int(cut.pieces.rows[0])), error)
+            return
+        yield found
         return
     for each in wanted(cut.pieces, partial(_record, journal, cut), damaged):
         yield Stretch(each.taken(), each.share.time, each.share.of, cut)
