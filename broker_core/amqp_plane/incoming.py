@@ -20,7 +20,7 @@ from broker_core.amqp_plane.transactions import provisional
 from broker_core.amqp_plane.wishes import AtOnce
 from broker_core.encoding.arriving import address_of
 from broker_core.encoding.user_id import user_id_of
-from broker_core.errors import PenstockError, QueueFull
+from broker_core.errors import PenstockError, QueueFull, TransactionRolledBack
 
 if TYPE_CHECKING:
     from broker_core.amqp import Link
@@ -260,8 +260,13 @@ class Incoming(LinkEnd):
         self._unnamed = kept._unnamed
 
     def resume(self, turn: Turn, kept: Incoming, theirs: Attach) -> None:
-        """Our unsettled map is made when all of them have their outcomes."""
+        """Our unsettled map is made when all of them have their outcomes. It cannot tell how a transaction will end: so one to
+        which any of them belongs is rolled back, or what the sender sends again would be there twice."""
         self._before, self._unnamed = kept.link, kept._unnamed
+        for delivery in kept.link.unsettled.values():
+            transaction = kept.peer.transactions.get(delivery.state)
+            if transaction is not None:
+                transaction.fail(TransactionRolledBack("a sender came back on another link before the end of its transaction"))
 
     def known_unsettled(self, theirs: Attach) -> dict[bytes, DeliveryState | None]:
         """The outcomes of deliveries of the link before that our map tells. What the sender's does not name it has settled."""

@@ -14,6 +14,7 @@ import pytest
 
 from broker_core.amqp import Modified, Released, Target
 from broker_core.amqp.performatives import (
+    RCV_SECOND,
     SENDER,
     Accepted,
     Attach,
@@ -114,6 +115,22 @@ def behind_a_refusal_that_ends_its_link(s: Stage, a: Script, txn: bytes) -> None
 def on_a_link_whose_name_is_taken(s: Stage, a: Script, txn: bytes) -> None:
     _work(a, sends("r", 5), transfer(0, handle=TO_R, state=within(txn)))
     _until(a, Detach)
+
+
+def sent_again_by_who_comes_back_on_another_session(s: Stage, a: Script, txn: bytes) -> None:
+    """Its map of what is unsettled cannot be told how a transaction will end: so what it sends again would be there twice."""
+    writer = {"handle": 5, "name": "writer", "rcv_settle_mode": RCV_SECOND}
+    _work(a, sends("r", **writer))
+    _until(a, Attach, name="writer")
+    _work(a, transfer(0, handle=5, state=within(txn)))
+    _until(a, Disposition, first=0)
+    _work(a, detach(5, closed=False))
+    _until(a, Detach)
+    a.begin(channel=2)
+    a.send(sends("r", **writer, unsettled={b"t0": None}), channel=2)
+    _until(a, Attach, name="writer")
+    a.send(transfer(0, handle=5, state=within(txn)), channel=2)
+    _until(a, Disposition, first=0)
 
 
 def on_a_link_that_another_connection_takes(s: Stage, a: Script, txn: bytes) -> None:
@@ -270,6 +287,7 @@ def said_on_a_session_that_the_broker_has_ended(s: Stage, a: Script, txn: bytes)
 
 
 CASES: list[Case] = [
+    sent_again_by_who_comes_back_on_another_session,
     to_no_queue_by_a_sender_that_knows_no_rejection,
     to_no_queue,
     to_no_queue_settled,
