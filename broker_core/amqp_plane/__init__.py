@@ -3,12 +3,13 @@
 server                        the loop, its listeners, limits and clock
 transport, layers             a socket, TLS, WebSocket, the login, back pressure
 peer, opening, revocation     one connection: events into links; who is let in, and who may stay
-endpoint, incoming, outgoing  its links
+endpoint, incoming, outgoing  its links; browsing: one that takes nothing; sayable: messages as they leave
 attaching, termini            an attach from its frame to its answer; what it opens, and what ends with its link
 addresses, filters, wishes    what an attach names, and asks for
 nodes, subscriptions          what an attach makes: dynamic nodes, and for each subscription a queue of its own
 containers                    whose links they are
-detached, expiry, resuming    links that are detached and live on: until when, and how they are attached again
+detached, expiry              links that are detached and live on, and until when
+resuming, resumptions         how they are attached again, and what is then sent again
 turn, outcomes, writing       what one turn of the loop brought: few commands, one journal write, effects that wait for the disk
 acquiring, selecting, locks   who acquires next; selectors that are not evaluated yet; deliveries that were held too long
 exchanging, at_once           messages for an exchange, for now or never

@@ -129,7 +129,7 @@ class Acquiring:
             appetite = link.appetite()
             if appetite <= 0:
                 interest.rests(link)
-            elif available or link.link.drain or not link.acquires or link.resuming:
+            elif available or link.link.drain or not link.acquires or link.resumptions.waiting:
                 try:
                     self._acquire(turn, link, interest, appetite)
                 except errors.StorageError:
@@ -169,7 +169,7 @@ class Acquiring:
         self._turns.after(end, lambda: link.deliver(rows, cuts))
         if rows.count >= appetite and link.appetite() <= 0:
             interest.rests(link)
-        elif link.acquires and not link.link.drain and not link.resuming and not turn.available(link.queue):
+        elif link.acquires and not link.link.drain and not link.resumptions.waiting and not turn.available(link.queue):
             interest.waits(link)  # it has all that there was: to look again would only keep the disk waiting
         else:
             interest.stays(link)

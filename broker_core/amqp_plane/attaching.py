@@ -12,10 +12,11 @@ from broker_core.amqp import Condition, Coordinator, Source, Target
 from broker_core.amqp.performatives import SENDER, SND_SETTLED, Error
 from broker_core.amqp_plane import resuming
 from broker_core.amqp_plane.addresses import source_of, target_of, way_to
+from broker_core.amqp_plane.browsing import Browsing
 from broker_core.amqp_plane.conditions import Refusal, as_error
 from broker_core.amqp_plane.coordinator import ANSWERED, Control
 from broker_core.amqp_plane.incoming import Incoming, Relay
-from broker_core.amqp_plane.outgoing import Browsing, Outgoing
+from broker_core.amqp_plane.outgoing import Outgoing
 from broker_core.amqp_plane.termini import SourceTerminus, TargetTerminus
 from broker_core.amqp_plane.wishes import Wishes, wants_at_once, wishes_of
 from broker_core.errors import PenstockError, StorageError

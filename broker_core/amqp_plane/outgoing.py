@@ -6,34 +6,32 @@ What was acquired and has not left (`_unsent`, `_backlog`) is not an attempt: wh
 
 from __future__ import annotations
 
-import itertools
 import logging
 from collections import deque
 from collections.abc import Callable
 from functools import partial
-from typing import TYPE_CHECKING, Any, NamedTuple
-
-import numpy as np
+from typing import TYPE_CHECKING, Any
 
 from broker_core import errors
-from broker_core.amqp import Released, RemoteProtocolError, Sender, TransactionalState
+from broker_core.amqp import Released, Sender, TransactionalState
 from broker_core.amqp.performatives import SND_UNSETTLED, TERMINAL, DeliveryState, Received
-from broker_core.amqp.resume import Action, offset_of, resolve
+from broker_core.amqp.resume import offset_of
 from broker_core.amqp.states import LinkState
 from broker_core.amqp_plane.acquisition import Acquisition
 from broker_core.amqp_plane.conditions import as_error, deleted
 from broker_core.amqp_plane.endings import NOT_HERE, RETURNED, ending_of, left_behind
 from broker_core.amqp_plane.endpoint import LinkEnd
 from broker_core.amqp_plane.locks import Locks
-from broker_core.amqp_plane.retiring import known, retire, still_open
+from broker_core.amqp_plane.resumptions import START, Resumptions
+from broker_core.amqp_plane.retiring import retire, still_open
+from broker_core.amqp_plane.sayable import messages_of
 from broker_core.amqp_plane.tags import rows_of_tags
-from broker_core.encoding.leaving import leaving
 from broker_core.engine import commands as c
 from broker_core.engine.endings import Ending
 from broker_core.engine.interest import AWAITS, NOTIFIED, Consumer, Interest
 from broker_core.engine.rowset import RowSet
 from broker_core.engine.states import AVAILABLE, Cause
-from broker_core.reading import Cut, Stretch, stretches
+from broker_core.reading import Cut
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -46,17 +44,6 @@ if TYPE_CHECKING:
     from broker_core.turn import Turn
 
 log = logging.getLogger("penstock.amqp")
-
-
-START = (0, 0)  # of a message: its section 0, from its first octet
-RESUMED_AT_ONCE = 4  # messages of resumed deliveries that are read at a time: they may be as large as messages are
-
-
-class Resumption(NamedTuple):
-    """What is known of a delivery that is to be sent again: from where, and what we had last heard of it."""
-
-    position: tuple[int, int]
-    state: DeliveryState | None
 
 
 class Outgoing(LinkEnd, Consumer):
@@ -89,10 +76,7 @@ class Outgoing(LinkEnd, Consumer):
         self._damaged = RowSet()  # held, and never sent: they cannot be read
         self._asked = False  # whether a flow with `drain` waits for its answer, credit or none
         self._backlog: deque[tuple[bytes, bytes]] = deque()  # tag, message: neither window nor frame took it yet
-        self.resuming: dict[bytes, Resumption] = {}  # deliveries of the link before that are to be sent again
-        self._resumed: dict[bytes, Resumption] = {}  # those of which the message is on its way
-        self._unnamed: dict[bytes, DeliveryState | None] = {}  # that an incomplete map did not name: nothing is known of them
-        self._outcomes: dict[bytes, DeliveryState] = {}  # that the receiver has said, and that hold: it is to hear so
+        self.resumptions = Resumptions()  # deliveries of the link before
 
     def __repr__(self) -> str:
         return f"link {self.link.name!r} from {self.queue!r} of {self.peer}"
@@ -121,7 +105,7 @@ class Outgoing(LinkEnd, Consumer):
             return 0
         if self._backlog:
             return 0
-        if self.incomplete and not self.resuming:
+        if self.incomplete and not self.resumptions.waiting:
             return 0
         peer, limits = self.peer, self.peer.plane.limits
         room = min(limits.unsettled_per_connection - peer.held, limits.unsettled_per_session - peer.held_in(link.session))
@@ -133,12 +117,11 @@ class Outgoing(LinkEnd, Consumer):
         """The next messages for this link, and the log position at which they may leave. None that one of the holders `behind`
         which it stands has not passed."""
         self.locks.look(turn)
-        while self.resuming:
-            tags = list(itertools.islice(self.resuming, min(messages, RESUMED_AT_ONCE)))
-            found = {tag: self.resuming.pop(tag) for tag in tags}
-            rows = turn.held(self.queue, self.holder, rows_of_tags(tags))
+        while self.resumptions.waiting:
+            found = self.resumptions.take(messages)
+            rows = turn.held(self.queue, self.holder, rows_of_tags(list(found)))
             if rows:
-                self._resumed |= found
+                self.resumptions.underway |= found
                 return rows, turn.end
         if self.incomplete:
             return RowSet(), turn.end
@@ -174,7 +157,7 @@ class Outgoing(LinkEnd, Consumer):
 
     def _go_on(self) -> None:
         """Take more, if it can."""
-        self.peer.plane.turns.hungry(self, anyway=self._asked or bool(self.resuming))
+        self.peer.plane.turns.hungry(self, anyway=self._asked or bool(self.resumptions.waiting))
         if self.standing not in (NOTIFIED, AWAITS) and not (self._asked and self._is_held_up()):
             self.found_nothing()  # it can take nothing now, whatever there is
 
@@ -211,18 +194,14 @@ class Outgoing(LinkEnd, Consumer):
         self.pump()
 
     def _make_ready(self, cuts: Sequence[Cut]) -> None:
-        service = self.peer.plane.service
-        journal, now = service.journal, service.wall_ms()
-        for part in cuts:
-            for stretch in stretches(journal, part, partial(self._keep_damaged, part)):
-                tags = [number.to_bytes(8, "big") for number in stretch.sequences().tolist()]
-                try:
-                    messages = leaving(stretch.payload, stretch.attempts, stretch.returned, stretch.overlays, stretch.ttl(now))
-                except (errors.InvalidRequest, RemoteProtocolError) as error:
-                    self.peer.log(f"{self}: {error}")
-                    self._one_by_one(stretch, tags, now)
-                else:
-                    self._backlog.extend(zip(tags, messages, strict=True))
+        for cut in cuts:
+            for tags, found in messages_of(self.peer.plane.service, cut, partial(self._keep_damaged, cut)):
+                if isinstance(found, list):
+                    self._backlog.extend(zip(tags, found, strict=True))
+                    continue
+                self.peer.log(f"{self}: {found}")
+                for tag in tags:
+                    self._leave_to_others(tag)
 
     def _keep_damaged(self, cut: Cut, part: slice, error: errors.DamagedJournal) -> None:
         """Messages that cannot be read: the link keeps them, so that it is not offered them again. Those around them leave."""
@@ -232,27 +211,13 @@ class Outgoing(LinkEnd, Consumer):
         first, last = int(sequences[0]), int(sequences[-1])
         self.peer.plane.service.damage.note(errors.DamagedMessages.of(self.queue, first, last, error))
 
-    def _one_by_one(self, stretch: Stretch, tags: list[bytes], now: int) -> None:
-        """A message that AMQP cannot say is not for this link; those around it are."""
-        count, overlays, ttl = len(tags), stretch.overlays, stretch.ttl(now)
-        attempts, returned = np.broadcast_to(stretch.attempts, count), np.broadcast_to(stretch.returned, count)
-        for row, tag in enumerate(tags):
-            laid = {0: overlays[row]} if row in overlays else {}
-            try:
-                left = None if ttl is None else ttl[row : row + 1]
-                [message] = leaving(stretch.payload.slice(row, 1), int(attempts[row]), int(returned[row]), laid, left)
-            except (errors.InvalidRequest, RemoteProtocolError):
-                self._leave_to_others(tag)
-            else:
-                self._backlog.append((tag, message))
-
     def pump(self) -> None:
         """Send what credit and windows allow of what is ready."""
         self.peer.touch()
         link, sent, state = self.link, list[bytes](), self.acquisition.state
         self._tell_outcomes()
         while self._backlog and self._can_send:
-            if self._backlog[0][0] in self._resumed:
+            if self._backlog[0][0] in self.resumptions.underway:
                 self._send_resumed(*self._backlog[0])
                 continue
             tags, messages = zip(*self._backlog, strict=True)
@@ -277,13 +242,11 @@ class Outgoing(LinkEnd, Consumer):
 
     def _send_resumed(self, tag: bytes, message: bytes) -> None:
         """From where the receiver has it, unsettled whatever the link's mode was before."""
+        position, state = self.resumptions.underway.pop(tag)
+        self._backlog.popleft()
         if 0 < self.link.max_message_size < len(message):
-            self._resumed.pop(tag)
-            self._backlog.popleft()
             self._leave_to_others(tag)
             return
-        position, state = self._resumed.pop(tag)
-        self._backlog.popleft()
         self._add_underway(-1)
         rest = message[offset_of(message, position) :]
         said = None if position == START else Received(section_number=position[0], section_offset=position[1])
@@ -297,9 +260,10 @@ class Outgoing(LinkEnd, Consumer):
 
     def _tell_outcomes(self) -> None:
         """The receiver had said these before the link came back; they hold now, and both ends are done with them."""
-        while self._outcomes and self._can_send:
-            tag, state = next(iter(self._outcomes.items()))
-            del self._outcomes[tag]
+        outcomes = self.resumptions.outcomes
+        while outcomes and self._can_send:
+            tag = next(iter(outcomes))
+            state = outcomes.pop(tag)
             settled = self.link.snd_settle_mode != SND_UNSETTLED
             self.link.send(tag, b"", settled=settled, state=state, resume=True)
 
@@ -331,8 +295,8 @@ class Outgoing(LinkEnd, Consumer):
 
     def give_back(self) -> None:
         """The credit for what is ready was withdrawn."""
-        self._resume_later()
-        new = [tag for tag, _ in self._backlog if tag not in self.resuming]
+        self.resumptions.begin_again()
+        new = [tag for tag, _ in self._backlog if tag not in self.resumptions.waiting]
         if new:
             self._release(new, RETURNED)
         self._forget_backlog()
@@ -379,7 +343,7 @@ class Outgoing(LinkEnd, Consumer):
         """Credit, or the session's window, has changed; `asked`: the receiver has told the state of this link."""
         if asked:
             self._asked = self.link.drain
-        if self._backlog or self._outcomes:
+        if self._backlog or self.resumptions.outcomes:
             self.pump()
         self._go_on()
 
@@ -443,8 +407,8 @@ class Outgoing(LinkEnd, Consumer):
 
     def _return_unsent(self, turn: Turn) -> None:
         """What was acquired and has not left is no attempt. What is to be resumed has left before."""
-        self._resume_later()
-        kept = rows_of_tags(list(self.resuming)) if self.resuming else RowSet()
+        self.resumptions.begin_again()
+        kept = rows_of_tags(list(self.resumptions.waiting)) if self.resumptions.waiting else RowSet()
         damaged = turn.held(self.queue, self.holder, self._damaged)  # an operator may have discarded some
         self._damaged = RowSet()
         for rows in [*self._unsent, rows_of_tags([tag for tag, _ in self._backlog]), damaged]:
@@ -455,17 +419,12 @@ class Outgoing(LinkEnd, Consumer):
         self._pending = 0
         self._forget_backlog()
 
-    def _resume_later(self) -> None:
-        """Deliveries whose messages were on their way, to be sent again, are yet to be."""
-        self.resuming = {**self._resumed, **self.resuming}
-        self._resumed.clear()
-
     # --- without a link
 
     @property
     def unsettled(self) -> int:
         """Deliveries that are kept for a receiver that may come back."""
-        return len(self.link.unsettled) + len(self.resuming) + len(self._unnamed)
+        return len(self.link.unsettled) + len(self.resumptions)
 
     @property
     def keeps(self) -> bool:  # type: ignore[override]
@@ -492,34 +451,27 @@ class Outgoing(LinkEnd, Consumer):
     def go_on(self, turn: Turn, kept: Outgoing) -> None:
         """The deliveries of the link before are this one's."""
         self._follow(turn, kept)
-        self.resuming, self._outcomes = kept.resuming, kept._outcomes
-        if kept._unnamed:
-            self.carry(turn, self._lost.command(self.queue, self.holder, rows_of_tags(list(kept._unnamed))))
+        self.resumptions.waiting, self.resumptions.outcomes = kept.resumptions.waiting, kept.resumptions.outcomes
+        if kept.resumptions.unnamed:
+            self.carry(turn, self._lost.command(self.queue, self.holder, rows_of_tags(list(kept.resumptions.unnamed))))
 
     def resume(self, turn: Turn, kept: Outgoing, theirs: Attach) -> None:
         """Those that both ends know are sent again, the others go back."""
         self._follow(turn, kept)
         self.incomplete = theirs.incomplete_unsettled
-        mine: dict[bytes, DeliveryState | None] = dict(kept._unnamed)
-        mine |= {tag: state for tag, (_, state) in kept.resuming.items()}
-        mine |= {tag: each.state for tag, each in kept.link.unsettled.items() if not isinstance(each.state, TERMINAL)}
+        mine = kept.resumptions.with_unsettled(kept.link)
         if not mine:
             return
         held = turn.held(self.queue, self.holder, rows_of_tags(list(mine)))
         tags = [number.to_bytes(8, "big") for number in held.sequences().tolist()]  # in the order of their places
         known = {tag: mine[tag] for tag in tags}
-        said = theirs.unsettled or {}
-        ended: dict[Ending, list[bytes]] = {}
-        for tag, (action, position) in resolve(known, said, receiver_incomplete=self.incomplete).items():
-            if action is Action.RESUME:
-                self.resuming[tag] = Resumption(position or START, known[tag])
-            elif action is Action.UNKNOWN:
-                self._unnamed[tag] = known[tag]
-            elif action is Action.STATE and (ending := ending_of(said[tag], None)) is not None:
-                self._outcomes[tag] = said[tag]  # type: ignore[assignment]
+        compared = self.resumptions.compare(known, theirs.unsettled or {}, incomplete=self.incomplete)
+        ended: dict[Ending, list[bytes]] = {self._lost: compared.lost} if compared.lost else {}
+        for tag, state in compared.ended.items():
+            ending = ending_of(state, None)
+            if ending is not None:
+                self.resumptions.outcomes[tag] = state
                 ended.setdefault(ending, []).append(tag)
-            elif action is Action.RESTART:
-                ended.setdefault(self._lost, []).append(tag)
         for ending, several in ended.items():
             self.carry(turn, ending.command(self.queue, self.holder, rows_of_tags(several)))
 
@@ -536,13 +488,11 @@ class Outgoing(LinkEnd, Consumer):
 
     def known_unsettled(self, theirs: Attach) -> dict[bytes, DeliveryState | None]:
         """What our map says: of the deliveries that are resumed, and of those whose outcome the receiver has said."""
-        found = {tag: state for tag, (_, state) in self.resuming.items()}
-        return {**found, **self._unnamed, **self._outcomes}
+        return self.resumptions.unsettled_map()
 
     def name_only(self, named: dict[bytes, Any], known: dict[bytes, Any]) -> None:
         """Our map has no room for more: what it does not name is not resumed now."""
-        self._unnamed |= {tag: self.resuming.pop(tag).state for tag in list(self.resuming) if tag not in named}
-        self._outcomes = {tag: state for tag, state in self._outcomes.items() if tag in named}
+        self.resumptions.name_only(named)
 
     def _leave(self) -> None:
         """It waits for nothing any more."""
@@ -566,58 +516,3 @@ class Outgoing(LinkEnd, Consumer):
             self.peer.detach(self, deleted(self.queue))
         else:
             self.peer.detach(self, as_error(error))
-
-
-class Browsing(Outgoing):
-    """Copy distribution: the messages that wait are shown, and stay (3.3). Outcomes change nothing."""
-
-    acquires = False
-
-    def __init__(
-        self, peer: Peer, link: Sender, terminus: SourceTerminus, default: DeliveryState | None, *, presettled: bool
-    ) -> None:
-        super().__init__(peer, link, terminus, default, presettled=presettled)
-        self._place = 0
-
-    def begin(self, turn: Turn) -> None:
-        self.peer.plane.turns.acquiring.join(turn, self)
-
-    def take(self, turn: Turn, messages: int, max_bytes: int, behind: tuple[int, ...] = ()) -> tuple[RowSet, int]:
-        (rows, self._place), end = turn.carry(c.Browse(self.queue, self._place, messages, max_bytes, self._look()))
-        return rows, end
-
-    def _release(self, tags: list[bytes], ending: Ending) -> None:
-        pass
-
-    def give_back(self) -> None:
-        """What lies behind it as well, or that would be shown first."""
-        self._place = int.from_bytes(self._backlog[0][0], "big")
-        self._forget_backlog()
-        self._unsent.clear()
-        self._add_underway(-self._pending)
-        self._pending = 0
-
-    def _settle_sent(self, tags: list[bytes]) -> None:
-        pass
-
-    def disposed(self, deliveries: list[Delivery], state: DeliveryState | None, settled: bool) -> None:
-        if isinstance(state, TransactionalState):
-            transaction = known(self, state)
-            if transaction is None:
-                return
-            transaction.carried += len(deliveries)  # there is nothing that waits for its commit
-            state = state.outcome
-        waiting = [d for d in deliveries if not settled and isinstance(state, TERMINAL) and not d.settled]
-        if waiting and self.may_tell:
-            self.link.session.dispose(waiting, state)
-            self.peer.touch()
-        self.made_room()
-
-    def end(self, turn: Turn) -> None:
-        self.ended = True
-        self._leave()
-        self._add_underway(-self._pending)
-        self._forget_backlog()
-
-
-__all__ = ["Browsing", "Ending", "Outgoing", "ending_of"]

@@ -1,0 +1,82 @@
+"""Deliveries of a link before, which the receiver that came back still knows: sent again, or only their outcome said (3.4.6)."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from broker_core.amqp.performatives import TERMINAL, DeliveryState
+from broker_core.amqp.resume import Action, resolve
+
+if TYPE_CHECKING:
+    from broker_core.amqp import Sender
+
+AT_ONCE = 4  # messages of resumed deliveries that are read at a time: they may be as large as messages are
+START = (0, 0)  # of a message: its section 0, from its first octet
+
+
+class Resumption(NamedTuple):
+    """One delivery to be sent again: from where, and what we had last heard of it."""
+
+    position: tuple[int, int]
+    state: DeliveryState | None
+
+
+class Compared(NamedTuple):
+    """Deliveries that need no message any more, by tag."""
+
+    ended: dict[bytes, DeliveryState]  # by the outcome that the receiver says
+    lost: list[bytes]  # that the receiver does not know
+
+
+class Resumptions:
+    """Those of one link, by tag."""
+
+    def __init__(self) -> None:
+        self.waiting: dict[bytes, Resumption] = {}  # to be sent again
+        self.underway: dict[bytes, Resumption] = {}  # of which the message is read, and has not left
+        self.unnamed: dict[bytes, DeliveryState | None] = {}  # that an incomplete map did not name: nothing is known of them
+        self.outcomes: dict[bytes, DeliveryState] = {}  # that the receiver has said, and that hold: it is to hear so
+
+    def __len__(self) -> int:
+        """Deliveries that are not settled."""
+        return len(self.waiting) + len(self.unnamed)
+
+    def take(self, most: int) -> dict[bytes, Resumption]:
+        """The next to be read, in their order."""
+        tags = list(itertools.islice(self.waiting, min(most, AT_ONCE)))
+        return {tag: self.waiting.pop(tag) for tag in tags}
+
+    def begin_again(self) -> None:
+        """What was under way has not left: it waits again, before the others."""
+        self.waiting = {**self.underway, **self.waiting}
+        self.underway.clear()
+
+    def with_unsettled(self, link: Sender) -> dict[bytes, DeliveryState | None]:
+        """All deliveries of a link that was detached, with what we had last heard of each."""
+        known = {**self.unnamed, **{tag: each.state for tag, each in self.waiting.items()}}
+        return known | {tag: each.state for tag, each in link.unsettled.items() if not isinstance(each.state, TERMINAL)}
+
+    def compare(self, mine: Mapping[bytes, DeliveryState | None], theirs: Mapping[bytes, Any], *, incomplete: bool) -> Compared:
+        """Hold our deliveries against the receiver's unsettled map, which is `incomplete` or not."""
+        compared = Compared({}, [])
+        for tag, (action, position) in resolve(mine, theirs, receiver_incomplete=incomplete).items():
+            if action is Action.RESUME:
+                self.waiting[tag] = Resumption(position or START, mine[tag])
+            elif action is Action.UNKNOWN:
+                self.unnamed[tag] = mine[tag]
+            elif action is Action.STATE:
+                compared.ended[tag] = theirs[tag]
+            elif action is Action.RESTART:
+                compared.lost.append(tag)
+        return compared
+
+    def unsettled_map(self) -> dict[bytes, DeliveryState | None]:
+        """What our attach says of them."""
+        return {**{tag: each.state for tag, each in self.waiting.items()}, **self.unnamed, **self.outcomes}
+
+    def name_only(self, named: Mapping[bytes, Any]) -> None:
+        """Resume only those that our map has room to name."""
+        self.unnamed |= {tag: self.waiting.pop(tag).state for tag in list(self.waiting) if tag not in named}
+        self.outcomes = {tag: state for tag, state in self.outcomes.items() if tag in named}
