@@ -129,6 +129,9 @@ class Disk(Protocol):
     def now_ns(self) -> int:
         """The wall clock, in nanoseconds since 1970: stamps files, decides nothing."""
 
+    def monotonic_s(self) -> float:
+        """Seconds since any moment: says how long calls take, and when the next sync is due."""
+
     def close(self) -> None: ...
 
 
@@ -377,6 +380,9 @@ class LocalDisk:
 
     def now_ns(self) -> int:
         return time.time_ns()
+
+    def monotonic_s(self) -> float:
+        return time.monotonic()
 
     def close(self) -> None:
         if self._lock >= 0:

@@ -93,7 +93,7 @@ class Writer:
 
         self._file: AppendFile | None = None  # of the writer's thread alone, like the three below
         self._segment: Segment | None = None
-        self._synced_at = time.monotonic()
+        self._synced_at = self._disk.monotonic_s()
         self._sync_takes = 0.0  # seconds: up at once with a slow sync, down slowly
 
     # ---- those who append
@@ -314,7 +314,7 @@ class Writer:
         """Seconds until the next sync is due; None: until somebody comes."""
         if self._fsync != "interval" or self.written == self.synced:
             return None
-        return max(0.0, self._synced_at + self._interval_s - time.monotonic())
+        return max(0.0, self._synced_at + self._interval_s - self._disk.monotonic_s())
 
     def _sync_due(self) -> bool:
         if self.written == self.synced:
@@ -365,10 +365,10 @@ class Writer:
 
     def _sync(self) -> None:
         assert self._file is not None
-        written, began = self.written, time.monotonic()
+        written, began = self.written, self._disk.monotonic_s()
         self._file.sync()
         self.synced = written
-        self._synced_at = time.monotonic()
+        self._synced_at = self._disk.monotonic_s()
         took = self._synced_at - began
         self._sync_takes = max(took, self._sync_takes + (took - self._sync_takes) / SYNCS_REMEMBERED)
         assert self._segment is not None

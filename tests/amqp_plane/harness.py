@@ -91,8 +91,13 @@ class Stage:
 
     def slow_disk(self) -> None:
         """From here on nothing becomes durable, until `quick_disk`; the journal has noticed that its disk is slow."""
-        assert isinstance(self.disk, LyingDisk)
-        self.disk.fail = lambda call, name: time.sleep(0.1) if call == "sync" else None
+        disk = self.disk
+        assert isinstance(disk, LyingDisk)
+
+        def slowly(call: str, name: str) -> None:
+            disk.time_s += 0.1 if call == "sync" else 0
+
+        disk.fail = slowly  # type: ignore[assignment]
         self.declare(f"slow {len(self.lines)}")
         self.lines.append("!  the disk is slow: nothing becomes durable")
         gate = self._gate = threading.Event()
@@ -101,7 +106,7 @@ class Stage:
             if call == "sync":
                 assert gate.wait(PATIENCE_S)
 
-        self.disk.fail = wait  # type: ignore[assignment]
+        disk.fail = wait  # type: ignore[assignment]
 
     def crowd(self, queue: str) -> None:
         """Let so much wait for the (slow) disk that nothing more may."""

@@ -69,6 +69,7 @@ class LyingDisk:
         self.calls: Counter[str] = Counter()
         self.fail: Callable[[str, str], OSError | None] = lambda call, name: None
         self.room: int | None = None  # bytes that can still be written
+        self.time_s = 0.0  # its clock stands; a call takes time when `fail` lets it pass
         self.stop_at: int | None = None
         self.stopped = False
         self._steps = 0
@@ -168,6 +169,9 @@ class LyingDisk:
 
     def now_ns(self) -> int:
         return 1_700_000_000_000_000_000
+
+    def monotonic_s(self) -> float:
+        return self.time_s
 
     def close(self) -> None:
         pass

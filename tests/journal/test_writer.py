@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import threading
 import time
 from collections import Counter
@@ -83,6 +84,9 @@ def test_nobody_but_the_thread_writes_what_takes_its_time():
     disk = LyingDisk()
     with running(disk, segment_bytes=1 << 20) as journal:
 
+        def slowly(call: str, name: str) -> None:
+            disk.time_s += 0.01 if call == "sync" else 0
+
         def written_here(payload: bytes = b"") -> bool:
             until_idle(journal)
             end = journal.append(b"", [payload], hurry=False).end
@@ -99,12 +103,12 @@ def test_nobody_but_the_thread_writes_what_takes_its_time():
         assert not written_here(b"x" * (1 << 20))
         assert not written_here()  # the next segment
         assert written_here()
-        disk.fail = lambda call, name: time.sleep(0.01) if call == "sync" else None
+        disk.fail = slowly  # type: ignore[assignment]
         assert written_here()  # the disk was quick as long as we knew it
         assert not written_here()
         disk.fail = lambda call, name: None
-        assert not written_here()
-        assert any(written_here() for _ in range(1000))
+        slow = next(count for count in range(1000) if written_here())
+        assert slow == math.ceil(math.log(writer.QUICK_S / 0.01) / math.log(1 - 1 / writer.SYNCS_REMEMBERED))
 
 
 @pytest.mark.parametrize("closes", [False, True])
@@ -209,11 +213,13 @@ def test_interval_syncs_once_in_a_while_also_when_nothing_comes():
     disk = LyingDisk()
     with running(disk, fsync="interval", interval_s=0.05) as journal:
         append(journal, (b"", b""))  # begins the segment, which takes syncs of its own
-        started, before = time.monotonic(), disk.calls["sync"]
-        for _ in range(200):
+        before = disk.calls["sync"]
+        for number in range(200):
             append(journal, (b"", b""))
-        passed = time.monotonic() - started
-        assert disk.calls["sync"] - before <= 1 + passed / 0.05
+            assert disk.calls["sync"] - before <= number // 50
+            disk.time_s += 0.001
+        assert disk.calls["sync"] - before >= 3
+        disk.time_s += 0.05
         deadline = time.monotonic() + 60
         while journal._writer.synced < journal.end and time.monotonic() < deadline:
             time.sleep(0.01)
