@@ -55,9 +55,10 @@ def credit_follows_the_room_of_a_queue(s: Stage) -> None:
     b.nothing()
     s.show("few")
     r.expect_messages(b"m4", b"m0")
-    r.send(says(Accepted(), 1, 5))
-    a.expect(Flow)
-    b.expect(Flow)
+    s.note("room for two: one each, whoever of them is asked first")
+    r.send(says(Accepted(), 1, 3))
+    a.expect(Flow, link_credit=1)
+    b.expect(Flow, link_credit=1)
 
 
 def a_sender_that_does_not_send_keeps_nobody_waiting(s: Stage) -> None:
