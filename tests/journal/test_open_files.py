@@ -11,7 +11,7 @@ import textwrap
 from pathlib import Path
 
 BEGIN = """
-    import errno, os, resource, sys, threading, time
+    import errno, logging, os, resource, sys
     from broker_core.errors import DamagedJournal, PenstockError, ResourceLimit
     from broker_core.journal import Journal, LocalDisk
 
@@ -30,6 +30,14 @@ BEGIN = """
     def give_back():
         while hoard:
             os.close(hoard.pop())
+
+    class GivesBack(logging.Handler):
+        # Descriptors are there again as soon as the journal says that it waits for them.
+
+        def emit(self, record):
+            if "the journal waits" in record.getMessage():
+                print("the journal waits")
+                give_back()
 
     def opened(**options):
         journal = Journal.open(LocalDisk(data), segment_bytes=400, on_failure=failures.append, **options)
@@ -92,7 +100,7 @@ def test_where_others_are_quicker_to_take_what_is_let_go_the_journal_waits(tmp_p
         while journal._disk._descriptors._reserve:
             os.close(journal._disk._descriptors._reserve.pop())
             take_all()
-        threading.Thread(target=lambda: (time.sleep(1), give_back()), daemon=True).start()
+        logging.getLogger("broker_core.journal.writer").addHandler(GivesBack())
         try:
             journal.write_snapshot(journal.end, b"", [])
         except ResourceLimit as error:
@@ -114,6 +122,7 @@ def test_where_others_are_quicker_to_take_what_is_let_go_the_journal_waits(tmp_p
     assert "was given up, and will be tried again" in out
     assert "the record at position 40 cannot be read now" in out
     assert "raise its limit of open files" in out
+    assert "the journal waits" in out
 
 
 def test_a_start_with_too_few_calls_no_file_damaged(tmp_path: Path) -> None:

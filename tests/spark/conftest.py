@@ -29,6 +29,7 @@ SETTINGS = {
     "spark.driver.host": "127.0.0.1",
     "spark.sql.shuffle.partitions": "2",
     "spark.python.unix.domain.socket.enabled": "true",
+    "spark.python.authenticate.socketTimeout": "300s",  # for a worker's start: 15 s are few beside other tests
     "spark.sql.session.timeZone": "Europe/Berlin",  # not UTC: a mistake with zones shows
     **DELTA,
     "spark.databricks.delta.snapshotPartitions": "2",

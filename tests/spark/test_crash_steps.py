@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import shutil
+import signal
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -86,8 +87,11 @@ spark.streams.awaitAnyTermination()
 
 STEPS = ("before the plan", "after the plan", "while reading", "after the sink's commit", "before settling")
 
+#: How long a driver may take to its death: three batches, on a machine that is busy with other tests.
+DRIVER_S = 600
 
-@pytest.mark.timeout(300)
+
+@pytest.mark.timeout(900)
 @pytest.mark.parametrize("step", STEPS)
 def test_a_driver_that_dies_at_any_step_loses_and_repeats_nothing(rig: Rig, settings: dict[str, str], step: str) -> None:
     rig.declare("orders")
@@ -97,8 +101,13 @@ def test_a_driver_that_dies_at_any_step_loses_and_repeats_nothing(rig: Rig, sett
     arguments = [step, json.dumps(settings), rig.broker.url, rig.path("table"), rig.path("checkpoint")]
     with open(rig.path("driver.log"), "wb") as said:
         driver = subprocess.Popen([sys.executable, str(script), *arguments], stdout=said, stderr=said, start_new_session=True)
-        code = driver.wait(timeout=240)
-    assert code == -9, Path(rig.path("driver.log")).read_text(errors="replace")[-3000:]
+        try:
+            code: int | str = driver.wait(DRIVER_S)
+        except subprocess.TimeoutExpired:
+            os.killpg(driver.pid, signal.SIGKILL)
+            driver.wait()
+            code = f"none within {DRIVER_S} s"
+    assert code == -signal.SIGKILL, Path(rig.path("driver.log")).read_text(errors="replace")[-3000:]
     available, acquired, archived = rig.counts("orders")
     assert (available, acquired + archived) == (15, 20)  # it died with the second batch acquired
     if step in ("while reading", "before settling"):  # and the broker with it
