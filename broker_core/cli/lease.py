@@ -21,11 +21,7 @@ _LIST = {
 def list_all(given: argparse.Namespace) -> int:
     with calls.broker(given) as broker:
         leases = broker.call("lease.list")["leases"]
-    if given.json:
-        show.print_json(leases)
-    else:
-        show.print_table(leases, _LIST, empty="no leases: no Spark query has taken from a queue yet")
-    return 0
+    return show.listed(given, leases, _LIST, empty="no leases: no Spark query has taken from a queue yet")
 
 
 def release(given: argparse.Namespace) -> int:

@@ -52,6 +52,15 @@ def print_table(rows: Sequence[Mapping[str, Any]], columns: Mapping[str, str], *
     console.print(table, markup=False)
 
 
+def listed(given: argparse.Namespace, rows: Sequence[Mapping[str, Any]], columns: Mapping[str, str], *, empty: str) -> int:
+    """`rows` for a program that said `--json`, a table of `columns` for a person. Returns the exit code."""
+    if given.json:
+        print_json(rows)
+    else:
+        print_table(rows, columns, empty=empty)
+    return 0
+
+
 def print_facts(facts: Mapping[str, Any]) -> None:
     """One thing: a name and a value a line."""
     width = max(map(len, facts))

@@ -19,11 +19,8 @@ _LIST = {
 def list_all(given: argparse.Namespace) -> int:
     with calls.broker(given) as broker:
         stages = broker.call("stage.list")["stages"]
-    if given.json:
-        show.print_json(stages)
-    else:
-        show.print_table(stages, _LIST, empty="nothing waits for a publish: no write is under way, and none was left behind")
-    return 0
+    empty = "nothing waits for a publish: no write is under way, and none was left behind"
+    return show.listed(given, stages, _LIST, empty=empty)
 
 
 def discard(given: argparse.Namespace) -> int:

@@ -105,12 +105,8 @@ def _list_permissions(given: argparse.Namespace) -> int:
         for name in names
         for queue, rights in sorted(users.permissions.get(name, {}).items())
     ]
-    if given.json:
-        show.print_json(rows)
-    else:
-        empty = "nothing is permitted yet" if users.users else "no users: everything is allowed to everybody"
-        show.print_table(rows, _PERMISSIONS, empty=empty)
-    return 0
+    empty = "nothing is permitted yet" if users.users else "no users: everything is allowed to everybody"
+    return show.listed(given, rows, _PERMISSIONS, empty=empty)
 
 
 def _row(users: Users, name: str) -> dict[str, Any]:
