@@ -33,6 +33,16 @@ def acquires(handle: int, credit: int, txn: Any, count: int = 0, **fields: Any) 
     return flow(handle, credit, count, properties={TXN_ID: txn}, **fields)
 
 
+def _begun(s: Stage, count: int, **fields: Any) -> tuple[Script, bytes]:
+    """A queue of so many messages, a client with a receiver and a transaction."""
+    filled(s, *numbered(count))
+    a = s.script().usual()
+    control(a)
+    txn = declare(a, 0)
+    a.receiver(**fields)
+    return a, txn
+
+
 def _transfers(a: Script, txn: bytes | None, *bodies: bytes, **fields: Any) -> None:
     for body in bodies:
         payload = a.expect_message(state=None if txn is None else within(txn), **fields)
@@ -45,11 +55,7 @@ def _ended(a: Script, first: int, last: int | None = None, state: Any = None) ->
 
 def acquiring_in_a_transaction(s: Stage) -> None:
     s.note("deliveries name it, and so do our flows; their outcomes hold if it commits")
-    filled(s, *numbered(3))
-    a = s.script().usual()
-    control(a)
-    txn = declare(a, 0)
-    a.receiver()
+    a, txn = _begun(s, 3)
     a.send(acquires(0, 2, txn, drain=False))
     _transfers(a, txn, b"m0", b"m1")
     a.send(acquires(0, 0, txn, count=2, echo=True))
@@ -71,11 +77,7 @@ def acquiring_in_a_transaction(s: Stage) -> None:
 
 def a_rollback_undoes_the_acquisition(s: Stage) -> None:
     s.note("whatever the default outcome is, settled by the receiver or not, said or not")
-    filled(s, *numbered(3))
-    a = s.script().usual()
-    control(a)
-    txn = declare(a, 0)
-    a.receiver(source=Source(address="q", default_outcome=Accepted()))
+    a, txn = _begun(s, 3, source=Source(address="q", default_outcome=Accepted()))
     a.send(acquires(0, 3, txn))
     _transfers(a, txn, b"m0", b"m1", b"m2")
     a.send(says(within(txn, Accepted()), 0), says(within(txn, Accepted()), 1, settled=False))
@@ -92,11 +94,7 @@ def a_rollback_undoes_the_acquisition(s: Stage) -> None:
 
 
 def what_nothing_was_said_of_is_the_links_after_a_commit(s: Stage) -> None:
-    filled(s, *numbered(2))
-    a = s.script().usual()
-    control(a)
-    txn = declare(a, 0)
-    a.receiver()
+    a, txn = _begun(s, 2)
     a.send(acquires(0, 2, txn))
     _transfers(a, txn, b"m0", b"m1")
     commit(a, 1, txn)
@@ -196,11 +194,7 @@ def the_end_of_a_link_that_has_acquired_in_a_transaction(s: Stage) -> None:
 
 
 def a_flow_that_takes_the_transaction_back(s: Stage) -> None:
-    filled(s, *numbered(3))
-    a = s.script().usual()
-    control(a)
-    txn = declare(a, 0)
-    a.receiver()
+    a, txn = _begun(s, 3)
     a.send(acquires(0, 1, txn))
     _transfers(a, txn, b"m0")
     s.note("a flow that does not name it changes nothing, one that says null does")

@@ -39,6 +39,16 @@ def _refused(a: Script, attach: Attach, condition: str) -> None:
     a.send(detach(attach.handle))
 
 
+def _closes(maker: Script, other: Script) -> None:
+    """The link that made a node is closed: it hears no error, links to the node do."""
+    maker.send(detach(0))
+    maker.expect(Detach, handle=0, error=None)
+    gone = maker.expect(Detach, handle=1)
+    assert gone.error is not None
+    assert gone.error.condition == "amqp:resource-deleted"
+    other.expect(Detach, handle=0)
+
+
 def a_temporary_queue_ends_with_the_link_that_made_it(s: Stage) -> None:
     a = s.script("A").usual()
     name = _make(a, ON_CLOSE, capabilities=(symbol("temporary-queue"),))
@@ -52,12 +62,7 @@ def a_temporary_queue_ends_with_the_link_that_made_it(s: Stage) -> None:
     a.expect_messages(b"m0")
     s.nodes()
     s.note("its maker detaches: it is gone, whoever was still there")
-    a.send(detach(0))
-    a.expect(Detach, handle=0, error=None)
-    gone = a.expect(Detach, handle=1)
-    assert gone.error is not None
-    assert gone.error.condition == "amqp:resource-deleted"
-    b.expect(Detach, handle=0)
+    _closes(a, b)
     b.send(detach(0))
     _refused(b, sends(name, 2, name="late"), "amqp:not-found")
     s.nodes()
@@ -155,12 +160,7 @@ def a_dynamic_source_that_is_a_temporary_topic(s: Stage) -> None:
     _refused(b, receives(made.address, 1, name="thief"), "amqp:resource-locked")
     s.nodes()
     s.note("its link is closed: it is gone, and who still used it hears so")
-    a.send(detach(0))
-    a.expect(Detach, handle=0, error=None)
-    gone = a.expect(Detach, handle=1)
-    assert gone.error is not None
-    assert gone.error.condition == "amqp:resource-deleted"
-    b.expect(Detach, handle=0)
+    _closes(a, b)
     s.nodes()
 
 
