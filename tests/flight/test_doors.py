@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import json
-import os
-import random
 import socket
 import ssl
 import struct
@@ -32,44 +30,14 @@ from broker_core.amqp.messages import Properties
 from broker_core.client import Client
 from broker_core.flight_plane import arrow_ipc, frames, protobuf
 from broker_core.flight_plane.budget import Budget
-from broker_core.flight_plane.server import SERVICE
 from broker_core.security import Right
 
 from .helpers import BODY, Reader, batch_of, browse, descriptor, numbered, send
+from .octets import Raw, action, call, put
 from .peers import Site, basic, translated
 from .test_bad_clients import MIB, Sampled, address, served
 
-SEED = int(os.environ.get("PENSTOCK_FUZZ_SEED", "0"))
-ROUNDS = int(os.environ.get("PENSTOCK_FUZZ_ROUNDS", "3"))
 GROWTH = 256 * MIB  # the most that bombs may cost
-
-
-def action(name: str, body: bytes) -> bytes:
-    return protobuf.octets(1, name.encode()) + protobuf.octets(2, body)
-
-
-def as_it_is(data: bytes) -> bytes:
-    return data
-
-
-def call(channel: grpc.Channel, method: str, *messages: bytes, **options: Any) -> list[bytes]:
-    """The answers of a call whose messages are these octets."""
-    return list(channel.stream_stream(SERVICE + method, as_it_is, as_it_is)(iter(messages), **options))
-
-
-def put(queue: str, batch: pa.RecordBatch, **options: Any) -> list[bytes]:
-    """FlightData of one record batch, as a client sends it with these IPC options."""
-    sink = pa.BufferOutputStream()
-    with pa.ipc.new_stream(sink, batch.schema, options=pa.ipc.IpcWriteOptions(**options)) as writer:
-        writer.write_batch(batch)
-    messages = []
-    for found in pa.ipc.MessageReader.open_stream(pa.BufferReader(sink.getvalue())):
-        messages.append(protobuf.octets(protobuf.DATA_HEADER, found.metadata.to_pybytes()))
-        if found.body is not None and found.body.size:
-            messages[-1] += protobuf.octets(protobuf.DATA_BODY, found.body.to_pybytes())
-    command = json.dumps({"op": "enqueue", "queue": queue}).encode()
-    messages[0] = protobuf.octets(protobuf.FLIGHT_DESCRIPTOR, b"\x08\x02" + protobuf.octets(2, command)) + messages[0]
-    return messages
 
 
 @pytest.fixture(scope="module")
@@ -395,6 +363,23 @@ def test_calls_at_once_have_a_limit(tmp_path: Path, limit: str) -> None:
 # --- memory that is shared
 
 
+def test_a_stopped_reader_ends_with_its_client(site: Site) -> None:
+    """A call whose client is gone gives its thread and its memory back."""
+    site.service.submit(_declare("q"))
+    peer = site.peer(basic("a", "b"))
+    writer, reader = peer.put_stream(op="enqueue", queue="q")
+    writer.write_batch(batch_of([b"x" * MIB]))
+    with translated():
+        assert reader.read() is not None
+    del writer, reader
+    peer.connection.close()
+    until = time.monotonic() + 30
+    while site.plane._listener._calls and time.monotonic() < until:
+        time.sleep(0.01)
+    assert site.plane._listener._calls == 0
+    assert site.plane._listener._budget._left == site.plane._listener._budget._total
+
+
 def test_many_senders_share_the_memory_and_all_are_served(tmp_path: Path) -> None:
     """Eight senders of batches of which two fit."""
     settings = {"flight_receive_bytes": 10 * MIB, "max_batch_bytes": 8 * MIB, "max_message_bytes": MIB}
@@ -428,220 +413,3 @@ def test_the_budget_keeps_its_line() -> None:
     budget.give(99)
     assert budget.take(10, lambda: None), "all of it is back"
     assert not budget.take(1, lambda: None)
-
-
-# --- HTTP/2, by another implementation
-
-
-class Raw:
-    """A client on the library h2: what a gRPC client never does."""
-
-    def __init__(self, where: tuple[str, int]) -> None:
-        self.socket = socket.create_connection(where)
-        self.socket.settimeout(30)
-        self.h2 = h2.connection.H2Connection(h2.config.H2Configuration(client_side=True, header_encoding="utf-8"))
-        self.h2.initiate_connection()
-        self.events: list[Any] = []
-        self.flush()
-
-    def flush(self) -> None:
-        self.socket.sendall(self.h2.data_to_send())
-
-    def begin(self, method: str, authorization: str | None = None, *, end: bool = False) -> int:
-        number = int(self.h2.get_next_available_stream_id())
-        headers = [(":method", "POST"), (":scheme", "http"), (":authority", "x"), (":path", SERVICE + method), ("te", "trailers")]
-        headers += [("content-type", "application/grpc")]
-        self.h2.send_headers(number, headers + ([("authorization", authorization)] if authorization else []), end_stream=end)
-        self.flush()
-        return number
-
-    def receive_until(self, found: Callable[[Any], bool]) -> list[Any]:
-        while True:
-            data = self.socket.recv(65536)
-            if not data:
-                raise EOFError
-            new = self.h2.receive_data(data)
-            self.events += new
-            self.flush()
-            if any(found(event) for event in new):
-                return self.events
-
-    def answer(self, number: int) -> tuple[bytes, dict[str, str]]:
-        def ended(event: Any) -> bool:
-            return isinstance(event, h2.events.StreamEnded) and event.stream_id == number
-
-        if not any(ended(event) for event in self.events):
-            self.receive_until(ended)
-        mine = [event for event in self.events if getattr(event, "stream_id", None) == number]
-        data = b"".join(event.data for event in mine if isinstance(event, h2.events.DataReceived))
-        trailers = {}
-        for event in mine:
-            if isinstance(event, h2.events.TrailersReceived | h2.events.ResponseReceived):
-                trailers.update(event.headers)
-        return data, trailers
-
-    def close(self) -> None:
-        self.socket.close()
-
-
-def grpc_message(data: bytes) -> bytes:
-    return b"\0" + len(data).to_bytes(4, "big") + data
-
-
-@pytest.fixture
-def peer(broker: Broker) -> Iterator[Raw]:
-    opened = Raw(address(broker))
-    yield opened
-    opened.close()
-
-
-def test_calls_interleave_and_messages_come_in_any_pieces(peer: Raw) -> None:
-    first, second = peer.begin("DoAction"), peer.begin("DoAction")
-    message = grpc_message(action("hello", b"{}"))
-    for at in range(len(message)):
-        for number in (second, first):
-            peer.h2.send_data(number, message[at : at + 1], pad_length=at % 3 or None)
-            peer.flush()
-    for number in (first, second):
-        peer.h2.end_stream(number)
-    peer.flush()
-    for number in (second, first):
-        data, trailers = peer.answer(number)
-        assert trailers["grpc-status"] == "0"
-        assert json.loads(protobuf.parse("", data[5:])[1].tobytes())["version"] == 1
-
-
-def test_long_headers_go_on_and_endless_ones_end_the_connection(broker: Broker, peer: Raw) -> None:
-    many = [(f"x-{number}", "y" * 100) for number in range(60)]
-    number = int(peer.h2.get_next_available_stream_id())
-    headers = [(":method", "POST"), (":scheme", "http"), (":authority", "x"), (":path", SERVICE + "Nothing")]
-    peer.h2.send_headers(number, headers + many, end_stream=True)
-    peer.flush()
-    assert peer.answer(number)[1]["grpc-status"] == "12"
-    with socket.create_connection(address(broker)) as flood, contextlib.suppress(OSError):
-        flood.settimeout(30)
-        flood.sendall(frames.PREFACE + frames.settings({}) + frames.header(1, frames.Kind.HEADERS, 0, 1) + b"\x82")
-        for _ in range(100_000):
-            flood.sendall(frames.header(1000, frames.Kind.CONTINUATION, 0, 1) + bytes(1000))
-        pytest.fail("16 KiB of headers are enough")
-
-
-def test_pings_resets_and_windows(peer: Raw) -> None:
-    peer.h2.ping(b"12345678")
-    peer.flush()
-    peer.receive_until(lambda event: isinstance(event, h2.events.PingAckReceived))
-    for _ in range(300):  # calls that are begun and dropped at once
-        peer.h2.reset_stream(peer.begin("DoPut"), error_code=8)
-        peer.flush()
-    number = peer.begin("DoAction")
-    peer.h2.send_data(number, grpc_message(action("hello", b"{}")), end_stream=True)
-    peer.flush()
-    with contextlib.suppress(h2.exceptions.StreamClosedError):
-        assert peer.answer(number)[1]["grpc-status"] == "0"
-
-
-def test_a_host_without_threads_costs_no_call_its_place(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Who is refused for that does not count as under way for ever."""
-    peer = Raw(("127.0.0.1", site.plane.port))
-    start = threading.Thread.start
-
-    def starved(thread: threading.Thread) -> None:
-        if thread.name == "penstock-flight-call":
-            raise RuntimeError("can't start new thread")
-        start(thread)
-
-    monkeypatch.setattr(threading.Thread, "start", starved)
-    for _ in range(3):
-        assert peer.answer(peer.begin("DoAction"))[1]["grpc-status"] != "0"
-    monkeypatch.undo()
-    assert site.plane._listener._calls == 0
-    peer.close()
-
-
-def test_a_small_window_gets_its_answer_in_small_pieces(broker: Broker, client: Client, queue: str) -> None:
-    send(client, queue, numbered(1000, 100))
-    peer = Raw(address(broker))
-    peer.h2.update_settings({4: 1000, 5: 16384})
-    peer.flush()
-    number = peer.begin("DoGet")
-    ticket = json.dumps({"op": "browse", "queue": queue, "columns": ["body"]}).encode()
-    peer.h2.send_data(number, grpc_message(protobuf.octets(1, ticket)), end_stream=True)
-    peer.flush()
-    got = 0
-    while not any(isinstance(event, h2.events.StreamEnded) for event in peer.events):
-        seen = len(peer.events)
-        peer.receive_until(lambda event: True)
-        for event in peer.events[seen:]:
-            if isinstance(event, h2.events.DataReceived):
-                got += len(event.data)
-                assert len(event.data) <= 1000
-                peer.h2.acknowledge_received_data(event.flow_controlled_length, number)
-                peer.flush()
-    assert got > 100_000
-    peer.close()
-
-
-def test_a_peer_that_sends_beyond_its_window_is_cut_off(peer: Raw) -> None:
-    peer.socket.sendall(frames.header(MIB, frames.Kind.DATA, 0, peer.begin("DoPut")))
-    said = b""
-    while piece := peer.socket.recv(65536):
-        said += piece
-    assert b"more DATA than the connection's window" in said
-
-
-def test_random_frames_end_their_own_connection_at_most(broker: Broker, client: Client, queue: str) -> None:
-    """Frames of every kind, header blocks among them, valid and not; the broker logs no mistake of its own."""
-    for round_ in range(4 * ROUNDS):
-        seed = SEED * 1000 + round_
-        print("seed", seed)
-        source = random.Random(seed)
-        data = bytearray(frames.PREFACE + frames.settings({}))
-        for _ in range(60):
-            kind = source.choice([*frames.Kind, 77])
-            payload = source.randbytes(source.choice([0, 4, 5, 8, 6, source.randrange(300)]))
-            if kind == frames.Kind.HEADERS and source.random() < 0.8:
-                payload = b"\x83\x86" + frames.header_block(
-                    [(b":path", SERVICE.encode() + b"DoPut"), (b"x", source.randbytes(9))]
-                )
-            flags, number = source.choice([0, 1, 4, 5, 8, 0x2D, 255]), source.choice([0, 1, 3, 5, 7, source.randrange(2**31)])
-            data += frames.header(len(payload), kind, flags, number) + payload
-        with socket.create_connection(address(broker)) as wild, contextlib.suppress(OSError):
-            wild.sendall(data)
-            wild.shutdown(socket.SHUT_WR)
-            wild.settimeout(30)
-            while wild.recv(65536):
-                pass
-    assert served(client, queue)
-    assert "Traceback" not in broker.log(), broker.log()[broker.log().index("Traceback") :][:3000]
-
-
-def test_random_metadata_is_refused_or_read(queue: str) -> None:
-    """The flatbuffer is read by hand: whatever stands there, it is a size or a named error."""
-    _, batch = put(queue, batch_of(numbered(10)))
-    metadata = bytes(protobuf.parse("", batch)[protobuf.DATA_HEADER])
-    for seed in range(SEED * 1000, SEED * 1000 + 300 * ROUNDS):
-        source = random.Random(seed)
-        evil = bytearray(metadata)
-        for _ in range(source.randint(1, 8)):
-            evil[source.randrange(len(evil))] = source.choice([0, 1, 255, source.randrange(256)])
-        with contextlib.suppress(struct.error, ValueError, IndexError):
-            kind, _, found = arrow_ipc._inspect(bytes(evil)[: source.choice([len(evil), source.randrange(len(evil))])])
-            assert isinstance(kind, int)
-            assert len(found.buffers) <= arrow_ipc.MOST_BUFFERS
-
-
-def test_a_stopped_reader_ends_with_its_client(site: Site) -> None:
-    """A call whose client is gone gives its thread and its memory back."""
-    site.service.submit(_declare("q"))
-    peer = site.peer(basic("a", "b"))
-    writer, reader = peer.put_stream(op="enqueue", queue="q")
-    writer.write_batch(batch_of([b"x" * MIB]))
-    with translated():
-        assert reader.read() is not None
-    del writer, reader
-    peer.connection.close()
-    until = time.monotonic() + 30
-    while site.plane._listener._calls and time.monotonic() < until:
-        time.sleep(0.01)
-    assert site.plane._listener._calls == 0
-    assert site.plane._listener._budget._left == site.plane._listener._budget._total

@@ -1,0 +1,172 @@
+"""HTTP/2 by another implementation, and by none: what a peer sends ends its own connection at most."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import random
+import socket
+import struct
+import threading
+from collections.abc import Iterator
+
+import h2.config
+import h2.connection
+import h2.events
+import pytest
+
+from broker_core import Broker
+from broker_core.client import Client
+from broker_core.flight_plane import arrow_ipc, frames, protobuf
+from broker_core.flight_plane.server import SERVICE
+
+from .helpers import batch_of, numbered, send
+from .octets import Raw, action, grpc_message, put
+from .peers import Site
+from .test_bad_clients import MIB, address, served
+
+SEED = int(os.environ.get("PENSTOCK_FUZZ_SEED", "0"))
+ROUNDS = int(os.environ.get("PENSTOCK_FUZZ_ROUNDS", "3"))
+
+
+@pytest.fixture
+def peer(broker: Broker) -> Iterator[Raw]:
+    opened = Raw(address(broker))
+    yield opened
+    opened.close()
+
+
+def test_calls_interleave_and_messages_come_in_any_pieces(peer: Raw) -> None:
+    first, second = peer.begin("DoAction"), peer.begin("DoAction")
+    message = grpc_message(action("hello", b"{}"))
+    for at in range(len(message)):
+        for number in (second, first):
+            peer.h2.send_data(number, message[at : at + 1], pad_length=at % 3 or None)
+            peer.flush()
+    for number in (first, second):
+        peer.h2.end_stream(number)
+    peer.flush()
+    for number in (second, first):
+        data, trailers = peer.answer(number)
+        assert trailers["grpc-status"] == "0"
+        assert json.loads(protobuf.parse("", data[5:])[1].tobytes())["version"] == 1
+
+
+def test_long_headers_go_on_and_endless_ones_end_the_connection(broker: Broker, peer: Raw) -> None:
+    many = [(f"x-{number}", "y" * 100) for number in range(60)]
+    number = int(peer.h2.get_next_available_stream_id())
+    headers = [(":method", "POST"), (":scheme", "http"), (":authority", "x"), (":path", SERVICE + "Nothing")]
+    peer.h2.send_headers(number, headers + many, end_stream=True)
+    peer.flush()
+    assert peer.answer(number)[1]["grpc-status"] == "12"
+    with socket.create_connection(address(broker)) as flood, contextlib.suppress(OSError):
+        flood.settimeout(30)
+        flood.sendall(frames.PREFACE + frames.settings({}) + frames.header(1, frames.Kind.HEADERS, 0, 1) + b"\x82")
+        for _ in range(100_000):
+            flood.sendall(frames.header(1000, frames.Kind.CONTINUATION, 0, 1) + bytes(1000))
+        pytest.fail("16 KiB of headers are enough")
+
+
+def test_pings_resets_and_windows(peer: Raw) -> None:
+    peer.h2.ping(b"12345678")
+    peer.flush()
+    peer.receive_until(lambda event: isinstance(event, h2.events.PingAckReceived))
+    for _ in range(300):  # calls that are begun and dropped at once
+        peer.h2.reset_stream(peer.begin("DoPut"), error_code=8)
+        peer.flush()
+    number = peer.begin("DoAction")
+    peer.h2.send_data(number, grpc_message(action("hello", b"{}")), end_stream=True)
+    peer.flush()
+    with contextlib.suppress(h2.exceptions.StreamClosedError):
+        assert peer.answer(number)[1]["grpc-status"] == "0"
+
+
+def test_a_host_without_threads_costs_no_call_its_place(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Who is refused for that does not count as under way for ever."""
+    peer = Raw(("127.0.0.1", site.plane.port))
+    start = threading.Thread.start
+
+    def starved(thread: threading.Thread) -> None:
+        if thread.name == "penstock-flight-call":
+            raise RuntimeError("can't start new thread")
+        start(thread)
+
+    monkeypatch.setattr(threading.Thread, "start", starved)
+    for _ in range(3):
+        assert peer.answer(peer.begin("DoAction"))[1]["grpc-status"] != "0"
+    monkeypatch.undo()
+    assert site.plane._listener._calls == 0
+    peer.close()
+
+
+def test_a_small_window_gets_its_answer_in_small_pieces(broker: Broker, client: Client, queue: str) -> None:
+    send(client, queue, numbered(1000, 100))
+    peer = Raw(address(broker))
+    peer.h2.update_settings({4: 1000, 5: 16384})
+    peer.flush()
+    number = peer.begin("DoGet")
+    ticket = json.dumps({"op": "browse", "queue": queue, "columns": ["body"]}).encode()
+    peer.h2.send_data(number, grpc_message(protobuf.octets(1, ticket)), end_stream=True)
+    peer.flush()
+    got = 0
+    while not any(isinstance(event, h2.events.StreamEnded) for event in peer.events):
+        seen = len(peer.events)
+        peer.receive_until(lambda event: True)
+        for event in peer.events[seen:]:
+            if isinstance(event, h2.events.DataReceived):
+                got += len(event.data)
+                assert len(event.data) <= 1000
+                peer.h2.acknowledge_received_data(event.flow_controlled_length, number)
+                peer.flush()
+    assert got > 100_000
+    peer.close()
+
+
+def test_a_peer_that_sends_beyond_its_window_is_cut_off(peer: Raw) -> None:
+    peer.socket.sendall(frames.header(MIB, frames.Kind.DATA, 0, peer.begin("DoPut")))
+    said = b""
+    while piece := peer.socket.recv(65536):
+        said += piece
+    assert b"more DATA than the connection's window" in said
+
+
+def test_random_frames_end_their_own_connection_at_most(broker: Broker, client: Client, queue: str) -> None:
+    """Frames of every kind, header blocks among them, valid and not; the broker logs no mistake of its own."""
+    for round_ in range(4 * ROUNDS):
+        seed = SEED * 1000 + round_
+        print("seed", seed)
+        source = random.Random(seed)
+        data = bytearray(frames.PREFACE + frames.settings({}))
+        for _ in range(60):
+            kind = source.choice([*frames.Kind, 77])
+            payload = source.randbytes(source.choice([0, 4, 5, 8, 6, source.randrange(300)]))
+            if kind == frames.Kind.HEADERS and source.random() < 0.8:
+                payload = b"\x83\x86" + frames.header_block(
+                    [(b":path", SERVICE.encode() + b"DoPut"), (b"x", source.randbytes(9))]
+                )
+            flags, number = source.choice([0, 1, 4, 5, 8, 0x2D, 255]), source.choice([0, 1, 3, 5, 7, source.randrange(2**31)])
+            data += frames.header(len(payload), kind, flags, number) + payload
+        with socket.create_connection(address(broker)) as wild, contextlib.suppress(OSError):
+            wild.sendall(data)
+            wild.shutdown(socket.SHUT_WR)
+            wild.settimeout(30)
+            while wild.recv(65536):
+                pass
+    assert served(client, queue)
+    assert "Traceback" not in broker.log(), broker.log()[broker.log().index("Traceback") :][:3000]
+
+
+def test_random_metadata_is_refused_or_read(queue: str) -> None:
+    """The flatbuffer is read by hand: whatever stands there, it is a size or a named error."""
+    _, batch = put(queue, batch_of(numbered(10)))
+    metadata = bytes(protobuf.parse("", batch)[protobuf.DATA_HEADER])
+    for seed in range(SEED * 1000, SEED * 1000 + 300 * ROUNDS):
+        source = random.Random(seed)
+        evil = bytearray(metadata)
+        for _ in range(source.randint(1, 8)):
+            evil[source.randrange(len(evil))] = source.choice([0, 1, 255, source.randrange(256)])
+        with contextlib.suppress(struct.error, ValueError, IndexError):
+            kind, _, found = arrow_ipc._inspect(bytes(evil)[: source.choice([len(evil), source.randrange(len(evil))])])
+            assert isinstance(kind, int)
+            assert len(found.buffers) <= arrow_ipc.MOST_BUFFERS

@@ -1,0 +1,148 @@
+"""A complete request of each kind, in which "Q" stands for the queue of the test; and which fields are optional."""
+
+from __future__ import annotations
+
+from typing import Any
+
+BROWSED = {
+    "queue": "Q",
+    "states": ["available"],
+    "first": 0,
+    "last": 5,
+    "since": 0,
+    "until": 2**62,
+    "outcome": None,
+}
+VALID: dict[str, dict[str, Any]] = {
+    "hello": {},
+    "queue.declare": {"queue": "Q", "type": "fifo", "options": {}},
+    "queue.delete": {"queue": "Q", "force": True},
+    "queue.list": {},
+    "queue.stat": {"queue": "Q"},
+    "queue.alter": {"queue": "Q", "options": {"maxAttempts": 3}},
+    "queue.pause": {"queue": "Q"},
+    "queue.resume": {"queue": "Q"},
+    "queue.purge": {"queue": "Q"},
+    "queue.move": {"queue": "Q", "target": "other Q", "messages": 1, "first": 0, "last": 9},
+    "queue.copy": {"queue": "Q", "target": "other Q", "messages": 1, "first": 0, "last": 9},
+    "queue.discard": {"queue": "Q", "sequence": 5, "last": 6, "error": "no"},
+    "queue.redrive": {"queue": "Q", "messages": 5},
+    "exchange.declare": {"exchange": "new Q", "type": "direct", "options": {}},
+    "exchange.delete": {"exchange": "bound Q"},
+    "exchange.list": {},
+    "exchange.bind": {"exchange": "bound Q", "queue": "Q", "key": "k", "arguments": {}, "selector": "a = 1", "noLocal": "me"},
+    "exchange.unbind": {"exchange": "bound Q", "queue": "Q", "key": "k"},
+    "browse.plan": {
+        **BROWSED,
+        "minPartitions": 2,
+        "maxMessages": 1,
+    },
+    "stage.publish": {
+        "stages": [],
+        "write": None,
+        "base": 5,
+        "attempts": [],
+        "key": {"kind": "txn", "id": "app", "number": 1},
+        "query": "query",
+        "queryBatch": 3,
+    },
+    "stage.published": {"kind": "txn", "id": "app", "number": 1},
+    "stage.discard": {"stages": ["none"], "write": None, "attempts": []},
+    "stage.list": {},
+    "lease.advance": {
+        "queue": "Q",
+        "lease": "new Q",
+        "run": "r",
+        "epoch": None,
+        "finished": 0,
+        "fresh": True,
+        "messages": 5,
+        "bytes": 5000,
+        "until": 3,
+        "waitMs": 0,
+        "exclude": False,
+        "failOnDataLoss": True,
+        "leaseTimeout": 600,
+        "selector": None,
+        "alone": False,
+        "measure": True,
+        "plan": True,
+        "sign": None,
+        "head": None,
+        "minPartitions": 2,
+        "maxMessages": 1,
+    },
+    "lease.plan": {
+        "queue": "Q",
+        "lease": "held Q",
+        "run": "r",
+        "epoch": 1,
+        "after": 0,
+        "batch": 1,
+        "afterSign": "of no batch",
+        "batchSign": None,
+        "head": None,
+        "minPartitions": 2,
+        "maxMessages": 1,
+        "failOnDataLoss": True,
+    },
+    "lease.settle": {
+        "queue": "Q",
+        "lease": "held Q",
+        "run": "r",
+        "epoch": 1,
+        "finished": 1,
+        "failOnDataLoss": True,
+        "sign": None,
+        "head": None,
+    },
+    "lease.renew": {"lease": "held Q", "run": "r", "epoch": 1},
+    "lease.list": {},
+    "lease.release": {"lease": "held Q", "how": "return"},
+    "lease.settleRow": {"lease": "held Q", "sequence": 0, "outcome": "rejected", "error": "no"},
+    "lease.setAside": {"lease": "held Q", "run": "r", "epoch": 1, "batch": 1, "reasons": {"no map": [0, 2]}},
+    "lease.delete": {"lease": "idle Q"},
+}
+BATCH = {
+    "lease": "held Q",
+    "run": "r",
+    "epoch": 1,
+    "batch": 1,
+    "first": 0,
+    "last": 9,
+    "columns": ["body"],
+    "failOnDataLoss": True,
+    "bucket": 0,
+    "buckets": 1,
+    "query": "query",
+    "queryBatch": 3,
+}
+VALID_TICKETS: dict[str, dict[str, Any]] = {
+    "batch": {"op": "batch", **BATCH, "stored": True},
+    "map": {"op": "map", **BATCH, "orMessages": True, "host": "x"},
+    "browse": {
+        "op": "browse",
+        **BROWSED,
+        "selector": None,
+        "columns": ["body"],
+        "stored": True,
+    },
+}
+_TARGET = {"queue": "Q", "exchange": None, "routingKey": None}
+VALID_PUTS = {
+    "enqueue": {"op": "enqueue", **_TARGET},
+    "stage": {"op": "stage", **_TARGET, "stage": "s Q", "write": None, "attempt": None, "routed": False},
+    "settle": {"op": "settle", "stage": "s Q", "write": None, "attempt": None, "lease": "held Q"},
+}
+OPTIONAL = {
+    "type": "fifo", "options": {}, "force": False, "key": None, "fresh": False, "messages": None, "bytes": None, "until": None,
+    "waitMs": 0, "exclude": False, "failOnDataLoss": True, "leaseTimeout": None, "minPartitions": 1, "maxMessages": None,
+    "bucket": 0, "buckets": 1, "error": None, "states": ["available"], "stored": False, "first": 0, "last": None, "since": None,
+    "outcome": None,
+    "arguments": {}, "selector": None, "noLocal": None, "alone": True, "measure": False,
+    "plan": False, "orMessages": False, "host": None, "sign": None, "afterSign": None, "batchSign": None, "head": None,
+    "stages": [], "write": None, "base": 0, "attempts": [], "attempt": None, "query": None, "queryBatch": None, "routed": False,
+}  # fmt: skip
+RUN_IS_OPTIONAL = ("lease.renew", "lease.setAside")
+SIGNS = ("sign", "afterSign", "batchSign")  # or null
+TEXTS = ("error", "outcome", "selector", "host", "query", "write")  # or null
