@@ -7,11 +7,14 @@ from __future__ import annotations
 
 import importlib.util
 import os
+import subprocess
 import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
+
+from . import forking
 
 ROOT = Path(__file__).resolve().parent.parent
 PACKAGES = ("broker_core", "connector", "jobs")
@@ -27,6 +30,7 @@ os.environ.setdefault("JDK_JAVA_OPTIONS", "-XX:TieredStopAtLevel=1 -XX:+UseSeria
 
 
 def pytest_configure(config: pytest.Config) -> None:
+    forking.install()
     if not os.environ.get("PENSTOCK_TEST_WHEEL"):
         return
     for package in PACKAGES:
@@ -60,6 +64,12 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
             return _group(nodeid)
 
     return ByGroup(config, log)
+
+
+@pytest.fixture
+def interpreters(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Brokers and command lines start in an interpreter of their own, as a user's do, not as forks (see forking.py)."""
+    monkeypatch.setattr(subprocess, "Popen", forking.ByExec)
 
 
 @pytest.fixture(scope="session")

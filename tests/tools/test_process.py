@@ -17,6 +17,8 @@ from broker_core.client import Client
 
 from .conftest import enqueue
 
+pytestmark = pytest.mark.usefixtures("interpreters")
+
 
 def test_it_is_there_inside_the_block_and_gone_after_it(tmp_path: Path) -> None:
     with Broker(tmp_path / "data") as broker:

@@ -1,0 +1,68 @@
+"""A start in an interpreter of its own, which the other tests save (tests/forking.py), and how a fork stands in for it."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import broker_core
+from broker_core.process import Broker
+
+COMMAND = [sys.executable, "-m", "broker_core"]
+#: Imports each module in a fork that has none of ours, and says which cannot be the first.
+EACH = """
+import os, sys
+import numpy, pyarrow.compute, pyarrow.flight, rich.console, rich.table
+for name in sys.argv[1:]:
+    assert not any(module.startswith("broker_core") for module in sys.modules)
+    child = os.fork()
+    if child == 0:
+        __import__(name)
+        os._exit(0)
+    if os.waitpid(child, 0)[1]:
+        print(name, flush=True)
+"""
+
+
+def modules(folder: Path) -> list[str]:
+    return sorted(f"broker_core.{folder.name}.{path.stem}" for path in folder.glob("*.py") if path.stem != "__init__")
+
+
+def test_any_module_of_the_command_line_can_be_imported_first() -> None:
+    """Each command imports what it needs when it runs: what another has imported must not be missing."""
+    names = [*modules(Path(broker_core.__file__).parent / "cli"), "broker_core.serve", "broker_core.client"]
+    assert len(names) > 15
+    done = subprocess.run([sys.executable, "-c", EACH, *names], capture_output=True, text=True, timeout=100, check=False)
+    assert (done.returncode, done.stdout) == (0, ""), done.stderr
+
+
+@pytest.mark.usefixtures("interpreters")
+def test_the_command_line_in_an_interpreter_of_its_own(broker: Broker) -> None:
+    def run(*arguments: str) -> subprocess.CompletedProcess[str]:
+        return subprocess.run(
+            [*COMMAND, *arguments, "--url", broker.url], capture_output=True, text=True, timeout=60, check=False
+        )
+
+    assert run("queue", "declare", "orders").stdout == "queue orders is declared\n"
+    assert run("queue", "list", "--json").stdout.startswith('[{"queue": "orders"')
+    refused = run("queue", "stat", "nope")
+    assert (refused.returncode, refused.stdout) == (1, "")
+    assert refused.stderr.startswith("penstock: the broker refused this request: ")
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="elsewhere nothing is forked")
+def test_a_fork_is_a_child_with_its_own_files_folder_and_environment(tmp_path: Path) -> None:
+    if os.environ.get("PENSTOCK_TEST_FORK") == "0":
+        pytest.skip("PENSTOCK_TEST_FORK is 0")
+    from .. import forking
+
+    with open(tmp_path / "said", "w") as said:
+        started = subprocess.Popen([*COMMAND, "--version"], cwd=tmp_path, stdout=said, stderr=subprocess.PIPE)
+        assert isinstance(started, forking.Popen)
+        assert started.communicate(timeout=60) == (None, b"")
+    assert started.returncode == 0
+    assert (tmp_path / "said").read_text() == f"penstock {broker_core.__version__}\n"
