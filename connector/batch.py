@@ -24,8 +24,10 @@ from pyspark.sql.datasource import (
 )
 from pyspark.sql.types import StructType
 
+from connector.batching import as_declared
 from connector.options import OUTCOMES, READ, Options
-from connector.read import Look, as_declared, read_look
+from connector.partition import BrowsePartition
+from connector.read import read_browsed
 from connector.schema import check_source
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=timezone.utc)
@@ -56,7 +58,7 @@ class BatchReader(DataSourceReader):
             parts = {queue: client.call("browse.plan", **self._asked(queue), **sizes)["parts"] for queue in queues}
             known = client.endpoint
         return [
-            Look(known, {"op": "browse", **self._asked(queue), **more, "first": first, "last": last})
+            BrowsePartition(known, {"op": "browse", **self._asked(queue), **more, "first": first, "last": last})
             for queue in queues
             for first, last in parts[queue]
         ]
@@ -75,7 +77,7 @@ class BatchReader(DataSourceReader):
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         # Spark makes one partition of nothing where there is none.
-        found = read_look(partition, self._options.access) if isinstance(partition, Look) else iter(())
+        found = read_browsed(partition, self._options.access) if isinstance(partition, BrowsePartition) else iter(())
         return as_declared(found, self._nullable)
 
 

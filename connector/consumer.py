@@ -8,7 +8,7 @@ from typing import Any, Protocol
 from connector.lease import LONG_POLL_MS, Lease, Wanted
 from connector.offset import parse_one
 from connector.options import Options
-from connector.read import Part
+from connector.partition import LeasePartition
 from connector.several import SeveralQueues
 
 
@@ -22,7 +22,7 @@ class Consumer(Protocol):
         """All up to `start` is finished: the offset after the next batch, or `start` where there is nothing to take."""
         ...
 
-    def plan(self, start: Mapping[str, Any], end: Mapping[str, Any]) -> list[Part]:
+    def plan(self, start: Mapping[str, Any], end: Mapping[str, Any]) -> list[LeasePartition]:
         """The tasks between two offsets."""
         ...
 
@@ -58,7 +58,7 @@ class OneQueue:
         )
         return self._lease.advance(parse_one(start), wanted).offset.to_json()
 
-    def plan(self, start: Mapping[str, Any], end: Mapping[str, Any]) -> list[Part]:
+    def plan(self, start: Mapping[str, Any], end: Mapping[str, Any]) -> list[LeasePartition]:
         finished, wanted = parse_one(start), parse_one(end)
         return [] if finished.batch == wanted.batch else self._lease.plan(finished, wanted, self._options["minPartitions"])
 

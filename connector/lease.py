@@ -20,8 +20,8 @@ from broker_core.errors import PeerError, PenstockError
 from connector.identity import begun, check_names, check_same
 from connector.offset import Offset
 from connector.options import Options
+from connector.partition import LeasePartition
 from connector.patience import RECONNECT_S, Patience
-from connector.read import Part
 
 log = logging.getLogger("penstock")
 
@@ -139,7 +139,7 @@ class Lease:
         self._planned = _Planned(start.batch, end.batch, wanted.partitions, answer["parts"]) if planning else None
         return Taken(end, answer.get("messages", 0), answer.get("bytes", 0))
 
-    def plan(self, start: Offset, end: Offset, min_partitions: int = 1) -> list[Part]:
+    def plan(self, start: Offset, end: Offset, min_partitions: int = 1) -> list[LeasePartition]:
         """The tasks of the batches after `start` up to `end`."""
         known = self._enter(end)
         planned = self._planned
@@ -167,7 +167,9 @@ class Lease:
             "run": known.run,
             "epoch": self._epoch,
         }
-        return [Part(**{**fields, **{name: value for name, value in part.items() if name != "count"}}) for part in parts]
+        return [
+            LeasePartition(**{**fields, **{name: value for name, value in part.items() if name != "count"}}) for part in parts
+        ]
 
     def settle(self, end: Offset) -> None:
         """Spark has finished everything up to `end`. What is settled already stays so, and is not asked for again: `advance` has

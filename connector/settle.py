@@ -13,7 +13,7 @@ import pyarrow as pa
 
 from broker_core.client import Client
 from broker_core.errors import InvalidRequest
-from connector.read import coalesce, halved
+from connector.batching import coalesce, halved
 
 #: The columns of `operation=settle`. `error` may be left out: it says why, of what is rejected.
 COLUMNS = {"delivery": pa.binary(), "outcome": pa.string(), "error": pa.string()}

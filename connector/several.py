@@ -16,7 +16,7 @@ from connector.identity import begun, check_names, check_same
 from connector.lease import LONG_POLL_MS, Lease, Taken, Wanted
 from connector.offset import INITIAL, Offset, Offsets, parse_several
 from connector.options import Options
-from connector.read import Part
+from connector.partition import LeasePartition
 
 SLICE_MS = 20  # an idle query waits at one queue at a time, so long
 
@@ -69,7 +69,7 @@ class SeveralQueues:
             return self._answered.to_json()
         return INITIAL.to_json() if given is None else given.to_json()
 
-    def plan(self, start: Mapping[str, Any], end: Mapping[str, Any]) -> list[Part]:
+    def plan(self, start: Mapping[str, Any], end: Mapping[str, Any]) -> list[LeasePartition]:
         given, wanted = parse_several(start), parse_several(end)
         if wanted is None:
             return []

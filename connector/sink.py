@@ -27,10 +27,10 @@ from broker_core import message
 from broker_core.client import Client
 from broker_core.errors import DataLoss, InvalidRequest, PeerError, PenstockError, StorageError
 from connector import settle
+from connector.batching import BATCH_BYTES, BATCH_ROWS, coalesce, halved
 from connector.context import attempt, spark_batch
 from connector.options import MAX_NAME, WRITE, Options
 from connector.patience import Patience
-from connector.read import BATCH_BYTES, BATCH_ROWS, coalesce, halved
 from connector.schema import settle_columns, sink_columns
 
 # Rows kept back over all queues of a task while they are being routed.

@@ -15,10 +15,12 @@ from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMaxRows, SupportsTriggerAvailableNow
 from pyspark.sql.types import StructType
 
+from connector.batching import as_declared
 from connector.consumer import Consumer, consumer_of
 from connector.offset import INITIAL
 from connector.options import STREAM, Options
-from connector.read import Part, as_declared, read_part
+from connector.partition import LeasePartition
+from connector.read import read_leased
 from connector.schema import check_source
 
 _NO_LIMIT = 2**63 - 1
@@ -71,6 +73,6 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     # --- In a task -----------------------------------------------------------------------------------------------------
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        assert isinstance(partition, Part)
-        batches = read_part(partition, self._options.access, self._columns, self._options["failOnDataLoss"])
+        assert isinstance(partition, LeasePartition)
+        batches = read_leased(partition, self._options.access, self._columns, self._options["failOnDataLoss"])
         return as_declared(batches, self._nullable)

@@ -13,7 +13,8 @@ from broker_core import Broker
 from broker_core.client import Client
 from connector.access import Access
 from connector.options import Options
-from connector.read import Part, read_part
+from connector.partition import LeasePartition
+from connector.read import read_leased
 from connector.schema import default_schema
 from connector.stream import StreamReader
 
@@ -34,9 +35,9 @@ def fill(client: Client, queue: str, count: int) -> None:
         client.put({"op": "enqueue", "queue": queue}, batch.schema, [batch])
 
 
-def rows_of(part: Part) -> list[dict[str, Any]]:
+def rows_of(part: LeasePartition) -> list[dict[str, Any]]:
     assert part.known is not None
-    batches = read_part(part, Access(part.known.url), ["sequenceNumber", "body", "groupId"], True)
+    batches = read_leased(part, Access(part.known.url), ["sequenceNumber", "body", "groupId"], True)
     return [row for batch in batches for row in batch.to_pylist()]
 
 
@@ -56,7 +57,7 @@ def test_a_group_is_in_one_task_and_in_order(
         assert len(parts) == 3
         tasks = []
         for part in parts:
-            assert isinstance(part, Part)
+            assert isinstance(part, LeasePartition)
             tasks.append(rows_of(part))
         seen = [row["sequenceNumber"] for task in tasks for row in task]
         assert sorted(seen) == list(range(2000))
@@ -73,7 +74,7 @@ def test_a_group_is_in_one_task_and_in_order(
         assert all(len(numbers) == 1 for numbers in tasks_of.values())
         assert len({min(numbers) for numbers in tasks_of.values()}) == 3  # and the groups are dealt out among the tasks
         again = list(reader.partitions(INITIAL, end))
-        assert [rows_of(part) for part in again if isinstance(part, Part)] == tasks
+        assert [rows_of(part) for part in again if isinstance(part, LeasePartition)] == tasks
         reader.stop()
 
 
@@ -85,15 +86,15 @@ def test_what_waits_of_a_group_that_a_query_holds_is_for_nobody_else(broker: Bro
         end = one.latestOffset(INITIAL, LIMIT)
         taken = other.latestOffset(INITIAL, LIMIT)
         (part,) = other.partitions(INITIAL, taken)
-        assert isinstance(part, Part)
+        assert isinstance(part, LeasePartition)
         assert [row["sequenceNumber"] for row in rows_of(part)] == list(range(16, 96, 8))  # of no group
         held = [lease["groups"] for lease in client.call("lease.list")["leases"] if lease["queue"] == "waiting"]
         assert sorted(map(len, held)) == [0, GROUPS]
-        list(map(rows_of, (part for part in one.partitions(INITIAL, end) if isinstance(part, Part))))
+        list(map(rows_of, (part for part in one.partitions(INITIAL, end) if isinstance(part, LeasePartition))))
         one.commit(end)
         following = other.latestOffset(taken, LIMIT)
         (part,) = other.partitions(taken, following)
-        assert isinstance(part, Part)
+        assert isinstance(part, LeasePartition)
         assert [row["sequenceNumber"] for row in rows_of(part)] == [10, 11, 12, 13, 14, 15, 17, 18, 19, 20]
         for reader in (one, other):
             reader.stop()
@@ -108,6 +109,6 @@ def test_a_task_may_have_nothing_in_one_block_and_much_in_another(broker: Broker
             client.put({"op": "enqueue", "queue": "apart"}, batch.schema, [batch])
         reader = StreamReader(Options({"url": broker.url, "queue": "apart", "minPartitions": "2"}), default_schema())
         parts = reader.partitions(INITIAL, reader.latestOffset(INITIAL, LIMIT))
-        seen = [{row["groupId"] for row in rows_of(part)} for part in parts if isinstance(part, Part)]
+        seen = [{row["groupId"] for row in rows_of(part)} for part in parts if isinstance(part, LeasePartition)]
         assert sorted(seen, key=str) == [{"one"}, {"other"}]
         reader.stop()

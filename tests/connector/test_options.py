@@ -10,7 +10,7 @@ from broker_core.discovery import Endpoint
 from broker_core.errors import InvalidRequest
 from broker_core.flight_plane.actions import MAX_LEASE_TIMEOUT_S
 from connector.options import OPTIONS, READ, STREAM, WRITE, Options
-from connector.read import Look
+from connector.partition import BrowsePartition
 
 URL = "grpc://127.0.0.1:8815"
 BASE = {"url": URL, "queue": "orders"}
@@ -158,7 +158,7 @@ def test_a_password_travels_and_does_not_show() -> None:
     assert (options.access.credentials.user, options.access.credentials.password) == ("ann", "hunter2")
     assert pickle.loads(pickle.dumps(options)).access == options.access
     assert "hunter2" not in repr((options, dict(options), options.access, vars(options)))
-    part = Look(Endpoint("grpc://broker.example:1", "a-token"), {"op": "browse"})
+    part = BrowsePartition(Endpoint("grpc://broker.example:1", "a-token"), {"op": "browse"})
     assert "hunter2" not in repr(part)
     assert "a-token" not in repr((part, vars(part)))
 

@@ -15,9 +15,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from broker_core import assembly, message
-from connector import mapping, read
-from connector.mapping import Piece, mapped, may_be_mapped
-from connector.read import MOST_BYTES, as_declared, coalesce, halved
+from connector import batching, mapped
+from connector.batching import MOST_BYTES, as_declared, coalesce, halved
+from connector.mapped import Piece, assembled, map_files, may_be_mapped
 from connector.sink import by_queue, routed
 
 
@@ -34,11 +34,11 @@ def test_coalescing_keeps_rows_and_order_and_leaves_nothing_small(counts: list[i
     assert pa.Table.from_batches(found, numbered(0, 0).schema)["n"].to_pylist() == list(range(sum(counts)))
     # Only what comes just before a large one, or at the end, may be small.
     for batch, following in pairwise(found):
-        assert batch.num_rows >= read.BATCH_ROWS or following.num_rows >= read.BATCH_ROWS
+        assert batch.num_rows >= batching.BATCH_ROWS or following.num_rows >= batching.BATCH_ROWS
 
 
 def test_a_large_batch_is_not_copied() -> None:
-    large = numbered(0, read.BATCH_ROWS)
+    large = numbered(0, batching.BATCH_ROWS)
     small, same = coalesce([numbered(0, 1), large])
     assert small.num_rows == 1
     assert same.column(0).buffers()[1].address == large.column(0).buffers()[1].address
@@ -73,7 +73,7 @@ def test_what_is_too_large_for_one_block_is_halved() -> None:
 
 @pytest.fixture(autouse=True)
 def _reached() -> None:
-    mapping._unreachable.clear()
+    mapped._unreachable.clear()
 
 
 def stored(folder: Path, bodies: list[bytes]) -> Piece:
@@ -96,9 +96,9 @@ def _none(malformed: Mapping[int, str]) -> None:
 def test_pieces_are_assembled_from_their_files(tmp_path: Path) -> None:
     one, two = stored(tmp_path, [b"a", b"b", b"c"]), stored(tmp_path, [b"d" * 10] * 5000)
     pieces = [part_of(one, 1, 2, 10, 77, 0), part_of(one, 0, 1, 20, 78, 3), part_of(two, 0, 5000, 100, 79, 1)]
-    files = mapped(pieces, None, "b1")
+    files = map_files(pieces, None, "b1")
     assert files is not None
-    small, large = read._assembled(pieces, files, ["sequenceNumber", "enqueuedTime", "body", "deliveryCount"], "q", _none)
+    small, large = assembled(pieces, files, ["sequenceNumber", "enqueuedTime", "body", "deliveryCount"], "q", _none)
     assert small.column("sequenceNumber").to_pylist() == [10, 11, 20]
     assert small.column("enqueuedTime").cast(pa.int64()).to_pylist() == [77, 77, 78]
     assert small.column("body").to_pylist() == [b"b", b"c", b"a"]
@@ -112,9 +112,9 @@ def test_rows_that_are_no_neighbours_are_taken_out_of_their_record(tmp_path: Pat
     rows = array("i", range(1, 9000, 2))
     pieces = [part_of(one, 1, 2, 10, 77, 0, array("i", [1, 3]).tobytes()), part_of(one, 0, 1, 20, 78, 3)]
     pieces.append(part_of(two, 1, len(rows), 100, 79, 1, rows.tobytes()))
-    files = mapped(pieces, None, "b1")
+    files = map_files(pieces, None, "b1")
     assert files is not None
-    small, large = read._assembled(pieces, files, ["sequenceNumber", "body"], "q", _none)
+    small, large = assembled(pieces, files, ["sequenceNumber", "body"], "q", _none)
     assert small.to_pydict() == {"sequenceNumber": [10, 12, 20], "body": [b"b", b"d", b"a"]}
     assert large.column("body").to_pylist() == [b"%d" % i for i in rows]
     assert large.column("sequenceNumber").to_pylist() == [99 + i for i in rows]
@@ -127,8 +127,8 @@ def test_a_file_that_is_gone_short_or_another_one_sends_the_task_to_the_broker(
     here = stored(tmp_path, [b"a"])
     copy = tmp_path / "copy"
     shutil.copy(here.file, copy)
-    assert mapped([here], None, "b1") is not None
-    assert mapped([here, here._replace(file=str(tmp_path / "gone"))], None, "b1") is None
+    assert map_files([here], None, "b1") is not None
+    assert map_files([here, here._replace(file=str(tmp_path / "gone"))], None, "b1") is None
     assert may_be_mapped("b1"), "retention has taken it: the next is there"
     for number, wrong in enumerate(
         (
@@ -139,9 +139,9 @@ def test_a_file_that_is_gone_short_or_another_one_sends_the_task_to_the_broker(
             here._replace(file=str(tmp_path / "nowhere" / "file")),
         )
     ):
-        assert mapped([here, wrong], None, f"w{number}") is None
+        assert map_files([here, wrong], None, f"w{number}") is None
         assert not may_be_mapped(f"w{number}")
     assert may_be_mapped("b1")
     assert len(caplog.records) == 5
     os.replace(copy, here.file)  # what was mapped stays what it was; what is opened now is another file
-    assert mapped([here], None, "b1") is None
+    assert map_files([here], None, "b1") is None

@@ -15,7 +15,7 @@ import pytest
 from pyspark.sql.types import BinaryType, StructField, StructType
 
 from broker_core.client import Client
-from connector import read, sink
+from connector import partition, sink
 from connector.context import SparkBatch
 from connector.options import Options
 from connector.sink import BatchWriter, Staged, StreamWriter
@@ -71,7 +71,7 @@ class Spark:
     def _batch(self, start: dict[str, Any], end: dict[str, Any], die: str) -> None:
         """The rows are pulled before the sink's task runs a line: Spark's JVM feeds it ahead of its asking."""
         now = SparkBatch(self.checkpoint.query, len(self.checkpoint.ends) - 1)
-        self.patch.setattr(read, "spark_batch", lambda: now)
+        self.patch.setattr(partition, "spark_batch", lambda: now)
         self.patch.setattr(sink, "spark_batch", lambda: now)
         parts = self.reader.partitions(start, end)
         rows = [pa.record_batch({"body": batch.column("body")}) for part in parts for batch in self.reader.read(part)]

@@ -19,7 +19,7 @@ from connector.batch import BatchReader
 from connector.lease import Lease, Wanted
 from connector.offset import parse_several
 from connector.options import Options
-from connector.read import Part
+from connector.partition import LeasePartition
 from connector.schema import source_schema
 from connector.several import SeveralQueues
 from connector.stream import StreamReader
@@ -250,7 +250,10 @@ def test_tasks_are_dealt_out_among_the_queues(queues: Queues) -> None:
         queues.send(letter, 10)
     reader = queues.reader(minPartitions="4")
     parts = reader.partitions(INITIAL, reader.latestOffset(INITIAL, LIMIT))
-    assert Counter(part.queue for part in parts if isinstance(part, Part)) == {queues.prefix + "a": 2, queues.prefix + "b": 2}
+    assert Counter(part.queue for part in parts if isinstance(part, LeasePartition)) == {
+        queues.prefix + "a": 2,
+        queues.prefix + "b": 2,
+    }
 
 
 # --- Waiting ---------------------------------------------------------------------------------------------------------------

@@ -12,7 +12,7 @@ from pyspark.sql.types import BinaryType, StructField, StructType
 from broker_core import errors, silence
 from connector import lease, read, sink
 from connector.options import Options
-from connector.read import Part
+from connector.partition import LeasePartition
 from connector.sink import BatchWriter
 from connector.stream import StreamReader
 
@@ -59,7 +59,7 @@ def test_a_task_that_reads_says_so(queue: Queue, wire: SilentWire, monkeypatch: 
     reader = queue.reader(url=wire.url)
     end = reader.latestOffset(INITIAL, LIMIT)
     (part,) = reader.partitions(INITIAL, end)
-    assert isinstance(part, Part)
+    assert isinstance(part, LeasePartition)
     elsewhere(monkeypatch, tmp_path)  # as an executor on another host
     batches = reader.read(part)
     assert next(batches).num_rows

@@ -12,19 +12,20 @@ import pytest
 
 from broker_core import Broker
 from broker_core.client import Client
-from connector import mapping
+from connector import mapped
 from connector.access import Access
 from connector.options import Options
-from connector.read import Part, read_part
+from connector.partition import LeasePartition
+from connector.read import read_leased
 from connector.schema import default_schema, source_schema
 from connector.stream import StreamReader
 
 from .helpers import INITIAL, LIMIT, Queue, elsewhere, files_mapped, read_all
 
 
-def watched(queue: Queue, part: Part, columns: tuple[str, ...]) -> tuple[pa.Table, bool]:
+def watched(queue: Queue, part: LeasePartition, columns: tuple[str, ...]) -> tuple[pa.Table, bool]:
     """A copy of what a task reads, and whether it had the broker's files mapped meanwhile."""
-    batches = read_part(part, Access(queue.broker.url), columns, True)
+    batches = read_leased(part, Access(queue.broker.url), columns, True)
     first = next(batches)
     in_place = files_mapped(queue.broker)
     table = pa.Table.from_batches([first, *batches])
@@ -43,7 +44,7 @@ def test_a_task_reads_the_same_from_the_files_as_from_the_broker(
     reader = queue.reader(minPartitions="3")
     end = reader.latestOffset(INITIAL, LIMIT)
     for part in reader.partitions(INITIAL, end):
-        assert isinstance(part, Part)
+        assert isinstance(part, LeasePartition)
         mapped, in_place = watched(queue, part, columns)
         assert in_place
         with monkeypatch.context() as patch:
@@ -82,7 +83,7 @@ def test_a_task_waits_for_a_broker_that_restarts(
     queue.send(1000)
     reader = queue.reader()
     (part,) = reader.partitions(INITIAL, reader.latestOffset(INITIAL, LIMIT))
-    assert isinstance(part, Part)
+    assert isinstance(part, LeasePartition)
     queue.broker.kill()
     restart = threading.Timer(1.0, queue.broker.start)
     restart.start()
@@ -107,7 +108,7 @@ def test_a_copy_of_the_data_directory_at_the_same_path_is_not_read(tmp_path: Pat
         os.rename(copy, data)
         bodies = []
         for part in parts:
-            assert isinstance(part, Part)
+            assert isinstance(part, LeasePartition)
             table, in_place = watched(queue, part, ("body",))
             bodies += table["body"].to_pylist()
             assert not in_place
@@ -115,4 +116,4 @@ def test_a_copy_of_the_data_directory_at_the_same_path_is_not_read(tmp_path: Pat
         reader.stop()
     (said,) = [record.getMessage() for record in caplog.records if record.name == "penstock"]
     assert "it is another file of the same name" in said
-    mapping._unreachable.clear()
+    mapped._unreachable.clear()

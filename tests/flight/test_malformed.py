@@ -18,9 +18,10 @@ from broker_core.amqp.performatives import Properties
 from broker_core.cli.main import main
 from broker_core.client import Client
 from broker_core.security import Right
-from connector import mapping
+from connector import mapped
 from connector.access import Access
-from connector.read import Look, Part, read_look, read_part
+from connector.partition import BrowsePartition, LeasePartition
+from connector.read import read_browsed, read_leased
 
 from .helpers import Reader, browse, numbered, plant, rows_of, send
 from .peers import Site
@@ -98,8 +99,8 @@ def test_where_there_is_a_dead_letter_queue_they_go_there_whatever_becomes_of_wh
     assert [row["outcome"] for row in browse(old, "dead", "outcome", states=["archived"])] == ["rejected"] * 3
 
 
-def part(client: Client, reader: Reader, batch: int) -> Part:
-    return Part(
+def part(client: Client, reader: Reader, batch: int) -> LeasePartition:
+    return LeasePartition(
         known=None,
         broker=client.call("hello")["broker"],
         queue=reader.queue,
@@ -119,9 +120,9 @@ def test_a_task_says_which_it_cannot_decode_and_goes_on(old: Client, local: bool
     number = reader.advance()
     mine = part(old, reader, number)
     if not local:
-        monkeypatch.setattr(mapping, "_unreachable", {mine.broker})
+        monkeypatch.setattr(mapped, "_unreachable", {mine.broker})
     for _ in range(2):
-        found = rows_of(read_part(mine, Access(old.url), COLUMNS, True))
+        found = rows_of(read_leased(mine, Access(old.url), COLUMNS, True))
         assert [row["sequenceNumber"] for row in found] == GOOD
     settle(reader, number)
     assert old.call("queue.stat", queue="plain")["malformed"] == 3
@@ -174,8 +175,8 @@ def test_a_look_shows_them_with_the_reason_and_never_keeps_others_back(old: Clie
         "states": ["available"],
         "columns": [*COLUMNS, "error"],
     }
-    look = Look(None, ticket)
-    assert rows_of(read_look(look, Access(old.url))) == found
+    look = BrowsePartition(None, ticket)
+    assert rows_of(read_browsed(look, Access(old.url))) == found
     assert "message 50 of 'plain' is no valid AMQP message (amqp:decode-error: nested too deep" in capfd.readouterr().err
 
 

@@ -83,8 +83,8 @@ def test_a_task_on_the_brokers_host_gets_them_and_maps_files_where_nobody_asks_f
         list(client.get(**{**reader.ticket(batch, columns=COLUMNS), "op": "map", "host": this_host()}))
     place = {"broker": client.call("hello")["broker"], "known": None, "queue": laid}
     named = {"lease": reader.lease, "run": reader.run, "epoch": reader.epoch, "batch": batch}
-    part = reading.Part(**place, **named, first=0, last=79)
-    assert annotations_of(rows_of(reading.read_part(part, access, COLUMNS, True))) == ANNOTATIONS
+    part = pytest.importorskip("connector.partition").LeasePartition(**place, **named, first=0, last=79)
+    assert annotations_of(rows_of(reading.read_leased(part, access, COLUMNS, True))) == ANNOTATIONS
 
 
 def test_forms_of_encoded_rows_that_are_read_together_keep_their_annotations(client: Client, broker: Broker, queue: str) -> None:

@@ -1,0 +1,49 @@
+"""Record batches of the size and the schema that Spark wants: small ones joined, large ones divided."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+
+import pyarrow as pa
+
+from broker_core import assembly
+
+# A record batch below this costs Spark more in fixed work than in rows; one far above only memory.
+BATCH_ROWS = 1 << 16
+BATCH_BYTES = 8 << 20
+# A block above this is sent in halves: it must fit the broker's limit on one, and its memory.
+MOST_BYTES = 2 * BATCH_BYTES
+
+
+def coalesce(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """The same rows in the same order, small batches joined until they hold `BATCH_ROWS` rows or `BATCH_BYTES` bytes."""
+    filled = (batch for batch in batches if batch.num_rows)
+    # What is large enough by itself is not copied for the sake of the few rows before it.
+    measured = ((b, b.num_rows, size := b.nbytes, True, b.num_rows >= BATCH_ROWS or size >= BATCH_BYTES) for b in filled)
+    for group in assembly.grouped(measured, BATCH_ROWS, BATCH_BYTES):
+        yield _joined(group)
+
+
+def _joined(batches: list[pa.RecordBatch]) -> pa.RecordBatch:
+    if len(batches) == 1:
+        return batches[0]
+    return pa.Table.from_batches(batches).combine_chunks().to_batches()[0]
+
+
+def halved(batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
+    """The batch in pieces of at most `MOST_BYTES`, or of one row."""
+    if batch.nbytes <= MOST_BYTES or batch.num_rows == 1:
+        yield batch
+        return
+    middle = batch.num_rows // 2
+    yield from halved(batch.slice(0, middle))
+    yield from halved(batch.slice(middle))
+
+
+def as_declared(batches: Iterable[pa.RecordBatch], nullable: Sequence[bool]) -> Iterator[pa.RecordBatch]:
+    """The same batches with the nullability that a user's schema declares, which Spark compares to the letter."""
+    schema: pa.Schema | None = None
+    for batch in batches:
+        if schema is None:
+            schema = pa.schema([field.with_nullable(may) for field, may in zip(batch.schema, nullable, strict=True)])
+        yield batch if batch.schema.equals(schema) else pa.RecordBatch.from_arrays(batch.columns, schema=schema)

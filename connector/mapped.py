@@ -1,0 +1,209 @@
+"""Files of the broker's journal, mapped by a task on the broker's host: those that are proven to be its own.
+
+A path alone proves nothing: in another container, or where a data directory was copied to a second machine, the same path leads
+to another file of the same name, with other messages in it. So three things are compared.
+
+- Both processes run on one kernel (`discovery.this_host`): device and inode numbers mean the same to both. The broker compares
+  this, and tells nobody else where its files are.
+- The file that was opened, not the path, has the device and inode of the broker's: it is the same file, octet for octet.
+- The broker has verified the checksums of what it names, in that file (`journal/payloads.py`).
+
+What cannot be proven is asked for over Flight.
+"""
+
+from __future__ import annotations
+
+import errno
+import logging
+import os
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from itertools import accumulate
+from typing import NamedTuple
+
+import pyarrow as pa
+
+from broker_core import assembly, message
+from connector.batching import BATCH_BYTES, BATCH_ROWS
+
+log = logging.getLogger("penstock")
+
+REMEMBERED = 64  # brokers whose files this process does not reach; after that they are forgotten, and tried again
+_unreachable: set[str] = set()
+# Pieces from here on are worth a batch of their own, without a copy.
+LARGE_ROWS = 1 << 12
+
+
+class Piece(NamedTuple):
+    """Rows of one stored record batch, in order. The fields are the protocol's, in order."""
+
+    file: str
+    offset: int
+    length: int
+    columns: int
+    row: int
+    rows: int
+    sequence: int
+    time: int
+    deliveryCount: int
+    # Which rows of the record: 32-bit numbers, little-endian. None: those from `row` on, one after another.
+    taken: bytes | None
+    # Of the file.
+    device: int
+    inode: int
+
+    def numbers(self) -> pa.Array:
+        return pa.Array.from_buffers(pa.int32(), self.rows, [None, pa.py_buffer(self.taken or b"")])
+
+    @property
+    def end(self) -> int:
+        """The sequence number after its last row's: those lie as far apart as the rows do."""
+        if self.taken is None:
+            return self.sequence + self.rows
+        return self.sequence + int.from_bytes(self.taken[-4:], "little") - self.row + 1
+
+
+def may_be_mapped(broker: str) -> bool:
+    """False when a file of this broker was not reached by this process before: it need not ask again where they are."""
+    return broker not in _unreachable
+
+
+def map_files(pieces: Iterable[Piece], known: dict[str, pa.Buffer] | None, broker: str) -> dict[str, pa.Buffer] | None:
+    """`known` and every file that the pieces name, mapped; None where one cannot be, or is not the broker's: this is logged once.
+    A mapped file stays readable when it is unlinked."""
+    files = dict(known or {})
+    wanted: dict[str, tuple[int, int, int]] = {}
+    for piece in pieces:
+        end = piece.offset + piece.length
+        wanted[piece.file] = (piece.device, piece.inode, max(end, wanted[piece.file][2] if piece.file in wanted else 0))
+    for path, (device, inode, end) in wanted.items():
+        if path in files and files[path].size >= end:
+            continue
+        try:
+            files[path] = _opened(path, device, inode)
+            if files[path].size < end:
+                raise OSError(errno.ESTALE, "it is shorter than the broker says", path)
+        except (OSError, pa.ArrowException) as error:
+            # Where only the file is gone retention was quicker, which is no sign for the next one.
+            if not isinstance(error, FileNotFoundError) or not os.path.isdir(os.path.dirname(path)):
+                _remember(broker, error)
+            return None
+    return files
+
+
+def _opened(path: str, device: int, inode: int) -> pa.Buffer:
+    with pa.memory_map(path) as file:
+        found = os.fstat(file.fileno())  # of what is mapped: whatever the path leads to by now
+        if (found.st_dev, found.st_ino) != (device, inode):
+            raise OSError(errno.ESTALE, "it is another file of the same name, such as a copy of the data directory", path)
+        return file.read_buffer()
+
+
+def _remember(broker: str, error: Exception) -> None:
+    if len(_unreachable) >= REMEMBERED:
+        _unreachable.clear()
+    _unreachable.add(broker)
+    log.warning(
+        "a file of broker %s cannot be read in place by this process, so its messages come over Flight from now on: %s",
+        broker,
+        error,
+    )
+
+
+# --- From pieces to messages -----------------------------------------------------------------------------------------------
+
+
+def says_where(batch: pa.RecordBatch) -> bool:
+    """Is this a batch of pieces? Else the messages lie too scattered, and come themselves."""
+    return tuple(batch.schema.names[:1]) == Piece._fields[:1]
+
+
+def pieces_of(batch: pa.RecordBatch) -> list[Piece]:
+    return [Piece(*row) for row in zip(*(column.to_pylist() for column in batch.columns), strict=True)]
+
+
+def assembled(
+    pieces: Iterable[Piece],
+    files: dict[str, pa.Buffer],
+    columns: Sequence[str],
+    queue: str,
+    aside: Callable[[Mapping[int, str]], None],
+) -> Iterator[pa.RecordBatch]:
+    measured = ((p, p.rows, p.length, message.is_encoded(p.columns), p.rows >= LARGE_ROWS) for p in pieces)
+    for group in assembly.grouped(measured, BATCH_ROWS, BATCH_BYTES):
+        malformed: dict[int, str] = {}
+        found, sequence = _assemble(group, files, columns, queue, malformed)
+        if malformed:
+            aside(malformed)
+            found = assembly.readable(found, sequence, malformed)
+        yield found
+
+
+def _assemble(
+    pieces: list[Piece], files: dict[str, pa.Buffer], columns: Sequence[str], queue: str, malformed: dict[int, str]
+) -> tuple[pa.RecordBatch, int | pa.Array]:
+    """The messages, and their sequence numbers."""
+    payloads = [_payload(piece, files) for piece in pieces]
+    if len(pieces) == 1:
+        one = pieces[0]
+        sequence = one.sequence if one.taken is None else _sequences(pieces, pa.nulls(0))
+        found = assembly.assemble(
+            columns,
+            payloads[0],
+            queue=queue,
+            sequence=sequence,
+            time=one.time,
+            delivery_count=one.deliveryCount,
+            malformed=malformed,
+        )
+        return found, sequence
+    owners = _owners(pieces)
+    sequence = _sequences(pieces, owners)
+    found = assembly.assemble(
+        columns,
+        assembly.joined(payloads),
+        queue=queue,
+        sequence=sequence,
+        time=_each([p.time for p in pieces], owners),
+        delivery_count=_each([p.deliveryCount for p in pieces], owners),
+        malformed=malformed,
+    )
+    return found, sequence
+
+
+def _payload(piece: Piece, files: dict[str, pa.Buffer]) -> pa.RecordBatch:
+    stored = message.unpack(piece.columns, files[piece.file].slice(piece.offset, piece.length))
+    return stored.slice(piece.row, piece.rows) if piece.taken is None else stored.take(piece.numbers())
+
+
+# Without numpy, which an executor need not have, and without a Python object for each row.
+
+
+def _owners(pieces: list[Piece]) -> pa.Array:
+    """Of each row the place of its piece."""
+    import pyarrow.compute as pc
+
+    ends = pa.array([0, *accumulate(p.rows for p in pieces)], pa.int32())
+    return pc.list_parent_indices(pa.ListArray.from_arrays(ends, pa.nulls(ends[-1].as_py())))
+
+
+def _each(values: list[int], owners: pa.Array) -> int | pa.Array:
+    """One value of each piece for all of its rows; a number if it is the same for all."""
+    return values[0] if values.count(values[0]) == len(values) else pa.array(values, pa.int64()).take(owners)
+
+
+def _sequences(pieces: list[Piece], owners: pa.Array) -> int | pa.Array:
+    import pyarrow.compute as pc
+
+    if any(piece.taken is not None for piece in pieces):
+        return pa.concat_arrays([_apart(piece) for piece in pieces])
+    before = accumulate((p.rows for p in pieces), initial=0)
+    bases = _each([p.sequence - rows for p, rows in zip(pieces, before, strict=False)], owners)  # the last one is the total
+    return bases if isinstance(bases, int) else pc.add(bases, assembly.rising(0, len(owners)))
+
+
+def _apart(piece: Piece) -> pa.Array:
+    import pyarrow.compute as pc
+
+    if piece.taken is None:
+        return assembly.rising(piece.sequence, piece.rows)
+    return pc.add(piece.numbers().cast(pa.int64()), piece.sequence - piece.row)

@@ -1,0 +1,52 @@
+"""Spark's partitions: what the planner tells each task, pickled."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from pyspark.sql.datasource import InputPartition
+
+from broker_core.discovery import Endpoint
+from connector.context import spark_batch
+
+
+@dataclass(kw_only=True, eq=False, repr=False)
+class LeasePartition(InputPartition):
+    """One task of a leased batch: sequence numbers `first` to `last`, both included; of a queue with message groups those of them
+    whose groups fall into `bucket` of so many `buckets`. Carries all that the task must know besides the options."""
+
+    known: Endpoint | None  # where the planner has found the broker
+    broker: str
+    queue: str
+    lease: str
+    run: str
+    epoch: int
+    batch: int
+    first: int
+    last: int
+    bucket: int = 0
+    buckets: int = 1
+
+    def __repr__(self) -> str:
+        groups = f", groups {self.bucket} of {self.buckets}" if self.buckets > 1 else ""
+        return f"LeasePartition(batch {self.batch} of lease {self.lease!r}: {self.first}..{self.last}{groups})"
+
+    def ticket(self, op: str, columns: Sequence[str], fail_on_data_loss: bool) -> dict[str, Any]:
+        names = ("lease", "run", "epoch", "batch", "first", "last", "bucket", "buckets")
+        fields = {name: getattr(self, name) for name in names}
+        query, number = spark_batch() or (None, None)
+        fields |= {"query": query, "queryBatch": number}  # a repeated write of it may turn out to have dropped what we read
+        return {"op": op, **fields, "columns": list(columns), "failOnDataLoss": fail_on_data_loss}
+
+
+class BrowsePartition(InputPartition):
+    """One task of a batch read: what the ticket `op=browse` says."""
+
+    def __init__(self, known: Endpoint | None, ticket: dict[str, Any]) -> None:
+        self.known = known
+        self.ticket = ticket
+
+    def __repr__(self) -> str:
+        return f"BrowsePartition({self.ticket})"
