@@ -157,19 +157,26 @@ class Scanner:
             else:
                 run = None
                 try:
-                    size = frame_size(buffer, position, max_frame_size)
-                    if end - position < size:
-                        break
-                    frame = parse_frame(buffer, position, size)
+                    frame = self._parse(buffer, position, max_frame_size)
                 except RemoteProtocolError as error:
                     return items, position, error
+                if frame is None:
+                    break
                 items.append(frame)
-                if type(frame.performative) in _HOLES and size >= 16:
-                    self._learn(frame, buffer, position, size)
             position += size
             if one:
                 break
         return items, position, None
+
+    def _parse(self, buffer: bytes, position: int, max_frame_size: int) -> Frame | None:
+        """A frame of no known shape, which is known from now on if it may be; None where it is not complete."""
+        size = frame_size(buffer, position, max_frame_size)
+        if len(buffer) - position < size:
+            return None
+        frame = parse_frame(buffer, position, size)
+        if type(frame.performative) in _HOLES and size >= 16:
+            self._learn(frame, buffer, position, size)
+        return frame
 
     def _learn(self, frame: Frame, buffer: bytes, position: int, size: int) -> None:
         # Only the plain shape: no extended header, descriptor as smallulong, list8 or list32.
