@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections import defaultdict
+from collections.abc import Sequence
 from typing import Any
 
 from broker_core import amqp
@@ -18,12 +19,19 @@ from broker_core.amqp.performatives import (
     TransactionalState,
 )
 from broker_core.amqp.states import LinkState
-from broker_core.messaging import Session
+from broker_core.messaging import Connection, Session
+from broker_core.messaging.opening import Surroundings
 
 from .peer import Peer
 
 #: Seconds. Nothing here takes so long unless it hangs.
 LIMIT_S = 30.0
+
+
+def connect(urls: str | Sequence[str], **options: Any) -> Connection:
+    """`messaging.connect`, with the clocks, the randomness and the pauses that `options` name besides its own parameters."""
+    surroundings = {name: options.pop(name) for name in Surroundings._fields if name in options}
+    return Surroundings(**surroundings).connect(urls, **options)
 
 
 def bodies(*names: str, **header: Any) -> list[bytes]:

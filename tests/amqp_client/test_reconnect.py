@@ -14,9 +14,9 @@ from broker_core import amqp, errors, shipped
 from broker_core.amqp import events
 from broker_core.amqp.deliveries import Delivery
 from broker_core.amqp_client import dial
-from broker_core.messaging import AcknowledgeMode, Backoff, Confirmation, Connection, ReceivedMessage, connect
+from broker_core.messaging import AcknowledgeMode, Backoff, Confirmation, Connection, ReceivedMessage
 
-from .applications import LIMIT_S, Gate, bodies, body_of, round_trip, said
+from .applications import LIMIT_S, Gate, bodies, body_of, connect, round_trip, said
 from .peer import Peer
 
 

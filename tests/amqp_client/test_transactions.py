@@ -7,9 +7,9 @@ import pytest
 from broker_core import amqp, errors
 from broker_core.amqp import Rejected, events
 from broker_core.amqp.performatives import Coordinator, Discharge
-from broker_core.messaging import AcknowledgeMode, Connection, InDoubt, RolledBack, Session, connect
+from broker_core.messaging import AcknowledgeMode, Connection, InDoubt, RolledBack, Session
 
-from .applications import LIMIT_S, Transactions, bodies, round_trip, said
+from .applications import LIMIT_S, Transactions, bodies, connect, round_trip, said
 from .peer import Peer
 
 
