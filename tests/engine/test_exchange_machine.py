@@ -69,6 +69,8 @@ class Exchanges(RuleBasedStateMachine):
         del self.queues[name]
         for exchange, said in self.bindings.items():
             self.bindings[exchange] = [each for each in said if each[0] != name]
+        for stage, parts in self.stages.items():  # a queue takes along what its bindings brought
+            self.stages[stage] = [part for part in parts if part[0] != name]
 
     @rule(name=st.sampled_from(EXCHANGES), data=st.data())
     def declare_exchange(self, name: str, data: st.DataObject) -> None:
