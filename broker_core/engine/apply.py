@@ -151,17 +151,17 @@ def let_go(state: BrokerState, queue: Queue, holder: int, rows: RowSet, *, lost:
 
 
 @on_event(e.QueueDeclared)
-def _(state: BrokerState, event: e.QueueDeclared, position: int) -> None:
+def queue_declared(state: BrokerState, event: e.QueueDeclared, position: int) -> None:
     state.add_queue(event.queue, event.type, event.options, event.user)
 
 
 @on_event(e.QueueDeleted)
-def _(state: BrokerState, event: e.QueueDeleted, position: int) -> None:
+def queue_deleted(state: BrokerState, event: e.QueueDeleted, position: int) -> None:
     state.delete_queue(event.queue)
 
 
 @on_event(e.Enqueued)
-def _(state: BrokerState, event: e.Enqueued, position: int) -> None:
+def enqueued(state: BrokerState, event: e.Enqueued, position: int) -> None:
     runs = [Run(event.count, position, 0)] if event.kept is None else runs_of(event.kept, position)
     place(state, state.queues[event.queue], event.sizes, runs, event.time, Traits.of_journal(event.traits))
 
@@ -174,7 +174,7 @@ def runs_of(kept: Ints, position: int) -> list[Run]:
 
 
 @on_event(e.Staged)
-def _(state: BrokerState, event: e.Staged, position: int) -> None:
+def staged(state: BrokerState, event: e.Staged, position: int) -> None:
     stage = state.begin_stage(event.stage, _time_of(state, event.time))
     traits = Traits.of_journal(event.traits)
     part = StagedPart(event.queue, position, event.count, event.sizes, traits, event.kept, event.exchange)
@@ -188,7 +188,7 @@ def _time_of(state: BrokerState, time: int | None) -> int:
 
 
 @on_event(e.Published)
-def _(state: BrokerState, event: e.Published, position: int) -> None:
+def published(state: BrokerState, event: e.Published, position: int) -> None:
     names = event.names
     stages = [state.stages[name] for name in names]
     gone = names if event.write is None else state.stages_of(event.write)
@@ -216,7 +216,7 @@ def _(state: BrokerState, event: e.Published, position: int) -> None:
 
 
 @on_event(e.Discarded)
-def _(state: BrokerState, event: e.Discarded, position: int) -> None:
+def discarded(state: BrokerState, event: e.Discarded, position: int) -> None:
     state.end_stages(event.stages)
     if event.write is not None:
         state.end_stages(state.stages_of(event.write))
@@ -224,18 +224,18 @@ def _(state: BrokerState, event: e.Discarded, position: int) -> None:
 
 
 @on_event(e.ReadDropped)
-def _(state: BrokerState, event: e.ReadDropped, position: int) -> None:
+def read_dropped(state: BrokerState, event: e.ReadDropped, position: int) -> None:
     state.leases[event.lease].batches[event.batch].reads.note_dropped(event.series)
 
 
 @on_event(e.Together)
-def _(state: BrokerState, event: e.Together, position: int) -> None:
+def together(state: BrokerState, event: e.Together, position: int) -> None:
     for part in event.parts:
         apply(state, part, position)
 
 
 @on_event(e.Acquired)
-def _(state: BrokerState, event: e.Acquired, position: int) -> None:
+def acquired(state: BrokerState, event: e.Acquired, position: int) -> None:
     queue = state.queues[event.queue]
     _acquire(queue, event.rows, event.holder, None if event.lease is None else state.leases[event.lease])
     if event.lease is not None and event.batch is not None:
@@ -245,7 +245,7 @@ def _(state: BrokerState, event: e.Acquired, position: int) -> None:
 
 
 @on_event(e.Settled)
-def _(state: BrokerState, event: e.Settled, position: int) -> None:
+def settled(state: BrokerState, event: e.Settled, position: int) -> None:
     queue = state.queues[event.queue]
     archive(state, queue, event.rows, ACQUIRED, event.outcome, event.time, event.error)
     queue.malformed += event.rows.count * (event.reason == Reason.MALFORMED)
@@ -254,7 +254,7 @@ def _(state: BrokerState, event: e.Settled, position: int) -> None:
 
 
 @on_event(e.Returned)
-def _(state: BrokerState, event: e.Returned, position: int) -> None:
+def returned(state: BrokerState, event: e.Returned, position: int) -> None:
     queue = state.queues[event.queue]
     _give_back(state, queue, event.rows, event.cause)
     if event.annotations:
@@ -275,18 +275,18 @@ def take_out(state: BrokerState, lease: str | None, rows: RowSet) -> None:
 
 
 @on_event(e.HoldersLost)
-def _(state: BrokerState, event: e.HoldersLost, position: int) -> None:
+def holders_lost(state: BrokerState, event: e.HoldersLost, position: int) -> None:
     for name, rows in event.rows.items():
         _give_back(state, state.queues[name], rows, event.cause)
 
 
 @on_event(e.Purged)
-def _(state: BrokerState, event: e.Purged, position: int) -> None:
+def purged(state: BrokerState, event: e.Purged, position: int) -> None:
     archive_waiting(state, state.queues[event.queue], event.rows, event.outcome or Outcome.PURGED, event.time, event.error)
 
 
 @on_event(e.LeaseBegun)
-def _(state: BrokerState, event: e.LeaseBegun, position: int) -> None:
+def lease_begun(state: BrokerState, event: e.LeaseBegun, position: int) -> None:
     lease = Lease(event.lease, event.queue, event.run, event.epoch, timeout=event.timeout, selector=event.selector)
     lease.renewed = event.up
     if event.lease in state.leases:
@@ -295,7 +295,7 @@ def _(state: BrokerState, event: e.LeaseBegun, position: int) -> None:
 
 
 @on_event(e.LeaseTaken)
-def _(state: BrokerState, event: e.LeaseTaken, position: int) -> None:
+def lease_taken(state: BrokerState, event: e.LeaseTaken, position: int) -> None:
     lease = state.leases[event.lease]
     if event.epoch != lease.epoch:
         lease.excluded, lease.unread, lease.waits_until = RowSet(), 0, 0
@@ -303,7 +303,7 @@ def _(state: BrokerState, event: e.LeaseTaken, position: int) -> None:
 
 
 @on_event(e.BatchRead)
-def _(state: BrokerState, event: e.BatchRead, position: int) -> None:
+def batch_read(state: BrokerState, event: e.BatchRead, position: int) -> None:
     lease = state.leases[event.lease]
     batch = lease.batches[event.batch]
     batch.stage = Stage.READ
@@ -311,7 +311,7 @@ def _(state: BrokerState, event: e.BatchRead, position: int) -> None:
 
 
 @on_event(e.BatchEnded)
-def _(state: BrokerState, event: e.BatchEnded, position: int) -> None:
+def batch_ended(state: BrokerState, event: e.BatchEnded, position: int) -> None:
     lease = state.leases[event.lease]
     batch = lease.batches[event.batch]
     queue = state.queues[lease.queue]
@@ -334,23 +334,23 @@ def _(state: BrokerState, event: e.BatchEnded, position: int) -> None:
 
 
 @on_event(e.LeaseFinished)
-def _(state: BrokerState, event: e.LeaseFinished, position: int) -> None:
+def lease_finished(state: BrokerState, event: e.LeaseFinished, position: int) -> None:
     state.leases[event.lease].finished = event.finished
 
 
 @on_event(e.LeaseFenced)
-def _(state: BrokerState, event: e.LeaseFenced, position: int) -> None:
+def lease_fenced(state: BrokerState, event: e.LeaseFenced, position: int) -> None:
     state.leases[event.lease].epoch = event.epoch
 
 
 @on_event(e.LeaseDeleted)
-def _(state: BrokerState, event: e.LeaseDeleted, position: int) -> None:
+def lease_deleted(state: BrokerState, event: e.LeaseDeleted, position: int) -> None:
     state.forget_reads(state.leases[event.lease])
     del state.leases[event.lease]
 
 
 @on_event(e.BlockArchived)
-def _(state: BrokerState, event: e.BlockArchived, position: int) -> None:
+def block_archived(state: BrokerState, event: e.BlockArchived, position: int) -> None:
     queue = state.queues[event.queue]
     queue.archive[event.number] = ArchivedBlock(
         event.number, position, event.highest_payload, event.first_time, event.last_time, event.outcomes
@@ -360,7 +360,7 @@ def _(state: BrokerState, event: e.BlockArchived, position: int) -> None:
 
 
 @on_event(e.Retained)
-def _(state: BrokerState, event: e.Retained, position: int) -> None:
+def retained(state: BrokerState, event: e.Retained, position: int) -> None:
     state.retained_from = event.position
     state.finished.retained(event.position)
     for queue in state.queues.values():
@@ -368,7 +368,7 @@ def _(state: BrokerState, event: e.Retained, position: int) -> None:
 
 
 @on_event(e.ClockStarted)
-def _(state: BrokerState, event: e.ClockStarted, position: int) -> None:
+def clock_started(state: BrokerState, event: e.ClockStarted, position: int) -> None:
     state.started, state.nonce = event.up, event.nonce
     for queue in state.queues.values():
         if queue.grouping is not None:
@@ -378,18 +378,18 @@ def _(state: BrokerState, event: e.ClockStarted, position: int) -> None:
 
 
 @on_event(e.Renewed)
-def _(state: BrokerState, event: e.Renewed, position: int) -> None:
+def renewed(state: BrokerState, event: e.Renewed, position: int) -> None:
     state.leases[event.lease].renewed = event.up
 
 
 @on_event(e.LeftUnread)
-def _(state: BrokerState, event: e.LeftUnread, position: int) -> None:
+def left_unread(state: BrokerState, event: e.LeftUnread, position: int) -> None:
     lease = state.leases[event.lease]
     lease.unread, lease.waits_until = event.times, event.until
 
 
 @on_event(e.Subscribed)
-def _(state: BrokerState, event: e.Subscribed, position: int) -> None:
+def subscribed(state: BrokerState, event: e.Subscribed, position: int) -> None:
     queue = state.queues[event.queue]
     queue.subscriptions[event.holder] = queue.subscription(event.holder, event.priority, event.selector)
     consumers.joined(queue, event.holder, event.exclusive)
@@ -397,13 +397,13 @@ def _(state: BrokerState, event: e.Subscribed, position: int) -> None:
 
 
 @on_event(e.Looked)
-def _(state: BrokerState, event: e.Looked, position: int) -> None:
+def looked(state: BrokerState, event: e.Looked, position: int) -> None:
     subscription = state.queues[event.queue].subscriptions[event.holder]
     subscription.places, subscription.epochs = event.places, event.epochs
 
 
 @on_event(e.Excluded)
-def _(state: BrokerState, event: e.Excluded, position: int) -> None:
+def excluded(state: BrokerState, event: e.Excluded, position: int) -> None:
     queue = state.queues[event.queue]
     excluded = queue.subscriptions[event.holder].excluded
     excluded.add(event.rows)
@@ -412,7 +412,7 @@ def _(state: BrokerState, event: e.Excluded, position: int) -> None:
 
 
 @on_event(e.Unsubscribed)
-def _(state: BrokerState, event: e.Unsubscribed, position: int) -> None:
+def unsubscribed(state: BrokerState, event: e.Unsubscribed, position: int) -> None:
     queue = state.queues[event.queue]
     held = sum(queue.subscriptions[event.holder].held.values())
     queue.unsubscribe(event.holder)

@@ -12,30 +12,30 @@ from broker_core.engine.traits import Traits
 
 
 @on_event(xe.ExchangeDeclared)
-def _(state: BrokerState, event: xe.ExchangeDeclared, position: int) -> None:
+def exchange_declared(state: BrokerState, event: xe.ExchangeDeclared, position: int) -> None:
     state.exchanges.add(Exchange(event.exchange, event.type, event.options, event.user))
     state.count_made(event.user, 1)
 
 
 @on_event(xe.ExchangeDeleted)
-def _(state: BrokerState, event: xe.ExchangeDeleted, position: int) -> None:
+def exchange_deleted(state: BrokerState, event: xe.ExchangeDeleted, position: int) -> None:
     state.count_made(state.exchanges.by_name[event.exchange].user, -1)
     state.exchanges.delete(event.exchange)
     state.links.pop(event.exchange, None)
 
 
 @on_event(xe.Bound)
-def _(state: BrokerState, event: xe.Bound, position: int) -> None:
+def bound(state: BrokerState, event: xe.Bound, position: int) -> None:
     state.exchanges.bind(event.exchange, Binding(**event.binding), event.number)
 
 
 @on_event(xe.Unbound)
-def _(state: BrokerState, event: xe.Unbound, position: int) -> None:
+def unbound(state: BrokerState, event: xe.Unbound, position: int) -> None:
     state.exchanges.unbind(event.exchange, event.numbers)
 
 
 @on_event(xe.Routed)
-def _(state: BrokerState, event: xe.Routed, position: int) -> None:
+def routed(state: BrokerState, event: xe.Routed, position: int) -> None:
     runs = [Run(event.count, position, 0)] if event.kept is None else runs_of(event.kept, position)
     traits = Traits.of_journal(event.traits)
     for name in event.queues:
@@ -43,13 +43,13 @@ def _(state: BrokerState, event: xe.Routed, position: int) -> None:
 
 
 @on_event(xe.LinkOpened)
-def _(state: BrokerState, event: xe.LinkOpened, position: int) -> None:
+def link_opened(state: BrokerState, event: xe.LinkOpened, position: int) -> None:
     state.links.setdefault(event.node, {})[event.link] = Link(event.makes, event.owner)
     state.next_link = event.link + NEXT_HOLDER
 
 
 @on_event(xe.LinkGone)
-def _(state: BrokerState, event: xe.LinkGone, position: int) -> None:
+def link_gone(state: BrokerState, event: xe.LinkGone, position: int) -> None:
     links = state.links[event.node]
     del links[event.link]
     if not links:

@@ -17,7 +17,7 @@ from broker_core.engine.states import ACQUIRED, ARCHIVED, AVAILABLE, HELD, Outco
 
 
 @on_event(me.Moved)
-def _(state: BrokerState, event: me.Moved, position: int) -> None:
+def moved(state: BrokerState, event: me.Moved, position: int) -> None:
     queue = state.queues[event.queue]
     rows = event.rows.minus(in_state(queue, event.rows, ARCHIVED))  # a newer value replaced them as they came back
     cargo = None if event.target is None else load(queue, rows)
@@ -42,7 +42,7 @@ def _(state: BrokerState, event: me.Moved, position: int) -> None:
 
 
 @on_event(me.Copied)
-def _(state: BrokerState, event: me.Copied, position: int) -> None:
+def copied(state: BrokerState, event: me.Copied, position: int) -> None:
     _arrive(state, event.target, load(state.queues[event.queue], event.rows), event.time)
 
 
@@ -54,7 +54,7 @@ def _arrive(state: BrokerState, name: str, cargo: Cargo, time: int) -> None:
 
 
 @on_event(me.Redriven)
-def _(state: BrokerState, event: me.Redriven, position: int) -> None:
+def redriven(state: BrokerState, event: me.Redriven, position: int) -> None:
     queue = state.queues[event.queue]
     for number, part in event.rows.items():
         block = queue.blocks[number]
@@ -69,7 +69,7 @@ def _(state: BrokerState, event: me.Redriven, position: int) -> None:
 
 
 @on_event(me.QueueAltered)
-def _(state: BrokerState, event: me.QueueAltered, position: int) -> None:
+def queue_altered(state: BrokerState, event: me.QueueAltered, position: int) -> None:
     queue = state.queues[event.queue]
     queue.options = checked(queue.kind, {**queue.options, **event.options})
     queue.rules = rules(queue.kind, queue.options)
@@ -77,7 +77,7 @@ def _(state: BrokerState, event: me.QueueAltered, position: int) -> None:
 
 
 @on_event(me.QueuePaused)
-def _(state: BrokerState, event: me.QueuePaused, position: int) -> None:
+def queue_paused(state: BrokerState, event: me.QueuePaused, position: int) -> None:
     queue = state.queues[event.queue]
     queue.paused = event.paused
     if not event.paused:  # who looked meanwhile found nothing, and has passed what is there

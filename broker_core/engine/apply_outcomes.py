@@ -9,12 +9,12 @@ from broker_core.engine.state import BrokerState
 
 
 @on_event(oe.OutcomesStaged)
-def _(state: BrokerState, event: oe.OutcomesStaged, position: int) -> None:
+def outcomes_staged(state: BrokerState, event: oe.OutcomesStaged, position: int) -> None:
     stage = state.begin_stage(event.stage, state.time if event.time is None else event.time)
     said = [Said.from_json(each) for each in event.said]
     stage.outcomes.append(StagedOutcomes(event.lease, event.batch, event.epoch, said))
 
 
 @on_event(oe.MalformedFound)
-def _(state: BrokerState, event: oe.MalformedFound, position: int) -> None:
+def malformed_found(state: BrokerState, event: oe.MalformedFound, position: int) -> None:
     state.leases[event.lease].batches[event.batch].outcomes.say([Said.from_json(each) for each in event.said])

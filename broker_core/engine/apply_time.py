@@ -10,12 +10,12 @@ from broker_core.engine.states import AVAILABLE, HELD, Outcome
 
 
 @on_event(e.Expired)
-def _(state: BrokerState, event: e.Expired, position: int) -> None:
+def expired(state: BrokerState, event: e.Expired, position: int) -> None:
     archive_waiting(state, state.queues[event.queue], event.rows, Outcome.EXPIRED, event.time)
 
 
 @on_event(e.CameDue)
-def _(state: BrokerState, event: e.CameDue, position: int) -> None:
+def came_due(state: BrokerState, event: e.CameDue, position: int) -> None:
     queue = state.queues[event.queue]
     for number, rows in event.rows.items():
         queue.move(queue.blocks[number], rows, HELD, AVAILABLE)
@@ -23,7 +23,7 @@ def _(state: BrokerState, event: e.CameDue, position: int) -> None:
 
 
 @on_event(e.Locked)
-def _(state: BrokerState, event: e.Locked, position: int) -> None:
+def locked(state: BrokerState, event: e.Locked, position: int) -> None:
     queue = state.queues[event.queue]
     for number, rows in event.rows.items():
         block = queue.blocks[number]
@@ -32,7 +32,7 @@ def _(state: BrokerState, event: e.Locked, position: int) -> None:
 
 
 @on_event(e.TimePassed)
-def _(state: BrokerState, event: e.TimePassed, position: int) -> None:
+def time_passed(state: BrokerState, event: e.TimePassed, position: int) -> None:
     """The blocks that were due have been seen to: when is their next time?"""
     if event.expiry:
         state.expired_at = event.expiry

@@ -8,12 +8,12 @@ from broker_core.engine.state import BrokerState
 
 
 @on_event(te.TransactionBegun)
-def _(state: BrokerState, event: te.TransactionBegun, position: int) -> None:
+def transaction_begun(state: BrokerState, event: te.TransactionBegun, position: int) -> None:
     state.transactions.begin(event.transaction, event.owner)
 
 
 @on_event(te.Posted)
-def _(state: BrokerState, event: te.Posted, position: int) -> None:
+def posted(state: BrokerState, event: te.Posted, position: int) -> None:
     transaction = state.transactions.open[event.transaction]
     transaction.posted += event.count
     transaction.bytes += event.bytes
@@ -21,18 +21,18 @@ def _(state: BrokerState, event: te.Posted, position: int) -> None:
 
 
 @on_event(te.Retired)
-def _(state: BrokerState, event: te.Retired, position: int) -> None:
+def retired(state: BrokerState, event: te.Retired, position: int) -> None:
     state.transactions.retire(event.transaction, event.queue, event.holder, event.rows, event.word)
     state.transactions.open[event.transaction].works(event.up)
 
 
 @on_event(te.TransactionFailed)
-def _(state: BrokerState, event: te.TransactionFailed, position: int) -> None:
+def transaction_failed(state: BrokerState, event: te.TransactionFailed, position: int) -> None:
     state.transactions.open[event.transaction].failed = event.why
     if event.undone:
         state.transactions.forget_work(event.transaction)
 
 
 @on_event(te.TransactionEnded)
-def _(state: BrokerState, event: te.TransactionEnded, position: int) -> None:
+def transaction_ended(state: BrokerState, event: te.TransactionEnded, position: int) -> None:
     state.transactions.end(event.transaction)

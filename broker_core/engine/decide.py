@@ -56,14 +56,14 @@ class Decision:
         self.events.append((event, payload))
 
 
-_C = TypeVar("_C", bound=c.Command)
+_F = TypeVar("_F", bound=Callable[..., Decision])
 _HANDLERS: dict[type[c.Command], Callable[[BrokerState, Any, c.Now], Decision]] = {}
 
 
-def on(kind: type[_C]) -> Callable[[Callable[[BrokerState, _C, c.Now], Decision]], Callable[[BrokerState, _C, c.Now], Decision]]:
+def on(kind: type[c.Command]) -> Callable[[_F], _F]:
     """Register the function that decides one kind of command."""
 
-    def register(function: Callable[[BrokerState, _C, c.Now], Decision]) -> Callable[[BrokerState, _C, c.Now], Decision]:
+    def register(function: _F) -> _F:
         _HANDLERS[kind] = function
         return function
 
@@ -102,7 +102,7 @@ def _all_are(values: Ints | int, value: int) -> bool:
 
 
 @on(c.DeclareQueue)
-def _(state: BrokerState, command: c.DeclareQueue, now: c.Now) -> Decision:
+def declare_queue(state: BrokerState, command: c.DeclareQueue, now: c.Now) -> Decision:
     check_node_name("queue", command.queue)
     said = state.policies.options_of(command.queue, command.type)
     check_names(command.options)
@@ -142,7 +142,7 @@ def _said(options: dict[str, Any]) -> str:
 
 
 @on(c.DeleteQueue)
-def _(state: BrokerState, command: c.DeleteQueue, now: c.Now) -> Decision:
+def delete_queue(state: BrokerState, command: c.DeleteQueue, now: c.Now) -> Decision:
     queue = need_queue(state, command.queue)
     if queue.counts[State.ACQUIRED] and not command.force:
         raise errors.InUse(
@@ -153,7 +153,7 @@ def _(state: BrokerState, command: c.DeleteQueue, now: c.Now) -> Decision:
 
 
 @on(c.Enqueue)
-def _(state: BrokerState, command: c.Enqueue, now: c.Now) -> Decision:
+def enqueue(state: BrokerState, command: c.Enqueue, now: c.Now) -> Decision:
     queue = need_queue(state, command.queue)
     if command.count <= 0:
         return Decision(reply=c.Placed(queue.next_sequence))
@@ -174,7 +174,7 @@ def _(state: BrokerState, command: c.Enqueue, now: c.Now) -> Decision:
 
 
 @on(c.StageMessages)
-def _(state: BrokerState, command: c.StageMessages, now: c.Now) -> Decision:
+def stage_messages(state: BrokerState, command: c.StageMessages, now: c.Now) -> Decision:
     check_stage(command.stage)
     check_not_ended(state, command.stage)
     return stage(state, command, now)
@@ -217,7 +217,7 @@ def too_many_stages() -> errors.ResourceLimit:
 
 
 @on(c.Publish)
-def _(state: BrokerState, command: c.Publish, now: c.Now) -> Decision:
+def publish(state: BrokerState, command: c.Publish, now: c.Now) -> Decision:
     key = command.key
     if command.write is not None:
         check_name("write", command.write)
@@ -234,7 +234,7 @@ def _(state: BrokerState, command: c.Publish, now: c.Now) -> Decision:
         if known is None:
             _check_keys(state, command.maker)
     _check_stages(state, command.stages)
-    return publish(state, command, now)
+    return publish_stages(state, command, now)
 
 
 def _check_keys(state: BrokerState, maker: c.Maker | None) -> None:
@@ -279,7 +279,7 @@ def _read_for(state: BrokerState, command: c.Publish) -> list[tuple[Lease, Batch
 
 
 @on(c.IsPublished)
-def _(state: BrokerState, command: c.IsPublished, now: c.Now) -> Decision:
+def is_published(state: BrokerState, command: c.IsPublished, now: c.Now) -> Decision:
     check_name("publish key", command.key.id)
     known = state.publish_keys.last(command.key, now.wall)
     return Decision(reply=known is not None and command.key.number <= known)
@@ -306,7 +306,7 @@ def _check_stages(state: BrokerState, stages: list[str]) -> None:
         )
 
 
-def publish(state: BrokerState, command: c.Publish, now: c.Now) -> Decision:
+def publish_stages(state: BrokerState, command: c.Publish, now: c.Now) -> Decision:
     """Stages that are there, whosever they are."""
     check_outcomes(state, command.stages)
     parts = [part for stage in command.stages for part in state.stages[stage].parts]
@@ -328,7 +328,7 @@ def publish(state: BrokerState, command: c.Publish, now: c.Now) -> Decision:
 
 
 @on(c.Discard)
-def _(state: BrokerState, command: c.Discard, now: c.Now) -> Decision:
+def discard(state: BrokerState, command: c.Discard, now: c.Now) -> Decision:
     if command.write is not None:
         check_name("write", command.write)
         if state.ended_writes.get(command.write, DISCARDED) != DISCARDED:
@@ -339,7 +339,7 @@ def _(state: BrokerState, command: c.Discard, now: c.Now) -> Decision:
 
 
 @on(c.ListStages)
-def _(state: BrokerState, command: c.ListStages, now: c.Now) -> Decision:
+def list_stages(state: BrokerState, command: c.ListStages, now: c.Now) -> Decision:
     return Decision(reply=[_describe(state, name, now) for name in state.writes if not is_transactional(name)])
 
 
@@ -360,7 +360,7 @@ def _describe(state: BrokerState, name: str, now: c.Now) -> dict[str, Any]:
 
 
 @on(c.Purge)
-def _(state: BrokerState, command: c.Purge, now: c.Now) -> Decision:
+def purge(state: BrokerState, command: c.Purge, now: c.Now) -> Decision:
     queue = need_queue(state, command.queue)
     rows = _waiting(queue, command.until, command.messages)
     return Decision([(e.Purged(queue.name, rows, now.wall), None)] if rows else [], rows.count)
@@ -382,7 +382,7 @@ def _waiting(queue: Queue, until: int | None, messages: int) -> RowSet:
 
 
 @on(c.Stat)
-def _(state: BrokerState, command: c.Stat, now: c.Now) -> Decision:
+def stat(state: BrokerState, command: c.Stat, now: c.Now) -> Decision:
     queues = state.queues.values() if command.queue is None else [need_queue(state, command.queue)]
     leases: dict[str, list[str]] = {}
     for lease in state.leases.values():
@@ -417,7 +417,7 @@ def _stat(queue: Queue, leases: list[str]) -> dict[str, Any]:
 
 
 @on(c.Recovered)
-def _(state: BrokerState, command: c.Recovered, now: c.Now) -> Decision:
+def recovered(state: BrokerState, command: c.Recovered, now: c.Now) -> Decision:
     decision = Decision()
     lost: dict[str, RowSet] = {}
     for queue in state.queues.values():
@@ -450,7 +450,7 @@ def _held_by_links(block: Block) -> Any:
 
 # Housekeeping.
 @on(c.ArchiveBlock)
-def _(state: BrokerState, command: c.ArchiveBlock, now: c.Now) -> Decision:
+def archive_block(state: BrokerState, command: c.ArchiveBlock, now: c.Now) -> Decision:
     queue = state.queues.get(command.queue)
     block = queue.blocks.get(command.number) if queue is not None else None
     if block is None or not block.full or block.live:
@@ -469,7 +469,7 @@ def _(state: BrokerState, command: c.ArchiveBlock, now: c.Now) -> Decision:
 
 
 @on(c.Retain)
-def _(state: BrokerState, command: c.Retain, now: c.Now) -> Decision:
+def retain(state: BrokerState, command: c.Retain, now: c.Now) -> Decision:
     live = state.lowest_live_position()
     if command.position <= state.retained_from or (live is not None and live < command.position):
         return Decision()

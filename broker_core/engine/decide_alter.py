@@ -15,7 +15,7 @@ from broker_core.engine.state import BrokerState
 
 
 @on(mc.AlterQueue)
-def _(state: BrokerState, command: mc.AlterQueue, now: c.Now) -> Decision:
+def alter_queue(state: BrokerState, command: mc.AlterQueue, now: c.Now) -> Decision:
     queue = need_queue(state, command.queue)
     check_names(command.options)
     options = checked(queue.kind, {**queue.options, **command.options})
@@ -36,12 +36,12 @@ def _check_alterable(queue: Queue, name: str) -> None:
 
 
 @on(mc.PauseQueue)
-def _(state: BrokerState, command: mc.PauseQueue, now: c.Now) -> Decision:
+def pause_queue(state: BrokerState, command: mc.PauseQueue, now: c.Now) -> Decision:
     return _set_paused(state, command.queue, True)
 
 
 @on(mc.ResumeQueue)
-def _(state: BrokerState, command: mc.ResumeQueue, now: c.Now) -> Decision:
+def resume_queue(state: BrokerState, command: mc.ResumeQueue, now: c.Now) -> Decision:
     return _set_paused(state, command.queue, False)
 
 

@@ -32,7 +32,7 @@ def need_exchange(state: BrokerState, name: str) -> Exchange:
 
 
 @on(x.DeclareExchange)
-def _(state: BrokerState, command: x.DeclareExchange, now: c.Now) -> Decision:
+def declare_exchange(state: BrokerState, command: x.DeclareExchange, now: c.Now) -> Decision:
     check_node_name("exchange", command.exchange)
     said = state.policies.options_of(command.exchange, command.type)
     options = checked(command.type, {**said, **command.options})
@@ -65,13 +65,13 @@ def _check_alike(exchange: Exchange, kind: str, options: dict[str, Any], asked: 
 
 
 @on(x.DeleteExchange)
-def _(state: BrokerState, command: x.DeleteExchange, now: c.Now) -> Decision:
+def delete_exchange(state: BrokerState, command: x.DeleteExchange, now: c.Now) -> Decision:
     exchange = need_exchange(state, command.exchange)
     return Decision([(xe.ExchangeDeleted(exchange.name), None)])
 
 
 @on(x.Bind)
-def _(state: BrokerState, command: x.Bind, now: c.Now) -> Decision:
+def bind(state: BrokerState, command: x.Bind, now: c.Now) -> Decision:
     exchange, queue = need_exchange(state, command.exchange), need_queue(state, command.queue)
     binding = Binding(queue.name, command.key, command.arguments, command.selector, command.no_local)
     _check_binding(exchange, binding)
@@ -101,7 +101,7 @@ def _check_binding(exchange: Exchange, binding: Binding) -> None:
 
 
 @on(x.Unbind)
-def _(state: BrokerState, command: x.Unbind, now: c.Now) -> Decision:
+def unbind(state: BrokerState, command: x.Unbind, now: c.Now) -> Decision:
     exchange = need_exchange(state, command.exchange)
     numbers = exchange.numbers_of(command.queue, command.key)
     if not numbers:
@@ -113,7 +113,7 @@ def _(state: BrokerState, command: x.Unbind, now: c.Now) -> Decision:
 
 
 @on(x.ListExchanges)
-def _(state: BrokerState, command: x.ListExchanges, now: c.Now) -> Decision:
+def list_exchanges(state: BrokerState, command: x.ListExchanges, now: c.Now) -> Decision:
     found = state.exchanges.by_name.values() if command.exchange is None else [need_exchange(state, command.exchange)]
     return Decision(reply=[_described(exchange) for exchange in found])
 

@@ -75,7 +75,7 @@ def _end(lease: Lease, batch: Batch, stage: Stage, now: c.Now, *, exclude: bool 
 
 
 @on(c.EnterLease)
-def _(state: BrokerState, command: c.EnterLease, now: c.Now) -> Decision:
+def enter_lease(state: BrokerState, command: c.EnterLease, now: c.Now) -> Decision:
     check_name("lease", command.lease)
     check_name("run", command.run)
     need_queue(state, command.queue)
@@ -160,7 +160,7 @@ def _begin_again(lease: Lease, command: c.EnterLease, now: c.Now) -> Decision:
 
 
 @on(c.FinishBatches)
-def _(state: BrokerState, command: c.FinishBatches, now: c.Now) -> Decision:
+def finish_batches(state: BrokerState, command: c.FinishBatches, now: c.Now) -> Decision:
     lease = state.leases.get(command.lease)
     if lease is None:
         return Decision(reply=(None, 0, 0))
@@ -205,7 +205,7 @@ def _pause(times: int) -> int:
 
 
 @on(c.AcquireBatch)
-def _(state: BrokerState, command: c.AcquireBatch, now: c.Now) -> Decision:
+def acquire_batch(state: BrokerState, command: c.AcquireBatch, now: c.Now) -> Decision:
     queue = need_queue(state, command.queue)
     lease = state.leases.get(command.lease)
     if lease is not None:
@@ -249,7 +249,7 @@ def _(state: BrokerState, command: c.AcquireBatch, now: c.Now) -> Decision:
 
 
 @on(c.MeasureBatch)
-def _(state: BrokerState, command: c.MeasureBatch, now: c.Now) -> Decision:
+def measure_batch(state: BrokerState, command: c.MeasureBatch, now: c.Now) -> Decision:
     lease = state.leases.get(command.lease)
     batch = None if lease is None else lease.current
     if lease is None or batch is None or batch.number != command.batch:
@@ -262,13 +262,13 @@ def _bytes(queue: Queue, rows: RowSet) -> int:
 
 
 @on(c.DescribeBatch)
-def _(state: BrokerState, command: c.DescribeBatch, now: c.Now) -> Decision:
+def describe_batch(state: BrokerState, command: c.DescribeBatch, now: c.Now) -> Decision:
     lease = state.leases.get(command.lease)
     return Decision(reply=(None, 0) if lease is None else (lease.sign_of(command.batch), lease.unread))
 
 
 @on(c.PlanBatches)
-def _(state: BrokerState, command: c.PlanBatches, now: c.Now) -> Decision:
+def plan_batches(state: BrokerState, command: c.PlanBatches, now: c.Now) -> Decision:
     lease = need_lease(state, command.lease)
     if command.batch > lease.last_number:
         raise errors.WrongOffset(
@@ -312,7 +312,7 @@ def _readable(lease: Lease, number: int, fail_on_data_loss: bool) -> Batch | Non
 
 
 @on(c.ReadBatch)
-def _(state: BrokerState, command: c.ReadBatch, now: c.Now) -> Decision:
+def read_batch(state: BrokerState, command: c.ReadBatch, now: c.Now) -> Decision:
     lease = need_lease(state, command.lease)
     if lease.run != command.run:
         raise errors.Fenced(f"lease {lease.name!r} was begun again by another query since this task was planned")
@@ -328,14 +328,14 @@ def _(state: BrokerState, command: c.ReadBatch, now: c.Now) -> Decision:
 
 
 @on(c.RenewLease)
-def _(state: BrokerState, command: c.RenewLease, now: c.Now) -> Decision:
+def renew_lease(state: BrokerState, command: c.RenewLease, now: c.Now) -> Decision:
     lease = need_lease(state, command.lease)
     check_epoch(lease, command.epoch)
     return Decision([(e.Renewed(lease.name, now.up), None)])
 
 
 @on(c.ListLeases)
-def _(state: BrokerState, command: c.ListLeases, now: c.Now) -> Decision:
+def list_leases(state: BrokerState, command: c.ListLeases, now: c.Now) -> Decision:
     return Decision(reply=[_describe(state, lease, now) for lease in state.leases.values()])
 
 
@@ -364,7 +364,7 @@ def _need_batch(lease: Lease) -> Batch:
 
 
 @on(c.ReleaseLease)
-def _(state: BrokerState, command: c.ReleaseLease, now: c.Now) -> Decision:
+def release_lease(state: BrokerState, command: c.ReleaseLease, now: c.Now) -> Decision:
     lease = need_lease(state, command.lease)
     batch = _need_batch(lease)
     decision = Decision(reply=batch.rows.count)
@@ -378,7 +378,7 @@ def _(state: BrokerState, command: c.ReleaseLease, now: c.Now) -> Decision:
 
 
 @on(c.SettleRow)
-def _(state: BrokerState, command: c.SettleRow, now: c.Now) -> Decision:
+def settle_row(state: BrokerState, command: c.SettleRow, now: c.Now) -> Decision:
     lease = need_lease(state, command.lease)
     batch = _need_batch(lease)
     if command.outcome not in ROW_OUTCOMES:
@@ -401,7 +401,7 @@ def _(state: BrokerState, command: c.SettleRow, now: c.Now) -> Decision:
 
 
 @on(c.DeleteLease)
-def _(state: BrokerState, command: c.DeleteLease, now: c.Now) -> Decision:
+def delete_lease(state: BrokerState, command: c.DeleteLease, now: c.Now) -> Decision:
     lease = need_lease(state, command.lease)
     if lease.current is not None:
         raise errors.InUse(

@@ -13,13 +13,13 @@ from broker_core.errors import ResourceLimit
 
 
 @on(x.EndNode)
-def _(state: BrokerState, command: x.EndNode, now: c.Now) -> Decision:
+def end_node(state: BrokerState, command: x.EndNode, now: c.Now) -> Decision:
     event = what_ends(state, command.node)
     return Decision([] if event is None else [(event, None)], event is not None)
 
 
 @on(x.OpenLink)
-def _(state: BrokerState, command: x.OpenLink, now: c.Now) -> Decision:
+def open_link(state: BrokerState, command: x.OpenLink, now: c.Now) -> Decision:
     if command.node not in state.exchanges.by_name:
         need_queue(state, command.node)
     if command.receives:
@@ -31,6 +31,6 @@ def _(state: BrokerState, command: x.OpenLink, now: c.Now) -> Decision:
 
 
 @on(x.CloseLink)
-def _(state: BrokerState, command: x.CloseLink, now: c.Now) -> Decision:
+def close_link(state: BrokerState, command: x.CloseLink, now: c.Now) -> Decision:
     known = command.link in state.links.get(command.node, ())
     return Decision([(xe.LinkGone(command.node, command.link), None)] if known else [])

@@ -43,7 +43,7 @@ def need_subscription(queue: Queue, holder: int) -> Subscription:
 
 
 @on(c.Subscribe)
-def _(state: BrokerState, command: c.Subscribe, now: c.Now) -> Decision:
+def subscribe(state: BrokerState, command: c.Subscribe, now: c.Now) -> Decision:
     queue = need_queue(state, command.queue)
     if len(queue.subscriptions) >= MAX_SUBSCRIPTIONS:
         raise errors.ResourceLimit(f"queue {queue.name!r} has {MAX_SUBSCRIPTIONS} subscriptions, which is the limit: end some")
@@ -53,7 +53,7 @@ def _(state: BrokerState, command: c.Subscribe, now: c.Now) -> Decision:
 
 
 @on(c.Acquire)
-def _(state: BrokerState, command: c.Acquire, now: c.Now) -> Decision:
+def acquire(state: BrokerState, command: c.Acquire, now: c.Now) -> Decision:
     queue = need_queue(state, command.queue)
     subscription = need_subscription(queue, command.holder)
     if command.messages <= 0 or not may_take(queue, command.holder):
@@ -97,7 +97,7 @@ def _place_of_first(queue: Queue, holders: tuple[int, ...], level: int) -> int:
 
 
 @on(c.Browse)
-def _(state: BrokerState, command: c.Browse, now: c.Now) -> Decision:
+def browse(state: BrokerState, command: c.Browse, now: c.Now) -> Decision:
     queue = need_queue(state, command.queue)
     filters: list[Filter] = [Unexpired(now.wall // 1000)]
     search = Search(min(command.messages, MAX_ACQUIRE), command.max_bytes, filters=filters, matching=command.matching)
@@ -107,12 +107,9 @@ def _(state: BrokerState, command: c.Browse, now: c.Now) -> Decision:
 
 
 @on(c.Settle)
-def _(state: BrokerState, command: c.Settle, now: c.Now) -> Decision:
-    return settle(state, command, now, {})
-
-
-def settle(state: BrokerState, command: c.Settle, now: c.Now, coming: Coming) -> Decision:
-    """As a part of what is decided: see `room.Coming`."""
+def settle(state: BrokerState, command: c.Settle, now: c.Now, coming: Coming | None = None) -> Decision:
+    """`coming`: what the decision that this is a part of has brought to queues so far: see `room.Coming`."""
+    coming = {} if coming is None else coming
     queue = need_queue(state, command.queue)
     check_rows(queue, command.rows, Verb.SETTLE, command.holder)
     if not command.rows:
@@ -122,12 +119,9 @@ def settle(state: BrokerState, command: c.Settle, now: c.Now, coming: Coming) ->
 
 
 @on(c.Release)
-def _(state: BrokerState, command: c.Release, now: c.Now) -> Decision:
-    return release(state, command, now, {})
-
-
-def release(state: BrokerState, command: c.Release, now: c.Now, coming: Coming) -> Decision:
-    """As a part of what is decided: see `room.Coming`."""
+def release(state: BrokerState, command: c.Release, now: c.Now, coming: Coming | None = None) -> Decision:
+    """`coming`: what the decision that this is a part of has brought to queues so far: see `room.Coming`."""
+    coming = {} if coming is None else coming
     queue, rows = need_queue(state, command.queue), command.rows
     check_rows(queue, rows, Verb.RETURN, command.holder)
     if not rows:
@@ -174,7 +168,7 @@ _ENDS = (Outcome.ACCEPTED, Outcome.REJECTED)  # a source's default outcome that 
 
 
 @on(c.Unsubscribe)
-def _(state: BrokerState, command: c.Unsubscribe, now: c.Now) -> Decision:
+def unsubscribe(state: BrokerState, command: c.Unsubscribe, now: c.Now) -> Decision:
     if command.outcome is not None and command.outcome not in _ENDS:
         raise errors.InvalidRequest(f"a default outcome that settles is accepted or rejected, not {command.outcome.name.lower()}")
     queue = need_queue(state, command.queue)

@@ -30,7 +30,7 @@ from broker_core.engine.states import ACQUIRED, AVAILABLE, HELD, Outcome
 
 
 @on(mc.Move)
-def _(state: BrokerState, command: mc.Move, now: c.Now) -> Decision:
+def move(state: BrokerState, command: mc.Move, now: c.Now) -> Decision:
     source, target = _two(state, command, "move")
     rows, shifted = _to_shift(source, target, command, now)
     event = me.Moved(source.name, rows, target.name, int(Outcome.MOVED), now.wall)
@@ -38,7 +38,7 @@ def _(state: BrokerState, command: mc.Move, now: c.Now) -> Decision:
 
 
 @on(mc.Copy)
-def _(state: BrokerState, command: mc.Copy, now: c.Now) -> Decision:
+def copy(state: BrokerState, command: mc.Copy, now: c.Now) -> Decision:
     source, target = _two(state, command, "copy")
     rows, shifted = _to_shift(source, target, command, now)
     event = me.Copied(source.name, rows, target.name, now.wall)
@@ -46,7 +46,7 @@ def _(state: BrokerState, command: mc.Copy, now: c.Now) -> Decision:
 
 
 @on(mc.DiscardMessages)
-def _(state: BrokerState, command: mc.DiscardMessages, now: c.Now) -> Decision:
+def discard_messages(state: BrokerState, command: mc.DiscardMessages, now: c.Now) -> Decision:
     queue = need_queue(state, command.queue)
     if not 0 <= command.first <= command.last < queue.next_sequence:
         raise errors.NotFound(
@@ -128,7 +128,7 @@ def _look(queue: Queue, first: int, last: int | None, limit: int, wanted: Any) -
 
 
 @on(mc.Redrive)
-def _(state: BrokerState, command: mc.Redrive, now: c.Now) -> Decision:
+def redrive(state: BrokerState, command: mc.Redrive, now: c.Now) -> Decision:
     queue, decision = need_queue(state, command.queue), Decision()
     coming: Coming = {}
 

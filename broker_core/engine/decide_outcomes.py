@@ -23,7 +23,7 @@ from broker_core.engine.states import Verb
 
 
 @on(oc.StageOutcomes)
-def _(state: BrokerState, command: oc.StageOutcomes, now: c.Now) -> Decision:
+def stage_outcomes(state: BrokerState, command: oc.StageOutcomes, now: c.Now) -> Decision:
     check_stage(command.stage)
     check_not_ended(state, command.stage)
     if command.stage not in state.stages and len(state.stages) >= MAX_STAGES:
@@ -47,7 +47,7 @@ def _(state: BrokerState, command: oc.StageOutcomes, now: c.Now) -> Decision:
 
 
 @on(oc.SetAside)
-def _(state: BrokerState, command: oc.SetAside, now: c.Now) -> Decision:
+def set_aside(state: BrokerState, command: oc.SetAside, now: c.Now) -> Decision:
     batch = speakable(state, command.lease, command.batch, command.epoch)
     if batch.stage is not Stage.READ:  # it is read again after its end: what became of its messages stays
         return Decision(reply=0)

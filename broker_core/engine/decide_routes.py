@@ -30,7 +30,7 @@ from broker_core.errors import NotFound, PenstockError
 
 
 @on(x.Route)
-def _(state: BrokerState, command: x.Route, now: c.Now) -> Decision:
+def route_messages(state: BrokerState, command: x.Route, now: c.Now) -> Decision:
     need_exchange(state, command.exchange)
     exchanges, queues = state.exchanges.by_name, state.queues
     try:

@@ -27,7 +27,7 @@ from broker_core.engine.transactions import is_transactional
 
 
 @on(c.Tick)
-def _(state: BrokerState, command: c.Tick, now: c.Now) -> Decision:
+def tick(state: BrokerState, command: c.Tick, now: c.Now) -> Decision:
     decision, coming = Decision(), Coming()
     for event in overdue(state, now, coming):
         decision.add(event)

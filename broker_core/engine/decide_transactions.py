@@ -14,7 +14,7 @@ from broker_core.engine import commands as c
 from broker_core.engine import events as e
 from broker_core.engine import transaction_commands as tc
 from broker_core.engine import transaction_events as te
-from broker_core.engine.decide import Decision, decide, need_queue, on, publish, stage
+from broker_core.engine.decide import Decision, decide, need_queue, on, publish_stages, stage
 from broker_core.engine.decide_links import release, settle
 from broker_core.engine.endings import ROLLED_BACK, Ending
 from broker_core.engine.limits import (
@@ -48,7 +48,7 @@ def _need_working(state: BrokerState, number: int) -> Transaction:
 
 
 @on(tc.BeginTransaction)
-def _(state: BrokerState, command: tc.BeginTransaction, now: c.Now) -> Decision:
+def begin_transaction(state: BrokerState, command: tc.BeginTransaction, now: c.Now) -> Decision:
     if state.transactions.of_owner(command.owner) >= MAX_OWN_TRANSACTIONS:
         raise errors.ResourceLimit(f"one connection has at most {MAX_OWN_TRANSACTIONS} transactions open: discharge some")
     if len(state.transactions.open) >= MAX_TRANSACTIONS:
@@ -58,7 +58,7 @@ def _(state: BrokerState, command: tc.BeginTransaction, now: c.Now) -> Decision:
 
 
 @on(tc.Post)
-def _(state: BrokerState, command: tc.Post, now: c.Now) -> Decision:
+def post(state: BrokerState, command: tc.Post, now: c.Now) -> Decision:
     transaction = _need_working(state, command.transaction)
     sizes = command.sizes
     size = sizes * command.count if isinstance(sizes, int) else int(sizes.sum(dtype="int64"))
@@ -79,7 +79,7 @@ def _check_room(transaction: Transaction, messages: int, size: int) -> None:
 
 
 @on(tc.Retire)
-def _(state: BrokerState, command: tc.Retire, now: c.Now) -> Decision:
+def retire(state: BrokerState, command: tc.Retire, now: c.Now) -> Decision:
     transaction, rows = _need_working(state, command.transaction), command.rows
     if not rows:
         return Decision(waits=False)
@@ -97,7 +97,7 @@ def _(state: BrokerState, command: tc.Retire, now: c.Now) -> Decision:
 
 
 @on(tc.FailTransaction)
-def _(state: BrokerState, command: tc.FailTransaction, now: c.Now) -> Decision:
+def fail_transaction(state: BrokerState, command: tc.FailTransaction, now: c.Now) -> Decision:
     transaction = need_transaction(state, command.transaction)
     if transaction.failed is not None:
         return Decision(waits=False)
@@ -106,7 +106,7 @@ def _(state: BrokerState, command: tc.FailTransaction, now: c.Now) -> Decision:
 
 
 @on(tc.Discharge)
-def _(state: BrokerState, command: tc.Discharge, now: c.Now) -> Decision:
+def discharge(state: BrokerState, command: tc.Discharge, now: c.Now) -> Decision:
     transaction = need_transaction(state, command.transaction)
     ended, why = te.TransactionEnded(transaction.number), transaction.failed
     if not command.fail and why is None:
@@ -130,7 +130,7 @@ def _commit(state: BrokerState, transaction: Transaction, now: c.Now) -> Parts:
             parts += _end(state, ending, words.queue, holder, rows, now, coming)
     name = stage_of(transaction.number)
     if name in state.stages:
-        parts += publish(state, c.Publish([name]), now).events
+        parts += publish_stages(state, c.Publish([name]), now).events
     return parts
 
 
@@ -177,7 +177,7 @@ def _together(parts: Parts) -> Parts:
 
 
 @on(tc.TimeOutTransactions)
-def _(state: BrokerState, command: tc.TimeOutTransactions, now: c.Now) -> Decision:
+def time_out_transactions(state: BrokerState, command: tc.TimeOutTransactions, now: c.Now) -> Decision:
     parts: Parts = []
     coming: Coming = {}
     for transaction in state.transactions.open.values():

@@ -19,7 +19,7 @@ from broker_core.engine.states import LEGAL, Outcome, Verb
 
 
 @on(c.Withdraw)
-def _(state: BrokerState, command: c.Withdraw, now: c.Now) -> Decision:
+def withdraw(state: BrokerState, command: c.Withdraw, now: c.Now) -> Decision:
     queue = need_queue(state, command.queue)
     rows = _from_legal(queue, command.rows, Verb.WITHDRAW)
     event = e.Purged(queue.name, rows, now.wall, int(Outcome.NOT_DELIVERED))
