@@ -25,11 +25,13 @@ SOURCES: dict[str, bytes] | None = None
 #: What `broker_core` is called in there. By its own name it would seem to be installed: what is pickled next would refer to it.
 NAME = "penstock_shipped"
 
+#: Of these packages, only what is named below.
+_ALONE = ("broker_core", "broker_core.client", "broker_core.messages")
 #: All that `module` is asked for, and what that imports besides the standard library, pyarrow and numpy.
 _NEEDED = (
-    *("broker_core", "broker_core.amqp", "broker_core.amqp_client", "broker_core.encoding", "broker_core.selectors"),
-    *("broker_core.annotation_names", "broker_core.credentials", "broker_core.errors", "broker_core.message"),
-    "broker_core.representable",
+    *("broker_core", "broker_core.amqp", "broker_core.amqp_client", "broker_core.client", "broker_core.client.credentials"),
+    *("broker_core.errors", "broker_core.messages", "broker_core.messages.annotations", "broker_core.messages.columns"),
+    *("broker_core.messages.encoding", "broker_core.messages.representable", "broker_core.selectors"),
 )
 
 
@@ -77,7 +79,7 @@ def sources() -> dict[str, bytes]:
     found = {}
     for name in _NEEDED:
         path = getattr(importlib.import_module(name), "__path__", ())
-        modules = [] if name == "broker_core" else [entry.name for entry in pkgutil.iter_modules(path, name + ".")]
+        modules = [] if name in _ALONE else [entry.name for entry in pkgutil.iter_modules(path, name + ".")]
         for each in (name, *modules):
             key, source = _source(each)
             found[key.replace("broker_core", NAME)] = zlib.compress(source.replace("broker_core", NAME).encode(), 9)

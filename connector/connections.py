@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import NamedTuple
 
-from broker_core.client import Client
+from broker_core.client.flight import Client
 from connector.access import Access
 
 MOST_IDLE = 4  # connections that a process keeps: a worker runs one task at a time, perhaps of several queries in turn

@@ -15,13 +15,13 @@ from collections.abc import Callable
 from contextlib import suppress
 from typing import Any, NamedTuple
 
-from broker_core.client import Client
+from broker_core.client.flight import Client
 from broker_core.errors import PeerError, PenstockError
+from connector.backoff import RECONNECT_S, Patience
 from connector.identity import begun, check_names, check_same
 from connector.offset import Offset
 from connector.options import Options
 from connector.partition import LeasePartition
-from connector.patience import RECONNECT_S, Patience
 
 log = logging.getLogger("penstock")
 

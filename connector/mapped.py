@@ -22,7 +22,8 @@ from typing import NamedTuple
 
 import pyarrow as pa
 
-from broker_core import assembly, message
+from broker_core.messages import assembly
+from broker_core.messages import columns as message
 from connector.batching import BATCH_BYTES, BATCH_ROWS
 
 log = logging.getLogger("penstock")

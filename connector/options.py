@@ -11,8 +11,8 @@ from datetime import datetime, timezone
 from typing import Any, NamedTuple
 
 from broker_core import shipped
-from broker_core.client import check
-from broker_core.credentials import Credentials
+from broker_core.client.credentials import Credentials
+from broker_core.client.flight import check
 from broker_core.errors import InvalidRequest
 from connector.access import Access
 
@@ -21,7 +21,7 @@ STREAM, READ, WRITE = "spark.readStream", "spark.read", "df.write and df.writeSt
 ANYWHERE = (STREAM, READ, WRITE)
 
 STATES = ("available", "acquired", "archived")
-# As `broker_core.engine.states.Outcome`.
+# As `broker_core.engine.columns.states.Outcome`.
 OUTCOMES = (
     *("accepted", "rejected", "purged", "expired", "replaced", "dead-lettered"),
     *("not-delivered", "moved", "dropped"),

@@ -8,7 +8,7 @@ from typing import Any
 
 from pyspark.sql.datasource import InputPartition
 
-from broker_core.discovery import Endpoint
+from broker_core.client.discovery import Endpoint
 from connector.context import spark_batch
 
 

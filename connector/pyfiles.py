@@ -10,24 +10,11 @@ import zipfile
 from pathlib import Path
 
 _ROOT = Path(__file__).resolve().parent.parent
-_BROKER_CORE = tuple(
-    f"{name}.py"
-    for name in (
-        "__init__",
-        "annotation_names",
-        "assembly",
-        "client",
-        "conversion",
-        "credentials",
-        "discovery",
-        "errors",
-        "message",
-        "representable",
-        "shipped",
-        "silence",
-    )
+_BROKER_CORE = ("__init__.py", "errors.py", "shipped.py")
+_PACKAGES = (
+    *("broker_core/amqp", "broker_core/amqp_client", "broker_core/client", "broker_core/messages"),
+    *("broker_core/messages/encoding", "broker_core/selectors", "connector"),
 )
-_PACKAGES = ("broker_core/amqp", "broker_core/amqp_client", "broker_core/encoding", "broker_core/selectors", "connector")
 # The same content gives the same bytes, so that a cluster that caches by checksum does so.
 _DATE = (1980, 1, 1, 0, 0, 0)
 

@@ -9,7 +9,12 @@ from typing import Any
 from pyspark import cloudpickle
 from pyspark.errors import PySparkException
 
-from broker_core import assembly, client, conversion, credentials, discovery, errors, message, representable, shipped, silence
+from broker_core import errors, shipped
+from broker_core.client import credentials, discovery
+from broker_core.client import flight as client
+from broker_core.client import timeouts as silence
+from broker_core.messages import assembly, conversion, representable
+from broker_core.messages import columns as message
 from connector.source import AmqpSource
 
 ALREADY_THERE = "DATA_SOURCE_ALREADY_EXISTS"

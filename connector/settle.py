@@ -11,7 +11,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from broker_core.client import Client
+from broker_core.client.flight import Client
 from broker_core.errors import InvalidRequest
 from connector.batching import coalesce, halved
 

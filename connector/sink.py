@@ -7,7 +7,7 @@ bring later is refused. Of a driver that was killed, the stages stay for a day (
 
 A write that can be repeated has a key. Whether it was published is asked before a row is looked at, and told again by the
 publish. Spark has pulled rows from the source by then: the broker knows for which batch of Spark's it was asked for them, and
-gives back what a repetition has read and no earlier write has sent (`broker_core.engine.reads`).
+gives back what a repetition has read and no earlier write has sent (`broker_core.engine.model.reads`).
 """
 
 from __future__ import annotations
@@ -23,14 +23,14 @@ import pyarrow as pa
 from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowWriter, WriterCommitMessage
 from pyspark.sql.types import StructType
 
-from broker_core import message
-from broker_core.client import Client
+from broker_core.client.flight import Client
 from broker_core.errors import DataLoss, InvalidRequest, PeerError, PenstockError, StorageError
+from broker_core.messages import columns as message
 from connector import settle
+from connector.backoff import Patience
 from connector.batching import BATCH_BYTES, BATCH_ROWS, coalesce, halved
 from connector.context import attempt, spark_batch
 from connector.options import MAX_NAME, WRITE, Options
-from connector.patience import Patience
 from connector.schema import settle_columns, sink_columns
 
 # Rows kept back over all queues of a task while they are being routed.

@@ -25,9 +25,9 @@ from pyspark.sql import functions as F
 from rich.console import Console
 
 import connector
-from broker_core.client import Client
+from broker_core.client.flight import Client
 from broker_core.errors import PenstockError
-from broker_core.process import Broker
+from broker_core.server.process import Broker
 from jobs import flights
 from jobs.session import explain, session
 

@@ -126,8 +126,8 @@ def _import_all() -> None:
     sys.meta_path.insert(0, finder)
 
     import broker_core.amqp_client
-    import broker_core.client
-    import broker_core.serve  # noqa: F401
+    import broker_core.client.flight
+    import broker_core.server.serve  # noqa: F401
 
     sys.meta_path.remove(finder)
     gc.collect()

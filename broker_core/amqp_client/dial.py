@@ -11,7 +11,7 @@ from broker_core.amqp.sasl import ANONYMOUS, EXTERNAL, PLAIN, SCRAM_SHA_256
 from broker_core.amqp_client import transport
 from broker_core.amqp_client.address import parse
 from broker_core.amqp_client.connection import TIMEOUT_S, Connection
-from broker_core.credentials import Credentials
+from broker_core.client.credentials import Credentials
 from broker_core.errors import InvalidRequest
 
 #: Octets of a frame that we take. Larger messages come in several.

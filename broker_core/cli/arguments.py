@@ -7,8 +7,10 @@ import os
 from collections.abc import Callable
 from pathlib import Path
 
-from broker_core import __version__, config, listeners
+from broker_core import __version__
 from broker_core.cli import exchange_arguments, message_arguments, user_arguments
+from broker_core.settings import keys as config
+from broker_core.settings import listeners
 
 _EXIT_CODES = """\
 exit codes: 0 done, 1 refused, 2 usage, 3 the broker cannot be reached, 4 its storage failed, 130 interrupted"""

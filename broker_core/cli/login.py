@@ -8,7 +8,7 @@ import sys
 
 from broker_core import errors
 from broker_core.cli.main import UsageError
-from broker_core.credentials import Credentials
+from broker_core.client.credentials import Credentials
 
 #: Characters of a password, four octets each at most, and its end of line.
 _LINE_OCTETS = 4 * 1024 + 2

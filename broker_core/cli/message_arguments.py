@@ -9,7 +9,7 @@ from pathlib import Path
 from broker_core.cli import arguments
 
 DEFAULT_AMQP_URL = "amqp://127.0.0.1:5672"
-#: Of a consumer: those of `engine.interest`, without the time that it takes to import.
+#: Of a consumer: those of `amqp_plane.loop.interest`, without the time that it takes to import.
 LINK_PRIORITIES = range(-128, 128)
 
 

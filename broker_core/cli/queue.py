@@ -10,7 +10,7 @@ from typing import Any
 from broker_core.cli import calls, show
 from broker_core.cli.main import UsageError
 from broker_core.cli.pairs import pairs
-from broker_core.client import Client
+from broker_core.client.flight import Client
 from broker_core.errors import PenstockError
 
 STATES = ("available", "acquired", "archived")

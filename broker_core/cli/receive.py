@@ -19,7 +19,7 @@ from broker_core.amqp_client import Receiver
 from broker_core.cli import show
 from broker_core.cli.amqp_calls import TURN_S, Meter, Stop, connection
 from broker_core.cli.main import INTERRUPTED, REFUSED, UsageError, report
-from broker_core.encoding import plain
+from broker_core.messages.encoding import plain
 
 #: Messages under way: what an interrupted run gives back at most.
 CREDIT = 500

@@ -14,11 +14,11 @@ from broker_core import amqp, errors
 from broker_core.amqp.performatives import Header, Properties
 from broker_core.amqp.types import Long
 from broker_core.amqp_client import Connection, Sender
-from broker_core.annotation_names import DELIVERY_DELAY
 from broker_core.cli import show
 from broker_core.cli.amqp_calls import TURN_S, Meter, Stop, connection
 from broker_core.cli.main import INTERRUPTED, UsageError
 from broker_core.cli.pairs import pairs
+from broker_core.messages.annotations import DELIVERY_DELAY
 
 #: Octets read at once, and the longest line or file where the broker names no limit of its own.
 BLOCK_OCTETS = 256 * 1024

@@ -10,13 +10,13 @@ from typing import Any
 import numpy as np
 
 from broker_core import errors
-from broker_core.engine.blocks import Block
-from broker_core.engine.limits import MAX_PARTS
-from broker_core.engine.queues import ArchivedBlock
-from broker_core.engine.rowset import BLOCK_ROWS
-from broker_core.engine.states import Outcome, State
+from broker_core.engine.columns.blocks import Block
+from broker_core.engine.columns.limits import MAX_PARTS
+from broker_core.engine.columns.rowset import BLOCK_ROWS
+from broker_core.engine.columns.states import Outcome, State
+from broker_core.engine.model.queue import ArchivedBlock
 from broker_core.flight_plane.requests import strings
-from broker_core.service import BrokerService
+from broker_core.service.broker import BrokerService
 
 
 def plan(service: BrokerService, f: dict[str, Any]) -> list[list[int]]:

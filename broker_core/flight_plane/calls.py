@@ -15,7 +15,8 @@ from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
-from broker_core import errors, silence
+from broker_core import errors
+from broker_core.client import timeouts as silence
 from broker_core.flight_plane import frames
 
 if TYPE_CHECKING:
@@ -216,7 +217,7 @@ class Call:
     def next(self, waiting: Callable[[], None] | None = None) -> Message | None:
         """The next message; None when the peer has sent the last. Gives the memory of the one before back to the budget.
 
-        `waiting` is called every `silence.ALIVE_S` while there is no memory for it: the peer should hear of us.
+        `waiting` is called every `timeouts.ALIVE_S` while there is no memory for it: the peer should hear of us.
         """
         self._let_go()
         while True:

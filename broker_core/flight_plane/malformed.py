@@ -9,9 +9,9 @@ from typing import Any
 import numpy as np
 
 from broker_core import errors
-from broker_core.engine.outcome_commands import SetAside
-from broker_core.engine.rowset import RowSet
-from broker_core.service import BrokerService
+from broker_core.engine.columns.rowset import RowSet
+from broker_core.engine.commands.outcomes import SetAside
+from broker_core.service.broker import BrokerService
 
 log = logging.getLogger("penstock")
 

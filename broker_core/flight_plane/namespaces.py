@@ -13,7 +13,7 @@ from __future__ import annotations
 from typing import Any
 
 from broker_core import errors
-from broker_core.engine.state import BrokerState
+from broker_core.engine.model.state import BrokerState
 from broker_core.flight_plane.callers import Caller
 from broker_core.flight_plane.permissions import NEEDS
 from broker_core.security.rights import Right

@@ -10,15 +10,16 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from broker_core import delivery, errors
-from broker_core.engine.batch_outcomes import ENDINGS, Said, cut, shortened
-from broker_core.engine.limits import MAX_OUTCOMES
-from broker_core.engine.outcome_commands import StageOutcomes
-from broker_core.engine.rowset import RowSet
+from broker_core import errors
+from broker_core.engine.columns.limits import MAX_OUTCOMES
+from broker_core.engine.columns.rowset import RowSet
+from broker_core.engine.commands.outcomes import StageOutcomes
+from broker_core.engine.model.batch_outcomes import ENDINGS, Said, cut, shortened
 from broker_core.flight_plane.arrow_ipc import BatchReader, too_large
 from broker_core.flight_plane.permissions import Check
 from broker_core.flight_plane.requests import stage_of
-from broker_core.service import BrokerService
+from broker_core.messages import delivery_key as delivery
+from broker_core.service.broker import BrokerService
 
 COLUMNS = {"delivery": pa.binary(), "outcome": pa.string(), "error": pa.string()}
 

@@ -19,7 +19,7 @@ from broker_core.flight_plane.receiver import Receiver
 from broker_core.flight_plane.requests import ACTIONS, MAX_REQUEST_BYTES, PUTS, by_op
 from broker_core.flight_plane.streams import Streams
 from broker_core.security.access import Access
-from broker_core.service import BrokerService
+from broker_core.service.broker import BrokerService
 
 STOP_GRACE_S = 2.0  # for calls that run when the broker stops; a client that neither reads nor sends would hold it for ever
 SLACK_BYTES = 64 << 10  # of a request beside its JSON: an action's name, protobuf's own octets

@@ -10,21 +10,26 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from broker_core import delivery, errors, mapped, message, reading, silence
-from broker_core.discovery import this_host
-from broker_core.engine import commands as c
-from broker_core.engine.blocks import Block
-from broker_core.engine.groups import in_bucket
-from broker_core.engine.rowset import BLOCK_ROWS, as_array, row_count
+from broker_core import errors
+from broker_core.client import timeouts as silence
+from broker_core.client.discovery import this_host
+from broker_core.engine.columns.blocks import Block
+from broker_core.engine.columns.rowset import BLOCK_ROWS, as_array, row_count
+from broker_core.engine.commands import queues as c
+from broker_core.engine.model.groups import in_bucket
 from broker_core.flight_plane import namespaces
 from broker_core.flight_plane.browsing import archived, selection
 from broker_core.flight_plane.callers import Caller
 from broker_core.flight_plane.malformed import by_reason, set_aside
 from broker_core.flight_plane.permissions import Check, Permissions
 from broker_core.flight_plane.requests import TICKETS, by_op, reader_of, strings
-from broker_core.matching import evaluated
+from broker_core.messages import columns as message
+from broker_core.messages import delivery_key as delivery
+from broker_core.reading import mapped
+from broker_core.reading import stored as reading
 from broker_core.selectors import Selector, parse
-from broker_core.service import BrokerService
+from broker_core.service.broker import BrokerService
+from broker_core.service.matching import evaluated
 
 
 class Streams:

@@ -11,7 +11,7 @@ from typing import NamedTuple
 from broker_core.amqp_client.address import parse
 from broker_core.amqp_client.connection import TIMEOUT_S
 from broker_core.amqp_client.dial import login, new_container_id
-from broker_core.credentials import Credentials
+from broker_core.client.credentials import Credentials
 from broker_core.errors import InvalidRequest
 from broker_core.messaging.backoff import Backoff
 from broker_core.messaging.connection import Connection

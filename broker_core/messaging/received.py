@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from broker_core.amqp import Accepted, Message, Modified, Rejected, Released
 from broker_core.amqp.deliveries import Delivery
-from broker_core.annotation_names import DEATH_REASON
+from broker_core.messages.annotations import DEATH_REASON
 
 if TYPE_CHECKING:
     from broker_core.messaging.consumer import Consumer

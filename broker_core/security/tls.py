@@ -14,8 +14,8 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from broker_core import errors
-from broker_core.config import Settings
 from broker_core.security import store
+from broker_core.settings.keys import Settings
 
 REFRESH_S = 1.0  # how often the files are looked at, at most
 

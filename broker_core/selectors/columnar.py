@@ -12,9 +12,9 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from broker_core.encoding.arrays import numbers, valid
-from broker_core.encoding.octets import offsets_of
-from broker_core.message import TIMESTAMP
+from broker_core.messages.columns import TIMESTAMP
+from broker_core.messages.encoding.arrays import numbers, valid
+from broker_core.messages.encoding.octets import offsets_of
 from broker_core.selectors.names import TYPES
 from broker_core.selectors.operands import Operand, Texts, of_booleans, of_ints, of_texts
 from broker_core.selectors.syntax import Identifier

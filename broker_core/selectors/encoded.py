@@ -12,10 +12,10 @@ import numpy as np
 import pyarrow as pa
 
 from broker_core.amqp.messages import APPLICATION_PROPERTIES, DATA, PROPERTIES, SEQUENCE, VALUE
-from broker_core.encoding.fields import FIELDS
-from broker_core.encoding.octets import Mask, offsets_of
-from broker_core.encoding.render import BINARY, STRING, SYMBOL, allowing, texts, users
-from broker_core.encoding.walk import NULL, Cells, Pairs, Walk
+from broker_core.messages.encoding.fields import FIELDS
+from broker_core.messages.encoding.octets import Mask, offsets_of
+from broker_core.messages.encoding.render import BINARY, STRING, SYMBOL, allowing, texts, users
+from broker_core.messages.encoding.walk import NULL, Cells, Pairs, Walk
 from broker_core.selectors.columnar import HEADER, header
 from broker_core.selectors.names import TYPES
 from broker_core.selectors.operands import Operand, of_texts

@@ -18,8 +18,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from broker_core.encoding.arrays import offsets
-from broker_core.encoding.octets import slices, with_nulls
+from broker_core.messages.encoding.arrays import offsets
+from broker_core.messages.encoding.octets import slices, with_nulls
 from broker_core.selectors.truth import NO, YES, Mask
 
 

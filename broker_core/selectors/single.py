@@ -15,10 +15,10 @@ import pyarrow as pa
 
 from broker_core.amqp.errors import RemoteProtocolError
 from broker_core.amqp.messages import APPLICATION_PROPERTIES, PROPERTIES, Message
-from broker_core.encoding.arrays import Ints
-from broker_core.encoding.fields import FIELDS
-from broker_core.encoding.plain import decoded, user_text
-from broker_core.encoding.texts import text
+from broker_core.messages.encoding.arrays import Ints
+from broker_core.messages.encoding.fields import FIELDS
+from broker_core.messages.encoding.plain import decoded, user_text
+from broker_core.messages.encoding.texts import text
 from broker_core.selectors.columnar import HEADER, header
 from broker_core.selectors.encoded import Found
 from broker_core.selectors.names import TYPES

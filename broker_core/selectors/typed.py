@@ -13,9 +13,9 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from broker_core.encoding.octets import Mask
-from broker_core.encoding.render import BINARY, NUMBERS, STRING, SYMBOL, allowing, numbers, texts
-from broker_core.encoding.walk import NULL, Cells, Pairs, Rows, Walk
+from broker_core.messages.encoding.octets import Mask
+from broker_core.messages.encoding.render import BINARY, NUMBERS, STRING, SYMBOL, allowing, numbers, texts
+from broker_core.messages.encoding.walk import NULL, Cells, Pairs, Rows, Walk
 from broker_core.selectors.operands import Booleans, Numbers, Operand, Texts, are
 
 _TEXT = allowing(*STRING, *SYMBOL, 0x98)

@@ -11,7 +11,7 @@ from broker_core import errors
 from broker_core.amqp import Message, Modified, Rejected, Released
 from broker_core.amqp.performatives import Properties
 from broker_core.messaging import AcknowledgeMode, Backoff, Consumer
-from broker_core.process import Broker
+from broker_core.server.process import Broker
 
 from .applications import LIMIT_S, connect
 

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import pytest
 
 from broker_core.messaging import AcknowledgeMode, RolledBack, connect
-from broker_core.process import Broker
+from broker_core.server.process import Broker
 
 from .applications import LIMIT_S
 

@@ -14,15 +14,15 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from broker_core import client as flight_client
 from broker_core import errors, shipped
-from broker_core.client import Client
-from broker_core.credentials import Credentials
-from broker_core.discovery import Endpoint, endpoint_of, is_loopback
-from broker_core.process import Broker
+from broker_core.client import flight as flight_client
+from broker_core.client.credentials import Credentials
+from broker_core.client.discovery import Endpoint, endpoint_of, is_loopback
+from broker_core.client.flight import Client
 from broker_core.security import store
 from broker_core.security.rights import Right
 from broker_core.security.users import User, Users, credentials_of
+from broker_core.server.process import Broker
 
 from .certificates import Authority
 from .peer import Peer

@@ -20,18 +20,18 @@ from broker_core.amqp.composites import Composite
 from broker_core.amqp.frames import AMQP_FRAME, encode_frame, parse_frame, protocol_header
 from broker_core.amqp.performatives import RECEIVER, SENDER, Attach, Begin, Flow, Open, Transfer
 from broker_core.amqp_plane import AmqpPlane
-from broker_core.config import Settings as BrokerSettings
-from broker_core.engine import commands as c
-from broker_core.engine import exchange_commands as x
-from broker_core.engine.states import State
+from broker_core.engine.columns.states import State
+from broker_core.engine.commands import exchanges as x
+from broker_core.engine.commands import queues as c
 from broker_core.errors import ResourceLimit
 from broker_core.journal import Disk
 from broker_core.security import Access
-from broker_core.service import BrokerService
+from broker_core.service.broker import BrokerService
+from broker_core.settings.keys import Settings as BrokerSettings
 
 from ..amqp.wire import show
-from ..broker.helpers import enqueue
 from ..journal.lying_disk import LyingDisk
+from ..service.helpers import enqueue
 from .frames import begin, flow, receives, sends, shown
 from .library_client import PATIENCE_S, Client
 

@@ -19,9 +19,9 @@ from broker_core.amqp import Accepted, Modified, Receiver, Rejected, Released, S
 from broker_core.amqp.messages import decode_message
 from broker_core.amqp.performatives import SND_MIXED, SND_SETTLED
 from broker_core.amqp.states import LinkState
-from broker_core.engine.states import State
+from broker_core.engine.columns.states import State
 
-from ..broker.helpers import enqueue
+from ..service.helpers import enqueue
 from .frames import message, symbol
 from .harness import Stage
 from .library_client import Client

@@ -18,7 +18,7 @@ from broker_core.amqp.performatives import (
     Target,
 )
 from broker_core.amqp.types import Described, Symbol
-from broker_core.amqp_plane.containers import POLICY, SOLE
+from broker_core.amqp_plane.connections.containers import POLICY, SOLE
 
 from .frames import begin, detach, flow, receives, sends, symbol, transfer
 from .harness import Script, Stage

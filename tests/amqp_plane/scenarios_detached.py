@@ -20,7 +20,7 @@ from broker_core.amqp.performatives import (
     Target,
     Transfer,
 )
-from broker_core.engine.move_commands import AlterQueue
+from broker_core.engine.commands.moves import AlterQueue
 
 from .frames import detach, flow, header_of, message, receives, says, sends, symbol, transfer
 from .harness import Script, Stage, staged

@@ -16,7 +16,7 @@ from broker_core.amqp.performatives import (
     Released,
     Transfer,
 )
-from broker_core.engine import commands as c
+from broker_core.engine.commands import queues as c
 
 from ..journal.lying_disk import LyingDisk
 from .frames import begin, detach, flow, message, receives, says, sends, transfer

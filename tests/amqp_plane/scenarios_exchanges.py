@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from broker_core.amqp.performatives import Accepted, Attach, Detach, Disposition, Properties, Rejected, Released, Target
-from broker_core.engine import exchange_commands as x
-from broker_core.engine.policies import Policies, Policy
+from broker_core.engine.commands import exchanges as x
+from broker_core.engine.model.policies import Policies, Policy
 
 from .frames import detach, message, receives, sends, transfer
 from .harness import Scenario, Stage

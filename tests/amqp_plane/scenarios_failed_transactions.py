@@ -15,7 +15,7 @@ from broker_core.amqp.performatives import (
     Released,
     Source,
 )
-from broker_core.engine import decide_transactions
+from broker_core.engine.decide import transactions as decide_transactions
 from broker_core.errors import TransactionTimedOut
 
 from ..journal.lying_disk import LyingDisk

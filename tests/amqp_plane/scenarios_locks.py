@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from broker_core.amqp.performatives import Accepted, Disposition, Modified
-from broker_core.engine.move_commands import AlterQueue
+from broker_core.engine.commands.moves import AlterQueue
 
 from .frames import flow, message, says, transfer
 from .harness import Script, Stage

@@ -6,7 +6,7 @@ from typing import Any
 
 from broker_core.amqp.performatives import Accepted, Attach, Detach, Disposition, End, Source
 from broker_core.amqp.types import Described, Symbol
-from broker_core.amqp_plane.subscriptions import bindings
+from broker_core.amqp_plane.nodes.subscriptions import bindings
 
 from .frames import detach, flow, receives, says, symbol, transfer
 from .harness import Script, Stage

@@ -19,8 +19,8 @@ from broker_core.amqp.performatives import (
     Source,
 )
 from broker_core.amqp.transactions import LOCAL_TRANSACTIONS
-from broker_core.engine import commands as c
-from broker_core.engine import exchange_commands as x
+from broker_core.engine.commands import exchanges as x
+from broker_core.engine.commands import queues as c
 
 from ..journal.lying_disk import LyingDisk
 from .frames import annotations_of, detach, flow, message, says, sends, symbol, transfer

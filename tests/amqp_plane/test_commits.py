@@ -27,9 +27,9 @@ from broker_core.amqp.performatives import (
     Source,
     Transfer,
 )
-from broker_core.engine import exchange_commands as x
+from broker_core.engine.commands import exchanges as x
 
-from ..broker.helpers import enqueue
+from ..service.helpers import enqueue
 from .frames import detach, flow, message, more, receives, says, sends, symbol, transfer
 from .harness import Script, Stage, stage
 from .scenarios_incoming import _conditions

@@ -12,12 +12,12 @@ from broker_core.amqp import Accepted, Condition, Receiver, Released, Sender, So
 from broker_core.amqp.performatives import Properties
 from broker_core.amqp.states import LinkState
 from broker_core.amqp.types import Described, Symbol
-from broker_core.amqp_plane.acquiring import HELPING_MESSAGES
-from broker_core.engine import commands as c
-from broker_core.engine.interest import INTERESTED
+from broker_core.amqp_plane.loop.acquiring import HELPING_MESSAGES
+from broker_core.amqp_plane.loop.interest import INTERESTED
+from broker_core.engine.commands import queues as c
 
-from ..broker.helpers import enqueue
 from ..journal.lying_disk import LyingDisk
+from ..service.helpers import enqueue
 from .frames import message
 from .harness import Stage, stage
 from .library_client import Client

@@ -9,9 +9,9 @@ import pytest
 from broker_core.amqp.messages import Message, Properties
 from broker_core.amqp.performatives import Accepted, Attach, Detach, Source, Target
 from broker_core.amqp.resume import offset_of
-from broker_core.amqp_plane.expiry import CONNECTION_ENDED, DETACHED, SESSION_ENDED, Expiry, granted
+from broker_core.amqp_plane.links.expiry import CONNECTION_ENDED, DETACHED, SESSION_ENDED, Expiry, granted
 
-from ..broker.helpers import enqueue
+from ..service.helpers import enqueue
 from .frames import detach, flow, receives, says
 from .harness import Script, Stage, stage
 from .logins import Site, log_in, user

@@ -20,9 +20,9 @@ from typing import Any
 
 import pytest
 
-from broker_core.engine import commands as c
-from broker_core.engine import exchange_commands as x
-from broker_core.engine import move_commands as m
+from broker_core.engine.commands import exchanges as x
+from broker_core.engine.commands import moves as m
+from broker_core.engine.commands import queues as c
 from broker_core.errors import ResourceLimit
 
 from ..journal.lying_disk import LyingDisk

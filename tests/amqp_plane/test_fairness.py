@@ -12,12 +12,12 @@ import pytest
 
 from broker_core.amqp import Accepted, Modified, Receiver, Released, Sender, Source, Target, events
 from broker_core.amqp.states import LinkState
-from broker_core.amqp_plane import acquiring
-from broker_core.amqp_plane.acquiring import HELPING_MESSAGES
-from broker_core.engine.interest import INTERESTED
+from broker_core.amqp_plane.loop import acquiring
+from broker_core.amqp_plane.loop.acquiring import HELPING_MESSAGES
+from broker_core.amqp_plane.loop.interest import INTERESTED
 
-from ..broker.helpers import enqueue
 from ..journal.lying_disk import LyingDisk
+from ..service.helpers import enqueue
 from .frames import message
 from .harness import Stage, stage
 from .library_client import Client

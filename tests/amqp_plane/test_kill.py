@@ -21,7 +21,7 @@ from broker_core import Broker
 from broker_core.amqp import Accepted, Message, Modified, Receiver, Released, Source, Target, decode_message, events
 from broker_core.amqp.messages import Properties
 from broker_core.amqp.performatives import RCV_SECOND, Header
-from broker_core.client import Client as FlightClient
+from broker_core.client.flight import Client as FlightClient
 
 from ..flight.helpers import browse
 from .library_client import Client

@@ -11,7 +11,7 @@ import pytest
 from broker_core.amqp import Accepted, Modified, Rejected, Released, Source
 from broker_core.amqp.performatives import Close, Detach, End
 from broker_core.amqp.types import Symbol
-from broker_core.engine import move_commands as mc
+from broker_core.engine.commands import moves as mc
 
 from .frames import detach, flow, says
 from .harness import Script, Stage, stage

@@ -24,12 +24,12 @@ from broker_core.amqp.performatives import (
     Source,
     Target,
 )
-from broker_core.amqp_plane.attaching import MAX_NAME
-from broker_core.amqp_plane.server import DOOMED, FIRST_FRAME_BYTES, UNFINISHED_MESSAGES
-from broker_core.amqp_plane.unfinished import OF_ONE_USER
-from broker_core.engine.policies import Policies, Policy
+from broker_core.amqp_plane.connections.unfinished import OF_ONE_USER
+from broker_core.amqp_plane.links.attaching import MAX_NAME
+from broker_core.amqp_plane.loop.server import DOOMED, FIRST_FRAME_BYTES, UNFINISHED_MESSAGES
+from broker_core.engine.model.policies import Policies, Policy
 
-from ..broker.helpers import enqueue
+from ..service.helpers import enqueue
 from .frames import begin, detach, flow, message, more, receives, says, sends, symbol, transfer
 from .harness import Script, Stage, stage
 from .logins import Site, log_in, user

@@ -8,19 +8,20 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from broker_core import message, reading
 from broker_core.amqp import Accepted, Released, SaslClient, Source, Target, events
 from broker_core.amqp.performatives import Flow
 from broker_core.amqp.states import LinkState
-from broker_core.amqp_plane.outcomes import LARGE_TURN
-from broker_core.engine import commands as c
-from broker_core.engine.move_commands import AlterQueue
-from broker_core.engine.state import conserved
+from broker_core.amqp_plane.loop.outcomes import LARGE_TURN
+from broker_core.engine.commands import queues as c
+from broker_core.engine.commands.moves import AlterQueue
+from broker_core.engine.model.state import conserved
+from broker_core.messages import columns as message
+from broker_core.reading import stored as reading
 from broker_core.security import Access
 
-from ..broker.helpers import enqueue
 from ..journal.lying_disk import LyingDisk
 from ..security.helpers import user, write
+from ..service.helpers import enqueue
 from .frames import flow, transfer
 from .harness import stage
 from .library_client import Client

@@ -11,7 +11,7 @@ from proton.utils import BlockingConnection, SendException
 
 from broker_core import Broker, amqp_client
 from broker_core.amqp import Message
-from broker_core.client import Client
+from broker_core.client.flight import Client
 from broker_core.errors import PenstockError
 
 GOOD = Message(application_properties={"k": "v"}, data=[b"x"]).encode()

@@ -13,11 +13,11 @@ from random import Random
 import pytest
 
 from broker_core.amqp.performatives import Accepted, Begin, Rejected, Transfer
-from broker_core.engine.states import State
+from broker_core.engine.columns.states import State
 from broker_core.journal.manifest import SYNCED_NAME
 
-from ..broker.helpers import enqueue, running
 from ..journal.lying_disk import LyingDisk
+from ..service.helpers import enqueue, running
 from .frames import begin, flow, message, receives, says, sends, transfer
 from .harness import Script, Stage, stage
 

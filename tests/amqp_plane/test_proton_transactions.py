@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from broker_core.engine.states import State
+from broker_core.engine.columns.states import State
 
-from ..broker.helpers import enqueue
+from ..service.helpers import enqueue
 from .harness import Stage, stage
 
 pytest.importorskip("proton")

@@ -12,7 +12,7 @@ import pytest
 from broker_core.amqp import SaslClient
 from broker_core.amqp.performatives import Accepted, Attach, Close, Detach, Disposition, Open, Rejected
 
-from ..broker.helpers import enqueue
+from ..service.helpers import enqueue
 from .frames import detach, flow, message, receives, says, sends, symbol, transfer
 from .harness import Script, Stage, stage
 from .logins import Site, begin_sasl, exchange, hear, log_in, say, user

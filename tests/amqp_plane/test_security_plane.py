@@ -28,13 +28,13 @@ from broker_core.amqp.performatives import (
     SaslOutcome,
     Target,
 )
-from broker_core.amqp_plane.server import PASSWORD_THREADS
+from broker_core.amqp_plane.loop.server import PASSWORD_THREADS
 from broker_core.security import Access, quiet
 from broker_core.security.attempts import FAILURES_OF_A_NAME
 from broker_core.security.users import User, credentials_of
 
-from ..broker.helpers import enqueue
 from ..security.helpers import QUICK
+from ..service.helpers import enqueue
 from .frames import begin, flow, message, receives, sends, symbol, transfer
 from .harness import Stage, stage
 from .logins import Site, begin_sasl, exchange, hear, log_in, say

@@ -9,14 +9,15 @@ from typing import Any
 
 import pytest
 
-from broker_core import errors, matching
+from broker_core import errors
 from broker_core.amqp import Accepted, Condition, Receiver, Source, Target, events
 from broker_core.amqp.states import LinkState
 from broker_core.amqp.types import Described, Symbol, ULong
-from broker_core.engine.interest import INTERESTED
+from broker_core.amqp_plane.loop.interest import INTERESTED
+from broker_core.service import matching
 
-from ..broker.test_matching import colours
 from ..journal.lying_disk import LyingDisk
+from ..service.test_matching import colours
 from .harness import Stage, stage
 
 RED = "colour = 'red'"

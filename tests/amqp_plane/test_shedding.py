@@ -16,10 +16,11 @@ from typing import Any
 
 import pytest
 
-from broker_core import Broker, open_files
+from broker_core import Broker
 from broker_core.amqp.frames import AMQP_ID, SASL_FRAME, SASL_ID, encode_frame, protocol_header
 from broker_core.amqp.performatives import Open, SaslInit
 from broker_core.amqp_client import connect
+from broker_core.server import open_files
 
 from .frames import begin, receives
 from .test_fuzz_plane import FRAME, KINDS, MIB, PATIENCE_S, Attacker, Bystander, Scene

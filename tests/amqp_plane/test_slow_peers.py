@@ -14,9 +14,9 @@ import pytest
 from broker_core.amqp import Source, Target, events
 from broker_core.amqp.frames import AMQP_ID, encode_frame, protocol_header
 from broker_core.amqp.performatives import Accepted, Close, Disposition, Flow, Open
-from broker_core.amqp_plane import transport
+from broker_core.amqp_plane.connections import transport
 
-from ..broker.helpers import enqueue
+from ..service.helpers import enqueue
 from .frames import begin, flow, message, receives, says, sends, transfer
 from .harness import Stage, stage
 from .test_fuzz_plane import MIB, Bystander

@@ -13,13 +13,13 @@ from hypothesis import strategies as st
 
 from broker_core.amqp.performatives import Attach, Detach, Disposition, Source, Target
 from broker_core.amqp.types import Described, Symbol, ULong
-from broker_core.amqp_plane import subscriptions
-from broker_core.amqp_plane.conditions import Refusal
-from broker_core.amqp_plane.filters import Filters, filters_of
-from broker_core.amqp_plane.nodes import lifetime_of
-from broker_core.amqp_plane.server import TICK_S
-from broker_core.engine import exchange_commands as x
-from broker_core.engine.names import check_name
+from broker_core.amqp_plane.links.conditions import Refusal
+from broker_core.amqp_plane.loop.server import TICK_S
+from broker_core.amqp_plane.nodes import subscriptions
+from broker_core.amqp_plane.nodes.dynamic import lifetime_of
+from broker_core.amqp_plane.nodes.filters import Filters, filters_of
+from broker_core.engine.commands import exchanges as x
+from broker_core.engine.model.names import check_name
 from broker_core.errors import InvalidSelector
 
 from ..journal.lying_disk import LyingDisk

@@ -9,8 +9,8 @@ import pytest
 from broker_core.amqp import Condition, Source, Target
 from broker_core.amqp.performatives import Attach
 from broker_core.amqp.types import Byte, Int, Long, Symbol, UInt
-from broker_core.amqp_plane.conditions import Refusal
-from broker_core.amqp_plane.wishes import Wishes, wants_at_once, wishes_of
+from broker_core.amqp_plane.links.conditions import Refusal
+from broker_core.amqp_plane.links.options import Wishes, wants_at_once, wishes_of
 
 
 def attach(capabilities: tuple[str, ...] = (), **properties: Any) -> Attach:

@@ -20,8 +20,8 @@ from feeding import BATCH, QUEUE, anonymous_bytes, batch_of
 from harness import Bench, Line
 from yardsticks import proton_peer
 
-from broker_core.client import Client
-from broker_core.process import Broker
+from broker_core.client.flight import Client
+from broker_core.server.process import Broker
 
 CREDIT = 1000
 IDLE = 2000  # connections

@@ -18,7 +18,7 @@ from feeding import anonymous_bytes
 from harness import MIB, Bench, Line
 
 from broker_core import Broker
-from broker_core.client import Client
+from broker_core.client.flight import Client
 from broker_core.flight_plane import protobuf
 from broker_core.flight_plane.server import SERVICE
 

@@ -13,10 +13,11 @@ from typing import Any
 import numpy as np
 from harness import Bench, Line, Stopwatch
 
-from broker_core.engine import BrokerState, apply, decide, journaling
-from broker_core.engine import commands as c
-from broker_core.engine import events as e
-from broker_core.engine.rowset import BLOCK_BITS, BLOCK_ROWS, RowSet
+from broker_core.engine import BrokerState, apply, decide
+from broker_core.engine.columns.rowset import BLOCK_BITS, BLOCK_ROWS, RowSet
+from broker_core.engine.commands import queues as c
+from broker_core.engine.events import codec as journaling
+from broker_core.engine.events import queues as e
 
 QUEUE = "bench"
 TAKEN = 1_000  # messages acquired and settled at once

@@ -14,9 +14,9 @@ from feeding import QUEUE
 from harness import MIB, Bench, Line
 
 from broker_core import amqp_client, messaging
-from broker_core.client import Client
+from broker_core.client.flight import Client
 from broker_core.errors import PenstockError
-from broker_core.process import Broker
+from broker_core.server.process import Broker
 
 sys.path.append(str(Path(__file__).resolve().parents[1] / "flight"))
 from silent_wire import SilentWire

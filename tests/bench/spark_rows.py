@@ -24,9 +24,9 @@ from pyspark.sql.functions import expr
 from pyspark.sql.streaming import StreamingQuery
 
 import connector
-from broker_core.client import Client
-from broker_core.message import DEFAULT_COLUMNS
-from broker_core.process import Broker
+from broker_core.client.flight import Client
+from broker_core.messages.columns import DEFAULT_COLUMNS
+from broker_core.server.process import Broker
 from connector.options import DEFAULT_MESSAGES_PER_PARTITION
 from jobs.session import builder
 

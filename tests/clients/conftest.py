@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 
 from broker_core import Broker
-from broker_core.client import Client
+from broker_core.client.flight import Client
 
 from .building import MissingTool, command_of
 from .driving import Program

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from broker_core import Broker
-from broker_core.client import Client
+from broker_core.client.flight import Client
 
 from .conftest import Start
 from .test_each import await_counts

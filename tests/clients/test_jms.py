@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from broker_core import Broker
-from broker_core.client import Client
+from broker_core.client.flight import Client
 
 from .conftest import command_or_skip
 

@@ -16,7 +16,7 @@ import trustme
 from cryptography.hazmat.primitives import serialization
 
 from broker_core import Broker
-from broker_core.client import Client
+from broker_core.client.flight import Client
 
 from .conftest import Start
 from .driving import Refused

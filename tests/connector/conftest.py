@@ -8,7 +8,7 @@ import pytest
 from hypothesis import HealthCheck, settings
 
 from broker_core import Broker
-from broker_core.client import Client
+from broker_core.client.flight import Client
 
 from .helpers import Queue
 

@@ -10,8 +10,9 @@ import pyarrow as pa
 import pytest
 from pyspark.sql.streaming.datasource import ReadMaxRows
 
-from broker_core import Broker, discovery
-from broker_core.client import Client
+from broker_core import Broker
+from broker_core.client import discovery
+from broker_core.client.flight import Client
 from connector.options import Options
 from connector.schema import default_schema
 from connector.stream import StreamReader

@@ -12,9 +12,9 @@ from pyarrow import flight
 from pyspark import cloudpickle
 
 from broker_core import Broker, errors
-from broker_core.client import Client
-from broker_core.credentials import Credentials
-from broker_core.discovery import Endpoint
+from broker_core.client.credentials import Credentials
+from broker_core.client.discovery import Endpoint
+from broker_core.client.flight import Client
 from connector.access import Access
 from connector.connections import AGE_S, IDLE_S, MOST_IDLE, Connections
 

@@ -12,10 +12,10 @@ from typing import Any
 import pytest
 
 from broker_core import Broker, errors
-from broker_core.client import Client
+from broker_core.client.flight import Client
 from broker_core.engine import BrokerState
-from broker_core.engine import commands as c
-from broker_core.engine.state import pack_blocks
+from broker_core.engine.commands import queues as c
+from broker_core.engine.model.state import pack_blocks
 from connector.stream import StreamReader
 
 from ..engine.harness import Engine

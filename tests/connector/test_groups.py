@@ -10,7 +10,7 @@ import pytest
 from pyspark.sql.streaming.datasource import ReadMaxRows
 
 from broker_core import Broker
-from broker_core.client import Client
+from broker_core.client.flight import Client
 from connector.access import Access
 from connector.options import Options
 from connector.partition import LeasePartition

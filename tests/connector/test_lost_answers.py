@@ -9,7 +9,7 @@ import pytest
 from pyspark.sql.types import BinaryType, StructField, StructType
 
 from broker_core import Broker, errors
-from broker_core.client import Client
+from broker_core.client.flight import Client
 from connector import sink
 from connector.options import Options
 from connector.sink import BatchWriter

@@ -6,7 +6,7 @@ import pickle
 
 import pytest
 
-from broker_core.discovery import Endpoint
+from broker_core.client.discovery import Endpoint
 from broker_core.errors import InvalidRequest
 from broker_core.flight_plane.actions import MAX_LEASE_TIMEOUT_S
 from connector.options import OPTIONS, READ, STREAM, WRITE, Options
@@ -195,7 +195,7 @@ def test_each_place_takes_its_own_options() -> None:
 
 
 def test_the_outcomes_are_the_engines() -> None:
-    from broker_core.engine.states import Outcome
+    from broker_core.engine.columns.states import Outcome
     from connector.options import OUTCOMES
 
     assert [o.name.lower().replace("_", "-") for o in Outcome if o is not Outcome.NONE] == list(OUTCOMES)

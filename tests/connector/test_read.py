@@ -14,7 +14,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from broker_core import assembly, message
+from broker_core.messages import assembly
+from broker_core.messages import columns as message
 from connector import batching, mapped
 from connector.batching import MOST_BYTES, as_declared, coalesce, halved
 from connector.mapped import Piece, assembled, map_files, may_be_mapped

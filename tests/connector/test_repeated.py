@@ -14,7 +14,7 @@ import pyarrow as pa
 import pytest
 from pyspark.sql.types import BinaryType, StructField, StructType
 
-from broker_core.client import Client
+from broker_core.client.flight import Client
 from connector import partition, sink
 from connector.context import SparkBatch
 from connector.options import Options

@@ -13,7 +13,7 @@ import pytest
 from pyspark.sql.streaming.datasource import ReadAllAvailable
 
 from broker_core import Broker, errors
-from broker_core.client import Client
+from broker_core.client.flight import Client
 from connector import lease as lease_module
 from connector.batch import BatchReader
 from connector.lease import Lease, Wanted

@@ -9,7 +9,8 @@ import pyarrow as pa
 import pytest
 from pyspark.sql.types import BinaryType, StructField, StructType
 
-from broker_core import errors, silence
+from broker_core import errors
+from broker_core.client import timeouts as silence
 from connector import lease, read, sink
 from connector.options import Options
 from connector.partition import LeasePartition

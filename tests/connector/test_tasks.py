@@ -11,7 +11,7 @@ import pyarrow as pa
 import pytest
 
 from broker_core import Broker
-from broker_core.client import Client
+from broker_core.client.flight import Client
 from connector import mapped
 from connector.access import Access
 from connector.options import Options

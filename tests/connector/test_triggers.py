@@ -9,8 +9,8 @@ from dataclasses import replace
 import pytest
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxRows
 
-from broker_core.client import Client
-from broker_core.credentials import Credentials
+from broker_core.client.credentials import Credentials
+from broker_core.client.flight import Client
 from connector import lease as lease_module
 from connector.batch import BatchReader
 from connector.options import Options

@@ -6,11 +6,11 @@ from typing import Any
 
 import numpy as np
 
-from broker_core.engine import commands as c
-from broker_core.engine.queues import Queue
-from broker_core.engine.state import conserved
-from broker_core.engine.states import Outcome, State
-from broker_core.engine.traits import Traits
+from broker_core.engine.columns.attributes import Traits
+from broker_core.engine.columns.states import Outcome, State
+from broker_core.engine.commands import queues as c
+from broker_core.engine.model.queue import Queue
+from broker_core.engine.model.state import conserved
 
 from .harness import Engine
 

@@ -9,13 +9,14 @@ import numpy as np
 import pytest
 
 from broker_core import errors
-from broker_core.engine import batch_outcomes, decide_outcomes
-from broker_core.engine import commands as c
-from broker_core.engine import move_commands as mc
-from broker_core.engine import outcome_commands as oc
-from broker_core.engine.batch_outcomes import NOT_KEPT, Outcomes, Said
-from broker_core.engine.rowset import RowSet
-from broker_core.engine.states import State
+from broker_core.engine.columns.rowset import RowSet
+from broker_core.engine.columns.states import State
+from broker_core.engine.commands import moves as mc
+from broker_core.engine.commands import outcomes as oc
+from broker_core.engine.commands import queues as c
+from broker_core.engine.decide import outcomes as decide_outcomes
+from broker_core.engine.model import batch_outcomes
+from broker_core.engine.model.batch_outcomes import NOT_KEPT, Outcomes, Said
 
 from .harness import Engine
 from .test_transactions import attempts, states

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import numpy as np
 
-from broker_core.engine import BrokerState, apply, journaling
-from broker_core.engine import commands as c
-from broker_core.engine.groups import in_bucket
-from broker_core.engine.rowset import RowSet
-from broker_core.engine.traits import Coded, Traits
+from broker_core.engine import BrokerState, apply
+from broker_core.engine.columns.attributes import Coded, Traits
+from broker_core.engine.columns.rowset import RowSet
+from broker_core.engine.commands import queues as c
+from broker_core.engine.events import codec as journaling
+from broker_core.engine.model.groups import in_bucket
 
 from .harness import Engine
 

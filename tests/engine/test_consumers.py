@@ -5,16 +5,17 @@ from __future__ import annotations
 import pytest
 
 from broker_core import errors
-from broker_core.engine import commands as c
-from broker_core.engine import decide, journaling
-from broker_core.engine import events as e
-from broker_core.engine import move_commands as mc
-from broker_core.engine import transaction_commands as tc
-from broker_core.engine.arrivals import worth_a_look
-from broker_core.engine.endings import ROLLED_BACK, Ending
-from broker_core.engine.rowset import RowSet
-from broker_core.engine.state import conserved
-from broker_core.engine.states import Cause, Outcome, State
+from broker_core.engine import decide
+from broker_core.engine.columns.rowset import RowSet
+from broker_core.engine.columns.states import Cause, Outcome, State
+from broker_core.engine.commands import moves as mc
+from broker_core.engine.commands import queues as c
+from broker_core.engine.commands import transactions as tc
+from broker_core.engine.decide.wakeups import worth_a_look
+from broker_core.engine.events import codec as journaling
+from broker_core.engine.events import queues as e
+from broker_core.engine.model.dispositions import ROLLED_BACK, Ending
+from broker_core.engine.model.state import conserved
 
 from .harness import Engine
 

@@ -8,15 +8,15 @@ from typing import Any
 import numpy as np
 import pytest
 
-from broker_core.engine import commands as c
-from broker_core.engine import move_commands as mc
-from broker_core.engine import outcome_commands as oc
-from broker_core.engine import transaction_commands as tc
-from broker_core.engine.batch_outcomes import Said
-from broker_core.engine.endings import Ending
-from broker_core.engine.rowset import RowSet
-from broker_core.engine.states import Cause, Outcome, Reason, State
-from broker_core.engine.traits import Coded, Traits
+from broker_core.engine.columns.attributes import Coded, Traits
+from broker_core.engine.columns.rowset import RowSet
+from broker_core.engine.columns.states import Cause, Outcome, Reason, State
+from broker_core.engine.commands import moves as mc
+from broker_core.engine.commands import outcomes as oc
+from broker_core.engine.commands import queues as c
+from broker_core.engine.commands import transactions as tc
+from broker_core.engine.model.batch_outcomes import Said
+from broker_core.engine.model.dispositions import Ending
 
 from .ends import DLQ, cell, fate, make, queue, survives, taken
 from .harness import SECOND, START, Engine

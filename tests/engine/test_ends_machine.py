@@ -17,14 +17,14 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from broker_core import errors
-from broker_core.engine import commands as c
-from broker_core.engine import events as e
-from broker_core.engine import journaling
-from broker_core.engine import move_commands as mc
-from broker_core.engine.move_events import Moved
-from broker_core.engine.rowset import RowSet
-from broker_core.engine.states import Cause, Outcome, Reason, State
-from broker_core.engine.traits import Traits
+from broker_core.engine.columns.attributes import Traits
+from broker_core.engine.columns.rowset import RowSet
+from broker_core.engine.columns.states import Cause, Outcome, Reason, State
+from broker_core.engine.commands import moves as mc
+from broker_core.engine.commands import queues as c
+from broker_core.engine.events import codec as journaling
+from broker_core.engine.events import queues as e
+from broker_core.engine.events.moves import Moved
 
 from .ends import survives
 from .harness import Engine

@@ -9,14 +9,15 @@ import numpy as np
 import pytest
 
 from broker_core import errors
-from broker_core.engine import commands as c
-from broker_core.engine import decide, lifetimes
-from broker_core.engine import exchange_commands as x
-from broker_core.engine import move_commands as mc
-from broker_core.engine.routes import Examined, plan
-from broker_core.engine.rowset import RowSet, as_array
-from broker_core.engine.state import BrokerState, conserved
-from broker_core.engine.traits import NO_TRAITS, Coded, Traits
+from broker_core.engine import decide
+from broker_core.engine.columns.attributes import NO_TRAITS, Coded, Traits
+from broker_core.engine.columns.rowset import RowSet, as_array
+from broker_core.engine.commands import exchanges as x
+from broker_core.engine.commands import moves as mc
+from broker_core.engine.commands import queues as c
+from broker_core.engine.decide import lifetimes
+from broker_core.engine.model.routes import Examined, plan
+from broker_core.engine.model.state import BrokerState, conserved
 
 from .harness import Engine
 

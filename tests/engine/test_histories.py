@@ -9,14 +9,14 @@ from typing import Any
 import pytest
 
 from broker_core import errors
-from broker_core.engine import commands as c
-from broker_core.engine import move_commands as mc
-from broker_core.engine import outcome_commands as oc
-from broker_core.engine.batch_outcomes import Said
-from broker_core.engine.reads import SparkBatch
-from broker_core.engine.rowset import RowSet
-from broker_core.engine.stages import attempt_name
-from broker_core.engine.state import BrokerState, conserved
+from broker_core.engine.columns.rowset import RowSet
+from broker_core.engine.commands import moves as mc
+from broker_core.engine.commands import outcomes as oc
+from broker_core.engine.commands import queues as c
+from broker_core.engine.model.batch_outcomes import Said
+from broker_core.engine.model.reads import SparkBatch
+from broker_core.engine.model.stages import attempt_name
+from broker_core.engine.model.state import BrokerState, conserved
 
 from .harness import Engine
 

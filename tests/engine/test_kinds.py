@@ -13,16 +13,16 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
 from broker_core import errors
-from broker_core.engine import commands as c
-from broker_core.engine import move_commands as mc
-from broker_core.engine import transaction_commands as tc
-from broker_core.engine.endings import ROLLED_BACK, Ending
-from broker_core.engine.options import level_of_priority, rules
-from broker_core.engine.queues import Queue
-from broker_core.engine.rowset import RowSet
-from broker_core.engine.state import conserved
-from broker_core.engine.states import Cause, Outcome, State
-from broker_core.engine.traits import Coded, Traits
+from broker_core.engine.columns.attributes import Coded, Traits
+from broker_core.engine.columns.rowset import RowSet
+from broker_core.engine.columns.states import Cause, Outcome, State
+from broker_core.engine.commands import moves as mc
+from broker_core.engine.commands import queues as c
+from broker_core.engine.commands import transactions as tc
+from broker_core.engine.model.dispositions import ROLLED_BACK, Ending
+from broker_core.engine.model.options import level_of_priority, rules
+from broker_core.engine.model.queue import Queue
+from broker_core.engine.model.state import conserved
 
 from .harness import START, Engine
 

@@ -14,16 +14,16 @@ from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition, rule
 
-from broker_core.engine import commands as c
 from broker_core.engine import decide
-from broker_core.engine import exchange_commands as x
-from broker_core.engine import move_commands as mc
-from broker_core.engine import transaction_commands as tc
-from broker_core.engine.endings import Ending
-from broker_core.engine.lifetimes import may_end, what_ends
-from broker_core.engine.rowset import RowSet
-from broker_core.engine.states import Cause, Outcome
-from broker_core.engine.traits import Coded, Traits
+from broker_core.engine.columns.attributes import Coded, Traits
+from broker_core.engine.columns.rowset import RowSet
+from broker_core.engine.columns.states import Cause, Outcome
+from broker_core.engine.commands import exchanges as x
+from broker_core.engine.commands import moves as mc
+from broker_core.engine.commands import queues as c
+from broker_core.engine.commands import transactions as tc
+from broker_core.engine.decide.lifetimes import may_end, what_ends
+from broker_core.engine.model.dispositions import Ending
 from broker_core.errors import PenstockError
 
 from .ends import survives

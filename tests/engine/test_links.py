@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import json
+import sys
 from collections.abc import Callable
 from typing import Any
 
@@ -11,17 +12,18 @@ import numpy as np
 import pytest
 
 from broker_core import errors
-from broker_core.engine import BrokerState, apply, journaling
-from broker_core.engine import commands as c
-from broker_core.engine import events as e
-from broker_core.engine.blocks import Block
-from broker_core.engine.exclusions import Exclusions
-from broker_core.engine.limits import MAX_ANNOTATIONS, MAX_EXCLUDED, MAX_OVERLAYS
-from broker_core.engine.packing import unpack
-from broker_core.engine.rowset import BLOCK_ROWS, RowSet
-from broker_core.engine.state import conserved
-from broker_core.engine.states import RETURN_COUNTS_ATTEMPT, Cause, Outcome
-from broker_core.reading import cut_of
+from broker_core.engine import BrokerState, apply
+from broker_core.engine.columns.blocks import Block
+from broker_core.engine.columns.limits import MAX_ANNOTATIONS, MAX_EXCLUDED, MAX_OVERLAYS
+from broker_core.engine.columns.packing import unpack
+from broker_core.engine.columns.rowset import BLOCK_ROWS, RowSet
+from broker_core.engine.columns.states import RETURN_COUNTS_ATTEMPT, Cause, Outcome
+from broker_core.engine.commands import queues as c
+from broker_core.engine.events import codec as journaling
+from broker_core.engine.events import queues as e
+from broker_core.engine.model.exclusions import Exclusions
+from broker_core.engine.model.state import conserved
+from broker_core.reading.stored import cut_of
 
 from .harness import Engine
 
@@ -142,7 +144,7 @@ def test_overlays_are_bounded_and_saying_the_same_again_fills_nothing() -> None:
 
 
 def test_overlays_of_all_messages_of_a_queue_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("broker_core.engine.decide_links.MAX_OVERLAY_BYTES", 1000)
+    monkeypatch.setattr(sys.modules["broker_core.engine.decide.links"], "MAX_OVERLAY_BYTES", 1000)
     engine = engine_with(20)
     took(engine, 1, 20)
     engine.run(c.Release("q", 1, RowSet.range(0, 10), annotations=b"12345678"))

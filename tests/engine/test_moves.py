@@ -6,12 +6,12 @@ import numpy as np
 import pytest
 
 from broker_core import errors
-from broker_core.engine import commands as c
-from broker_core.engine import move_commands as mc
-from broker_core.engine import retention
-from broker_core.engine.rowset import BLOCK_ROWS, RowSet
-from broker_core.engine.states import Outcome, State
-from broker_core.engine.traits import Coded, Traits
+from broker_core.engine.columns.attributes import Coded, Traits
+from broker_core.engine.columns.rowset import BLOCK_ROWS, RowSet
+from broker_core.engine.columns.states import Outcome, State
+from broker_core.engine.commands import moves as mc
+from broker_core.engine.commands import queues as c
+from broker_core.engine.model import retention
 
 from .ends import DLQ, cell, fate, make, queue, survives, taken
 from .harness import Engine

@@ -6,12 +6,12 @@ import pytest
 
 from broker_core import errors
 from broker_core.engine import apply
-from broker_core.engine import commands as c
-from broker_core.engine import exchange_commands as x
-from broker_core.engine import move_commands as mc
-from broker_core.engine.events import QueueDeclared
-from broker_core.engine.move_events import QueueAltered
-from broker_core.engine.policies import Policies, Policy
+from broker_core.engine.commands import exchanges as x
+from broker_core.engine.commands import moves as mc
+from broker_core.engine.commands import queues as c
+from broker_core.engine.events.moves import QueueAltered
+from broker_core.engine.events.queues import QueueDeclared
+from broker_core.engine.model.policies import Policies, Policy
 
 from .harness import Engine
 

@@ -11,15 +11,16 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from broker_core import errors
-from broker_core.encoding import texts
-from broker_core.engine import exchange_options, header_bindings
-from broker_core.engine.bindings import Binding
-from broker_core.engine.exchanges import Exchange, Exchanges
-from broker_core.engine.header_bindings import matching
-from broker_core.engine.routes import Examined, Stale, particulars, route
-from broker_core.engine.rowset import as_array
-from broker_core.engine.topics import Trie
-from broker_core.engine.traits import Coded
+from broker_core.engine.columns.attributes import Coded
+from broker_core.engine.columns.rowset import as_array
+from broker_core.engine.model import exchange_options
+from broker_core.engine.model import headers as header_bindings
+from broker_core.engine.model.bindings import Binding
+from broker_core.engine.model.exchange import Exchange, Exchanges
+from broker_core.engine.model.headers import matching
+from broker_core.engine.model.routes import Examined, Stale, particulars, route
+from broker_core.engine.model.topics import Trie
+from broker_core.messages.encoding import texts
 
 
 def made(kind: str, *bindings: Binding, name: str = "x", **options: Any) -> Exchanges:

@@ -13,12 +13,12 @@ from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition, rule
 
-from broker_core.engine import commands as c
-from broker_core.engine.queues import Queue
-from broker_core.engine.rowset import BLOCK_BITS, BLOCK_ROWS, RowSet
-from broker_core.engine.state import conserved
-from broker_core.engine.states import Cause, State
-from broker_core.engine.traits import Traits
+from broker_core.engine.columns.attributes import Traits
+from broker_core.engine.columns.rowset import BLOCK_BITS, BLOCK_ROWS, RowSet
+from broker_core.engine.columns.states import Cause, State
+from broker_core.engine.commands import queues as c
+from broker_core.engine.model.queue import Queue
+from broker_core.engine.model.state import conserved
 
 from .harness import Engine
 

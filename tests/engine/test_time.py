@@ -7,13 +7,13 @@ from typing import Any
 import numpy as np
 import pytest
 
-from broker_core.engine import commands as c
-from broker_core.engine import move_commands as mc
-from broker_core.engine.rowset import BLOCK_ROWS, RowSet
-from broker_core.engine.state import conserved
-from broker_core.engine.states import Outcome
-from broker_core.engine.timetable import Timetable
-from broker_core.engine.traits import Traits
+from broker_core.engine.columns.attributes import Traits
+from broker_core.engine.columns.rowset import BLOCK_ROWS, RowSet
+from broker_core.engine.columns.states import Outcome
+from broker_core.engine.columns.timetable import Timetable
+from broker_core.engine.commands import moves as mc
+from broker_core.engine.commands import queues as c
+from broker_core.engine.model.state import conserved
 
 from .harness import START, Engine
 

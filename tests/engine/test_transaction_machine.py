@@ -12,13 +12,13 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from broker_core import errors
-from broker_core.engine import commands as c
-from broker_core.engine import transaction_commands as tc
-from broker_core.engine.endings import Ending
-from broker_core.engine.limits import TRANSACTION_AGE
-from broker_core.engine.rowset import RowSet
-from broker_core.engine.state import conserved
-from broker_core.engine.states import RETURN_COUNTS_ATTEMPT, Cause, Outcome, State
+from broker_core.engine.columns.limits import TRANSACTION_AGE
+from broker_core.engine.columns.rowset import RowSet
+from broker_core.engine.columns.states import RETURN_COUNTS_ATTEMPT, Cause, Outcome, State
+from broker_core.engine.commands import queues as c
+from broker_core.engine.commands import transactions as tc
+from broker_core.engine.model.dispositions import Ending
+from broker_core.engine.model.state import conserved
 
 from .harness import SECOND, Engine
 

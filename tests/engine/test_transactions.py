@@ -8,15 +8,16 @@ import numpy as np
 import pytest
 
 from broker_core import errors
-from broker_core.engine import commands as c
-from broker_core.engine import decide_transactions, transactions
-from broker_core.engine import transaction_commands as tc
-from broker_core.engine.endings import Ending
-from broker_core.engine.limits import MAX_TRANSACTION_BYTES, TRANSACTION_AGE
-from broker_core.engine.rowset import RowSet
-from broker_core.engine.states import Cause, Outcome, State
-from broker_core.engine.traits import Coded, Traits
-from broker_core.engine.transactions import stage_of
+from broker_core.engine.columns.attributes import Coded, Traits
+from broker_core.engine.columns.limits import MAX_TRANSACTION_BYTES, TRANSACTION_AGE
+from broker_core.engine.columns.rowset import RowSet
+from broker_core.engine.columns.states import Cause, Outcome, State
+from broker_core.engine.commands import queues as c
+from broker_core.engine.commands import transactions as tc
+from broker_core.engine.decide import transactions as decide_transactions
+from broker_core.engine.model import transaction as transactions
+from broker_core.engine.model.dispositions import Ending
+from broker_core.engine.model.transaction import stage_of
 
 from .harness import SECOND, Engine
 

@@ -15,12 +15,12 @@ import numpy as np
 import pytest
 
 from broker_core import errors
-from broker_core.engine import commands as c
-from broker_core.engine import transaction_commands as tc
-from broker_core.engine.batch_outcomes import ENDINGS
-from broker_core.engine.rowset import RowSet
-from broker_core.engine.state import conserved
-from broker_core.engine.states import Cause, Outcome, State
+from broker_core.engine.columns.rowset import RowSet
+from broker_core.engine.columns.states import Cause, Outcome, State
+from broker_core.engine.commands import queues as c
+from broker_core.engine.commands import transactions as tc
+from broker_core.engine.model.batch_outcomes import ENDINGS
+from broker_core.engine.model.state import conserved
 
 from .harness import Engine
 

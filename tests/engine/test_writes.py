@@ -7,12 +7,12 @@ from collections.abc import Callable
 import pytest
 
 from broker_core import errors
-from broker_core.engine import commands as c
 from broker_core.engine import decide
-from broker_core.engine.limits import MAX_ENDED_WRITES, STAGE_AGE, STAGE_GRACE
-from broker_core.engine.reads import SparkBatch
-from broker_core.engine.stages import attempt_name
-from broker_core.engine.states import State
+from broker_core.engine.columns.limits import MAX_ENDED_WRITES, STAGE_AGE, STAGE_GRACE
+from broker_core.engine.columns.states import State
+from broker_core.engine.commands import queues as c
+from broker_core.engine.model.reads import SparkBatch
+from broker_core.engine.model.stages import attempt_name
 
 from .harness import SECOND, Engine
 

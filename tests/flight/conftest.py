@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from broker_core import Broker
-from broker_core.client import Client
+from broker_core.client.flight import Client
 from broker_core.security import quiet
 
 from .peers import Site

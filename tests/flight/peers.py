@@ -14,12 +14,12 @@ from pyarrow import flight
 
 from broker_core import errors
 from broker_core.amqp import scram
-from broker_core.config import Settings
-from broker_core.discovery import this_host
+from broker_core.client.discovery import this_host
 from broker_core.flight_plane import FlightPlane
 from broker_core.security import Access, Right, store
 from broker_core.security.users import User, Users, credentials_of
-from broker_core.service import BrokerService
+from broker_core.service.broker import BrokerService
+from broker_core.settings.keys import Settings
 
 from .helpers import BODY, batch_of, numbered
 

@@ -21,9 +21,10 @@ import pyarrow as pa
 import pytest
 from pyarrow import flight
 
-from broker_core import Broker, errors, message
-from broker_core.client import Client
-from broker_core.discovery import this_host
+from broker_core import Broker, errors
+from broker_core.client.discovery import this_host
+from broker_core.client.flight import Client
+from broker_core.messages import columns as message
 
 from .helpers import BODY, Reader, batch_of, browse, descriptor, numbered, raw, send
 

@@ -13,7 +13,7 @@ import pytest
 from broker_core import Broker, amqp_client, errors
 from broker_core.amqp import Message, decode_message
 from broker_core.cli.main import main
-from broker_core.client import Client
+from broker_core.client.flight import Client
 
 from .helpers import Reader, browse, plant
 

@@ -10,8 +10,8 @@ import pytest
 from broker_core import Broker, amqp, amqp_client, errors, messaging
 from broker_core.amqp.performatives import Header, Properties
 from broker_core.amqp.types import Symbol
-from broker_core.client import Client
-from broker_core.discovery import this_host
+from broker_core.client.discovery import this_host
+from broker_core.client.flight import Client
 
 from .helpers import Reader, browse, numbered, send
 

@@ -9,9 +9,9 @@ import pyarrow as pa
 import pytest
 
 from broker_core import errors
-from broker_core.client import Client
-from broker_core.encoding.bare import bare_messages
-from broker_core.message import STRING_MAP
+from broker_core.client.flight import Client
+from broker_core.messages.columns import STRING_MAP
+from broker_core.messages.encoding.bare import bare_messages
 
 from .helpers import browse
 

@@ -11,7 +11,7 @@ import pyarrow as pa
 import pytest
 
 from broker_core import errors
-from broker_core.client import Client
+from broker_core.client.flight import Client
 from broker_core.flight_plane.actions import MAX_WAIT_MS
 
 from .helpers import BODY, Reader, batch_of, browse, descriptor, numbered, raw, send, sequences
@@ -205,7 +205,7 @@ def test_a_delivery_names_lease_batch_epoch_and_place(client: Client, queue: str
         )
 
 
-# ---- long polls (that they are woken: tests/broker/test_arrivals.py)
+# ---- long polls (that they are woken: tests/service/test_arrivals.py)
 
 
 def test_a_long_poll_ends_by_its_limit_also_while_other_queues_are_busy(client: Client, queue: str) -> None:

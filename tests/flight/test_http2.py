@@ -17,7 +17,7 @@ import h2.events
 import pytest
 
 from broker_core import Broker
-from broker_core.client import Client
+from broker_core.client.flight import Client
 from broker_core.flight_plane import arrow_ipc, frames, protobuf
 from broker_core.flight_plane.server import SERVICE
 

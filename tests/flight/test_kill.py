@@ -13,7 +13,7 @@ from random import Random
 import pyarrow as pa
 
 from broker_core import Broker, errors
-from broker_core.client import Client
+from broker_core.client.flight import Client
 
 from .helpers import BODY, Reader, batch_of, browse, descriptor, raw, send
 

@@ -16,7 +16,7 @@ from broker_core import Broker, errors
 from broker_core.amqp import Message
 from broker_core.amqp.performatives import Properties
 from broker_core.cli.main import main
-from broker_core.client import Client
+from broker_core.client.flight import Client
 from broker_core.security import Right
 from connector import mapped
 from connector.access import Access
@@ -198,7 +198,7 @@ def test_peek_shows_what_is_before_and_after(old: Client) -> None:
 
 
 def test_the_error_of_a_rejected_message_is_shown(old: Client) -> None:
-    """Q12: in a browse, in peek, also when the block is archived: see tests/broker."""
+    """Q12: in a browse, in peek, also when the block is archived: see tests/service."""
     old.call("queue.declare", queue="q")
     send(old, "q", [b"a", b"b"])
     reader = Reader(old, "q")

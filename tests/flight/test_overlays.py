@@ -7,10 +7,12 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from broker_core import Broker, amqp, amqp_client, assembly, errors, message
+from broker_core import Broker, amqp, amqp_client, errors
 from broker_core.amqp.types import Symbol, UInt, ULong
-from broker_core.client import Client
-from broker_core.discovery import this_host
+from broker_core.client.discovery import this_host
+from broker_core.client.flight import Client
+from broker_core.messages import assembly
+from broker_core.messages import columns as message
 
 from .helpers import Reader, rows_of, send
 

@@ -9,7 +9,7 @@ import pyarrow as pa
 import pytest
 
 from broker_core import errors
-from broker_core.engine import options
+from broker_core.engine.model import options
 from broker_core.flight_plane.permissions import NEEDS, NODE_OPTIONS
 from broker_core.flight_plane.requests import ACTIONS, PUTS, TICKETS
 from broker_core.security import Right

@@ -12,7 +12,7 @@ import pytest
 from pyarrow import flight
 
 from broker_core import Broker, errors
-from broker_core.client import Client
+from broker_core.client.flight import Client
 from broker_core.flight_plane.requests import ACTIONS, MAX_REQUEST_BYTES, PUTS, TICKETS
 
 from .helpers import BODY, batch_of, browse, numbered, raw, send

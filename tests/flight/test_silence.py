@@ -10,8 +10,9 @@ from typing import Any
 
 import pytest
 
-from broker_core import Broker, errors, silence
-from broker_core.client import Client
+from broker_core import Broker, errors
+from broker_core.client import timeouts as silence
+from broker_core.client.flight import Client
 
 from .helpers import BODY, Reader, batch_of, browse, numbered, send
 from .peers import Site

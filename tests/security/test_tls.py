@@ -12,8 +12,8 @@ import trustme
 from cryptography.hazmat.primitives import serialization
 
 from broker_core import errors
-from broker_core.config import Settings
 from broker_core.security import ServerTls
+from broker_core.settings.keys import Settings
 
 from .helpers import Clock, access_of, user, write
 

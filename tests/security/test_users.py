@@ -15,13 +15,13 @@ import pytest
 
 from broker_core import errors
 from broker_core.amqp import scram
-from broker_core.config import Settings
-from broker_core.engine import limits
+from broker_core.engine.columns import limits
 from broker_core.security import store
 from broker_core.security import users as users_module
 from broker_core.security.rights import Right, matches
 from broker_core.security.users import DEFAULT_ITERATIONS, Users, credentials_of, parse, render
-from broker_core.service import BrokerService
+from broker_core.service.broker import BrokerService
+from broker_core.settings.keys import Settings
 
 from .helpers import QUICK, user, write
 
@@ -249,7 +249,7 @@ ADD = """
 import sys
 import threading
 from pathlib import Path
-from broker_core.engine import limits
+from broker_core.engine.columns import limits
 from broker_core.security import store
 from broker_core.security import users as users_module
 from broker_core.security.users import User

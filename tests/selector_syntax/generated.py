@@ -25,8 +25,8 @@ from broker_core.amqp.types import (
     ULong,
     UShort,
 )
-from broker_core.encoding.texts import text
-from broker_core.message import MESSAGE_COLUMNS
+from broker_core.messages.columns import MESSAGE_COLUMNS
+from broker_core.messages.encoding.texts import text
 from broker_core.selectors.syntax import Identifier
 
 from .reference import Loose

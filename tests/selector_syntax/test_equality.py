@@ -11,7 +11,7 @@ from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 
 from broker_core.amqp import RemoteProtocolError
-from broker_core.encoding.plain import decoded
+from broker_core.messages.encoding.plain import decoded
 from broker_core.selectors import matches, parse, selector
 
 from . import generated, reference

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from pyspark.sql.streaming import StreamingQuery
 
     from broker_core import Broker
-    from broker_core.client import Client
+    from broker_core.client.flight import Client
 
 from jobs.session import DELTA  # after the check above
 
@@ -79,7 +79,7 @@ def broker(tmp_path: Path) -> Iterator[Broker]:
 
 @pytest.fixture
 def client(broker: Broker) -> Iterator[Client]:
-    from broker_core.client import Client
+    from broker_core.client.flight import Client
 
     with Client(broker.url) as connected:
         yield connected

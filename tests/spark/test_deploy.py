@@ -18,7 +18,7 @@ import pyspark
 import pytest
 
 from broker_core import Broker
-from broker_core.client import Client
+from broker_core.client.flight import Client
 from connector import pyfiles
 
 SPARK_HOME = Path(pyspark.__file__).parent

@@ -12,8 +12,8 @@ from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
 from broker_core import Broker
-from broker_core.client import Client
-from broker_core.credentials import Credentials
+from broker_core.client.credentials import Credentials
+from broker_core.client.flight import Client
 from broker_core.security import store
 from broker_core.security.rights import Right
 from broker_core.security.users import User, credentials_of

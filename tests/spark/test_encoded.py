@@ -14,7 +14,7 @@ from broker_core import Broker
 from broker_core.amqp import Message, decode_message
 from broker_core.amqp.performatives import Properties
 from broker_core.amqp.types import Int, Symbol, Timestamp, ULong
-from broker_core.client import Client
+from broker_core.client.flight import Client
 
 from ..flight.helpers import plant
 from .conftest import Rig

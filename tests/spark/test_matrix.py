@@ -16,7 +16,7 @@ import pyarrow as pa
 import pytest
 
 from broker_core import errors
-from broker_core.client import Client
+from broker_core.client.flight import Client
 
 if TYPE_CHECKING:
     from conftest import Rig

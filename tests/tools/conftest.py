@@ -11,8 +11,8 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
-from broker_core.client import Client
-from broker_core.process import Broker
+from broker_core.client.flight import Client
+from broker_core.server.process import Broker
 
 Run = Callable[..., "subprocess.CompletedProcess[str]"]
 

@@ -13,9 +13,9 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
-from broker_core import message
-from broker_core.client import Client
-from broker_core.process import Broker
+from broker_core.client.flight import Client
+from broker_core.messages import columns as message
+from broker_core.server.process import Broker
 
 from .conftest import Run, enqueue, hold
 

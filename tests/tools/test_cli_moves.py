@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from broker_core.client import Client
-from broker_core.process import Broker
+from broker_core.client.flight import Client
+from broker_core.server.process import Broker
 
 from .conftest import Run, enqueue, hold
 

@@ -12,8 +12,8 @@ from pathlib import Path
 
 import pytest
 
-from broker_core.config import DEFAULT_URL
-from broker_core.process import Broker
+from broker_core.server.process import Broker
+from broker_core.settings.keys import DEFAULT_URL
 
 pytestmark = [pytest.mark.spark, pytest.mark.slow, pytest.mark.timeout(600)]
 

@@ -8,8 +8,8 @@ from collections.abc import Callable
 import pytest
 
 from broker_core.cli.main import main
-from broker_core.client import Client
-from broker_core.process import Broker
+from broker_core.client.flight import Client
+from broker_core.server.process import Broker
 
 from .conftest import enqueue
 

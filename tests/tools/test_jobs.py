@@ -17,8 +17,8 @@ import pytest
 from broker_core.amqp import Message
 from broker_core.amqp.performatives import Properties
 from broker_core.amqp.types import ULong
-from broker_core.client import Client
-from broker_core.process import Broker
+from broker_core.client.flight import Client
+from broker_core.server.process import Broker
 
 from .conftest import enqueue
 

@@ -62,7 +62,7 @@ def test_an_executor_needs_neither_numpy_nor_rich_nor_pyspark_for_the_client() -
     program = (
         "import sys\n"
         "for name in ('numpy', 'pandas', 'rich', 'pyspark'): sys.modules[name] = None\n"
-        "import broker_core, broker_core.client, broker_core.message, broker_core.errors\n"
+        "import broker_core, broker_core.client.flight, broker_core.messages.columns, broker_core.errors\n"
     )
     subprocess.run([sys.executable, "-c", program], check=True)
 

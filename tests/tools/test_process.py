@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from broker_core import Broker, errors
-from broker_core.client import Client
+from broker_core.client.flight import Client
 
 from .conftest import enqueue
 

@@ -8,9 +8,9 @@ from typing import NamedTuple
 
 import pytest
 
-from broker_core.engine import exchange_options
-from broker_core.engine.options import DEFAULT_ATTEMPTS, OPTIONS, TYPES, Option
-from broker_core.engine.states import COUNTS_BY_RULE, LIMITED_BY_RULE, RETURN_COUNTS_ATTEMPT, Cause, Outcome, Reason
+from broker_core.engine.columns.states import COUNTS_BY_RULE, LIMITED_BY_RULE, RETURN_COUNTS_ATTEMPT, Cause, Outcome, Reason
+from broker_core.engine.model import exchange_options
+from broker_core.engine.model.options import DEFAULT_ATTEMPTS, OPTIONS, TYPES, Option
 from broker_core.selectors.names import _FIELDS
 from connector import options as of_spark
 

@@ -16,10 +16,10 @@ from typing import Any
 
 import pytest
 
+from broker_core.amqp_plane.loop import interest
 from broker_core.cli import message_arguments
-from broker_core.client import Client
-from broker_core.engine import interest
-from broker_core.process import Broker
+from broker_core.client.flight import Client
+from broker_core.server.process import Broker
 
 from .conftest import Run
 

@@ -9,7 +9,7 @@ import sys
 import pyarrow as pa
 
 from broker_core import Broker
-from broker_core.client import Client
+from broker_core.client.flight import Client
 
 
 def penstock(broker: Broker, *arguments: str) -> str:

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 import broker_core
-from broker_core.process import Broker
+from broker_core.server.process import Broker
 
 COMMAND = [sys.executable, "-m", "broker_core"]
 #: Imports each module in a fork that has none of ours, and says which cannot be the first.
@@ -34,7 +34,7 @@ def modules(folder: Path) -> list[str]:
 
 def test_any_module_of_the_command_line_can_be_imported_first() -> None:
     """Each command imports what it needs when it runs: what another has imported must not be missing."""
-    names = [*modules(Path(broker_core.__file__).parent / "cli"), "broker_core.serve", "broker_core.client"]
+    names = [*modules(Path(broker_core.__file__).parent / "cli"), "broker_core.server.serve", "broker_core.client.flight"]
     assert len(names) > 15
     done = subprocess.run([sys.executable, "-c", EACH, *names], capture_output=True, text=True, timeout=100, check=False)
     assert (done.returncode, done.stdout) == (0, ""), done.stderr

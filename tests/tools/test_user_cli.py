@@ -15,9 +15,9 @@ import pytest
 from pyarrow import flight
 
 from broker_core.amqp import scram
-from broker_core.process import Broker
 from broker_core.security import store
 from broker_core.security.users import User
+from broker_core.server.process import Broker
 
 from .conftest import Run
 

@@ -28,7 +28,7 @@ import pyarrow as pa
 from broker_core import Broker
 from broker_core.amqp import Accepted, Message, Source, Target, decode_message, events
 from broker_core.amqp.performatives import RCV_FIRST, Header
-from broker_core.client import Client as FlightClient
+from broker_core.client.flight import Client as FlightClient
 from tests.amqp_plane.library_client import Client
 from tests.flight.helpers import Reader, send
 

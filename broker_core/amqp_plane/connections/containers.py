@@ -1,0 +1,94 @@
+"""Who is connected: containers and their links (2.6.1), and how many of them there may be.
+
+A link belongs to a pair of containers, so its name is looked up under user, container id and direction; the user is part of it,
+or a stranger could steal links by saying somebody else's container id. The second attach of a name takes it from the first,
+whatever connection that is on. A container may ask to be here once only (OASIS *sole connection for container*): the policy it
+names says whether the older connection or the newer one has to go; what the older one asked for counts before the newer's wish.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from broker_core.amqp import Condition
+from broker_core.amqp.performatives import Error
+from broker_core.amqp_plane.links.conditions import Refusal
+
+if TYPE_CHECKING:
+    from broker_core.amqp.performatives import Open
+    from broker_core.amqp_plane.connections.peer import Peer
+    from broker_core.amqp_plane.links.incoming import Incoming
+    from broker_core.amqp_plane.links.outgoing import Outgoing
+
+    Key = tuple[str, str, bool, str]
+
+SOLE = "sole-connection-for-container"
+POLICY = "sole-connection-enforcement-policy"
+REFUSE_CONNECTION, CLOSE_EXISTING = 0, 1
+REPLACED = Error(
+    condition=Condition.RESOURCE_LOCKED,
+    description="the container has connected again",
+    info={"sole-connection-enforcement": True},
+)
+STOLEN = Error(condition=Condition.STOLEN, description="attached again")
+
+
+class Containers:
+    """All open connections of the plane."""
+
+    def __init__(self) -> None:
+        self._peers: dict[tuple[str, str], list[Peer]] = {}
+        self._users: dict[str, int] = {}
+        self._links: dict[Key, Incoming | Outgoing] = {}
+
+    # --- connections
+
+    def count(self, user: str) -> int:
+        """How many connections a user has."""
+        return self._users.get(user, 0)
+
+    def enter(self, peer: Peer, theirs: Open) -> None:
+        """A connection is about to be opened. Refusal if another one of its container is here alone."""
+        if SOLE in theirs.desired_capabilities:
+            asked = (theirs.properties or {}).get(POLICY)
+            peer.sole = CLOSE_EXISTING if asked == CLOSE_EXISTING else REFUSE_CONNECTION
+        replaced = []
+        for other in self._peers.get((peer.user, peer.container), []):
+            policy = peer.sole if other.sole is None else other.sole
+            if policy is None or not other.connection.may_send:  # nobody minds, or it is closed already
+                continue
+            if policy != CLOSE_EXISTING:
+                peer.sole = None if peer.sole is None else policy  # what its open is told
+                raise Refusal(Condition.INVALID_FIELD, f"container-id {peer.container!r:.80} is connected already")
+            replaced.append(other)
+        for other in replaced:
+            other.close(REPLACED)
+        self._peers.setdefault((peer.user, peer.container), []).append(peer)
+        self._users[peer.user] = self.count(peer.user) + 1
+
+    def leave(self, peer: Peer) -> None:
+        """It is over. A connection that never entered may leave too."""
+        key = (peer.user, peer.container)
+        peers = self._peers.get(key, [])
+        if peer in peers:
+            peers.remove(peer)
+            self._users[peer.user] -= 1
+        if not peers:
+            self._peers.pop(key, None)
+        if not self._users.get(peer.user):
+            self._users.pop(peer.user, None)
+
+    # --- links
+
+    def attach(self, endpoint: Incoming | Outgoing) -> None:
+        """The name is this link's now; the link that had it is detached, and what it leaves is this one's to resume (2.6.1)."""
+        key = endpoint.key
+        older = self._links.get(key)
+        if older is not None:
+            older.peer.steal(older, STOLEN)
+        self._links[key] = endpoint
+
+    def detach(self, endpoint: Incoming | Outgoing) -> None:
+        key = endpoint.key
+        if self._links.get(key) is endpoint:
+            del self._links[key]

@@ -1,0 +1,441 @@
+"""One connection, from the end of its login on: the protocol's events into links, and links into commands (`turn`).
+
+Answers that say something about queues (attach, detach, end, close) take their place in the line of effects, behind everything
+that the peer sent before: so a close is answered when all that came before it is safe, and told.
+"""
+
+from __future__ import annotations
+
+import itertools
+import logging
+from collections import Counter
+from collections.abc import Callable
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+from broker_core.amqp import Condition, Connection, Role, SaslServer, events
+from broker_core.amqp.errors import LocalProtocolError, RemoteProtocolError
+from broker_core.amqp.performatives import Error
+from broker_core.amqp.sasl import PLAIN
+from broker_core.amqp.states import ConnectionState, LinkState, SessionState
+from broker_core.amqp.transactions import TXN_ID
+from broker_core.amqp_plane.connections import opening
+from broker_core.amqp_plane.links import attaching
+from broker_core.amqp_plane.links.conditions import deleted
+from broker_core.amqp_plane.links.expiry import CONNECTION_ENDED, DETACHED, SESSION_ENDED
+from broker_core.amqp_plane.links.incoming import Incoming
+from broker_core.amqp_plane.links.outgoing import Outgoing
+from broker_core.amqp_plane.nodes.addresses import forget_terms
+from broker_core.amqp_plane.transactions.registry import Transactions
+from broker_core.engine.commands.queues import Maker
+from broker_core.security.rights import Right
+
+if TYPE_CHECKING:
+    from broker_core.amqp.links import Link
+    from broker_core.amqp.sessions import Session
+    from broker_core.amqp_plane.connections.transport import Wire
+    from broker_core.amqp_plane.loop.server import AmqpPlane
+    from broker_core.settings.listeners import Listener
+
+log = logging.getLogger("penstock.amqp")
+
+_numbers = itertools.count()
+ANONYMOUS = "anonymous"
+LINE = 600  # characters of the log that one thing of a peer's may take
+Endpoint = Incoming | Outgoing
+
+
+class Peer:
+    """`user` and `container` are known from the peer's open on; `stalled` while its socket takes no more."""
+
+    def __init__(self, plane: AmqpPlane, wire: Wire, listener: Listener, sasl: SaslServer) -> None:
+        self.plane = plane
+        self.wire = wire
+        self.user = ANONYMOUS
+        self.identity: str | None = ""  # of the user's record that the login was checked against
+        self.container = ""
+        self.sole: Any = None  # the policy of a container that wants to be here once only
+        self.opened = False
+        self.gone = False
+        self.identifier = f"{wire.address} {next(_numbers)}"  # no other connection's, in one life of the broker
+        self.links: dict[Link, Endpoint] = {}
+        self.detached: dict[Link, Endpoint] = {}  # that live on: see the module of that name
+        self.underway: Counter[Session] = Counter()  # messages acquired for links of a session that have not left
+        self.full: dict[Outgoing, None] = {}  # links that wait for a limit on unsettled deliveries, of session or connection
+        self.takes = 0  # how often a link took something
+        self._waiting: list[tuple[Callable[[], bool], Callable[[], None]]] = []  # one for each discharge that waits
+        self.squeezed: set[Session] = set()  # sessions in which a link waits for the peer's window
+        self._sasl = sasl
+        self.connection = Connection(Role.SERVER, plane.protocol, sasl, sasl_required=not listener.without_sasl)
+        self.connection.may_keep = partial(plane.unfinished.may_keep, self)
+        self.transactions = Transactions(self.connection.coordinated)
+        self._handlers: dict[type[Any], Callable[[Any], None]] = {
+            events.Authenticated: self._on_authenticated,
+            events.AuthenticationFailed: self._on_failed_login,
+            events.Opened: lambda event: opening.answer(self, event.open),
+            events.Begun: self._on_begin,
+            events.Attached: lambda event: attaching.attach(self, event),
+            events.Flowed: self._on_flow,
+            events.Delivered: lambda event: self._at(event.link, lambda link: link.delivered(event.deliveries)),
+            events.Disposed: self._on_disposition,
+            events.Named: lambda event: self.transactions.named(event),
+            events.Aborted: lambda event: None,
+            events.Stolen: self._on_stolen,
+            events.Detached: self._on_detach,
+            events.Ended: self._on_end,
+            events.Closed: self._on_close,
+            events.Violated: self._on_violation,
+            events.TimedOut: self._on_timeout,
+            events.Lost: lambda event: self.lost(),
+        }
+
+    def __repr__(self) -> str:
+        return f"{self.wire.address} ({self.user}{f', {self.container!r:.60}' if self.container else ''})"
+
+    def log(self, text: str) -> None:
+        log.info("%s: %s", self, one_line(text))
+
+    # --- octets
+
+    def receive(self, data: bytes, now: float) -> None:
+        """Octets of the peer's, whatever layers they came through."""
+        self.happened(self.connection.receive_data(data, now))
+
+    def happened(self, found: list[events.Event]) -> None:
+        """What the protocol has found in some octets."""
+        for event in found:
+            if self.gone and not isinstance(event, events.AuthenticationFailed):
+                return  # it left while its password was checked
+            try:
+                self._handlers[type(event)](event)
+            except LocalProtocolError as error:  # the peer's limits do not let us answer
+                self.log(f"cannot answer: {error}")
+                self.close(Error(condition=Condition.NOT_ALLOWED, description=str(error)[:200]))
+        if self.connection.has_data_to_send or self.connection.finished:
+            self.touch()  # else the links say what there is to be done: an outcome alone needs no turn
+
+    def touch(self) -> None:
+        """Something may be there to be sent, at the end of the turn."""
+        self.plane.turns.touch(self)
+
+    def send(self) -> None:
+        """Write what the protocol has to say."""
+        data = self.connection.data_to_send()
+        if data:
+            self.wire.write(data)
+        if self.connection.finished:
+            self.wire.close()
+
+    def tick(self, now: float) -> None:
+        """Heartbeats, and the end of patience."""
+        for event in self.connection.tick(now):
+            self._handlers[type(event)](event)
+        self.send()
+
+    @property
+    def stalled(self) -> bool:
+        """Whether the socket is full: nothing is acquired for this peer until it reads."""
+        return self.wire.stalled
+
+    def flowing(self) -> None:
+        """The socket takes octets again."""
+        for endpoint in self.links.values():
+            endpoint.flowed()
+
+    def pause_reading(self) -> None:
+        self.wire.pause("the journal has no room")
+
+    def resume_reading(self) -> None:
+        self.wire.resume("the journal has no room")
+
+    # --- what it may
+
+    def may(self, right: Right, queue: str) -> bool:
+        return self.plane.access.may(self.user, right, queue)
+
+    @property
+    def maker(self) -> Maker:
+        """For whom a link makes queues and exchanges."""
+        return Maker(self.user, self.plane.limits.nodes_per_user)
+
+    @property
+    def held(self) -> int:
+        """Messages that this peer has, or is about to get."""
+        return sum(map(self.held_in, self.connection.sessions.values()))
+
+    def held_in(self, session: Session) -> int:
+        """Those of one session."""
+        return len(session.outgoing) + self.underway[session]
+
+    # --- login, open, close
+
+    @property
+    def logging_in(self) -> bool:
+        """Whether what comes may be a password."""
+        return not self._sasl.done and not self.opened
+
+    def _on_authenticated(self, event: events.Authenticated) -> None:
+        self.user = event.user or ANONYMOUS
+        self.identity = self.wire.checked.get(self.user, "")
+
+    def give_up(self) -> bool:
+        """It has not opened in time. Whether it could be told."""
+        text = f"not logged in and opened within {self.plane.limits.login_timeout_s:g} s"
+        if not self.connection.refuse(RemoteProtocolError(Condition.RESOURCE_LIMIT_EXCEEDED, text)):
+            return False
+        self.wire.expect_close()
+        self.send()
+        return True
+
+    def _on_failed_login(self, event: events.AuthenticationFailed) -> None:
+        log.warning("%s: login refused: %s", self.wire.address, one_line(event.reason))
+        if self._sasl.mechanism != PLAIN:  # there the check has counted it
+            self.plane.access.attempts.failed(self.wire.address, self._sasl.claimed)
+
+    def close(self, error: Error | None, *, for_good: bool = False) -> None:
+        """Our close: the broker stops, or the peer went too far. `for_good`: nothing of it lives on."""
+        if for_good:
+            self._end(list(self.links), None)
+            for endpoint in list(self.detached.values()):
+                self.plane.detached.expire(endpoint)
+        else:
+            self._connection_ended()
+        self.plane.turns.last(lambda: self._say_close(error))
+
+    def _say_close(self, error: Error | None) -> None:
+        if self.connection.may_send:
+            self.connection.close(error)
+            self.wire.expect_close()
+        elif not self.gone and self.connection.local_open is None:  # there is no way to say it
+            self.wire.abort()
+        self.touch()
+
+    def _on_close(self, event: events.Closed) -> None:
+        if event.error is not None:
+            self.log(f"closed with {event.error.condition!r:.80}: {event.error.description!r:.300}")
+        self._connection_ended()
+        self.plane.turns.last(self._answer_close)
+
+    def _answer_close(self) -> None:
+        if self.connection.state is ConnectionState.CLOSE_RCVD and not self.gone:
+            self.connection.close()
+            self.touch()
+
+    def _on_violation(self, event: events.Violated) -> None:
+        self.log(f"broke the protocol: {event.error}")
+        if event.link is not None:
+            self._end([event.link], None)
+        elif event.session is not None:
+            self._session_ended(event.session)
+        else:
+            self._connection_ended()
+            self.wire.expect_close()
+
+    def _on_timeout(self, event: events.TimedOut) -> None:
+        self.log("silent beyond its idle time-out")
+        self._connection_ended()
+        self.wire.expect_close()
+
+    def lost(self) -> None:
+        """The transport has gone: what its links held goes back, before any attach that comes later is answered."""
+        if not self.gone:
+            self.gone = True
+            self.connection.receive_eof()
+            self._connection_ended()
+            self.plane.left(self)
+
+    # --- sessions
+
+    def _on_begin(self, event: events.Begun) -> None:
+        event.session.begin()
+        event.begin.properties = None  # not kept: there may be many sessions
+
+    def _on_end(self, event: events.Ended) -> None:
+        session = event.session
+        self.squeezed.discard(session)
+
+        def answer() -> None:
+            self.underway.pop(session, None)
+            if session.state is SessionState.END_RCVD and self.connection.may_send:
+                session.end()
+                self.touch()
+
+        self._session_ended(session)
+        self.plane.turns.last(answer)
+
+    def _session_ended(self, session: Session) -> None:
+        """Its links are detached by that, and not closed."""
+        self.plane.detached.session_ended(self, session)
+        for link in [link for link in self.links if link.session is session]:
+            self.plane.detached.leave(self.links[link], SESSION_ENDED)
+
+    def _connection_ended(self) -> None:
+        """The same of all sessions."""
+        self.plane.detached.connection_ended(self)
+        for endpoint in list(self.links.values()):
+            self.plane.detached.leave(endpoint, CONNECTION_ENDED)
+
+    # --- links
+
+    def refuse(self, link: Link, error: Error) -> None:
+        """Answer an attach by an attach without terminus, and a detach that says why."""
+        if self.awaits_attach(link):
+            self.say(link, lambda: link.refuse(error.condition, error.description))
+
+    def say(self, link: Link, action: Callable[[], None]) -> None:
+        """Send what the peer's limits may not allow; its session ends if they do not."""
+        try:
+            action()
+        except LocalProtocolError as error:
+            self.log(f"link {link.name!r:.80} cannot be answered: {error}")
+            session = link.session
+            self._session_ended(session)
+            small = str(error).startswith(Condition.FRAME_SIZE_TOO_SMALL)
+            condition = Condition.FRAME_SIZE_TOO_SMALL if small else Condition.NOT_ALLOWED
+            session.end(Error(condition=condition, description=str(error)[:200]))
+        forget_terms(link.local_attach, link.remote_attach)
+        self.touch()
+
+    def awaits_attach(self, link: Link) -> bool:
+        waiting = (LinkState.ATTACH_RCVD, LinkState.DETACH_RCVD_UNANSWERED)
+        return link.state in waiting and link.session.may_send
+
+    def _on_flow(self, event: events.Flowed) -> None:
+        session = event.session
+        if self._waiting:
+            self._look_at_waiting()
+        if event.link in self.links and TXN_ID in (event.flow.properties or {}):
+            endpoint = self.links[event.link]
+            if isinstance(endpoint, Incoming):
+                text = "messages that are sent to us name their transactions themselves"
+                self.detach(endpoint, Error(condition=Condition.NOT_IMPLEMENTED, description=text))
+                return
+            if not endpoint.acquisition.asked((event.flow.properties or {})[TXN_ID]):
+                return
+        if event.link is not None and session not in self.squeezed:
+            self._at(event.link, lambda endpoint: endpoint.flowed(asked=True))
+            return
+        # The window of the session, which all of its links wait for.
+        self.squeezed.discard(session)
+        for link, endpoint in list(self.links.items()):
+            if link.session is session:
+                endpoint.flowed(asked=link is event.link)
+
+    def when(self, ready: Callable[[], bool], action: Callable[[], None]) -> None:
+        """Now, or when a flow of the peer's, or the end of a link, has made it so."""
+        if ready():
+            action()
+        else:
+            self._waiting.append((ready, action))
+
+    def _look_at_waiting(self) -> None:
+        waiting, self._waiting = self._waiting, []
+        for ready, action in waiting:
+            self.when(ready, action)
+
+    def has_room(self) -> None:
+        """Deliveries were settled: who waited for that may go on."""
+        if self.full:
+            waiting, self.full = self.full, {}
+            for link in sorted(waiting, key=lambda link: link.took_at):  # so that none takes all the room again and again
+                self.plane.turns.hungry(link)
+
+    def _on_disposition(self, event: events.Disposed) -> None:
+        several: dict[Link, list[Any]] = {}
+        for delivery in event.deliveries:
+            several.setdefault(delivery.link, []).append(delivery)
+        for link, deliveries in several.items():
+            endpoint = self.links.get(link) or self.detached.get(link)
+            if endpoint is not None:
+                endpoint.disposed(deliveries, event.state, event.settled)
+
+    def _at(self, link: Link, action: Callable[[Any], None]) -> None:
+        endpoint = self.links.get(link)
+        if endpoint is not None:
+            action(endpoint)
+
+    def _on_detach(self, event: events.Detached) -> None:
+        link, closed, endpoint = event.link, event.closed, self.links.get(event.link)
+        if endpoint is not None:
+            endpoint.closed = closed
+
+        def answer() -> None:
+            if link.state is LinkState.DETACH_RCVD and link.session.may_send:
+                link.detach(closed=closed, error=None if endpoint is None else endpoint.detach_error)
+                self.touch()
+            if endpoint is None or endpoint.ended:  # else its deliveries live
+                link.session.forget(link)
+
+        if endpoint is None or closed or event.error is not None:
+            self._end([link], None)
+        else:
+            self.plane.detached.leave(endpoint, DETACHED)
+        self.plane.turns.last(answer)
+
+    def detach(self, endpoint: Endpoint, error: Error) -> None:
+        """Our detach, with the reason. Nothing happens when the link has ended already."""
+        if endpoint.link in self.links:
+            self.log(f"link {endpoint.link.name!r:.80} detached: {error.condition}: {error.description}")
+            self._end([endpoint.link], error)
+        elif self.detached.get(endpoint.link) is endpoint:  # there is no link to say it on
+            self.plane.detached.expire(endpoint)
+
+    def steal(self, endpoint: Endpoint, error: Error) -> None:
+        """Another link has its name now, and goes on where it was."""
+        self.log(f"link {endpoint.link.name!r:.80} detached: {error.condition}: {error.description}")
+        endpoint.stolen = True
+        self.plane.detached.leave(endpoint, DETACHED)
+        self.plane.turns.last(lambda: self._say_detach(endpoint.link, error))
+
+    def _on_stolen(self, event: events.Stolen) -> None:
+        """By another of the same connection; it is told so already."""
+        endpoint = self.links.get(event.link)
+        if endpoint is not None:
+            endpoint.stolen = True
+            self.plane.detached.leave(endpoint, DETACHED)
+
+    def _end(self, links: list[Link], error: Error | None) -> None:
+        """Links are over; with an error, the peer is told so once what they held is back."""
+        for link in links:
+            endpoint = self.links.get(link)
+            if endpoint is not None:
+                self.forget(endpoint)
+                self.plane.turns.first(partial(attaching.end, endpoint=endpoint))
+        for link in links:
+            if error is not None:
+                self.plane.turns.last(lambda link=link: self._say_detach(link, error))  # type: ignore[misc]
+
+    def _say_detach(self, link: Link, error: Error) -> None:
+        if self.awaits_attach(link):
+            self.refuse(link, error)
+        elif link.state is LinkState.ATTACHED and link.session.may_send:
+            link.detach(closed=True, error=error)
+        self.touch()
+
+    def look_for_deleted(self) -> None:
+        """Detach the links whose queue or exchange is gone. Every link of the plane is asked, every quarter of a second."""
+        state = self.plane.service.state
+        queues, exchanges = state.queues, state.exchanges.by_name
+        for endpoint in [*self.links.values(), *self.detached.values()]:
+            if not endpoint.opened:
+                continue
+            queue, named = endpoint.queue, endpoint.terminus.named
+            if queue and queue not in queues:
+                self.detach(endpoint, deleted(queue))
+            elif named is not None and named is not queue and named not in exchanges and named not in queues:
+                self.detach(endpoint, deleted(named))
+
+    def forget(self, endpoint: Endpoint) -> None:
+        """The link is none any more; what is under way for it is carried out."""
+        self.links.pop(endpoint.link, None)
+        if self._waiting:
+            self.plane.turns.last(self._look_at_waiting)
+        self.plane.containers.detach(endpoint)
+
+
+def one_line(text: str) -> str:
+    """For the log, whatever a peer has put into it."""
+    return (text if text.isprintable() else ascii(text))[:LINE]
+
+
+__all__ = ["ANONYMOUS", "Endpoint", "Peer"]

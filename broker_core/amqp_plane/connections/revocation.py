@@ -1,0 +1,56 @@
+"""Who is connected when the users file changes: a login that no longer holds ends, and so does each link that is not permitted.
+
+A relay has no queue of its own: it asks for each message. What a link held is back before its peer is told.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from broker_core.amqp import Condition
+from broker_core.amqp.performatives import Error
+from broker_core.amqp_plane.links.conditions import as_error, forbidden
+from broker_core.amqp_plane.links.incoming import Incoming
+from broker_core.security.rights import Right
+
+if TYPE_CHECKING:
+    from broker_core.amqp_plane.connections.peer import Endpoint, Peer
+    from broker_core.amqp_plane.loop.server import AmqpPlane
+
+CHANGED = "the user was changed or removed after this login: log in again"
+
+
+def holds(peer: Peer) -> bool:
+    """Whether the login is still good: its user is there, with the same password and certificates."""
+    return peer.plane.access.identity(peer.user) == peer.identity
+
+
+def enforce(peer: Peer) -> None:
+    """The users file has changed. A peer that has not opened yet is looked at when it does."""
+    if not peer.opened:
+        return
+    if not holds(peer):
+        peer.log(CHANGED)
+        peer.close(Error(condition=Condition.UNAUTHORIZED_ACCESS, description=CHANGED), for_good=True)
+        return
+    for endpoint in list(peer.links.values()):
+        right = right_of(endpoint)
+        named = endpoint.terminus.named
+        if named is not None and not peer.may(right, named):
+            peer.detach(endpoint, as_error(forbidden(peer.user, right, named)))
+
+
+def enforce_detached(plane: AmqpPlane) -> None:
+    """The same for links that live on without a connection to say it on."""
+    for endpoint in plane.detached.links():
+        peer, named = endpoint.peer, endpoint.terminus.named
+        if not holds(peer) or (named is not None and not peer.may(right_of(endpoint), named)):
+            peer.log(f"{endpoint} ends: what it was permitted by does not hold any more")
+            plane.detached.expire(endpoint)
+
+
+def right_of(endpoint: Endpoint) -> Right:
+    """What a link was permitted by."""
+    if isinstance(endpoint, Incoming):
+        return Right.SEND
+    return Right.RECEIVE if endpoint.acquires else Right.BROWSE

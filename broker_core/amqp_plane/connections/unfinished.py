@@ -1,0 +1,55 @@
+"""Messages whose last frame has not come, over all connections: the broker holds what came of them in memory."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable
+from typing import TYPE_CHECKING, NamedTuple
+
+if TYPE_CHECKING:
+    from broker_core.amqp_plane.connections.peer import Peer
+
+# In messages of the largest size. Each connection may have `server.UNFINISHED_MESSAGES` of them.
+OF_ONE_USER = 4  # so that one leaves room for others
+IN_ALL = 5  # 160 MiB with the default of `max_message_bytes`
+TIMEOUT_S = 60.0  # that a connection may hold some without completing any, and a second more for each `LEAST_RATE` octets
+LEAST_RATE = 256 << 10  # octets a second: a slow mobile network has more
+
+
+class _Held(NamedTuple):
+    octets: int
+    since: float  # when the connection began to hold some, or last completed one
+
+
+class Unfinished:
+    """What each connection holds, and how much its user and all together may. `now`: the plane's clock, seconds."""
+
+    def __init__(self, message_bytes: int, now: Callable[[], float]) -> None:
+        self._now = now
+        self._of_one_user, self._in_all = OF_ONE_USER * message_bytes, IN_ALL * message_bytes
+        self._held: dict[Peer, _Held] = {}
+        self._users: Counter[str] = Counter()
+        self.octets = 0
+
+    def may_keep(self, peer: Peer, octets: int) -> bool:
+        """A connection holds so many octets now. False where that is too much; what it holds counts until it says less."""
+        octets = 0 if peer.gone else octets  # its links end one after another
+        before = self._held.pop(peer, None)
+        more = octets - (before.octets if before is not None else 0)
+        if octets:
+            since = self._now() if before is None or more < 0 else before.since
+            self._held[peer] = _Held(octets, since)
+        self._users[peer.user] += more
+        if not self._users[peer.user]:
+            del self._users[peer.user]
+        self.octets += more
+        return more <= 0 or (self.octets <= self._in_all and self._users[peer.user] <= self._of_one_user)
+
+    def late(self) -> list[Peer]:
+        """The connections that have held messages for too long without completing one."""
+        now = self._now()
+        return [p for p, held in self._held.items() if now - held.since > TIMEOUT_S + held.octets / LEAST_RATE]
+
+    def forget(self, peer: Peer) -> None:
+        """The connection has gone, and what it held with it."""
+        self.may_keep(peer, 0)

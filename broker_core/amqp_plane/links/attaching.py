@@ -1,0 +1,173 @@
+"""An attach, from its frame to its answer: read at once, carried out in the turn, answered when the disk allows.
+
+A link is a link from its frame on: what the peer sends behind it finds it, and its name is taken from the link that had it.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+from broker_core.amqp import Condition, Coordinator, Source, Target
+from broker_core.amqp.performatives import SENDER, SND_SETTLED, Error
+from broker_core.amqp_plane.links import resuming
+from broker_core.amqp_plane.links.browsing import Browsing
+from broker_core.amqp_plane.links.conditions import Refusal, as_error
+from broker_core.amqp_plane.links.incoming import Incoming, Relay
+from broker_core.amqp_plane.links.options import Wishes, wants_at_once, wishes_of
+from broker_core.amqp_plane.links.outgoing import Outgoing
+from broker_core.amqp_plane.links.termini import SourceTerminus, TargetTerminus
+from broker_core.amqp_plane.nodes.addresses import source_of, target_of, way_to
+from broker_core.amqp_plane.transactions.coordinator import ANSWERED, Control
+from broker_core.errors import PenstockError, StorageError
+
+if TYPE_CHECKING:
+    from broker_core.amqp import events
+    from broker_core.amqp.performatives import Attach
+    from broker_core.amqp_plane.connections.peer import Endpoint, Peer
+    from broker_core.service.turn import Turn
+
+MAX_NAME = 1024  # characters of a link's name, which is kept as long as the link; clients make up a few hundred
+DELAYED_DELIVERY, SHARED_SUBS = "DELAYED_DELIVERY", "SHARED-SUBS"
+
+
+def attach(peer: Peer, event: events.Attached) -> None:
+    """The peer's attach. A refusal takes its place in the line of effects like any answer."""
+    link, theirs, limits = event.link, event.attach, peer.plane.limits
+    if sum(len(session.remote_links) for session in peer.connection.remote_sessions.values()) > 2 * limits.links:
+        # Links that were refused and that it does not detach: they cost as much as others.
+        peer.close(Error(condition=Condition.RESOURCE_LIMIT_EXCEEDED, description="too many links that are not detached"))
+        return
+    if len(link.name) > MAX_NAME:
+        text = f"the name of a link has at most {MAX_NAME} characters, this one {len(link.name)}"
+        peer.close(Error(condition=Condition.RESOURCE_LIMIT_EXCEEDED, description=text))
+        return
+    try:
+        if len(peer.links) >= limits.links:
+            raise Refusal(Condition.RESOURCE_LIMIT_EXCEEDED, f"{limits.links} links a connection are allowed")
+        endpoint = _endpoint(peer, link, theirs)
+    except (Refusal, PenstockError) as error:
+        peer.log(f"link {link.name!r:.80} refused: {error}")
+        said = as_error(error)
+        peer.plane.turns.last(lambda: peer.refuse(link, said))
+        return
+    peer.plane.containers.attach(endpoint)
+    endpoint.kept = peer.plane.detached.take(endpoint)
+    peer.links[link] = endpoint
+    peer.plane.turns.first(lambda turn: _carry_out(peer, turn, endpoint, theirs))
+
+
+def _endpoint(peer: Peer, link: Any, theirs: Attach) -> Endpoint:
+    if theirs.role == SENDER:
+        source = theirs.source if isinstance(theirs.source, Source) else Source()
+        if isinstance(theirs.target, Coordinator):
+            return Control(peer, link, TargetTerminus(peer, "", None), source)
+        target = target_of(peer, theirs.target)
+        to = target or TargetTerminus(peer, "", None)
+        to.at_once = wants_at_once(theirs.target)
+        to.expiry = to.granted(theirs.target)
+        if target is not None:
+            return Incoming(peer, link, target)
+        return Relay(peer, link, to, partial(way_to, peer), source)
+    terminus = source_of(peer, theirs)
+    default = theirs.source.default_outcome if isinstance(theirs.source, Source) else None
+    terminus.expiry = terminus.granted(theirs.source)
+    terminus.wishes = Wishes() if terminus.browse else wishes_of(theirs)  # who only looks consumes nothing
+    kind = Browsing if terminus.browse else Outgoing
+    return kind(peer, link, terminus, default, presettled=theirs.snd_settle_mode == SND_SETTLED)
+
+
+def _carry_out(peer: Peer, turn: Turn, endpoint: Endpoint, theirs: Attach) -> None:
+    """In the turn of the attach: a consumer is a consumer from here on, and hears so when the disk allows."""
+    link, terminus, kept = endpoint.link, endpoint.terminus, endpoint.kept
+    endpoint.kept = None
+    if kept is not None and (endpoint.ended or kept.ended or not _is_same(turn, kept, endpoint)):
+        peer.plane.detached.end(turn, kept)
+        kept = None
+    if endpoint.ended:
+        return
+    try:
+        if kept is None:
+            terminus.open(turn)
+            endpoint.queue = terminus.queue
+            if isinstance(endpoint, Outgoing):
+                endpoint.begin(turn)
+        else:
+            resuming.resume(turn, kept, endpoint, theirs)
+    except StorageError:
+        raise
+    except (Refusal, PenstockError) as error:
+        peer.log(f"link {link.name!r:.80} refused: {error}")
+        said = as_error(error)
+        peer.forget(endpoint)
+        endpoint.ended = True
+        endpoint.terminus.close(turn, closed=False)
+        peer.plane.turns.behind(turn, lambda: peer.refuse(link, said))
+        return
+    endpoint.opened = True
+    peer.plane.turns.behind(turn, lambda: _answer(peer, endpoint, theirs))
+
+
+def _is_same(turn: Turn, kept: Endpoint, endpoint: Endpoint) -> bool:
+    """Whether an attach means the terminus of the detached link whose name it has, and that is there still."""
+    if isinstance(kept, Outgoing):
+        queue = turn.state.queues.get(kept.queue)  # it may have been deleted, and declared again
+        if queue is None or kept.holder not in queue.subscriptions:
+            return False
+    return type(kept) is type(endpoint) and kept.terminus.is_same(endpoint.terminus)
+
+
+def _answer(peer: Peer, endpoint: Endpoint, theirs: Attach) -> None:
+    link, terminus = endpoint.link, endpoint.terminus
+    if not peer.awaits_attach(link):
+        return
+    if isinstance(endpoint, Incoming):
+        target = theirs.target
+        if isinstance(terminus, TargetTerminus) and isinstance(target, Target):
+            target = terminus.answer(target)
+        elif isinstance(endpoint, Control):
+            target = ANSWERED
+        offered = _offered(theirs, DELAYED_DELIVERY)
+        unsettled, incomplete = resuming.unsettled_map(endpoint, theirs)
+        peer.say(
+            link,
+            lambda: link.attach(
+                source=theirs.source,
+                target=target,
+                unsettled=unsettled,
+                incomplete_unsettled=incomplete,
+                max_message_size=peer.plane.limits.message_bytes,
+                offered_capabilities=offered,
+            ),
+        )
+        endpoint.begin()
+    else:
+        assert isinstance(terminus, SourceTerminus)
+        source = terminus.answer(theirs.source if isinstance(theirs.source, Source) else Source())
+        offered, granted = _offered(theirs, SHARED_SUBS), terminus.wishes.answered(theirs) or None
+        unsettled, incomplete = resuming.unsettled_map(endpoint, theirs)
+        peer.say(
+            link,
+            lambda: link.attach(
+                source=source,
+                target=theirs.target,
+                unsettled=unsettled,
+                incomplete_unsettled=incomplete,
+                offered_capabilities=offered,
+                properties=granted,
+            ),
+        )
+        peer.plane.turns.hungry(endpoint)
+
+
+def _offered(theirs: Attach, *known: str) -> tuple[str, ...]:
+    """Of what a link desires, what it finds here."""
+    return tuple(name for name in theirs.desired_capabilities if name in known)
+
+
+def end(turn: Turn, endpoint: Endpoint) -> None:
+    """In the turn of its end: what it held goes back, and its terminus is closed."""
+    if endpoint.ended:
+        return
+    endpoint.end(turn)
+    endpoint.detach_error = endpoint.terminus.close(turn, closed=endpoint.closed)

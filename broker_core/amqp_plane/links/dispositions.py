@@ -1,0 +1,43 @@
+"""What a receiver's outcome means for a message: the mapping from AMQP's states (3.4) to the engine's endings."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from broker_core.amqp import Accepted, Modified, Rejected, Released
+from broker_core.amqp.encoder import encode
+from broker_core.engine.columns.states import Cause, Outcome
+from broker_core.engine.model.dispositions import Ending
+
+if TYPE_CHECKING:
+    from broker_core.amqp.performatives import DeliveryState
+
+RETURNED = Ending(cause=Cause.RELEASED)
+NOT_HERE = Ending(cause=Cause.RELEASED, exclude=True)
+
+
+def ending_of(state: DeliveryState | None, default: Ending | None) -> Ending | None:
+    """What a state means; None for one that is no outcome. Settled without an outcome is the source's default (3.5.3)."""
+    if isinstance(state, Accepted):
+        return Ending(outcome=Outcome.ACCEPTED)
+    if isinstance(state, Rejected):
+        said = state.error
+        return Ending(outcome=Outcome.REJECTED, error=None if said is None else f"{said.condition}: {said.description or ''}")
+    if isinstance(state, Released):
+        return RETURNED
+    if isinstance(state, Modified):
+        notes = state.message_annotations
+        return Ending(
+            cause=Cause.MODIFIED if state.delivery_failed else Cause.MODIFIED_UNCOUNTED,
+            exclude=bool(state.undeliverable_here),
+            annotations=encode(notes) if notes else None,
+        )
+    return default
+
+
+def left_behind(default: Ending | None) -> Ending:
+    """What becomes of what a link holds when it ends: its source's default outcome, without which it is lost with the link."""
+    if default is None:
+        return Ending(cause=Cause.LINK_LOST)
+    cause = Cause.MODIFIED_BY_DEFAULT if default.cause is Cause.MODIFIED else default.cause
+    return default._replace(cause=cause, exclude=False)

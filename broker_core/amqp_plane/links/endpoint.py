@@ -1,0 +1,55 @@
+"""What the two kinds of links have in common: whose they are, and whether anything can still be said on them."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from broker_core.amqp.states import LinkState
+
+if TYPE_CHECKING:
+    from broker_core.amqp import Link, Session
+    from broker_core.amqp.performatives import Error
+    from broker_core.amqp_plane.connections.containers import Key
+    from broker_core.amqp_plane.connections.peer import Peer
+    from broker_core.amqp_plane.links.termini import Terminus
+
+
+class LinkEnd:
+    """Our end of one link. `ended`: nothing more is taken from it or for it; what it held is given back. `queue`: what its
+    messages go to or come from, "" where that is not one queue, or not made yet."""
+
+    peer: Peer
+    link: Link
+    terminus: Terminus
+    queue = ""
+    opened = False  # its attach is carried out: what it names is there
+    ended = False
+    closed = False  # its peer has detached it for good
+    keeps = True  # it may outlive its link: see `detached`
+    detached = False  # it has lived on, for a while at least
+    attached_again = False  # on the same session: without unsettled maps
+    stolen = False  # by another of its name: its session does not know its deliveries any more
+    successor: LinkEnd | None = None  # who goes on with its deliveries, on the same session
+    incomplete = False  # one of the unsettled maps of both attaches names not all: nothing new is sent
+    kept: Any = None  # the detached link whose name it has, until its attach is carried out
+    detach_error: Error | None = None  # what our answer to that says
+
+    @property
+    def session(self) -> Session:
+        return self.link.session
+
+    @property
+    def may_tell(self) -> bool:
+        """Also when the peer has ended the link, its session or the connection, until we have answered that; and of the
+        deliveries of a detached link, while its session lives."""
+        there = self.link.state in (LinkState.ATTACHED, LinkState.DETACH_RCVD) or self.detached
+        return there and self.link.session.may_send
+
+    @property
+    def key(self) -> Key:
+        """The link's name among all containers: a user's, or a stranger could steal links by another's container id."""
+        return self.peer.user, self.peer.container, self.link.role, self.link.name
+
+    @property
+    def _alive(self) -> bool:
+        return not self.ended and self.link.state is LinkState.ATTACHED and self.link.session.may_send

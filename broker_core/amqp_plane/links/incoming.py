@@ -1,0 +1,409 @@
+"""A link on which a client sends: credit given, messages enqueued, each confirmed once the disk has it.
+
+Credit is a window of what is unconfirmed (`Limits.credit`): it is renewed in batches, a tenth of the window at a time, as
+confirmations leave, so that what a sender can have under way is bounded whatever the disk does.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any, Protocol
+
+from broker_core.amqp import Accepted, Condition, Declared, DecodeError, Receiver, Rejected, Released, TransactionalState
+from broker_core.amqp.performatives import RCV_SECOND, TERMINAL, Error, Source
+from broker_core.amqp.types import Symbol
+from broker_core.amqp_plane.links.conditions import Refusal, as_error
+from broker_core.amqp_plane.links.endpoint import LinkEnd
+from broker_core.amqp_plane.links.options import AtOnce
+from broker_core.amqp_plane.links.waiting_list import Line, also_staged
+from broker_core.amqp_plane.loop.exchanges import Unroutable
+from broker_core.amqp_plane.transactions.registry import provisional
+from broker_core.errors import PenstockError, QueueFull, TransactionRolledBack
+from broker_core.messages.encoding.arriving import address_of
+from broker_core.messages.encoding.user_id import user_id_of
+
+if TYPE_CHECKING:
+    from broker_core.amqp import Link
+    from broker_core.amqp.deliveries import Delivery
+    from broker_core.amqp.performatives import Attach, DeliveryState
+    from broker_core.amqp.sessions import Session
+    from broker_core.amqp_plane.connections.peer import Peer
+    from broker_core.amqp_plane.links.termini import TargetTerminus
+    from broker_core.amqp_plane.loop.exchanges import Way
+    from broker_core.amqp_plane.transactions.registry import Open
+    from broker_core.messages.encoding.arriving import Arrived
+    from broker_core.service.broker import BrokerService
+    from broker_core.service.turn import Turn
+
+RENEW_PART = 10  # credit is renewed when a tenth of the window has been confirmed
+
+
+class Sender(Protocol):
+    """Whose messages a turn carries out: it hears what became of them."""
+
+    @property
+    def peer(self) -> Peer: ...
+
+    @property
+    def session(self) -> Session: ...
+
+    def confirmed(self, deliveries: list[Delivery]) -> None: ...
+
+    def refused(self, deliveries: list[Delivery], error: Exception) -> None: ...
+
+
+class Incoming(LinkEnd):
+    """One link that a client sends on."""
+
+    link: Receiver
+    terminus: TargetTerminus
+    successor: Incoming | None
+
+    def __init__(self, peer: Peer, link: Receiver, terminus: TargetTerminus) -> None:
+        self.peer = peer
+        self.link = link
+        self.terminus = terminus
+        self.queue = terminus.queue
+        self.usual_bytes = 0  # of a message of this sender's; 0 before the first
+        self._unconfirmed = 0
+        self._before: Link | None = None  # the one that it resumes, until the attach is answered
+        self._unnamed: dict[bytes, DeliveryState | None] = {}  # outcomes for which our unsettled map had no room
+        self._unfinished = 0  # we have said our outcome, and the sender has to settle (receiver-settles-second)
+
+    def __repr__(self) -> str:
+        return f"link {self.link.name!r} to {self.terminus.named!r} of {self.peer}"
+
+    def begin(self) -> None:
+        """The attach is answered: give the first credit."""
+        self.renew()
+
+    def delivered(self, deliveries: list[Delivery]) -> None:
+        """Complete messages have come."""
+        self._unconfirmed += len(deliveries)
+        if any(delivery.resumed for delivery in deliveries):
+            deliveries = self._resumed(deliveries)
+            if not deliveries:
+                return
+        self.usual_bytes = len(deliveries[-1].payload)
+        formats = [d for d in deliveries if d.format]
+        if formats:
+            refusal = Refusal(Condition.NOT_IMPLEMENTED, f"message-format {formats[0].format} is not known here")
+            self.refused(formats, refusal)
+            deliveries = [d for d in deliveries if not d.format]
+        if self.peer.plane.limits.check_user_id and self.peer.plane.access.enforced:
+            deliveries = self._without_others(deliveries)
+        if not deliveries:
+            return
+        state = deliveries[0].remote_state  # that of all of them: see `Run`
+        if not isinstance(state, TransactionalState):
+            self._route(deliveries)
+            return
+        try:
+            transaction = self.peer.transactions.find(state.txn_id)
+        except Refusal as error:  # answered as for outcomes, which can only be answered so (4.5.8)
+            self._unconfirmed -= len(deliveries)
+            self._give_up(deliveries[0], as_error(error))
+        else:
+            self._route(deliveries, transaction)
+
+    def _without_others(self, deliveries: list[Delivery]) -> list[Delivery]:
+        """Those that do not say that they are another user's."""
+        user = self.peer.user.encode()
+        others = {d: said for d in deliveries if (said := user_id_of(d.payload)) is not None and said != user}
+        for delivery, said in others.items():
+            text = f"its user-id {said!r:.80} is not the user who sends it: leave it out, or see amqp_check_user_id"
+            self.refused([delivery], Refusal(Condition.UNAUTHORIZED_ACCESS, text))
+        return [d for d in deliveries if d not in others] if others else deliveries
+
+    def _resumed(self, deliveries: list[Delivery]) -> list[Delivery]:
+        """Of some that our attach said we have, with their outcome: say it again. Those that are new."""
+        for delivery in [each for each in deliveries if each.resumed]:
+            self._unconfirmed -= 1
+            delivery.payload = b""
+            self._dispose([delivery], delivery.state)  # type: ignore[arg-type]
+        self._renew_batch()
+        return [delivery for delivery in deliveries if not delivery.resumed]
+
+    def _route(self, deliveries: list[Delivery], transaction: Open | None = None) -> None:
+        self._send(self.terminus.way(), deliveries, transaction)
+
+    def _send(self, way: str | AtOnce | Way, deliveries: list[Delivery], transaction: Open | None) -> None:
+        if transaction is not None and isinstance(way, AtOnce):
+            way = way.queue  # nobody can have it before the commit
+        self.peer.plane.turns.arrived(way, self, deliveries, transaction)
+
+    # --- effects
+
+    def confirmed(self, deliveries: list[Delivery]) -> None:
+        """They are in the queue, and as safe as the queue's durability says."""
+        if self.successor is not None:
+            self.successor.confirmed(deliveries)
+            return
+        self._unconfirmed -= len(deliveries)
+        self._dispose(deliveries, Accepted())
+        self._renew_batch()
+
+    def refused(self, deliveries: list[Delivery], error: Exception) -> None:
+        """They are not in the queue. A sender that has settled them cannot be told so by an outcome: its link ends instead."""
+        if self.successor is not None:
+            self.successor.refused(deliveries, error)
+            return
+        self._unconfirmed -= len(deliveries)
+        transaction = self._fail(deliveries[0], error)
+        if isinstance(error, Unroutable):
+            self._dispose(deliveries, Released())
+            self._renew_batch()
+            return
+        said = as_error(error)
+        for several in self._alike(deliveries):
+            self._dispose(several, Rejected(error=self._of(said, several[0])))
+        self._renew_batch()
+        if transaction is not None:
+            return
+        settled = next((delivery for delivery in deliveries if delivery.remote_settled), None)
+        if settled is not None:
+            self._give_up(settled, said)
+
+    def _alike(self, deliveries: list[Delivery]) -> list[list[Delivery]]:
+        """Those that are refused with one error."""
+        return [deliveries]
+
+    def _of(self, error: Error, delivery: Delivery) -> Error:
+        """What is said of a delivery's refusal."""
+        return error
+
+    def _fail(self, delivery: Delivery, error: Exception) -> Open | None:
+        """Why its transaction cannot be committed, for who asks; the transaction."""
+        transaction = self.peer.transactions.get(delivery.remote_state)
+        if transaction is not None:
+            transaction.fail(error)
+        return transaction
+
+    def _give_up(self, delivery: Delivery, error: Error) -> None:
+        """Detach, because of a delivery that no outcome can be told of, once everything before it is told."""
+        error = _naming(error, delivery)
+        self.peer.plane.turns.last(lambda: self.peer.detach(self, error))
+
+    def _dispose(self, deliveries: list[Delivery], outcome: Accepted | Rejected | Released | Declared) -> None:
+        session = self.link.session
+        open_ones = [d for d in deliveries if not d.remote_settled and not d.settled]
+        if not open_ones or not self.may_tell:
+            for delivery in open_ones:  # a sender that comes back hears it
+                delivery.state, delivery.payload = outcome, b""
+            return
+        state = provisional(open_ones[0], outcome, self.peer.transactions)
+        # Receiver-settles-second: the sender hears the outcome and settles first (2.6.12).
+        if all(d.rcv_settle_mode != RCV_SECOND for d in open_ones):
+            session.dispose(open_ones, state)
+        else:
+            second = [d for d in open_ones if d.rcv_settle_mode == RCV_SECOND]
+            first = [d for d in open_ones if d.rcv_settle_mode != RCV_SECOND]
+            session.dispose(second, state, settled=False)
+            self._unfinished += len(second)
+            for delivery in second:
+                delivery.payload = b""
+            if first:
+                session.dispose(first, state)
+        self.peer.touch()
+        if self.detached:
+            self.peer.plane.detached.look(self)
+
+    def _renew_batch(self) -> None:
+        self.renew(self.peer.plane.limits.credit // RENEW_PART)
+
+    def renew(self, batch: int = 1) -> None:
+        """Give credit, if that makes at least `batch` more than the sender has, or all that its queue has room for."""
+        if not self._alive:
+            return
+        wanted = self.peer.plane.limits.credit - self._unconfirmed - self._unfinished
+        credit = self.peer.plane.blocking.allowed(self, wanted, self._unconfirmed, self.link.link_credit)
+        more = credit - self.link.link_credit
+        if credit > 0 and more >= (batch if credit == wanted else 1):
+            self.link.grant(credit)
+            self.peer.touch()
+
+    # --- the end
+
+    def flowed(self, *, asked: bool = False) -> None:
+        """The sender's state: nothing follows from it that the library has not done."""
+
+    def disposed(self, deliveries: list[Delivery], state: object, settled: bool) -> None:
+        """The sender settles: what we had said our outcome of is finished, and makes room for more."""
+        if settled:
+            self._unfinished -= sum(delivery.state is not None for delivery in deliveries)
+            self._renew_batch()
+            if self.detached:
+                self.peer.plane.detached.look(self)
+
+    # --- without a link
+
+    @property
+    def unsettled(self) -> int:
+        """Deliveries that are kept for a sender that may come back."""
+        return len(self.link.unsettled) + len(self.link.resumable) + len(self._unnamed)
+
+    @property
+    def idle(self) -> bool:
+        """Whether there is nothing to come back to."""
+        return not (self.unsettled or self.terminus.lasts)
+
+    def suspend(self, turn: Turn) -> None:
+        """The link is detached, and lives."""
+        self.peer.plane.blocking.forget(self)
+
+    def session_ended(self) -> None:
+        """Its deliveries have no ids any more."""
+
+    def go_on(self, turn: Turn, kept: Incoming) -> None:
+        """Its deliveries are this link's."""
+        self.usual_bytes, self._unconfirmed, self._unfinished = kept.usual_bytes, kept._unconfirmed, kept._unfinished
+        self._unnamed = kept._unnamed
+
+    def resume(self, turn: Turn, kept: Incoming, theirs: Attach) -> None:
+        """Our unsettled map is made when all of them have their outcomes. It cannot tell how a transaction will end: so one to
+        which any of them belongs is rolled back, or what the sender sends again would be there twice."""
+        self._before, self._unnamed = kept.link, kept._unnamed
+        for delivery in kept.link.unsettled.values():
+            transaction = kept.peer.transactions.get(delivery.state)
+            if transaction is not None:
+                transaction.fail(TransactionRolledBack("a sender came back on another link before the end of its transaction"))
+
+    def known_unsettled(self, theirs: Attach) -> dict[bytes, DeliveryState | None]:
+        """The outcomes of deliveries of the link before that our map tells. What the sender's does not name it has settled."""
+        if self._before is None:
+            return {}
+        ended = {tag: d.state for tag, d in self._before.unsettled.items() if isinstance(d.state, TERMINAL)}
+        known = {**self._unnamed, **self._before.resumable, **ended}
+        self._before, self._unnamed = None, {}
+        self.incomplete = theirs.incomplete_unsettled
+        if self.incomplete:
+            return known
+        return {tag: state for tag, state in known.items() if tag in (theirs.unsettled or {})}
+
+    def name_only(self, named: dict[bytes, Any], known: dict[bytes, Any]) -> None:
+        """Our map has no room for more: what it does not name is told when the sender comes back again."""
+        self._unnamed = {tag: state for tag, state in known.items() if tag not in named}
+
+    def end(self, turn: Turn) -> None:
+        self.ended = True
+        self.peer.plane.blocking.forget(self)
+
+
+def _naming(error: Error, delivery: Delivery) -> Error:
+    return Error(condition=error.condition, description=error.description, info={Symbol("delivery-tag"): delivery.tag})
+
+
+def can_reject(source: Source) -> bool:
+    """Whether the sender's source knows the outcome *rejected*."""
+    return not source.outcomes or "amqp:rejected:list" in source.outcomes
+
+
+class Relay(Incoming):
+    """The anonymous terminus: each message says where it goes in its property `to` (OASIS anonymous terminus 1.0)."""
+
+    def __init__(
+        self, peer: Peer, link: Receiver, terminus: TargetTerminus, find: Callable[[str | None], str | Way], source: Source
+    ) -> None:
+        super().__init__(peer, link, terminus)
+        self._find = find
+        self._can_reject = can_reject(source)
+        self._lines: dict[str, Line] = {}  # by queue
+
+    def _route(self, deliveries: list[Delivery], transaction: Open | None = None) -> None:
+        routed: dict[str | AtOnce | Way, list[Delivery]] = {}
+        for delivery in deliveries:
+            try:
+                way: str | AtOnce | Way = self._find(address_of(delivery.payload))
+                at_once = self.terminus.at_once
+                if isinstance(way, str) and (at_once or transaction is not None) and self.peer.plane.blocking.is_full(way):
+                    staged = also_staged(self.peer.plane.service, way)
+                    raise QueueFull(f"the queue {way!r} is full{staged}: send by a link to it, which waits for room")
+                if isinstance(way, str) and at_once:
+                    way = AtOnce(way)
+                routed.setdefault(way, []).append(delivery)
+            except (Refusal, DecodeError, QueueFull) as error:
+                self.keep_out(delivery, error)
+        for way, several in routed.items():
+            line = self._line(way) if isinstance(way, str) and transaction is None else None
+            if line is None:
+                self._send(way, several, transaction)
+            else:
+                line.add(several)
+
+    def _line(self, queue: str) -> Line | None:
+        """What messages for a queue that blocks stand in, if they have to wait or not: none overtakes another."""
+        plane, line = self.peer.plane, self._lines.get(queue)
+        if line is None and plane.service.credit(queue) is not None:
+            line = self._lines[queue] = Line(self, queue)
+            plane.blocking.lines[line] = None
+        return line
+
+    def leave(self, line: Line) -> None:
+        """Nothing of it waits, or is under way."""
+        self._lines.pop(line.queue, None)
+        self.peer.plane.blocking.lines.pop(line, None)
+
+    def end(self, turn: Turn) -> None:
+        super().end(turn)
+        for line in list(self._lines.values()):
+            line.end()
+            self.leave(line)
+
+    def _alike(self, deliveries: list[Delivery]) -> list[list[Delivery]]:
+        return [[delivery] for delivery in deliveries]
+
+    def _of(self, error: Error, delivery: Delivery) -> Error:
+        """A refused message of the anonymous terminus is named by its tag, however it is refused."""
+        return _naming(error, delivery)
+
+    def session_ended(self) -> None:
+        """What waits in a line was not taken: its sender keeps it."""
+        for line in list(self._lines.values()):
+            for delivery in line.end():
+                self.link.unsettled.pop(delivery.tag, None)
+            self.leave(line)
+
+    def go_on(self, turn: Turn, kept: Incoming) -> None:
+        super().go_on(turn, kept)
+        assert isinstance(kept, Relay)
+        self._lines, kept._lines = kept._lines, {}
+        for line in self._lines.values():
+            line.follow(self)
+
+    def keep_out(self, delivery: Delivery, error: Exception) -> None:
+        if self._can_reject:
+            self.refused([delivery], error)
+        else:
+            self._unconfirmed -= 1
+            self._fail(delivery, error)
+            self._give_up(delivery, as_error(error))
+
+
+def kept_out(service: BrokerService, queue: str, found: Arrived, rows: Sequence[int]) -> list[tuple[int, Exception]]:
+    """All that is refused of what came for a queue, by the number of its delivery: `rows` of the batch found no room."""
+    way_out = "drain it, or raise them (`penstock queue alter`)"
+    staged = also_staged(service, queue)
+    error = QueueFull(f"the queue {queue!r} is full{staged}: its limits keep this message out; {way_out}")
+    malformed = {number for number, _ in found.refused}
+    numbers = [number for number in range(found.batch.num_rows + len(malformed)) if number not in malformed]
+    return [*found.refused, *((numbers[row], error) for row in rows)]
+
+
+def confirm(
+    parts: list[tuple[Sender, list[Delivery]]], refused: list[tuple[int, Exception]], error: PenstockError | None
+) -> None:
+    """Tell each link what became of its part; `refused` counts through all parts."""
+    bad = dict(refused)
+    start = 0
+    for link, deliveries in parts:
+        stop = start + len(deliveries)
+        if error is not None:
+            link.refused(deliveries, error)
+        elif not bad:
+            link.confirmed(deliveries)
+        else:
+            link.confirmed([d for i, d in enumerate(deliveries, start) if i not in bad])
+            for index in range(start, stop):
+                if index in bad:
+                    link.refused([deliveries[index - start]], bad[index])
+        start = stop

@@ -1,0 +1,75 @@
+"""What an attach may ask for beside its node, by the names that brokers have for it; the core specification has none.
+
+| wish | where | names |
+|---|---|---|
+| a consumer's priority | property of the link | `priority` (Qpid Broker-J, ActiveMQ Artemis), `rabbitmq:priority` |
+| to be the only consumer | property of the link, capability of its source | `exclusive` |
+| delivery at once or not at all | capability of the target | `immediate` |
+
+Our answer to the attach names what holds, in the same places. A priority beyond -128 to 127 is as the nearest of these.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from broker_core.amqp import Condition, Source, Target
+from broker_core.amqp.types import Int, Symbol
+from broker_core.amqp_plane.links.conditions import Refusal
+from broker_core.amqp_plane.loop.interest import PRIORITIES
+
+if TYPE_CHECKING:
+    from broker_core.amqp.performatives import Attach
+    from broker_core.amqp.types import Value
+
+_PRIORITY = ("priority", "rabbitmq:priority")
+EXCLUSIVE, IMMEDIATE = "exclusive", "immediate"
+
+
+class Wishes(NamedTuple):
+    """Of a link that a client receives on."""
+
+    priority: int = 0
+    exclusive: bool = False
+
+    def answered(self, attach: Attach) -> dict[str, Value]:
+        """The properties of our attach: those of these wishes that it had."""
+        given: Mapping[str, Any] = attach.properties or {}
+        said: dict[str, Value] = {Symbol(name): Int(self.priority) for name in _PRIORITY if name in given}
+        if EXCLUSIVE in given:
+            said[Symbol(EXCLUSIVE)] = self.exclusive
+        return said
+
+
+def wishes_of(attach: Attach) -> Wishes:
+    """Refusal where a wish is there and says nothing that can be granted."""
+    given: Mapping[str, Any] = attach.properties or {}
+    said = next((given[name] for name in _PRIORITY if name in given), 0)
+    priority = min(max(_number(said), PRIORITIES.start), PRIORITIES.stop - 1)
+    exclusive = given.get(EXCLUSIVE, False)
+    if not isinstance(exclusive, bool):
+        raise Refusal(Condition.INVALID_FIELD, f"the link property 'exclusive' is a boolean, not {exclusive!r:.80}")
+    source = attach.source
+    return Wishes(priority, exclusive or (isinstance(source, Source) and EXCLUSIVE in source.capabilities))
+
+
+def _number(value: object) -> int:
+    """Also as text, which some clients' options are."""
+    if isinstance(value, int) and not isinstance(value, bool):
+        return value
+    if isinstance(value, str) and re.fullmatch(r"-?[0-9]{1,9}", value):
+        return int(value)
+    raise Refusal(Condition.INVALID_FIELD, f"the link property 'priority' is a whole number, not {value!r:.80}")
+
+
+class AtOnce(NamedTuple):
+    """How messages go that are to be delivered at once or not at all."""
+
+    queue: str
+
+
+def wants_at_once(target: object) -> bool:
+    """Whether what is sent there is to be delivered at once or not at all."""
+    return isinstance(target, Target) and IMMEDIATE in target.capabilities

@@ -1,0 +1,60 @@
+"""A link that comes back to what was kept of it (2.6.4, 2.6.13, 3.4.6): reattached, or resumed by both unsettled maps.
+
+A link is *reattached* by an attach without an unsettled map on the session of its deliveries: they go on by their ids. Every
+other attach resumes it: each delivery that we hold is compared with what the receiver says of it (`amqp.resume`). One that the
+receiver has without an outcome is sent again under its tag, from where the receiver has it. One with an outcome is settled by it,
+and the receiver hears so when the disk has it. One that the receiver does not know goes back to its queue as lost with its link,
+and comes as a new delivery. What an incomplete map does not name stays as it is. Of what we have received our map says the
+outcome, so that nothing is sent twice.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+from broker_core.amqp.encoder import encode
+
+if TYPE_CHECKING:
+    from broker_core.amqp.performatives import Attach, DeliveryState
+    from broker_core.amqp_plane.connections.peer import Endpoint
+    from broker_core.service.turn import Turn
+
+    Unsettled = Mapping[bytes, DeliveryState | None]
+
+FRAME_RESERVE = 1024  # octets of an attach beside its unsettled map; at most half of a frame
+
+
+def resume(turn: Turn, kept: Endpoint, endpoint: Endpoint, theirs: Attach) -> None:
+    """In the turn of the attach: `endpoint` goes on where `kept` is."""
+    again = theirs.unsettled is None and kept.link.session is endpoint.link.session and not kept.stolen
+    kept.terminus.peer, kept.terminus.expiry = endpoint.peer, endpoint.terminus.expiry
+    endpoint.terminus, endpoint.queue = kept.terminus, kept.queue
+    kept.ended = True
+    kept.peer.detached.pop(kept.link, None)
+    if again:
+        kept.successor, endpoint.attached_again = endpoint, True
+        endpoint.link.adopt(kept.link)
+        endpoint.go_on(turn, kept)  # type: ignore[arg-type]
+    else:
+        kept.detached = False  # nothing more is said on its session
+        endpoint.resume(turn, kept, theirs)  # type: ignore[arg-type]
+        kept.link.session.forget(kept.link)
+
+
+def unsettled_map(endpoint: Endpoint, theirs: Attach) -> tuple[dict[bytes, Any] | None, bool]:
+    """What our attach says is unsettled, and whether that is not all. Asked when everything before the attach is told."""
+    known = {} if endpoint.attached_again else endpoint.known_unsettled(theirs)
+    if not known:
+        return None, False
+    found: dict[bytes, Any] = {}
+    room = endpoint.link.session.max_frame_size
+    room -= min(FRAME_RESERVE, room // 2)
+    for tag, state in known.items():
+        room -= len(encode(tag)) + len(encode(state))
+        if room < 0:
+            endpoint.incomplete = True
+            endpoint.name_only(found, known)
+            break
+        found[tag] = state
+    return found, room < 0

@@ -1,0 +1,117 @@
+"""Credit of senders to a queue that lets them wait when it is full: option `overflow=block` (Q15, C9).
+
+Such a queue takes what its senders have credit for, so credit is what holds them back: a link gets half of the room that others
+leave, and while there is any, at least one. So senders that have credit and do not use it keep nobody waiting for ever, and the
+limit is passed by one message a sender at most; in bytes, by what messages are larger than those before them.
+
+What a link was granted and is not confirmed yet changes only when credit is granted and when messages are confirmed, both of
+which ask here. Room that our own turns make is looked for at their end; when a full queue has room again the service says so; and
+now and then there is a look anyway. What comes by the anonymous terminus waits for the same room, in `waiting_list`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from typing import TYPE_CHECKING, Protocol
+
+if TYPE_CHECKING:
+    from broker_core.amqp_plane.links.waiting_list import Line
+    from broker_core.service.broker import BrokerService
+
+
+class Sending(Protocol):
+    """Who sends to one queue: a link, or the line of a relay."""
+
+    @property
+    def queue(self) -> str: ...
+
+    @property
+    def usual_bytes(self) -> int: ...
+
+    def renew(self) -> None: ...
+
+
+class Blocking:
+    """All senders of the plane to queues that block; used in its thread, which `call` brings functions to. How much room a queue
+    has may be a moment old."""
+
+    def __init__(self, service: BrokerService, call: Callable[[Callable[[], None]], None]) -> None:
+        self._service = service
+        self._call = call
+        self._granted: dict[str, dict[Sending, int]] = {}  # by queue and link: credit, and what is not confirmed
+        self._totals: dict[str, int] = {}
+        self._waiting: dict[str, dict[Sending, None]] = {}  # links with less credit than they should have
+        self._asked: set[str] = set()  # full queues of which we shall be told when they have room
+        self.lines: dict[Line, None] = {}
+        self.waiting_bytes = 0  # of messages in lines
+
+    def is_full(self, queue: str) -> bool:
+        """For messages that come without credit of the queue's own, and cannot wait."""
+        return self._service.credit(queue) == 0
+
+    def allowed(self, link: Sending, wanted: int, unconfirmed: int, has: int | None = None) -> int:
+        """The credit that a link may have, of what it should have: `wanted`. To be granted at once, if it is more than it `has`.
+        None: those that it wants to send are here, so it needs no more room than it uses."""
+        queue = link.queue
+        room = self._service.credit(queue, link.usual_bytes) if queue else None
+        if room is None:
+            self.forget(link)
+            return wanted
+        granted = self._granted.setdefault(queue, {})
+        others = self._totals.get(queue, 0) - granted.get(link, 0)
+        least = 1 if room and not unconfirmed else 0
+        share = room - others - unconfirmed
+        if has is not None:
+            share = -(-share // 2)
+        credit = max(min(wanted, max(share, least)), has or 0)
+        granted[link] = credit + unconfirmed
+        self._totals[queue] = others + granted[link]
+        if credit < wanted:
+            self._waiting.setdefault(queue, {})[link] = None
+            if not room and queue not in self._asked:
+                self._asked.add(queue)
+                self._service.call_when_there_is_room(queue, lambda: self._call(partial(self._has_room, queue)))
+        else:
+            self._wait_no_more(link)
+        return credit
+
+    def forget(self, link: Sending) -> None:
+        """It has ended, or its queue blocks nobody."""
+        granted = self._granted.get(link.queue)
+        if granted is None:
+            return
+        if link in granted:
+            self._totals[link.queue] -= granted.pop(link)
+        if not granted:
+            del self._granted[link.queue], self._totals[link.queue]
+        self._wait_no_more(link)
+
+    def _wait_no_more(self, link: Sending) -> None:
+        waiting = self._waiting.get(link.queue)
+        if waiting is not None:
+            waiting.pop(link, None)
+            if not waiting:
+                del self._waiting[link.queue]
+
+    def _has_room(self, queue: str) -> None:
+        self._asked.discard(queue)
+        self._look_at(queue)
+
+    def look(self) -> None:
+        """Let those who wait have what room there is."""
+        for queue in list(self._waiting) if self._waiting else ():
+            self._look_at(queue)
+
+    def tick(self, now: float) -> None:
+        """Now and then."""
+        self.look()
+        for line in list(self.lines) if self.lines else ():
+            line.look(now)
+
+    def _look_at(self, queue: str) -> None:
+        """One after the other, who was served last at the end."""
+        room = self._service.credit(queue)
+        for link in list(self._waiting.get(queue, ()))[:room]:
+            self._wait_no_more(link)  # who has less than it wants is put at the tail
+            link.renew()

@@ -1,0 +1,341 @@
+"""Termini as they are here: what a link's attach opens, and what ends with the link.
+
+They are read from the attach at once (`addresses`), opened in the turn that carries the attach out, and closed in the turn of its
+end, when the link has given back what it held. What they answer is what holds, not what was asked for.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from broker_core.amqp import Condition, Source, Target
+from broker_core.amqp_plane.links import expiry
+from broker_core.amqp_plane.links.conditions import Refusal
+from broker_core.amqp_plane.links.expiry import Expiry
+from broker_core.amqp_plane.links.options import EXCLUSIVE, IMMEDIATE, AtOnce, Wishes
+from broker_core.amqp_plane.loop.exchanges import way_of
+from broker_core.amqp_plane.nodes import dynamic as nodes
+from broker_core.amqp_plane.nodes import subscriptions
+from broker_core.amqp_plane.nodes.filters import Filters
+from broker_core.engine.commands import exchanges as x
+from broker_core.engine.commands import queues as c
+
+if TYPE_CHECKING:
+    from broker_core.amqp.performatives import Error
+    from broker_core.amqp_plane.connections.peer import Peer
+    from broker_core.amqp_plane.loop.exchanges import Way
+    from broker_core.amqp_plane.nodes.subscriptions import Subscription
+    from broker_core.service.turn import Turn
+
+OUTCOMES = ("amqp:accepted:list", "amqp:rejected:list", "amqp:released:list", "amqp:modified:list")
+
+
+class Terminus:
+    """`queue`: where its messages are, or go to; "" where that is not one queue. `named`: what the user needs a right for, the
+    queue or another node; None where it asks for each message."""
+
+    receives = makes = False
+    owned = True  # what is made for it: its connection alone receives from it
+    lasts = False  # something was made for it, that its link may come back to
+    expiry = Expiry()
+
+    def __init__(self, peer: Peer, queue: str, named: str | None) -> None:
+        self.peer = peer
+        self.queue = queue
+        self.named = named
+        self._links: list[tuple[str, int]] = []
+
+    def granted(self, asked: object) -> Expiry:
+        """How long it may outlive its link, of what an attach asks for."""
+        if not isinstance(asked, (Source, Target)):
+            return Expiry()
+        found = expiry.granted(asked, self.peer.plane.limits.expiry_timeout_s)
+        return expiry.owned(found) if self.lasts and self.owned else found
+
+    def is_same(self, asked: Terminus) -> bool:
+        """Whether it is what another link's attach asks for, which was not opened."""
+        return type(self) is type(asked) and self.queue == asked.queue and self.named == asked.named
+
+    def open(self, turn: Turn) -> None:
+        """Make what has to be there, and be there. Raises Refusal, PenstockError."""
+        if self.queue:
+            self._enter(turn, self.queue, makes=self.makes)
+
+    def _enter(self, turn: Turn, node: str, *, makes: bool = False) -> None:
+        """Be counted among the links of a node whose life depends on them; PenstockError where it is another connection's."""
+        if _lifetime(turn, node) != "permanent":
+            owner = self.peer.identifier if self.owned or not makes else None
+            link, _ = turn.carry(x.OpenLink(node, makes, self.receives, owner))
+            self._links.append((node, link))
+
+    def close(self, turn: Turn, *, closed: bool) -> Error | None:
+        """The link has ended; `closed`: for good, as its detach says. An error is told in ours."""
+        for node, link in self._links:
+            turn.carry(x.CloseLink(node, link))
+        return None
+
+
+def _lifetime(turn: Turn, node: str) -> str:
+    queue, exchange = turn.state.queues.get(node), turn.state.exchanges.by_name.get(node)
+    if queue is not None:
+        return queue.rules.lifetime
+    return "permanent" if exchange is None else exchange.lifetime
+
+
+class SourceTerminus(Terminus):
+    """Where a link's messages come from: a queue. `filters` are what the link itself filters by; with `browse` it only looks."""
+
+    receives = True
+
+    def __init__(self, peer: Peer, queue: str, named: str | None, filters: Filters, *, browse: bool = False) -> None:
+        super().__init__(peer, queue, named)
+        self.filters = filters
+        self.browse = browse
+        self.wishes = Wishes()
+
+    def granted(self, asked: object) -> Expiry:
+        return Expiry("link-detach") if self.browse else super().granted(asked)  # who only looks has nothing to come back to
+
+    def subscribe(self) -> c.Command:
+        selector = self.filters.selector
+        text = None if selector is None else selector.text
+        return c.Subscribe(self.queue, self.wishes.priority, self.wishes.exclusive, text)
+
+    def is_same(self, asked: Terminus) -> bool:
+        return super().is_same(asked) and self.is_alike(asked)
+
+    def is_alike(self, asked: Terminus) -> bool:
+        """What is beside the node."""
+        if not isinstance(asked, SourceTerminus) or (self.browse, self.wishes) != (asked.browse, asked.wishes):
+            return False
+        return self.filters.answered == asked.filters.answered
+
+    def answer(self, asked: Source) -> Source:
+        return Source(
+            address=asked.address,
+            durable=0,
+            expiry_policy=self.expiry.policy,
+            timeout=self.expiry.timeout,
+            distribution_mode="copy" if self.browse else "move",
+            filter=self.filters.answered,
+            default_outcome=asked.default_outcome,
+            outcomes=OUTCOMES,
+            capabilities=_those(asked.capabilities, "queue", "temporary-queue", *[EXCLUSIVE] * self.wishes.exclusive),
+        )
+
+
+class DynamicSource(SourceTerminus):
+    """A queue that is made for the link."""
+
+    makes = lasts = True
+
+    def __init__(self, peer: Peer, lifetime: str, filters: Filters, *, owned: bool) -> None:
+        super().__init__(peer, "", None, filters)
+        self._lifetime = lifetime
+        self.owned = owned
+
+    def open(self, turn: Turn) -> None:
+        self.named = self.queue = nodes.create(turn, self.peer, self._lifetime, is_topic=False)
+        super().open(turn)
+
+    def is_same(self, asked: Terminus) -> bool:
+        """A node that is asked for again, or by its name."""
+        again = type(asked) is DynamicSource and (asked._lifetime, asked.owned) == (self._lifetime, self.owned)
+        return (again or (type(asked) is SourceTerminus and asked.named == self.named)) and self.is_alike(asked)
+
+    def answer(self, asked: Source) -> Source:
+        source = super().answer(asked)
+        source.address, source.dynamic, source.dynamic_node_properties = self.queue, True, nodes.described(self._lifetime)
+        return source
+
+
+class DynamicTopicSource(SourceTerminus):
+    """A temporary topic that is made for the link, which receives by a subscription of its own."""
+
+    lasts = True
+
+    def __init__(self, peer: Peer, lifetime: str, filters: Filters, *, owned: bool) -> None:
+        super().__init__(peer, "", None, Filters())
+        self._lifetime, self._asked = lifetime, filters
+        self.owned = owned
+
+    def open(self, turn: Turn) -> None:
+        self.named = nodes.create(turn, self.peer, self._lifetime, is_topic=True)
+        self._enter(turn, self.named, makes=True)
+        subscription = subscriptions.of_topic(self.peer, self.named, self._asked)
+        subscription.open(turn, self.peer)
+        self.queue = subscription.queue
+        self._enter(turn, self.queue, makes=True)
+
+    def is_same(self, asked: Terminus) -> bool:
+        if type(asked) is DynamicTopicSource:
+            again = (asked._lifetime, asked.owned) == (self._lifetime, self.owned)
+            return again and asked._asked.answered == self._asked.answered and self.is_alike(asked)
+        return isinstance(asked, SubscriptionSource) and asked.is_plain(self.named, self._asked)
+
+    def answer(self, asked: Source) -> Source:
+        source = super().answer(asked)
+        source.address, source.dynamic, source.dynamic_node_properties = self.named, True, nodes.described(self._lifetime)
+        source.filter, source.distribution_mode = self._asked.answered, "copy"
+        source.capabilities = _those(asked.capabilities, "topic", "temporary-topic")
+        return source
+
+
+class SubscriptionSource(SourceTerminus):
+    """An exchange, by a queue of the subscription's own. What it is filtered by is the binding's."""
+
+    def __init__(self, peer: Peer, subscription: Subscription, filters: Filters) -> None:
+        super().__init__(peer, subscription.queue, subscription.exchange, Filters())
+        self._subscription, self._asked = subscription, filters
+        self.makes = self.lasts = not (subscription.durable or subscription.shared)
+
+    def granted(self, asked: object) -> Expiry:
+        """What is unsettled of a durable subscription goes back with its session: others may wait for it, and the subscription
+        itself is kept by its queue. One of a link alone is nobody else's, whatever connection it comes back by."""
+        if self._subscription.durable:
+            return Expiry()
+        return expiry.granted(asked, self.peer.plane.limits.expiry_timeout_s) if isinstance(asked, Source) else Expiry()
+
+    def is_same(self, asked: Terminus) -> bool:
+        if not isinstance(asked, SubscriptionSource) or not self.is_alike(asked):
+            return False
+        if self._asked.answered != asked._asked.answered:
+            return False
+        mine, theirs = self._subscription, asked._subscription
+        if self.makes:  # then each has a name of its own
+            mine = replace(mine, queue=theirs.queue)
+        return mine == theirs
+
+    def is_plain(self, exchange: str | None, filters: Filters) -> bool:
+        """Whether it is for one link alone, of everything that comes by an exchange."""
+        wanted = self._subscription
+        return self.makes and (wanted.exchange, wanted.key) == (exchange, None) and self._asked.answered == filters.answered
+
+    def open(self, turn: Turn) -> None:
+        self._enter(turn, self._subscription.exchange)
+        self._subscription.open(turn, self.peer)
+        super().open(turn)
+
+    def close(self, turn: Turn, *, closed: bool) -> Error | None:
+        left = super().close(turn, closed=closed)
+        if closed and self._subscription.durable and not subscriptions.end(turn, self.queue):
+            return subscriptions.in_use(self.queue)
+        return left
+
+    def answer(self, asked: Source) -> Source:
+        source = super().answer(asked)
+        source.filter = self._asked.answered
+        source.distribution_mode = "copy"  # each subscription gets one
+        source.capabilities = _those(asked.capabilities, "topic", "temporary-topic", subscriptions.SHARED, subscriptions.GLOBAL)
+        if self._subscription.durable:
+            source.durable, source.expiry_policy, source.timeout = 1, expiry.NEVER, 0
+        return source
+
+
+class KnownSubscription(SourceTerminus):
+    """A durable subscription that its link's name alone says: a link without a source, to have it back or to end it."""
+
+    def __init__(self, peer: Peer, name: str, queue: str) -> None:
+        super().__init__(peer, queue, None, Filters())
+        self._name = name
+        self._source = Source()
+        self._opened = False
+
+    def is_same(self, asked: Terminus) -> bool:
+        return False  # it says nothing that could be compared
+
+    def open(self, turn: Turn) -> None:
+        source = subscriptions.described(turn, self.queue)
+        if source is None:
+            raise Refusal(Condition.NOT_FOUND, f"this container has no durable subscription {self._name!r:.80}")
+        subscriptions.check_rights(turn, self.peer, self.queue)
+        self.named = str(source.address).partition("/")[0]
+        self._source, self._opened = source, True
+        super().open(turn)
+
+    def close(self, turn: Turn, *, closed: bool) -> Error | None:
+        if closed and self._opened and not subscriptions.end(turn, self.queue):
+            return subscriptions.in_use(self._name)
+        return super().close(turn, closed=closed)
+
+    def answer(self, asked: Source) -> Source:
+        self._source.outcomes, self._source.default_outcome = OUTCOMES, asked.default_outcome
+        return self._source
+
+
+class TargetTerminus(Terminus):
+    """Where a link's messages go to: a queue."""
+
+    known: tuple[str, ...] = ("queue", "temporary-queue", IMMEDIATE)
+    at_once = False
+
+    def is_same(self, asked: Terminus) -> bool:
+        return super().is_same(asked) and isinstance(asked, TargetTerminus) and asked.at_once == self.at_once
+
+    def way(self) -> str | AtOnce | Way:
+        """The queue for a message that comes now, or the way through an exchange."""
+        return AtOnce(self.queue) if self.at_once else self.queue
+
+    def answer(self, asked: Target) -> Target:
+        capabilities = _those(asked.capabilities, *self.known)
+        policy, timeout = self.expiry
+        return Target(address=asked.address, durable=0, expiry_policy=policy, timeout=timeout, capabilities=capabilities)
+
+
+class ExchangeTarget(TargetTerminus):
+    """An exchange. Without a key in the address each message's subject is its routing key."""
+
+    known = ("topic", "temporary-topic")
+
+    def __init__(self, peer: Peer, exchange: str, key: str | None) -> None:
+        super().__init__(peer, "", exchange)
+        self._exchange, self._key = exchange, key
+
+    def open(self, turn: Turn) -> None:
+        self._enter(turn, self._exchange)
+
+    def is_same(self, asked: Terminus) -> bool:
+        return super().is_same(asked) and isinstance(asked, ExchangeTarget) and asked._key == self._key
+
+    def way(self) -> str | AtOnce | Way:
+        return way_of(self.peer, self._exchange, self._key)
+
+
+class DynamicTarget(TargetTerminus):
+    """A node that is made for the link: a queue, or a temporary topic."""
+
+    makes = lasts = True
+
+    def __init__(self, peer: Peer, lifetime: str, *, is_topic: bool, owned: bool) -> None:
+        super().__init__(peer, "", None)
+        self._lifetime = lifetime
+        self.owned = owned
+        self.is_topic = is_topic
+        if is_topic:
+            self.known = ("topic", "temporary-topic")
+
+    def open(self, turn: Turn) -> None:
+        self.named = nodes.create(turn, self.peer, self._lifetime, is_topic=self.is_topic)
+        if not self.is_topic:
+            self.queue = self.named
+        self._enter(turn, self.named, makes=True)
+
+    def is_same(self, asked: Terminus) -> bool:
+        """A node that is asked for again, or by its name."""
+        if type(asked) is DynamicTarget:
+            return (asked._lifetime, asked.is_topic, asked.owned) == (self._lifetime, self.is_topic, self.owned)
+        return isinstance(asked, TargetTerminus) and not asked.at_once and asked.named == self.named
+
+    def way(self) -> str | AtOnce | Way:
+        assert self.named is not None
+        return way_of(self.peer, self.named, None) if self.is_topic else super().way()
+
+    def answer(self, asked: Target) -> Target:
+        target = super().answer(asked)
+        target.address, target.dynamic, target.dynamic_node_properties = self.named, True, nodes.described(self._lifetime)
+        return target
+
+
+def _those(asked: tuple[str, ...], *known: str) -> tuple[str, ...]:
+    return tuple(name for name in asked if name in known)

@@ -1,0 +1,133 @@
+"""What comes by the anonymous terminus for a queue that blocks (Q15): it waits for room with its outcome.
+
+No credit of such a link is of one queue, so none can hold its sender back: what has no room stands in a line, one for each link
+and queue, and goes on in order when there is some, as `sender_credit` says. Its sender hears nothing meanwhile, and what waits
+counts against the link's credit. Nobody waits for ever, nor do too many octets: beyond these limits a message is refused, as it
+is at once where waiting is not for it (in a transaction, whose end may stand behind it, and *immediate*).
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from typing import TYPE_CHECKING
+
+from broker_core.errors import QueueFull
+
+if TYPE_CHECKING:
+    from broker_core.amqp.deliveries import Delivery
+    from broker_core.amqp.sessions import Session
+    from broker_core.amqp_plane.connections.peer import Peer
+    from broker_core.amqp_plane.links.incoming import Relay
+    from broker_core.service.broker import BrokerService
+
+ROOM_TIMEOUT_S = 60.0  # how long a message waits: as long as one that comes by Flight
+WAITING_BYTES = 64 << 20  # of all that wait: they are in memory
+DELIVERY_BYTES = 1 << 10  # and what each takes beside its payload
+
+
+class Line:
+    """The messages of one relay for one queue; to a turn, and to `Blocking`, their sender."""
+
+    def __init__(self, relay: Relay, queue: str) -> None:
+        self.peer: Peer = relay.peer
+        self.session: Session = relay.session
+        self.queue = queue
+        self.usual_bytes = 0
+        self._relay = relay
+        self._waiting: deque[tuple[Delivery, float]] = deque()  # until when
+        self._underway = 0  # that were handed on, and are not confirmed
+
+    def add(self, deliveries: list[Delivery]) -> None:
+        blocking, until = self.peer.plane.blocking, self.peer.plane.now() + ROOM_TIMEOUT_S
+        self.usual_bytes = len(deliveries[-1].payload)
+        for delivery in deliveries:
+            blocking.waiting_bytes += _cost(delivery)
+            self._waiting.append((delivery, until))
+        self.renew()
+        beyond = []  # of what found no room just now
+        while self._waiting and blocking.waiting_bytes > WAITING_BYTES:
+            beyond.append(self._next(last=True))
+        for delivery in reversed(beyond):
+            self._relay.keep_out(delivery, self._full(f"{WAITING_BYTES >> 20} MiB wait for room already"))
+        self._rest()
+
+    def renew(self) -> None:
+        """Hand on what there is room for."""
+        if self._relay.ended:
+            return
+        count = self.peer.plane.blocking.allowed(self, len(self._waiting), self._underway)
+        self._hand_on(count)
+        self._rest()
+
+    def look(self, now: float) -> None:
+        """Now and then: who has waited long enough hears so, and so do all if there is nothing any more to wait for."""
+        if not self.peer.plane.knows(self.queue):
+            self._hand_on(len(self._waiting))  # the turn tells them
+        while self._waiting and self._waiting[0][1] <= now:
+            self._relay.keep_out(self._next(), self._full(f"there was no room for {ROOM_TIMEOUT_S:g} s"))
+        self._rest()
+
+    def confirmed(self, deliveries: list[Delivery]) -> None:
+        self._relay.confirmed(deliveries)
+        self._came_back(len(deliveries))
+
+    def refused(self, deliveries: list[Delivery], error: Exception) -> None:
+        self._relay.refused(deliveries, error)
+        self._came_back(len(deliveries))
+
+    def end(self) -> list[Delivery]:
+        """Its link is over: what waits has no outcome, as with any sender that does not wait for it. What that is."""
+        left = []
+        while self._waiting:
+            left.append(self._next())
+        self.peer.plane.blocking.forget(self)
+        return left
+
+    def follow(self, relay: Relay) -> None:
+        """Its link is attached again."""
+        self._relay = relay
+
+    def _hand_on(self, count: int) -> None:
+        if count:
+            self._underway += count
+            self.peer.plane.turns.arrived(self.queue, self, [self._next() for _ in range(count)])
+
+    def _next(self, *, last: bool = False) -> Delivery:
+        delivery, _ = self._waiting.pop() if last else self._waiting.popleft()
+        self.peer.plane.blocking.waiting_bytes -= _cost(delivery)
+        return delivery
+
+    def _came_back(self, count: int) -> None:
+        self._underway -= count
+        if self._relay.ended:
+            return
+        if self._waiting:
+            self.peer.plane.call(self.renew)  # not now: a turn may be at work on what has arrived
+        else:
+            self._rest()
+
+    def _rest(self) -> None:
+        """What it needs no more is for others."""
+        if self._waiting:
+            return
+        if self._underway:
+            self.peer.plane.blocking.allowed(self, 0, self._underway)
+        else:
+            self.peer.plane.blocking.forget(self)
+            self._relay.leave(self)
+
+    def _full(self, why: str) -> QueueFull:
+        staged = also_staged(self.peer.plane.service, self.queue)
+        return QueueFull(f"the queue {self.queue!r} is full{staged}: {why}")
+
+
+def also_staged(service: BrokerService, queue: str) -> str:
+    """What fills a queue beside the messages that stand in it, for who is told that it is full. May be a moment old."""
+    known = service.state.queues.get(queue)
+    if known is None or not known.staged:
+        return ""
+    return f" ({known.staged} of its messages are staged, by writes and transactions that are not committed)"
+
+
+def _cost(delivery: Delivery) -> int:
+    return len(delivery.payload) + DELIVERY_BYTES

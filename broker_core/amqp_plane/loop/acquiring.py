@@ -1,0 +1,182 @@
+"""Acquisitions for the links that receive: in each turn, who is to look in its queue, and what it finds.
+
+Whom to ask, and in what order, is `Interest`'s to say, one for each queue that links receive from. Nobody takes more than one
+helping a turn, so a link with much credit does not hold up others; who is at the limit of its connection says so by its appetite.
+"""
+
+from __future__ import annotations
+
+import logging
+from functools import partial
+from typing import TYPE_CHECKING
+
+from broker_core import errors
+from broker_core.amqp_plane.loop.interest import AWAITS, INTERESTED, NOTIFIED, RESTS, Interest
+
+if TYPE_CHECKING:
+    from broker_core.amqp_plane.links.outgoing import Outgoing
+    from broker_core.amqp_plane.loop.turn import Turns
+    from broker_core.service.turn import Turn
+
+log = logging.getLogger("penstock.amqp")
+
+HELPING_MESSAGES = 512  # one acquisition: a large one is cheap, and a small one lets the next link have its turn soon
+HELPING_BYTES = 1 << 20
+LOOKS = 1000  # of one queue's links in one turn: about 50 ms under the broker's lock; the others look in the next one
+
+
+class Acquiring:
+    """Used in the loop's thread; `carry_out` under the broker's lock."""
+
+    def __init__(self, turns: Turns) -> None:
+        self._turns = turns
+        self._queues: dict[str, Interest[Outgoing]] = {}
+        self._looking: dict[str, bool] = {}  # queues with somebody to look; False: the last turn was too short for all
+        self._browsers = 0
+        self.handled = 0  # deliveries since the turn began
+
+    def __bool__(self) -> bool:
+        return bool(self._looking)
+
+    # --- links
+
+    def join(self, turn: Turn, link: Outgoing) -> None:
+        """The link consumes, or browses, from here on: its holder is known."""
+        if not link.acquires:
+            self._browsers -= 1  # the engine does not know of it
+            link.holder = self._browsers
+        interest = self._queues.setdefault(link.queue, Interest())
+        interest.join(link.holder, link)
+        interest.only(turn.active(link.queue))
+        link.interest = interest
+
+    def leave(self, link: Outgoing) -> None:
+        """The link is over: it waits for nothing."""
+        if link.interest is not None:
+            link.interest.leave(link.holder)
+            if not link.interest.members and self._queues.get(link.queue) is link.interest:
+                del self._queues[link.queue]
+            self._look_soon(link.queue)  # others may have been behind it
+            link.interest = None
+
+    def hungry(self, link: Outgoing, *, anyway: bool = False) -> None:
+        """The link may be able to take messages. One that waits for news does not look before, unless `anyway`: it would find
+        nothing."""
+        if (link.standing == RESTS or (anyway and link.standing == INTERESTED)) and link.appetite() > 0:
+            assert link.interest is not None  # else it has no appetite
+            link.interest.wants(link, anyway=anyway)
+            if link.standing == NOTIFIED:
+                self._look_soon(link.queue)
+
+    def decided(self, link: Outgoing) -> None:
+        """What the link has waited for is evaluated."""
+        interest = link.interest
+        if interest is None or link.standing != AWAITS:
+            self.hungry(link)
+            return
+        if link.appetite() > 0:
+            interest.resumes(link)
+        else:
+            interest.rests(link)
+        self._look_soon(link.queue)
+
+    def _look_soon(self, queue: str) -> None:
+        self._looking.setdefault(queue, True)
+        self._turns.schedule()
+
+    # --- a turn
+
+    def news(self, turn: Turn, queue: str) -> None:
+        """Something became AVAILABLE there, or the queue is gone."""
+        interest = self._queues.get(queue)
+        if interest is not None:
+            interest.only(turn.active(queue))
+            interest.news()
+            self._looking.setdefault(queue, True)
+
+    def carry_out(self, turn: Turn) -> None:
+        """One helping for each that is to look and finds something."""
+        looking, self._looking = self._looking, {}
+        for queue, anew in looking.items():
+            interest = self._queues.get(queue)
+            if interest is None:
+                continue
+            if anew:
+                interest.turn()
+            complete = self._look(turn, queue, interest)
+            if not complete or interest.busy:
+                self._looking[queue] = complete
+        if self._looking:
+            self._turns.schedule()
+
+    def exhaust(self, turn: Turn, queue: str) -> None:
+        """Let the queue's links take all that they can: what is left, nobody can take at once."""
+        interest = self._queues.get(queue)
+        while interest is not None:
+            before = self.handled
+            interest.turn()
+            complete = self._look(turn, queue, interest)
+            if complete and self.handled == before:
+                break
+
+    def _look(self, turn: Turn, queue: str, interest: Interest[Outgoing]) -> bool:
+        """Whether all had time to look."""
+        for _ in range(LOOKS):
+            available = _has_messages(turn, queue)
+            link = interest.next(available)
+            if link is None:
+                return True
+            appetite = link.appetite()
+            if appetite <= 0:
+                interest.rests(link)
+            elif available or link.link.drain or not link.acquires or link.resumptions.waiting:
+                try:
+                    self._acquire(turn, link, interest, appetite)
+                except errors.StorageError:
+                    raise
+                except Exception:  # a mistake of ours: it concerns one link, and everybody else is served
+                    log.exception("%s could not acquire; its connection may hang until it times out", link)
+                    interest.rests(link)
+            else:
+                interest.misses(link)
+        return False
+
+    def _acquire(self, turn: Turn, link: Outgoing, interest: Interest[Outgoing], appetite: int) -> None:
+        behind = interest.ahead_of(link)
+        try:
+            rows, end = link.take(turn, min(appetite, HELPING_MESSAGES), HELPING_BYTES, behind)
+            cuts = turn.cuts(link.queue, rows) if rows else []
+        except errors.StorageError:
+            raise
+        except errors.PenstockError as error:
+            interest.rests(link)
+            self._turns.after(turn.end, partial(link.fail, error))
+            return
+        if not rows and link.undecided is not None:
+            interest.awaits(link)
+            self._turns.selecting.look_further(link, link.undecided)
+            return
+        if not rows and behind and not turn.has_passed_all(link.queue, link.holder):
+            interest.stands_back(link)
+            return
+        if not rows:
+            interest.waits(link)
+            if link.link.drain:
+                self._turns.after(end, link.found_nothing)
+            return
+        link.taken(rows)
+        self.handled += rows.count
+        self._turns.after(end, lambda: link.deliver(rows, cuts))
+        if rows.count >= appetite and link.appetite() <= 0:
+            interest.rests(link)
+        elif link.acquires and not link.link.drain and not link.resumptions.waiting and not turn.available(link.queue):
+            interest.waits(link)  # it has all that there was: to look again would only keep the disk waiting
+        else:
+            interest.stays(link)
+
+
+def _has_messages(turn: Turn, queue: str) -> bool:
+    try:
+        return turn.available(queue) > 0
+    except errors.NotFound:
+        return True  # so that all look, and find that it is gone

@@ -1,0 +1,96 @@
+"""Messages that a client sends to an exchange: what one turn brings for it is one command.
+
+A message that the exchange leads to no queue, and does not drop either, is answered *released*, as RabbitMQ 4 does: nothing is
+wrong with it, and sent again later it may find a queue. One that its sender has settled cannot be told so, and is gone.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple
+
+from broker_core.amqp import Condition
+from broker_core.amqp_plane.links.conditions import Refusal
+from broker_core.engine.columns.rowset import as_array
+from broker_core.engine.model.exchange import chain
+from broker_core.errors import PenstockError
+from broker_core.reading.stored import store
+from broker_core.service.routing import Sending, prepared
+
+if TYPE_CHECKING:
+    from broker_core.amqp_plane.connections.peer import Peer
+    from broker_core.engine.commands.exchanges import Route, Sent
+    from broker_core.messages.encoding.arriving import Arrived
+    from broker_core.service.broker import BrokerService
+    from broker_core.service.turn import Turn
+
+
+class Unroutable(Refusal):
+    """No queue is for this message, now."""
+
+
+class Way(NamedTuple):
+    """How messages go: what goes the same way in one turn goes together."""
+
+    exchange: str
+    key: str | None = None  # None: each message's subject
+    container: str | None = None  # whose they are, where a binding asks for that
+    transaction: int | None = None
+
+
+def way_of(peer: Peer, exchange: str, key: str | None, transaction: int | None = None) -> Way:
+    """The way of messages of this peer to an exchange, without a routing key by their subjects."""
+    exchanges = peer.plane.service.state.exchanges.by_name
+    asks = any(each.minds_senders for each in chain(exchanges, exchange))
+    return Way(exchange, key, peer.container if asks else None, transaction)
+
+
+class Exchanged(NamedTuple):
+    """Messages read before the lock, and the command that carries them; or why there is none."""
+
+    found: Arrived
+    sending: Sending
+    route: Route | None = None
+    error: PenstockError | None = None
+
+
+def read(service: BrokerService, way: Way, found: Arrived) -> Exchanged:
+    """What the exchange's bindings have to know of messages that have come. Without the lock, but for a moment."""
+    payload = store(found.batch, found.mask)
+    sending = Sending(
+        way.exchange, payload, found.sizes, way.key, found.durable, way.container, transaction=way.transaction
+    ).with_keys()
+    try:
+        with service.turn(hurry=False) as turn:
+            plan = turn.plan(sending.exchange, sending.known_keys)
+        return Exchanged(found, sending, prepared(sending, plan, service.wall_ms()))
+    except PenstockError as error:
+        return Exchanged(found, sending, error=error)
+
+
+def carry(turn: Turn, service: BrokerService, exchanged: Exchanged) -> tuple[list[tuple[int, Exception]], int]:
+    """Route them; which deliveries are refused, and why, and the log position to wait for. PenstockError: all are."""
+    if exchanged.error is not None:
+        raise exchanged.error
+    assert exchanged.route is not None
+    sent, end = turn.carry(exchanged.route)
+    if sent.stale:  # seldom: bindings changed since, so this look is one with the lock
+        sending = exchanged.sending
+        again = prepared(sending, turn.plan(sending.exchange, sending.known_keys), service.wall_ms())
+        sent, end = turn.carry(again)
+    return _refusals(exchanged, sent), end
+
+
+def _refusals(exchanged: Exchanged, sent: Sent) -> list[tuple[int, Exception]]:
+    """By the number of a delivery, counted with those that were no messages."""
+    refused = list(exchanged.found.refused)
+    unroutable, kept_out = as_array(sent.unroutable).tolist(), as_array(sent.refused).tolist()
+    if not unroutable and not kept_out:
+        return refused
+    malformed = {number for number, _ in refused}
+    rows = exchanged.found.batch.num_rows
+    numbers = [number for number in range(rows + len(malformed)) if number not in malformed]
+    nowhere = Unroutable(Condition.NOT_FOUND, f"exchange {exchanged.sending.exchange!r:.80} leads it to no queue")
+    refused += [(numbers[row], nowhere) for row in unroutable]
+    if sent.error is not None:
+        refused += [(numbers[row], sent.error) for row in kept_out]
+    return refused

@@ -1,0 +1,55 @@
+"""*Immediate* messages on their way: in the queue since the turn began, and out of it at its end unless somebody took them.
+
+Their senders wait for that: *accepted* is what was acquired, also when its consumer gives it back later; *released* what nobody
+had credit for.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple
+
+from broker_core import errors
+from broker_core.amqp import Condition
+from broker_core.amqp_plane.links.incoming import confirm
+from broker_core.amqp_plane.loop.exchanges import Unroutable
+from broker_core.engine.columns.rowset import RowSet
+from broker_core.engine.commands import queues as c
+
+if TYPE_CHECKING:
+    from broker_core.amqp.deliveries import Delivery
+    from broker_core.amqp_plane.links.incoming import Sender
+    from broker_core.amqp_plane.loop.turn import Turns
+    from broker_core.messages.encoding.arriving import Arrived
+    from broker_core.service.turn import Turn
+
+
+class Waiting(NamedTuple):
+    """What one turn brought for one queue. `refused`: by index among all deliveries, as in `confirm`."""
+
+    queue: str
+    parts: list[tuple[Sender, list[Delivery]]]
+    found: Arrived
+    refused: list[tuple[int, Exception]]
+    placed: c.Placed
+
+    def withdraw(self, turn: Turn, turns: Turns) -> None:
+        """Everybody has acquired: what is left goes, and the senders hear what became of all."""
+        sent, kept = self._sent(), self.placed.kept
+        first = self.placed.next - len(sent if kept is None else kept)
+        try:
+            rows, end = turn.carry(c.Withdraw(self.queue, RowSet.range(first, self.placed.next)))
+        except errors.StorageError:
+            raise
+        except errors.PenstockError as error:  # the queue was deleted in this turn
+            refusal = error
+            turns.after(turn.end, lambda: confirm(self.parts, self.refused, refusal))
+            return
+        places = [row - first for row in rows.sequences().tolist()]
+        gone = [sent[place if kept is None else kept[place]] for place in places]
+        nobody = Unroutable(Condition.NOT_FOUND, f"nobody could take it at once from {self.queue!r:.80}")
+        turns.after(end, lambda: confirm(self.parts, [*self.refused, *((index, nobody) for index in gone)], None))
+
+    def _sent(self) -> list[int]:
+        """Of the deliveries that were enqueued, row by row, the index among all."""
+        bad = {index for index, _ in self.found.refused}
+        return [index for index in range(sum(len(deliveries) for _, deliveries in self.parts)) if index not in bad]

@@ -1,0 +1,70 @@
+"""Deliveries whose messages a link no longer holds: their lock has ended, and others may have them by now (Q14).
+
+The engine has taken them back. Here they are ended too, before the link acquires again: the same message would come with the tag
+of a delivery that is still open. What a receiver says of them later changes nothing, and what it says of others with them holds;
+but a transaction in which it says so cannot be committed, since not all of it can be done.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from broker_core.amqp import Modified
+from broker_core.amqp.performatives import TERMINAL
+from broker_core.amqp_plane.links.tags import rows_of_tags
+
+if TYPE_CHECKING:
+    from broker_core.amqp.deliveries import Delivery
+    from broker_core.amqp_plane.links.outgoing import Outgoing
+    from broker_core.service.turn import Turn
+
+
+class Locks:
+    """Of one link."""
+
+    __slots__ = ("_link", "_seen")
+
+    def __init__(self, link: Outgoing) -> None:
+        self._link = link
+        self._seen = 0  # how many messages of the queue had lost their lock when we last looked
+
+    def begin(self, turn: Turn) -> None:
+        self._seen = turn.unlocked(self._link.queue)
+
+    def follow(self, other: Locks) -> None:
+        """Of a link that goes on with another's holder."""
+        self._seen = other._seen
+
+    def look(self, turn: Turn) -> None:
+        """Before the link acquires: end the deliveries that it has lost."""
+        count = turn.unlocked(self._link.queue)
+        if count != self._seen:
+            self._seen = count
+            open_ones = [d for d in self._link.link.unsettled.values() if not isinstance(d.state, TERMINAL)]
+            self.end(self.divided(turn, open_ones)[1])
+            self._link.keep_ready(lambda tags: self._held(turn, tags))
+            self._link.keep_unsent(lambda rows: turn.held(self._link.queue, self._link.holder, rows))
+
+    def divided(self, turn: Turn, deliveries: list[Delivery]) -> tuple[list[Delivery], list[Delivery]]:
+        """Those that the link still holds, and the others."""
+        held = self._held(turn, [delivery.tag for delivery in deliveries])
+        return [d for d in deliveries if d.tag in held], [d for d in deliveries if d.tag not in held]
+
+    def end(self, lost: list[Delivery]) -> None:
+        """Tell the receiver, where it has not settled them itself."""
+        link = self._link
+        for delivery in lost:
+            delivery.state = Modified(delivery_failed=True)
+        waiting = [delivery for delivery in lost if not delivery.settled and not delivery.remote_settled]
+        link.link.session.lost.add(delivery.id for delivery in waiting)
+        if waiting and link.may_tell:
+            link.link.session.dispose(waiting, waiting[0].state)
+            link.peer.log(f"{link}: {len(waiting)} deliveries were not settled before their lock ended")
+            link.peer.touch()
+        link.made_room()
+
+    def _held(self, turn: Turn, tags: list[bytes]) -> set[bytes]:
+        if not tags:
+            return set()
+        held = turn.held(self._link.queue, self._link.holder, rows_of_tags(tags))
+        return {number.to_bytes(8, "big") for number in held.sequences().tolist()}

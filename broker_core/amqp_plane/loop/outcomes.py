@@ -1,0 +1,60 @@
+"""What receivers said of messages, until a turn carries it out.
+
+What ends messages whose receiver has settled them is told to nobody, and seldom makes anything available. So it stands back
+behind what somebody waits for, and shares the next sync, unless there is so much that it is worth a turn, it makes room for what
+comes, or frees what somebody asks for; and never behind what its session says later, which would be safe before it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from broker_core.amqp.deliveries import Delivery
+    from broker_core.amqp.sessions import Session
+    from broker_core.amqp_plane.links.outgoing import Outgoing
+    from broker_core.amqp_plane.transactions.retiring import Retirement
+    from broker_core.engine.model.dispositions import Ending
+
+    Endings = dict[tuple[Outgoing, Ending | Retirement], list[Delivery]]
+
+LARGE_TURN = 256  # deliveries that are worth a turn by themselves; fewer wait for the disk to be done with the turn before
+
+
+class Outcomes:
+    """By link and ending: `now` asks for a turn, `later` is what nobody waits for."""
+
+    def __init__(self) -> None:
+        self.now: Endings = {}
+        self.later: Endings = {}
+
+    def __bool__(self) -> bool:
+        return bool(self.now or self.later)
+
+    def add(self, link: Outgoing, ending: Ending | Retirement, deliveries: list[Delivery]) -> bool:
+        """Whether it asks for a turn."""
+        waits = ending.outcome is None or not all(delivery.remote_settled for delivery in deliveries)
+        now = waits or len(deliveries) >= LARGE_TURN
+        (self.now if now else self.later).setdefault((link, ending), []).extend(deliveries)
+        return now
+
+    def take(self, *, every: bool) -> Endings:
+        """What asked for a turn, or all there is."""
+        taken, self.now = self.now, {}
+        if every:
+            for key, deliveries in self.take_later().items():
+                taken.setdefault(key, []).extend(deliveries)
+        return taken
+
+    def take_later(self) -> Endings:
+        later, self.later = self.later, {}
+        return later
+
+    def take_before(self, sessions: set[Session]) -> Endings:
+        """What stands back, and was said on these sessions, on which more is to be carried out."""
+        return self.take_of(lambda link: link.session in sessions)
+
+    def take_of(self, chosen: Callable[[Outgoing], bool]) -> Endings:
+        """What stands back, of some links."""
+        return {key: self.later.pop(key) for key in [key for key in self.later if chosen(key[0])]}

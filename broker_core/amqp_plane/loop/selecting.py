@@ -1,0 +1,80 @@
+"""Selectors of links, evaluated on a thread of their own where nobody has looked yet: the loop never waits for the disk.
+
+A link that came to such a place awaits it, and keeps its turn (see `interest`); the piece that it needs is evaluated once for all
+that wait with the same selector; then they look again, and see how far that brings them. Pieces of all queues stand in one line,
+so that a large one that is cold keeps nobody else from his for longer than a piece takes.
+"""
+
+from __future__ import annotations
+
+import logging
+from concurrent.futures import ThreadPoolExecutor
+from typing import TYPE_CHECKING
+
+from broker_core import errors
+
+if TYPE_CHECKING:
+    import asyncio
+
+    from broker_core.amqp_plane.links.outgoing import Outgoing
+    from broker_core.amqp_plane.loop.turn import Turns
+    from broker_core.selectors import Selector
+    from broker_core.service.matching import Matcher
+
+log = logging.getLogger("penstock.amqp")
+
+_Key = tuple[str, str]  # queue, selector
+
+
+class Selecting:
+    """Used in the loop's thread. What waits is bounded by the links that there are."""
+
+    def __init__(self, turns: Turns, matcher: Matcher, loop: asyncio.AbstractEventLoop) -> None:
+        self._turns, self._matcher, self._loop = turns, matcher, loop
+        self._waiting: dict[_Key, dict[Outgoing, None]] = {}
+        self._thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="penstock-selecting")
+
+    def __bool__(self) -> bool:
+        """Whether anything is being evaluated."""
+        return bool(self._waiting)
+
+    def concerns(self, queue: str) -> bool:
+        """Whether links of this queue cannot say yet what they want."""
+        return any(of_queue == queue for of_queue, _ in self._waiting)
+
+    def look_further(self, link: Outgoing, block: int) -> None:
+        """Evaluate the next piece of a block for the link's selector; then the link looks again."""
+        assert link.selector is not None
+        key = link.queue, link.selector.text
+        waiting = self._waiting.get(key)
+        if waiting is not None:
+            waiting[link] = None
+            return
+        self._waiting[key] = {link: None}
+        self._thread.submit(self._evaluate, key, link.selector, block)
+
+    def _evaluate(self, key: _Key, selector: Selector, block: int) -> None:
+        failure: errors.PenstockError | None = None
+        try:
+            self._matcher.look_further(key[0], selector, block)
+        except errors.PenstockError as error:
+            failure = error
+        except Exception as error:  # a mistake of ours: these links cannot go on, and everybody else can
+            log.exception("the selector %r could not be evaluated", key[1])
+            failure = errors.InvalidRequest(f"the selector {key[1]!r:.200} could not be evaluated: {error}")
+        try:
+            self._loop.call_soon_threadsafe(self._looked, key, failure)
+        except RuntimeError:  # the loop is closed: the plane has stopped
+            log.debug("a selector was evaluated after the loop has closed")
+
+    def _looked(self, key: _Key, failure: errors.PenstockError | None) -> None:
+        for link in self._waiting.pop(key):
+            if failure is not None and not link.ended:
+                link.fail(failure)
+            else:
+                self._turns.acquiring.decided(link)
+        self._turns.schedule()  # somebody may wait for what they say
+
+    def close(self) -> None:
+        """Nothing is evaluated any more."""
+        self._thread.shutdown(wait=False, cancel_futures=True)

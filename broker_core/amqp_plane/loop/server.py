@@ -1,0 +1,307 @@
+"""The AMQP plane: an event loop in a thread of its own, its listeners, its limits, its clock."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import selectors
+import socket
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from broker_core import __version__, errors
+from broker_core.amqp import Condition, Settings
+from broker_core.amqp.performatives import Error
+from broker_core.amqp_plane.connections import revocation
+from broker_core.amqp_plane.connections.containers import SOLE, Containers
+from broker_core.amqp_plane.connections.transport import Wire
+from broker_core.amqp_plane.connections.unfinished import TIMEOUT_S, Unfinished
+from broker_core.amqp_plane.links.attaching import DELAYED_DELIVERY, SHARED_SUBS
+from broker_core.amqp_plane.links.conditions import Refusal
+from broker_core.amqp_plane.links.detached import Detached
+from broker_core.amqp_plane.links.sender_credit import Blocking
+from broker_core.amqp_plane.loop.turn import Turns
+from broker_core.security.quiet import Quiet
+
+if TYPE_CHECKING:
+    import ssl
+
+    from broker_core.amqp_plane.connections.peer import Peer
+    from broker_core.security.access import Access
+    from broker_core.service.broker import BrokerService
+    from broker_core.settings.keys import Settings as BrokerSettings
+    from broker_core.settings.listeners import Listener
+
+log = logging.getLogger("penstock.amqp")
+log.addFilter(Quiet())  # who is refused may be refused a thousand times a second
+
+TICK_S = 0.25  # how exact heartbeats and time-outs are
+SHORTEST_HEARTBEAT_MS = 1000  # an idle time-out that a peer may ask of us: half of it must be several ticks
+FIRST_FRAME_BYTES = 8192  # an open before we know the peer: some clients put more than 512 octets of properties there
+BACKLOG = 1024  # connections that wait to be accepted
+STOP_GRACE_S = 2.0  # for peers to answer our close
+PASSWORD_THREADS = 2  # that check passwords, which cost time on purpose; each connection waits for at most one check
+UNFINISHED_MESSAGES = 2  # of the largest size, that one connection may have half sent, over all its links
+DOOMED = 64  # connections beyond the limit that are still told so, each with an open and a close
+
+
+@dataclass(frozen=True)
+class Limits:
+    """What one peer may have and take; see the settings of these names."""
+
+    connections: int
+    connections_per_user: int
+    sessions: int
+    links: int
+    nodes_per_user: int
+    detached_links_per_user: int
+    detached_deliveries_per_user: int
+    expiry_timeout_s: int
+    credit: int
+    unsettled_per_link: int
+    unsettled_per_session: int
+    unsettled_per_connection: int
+    frame_bytes: int
+    message_bytes: int
+    check_user_id: bool
+    login_timeout_s: float
+    idle_timeout_s: float
+
+    @classmethod
+    def of(cls, settings: BrokerSettings) -> Limits:
+        return cls(
+            settings.amqp_max_connections,
+            settings.amqp_max_connections_per_user,
+            settings.amqp_max_sessions,
+            settings.amqp_max_links,
+            settings.amqp_max_nodes_per_user,
+            settings.amqp_max_detached_links_per_user,
+            settings.amqp_max_detached_deliveries_per_user,
+            settings.amqp_max_expiry_timeout_s,
+            settings.amqp_credit,
+            settings.amqp_max_unsettled,
+            settings.amqp_max_unsettled_per_session,
+            settings.amqp_max_unsettled_per_connection,
+            settings.amqp_max_frame_bytes,
+            settings.max_message_bytes,
+            settings.amqp_check_user_id,
+            settings.amqp_login_timeout_s,
+            settings.amqp_idle_timeout_s,
+        )
+
+
+class Ready(selectors.DefaultSelector):
+    """Knows how many sockets the loop is about to serve."""
+
+    count = 0
+
+    def select(self, timeout: float | None = None) -> list[tuple[selectors.SelectorKey, int]]:
+        found = super().select(timeout)
+        self.count = len(found)
+        return found
+
+
+class AmqpPlane:
+    """Listens from construction until `close`. `flight` is where the Flight plane is: (scheme, port), for those who ask.
+
+    Raises InvalidRequest when an address cannot be listened on.
+    """
+
+    def __init__(
+        self,
+        service: BrokerService,
+        listeners: Sequence[Listener],
+        *,
+        access: Access,
+        tls_context: Callable[[], ssl.SSLContext] | None,
+        flight: tuple[str, int] | None,
+    ) -> None:
+        self.service = service
+        self.access = access
+        self.limits = Limits.of(service.settings)
+        self.containers = Containers()
+        self.passwords = ThreadPoolExecutor(PASSWORD_THREADS, "penstock-amqp-login")
+        self._tls_context = tls_context
+        self._flight = flight
+        self._listeners = tuple(listeners)
+        self._wires: set[Wire] = set()
+        self._servers: list[asyncio.Server] = []
+        self._stopping = False
+        self._users = access.generation  # of the users file, when the peers were last looked at
+        self.ready = Ready()
+        self._loop = asyncio.SelectorEventLoop(self.ready)
+        self.blocking = Blocking(service, self.call)
+        self.turns = Turns(service, self._loop, self.blocking.look)
+        self.detached = Detached(self._loop, self.limits)
+        self.unfinished = Unfinished(self.limits.message_bytes, self.now)
+        self.protocol = self._protocol()
+        self.urls: list[str] = []
+        self._thread = threading.Thread(target=self._loop.run_forever, name="penstock-amqp", daemon=True)
+        self._thread.start()
+        try:
+            self._run(self._listen())
+        except OSError as error:
+            self.close()
+            raise errors.InvalidRequest(f"cannot listen for AMQP: {error}") from error
+
+    def _protocol(self) -> Settings:
+        limits = self.limits
+        return Settings(
+            container_id=f"penstock-{self.service.broker_id}",
+            max_frame_size=limits.frame_bytes,
+            first_frame_size=min(FIRST_FRAME_BYTES, limits.frame_bytes),
+            channel_max=limits.sessions - 1,
+            handle_max=limits.links - 1,
+            idle_time_out=int(limits.idle_timeout_s * 500),  # we give up after twice that (2.4.5)
+            min_remote_idle_time_out=SHORTEST_HEARTBEAT_MS,
+            max_message_size=limits.message_bytes,
+            max_unfinished_size=UNFINISHED_MESSAGES * limits.message_bytes,
+            errant_link_ends_session=False,
+            offered_capabilities=("ANONYMOUS-RELAY", SOLE, SHARED_SUBS, DELAYED_DELIVERY),
+            properties={"product": "Penstock", "version": __version__},
+        )
+
+    def call(self, function: Callable[[], None]) -> None:
+        """Let the loop call it, from any thread; nothing happens when the plane has stopped."""
+        with contextlib.suppress(RuntimeError):
+            self._loop.call_soon_threadsafe(function)
+
+    def _run(self, coroutine: Any) -> Any:
+        future: Future[Any] = asyncio.run_coroutine_threadsafe(coroutine, self._loop)
+        return future.result()
+
+    async def _listen(self) -> None:
+        for listener in self._listeners:
+            server = await self._loop.create_server(
+                lambda listener=listener: Wire(self, listener),  # type: ignore[misc]
+                listener.host.strip("[]"),
+                listener.port,
+                backlog=BACKLOG,
+            )
+            self._servers.append(server)
+            port = server.sockets[0].getsockname()[1]
+            host = listener.host if listener.host not in ("0.0.0.0", "::") else socket.gethostname()
+            self.urls.append(f"{listener.scheme}://{host}:{port}")
+        self._tick()
+
+    # --- connections
+
+    def now(self) -> float:
+        """Seconds, for all time-outs of the plane: a peer is not silent while we stand still."""
+        return self.service.uptime_s()
+
+    def enter(self, wire: Wire) -> bool:
+        """A socket was accepted; False when there are so many that not even an answer is affordable."""
+        if self._stopping or len(self._wires) >= self.limits.connections + DOOMED:
+            log.warning("%s: turned away, %d connections are open", wire.address, len(self._wires))
+            return False
+        self._wires.add(wire)
+        return True
+
+    def admit(self, peer: Peer) -> None:
+        """A peer wants to open. Refusal beyond a limit, or where its listener does not let the nameless in."""
+        peer.wire.opened()
+        if len(self._wires) > self.limits.connections:
+            raise Refusal(Condition.RESOURCE_LIMIT_EXCEEDED, f"{self.limits.connections} connections are open, the limit")
+        most = self.limits.connections_per_user
+        if self.containers.count(peer.user) >= most:
+            raise Refusal(Condition.RESOURCE_LIMIT_EXCEEDED, f"user {peer.user!r} has {most} connections, the limit")
+
+    def left(self, peer: Peer) -> None:
+        self.containers.leave(peer)
+        self.unfinished.forget(peer)
+        self.turns.forget(peer)
+
+    def leave(self, wire: Wire) -> None:
+        self._wires.discard(wire)
+
+    def tls_context(self) -> ssl.SSLContext:
+        assert self._tls_context is not None  # a listener with TLS was checked to have a certificate
+        return self._tls_context()
+
+    def knows(self, queue: str) -> bool:
+        """Whether there is such a queue now. The command that follows decides."""
+        return queue in self.service.state.queues
+
+    def knows_exchange(self, name: str) -> bool:
+        """Whether there is such an exchange now."""
+        return name in self.service.state.exchanges.by_name
+
+    def flight_properties(self, user: str) -> Mapping[str, Any]:
+        """What the open says of the other plane: where it is, and a token for it where there are users."""
+        if self._flight is None:
+            return {}
+        scheme, port = self._flight
+        found: dict[str, Any] = {"flight-scheme": scheme, "flight-port": port}
+        if self.access.enforced:
+            with contextlib.suppress(errors.NotFound):  # the user went after the login: the open is refused
+                found["flight-token"] = self.access.token(user)
+        return found
+
+    # --- time
+
+    def _tick(self) -> None:
+        if self._stopping:
+            return
+        self._loop.call_later(TICK_S, self._tick)  # first: whatever goes wrong below, time goes on
+        now = self.now()
+        self.access.refresh()  # also the Flight plane does, so what it answers here does not say whether there is news
+        self.blocking.tick(now)
+        for peer in self.unfinished.late():
+            text = f"no message was completed for {TIMEOUT_S:g} s or more, and others need the room of what is half sent"
+            self.unfinished.forget(peer)
+            peer.close(Error(condition=Condition.RESOURCE_LIMIT_EXCEEDED, description=text), for_good=True)
+        before, self._users = self._users, self.access.generation
+        if self._users != before:
+            revocation.enforce_detached(self)
+        for wire in list(self._wires):
+            try:
+                self._look_at(wire, now, users_changed=self._users != before)
+            except Exception:  # a mistake of ours about one peer: the others have their time-outs all the same
+                log.exception("%s: cut off, because it cannot be looked after", wire.address)
+                wire.abort()
+
+    @staticmethod
+    def _look_at(wire: Wire, now: float, *, users_changed: bool) -> None:
+        wire.tick(now)
+        if wire.peer is not None:
+            wire.peer.look_for_deleted()
+            if users_changed:
+                revocation.enforce(wire.peer)
+
+    # --- the end
+
+    def close(self) -> None:
+        """Tell every peer that the broker stops, wait a little for their answers, and close the loop."""
+        if self._loop.is_closed():
+            return
+        self._run(self._stop())
+        self.passwords.shutdown(cancel_futures=True)
+        self.turns.close()
+        self._loop.call_soon_threadsafe(self._loop.stop)
+        self._thread.join()
+        self._loop.close()
+
+    async def _stop(self) -> None:
+        self._stopping = True
+        for server in self._servers:
+            server.close()
+        said = Error(condition=Condition.CONNECTION_FORCED, description="the broker stops")
+        for wire in list(self._wires):
+            if wire.peer is not None and wire.peer.opened:
+                wire.peer.close(said)
+            else:
+                wire.abort()
+        for endpoint in self.detached.links():
+            self.detached.expire(endpoint)
+        until = self.now() + STOP_GRACE_S
+        while (self._wires or len(self.detached)) and self.now() < until:
+            await asyncio.sleep(0.01)
+        for wire in list(self._wires):
+            wire.abort()
+        while self._wires and self.now() < until + 1.0:
+            await asyncio.sleep(0.01)

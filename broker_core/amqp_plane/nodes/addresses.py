@@ -1,0 +1,135 @@
+"""What a link's termini name: a node that is there and that the user may use, one to be made, or a refusal with its condition.
+
+An address is the name of a queue or of an exchange (no two share a name), or EXCHANGE/KEY: a routing key to send with, a key or
+pattern to subscribe to. A capability may say which of the two is meant: JMS names its queues `queue` and its topics `topic`.
+Only an attach that asks for a dynamic node makes one, and one that names what a policy makes with its first use.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple
+
+from broker_core.amqp import Condition, Source, Target
+from broker_core.amqp.types import Described
+from broker_core.amqp_plane.links.conditions import Refusal, forbidden
+from broker_core.amqp_plane.links.termini import (
+    DynamicSource,
+    DynamicTarget,
+    DynamicTopicSource,
+    ExchangeTarget,
+    KnownSubscription,
+    SourceTerminus,
+    SubscriptionSource,
+    TargetTerminus,
+)
+from broker_core.amqp_plane.loop.exchanges import way_of
+from broker_core.amqp_plane.nodes import subscriptions
+from broker_core.amqp_plane.nodes.dynamic import lifetime_of
+from broker_core.amqp_plane.nodes.filters import filters_of
+from broker_core.security.rights import Right
+
+if TYPE_CHECKING:
+    from broker_core.amqp.performatives import Attach
+    from broker_core.amqp.types import Value
+    from broker_core.amqp_plane.connections.peer import Peer
+    from broker_core.amqp_plane.loop.exchanges import Way
+
+QUEUES, TOPICS = {"queue", "temporary-queue"}, {"topic", "temporary-topic"}
+OWNED = {"temporary-queue", "temporary-topic"}  # a dynamic node that is its connection's own
+
+
+class Place(NamedTuple):
+    """What an address names. `key` is None where it has none, and where it names a queue."""
+
+    name: str
+    is_exchange: bool = False
+    key: str | None = None
+
+
+def find(peer: Peer, address: Value, right: Right, capabilities: tuple[str, ...] = ()) -> Place:
+    """What is there by that address; Refusal if there is nothing of the kind, or nothing for this user."""
+    if not isinstance(address, str) or not address:
+        raise Refusal(Condition.INVALID_FIELD, f"an address is the name of a queue or an exchange, not {address!r:.80}")
+    name, separator, key = address.partition("/")
+    # A subscription gets its own copies: to ask for copies of an exchange is to receive.
+    needed = Right.RECEIVE if right is Right.BROWSE and peer.plane.knows_exchange(name) else right
+    if not peer.may(needed, name):
+        raise forbidden(peer.user, right, name)
+    peer.plane.service.create_on_use(name, peer.user)
+    plane, as_queue, as_topic = peer.plane, QUEUES.intersection(capabilities), TOPICS.intersection(capabilities)
+    if separator or (as_topic and not as_queue):
+        if plane.knows_exchange(name):
+            return Place(name, True, key if separator else None)
+        raise _missing("exchange", name, plane.knows(name))
+    if plane.knows(name):
+        return Place(name)
+    if plane.knows_exchange(name) and (as_topic or not as_queue):
+        return Place(name, True)
+    raise _missing("queue", name, plane.knows_exchange(name))
+
+
+def _missing(kind: str, name: str, is_other: bool) -> Refusal:
+    if is_other:
+        other = "a queue" if kind == "exchange" else "an exchange"
+        return Refusal(Condition.NOT_FOUND, f"{name!r:.80} is {other}, no {kind}")
+    return Refusal(Condition.NOT_FOUND, f"there is no {kind} {name!r:.80}: declare it with `penstock {kind} declare`")
+
+
+def target_of(peer: Peer, target: object) -> TargetTerminus | None:
+    """Where a sender's attach wants to send to; None for the anonymous terminus. PenstockError, Refusal."""
+    if isinstance(target, Described):
+        raise Refusal(
+            Condition.NOT_IMPLEMENTED, f"a target is amqp:target:list or amqp:coordinator:list, not {target.descriptor!r:.80}"
+        )
+    if not isinstance(target, Target):
+        raise Refusal(Condition.INVALID_FIELD, "a sender's attach needs a target")
+    if target.dynamic:
+        is_topic, owned = bool(TOPICS.intersection(target.capabilities)), bool(OWNED.intersection(target.capabilities))
+        return DynamicTarget(peer, _lifetime(target), is_topic=is_topic, owned=owned)
+    if target.address is None:
+        return None
+    place = find(peer, target.address, Right.SEND, target.capabilities)
+    if place.is_exchange:
+        return ExchangeTarget(peer, place.name, place.key)
+    return TargetTerminus(peer, place.name, place.name)
+
+
+def way_to(peer: Peer, address: str | None) -> str | Way:
+    """Where a message goes that says so itself: a queue, or the way through an exchange. Refusal."""
+    place = find(peer, address, Right.SEND)
+    return way_of(peer, place.name, place.key) if place.is_exchange else place.name
+
+
+def source_of(peer: Peer, attach: Attach) -> SourceTerminus:
+    """Where a receiver's attach wants to receive from. PenstockError, Refusal."""
+    source = attach.source
+    if source is None:
+        return KnownSubscription(peer, attach.name, subscriptions.of_name(peer, attach.name, attach.desired_capabilities))
+    if isinstance(source, Described):
+        raise Refusal(Condition.NOT_IMPLEMENTED, f"a source is amqp:source:list, not {source.descriptor!r:.80}")
+    filters = filters_of(source)
+    if source.dynamic:
+        owned = bool(OWNED.intersection(source.capabilities))
+        if TOPICS.intersection(source.capabilities):
+            return DynamicTopicSource(peer, _lifetime(source), filters, owned=owned)
+        return DynamicSource(peer, _lifetime(source), filters.of_queue(), owned=owned)
+    browse = source.distribution_mode == "copy"
+    place = find(peer, source.address, Right.BROWSE if browse else Right.RECEIVE, source.capabilities)
+    if place.is_exchange:
+        subscription = subscriptions.of_link(peer, attach.name, source, place.name, place.key, filters)
+        return SubscriptionSource(peer, subscription, filters)
+    return SourceTerminus(peer, place.name, place.name, filters.of_queue(), browse=browse)
+
+
+def _lifetime(terminus: Source | Target) -> str:
+    if terminus.address is not None:
+        raise Refusal(Condition.INVALID_FIELD, "a dynamic node gets its address from the broker: leave it out")
+    return lifetime_of(terminus.dynamic_node_properties)
+
+
+def forget_terms(*attaches: Attach | None) -> None:
+    """Once it is answered nothing of an attach is asked for but its modes and sizes: a peer's links could keep a frame each."""
+    for attach in attaches:
+        if attach is not None:
+            attach.source = attach.target = attach.unsettled = attach.properties = None
+            attach.offered_capabilities = attach.desired_capabilities = ()

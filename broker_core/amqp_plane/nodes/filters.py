@@ -1,0 +1,72 @@
+"""The filters of a source (3.5.8): those that JMS has, a selector and no-local. Others are left out of our answer, which says
+what holds.
+
+What says which filter it is, is the descriptor of its value, as a name or as a number; some clients put the name into the key
+alone.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple
+
+from broker_core.amqp import Condition
+from broker_core.amqp.types import Described, Symbol
+from broker_core.amqp_plane.links.conditions import Refusal
+from broker_core.selectors import parse
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from broker_core.amqp import Source
+    from broker_core.amqp.types import Value
+    from broker_core.selectors import Selector
+
+SELECTOR = ("apache.org:selector-filter:string", 0x0000468C00000004)
+NO_LOCAL = ("apache.org:no-local-filter:list", 0x0000468C00000003)
+
+
+class Filters(NamedTuple):
+    """What a link asks for, and the filter-set that says so in our answer."""
+
+    selector: Selector | None = None
+    no_local: bool = False
+    answered: Mapping[str, Value] | None = None
+
+    def of_queue(self) -> Filters:
+        """Without no-local, which is for subscriptions: JMS leaves open what it means at a queue."""
+        kept = {key: value for key, value in (self.answered or {}).items() if _kind(key, value) not in NO_LOCAL}
+        return Filters(self.selector, answered=kept or None)
+
+
+def _kind(key: str, value: Value) -> object:
+    return value.descriptor if isinstance(value, Described) else key
+
+
+def filters_of(source: Source) -> Filters:
+    """Refusal for a selector that is there twice, InvalidRequest for one that cannot be read."""
+    selector, no_local, answered = None, False, {}
+    for key, value in (source.filter or {}).items():
+        kind = _kind(key, value)
+        if kind in SELECTOR:
+            if selector is not None:
+                raise Refusal(Condition.INVALID_FIELD, "a link has one selector: join the two with AND")
+            text = value.value if isinstance(value, Described) else value
+            if not isinstance(text, str):
+                raise Refusal(Condition.INVALID_FIELD, f"a selector is a string, not {text!r:.80}")
+            selector = parse(text)
+        elif kind in NO_LOCAL:
+            no_local = True
+        else:
+            continue
+        answered[key] = value
+    return Filters(selector, no_local, answered or None)
+
+
+def said(selector: str | None, no_local: bool) -> Mapping[str, Value] | None:
+    """The filter-set of a subscription whose own words are not known any more."""
+    found: dict[str, Value] = {}
+    if selector is not None:
+        found[Symbol("jms-selector")] = Described(Symbol(SELECTOR[0]), selector)
+    if no_local:
+        found[Symbol("no-local")] = Described(Symbol(NO_LOCAL[0]), [])
+    return found or None

@@ -1,0 +1,205 @@
+"""Subscriptions: a link from an exchange is a link from a queue of its own that is bound there.
+
+What keeps the queue is the subscription's kind (OASIS *AMQP binding for JMS*). A plain one ends with its link. A shared one,
+which links of one container or of all use together, ends with the last of them. A durable one (expiry *never*) outlives them, and
+the broker, under its link's name: until a link detaches from it with *closed*, or it is asked for with another address or filter,
+which makes it anew. The queue's name says whose it is:
+
+    temp:RANDOM                                  plain
+    shared:NAME, shared:USER:CONTAINER:NAME      shared by all, by the links of one container
+    sub:NAME,    sub:USER:CONTAINER:NAME         durable: shared by all; of one container, shared or not
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from broker_core.amqp import Condition, Source
+from broker_core.amqp.performatives import Error
+from broker_core.amqp_plane.links.conditions import Refusal, forbidden
+from broker_core.amqp_plane.links.expiry import NEVER
+from broker_core.amqp_plane.nodes.dynamic import new_name
+from broker_core.amqp_plane.nodes.filters import said
+from broker_core.engine.columns.limits import MAX_NAME
+from broker_core.engine.columns.states import State
+from broker_core.engine.commands import exchanges as x
+from broker_core.engine.commands import queues as c
+from broker_core.errors import PenstockError, StorageError
+from broker_core.security.rights import Right
+
+if TYPE_CHECKING:
+    from broker_core.amqp_plane.connections.peer import Peer
+    from broker_core.amqp_plane.nodes.filters import Filters
+    from broker_core.engine.model.bindings import Binding
+    from broker_core.engine.model.queue import Queue
+    from broker_core.service.turn import Turn
+
+SHARED, GLOBAL = "shared", "global"
+SUFFIX = "|"  # what tells several links of one shared subscription apart stands behind it
+EVERYTHING = "#"  # the pattern of a topic exchange that matches every key
+
+
+@dataclass(frozen=True)
+class Subscription:
+    """What a link wants to have. `key`: the routing key or pattern of its address, None where it has none."""
+
+    queue: str
+    exchange: str
+    key: str | None
+    selector: str | None
+    no_local: str | None
+    durable: bool
+    shared: bool
+
+    def open(self, turn: Turn, peer: Peer) -> None:
+        """Find it, or make it. Refusal where it is there otherwise and in use, or shared and this is not; PenstockError."""
+        queue, binding = turn.state.queues.get(self.queue), self._binding(turn)
+        if queue is not None:
+            self._check_kind(queue)
+            if _leads(turn, binding):
+                return
+            self._check_unused(queue)
+            check_rights(turn, peer, self.queue)
+            turn.carry(binding)  # what cannot be bound changes nothing
+            turn.carry(c.DeleteQueue(queue.name))
+        turn.carry(c.DeclareQueue(self.queue, options=self._options, maker=peer.maker))
+        try:
+            turn.carry(binding)
+        except StorageError:
+            raise
+        except PenstockError:
+            turn.carry(c.DeleteQueue(self.queue))
+            raise
+
+    @property
+    def _options(self) -> dict[str, Any]:
+        if self.durable:
+            return {} if self.shared else {"consumers": "exclusive"}
+        return {"lifetime": "unused" if self.shared else "link"}
+
+    def _binding(self, turn: Turn) -> x.Bind:
+        key, exchange = self.key, turn.state.exchanges.by_name.get(self.exchange)
+        if key is None:
+            key = EVERYTHING if exchange is not None and exchange.kind == "topic" else ""
+        return x.Bind(self.exchange, self.queue, key, selector=self.selector, no_local=self.no_local)
+
+    def _check_kind(self, queue: Queue) -> None:
+        if self.durable and self.shared == is_alone(queue):
+            there = "not shared" if self.shared else "shared"
+            raise Refusal(
+                Condition.PRECONDITION_FAILED, f"the subscription {self.queue!r} is {there}: end it first, or name another"
+            )
+
+    def _check_unused(self, queue: Queue) -> None:
+        if queue.subscriptions:
+            text = f"the subscription {self.queue!r} is in use with another address or filter: end its links first"
+            raise Refusal(Condition.RESOURCE_LOCKED, text)
+        if queue.counts[State.ACQUIRED]:  # not by links
+            text = f"messages of the subscription {self.queue!r} are in an open transaction, or a lease's: end that first"
+            raise Refusal(Condition.RESOURCE_LOCKED, text)
+
+
+def is_alone(queue: Queue) -> bool:
+    """Whether a durable subscription is one link's at a time."""
+    return queue.rules.consumers == "exclusive"
+
+
+def bindings(turn: Turn, queue: str) -> list[tuple[str, Binding]]:
+    """All that leads to a queue, by exchange."""
+    exchanges = turn.state.exchanges
+    found = []
+    for name in exchanges.leading_to(queue):
+        exchange = exchanges.by_name[name]
+        found += [(name, exchange.bindings[number]) for number in exchange.numbers_of(queue, None)]
+    return found
+
+
+def check_rights(turn: Turn, peer: Peer, queue: str) -> None:
+    """Refusal unless the user may receive from what a durable subscription is about: its name is not only its maker's."""
+    about = [exchange for exchange, _ in bindings(turn, queue)]
+    for exchange in about:
+        if not peer.may(Right.RECEIVE, exchange):
+            raise forbidden(peer.user, Right.RECEIVE, exchange)
+    there, everybodys = turn.state.queues.get(queue), queue.count(":") == 1
+    if not about and everybodys and there is not None and there.live:  # whose its messages are nobody knows any more
+        text = f"the exchange of the subscription {queue!r} is gone: an operator may delete it by `penstock queue delete`"
+        raise Refusal(Condition.PRECONDITION_FAILED, text)
+
+
+def _leads(turn: Turn, wanted: x.Bind) -> bool:
+    """Whether just this binding leads to its queue."""
+    there = [(exchange, each.key, each.selector, each.no_local) for exchange, each in bindings(turn, wanted.queue)]
+    return there == [(wanted.exchange, wanted.key, wanted.selector, wanted.no_local)]
+
+
+def end(turn: Turn, queue: str) -> bool:
+    """End a durable subscription; False where other links are still there."""
+    there = turn.state.queues.get(queue)
+    if there is not None and there.subscriptions:
+        return False
+    if there is not None:
+        turn.carry(c.DeleteQueue(queue, force=True))
+    return True
+
+
+def in_use(name: str) -> Error:
+    """For a link that wants to end a durable subscription which others of its links receive from."""
+    text = f"the subscription {name!r:.80} is in use: end its other links first"
+    return Error(condition=Condition.RESOURCE_LOCKED, description=text)
+
+
+def of_topic(peer: Peer, topic: str, filters: Filters) -> Subscription:
+    """What a link subscribes to for which a temporary topic is made."""
+    selector = None if filters.selector is None else filters.selector.text
+    no_local = peer.container if filters.no_local else None
+    return Subscription(new_name(), topic, None, selector, no_local, durable=False, shared=False)
+
+
+def of_link(peer: Peer, name: str, source: Source, exchange: str, key: str | None, filters: Filters) -> Subscription:
+    """What a link with this name and source subscribes to."""
+    durable = source.expiry_policy == NEVER
+    shared, everybodys = SHARED in source.capabilities, GLOBAL in source.capabilities
+    if not durable and not shared:
+        queue = new_name()
+    else:
+        queue = _queue(peer, name.partition(SUFFIX)[0] if shared else name, durable=durable, everybodys=shared and everybodys)
+    selector = None if filters.selector is None else filters.selector.text
+    return Subscription(queue, exchange, key, selector, peer.container if filters.no_local else None, durable, shared)
+
+
+def of_name(peer: Peer, name: str, desired: tuple[str, ...]) -> str:
+    """The queue of the durable subscription that a link without a source means by its name."""
+    everybodys = GLOBAL in desired
+    return _queue(peer, name.partition(SUFFIX)[0] if everybodys else name, durable=True, everybodys=everybodys)
+
+
+def _queue(peer: Peer, name: str, *, durable: bool, everybodys: bool) -> str:
+    parts = ["sub" if durable else "shared", *([] if everybodys else [peer.user, peer.container]), name]
+    found = ":".join(_quoted(part) for part in parts)
+    if not name or len(found) > MAX_NAME:
+        raise Refusal(Condition.INVALID_FIELD, f"a subscription's name, with its container's, has 1 to {MAX_NAME} characters")
+    return found
+
+
+def _quoted(part: str) -> str:
+    """Without what separates parts, or an exchange from its key, or cannot be in a name (see `engine.model.names`)."""
+    return "".join(_escaped(char) if char in ":/%" or not char.isprintable() else char for char in part)
+
+
+def _escaped(char: str) -> str:
+    return "".join(f"%{octet:02X}" for octet in char.encode())
+
+
+def described(turn: Turn, queue: str) -> Source | None:
+    """The source of a durable subscription that is known by its queue alone; None when it is not there."""
+    there = turn.state.queues.get(queue)
+    if there is None:
+        return None
+    capabilities = ("topic",) if is_alone(there) else ("topic", SHARED)
+    # Its exchange may be gone: then the queue is all there is.
+    source = Source(address=queue, durable=1, expiry_policy=NEVER, distribution_mode="copy", capabilities=capabilities)
+    for exchange, binding in bindings(turn, queue):
+        source.address = exchange if binding.key in ("", EVERYTHING) else f"{exchange}/{binding.key}"
+        source.filter = said(binding.selector, binding.no_local is not None)
+    return source

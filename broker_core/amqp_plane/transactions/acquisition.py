@@ -1,0 +1,160 @@
+"""Messages that a link acquires in a transaction (4.4.3, 4.4.4): the receiver's flow names it, until it is discharged.
+
+They leave with the transaction as their state, and their outcomes must be said in it. A commit applies what was said; what
+nothing was said of is the link's from then on, as any delivery. A rollback undoes the acquisition as well: they come back as
+after any attempt that failed, whatever the link's default outcome, and their deliveries end.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from broker_core.amqp import Condition, Modified, TransactionalState
+from broker_core.amqp.performatives import Error
+from broker_core.amqp_plane.links.conditions import Refusal, as_error
+from broker_core.amqp_plane.links.tags import rows_of, rows_of_tags
+from broker_core.engine.columns.states import Outcome
+from broker_core.engine.commands import transactions as tc
+from broker_core.engine.model.dispositions import ROLLED_BACK, Ending
+from broker_core.errors import PenstockError, StorageError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from broker_core.amqp.deliveries import Delivery
+    from broker_core.amqp.types import Value
+    from broker_core.amqp_plane.links.outgoing import Outgoing
+    from broker_core.amqp_plane.transactions.registry import Open
+    from broker_core.service.turn import Turn
+
+ACCEPTED = Ending(outcome=Outcome.ACCEPTED)
+
+
+class Acquisition:
+    """Of one link: the `transaction` in which it acquires, if any, and of each delivery that was acquired in one, which.
+
+    `aborts`: the rest of a delivery waits for the session's window, to be aborted.
+    """
+
+    __slots__ = ("_link", "aborts", "deliveries", "transaction")
+
+    def __init__(self, link: Outgoing) -> None:
+        self._link = link
+        self.transaction: Open | None = None
+        self.deliveries: dict[Delivery, Open] = {}
+        self.aborts = False
+
+    @property
+    def state(self) -> TransactionalState | None:
+        """Of what is sent now."""
+        return None if self.transaction is None else TransactionalState(txn_id=self.transaction.id)
+
+    def asked(self, txn_id: Value) -> bool:
+        """The receiver's flow names a transaction, or takes that back. Whether the link goes on; if not it is detached."""
+        try:
+            self.begin(None if txn_id is None else self._find(txn_id))
+        except Refusal as error:
+            self._link.peer.detach(self._link, as_error(error))
+            return False
+        return True
+
+    def _find(self, txn_id: Value) -> Open:
+        if not self._link.acquires:
+            raise Refusal(Condition.NOT_IMPLEMENTED, "a browser acquires nothing, in a transaction or outside")
+        if not isinstance(txn_id, bytes):
+            raise Refusal(Condition.INVALID_FIELD, f"a transaction id is binary, not {txn_id!r:.80}")
+        return self._link.peer.transactions.find(txn_id)
+
+    def begin(self, transaction: Open | None) -> None:
+        """What has not left yet was acquired otherwise: it is acquired again."""
+        self._link.link.txn_id = None if transaction is None else transaction.id
+        if transaction is not self.transaction:
+            self.transaction = transaction
+            if transaction is not None:
+                transaction.takers[self._link] = None
+            self._link.return_unsent()
+
+    def sent(self, deliveries: Iterable[Delivery]) -> None:
+        """They have left, not settled."""
+        if self.transaction is not None:
+            state = self.state
+            for delivery in deliveries:
+                delivery.state = state
+                self.deliveries[delivery] = self.transaction
+
+    def sent_settled(self, tags: list[bytes]) -> None:
+        """Sent settled: a commit accepts them."""
+        link, transaction, rows = self._link, self.transaction, rows_of_tags(tags)
+        assert transaction is not None
+
+        def retire(turn: Turn) -> None:
+            if transaction.over:
+                link.carry(turn, ROLLED_BACK.command(link.queue, link.holder, rows))
+                return
+            try:
+                turn.carry(tc.Retire(transaction.number, link.queue, link.holder, rows, ACCEPTED, settled=True))
+            except StorageError:
+                raise
+            except PenstockError as error:
+                transaction.fail(error)
+
+        link.peer.plane.turns.first(retire)
+
+    def without_strays(self, deliveries: list[Delivery]) -> list[Delivery]:
+        """Of deliveries of which something was said outside of any transaction, those of which that could be. If one was acquired
+        in a transaction, that cannot be committed, and its control link ends (4.4.2, 4.4.4)."""
+        strays = {d: t for d in deliveries if (t := self.deliveries.get(d)) is not None and not t.discharging}
+        text = "an outcome outside of the transaction in which its delivery was acquired"
+        for transaction in strays.values():
+            self._link.peer.detach(transaction.control, Error(condition=Condition.TRANSACTION_ROLLBACK, description=text))
+        return [delivery for delivery in deliveries if delivery not in strays]
+
+    # --- the end: of a transaction, or of the link
+
+    def roll_back(self, turn: Turn, transaction: Open) -> None:
+        """It was rolled back."""
+        self._return(turn, [delivery for delivery, each in self.deliveries.items() if each is transaction])
+
+    def end(self, turn: Turn) -> None:
+        """The link is over: of what was acquired in transactions that go on, what nothing was said of comes back."""
+        self._return(turn, [d for d, each in self.deliveries.items() if not each.over and _is_open(d)])
+
+    def _return(self, turn: Turn, deliveries: list[Delivery]) -> None:
+        link = self._link
+        if deliveries and not link.ended:
+            rows = turn.held(link.queue, link.holder, rows_of(deliveries))
+            if rows:
+                link.carry(turn, ROLLED_BACK.command(link.queue, link.holder, rows))
+
+    def over(self, transaction: Open, *, committed: bool) -> None:
+        """An effect: tell the receiver that deliveries have ended, or let those that go on be as any."""
+        link = self._link
+        mine = [delivery for delivery, each in self.deliveries.items() if each is transaction]
+        for delivery in mine:
+            del self.deliveries[delivery]
+        if committed:
+            for delivery in filter(_is_open, mine):
+                delivery.state = None
+            return
+        waiting = [delivery for delivery in mine if not delivery.settled and not delivery.remote_settled]
+        for delivery in waiting:
+            delivery.state = Modified(delivery_failed=True)
+        link.session.lost.add(delivery.id for delivery in waiting)
+        if waiting and link.may_tell:
+            self.aborts = link.link.abort_rest()
+            link.session.dispose([delivery for delivery in waiting if not delivery.settled], waiting[0].state)
+            link.peer.touch()
+        if mine and not link.ended:
+            link.made_room()
+
+    @property
+    def waits(self) -> bool:
+        """Whether an aborted delivery has not ended yet for its receiver."""
+        link = self._link
+        self.aborts = self.aborts and link.session.blocked and link.may_tell
+        return self.aborts
+
+
+def _is_open(delivery: Delivery) -> bool:
+    """Whether nothing was said of it in its transaction."""
+    return isinstance(delivery.state, TransactionalState) and delivery.state.outcome is None

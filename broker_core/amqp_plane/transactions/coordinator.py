@@ -1,0 +1,174 @@
+"""The control link of transactions (4.1 to 4.3): declared, discharged, rolled back with the link that declared them.
+
+A discharge stands behind everything that came before it, and what comes after it is refused: so a transaction holds what was sent
+in it, whoever waits for what. All deliveries of it are told their outcomes before its discharge is answered.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from broker_core import errors
+from broker_core.amqp import Condition, Coordinator, Declare, Declared, DecodeError, Discharge, FieldError, TransactionalState
+from broker_core.amqp.performatives import Error
+from broker_core.amqp.transactions import LOCAL_TRANSACTIONS, MULTI_SSNS_PER_TXN, MULTI_TXNS_PER_SSN, request_of
+from broker_core.amqp_plane.links.conditions import Refusal, as_error
+from broker_core.amqp_plane.links.incoming import Incoming, can_reject
+from broker_core.amqp_plane.transactions.registry import Open
+from broker_core.amqp_plane.transactions.retiring import discharged
+from broker_core.engine.commands import transactions as tc
+
+if TYPE_CHECKING:
+    from broker_core.amqp import Receiver, Source
+    from broker_core.amqp.deliveries import Delivery
+    from broker_core.amqp_plane.connections.peer import Peer
+    from broker_core.amqp_plane.links.termini import TargetTerminus
+    from broker_core.service.turn import Turn
+
+# The coordinator as it is, whatever was desired (4.5.1).
+ANSWERED = Coordinator(capabilities=(LOCAL_TRANSACTIONS, MULTI_TXNS_PER_SSN, MULTI_SSNS_PER_TXN))
+
+
+class Control(Incoming):
+    """One control link. Its messages are requests; transactions that it has declared end with it."""
+
+    keeps = False
+
+    def __init__(self, peer: Peer, link: Receiver, terminus: TargetTerminus, source: Source) -> None:
+        super().__init__(peer, link, terminus)
+        self._can_reject = can_reject(source)
+        self._declared: dict[Open, None] = {}
+
+    def __repr__(self) -> str:
+        return f"control link {self.link.name!r} of {self.peer}"
+
+    def delivered(self, deliveries: list[Delivery]) -> None:
+        for delivery in deliveries:
+            self._unconfirmed += 1
+            if delivery.remote_settled:
+                self._violated("a declare or discharge must not be settled by its sender")
+                return
+            if isinstance(delivery.remote_state, TransactionalState):
+                self._violated("no transactional work is allowed on the control link")
+                return
+            try:
+                self._request(delivery)
+            except (Refusal, DecodeError, FieldError) as error:
+                self._reject(delivery, error)
+
+    def _violated(self, text: str) -> None:
+        self.peer.detach(self, Error(condition=Condition.NOT_ALLOWED, description=text))
+
+    def _request(self, delivery: Delivery) -> None:
+        body, turns = request_of(delivery.payload), self.peer.plane.turns
+        delivery.payload = b""
+        if isinstance(body, Declare):
+            if body.global_id is not None:
+                raise Refusal(Condition.NOT_IMPLEMENTED, "there are no distributed transactions here: leave the global-id out")
+            turns.first(lambda turn: self._declare(turn, delivery))
+            return
+        assert isinstance(body, Discharge)
+        transaction, fail = self.peer.transactions.find(body.txn_id), bool(body.fail)
+        if any(_is_partly(link, transaction) for link in self.peer.links):
+            text = "a delivery of this transaction is not complete"
+            self.peer.detach(transaction.control, Error(condition=Condition.TRANSACTION_ROLLBACK, description=text))
+            return
+        transaction.discharging = True
+        for link in transaction.takers:
+            if link.acquisition.transaction is transaction:
+                link.acquisition.begin(None)
+        turns.first(lambda turn: self._discharge(turn, delivery, transaction, fail))
+
+    # --- in the turn
+
+    def _declare(self, turn: Turn, delivery: Delivery) -> None:
+        if self.ended:
+            return
+        try:
+            number, _ = turn.carry(tc.BeginTransaction(self.peer.transactions.owner))
+        except errors.StorageError:
+            raise
+        except errors.PenstockError as error:
+            said = error
+            self.peer.plane.turns.behind(turn, lambda: self._reject(delivery, said))
+            return
+        transaction = Open(number, self)
+        self.peer.transactions.add(transaction)
+        self._declared[transaction] = None
+        self.peer.plane.turns.after(0, lambda: self._tell_declared(delivery, transaction))
+
+    def _discharge(self, turn: Turn, delivery: Delivery, transaction: Open, fail: bool) -> None:
+        if transaction.over:
+            return  # its control link has ended
+        transaction.over = True
+        transaction.check()
+        if transaction.failed is not None:
+            turn.carry(tc.FailTransaction(transaction.number, str(transaction.failed)))
+        why, _ = turn.carry(tc.Discharge(transaction.number, fail))
+        if fail or why is not None:
+            _undo(turn, transaction)
+        self.peer.plane.turns.behind(turn, lambda: self._discharged(delivery, transaction, not fail, why))
+
+    def end(self, turn: Turn) -> None:
+        """Roll back what was declared on this link and is not discharged (4.1)."""
+        super().end(turn)
+        for transaction in self._declared:
+            if not transaction.over:
+                transaction.over = transaction.discharging = True
+                turn.carry(tc.Discharge(transaction.number, fail=True))
+                _undo(turn, transaction)
+                self._over(transaction, committed=False)
+
+    # --- effects
+
+    def _tell_declared(self, delivery: Delivery, transaction: Open) -> None:
+        self._unconfirmed -= 1
+        self._dispose([delivery], Declared(txn_id=transaction.id))
+        self._renew_batch()
+
+    def _discharged(self, delivery: Delivery, transaction: Open, commit: bool, why: errors.PenstockError | None) -> None:
+        self._over(transaction, committed=commit and why is None)
+        transaction.control._declared.pop(transaction, None)
+        # Before the answer, what was sent of a delivery in part ends (4.4.3).
+        self.peer.when(
+            lambda: not any(link.acquisition.waits for link in transaction.takers), lambda: self._tell_discharged(delivery, why)
+        )
+
+    def _tell_discharged(self, delivery: Delivery, why: errors.PenstockError | None) -> None:
+        if why is None:
+            self.confirmed([delivery])
+        else:
+            self.peer.log(f"{self}: {why}")
+            self._reject(delivery, why)
+
+    def _over(self, transaction: Open, *, committed: bool) -> None:
+        self.peer.transactions.forget(transaction)
+        for link, deliveries in transaction.waiting.items():
+            discharged(link, transaction.id, deliveries, committed=committed)
+        for link in transaction.takers:
+            link.acquisition.over(transaction, committed=committed)
+        for link, delivery, state, settled in transaction.later:
+            # Of a delivery that was acquired in it, and that nothing was said of in it, this is the first word.
+            if not link.current.ended and (not committed or delivery.state is None):
+                link.current.disposed([delivery], state, settled)
+
+    def _reject(self, delivery: Delivery, error: Exception) -> None:
+        """By an outcome, or where the link's source does not know *rejected* by the link's end (4.2, 4.3)."""
+        if self._can_reject:
+            self.refused([delivery], error)
+        else:
+            self._unconfirmed -= 1
+            self.peer.detach(self, as_error(error))
+
+
+def _undo(turn: Turn, transaction: Open) -> None:
+    """What was acquired in it comes back."""
+    for link in transaction.takers:
+        link.acquisition.roll_back(turn, transaction)
+
+
+def _is_partly(link: object, transaction: Open) -> bool:
+    """Is a delivery of the transaction under way on this link, of which the last transfer has not come?"""
+    unfinished = getattr(link, "unfinished", None)  # our sending links have none
+    state = None if unfinished is None else unfinished.remote_state
+    return isinstance(state, TransactionalState) and state.txn_id == transaction.id

@@ -1,0 +1,65 @@
+"""Messages of a transaction: staged in the turn that brings them, each confirmed with its provisional outcome (4.4.1).
+
+Their sender's credit is renewed as these leave, not at the commit: a transaction may be larger than any credit.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from broker_core.amqp_plane.links.incoming import confirm
+from broker_core.amqp_plane.loop import exchanges as exchanging
+from broker_core.amqp_plane.loop.exchanges import Way
+from broker_core.engine.commands import transactions as tc
+from broker_core.errors import PenstockError, StorageError
+from broker_core.reading.stored import store
+
+if TYPE_CHECKING:
+    from broker_core.amqp.deliveries import Delivery
+    from broker_core.amqp_plane.links.incoming import Sender
+    from broker_core.amqp_plane.loop.turn import Turns
+    from broker_core.amqp_plane.transactions.registry import Open
+    from broker_core.messages.encoding.arriving import Arrived
+    from broker_core.service.broker import BrokerService
+    from broker_core.service.turn import Turn
+
+
+class Posting(NamedTuple):
+    """Where messages go if a transaction commits."""
+
+    way: str | Way
+    transaction: Open
+
+    @property
+    def by(self) -> str | Way:
+        """With the transaction said, for an exchange."""
+        return self.way._replace(transaction=self.transaction.number) if isinstance(self.way, Way) else self.way
+
+    def carry(self, turn: Turn, turns: Turns, parts: list[tuple[Sender, list[Delivery]]], found: Any) -> None:
+        """Stage what has come; an effect tells the links. `found`: as for the way itself (Exchanged, Arrived)."""
+        exchanged = isinstance(self.way, Way)
+        arrived = found.found if exchanged else found
+        refused: list[tuple[int, Exception]] = arrived.refused
+        error, end, service = None, turn.end, parts[0][0].peer.plane.service
+        if arrived.batch.num_rows:
+            try:
+                if exchanged:
+                    refused, end = exchanging.carry(turn, service, found)
+                else:
+                    end = self._post(turn, service, found)
+            except StorageError:
+                raise
+            except PenstockError as refusal:
+                error, end = refusal, turn.end
+        if error is not None or refused:
+            self.transaction.fail(refused[0][1] if error is None else error)  # at once: its discharge may stand behind this
+        else:
+            self.transaction.carried += sum(len(deliveries) for _, deliveries in parts)
+        turns.after(end, lambda: confirm(parts, refused, error))
+
+    def _post(self, turn: Turn, service: BrokerService, found: Arrived) -> int:
+        assert isinstance(self.way, str)
+        stored = store(found.batch, found.mask)
+        traits = service.traits(self.way, stored.batch)
+        count, number = found.batch.num_rows, self.transaction.number
+        return turn.carry(tc.Post(number, self.way, count, found.sizes, stored, traits))[1]

@@ -1,0 +1,114 @@
+"""Transactions as a connection has them: by the ids that its links name (part 4).
+
+What belongs to one is handed to the turn like everything else: messages by `posting`, outcomes by `retiring`. If something of it
+cannot be done nothing of it may be, and its discharge says so.
+
+A commit counts. What the peer names in a transaction is counted as its frames come in (`events.Named`), before anything can
+refuse or drop them; what is done of it, where it is done. Where the two numbers differ a commit is a rollback: so whatever was
+refused, ignored, dropped or cut off on the way fails its transaction, without a word from where that was.
+"""
+
+from __future__ import annotations
+
+import itertools
+from typing import TYPE_CHECKING
+
+from broker_core.amqp import Condition, TransactionalState
+from broker_core.amqp_plane.links.conditions import Refusal
+from broker_core.errors import TransactionRolledBack
+
+if TYPE_CHECKING:
+    from broker_core.amqp.deliveries import Delivery
+    from broker_core.amqp.events import Named
+    from broker_core.amqp.performatives import DeliveryState, Outcome
+    from broker_core.amqp.transactions import Coordinated
+    from broker_core.amqp_plane.links.outgoing import Outgoing
+    from broker_core.amqp_plane.transactions.coordinator import Control
+
+ID_OCTETS = 8  # of an id: the engine's number
+
+_owners = itertools.count(1)
+
+
+class Open:
+    """A transaction from its declare until its discharge is answered.
+
+    `asked`: messages and outcomes that named it; `carried`: those of them that are done; `discharging`: nothing more belongs to
+    it; `over`: the engine knows it no longer; `failed`: why it can only be rolled back; `waiting`: deliveries whose receivers
+    wait to hear how it ends; `later`: what was said of its deliveries behind the discharge; `takers`: links that acquire in it.
+    """
+
+    __slots__ = ("asked", "carried", "control", "discharging", "failed", "id", "later", "number", "over", "takers", "waiting")
+
+    def __init__(self, number: int, control: Control) -> None:
+        self.number = number
+        self.id = number.to_bytes(ID_OCTETS, "big")
+        self.control = control
+        self.asked = self.carried = 0
+        self.discharging = self.over = False
+        self.failed: Exception | None = None
+        self.takers: dict[Outgoing, None] = {}
+        self.waiting: dict[Outgoing, dict[Delivery, None]] = {}
+        self.later: list[tuple[Outgoing, Delivery, DeliveryState | None, bool]] = []
+
+    def fail(self, error: Exception) -> None:
+        if self.failed is None:
+            self.failed = error
+
+    def check(self) -> None:
+        """Before the commit: whether all of it has been done."""
+        if self.carried != self.asked:
+            self.fail(
+                TransactionRolledBack(
+                    f"{self.carried} of the {self.asked} messages and outcomes that named it could be done;"
+                    " the others were refused, or came when their link, delivery or lock had ended"
+                )
+            )
+
+
+class Transactions:
+    """Those of one connection."""
+
+    __slots__ = ("_coordinated", "_open", "owner")
+
+    def __init__(self, coordinated: Coordinated) -> None:
+        self.owner = next(_owners)
+        self._coordinated = coordinated
+        self._open: dict[bytes, Open] = {}
+
+    def __bool__(self) -> bool:
+        return bool(self._open)
+
+    def add(self, transaction: Open) -> None:
+        self._open[transaction.id] = transaction
+        self._coordinated.open(transaction.id)
+
+    def named(self, event: Named) -> None:
+        """What is behind its discharge is not of it."""
+        transaction = self._open.get(event.txn_id)
+        if transaction is not None and not transaction.discharging:
+            transaction.asked += event.count
+
+    def forget(self, transaction: Open) -> None:
+        self._open.pop(transaction.id, None)
+        self._coordinated.close(transaction.id)
+
+    def get(self, state: object) -> Open | None:
+        """The transaction that a delivery's state names; None if it names none, or one that is not there any more."""
+        return self._open.get(state.txn_id) if isinstance(state, TransactionalState) else None
+
+    def find(self, txn_id: bytes) -> Open:
+        """One that takes work, or its discharge. Raises Refusal."""
+        found = self._open.get(txn_id)
+        if found is None or found.discharging:
+            raise Refusal(
+                Condition.TRANSACTION_UNKNOWN_ID,
+                f"this connection has no transaction {txn_id.hex()}: it was never declared, or is discharged",
+            )
+        return found
+
+
+def provisional(delivery: Delivery, outcome: Outcome, known: Transactions) -> Outcome | TransactionalState:
+    """An outcome as the sender of a delivery is told it: that of a transaction's message holds if the transaction commits."""
+    transaction = known.get(delivery.remote_state)
+    return outcome if transaction is None else TransactionalState(txn_id=transaction.id, outcome=outcome)

@@ -1,0 +1,129 @@
+"""Outcomes of a transaction: said to the engine as they come, told to who waits for them when it is over (4.4.2)."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple
+
+from broker_core.amqp import Condition, TransactionalState
+from broker_core.amqp.performatives import TERMINAL, Error
+from broker_core.amqp_plane.links.conditions import Refusal, as_error
+from broker_core.amqp_plane.links.dispositions import RETURNED, ending_of
+from broker_core.amqp_plane.links.tags import rows_of
+from broker_core.engine.commands import transactions as tc
+from broker_core.engine.model.dispositions import ROLLED_BACK, Ending
+from broker_core.errors import PenstockError, StorageError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from broker_core.amqp.deliveries import Delivery
+    from broker_core.amqp.performatives import DeliveryState
+    from broker_core.amqp_plane.links.outgoing import Outgoing
+    from broker_core.amqp_plane.transactions.registry import Open
+    from broker_core.engine.columns.rowset import RowSet
+    from broker_core.engine.columns.states import Outcome
+    from broker_core.service.turn import Turn
+
+
+class Retirement(NamedTuple):
+    """What becomes of messages if a transaction commits; `settled`: the receiver has forgotten them, and will not say more."""
+
+    ending: Ending
+    default: Ending | None
+    transaction: Open
+    settled: bool
+
+    @property
+    def outcome(self) -> Outcome | None:
+        return self.ending.outcome
+
+    def command(self, link: Outgoing, rows: RowSet) -> tc.Retire:
+        default, number = self.default or ROLLED_BACK, self.transaction.number
+        return tc.Retire(number, link.queue, link.holder, rows, self.ending, default, self.settled)
+
+    def carry(self, turn: Turn, link: Outgoing, deliveries: list[Delivery]) -> None:
+        """Say it in the transaction; its discharge tells where that cannot be."""
+        try:
+            turn.carry(self.command(link, rows_of(deliveries)))
+        except StorageError:
+            raise
+        except PenstockError as error:
+            self.transaction.fail(error)
+        else:
+            self.transaction.carried += len(deliveries)
+
+
+def retire(link: Outgoing, deliveries: list[Delivery], state: TransactionalState, settled: bool) -> None:
+    """The receiver's outcome for some deliveries of a link, to hold if a transaction commits."""
+    peer, transactions = link.peer, link.peer.transactions
+    fresh = [d for d in deliveries if not isinstance(d.state, TERMINAL)]
+    ending = ending_of(state.outcome, (link.default or RETURNED) if settled else None)
+    said = transactions.get(state)
+    if not fresh and (said is None or said.discharging):
+        return  # what was said in it holds, and is said once more
+    transaction = known(link, state)
+    if transaction is None:
+        return
+    if any(transactions.get(d.state) not in (None, transaction) for d in fresh):
+        text = "a delivery whose outcome is another transaction's"
+        peer.detach(transaction.control, Error(condition=Condition.TRANSACTION_ROLLBACK, description=text))
+        return
+    if ending is None and state.outcome is None:
+        transaction.carried += len(deliveries)  # nothing was said of them
+    if ending is None or not fresh:
+        return
+    for delivery in fresh:
+        delivery.state = state
+    if not settled:
+        transaction.waiting.setdefault(link, {}).update(dict.fromkeys(fresh))
+    acquired = [d for d in fresh if link.acquisition.deliveries.get(d) is transaction]
+    if acquired:  # of these a rollback undoes the acquisition, and applies no default
+        fresh = [d for d in fresh if d not in link.acquisition.deliveries]
+        peer.plane.turns.decided(link, Retirement(ending, None, transaction, settled), acquired)
+    if fresh:
+        peer.plane.turns.decided(link, Retirement(ending, link.default, transaction, settled), fresh)
+    if settled:
+        link.made_room()
+
+
+def known(link: Outgoing, state: TransactionalState) -> Open | None:
+    """The transaction in which something is said of a link's deliveries; None where it takes no work: then the link ends."""
+    try:
+        return link.peer.transactions.find(state.txn_id)
+    except Refusal as error:
+        link.peer.detach(link, as_error(error))
+        return None
+
+
+def still_open(link: Outgoing, deliveries: list[Delivery], state: DeliveryState | None, settled: bool) -> list[Delivery]:
+    """Those of which something can be said now. What becomes of the others a discharge says that is under way: when it has, their
+    messages may be others' already. So what comes behind it holds only if it is a rollback (see `discharged`)."""
+    now, known = [], link.peer.transactions
+    for delivery in deliveries:
+        transaction = known.get(delivery.state)
+        if transaction is not None and transaction.discharging:
+            transaction.later.append((link, delivery, state, settled))
+        else:
+            now.append(delivery)
+    return now
+
+
+def discharged(link: Outgoing, txn_id: bytes, deliveries: Iterable[Delivery], *, committed: bool) -> None:
+    """A transaction that deliveries waited for is over: their outcomes hold; or nothing was said of them, and nothing is."""
+    link = link.current
+    told: list[tuple[DeliveryState | None, list[Delivery]]] = []  # by outcome
+    for delivery in deliveries if committed else ():
+        state = delivery.state
+        if delivery.settled or delivery.remote_settled or not isinstance(state, TransactionalState) or state.txn_id != txn_id:
+            continue  # it was ended otherwise, or is another transaction's by now
+        alike = next((several for outcome, several in told if outcome == state.outcome), None)
+        if alike is None:
+            told.append((state.outcome, [delivery]))
+        else:
+            alike.append(delivery)
+    if told and link.may_tell:
+        for outcome, several in told:
+            link.link.session.dispose(several, outcome)
+        link.peer.touch()
+    if not link.ended:
+        link.made_room()

@@ -1,0 +1,7 @@
+"""The client of the Flight plane. Needs nothing but pyarrow, since Spark's executors use it.
+
+flight        `Client`: JSON out, JSON in, record batches both ways, Penstock's errors raised
+credentials   how a client logs in and whom it trusts
+discovery     from a broker's AMQP address to its Flight endpoint
+timeouts      an end for every wait at a broker that says nothing more
+"""

@@ -1,0 +1,282 @@
+"""A thin client of the Flight plane (docs/flight-protocol.md): JSON out, JSON in, Penstock's errors raised.
+
+It needs nothing but pyarrow, so that a Spark executor can use it. With an `amqp://` or `amqps://` address it first asks the
+broker there for its Flight endpoint (`discovery`), and again whenever that may have changed: when its token has expired, and
+when nobody answers at the endpoint any more.
+"""
+
+from __future__ import annotations
+
+import json
+import threading
+import time
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import suppress
+from functools import partial
+from itertools import chain
+from typing import Any, TypeVar
+
+import pyarrow as pa
+from pyarrow import flight
+
+from broker_core import errors
+from broker_core.client import credentials, discovery
+from broker_core.client import timeouts as silence
+from broker_core.client.credentials import NOBODY, Credentials
+from broker_core.client.discovery import Endpoint
+
+#: Seconds after which a token is replaced by a new one at the next call. It is good for an hour, and what is handed on with it
+#: (to tasks that wait for their turn) should be good for a while.
+TOKEN_FRESH_S = 1200.0
+#: Seconds until that is tried again where it failed.
+RENEW_AGAIN_S = 60.0
+
+_Result = TypeVar("_Result")
+
+
+def check(url: str, credentials: Credentials) -> None:
+    """InvalidRequest where these credentials have no meaning, or would be said to anybody who listens."""
+    if credentials.certificates and not url.startswith(("grpc+tls://", "amqps://")):
+        raise errors.InvalidRequest(f"certificates have no meaning for {url}: use grpc+tls:// or amqps://, or leave them out")
+    host = url.partition("://")[2].rpartition(":")[0]
+    if credentials.user is not None and url.startswith("grpc://") and not discovery.is_loopback(host):
+        raise errors.InvalidRequest(
+            f"a password for {url} would cross the network in the open: use grpc+tls://, or the broker's amqp:// or amqps://"
+            " address, where we log in without saying the password"
+        )
+
+
+class Client:
+    """One connection to the broker at `url`: `grpc://host:port`, `grpc+tls://host:port`, `amqp://host[:port]` or `amqps://…`.
+
+    `known` is an endpoint that was discovered for the url before, perhaps by another process. `timeout_s` bounds every wait for
+    the broker, be it for an answer or in the midst of a stream; None: `timeouts.SILENCE_S`. Safe to use from several threads.
+    """
+
+    def __init__(
+        self, url: str, credentials: Credentials = NOBODY, *, known: Endpoint | None = None, timeout_s: float | None = None
+    ) -> None:
+        check(url, credentials)
+        self.url = url
+        self._credentials = credentials
+        self._timeout = silence.SILENCE_S if timeout_s is None else timeout_s
+        self._discovers = url.startswith(discovery.SCHEMES)
+        self._changing = threading.Lock()
+        self._fresh_until = float("inf")
+        self._lost = False
+        self._closed = False
+        self._endpoint = Endpoint("")
+        self._flight: Any = None
+        self._headers: list[tuple[bytes, bytes]] = []
+        if not self._discovers:
+            self._use(Endpoint(url))
+        elif known is not None:
+            self._use(known)
+        else:
+            self._discover()
+
+    @property
+    def endpoint(self) -> Endpoint:
+        """Where the Flight plane is, as far as this client knows; for another one's `known`. A secret: with it goes the token."""
+        return self._endpoint
+
+    def call(self, action: str, *, timeout_s: float | None = None, **fields: Any) -> dict[str, Any]:
+        """Send one action and return its answer."""
+        body = json.dumps(fields).encode()
+
+        def ask() -> list[flight.Result]:
+            return list(self._flight.do_action((action, body), self._options(timeout_s or self._timeout)))
+
+        results = self._again_if_unknown(ask)
+        answer = json.loads(results[0].body.to_pybytes())
+        if not isinstance(answer, dict):
+            raise errors.PeerError(f"{self.url} answered {action} with something else than an object")
+        return answer
+
+    def put(
+        self,
+        command: dict[str, Any],
+        schema: pa.Schema,
+        batches: Iterable[pa.RecordBatch | tuple[pa.RecordBatch, bytes]],
+        *,
+        window: int = 8,
+    ) -> dict[str, Any]:
+        """Send record batches, at most `window` unacknowledged; return the last acknowledgement, all of it durable. Of a pair,
+        the octets are the batch's metadata."""
+        descriptor = flight.FlightDescriptor.for_command(json.dumps(command).encode())
+        # What was given out before the first acknowledgement, for the case that the token has expired: nothing was taken then.
+        kept: list[pa.RecordBatch | tuple[pa.RecordBatch, bytes]] | None = []
+        source = iter(batches)
+
+        def send() -> dict[str, Any]:
+            nonlocal kept
+            last: dict[str, Any] = {"batches": 0, "messages": 0}
+            sent = 0
+            again = list(kept or ())
+            steps = self._steps()
+            writer, reader = steps.take(lambda: self._flight.do_put(descriptor, schema, self._options()))
+            try:
+                for number, batch in enumerate(chain(again, source)):
+                    if kept is not None and number >= len(again):
+                        kept.append(batch)
+                    sent += 1
+                    # One step where it can be: each is a change of threads.
+                    full = sent - last["batches"] >= window
+                    told = steps.take(partial(_write, writer, batch, reader if full else None))
+                    while told is not None:
+                        last, kept = told, None
+                        full = sent - last["batches"] >= window
+                        told = steps.take(lambda: _acknowledgement(reader)) if full else None
+                steps.take(writer.done_writing)
+                while last["batches"] < sent:
+                    last, kept = steps.take(lambda: _acknowledgement(reader)), None
+            finally:
+                if not steps.stuck:
+                    steps.take(writer.close)
+                steps.close()
+            return last
+
+        return self._again_if_unknown(send, lambda: kept is not None)
+
+    def get(self, **ticket: Any) -> Iterator[pa.RecordBatch]:
+        """Stream the record batches that a ticket names."""
+        named = flight.Ticket(json.dumps(ticket).encode())
+
+        steps = self._steps()
+        reader: Any = None
+
+        def begin() -> flight.FlightStreamChunk | None:
+            nonlocal reader
+            reader = steps.take(lambda: self._flight.do_get(named, self._options()))
+            return steps.take(lambda: next(reader, None))
+
+        try:
+            chunk = self._again_if_unknown(begin)
+            while chunk is not None:
+                yield chunk.data
+                chunk = None  # not kept while the next one comes
+                chunk = steps.take(lambda: next(reader, None))
+        except pa.ArrowException as error:
+            raise self._translate(error) from error
+        finally:
+            if steps.stuck and reader is not None:
+                reader.cancel()
+            steps.close()
+
+    def close(self) -> None:
+        self._closed = True
+        self._flight.close()
+
+    def __enter__(self) -> Client:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    # --- Where, and as whom ------------------------------------------------------------------------------------------------
+
+    def _again_if_unknown(self, attempt: Callable[[], _Result], may_repeat: Callable[[], bool] = lambda: True) -> _Result:
+        """The attempt; once more with a new token where the broker does not know the old one (any more)."""
+        self._renew()
+        used = self._endpoint
+        try:
+            return self._attempt(attempt)
+        except errors.Unauthenticated:
+            if not self._discovers or not may_repeat():
+                raise
+        except errors.PeerError:
+            self._lost = True  # it may have started again elsewhere; the next call will see
+            raise
+        self._renew(used)
+        return self._attempt(attempt)
+
+    def _attempt(self, attempt: Callable[[], _Result]) -> _Result:
+        try:
+            return attempt()
+        except pa.ArrowException as error:
+            raise self._translate(error) from error
+
+    def _renew(self, used: Endpoint | None = None) -> None:
+        """Discover again, when it is time or when `used` is no good any more; only one thread does it."""
+        if not self._discovers or self._closed:
+            return
+        with self._changing:
+            if self._lost or self._endpoint is used:
+                self._discover()
+            elif time.monotonic() >= self._fresh_until:
+                self._fresh_until = time.monotonic() + RENEW_AGAIN_S
+                with suppress(errors.PenstockError):  # the old token is still good
+                    self._discover()
+
+    def _discover(self) -> None:
+        self._use(discovery.discover(self.url, self._credentials, self._timeout))
+        self._fresh_until, self._lost = time.monotonic() + TOKEN_FRESH_S, False
+
+    def _use(self, endpoint: Endpoint) -> None:
+        authorization = f"Bearer {endpoint.token}" if endpoint.token is not None else self._password_for(endpoint.url)
+        self._headers = [] if authorization is None else [(b"authorization", authorization.encode())]
+        # The old one is not closed under the feet of another thread, but goes with its last user.
+        if self._endpoint.url != endpoint.url:
+            self._flight = self._connected(endpoint.url)
+        self._endpoint = endpoint
+
+    def _password_for(self, url: str) -> str | None:
+        if self._discovers or self._credentials.user is None:
+            return None  # a broker that gives no token has no users
+        return self._credentials.authorization()
+
+    def _connected(self, url: str) -> flight.FlightClient:
+        options: dict[str, Any] = {}
+        if url.startswith("grpc+tls://"):
+            mine = self._credentials
+            options = {"tls_root_certs": mine.ca or credentials.system_ca(), "cert_chain": mine.cert, "private_key": mine.key}
+        options["generic_options"] = silence.CHANNEL
+        try:
+            return flight.connect(url.replace("grpc://", "grpc+tcp://", 1), **options)
+        except (pa.ArrowException, ValueError) as error:
+            raise errors.InvalidRequest(f"cannot use {url!r} as a broker's address: {error}") from error
+
+    def _steps(self) -> silence.Steps:
+        return silence.Steps(self._endpoint.url, self._timeout)
+
+    def _options(self, timeout_s: float | None = None) -> flight.FlightCallOptions:
+        return flight.FlightCallOptions(timeout=timeout_s, headers=self._headers)
+
+    def _translate(self, error: Exception) -> errors.PenstockError:
+        info = getattr(error, "extra_info", b"")
+        if info and info.startswith(b"{"):
+            return errors.from_json(info)
+        if isinstance(error, flight.FlightTimedOutError):
+            return silence.silent(self._endpoint.url, self._timeout)
+        if isinstance(error, flight.FlightUnavailableError):
+            where = self._endpoint.url + self._hint()
+            return errors.PeerError(
+                f"no broker answers at {where}: start one with `penstock serve --data DIR`, or correct the url"
+            )
+        return errors.PeerError(f"the call to {self._endpoint.url} failed: {error}")
+
+    def _hint(self) -> str:
+        if not self._endpoint.url.startswith("grpc+tls://"):
+            return ""
+        return " with a certificate that is trusted here (which CA issued it, to which host name, until when?)"
+
+
+def _write(
+    writer: flight.FlightStreamWriter,
+    batch: pa.RecordBatch | tuple[pa.RecordBatch, bytes],
+    reader: flight.FlightMetadataReader | None,
+) -> dict[str, Any] | None:
+    """Send a batch, and with `reader` wait for an acknowledgement."""
+    if isinstance(batch, tuple):
+        writer.write_with_metadata(*batch)
+    else:
+        writer.write_batch(batch)
+    return None if reader is None else _acknowledgement(reader)
+
+
+def _acknowledgement(reader: flight.FlightMetadataReader) -> dict[str, Any]:
+    buffer = reader.read()
+    if buffer is None:
+        raise errors.PeerError("the broker ended the stream before it had acknowledged everything")
+    answer: dict[str, Any] = json.loads(buffer.to_pybytes())
+    return answer

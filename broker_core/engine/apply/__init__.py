@@ -1,0 +1,9 @@
+"""State and event to the next state, by subject: the only code that changes the state, live and at recovery.
+
+queues         `apply` itself; queues, links, leases, stages
+exchanges      exchanges and bindings
+moves          moves, copies, redrives; altered queues
+outcomes       outcomes of single messages, before their batch is settled
+time           what was due
+transactions   open transactions
+"""

@@ -1,0 +1,85 @@
+"""What moves, copies and redrives do to the state, and what alters a living queue."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from broker_core.engine.apply.queues import archive, let_go, on_event, settle_in, take_out
+from broker_core.engine.columns.limits import MAX_ERROR_TEXT
+from broker_core.engine.columns.rowset import as_array
+from broker_core.engine.columns.states import ACQUIRED, ARCHIVED, AVAILABLE, HELD, Outcome, Reason
+from broker_core.engine.events import moves as me
+from broker_core.engine.model import consumers
+from broker_core.engine.model.last_values import in_state, stale
+from broker_core.engine.model.options import checked, rules
+from broker_core.engine.model.state import BrokerState
+from broker_core.engine.model.transfer import Cargo, load, unload
+
+
+@on_event(me.Moved)
+def moved(state: BrokerState, event: me.Moved, position: int) -> None:
+    queue = state.queues[event.queue]
+    rows = event.rows.minus(in_state(queue, event.rows, ARCHIVED))  # a newer value replaced them as they came back
+    cargo = None if event.target is None else load(queue, rows)
+    if event.target is None:
+        for number, part in rows.items():
+            queue.set_aside(queue.blocks[number], part, event.reason)
+    for source in (HELD, AVAILABLE, ACQUIRED):
+        archive(state, queue, in_state(queue, rows, source), source, event.outcome, event.time, event.error)
+    if event.holder:
+        let_go(state, queue, event.holder, event.rows)
+    take_out(state, event.lease, event.rows)
+    queue.malformed += rows.count * (event.reason == Reason.MALFORMED)
+    if cargo is None or event.target is None:
+        return
+    if event.redriven:
+        cargo = cargo.revived()
+    elif event.reason:
+        cargo = cargo.died(queue.name, Reason(event.reason))
+        if event.error:
+            cargo.errors.update(dict.fromkeys(range(cargo.count), event.error[:MAX_ERROR_TEXT]))
+    _arrive(state, event.target, cargo, event.time)
+
+
+@on_event(me.Copied)
+def copied(state: BrokerState, event: me.Copied, position: int) -> None:
+    _arrive(state, event.target, load(state.queues[event.queue], event.rows), event.time)
+
+
+def _arrive(state: BrokerState, name: str, cargo: Cargo, time: int) -> None:
+    queue = state.queues[name]
+    first = queue.next_sequence
+    unload(queue, cargo, time)
+    settle_in(state, queue, first, time)
+
+
+@on_event(me.Redriven)
+def redriven(state: BrokerState, event: me.Redriven, position: int) -> None:
+    queue = state.queues[event.queue]
+    for number, part in event.rows.items():
+        block = queue.blocks[number]
+        expired = as_array(part)[np.asarray(block.reason.get(part)) == Reason.EXPIRED]
+        block.expiry.set(expired, 0, len(block.state))
+        queue.take_up(block, part)
+        state.finished.remove(queue.name, number)
+    queue.ended[Outcome.DEAD_LETTERED] -= event.rows.count
+    queue.came_back(event.rows)
+    if queue.rules.key:
+        archive(state, queue, stale(queue, event.rows), AVAILABLE, Outcome.REPLACED, event.time)
+
+
+@on_event(me.QueueAltered)
+def queue_altered(state: BrokerState, event: me.QueueAltered, position: int) -> None:
+    queue = state.queues[event.queue]
+    queue.options = checked(queue.kind, {**queue.options, **event.options})
+    queue.rules = rules(queue.kind, queue.options)
+    consumers.reconsider(queue)
+
+
+@on_event(me.QueuePaused)
+def queue_paused(state: BrokerState, event: me.QueuePaused, position: int) -> None:
+    queue = state.queues[event.queue]
+    queue.paused = event.paused
+    if not event.paused:  # who looked meanwhile found nothing, and has passed what is there
+        for log in queue.returns:
+            log.add(0)

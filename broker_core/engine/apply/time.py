@@ -1,0 +1,50 @@
+"""What time does to the state."""
+
+from __future__ import annotations
+
+from broker_core.engine.apply.queues import archive_waiting, on_event
+from broker_core.engine.columns.limits import NEVER
+from broker_core.engine.columns.states import AVAILABLE, HELD, Outcome
+from broker_core.engine.events import queues as e
+from broker_core.engine.model.state import BrokerState
+
+
+@on_event(e.Expired)
+def expired(state: BrokerState, event: e.Expired, position: int) -> None:
+    archive_waiting(state, state.queues[event.queue], event.rows, Outcome.EXPIRED, event.time)
+
+
+@on_event(e.CameDue)
+def came_due(state: BrokerState, event: e.CameDue, position: int) -> None:
+    queue = state.queues[event.queue]
+    for number, rows in event.rows.items():
+        queue.move(queue.blocks[number], rows, HELD, AVAILABLE)
+    queue.came_back(event.rows)
+
+
+@on_event(e.Locked)
+def locked(state: BrokerState, event: e.Locked, position: int) -> None:
+    queue = state.queues[event.queue]
+    for number, rows in event.rows.items():
+        block = queue.blocks[number]
+        block.lock_until(rows, event.until)
+        queue.note_times(block)
+
+
+@on_event(e.TimePassed)
+def time_passed(state: BrokerState, event: e.TimePassed, position: int) -> None:
+    """The blocks that were due have been seen to: when is their next time?"""
+    if event.expiry:
+        state.expired_at = event.expiry
+    for clock, until, noted in (
+        (state.clocks.due, event.due, "noted_due"),
+        (state.clocks.expiry, event.expiry, "noted_expiry"),
+        (state.clocks.lock, event.lock, "noted_lock"),
+    ):
+        for name, number in clock.passed(until):
+            queue = state.queues.get(name)
+            block = queue.blocks.get(number) if queue is not None else None
+            if queue is not None and block is not None:
+                block.look_ahead()
+                setattr(block, noted, NEVER)
+                queue.note_times(block)

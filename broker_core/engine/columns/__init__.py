@@ -1,0 +1,12 @@
+"""Rows of a block as columns of numbers. Knows no queue.
+
+states                    the table of a message's states and transitions
+blocks, runs              64 Ki rows of one queue; where the journal holds their payloads
+rowset                    which messages: ranges or a bitmap per block
+series, packing           columns that cost what they hold; their persisted form
+attributes, dictionary    what a queue has to know of messages; names that rows carry as numbers
+overlays                  annotations that were added after a message arrived
+waiting, returns          where AVAILABLE messages wait; how far back a return sends a consumer
+timetable                 when something is due
+limits                    every limit of the engine, with unit and reason
+"""

@@ -1,0 +1,96 @@
+"""What the queue has to know of messages beside their sizes: columns of numbers, read from payloads before the engine is asked.
+
+Each column is there only where some message says something else than the default. Journaled with the messages' arrival, so that
+recovery never looks into a payload.
+"""
+
+from __future__ import annotations
+
+import base64
+from dataclasses import dataclass, fields
+from typing import Any
+
+import numpy as np
+
+from broker_core.engine.columns.limits import NEVER
+from broker_core.engine.columns.series import Ints, narrowed
+
+
+@dataclass(frozen=True)
+class Coded:
+    """A column of names: each distinct name once, and by row its place among them plus one; 0 is no name."""
+
+    names: list[str]
+    codes: Ints
+
+    def take(self, rows: Any) -> Coded:
+        """Of some rows, with all the names."""
+        return Coded(self.names, self.codes[rows])
+
+    def used(self) -> Ints:
+        """The codes of the names that some row has, ascending."""
+        return np.flatnonzero(np.bincount(self.codes, minlength=1)[1:]) + 1
+
+
+@dataclass(frozen=True)
+class Traits:
+    """By message, all columns of one length. None: every message has the default."""
+
+    priority: Ints | None = None  # 0: not said, else the priority plus one
+    expiry: Ints | None = None  # milliseconds since 1970; 0: never
+    due: Ints | None = None  # milliseconds since 1970; 0: at once
+    group: Coded | None = None
+    closes: Ints | None = None  # 1: the last of its group (group-sequence -1)
+    key: Coded | None = None  # what a last-value queue replaces by
+    ids: Ints | None = None  # dtype S16: digests of typed message ids; all zero: has none
+
+    def __bool__(self) -> bool:
+        return any(value is not None for value in self.__dict__.values())
+
+    def take(self, rows: Any) -> Traits:
+        """Of some rows: a slice, or row numbers."""
+        taken: dict[str, Any] = {}
+        for field in fields(self):
+            value = getattr(self, field.name)
+            if value is not None:
+                taken[field.name] = value.take(rows) if isinstance(value, Coded) else value[rows]
+        return Traits(**taken)
+
+    def journaled(self) -> dict[str, Any] | None:
+        """For an event; None when there is nothing to say."""
+        if self is NO_TRAITS:
+            return None
+        said: dict[str, Any] = {}
+        for name in ("priority", "closes"):
+            if (values := getattr(self, name)) is not None and values.any():
+                said[name] = narrowed(values)
+        for name in ("expiry", "due"):
+            if (times := getattr(self, name)) is not None and times.any():
+                first = int(times.min(where=times > 0, initial=NEVER))
+                said[name] = {"from": first, "after": narrowed(np.where(times > 0, times - first + 1, 0))}
+        for name in ("group", "key"):
+            coded: Coded | None = getattr(self, name)
+            if coded is not None:
+                said[name] = {"names": coded.names, "codes": narrowed(coded.codes)}
+        if self.ids is not None:
+            said["ids"] = base64.b64encode(self.ids.tobytes()).decode()
+        return said or None
+
+    @classmethod
+    def of_journal(cls, said: dict[str, Any] | None) -> Traits:
+        if said is None:
+            return NO_TRAITS
+        values = dict(said)
+        for name in ("expiry", "due"):
+            if name in values:
+                after = values[name]["after"].astype(np.int64)
+                values[name] = np.where(after > 0, after - 1 + values[name]["from"], 0)
+        for name in ("group", "key"):
+            if name in values:
+                values[name] = Coded(values[name]["names"], values[name]["codes"])
+        if "ids" in values:
+            values["ids"] = np.frombuffer(base64.b64decode(values["ids"]), "S16")
+        return cls(**values)
+
+
+NO_TRAITS = Traits()

@@ -1,0 +1,393 @@
+"""A block: 64 Ki places of one queue, as columns. What changes is in memory; payloads are reached through runs."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from broker_core.engine.columns.attributes import NO_TRAITS, Traits
+from broker_core.engine.columns.limits import NEVER
+from broker_core.engine.columns.overlays import Overlays
+from broker_core.engine.columns.rowset import BLOCK_BITS, BLOCK_ROWS, row_count
+from broker_core.engine.columns.runs import Pieces, Run, Runs
+from broker_core.engine.columns.series import Column, Ints, Rows, Series, Sizes
+from broker_core.engine.columns.states import ACQUIRED, ARCHIVED, AVAILABLE, HELD, State
+
+_FIRST_ROWS = 64  # rows allocated for a new block: a queue with one message must not cost a whole block
+_SCAN_ROWS = 1024  # rows looked at in one step when the mark of the first AVAILABLE one moves on
+
+# Columns by row that are persisted, 0 where never set. A new one is appended here, and nothing else is needed.
+COLUMNS = (
+    "attempts",  # unsuccessful deliveries
+    "holder",  # who holds an ACQUIRED row
+    "returned",  # 1 once the row came back: the next acquirer is not the first
+    "outcome",
+    "settled",  # milliseconds after the block's first arrival, plus one; 0: not settled
+    "priority",  # as sent, plus one; 0: not said
+    "expiry",  # milliseconds after the block's first arrival, plus one; 0: never
+    "due",  # the same: not delivered before; 0: at once
+    "group",  # code in the queue's dictionary of groups; 0: none
+    "closes",  # 1: the last of its group
+    "key",  # code in the queue's dictionary of keys
+    "origin",  # place plus one, in the queue's list of origins, of the queue that a dead letter comes from; 0: it was sent here
+    "came_from",  # the sequence number that a dead letter had there, plus one
+    "reason",  # why it is a dead letter
+    "stayed",  # 1: a dead letter that its dead-letter queue could not take, ARCHIVED here
+    "defaulted",  # unsuccessful deliveries that a default outcome ended, with the link: some of `attempts`
+)
+
+
+class Block:
+    """Columns of up to `BLOCK_ROWS` messages with the sequence numbers from `number << BLOCK_BITS`."""
+
+    # persisted, beside COLUMNS
+    number: int
+    filled: int  # rows in use: a block is filled from 0 upwards
+    state: npt.NDArray[np.uint8]
+    errors: dict[int, str]  # row → what the one who rejected it said
+    overlays: Overlays  # row → what was added to its annotations
+    sizes: Sizes
+    runs: Runs
+    # derived
+    counts: list[int]  # rows by State
+    low: int  # no row before this one is AVAILABLE
+    level: npt.NDArray[np.uint8] | None  # of a queue with more than one
+    by_level: tuple[npt.NDArray[np.uint16], list[int]] | None  # rows in the order of their levels, and where each level begins
+    next_expiry: int  # milliseconds since 1970: no row that waits expires before
+    next_due: int  # and none that is HELD is due before
+    lock: Column  # milliseconds of uptime, plus one, until which who acquired the row may hold it; 0: as long as he likes
+    next_lock: int  # milliseconds of uptime: no lock of an ACQUIRED row ends before
+    noted_due: int  # what of these stands in the timetables
+    noted_expiry: int
+    noted_lock: int
+
+    attempts: Column
+    holder: Column
+    returned: Column
+    outcome: Column
+    settled: Column
+    priority: Column
+    expiry: Column
+    due: Column
+    group: Column
+    closes: Column
+    key: Column
+    origin: Column
+    came_from: Column
+    reason: Column
+    stayed: Column
+    defaulted: Column
+
+    __slots__ = (
+        *COLUMNS,
+        "by_level",
+        "counts",
+        "errors",
+        "filled",
+        "level",
+        "lock",
+        "low",
+        "next_due",
+        "next_expiry",
+        "next_lock",
+        "noted_due",
+        "noted_expiry",
+        "noted_lock",
+        "number",
+        "overlays",
+        "runs",
+        "sizes",
+        "state",
+    )
+
+    def __init__(self, number: int) -> None:
+        self.number = number
+        self.filled = 0
+        self.state = np.zeros(_FIRST_ROWS, np.uint8)
+        for name in COLUMNS:
+            setattr(self, name, Column())
+        self.errors = {}
+        self.overlays = Overlays()
+        self.sizes = Sizes()
+        self.runs = Runs.empty()
+        self.counts = [0] * len(State)
+        self.low = 0
+        self.level = self.by_level = None
+        self.lock = Column()
+        self.next_expiry = self.next_due = self.next_lock = NEVER
+        self.noted_due = self.noted_expiry = self.noted_lock = NEVER
+
+    @property
+    def base(self) -> int:
+        return self.number << BLOCK_BITS
+
+    @property
+    def full(self) -> bool:
+        return self.filled == BLOCK_ROWS
+
+    @property
+    def live(self) -> int:
+        """Rows that are not yet archived."""
+        return self.filled - self.counts[ARCHIVED]
+
+    def fill(self, count: int, sizes: int | Ints, runs: Sequence[Run], time: int, traits: Traits = NO_TRAITS) -> Ints | None:
+        """Add `count` rows whose payloads lie where `runs` say; AVAILABLE, or HELD where they are not yet due at `time`.
+
+        Returns which of them are HELD, or None when none is. The codes of `attributes` are of the queue's dictionaries.
+        """
+        start, stop = self.filled, self.filled + count
+        if stop > len(self.state):
+            grown = np.zeros(min(BLOCK_ROWS, max(stop, 2 * len(self.state))), np.uint8)
+            grown[:start] = self.state[:start]
+            self.state = grown
+            for name in COLUMNS:
+                getattr(self, name).grow(len(grown))
+            self.lock.grow(len(grown))
+        self.sizes.fill(start, sizes, stop, len(self.state))
+        row = start
+        for run in runs:
+            self.runs.append(row, run.position, run.skip, time)
+            row += run.rows
+        self.filled = stop
+        held = None if traits is NO_TRAITS else self._take_in(slice(start, stop), traits, time)
+        self.state[start:stop] = AVAILABLE
+        available = count
+        if held is not None:
+            self.state[start:stop][held] = HELD
+            self.counts[HELD] += int(held.sum())
+            available -= int(held.sum())
+        self.counts[AVAILABLE] += available
+        if available:
+            self.low = min(self.low, start) if self.counts[AVAILABLE] > available else start
+        if self.full:
+            self.runs.trim()
+        return held
+
+    def _take_in(self, rows: slice, traits: Traits, time: int) -> Ints | None:
+        """What the messages say of themselves, each where it says something; which of them are not yet due."""
+        capacity, base, now = len(self.state), self.base_ms, time // 1000
+        for name in ("priority", "closes"):
+            if (values := getattr(traits, name)) is not None:
+                getattr(self, name).put(rows, values, capacity)
+        for name in ("group", "key"):
+            if (coded := getattr(traits, name)) is not None:
+                getattr(self, name).put(rows, coded.codes, capacity)
+        if traits.expiry is not None:
+            self.expiry.put(rows, _relative(traits.expiry, base), capacity)
+            self.next_expiry = min(self.next_expiry, _earliest(traits.expiry))
+        if traits.due is None:
+            return None
+        held: Ints = traits.due > now
+        self.due.put(rows, _relative(traits.due, base), capacity)
+        self.next_due = min(self.next_due, _earliest(traits.due[held]))
+        return held if held.any() else None
+
+    @property
+    def base_ms(self) -> int:
+        """What `expiry` and `due` are reckoned from: milliseconds since 1970."""
+        return self.runs.time[0] // 1000
+
+    def expired(self, rows: Rows, now: int) -> npt.NDArray[np.bool_]:
+        """By row, whether its time has passed at `now`, milliseconds since 1970."""
+        return self._passed(self.expiry, rows, now)
+
+    def is_due(self, rows: Rows, now: int) -> npt.NDArray[np.bool_]:
+        return self._passed(self.due, rows, now)
+
+    def _passed(self, column: Column, rows: Rows, now: int) -> npt.NDArray[np.bool_]:
+        values = column.get(rows)
+        if isinstance(values, int):
+            return np.zeros(row_count(rows), np.bool_)
+        passed: npt.NDArray[np.bool_] = (values > 0) & (values <= max(0, now - self.base_ms + 1))
+        return passed
+
+    def times(self, column: Column, rows: Rows) -> npt.NDArray[np.int64] | None:
+        """`expiry` or `due` of the rows in milliseconds since 1970, 0 where there is none; None where no row ever had one."""
+        values = column.get(rows)
+        if isinstance(values, int):
+            return None
+        return np.where(values > 0, values.astype(np.int64) - 1 + self.base_ms, 0)
+
+    def lock_until(self, rows: Rows, time: int) -> None:
+        """Who acquired these rows just now may hold them until `time`, milliseconds of uptime."""
+        self.lock.set(rows, time + 1, len(self.state))
+        self.next_lock = min(self.next_lock, time)
+
+    def unlocked(self, now: int) -> Ints:
+        """The ACQUIRED rows whose locks have ended at `now`, milliseconds of uptime."""
+        values = self.lock.get(slice(0, self.filled))
+        if isinstance(values, int):
+            return np.zeros(0, np.int64)
+        return np.flatnonzero((self.state[: self.filled] == ACQUIRED) & (values > 0) & (values <= now + 1))
+
+    def look_ahead(self) -> None:
+        """Derive anew when the next row expires, is due, and when the next lock ends."""
+        state = self.state[: self.filled]
+        self.next_expiry = self.next_due = self.next_lock = NEVER
+        if self.expiry.values is not None:
+            self.next_expiry = self._next(self.expiry, (state == AVAILABLE) | (state == HELD)) + self.base_ms
+        if self.due.values is not None:
+            self.next_due = self._next(self.due, state == HELD) + self.base_ms
+        if self.lock.values is not None:
+            self.next_lock = self._next(self.lock, state == ACQUIRED)
+
+    def _next(self, column: Column, among: npt.NDArray[np.bool_]) -> int:
+        values = np.asarray(column.get(slice(0, self.filled)))
+        waiting = values[among & (values > 0)]
+        return int(waiting.min()) - 1 if len(waiting) else NEVER
+
+    def move(self, rows: Rows, count: int, source: int, target: int) -> None:
+        """Change the state of rows that are all in `source`."""
+        self.state[rows] = target
+        self.counts[source] -= count
+        self.counts[target] += count
+        if target == AVAILABLE:
+            self.low = min(self.low, rows.start if isinstance(rows, slice) else int(rows[0]))
+        elif source == AVAILABLE:
+            self._raise_low()
+
+    def archive(self, rows: Rows, outcome: int, time: int) -> None:
+        capacity = len(self.state)
+        self.outcome.set(rows, outcome, capacity)
+        self.settled.set(rows, max(0, time - self.runs.time[0]) // 1000 + 1, capacity)
+
+    def of_level(self, level: int) -> npt.NDArray[np.uint16] | None:
+        """The rows of this level, ascending; None: all. Of a full block, whose levels change no more: they are sorted once, when
+        somebody looks for the first time."""
+        if self.by_level is None:
+            assert self.level is not None
+            counts = np.bincount(self.level, minlength=level + 1)
+            order: Ints = np.argsort(self.level, kind="stable") if counts.max() < len(self.level) else np.zeros(0, np.int64)
+            self.by_level = order.astype(np.uint16), [0, *np.cumsum(counts).tolist()]
+        order, begins = self.by_level
+        if level + 1 >= len(begins):
+            return order[:0]
+        begin, end = begins[level], begins[level + 1]
+        return None if end - begin == BLOCK_ROWS else order[begin:end]
+
+    def _raise_low(self) -> None:
+        """Move the mark past rows that are no longer AVAILABLE; each row is passed once, so this costs little in all."""
+        if not self.counts[AVAILABLE]:
+            self.low = self.filled
+            return
+        while self.low < self.filled:
+            window = self.state[self.low : min(self.filled, self.low + _SCAN_ROWS)] == AVAILABLE
+            step = int(window.argmax())
+            if window[step]:
+                self.low += step
+                return
+            self.low += len(window)
+
+    def pieces(self, rows: Rows) -> Pieces:
+        """Where the rows lie, one piece for each run that has some of them."""
+        if not row_count(rows):
+            empty = np.zeros(0, np.int64)
+            return Pieces(empty, empty, empty, empty, empty)
+        runs, scattered = self.runs, None
+        if isinstance(rows, slice):
+            last = runs.row.run_of(rows.stop - 1)
+            if runs.row[last] <= rows.start:
+                return self._piece(rows, last)
+            run = np.arange(runs.row.runs_of(rows.start), last + 1)
+            firsts = runs.row.take(run)
+            start = np.concatenate([[rows.start], firsts[1:]])
+            counts = np.diff(start, append=rows.stop)
+            payload_row = start - firsts + runs.skip.take(run)
+        else:
+            edges, run = self._by_run(rows)
+            start, counts = rows[edges[:-1]], edges[1:] - edges[:-1]
+            payload_row = start - runs.row.take(run) + runs.skip.take(run)
+            if (rows[edges[1:] - 1] - start + 1 != counts).any():
+                scattered = rows + np.repeat(payload_row - start, counts)
+        return Pieces(start, counts, runs.position.take(run) << 3, payload_row, runs.time.take(run), scattered)
+
+    def _by_run(self, rows: Ints) -> tuple[Ints, Ints]:
+        """The runs that have some of the rows, and where among the rows those of each begin, and the last one's end. Looked up
+        are the runs or the rows, whichever are fewer."""
+        first, last = self.runs.row.run_of(int(rows[0])), self.runs.row.run_of(int(rows[-1]))
+        if last - first < len(rows):
+            run = np.arange(first, last + 1)
+            edges = np.full(len(run) + 1, len(rows))
+            edges[:-1] = np.searchsorted(rows, self.runs.row.take(run))
+            held = edges[1:] > edges[:-1]
+            return (edges, run) if held.all() else (np.append(edges[:-1][held], len(rows)), run[held])
+        of = self.runs.row.runs_of(rows)
+        begins = np.flatnonzero(of[1:] != of[:-1]) + 1
+        return np.concatenate([[0], begins, [len(rows)]]), of[np.concatenate([[0], begins])]
+
+    def _piece(self, rows: slice, run: int) -> Pieces:
+        """The one piece of rows that all lie in one run, as a single message always does."""
+        runs = self.runs
+        payload_row = rows.start - runs.row[run] + runs.skip[run]
+        numbers = (rows.start, rows.stop - rows.start, runs.position[run] << 3, payload_row, runs.time[run])
+        return Pieces(*np.array(numbers, np.int64).reshape(5, 1))
+
+    def lowest_live_position(self) -> int | None:
+        """The log position of the oldest payload that a row not yet archived needs."""
+        live = np.flatnonzero(self.state[: self.filled] != ARCHIVED)
+        if not len(live):
+            return None
+        run = np.unique(np.searchsorted(self.runs.row.array(), live, side="right") - 1)
+        return int(self.runs.position.array()[run].min()) << 3
+
+    def waiting(self) -> Ints:
+        """The rows that are AVAILABLE, or HELD until they are."""
+        if not self.counts[AVAILABLE] and not self.counts[HELD]:
+            return np.zeros(0, np.int64)
+        return np.flatnonzero(self.state[: self.filled] <= State.AVAILABLE)
+
+    def rows_between(self, first: int, last: int) -> slice:
+        """The rows with sequence numbers from `first` to `last`, both included."""
+        start = min(max(0, first - self.base), self.filled)
+        return slice(start, max(start, min(self.filled, last - self.base + 1)))
+
+    # The persisted form: used by snapshots and by the archive. To change it: raise the version in `packing`, and keep
+    # reading the old names.
+    def persisted(self) -> dict[str, Any]:
+        columns: dict[str, Any] = {"number": self.number, "filled": self.filled, "state": self.state[: self.filled].copy()}
+        for name in COLUMNS:
+            values = getattr(self, name).values
+            if values is not None:
+                columns[name] = values[: self.filled].copy()
+        if self.errors:
+            columns["errors"] = {str(row): text for row, text in self.errors.items()}
+        if self.overlays:
+            columns["overlays"] = self.overlays.persisted()
+        columns["size"] = self.sizes.persisted(self.filled)
+        for name in ("row", "position", "skip", "time"):
+            base, deltas = getattr(self.runs, name).persisted()
+            columns[f"{name}_base"], columns[f"{name}_delta"] = base, deltas
+        return columns
+
+    @classmethod
+    def restored(cls, columns: dict[str, Any]) -> Block:
+        block = cls(columns["number"])
+        block.filled = columns["filled"]
+        block.state = columns["state"].copy()
+        for name in COLUMNS:
+            if name in columns:
+                setattr(block, name, Column(columns[name].copy()))
+        block.errors = {int(row): text for row, text in columns.get("errors", {}).items()}
+        if "overlays" in columns:
+            block.overlays = Overlays.restored(columns["overlays"])
+        size = columns["size"]
+        block.sizes = Sizes(size) if isinstance(size, int) else Sizes(None, size.copy())
+        block.runs = Runs(
+            *(Series(columns[f"{n}_base"], columns[f"{n}_delta"].copy()) for n in ("row", "position", "skip", "time"))
+        )
+        block.counts = [int(n) for n in np.bincount(block.state, minlength=len(State))]
+        block._raise_low()
+        block.look_ahead()
+        return block
+
+
+def _relative(times: Ints, base: int) -> Ints:
+    """Absolute milliseconds as a column keeps them; what is earlier than the block counts as its begin."""
+    return np.where(times > 0, np.maximum(times - base, 0) + 1, 0)
+
+
+def _earliest(times: Ints) -> int:
+    return int(times.min(where=times > 0, initial=NEVER))

@@ -1,0 +1,109 @@
+"""Names that rows carry as numbers: message groups, last values' keys. A name is kept while a row that is not settled has it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from zlib import crc32
+
+import numpy as np
+import numpy.typing as npt
+
+from broker_core.engine.columns.attributes import Coded
+from broker_core.engine.columns.series import Ints
+
+
+class Dictionary:
+    """Name ↔ code, from 1 on; 0 is no name. A code whose last row has ended is given to the next new name."""
+
+    __slots__ = ("_codes", "_free", "_hashes", "_live", "_names")
+
+    def __init__(self, names: Sequence[str | None] = ()) -> None:
+        self._names: list[str | None] = [None, *names]
+        self._codes = {name: code for code, name in enumerate(self._names) if name is not None}
+        self._free = [code for code in range(len(self._names) - 1, 0, -1) if self._names[code] is None]
+        self._live: npt.NDArray[np.int64] = np.zeros(max(8, len(self._names)), np.int64)
+        self._hashes: npt.NDArray[np.uint32] = np.zeros(len(self._live), np.uint32)
+        for name, code in self._codes.items():
+            self._hashes[code] = _hash(name)
+
+    def __len__(self) -> int:
+        """How many names it holds."""
+        return len(self._codes)
+
+    @property
+    def size(self) -> int:
+        """One more than the highest code that was ever given."""
+        return len(self._names)
+
+    def persisted(self) -> list[str | None]:
+        """The names by code; None where a code is free. The counts follow from the rows."""
+        return self._names[1:]
+
+    def name(self, code: int) -> str | None:
+        return self._names[code]
+
+    def names(self) -> Iterator[tuple[str, int]]:
+        return iter(self._codes.items())
+
+    def get(self, name: str) -> int:
+        """The code of a name; 0 if nothing has it."""
+        return self._codes.get(name, 0)
+
+    def codes_of(self, coded: Coded) -> Ints:
+        """The codes of rows' names, new ones where they have none. A name that no row has gets none: no row would ever end it."""
+        if len(coded.codes) == 1:
+            code = int(coded.codes[0])
+            return np.array([self._code(coded.names[code - 1]) if code else 0])
+        used, found = coded.used(), np.zeros(len(coded.names) + 1, np.int64)
+        names = coded.names if len(used) == len(coded.names) else [coded.names[code - 1] for code in used.tolist()]
+        found[used] = np.fromiter(map(self._code, names), np.int64, len(names))
+        codes: Ints = found[coded.codes]
+        return codes
+
+    def _code(self, name: str) -> int:
+        code = self._codes.get(name)
+        if code is None:
+            if self._free:
+                code = self._free.pop()
+                self._names[code] = name
+            else:
+                code = len(self._names)
+                self._names.append(name)
+                if code >= len(self._live):
+                    self._live = np.concatenate([self._live, np.zeros_like(self._live)])
+                    self._hashes = np.concatenate([self._hashes, np.zeros_like(self._hashes)])
+            self._codes[name] = code
+            self._hashes[code] = _hash(name)
+        return code
+
+    def hashes(self, codes: Ints) -> Ints:
+        """Of the names, which are the same in every life of the broker, as codes are not; any number for names that it forgot."""
+        found: Ints = self._hashes[np.minimum(codes, len(self._hashes) - 1)]
+        return found
+
+    def came(self, codes: Ints) -> None:
+        """Rows with these codes are there, not settled."""
+        np.add.at(self._live, codes, 1)
+
+    def went(self, codes: Ints) -> Ints:
+        """Rows with these codes are settled. Which codes no row has any more: `forget` them when nothing else needs them."""
+        np.subtract.at(self._live, codes, 1)
+        mine = np.unique(codes)
+        gone: Ints = mine[(self._live[mine] <= 0) & (mine > 0)]
+        return gone
+
+    def live(self, codes: Ints) -> Ints:
+        found: Ints = self._live[codes]
+        return found
+
+    def forget(self, codes: Ints) -> None:
+        for code in codes.tolist():
+            name = self._names[code]
+            if name is not None:
+                del self._codes[name]
+                self._names[code] = None
+                self._free.append(code)
+
+
+def _hash(name: str) -> int:
+    return crc32(name.encode(errors="surrogatepass"))

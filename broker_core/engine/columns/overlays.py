@@ -1,0 +1,77 @@
+"""Annotations that were added to messages after they arrived: *modified* says them, and whoever gets the message next sees them.
+
+Sparse: most messages never have any. An entry is an encoded AMQP map, opaque in here. Entries of a message are merged in order by
+whoever sends it, the later one wins; so an entry that is said again replaces its equal, and a client that says the same at every
+attempt fills nothing.
+"""
+
+from __future__ import annotations
+
+import base64
+from collections.abc import Iterator
+from typing import Any
+
+from broker_core.engine.columns.series import Rows
+
+ROW_BYTES = 64  # what an entry costs beside its octets, roughly
+
+
+class Overlays:
+    """Of one block: row → entries."""
+
+    __slots__ = ("_rows", "bytes")
+
+    def __init__(self) -> None:
+        self._rows: dict[int, tuple[bytes, ...]] = {}
+        self.bytes = 0
+
+    def __bool__(self) -> bool:
+        return bool(self._rows)
+
+    def get(self, row: int) -> tuple[bytes, ...]:
+        return self._rows.get(row, ())
+
+    def most(self, rows: Rows, entry: bytes) -> int:
+        """The largest number of entries that one of the rows would have with `entry`."""
+        if not self._rows:
+            return 1
+        return 1 + max((len(self.get(row)) - (entry in self.get(row)) for row in _numbers(rows)), default=0)
+
+    def add(self, rows: Rows, entry: bytes) -> int:
+        """Append `entry` to the rows; by how much `bytes` grew."""
+        before = self.bytes
+        for row in _numbers(rows):
+            known = self._rows.get(row, ())
+            if entry in known:
+                self._rows[row] = (*(other for other in known if other != entry), entry)
+            else:
+                self._rows[row] = (*known, entry)
+                self.bytes += len(entry) + ROW_BYTES
+        return self.bytes - before
+
+    def among(self, rows: Rows) -> dict[int, list[bytes]]:
+        """Index within `rows` → entries."""
+        if not self._rows:
+            return {}
+        if isinstance(rows, slice) and rows.stop - rows.start > len(self._rows):
+            return {row - rows.start: list(had) for row, had in sorted(self._rows.items()) if rows.start <= row < rows.stop}
+        return {i: list(self._rows[row]) for i, row in enumerate(_numbers(rows)) if row in self._rows}
+
+    def persisted(self) -> dict[str, Any]:
+        """JSON-able: every distinct entry once, and by row which of them, in order."""
+        texts: dict[bytes, int] = {}
+        rows = {str(row): [texts.setdefault(entry, len(texts)) for entry in entries] for row, entries in self._rows.items()}
+        return {"entries": [base64.b64encode(entry).decode() for entry in texts], "rows": rows}
+
+    @classmethod
+    def restored(cls, data: dict[str, Any]) -> Overlays:
+        overlays = cls()
+        entries = [base64.b64decode(text) for text in data["entries"]]
+        for row, numbers in data["rows"].items():
+            overlays._rows[int(row)] = tuple(entries[number] for number in numbers)
+            overlays.bytes += sum(len(entries[number]) + ROW_BYTES for number in numbers)
+        return overlays
+
+
+def _numbers(rows: Rows) -> Iterator[int]:
+    return iter(range(rows.start, rows.stop) if isinstance(rows, slice) else rows.tolist())

@@ -1,0 +1,97 @@
+"""The run table of a block: where the payloads of its rows lie in the journal."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from broker_core.engine.columns.series import Series
+
+
+class Runs:
+    """The run table: which journal record holds the payload of which rows. One run per journaled batch."""
+
+    __slots__ = ("position", "row", "skip", "time")
+
+    def __init__(self, row: Series, position: Series, skip: Series, time: Series) -> None:
+        self.row = row  # first row of the run in this block
+        self.position = position  # log position of the record, in units of 8 bytes (records are so aligned)
+        self.skip = skip  # row of the record's payload that the first row is
+        self.time = time  # microseconds since 1970: when the messages were enqueued
+
+    @classmethod
+    def empty(cls) -> Runs:
+        return cls(Series(), Series(), Series(), Series())
+
+    def append(self, row: int, position: int, skip: int, time: int) -> None:
+        self.row.append(row)
+        self.position.append(position >> 3)
+        self.skip.append(skip)
+        self.time.append(time)
+
+    def trim(self) -> None:
+        for series in (self.row, self.position, self.skip, self.time):
+            series.trim()
+
+
+class Run(NamedTuple):
+    """Neighbours in a journal record that become neighbours in a block."""
+
+    rows: int
+    position: int  # log position of the record
+    skip: int  # row of its payload that the first one is
+
+
+class Share(NamedTuple):
+    """What is wanted of one record: neighbours among the rows that pieces speak of."""
+
+    position: int
+    time: int
+    of: slice  # of all rows together
+    first: int | None  # where they are in the record, one after another; None: scattered, see `Pieces.payload_rows`
+
+
+class Pieces(NamedTuple):
+    """Where rows of a block lie: parallel arrays, one entry a piece, which is rows of one run, with or without holes between."""
+
+    row: npt.NDArray[np.int64]  # the first one
+    rows: npt.NDArray[np.int64]  # how many
+    position: npt.NDArray[np.int64]
+    payload_row: npt.NDArray[np.int64]  # where the first one is in its record
+    time: npt.NDArray[np.int64]
+    scattered: npt.NDArray[np.int64] | None = None  # where each row is in its record; None: a piece's rows are neighbours
+
+    def payload_rows(self) -> npt.NDArray[np.int64]:
+        """Where each row is in its record."""
+        if self.scattered is not None:
+            return self.scattered
+        ends = np.cumsum(self.rows)
+        found: npt.NDArray[np.int64] = np.arange(int(ends[-1])) + np.repeat(self.payload_row - (ends - self.rows), self.rows)
+        return found
+
+    def shares(self) -> Iterator[Share]:
+        """Record by record, what is wanted of it, in order. Rows that came at different times stand apart."""
+        if not len(self.row):
+            return
+        apart = (self.position[1:] != self.position[:-1]) | (self.time[1:] != self.time[:-1])
+        begins = np.flatnonzero(np.concatenate([[True], apart, [True]]))
+        edges = np.concatenate([[0], np.cumsum(self.rows)])[begins]
+        firsts = self.payload_row[begins[:-1]]
+        together = begins[1:] - begins[:-1] == 1
+        if self.scattered is not None:
+            together &= self.scattered[edges[1:] - 1] - firsts == edges[1:] - edges[:-1] - 1
+        columns = (self.position[begins[:-1]], self.time[begins[:-1]], edges[:-1], edges[1:], firsts, together)
+        for position, time, start, stop, first, neighbours in zip(*(column.tolist() for column in columns), strict=True):
+            yield Share(position, time, slice(start, stop), first if neighbours else None)
+
+    def runs(self) -> list[Run]:
+        """The rows once more, as they are to become neighbours elsewhere."""
+        if self.scattered is None:
+            return list(map(Run, self.rows.tolist(), self.position.tolist(), self.payload_row.tolist()))
+        rows, piece = self.scattered, np.repeat(np.arange(len(self.rows)), self.rows)
+        first = np.concatenate([[0], np.flatnonzero((rows[1:] - rows[:-1] != 1) | (piece[1:] != piece[:-1])) + 1])
+        counts = np.diff(first, append=len(rows))
+        return list(map(Run, counts.tolist(), self.position[piece[first]].tolist(), rows[first].tolist()))

@@ -1,0 +1,117 @@
+"""What can be asked about exchanges."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+from broker_core.engine.columns.attributes import Coded, Traits
+from broker_core.engine.columns.series import Ints, Rows
+from broker_core.engine.commands.queues import Command, Maker
+from broker_core.engine.model.routes import Asks, Examined
+from broker_core.errors import PenstockError
+
+
+@dataclass(frozen=True)
+class DeclareExchange(Command):
+    """Reply: whether it is new. The same again changes nothing."""
+
+    exchange: str
+    type: str = "direct"
+    options: dict[str, Any] = field(default_factory=dict)
+    maker: Maker | None = None  # as of DeclareQueue
+
+
+@dataclass(frozen=True)
+class DeleteExchange(Command):
+    """Its bindings go with it, its queues stay."""
+
+    exchange: str
+
+
+@dataclass(frozen=True)
+class Bind(Command):
+    """Reply: whether the binding is new. `key`: of a direct exchange; the pattern of a topic exchange."""
+
+    exchange: str
+    queue: str
+    key: str = ""
+    arguments: dict[str, Any] = field(default_factory=dict)  # what a headers exchange looks for
+    selector: str | None = None  # parsed before, as its normalised text
+    no_local: str | None = None  # the container whose own messages are not meant
+
+
+@dataclass(frozen=True)
+class Unbind(Command):
+    """Take away the bindings of a queue: those with this key, or all. Reply: how many."""
+
+    exchange: str
+    queue: str
+    key: str | None = None
+
+
+@dataclass(frozen=True)
+class ListExchanges(Command):
+    """Reply: one JSON-able description each."""
+
+    exchange: str | None = None  # None: all
+
+
+# Who uses a queue or an exchange, and what ends with that: see `lifetimes`.
+@dataclass(frozen=True)
+class OpenLink(Command):
+    """A link to a queue or an exchange begins. Reply: its number. Needed where the node's lifetime depends on links; a queue's
+    subscriptions count besides."""
+
+    node: str
+    makes: bool = False  # the node was made for this link
+    receives: bool = False
+    owner: str | None = None  # whose link it is. With `makes`: this connection alone may receive from the node
+
+
+@dataclass(frozen=True)
+class CloseLink(Command):
+    """It is over. One that is not known, or whose node is gone, changes nothing."""
+
+    node: str
+    link: int
+
+
+@dataclass(frozen=True)
+class EndNode(Command):
+    """End a queue or an exchange if its time has come: see `lifetimes.may_end`. Reply: whether it had."""
+
+    node: str
+
+
+@dataclass(frozen=True)
+class Route(Command):
+    """Send a block of messages through an exchange. Their payload is stored once, whatever the number of queues that get them.
+    Reply: `Sent`."""
+
+    exchange: str
+    count: int
+    sizes: int | Ints  # as of Enqueue
+    payload: Any = None
+    keys: str | Coded = ""  # routing keys: one for all, or one each
+    durable: bool = True
+    # What was read of the payload before: by exchange (this one, and its alternates) what its bindings let through; and by what
+    # queues ask of messages, the traits of all of them. `routes.plan` says what is needed.
+    examined: Mapping[str, Examined] = field(default_factory=dict)
+    traits: Mapping[Asks, Traits] = field(default_factory=dict)
+    container: str | None = None  # who sends
+    whole: bool = False  # if a message is unroutable or refused, refuse all with an error
+    # They wait, in a stage of this name or of this transaction. Then all is done or none, and the queues of this moment get them.
+    stage: str | None = None
+    transaction: int | None = None
+
+
+class Sent(NamedTuple):
+    """What became of routed messages: indices within the block."""
+
+    unroutable: Rows = slice(0, 0)  # no queue is for them, and the exchange refuses such
+    refused: Rows = slice(0, 0)  # queues are, and none of them took them; `error` says why
+    error: PenstockError | None = None
+    dropped: int = 0  # no queue is for them, and the exchange drops such
+    stale: bool = False  # nothing was done: bindings or queues have changed since the payload was read, so read it again

@@ -1,0 +1,81 @@
+"""What can be asked of messages that change their queue, and of queues that are altered while they live. See `queues`."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+from broker_core.engine.columns.limits import MAX_MOVED
+from broker_core.engine.commands.queues import Command
+
+
+@dataclass(frozen=True)
+class Move(Command):
+    """Messages that nobody has taken (AVAILABLE or HELD), in order, from `first` to `last`; those that are HELD keep their time.
+    Reply: `Shifted`. One command moves at most MAX_MOVED."""
+
+    queue: str
+    target: str
+    messages: int = MAX_MOVED
+    first: int = 0
+    last: int | None = None
+
+
+@dataclass(frozen=True)
+class Copy(Command):
+    """As `Move`, and they stay where they are too."""
+
+    queue: str
+    target: str
+    messages: int = MAX_MOVED
+    first: int = 0
+    last: int | None = None
+
+
+@dataclass(frozen=True)
+class DiscardMessages(Command):
+    """An operator ends messages from `first` to `last`, whoever holds them: they are damaged, or nobody can use them. A query
+    whose lease holds one is fenced. Reply: how many have ended."""
+
+    queue: str
+    first: int
+    last: int
+    error: str
+
+
+@dataclass(frozen=True)
+class Redrive(Command):
+    """Dead letters from `first` to `last` go back to where they came from: those that are AVAILABLE in this queue to the tail of
+    the queue that each was sent to, those of this queue that its dead-letter queue could not take to their places.
+    Reply: `Shifted`. One command looks at no more than MAX_MOVED of each kind."""
+
+    queue: str
+    messages: int = MAX_MOVED
+    first: int = 0
+    last: int | None = None
+
+
+class Shifted(NamedTuple):
+    messages: int  # so many were moved, copied or redriven
+    next: int | None  # the sequence number to go on from; None: there are no more
+    stayed: int = 0  # so many cannot go: there is no room; of dead letters also, the queue is gone, or has a newer value
+
+
+@dataclass(frozen=True)
+class AlterQueue(Command):
+    """Reply: whether anything was changed."""
+
+    queue: str
+    options: dict[str, Any] = field(default_factory=dict)  # those to be changed; None: back to the default
+
+
+@dataclass(frozen=True)
+class PauseQueue(Command):
+    """Nothing is delivered until it is resumed; what is sent still comes in. Reply: whether anything was changed."""
+
+    queue: str
+
+
+@dataclass(frozen=True)
+class ResumeQueue(Command):
+    queue: str

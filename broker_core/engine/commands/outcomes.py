@@ -1,0 +1,31 @@
+"""What can be said of single messages of a batch."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from broker_core.engine.columns.rowset import RowSet
+from broker_core.engine.commands.queues import Command
+from broker_core.engine.model.batch_outcomes import Said
+
+
+@dataclass(frozen=True)
+class StageOutcomes(Command):
+    """Outcomes of messages of one batch, to be published with their stage. `epoch` is that of the read that gave them."""
+
+    stage: str
+    lease: str
+    batch: int
+    epoch: int
+    said: list[Said]
+
+
+@dataclass(frozen=True)
+class SetAside(Command):
+    """Messages of a batch that its reader could not decode: not delivered with it, and dead letters (or rejected) when it is
+    settled. `reasons`: why, and which messages. The reply: how many of them that is news of."""
+
+    lease: str
+    batch: int
+    epoch: int
+    reasons: dict[str, RowSet]

@@ -1,0 +1,349 @@
+"""What can be asked of the engine. A single message is a batch of one; a link takes three as a lease takes a million."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from broker_core.engine.columns.attributes import NO_TRAITS, Traits
+from broker_core.engine.columns.limits import MAX_PURGED
+from broker_core.engine.columns.rowset import RowSet
+from broker_core.engine.columns.series import Ints
+from broker_core.engine.columns.states import Cause, Outcome
+from broker_core.engine.model.reads import SparkBatch
+
+if TYPE_CHECKING:
+    from broker_core.engine.model.search import Matching
+
+
+class Now(NamedTuple):
+    """Time is an argument. `wall` is microseconds since 1970; `up` is monotonic, in microseconds, anew after each start, without
+    the time in which the broker stood still; `resumed` is the `up` at which it last went on after that, 0 where it never did."""
+
+    wall: int
+    up: int
+    resumed: int = 0
+
+
+class PublishKey(NamedTuple):
+    """Makes a publish idempotent: a number that is not higher than the last one of (kind, id) is a no-op."""
+
+    kind: str  # "stream" (query id, batch id) or "txn" (txnAppId, txnVersion)
+    id: str
+    number: int
+
+
+@dataclass(frozen=True)
+class Command:
+    pass
+
+
+class Maker(NamedTuple):
+    """The user who makes queues and exchanges by links or first uses, or publish keys, and how many that user may have."""
+
+    user: str
+    most: int
+
+
+@dataclass(frozen=True)
+class DeclareQueue(Command):
+    queue: str
+    type: str = "fifo"
+    options: dict[str, Any] = field(default_factory=dict)
+    maker: Maker | None = None  # None: it is somebody's wish that there be such a queue, and he may ask for it again
+
+
+@dataclass(frozen=True)
+class DeleteQueue(Command):
+    queue: str
+    force: bool = False
+
+
+@dataclass(frozen=True)
+class Enqueue(Command):
+    """One block of messages; its payload is stored with the event. Reply: `Placed`."""
+
+    queue: str
+    count: int
+    sizes: int | Ints  # stored bytes of each message, or of all alike
+    payload: Any = None  # a buffer, or several
+    durable: bool = True  # does any of the messages ask for it? Matters where the queue follows the header
+    traits: Traits = NO_TRAITS  # what of the messages' insides the queue wants to know
+    whole: bool = False  # all of them or none: QueueFull where some would be refused. Else an overflow *block* refuses none
+
+
+class Placed(NamedTuple):
+    """What became of messages that were to be enqueued."""
+
+    next: int  # the sequence number that the next message will get
+    refused: Sequence[int] = ()  # which of them the queue's limits keep out
+    duplicates: int = 0  # how many had come before: they are in the queue, or were
+    kept: Sequence[int] | None = None  # which of them have places, in order, the last ones before `next`; None: all
+
+
+@dataclass(frozen=True)
+class StageMessages(Command):
+    stage: str  # a name, or `stages.attempt_name`
+    queue: str
+    count: int
+    sizes: int | Ints
+    payload: Any = None
+    traits: Traits = NO_TRAITS
+
+
+@dataclass(frozen=True)
+class Publish(Command):
+    """Stages by name, or these attempts of a write. Reply: how many messages, and whether it was done before."""
+
+    stages: list[str]
+    key: PublishKey | None = None
+    write: str | None = None
+    attempts: Sequence[int] = ()
+    reader: SparkBatch | None = None  # the batch of Spark's that is written
+    maker: Maker | None = None  # whose key it is, and how many that user may have
+
+
+@dataclass(frozen=True)
+class IsPublished(Command):
+    """Would a publish with this key be a repetition?"""
+
+    key: PublishKey
+
+
+@dataclass(frozen=True)
+class Discard(Command):
+    """Stages by name, or all attempts of a write, those too that come later. Reply: how many there were."""
+
+    stages: list[str]
+    write: str | None = None
+
+
+@dataclass(frozen=True)
+class ListStages(Command):
+    """Reply: by write, those that wait for a publish."""
+
+
+@dataclass(frozen=True)
+class Purge(Command):
+    """Messages that nobody has taken (AVAILABLE or HELD) before `until`, from the first on. Reply: how many; if so many as
+    `messages`, there may be more."""
+
+    queue: str
+    messages: int = MAX_PURGED
+    until: int | None = None
+
+
+@dataclass(frozen=True)
+class Withdraw(Command):
+    """Take back those of the rows that nobody has acquired: *immediate* messages in the turn in which they came. Reply: which."""
+
+    queue: str
+    rows: RowSet
+
+
+@dataclass(frozen=True)
+class Stat(Command):
+    queue: str | None = None  # None: all queues
+
+
+@dataclass(frozen=True)
+class Subscribe(Command):
+    """Open a holder that ends with its link, or with the broker. InUse where it may not consume beside others: `consumers`."""
+
+    queue: str
+    priority: int = 0  # among the queue's consumers; a higher one goes first
+    exclusive: bool = False
+    selector: str | None = None  # the canonical text; `Acquire` then brings what is known of it
+
+
+@dataclass(frozen=True)
+class Unsubscribe(Command):
+    queue: str
+    holder: int
+    cause: Cause = Cause.LINK_LOST  # how what the link still holds comes back, unless
+    outcome: Outcome | None = None  # the source's default outcome ends it: ACCEPTED or REJECTED
+
+
+@dataclass(frozen=True)
+class Acquire(Command):
+    """The next messages for a link, at most up to the first that nobody has evaluated its selector for: see `Matching`."""
+
+    queue: str
+    holder: int
+    messages: int  # the link's credit
+    max_bytes: int | None = None
+    matching: Matching | None = None
+    behind: tuple[int, ...] = ()  # holders of links that go first: what they have not passed is left to them
+
+
+@dataclass(frozen=True)
+class Browse(Command):
+    """What is AVAILABLE from `place` on, without acquiring it. Reply: the rows, and the place to go on from."""
+
+    queue: str
+    place: int
+    messages: int
+    max_bytes: int | None = None
+    matching: Matching | None = None
+
+
+@dataclass(frozen=True)
+class Settle(Command):
+    queue: str
+    holder: int
+    rows: RowSet
+    outcome: Outcome = Outcome.ACCEPTED
+    error: str | None = None
+
+
+@dataclass(frozen=True)
+class Release(Command):
+    queue: str
+    holder: int
+    rows: RowSet
+    cause: Cause = Cause.RELEASED
+    exclude: bool = False  # undeliverable here: do not offer them to this link again
+    annotations: bytes | None = None  # an encoded map, to be merged into the messages' annotations
+
+
+@dataclass(frozen=True)
+class EnterLease(Command):
+    """First part of every planner's request: may this planner speak for the lease? See docs/flight-protocol.md."""
+
+    queue: str
+    lease: str
+    run: str
+    epoch: int | None
+    fresh: bool = False
+    timeout: int | None = None  # microseconds
+    keep_timeout: bool = False  # the request says nothing of it, nor of the selector
+    selector: str | None = None  # the canonical text
+    signs: tuple[tuple[int, str], ...] = ()  # batches that the checkpoint names, with the signs it has of them
+    head: tuple[str, int] | None = None  # of a planner with several leases: the one it took up first, and its epoch of that
+
+
+@dataclass(frozen=True)
+class FinishBatches(Command):
+    """Spark has finished every batch up to `finished`: settle what was read, give back what was not."""
+
+    lease: str
+    finished: int
+    strict: bool = True  # refuse a number lower than what the lease has finished
+    exclude: bool = False
+    fail_on_data_loss: bool = True
+
+
+@dataclass(frozen=True)
+class AcquireBatch(Command):
+    queue: str
+    lease: str
+    run: str
+    finished: int
+    messages: int | None = None
+    max_bytes: int | None = None
+    until: int | None = None
+    exclude: bool = False
+    timeout: int | None = None
+    fail_on_data_loss: bool = True
+    selector: str | None = None
+    matching: Matching | None = None  # of the selector
+    alone: bool = True  # one message larger than `max_bytes` is taken alone; else nothing is
+
+
+@dataclass(frozen=True)
+class MeasureBatch(Command):
+    """How much a batch that a lease holds is; the reply: messages and bytes, 0 and 0 where it holds no such batch."""
+
+    lease: str
+    batch: int
+
+
+@dataclass(frozen=True)
+class DescribeBatch(Command):
+    """The sign of a batch that the lease remembers, None where it has none; and how many batches in a row its query has finished
+    without reading them."""
+
+    lease: str
+    batch: int
+
+
+@dataclass(frozen=True)
+class PlanBatches(Command):
+    lease: str
+    after: int
+    batch: int
+    min_partitions: int = 1
+    max_messages: int | None = None
+    fail_on_data_loss: bool = True
+
+
+@dataclass(frozen=True)
+class ReadBatch(Command):
+    lease: str
+    run: str
+    epoch: int
+    batch: int
+    first: int
+    last: int
+    fail_on_data_loss: bool = True
+    reader: SparkBatch | None = None  # the batch of Spark's that it is read for
+
+
+@dataclass(frozen=True)
+class RenewLease(Command):
+    lease: str
+    epoch: int
+
+
+@dataclass(frozen=True)
+class ListLeases(Command):
+    pass
+
+
+@dataclass(frozen=True)
+class ReleaseLease(Command):
+    """An operator ends the batch that a lease holds."""
+
+    lease: str
+    settle: bool
+
+
+@dataclass(frozen=True)
+class SettleRow(Command):
+    """An operator ends one poisonous message of a lease; the running query is fenced and plans again without it."""
+
+    lease: str
+    sequence: int
+    outcome: str
+    error: str | None = None
+
+
+@dataclass(frozen=True)
+class DeleteLease(Command):
+    lease: str
+
+
+@dataclass(frozen=True)
+class Tick(Command):
+    """Time has passed."""
+
+
+@dataclass(frozen=True)
+class Recovered(Command):
+    """The broker has started: links of the last life have ended, leases count time anew."""
+
+    nonce: str = ""  # drawn for this start; without one batches have no sign
+
+
+@dataclass(frozen=True)
+class ArchiveBlock(Command):
+    queue: str
+    number: int
+
+
+@dataclass(frozen=True)
+class Retain(Command):
+    """Nothing below this log position is kept any longer."""
+
+    position: int

@@ -1,0 +1,71 @@
+"""What can be asked about transactions. Part 4 of AMQP 1.0 calls it declaring, posting, retiring and discharging."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from broker_core.engine.columns.attributes import NO_TRAITS, Traits
+from broker_core.engine.columns.rowset import RowSet
+from broker_core.engine.columns.series import Ints
+from broker_core.engine.commands.queues import Command
+from broker_core.engine.model.dispositions import ROLLED_BACK, Ending
+
+
+@dataclass(frozen=True)
+class BeginTransaction(Command):
+    """Reply: its number. `owner` is whose it is (a connection): who owns too many is refused."""
+
+    owner: int
+
+
+@dataclass(frozen=True)
+class Post(Command):
+    """Messages that are in the queue if the transaction commits. As `Enqueue`, but they have no places before."""
+
+    transaction: int
+    queue: str
+    count: int
+    sizes: int | Ints
+    payload: Any = None
+    traits: Traits = NO_TRAITS
+
+
+@dataclass(frozen=True)
+class Retire(Command):
+    """What becomes of messages that a link holds if the transaction commits; until then they stay ACQUIRED by it. Said again
+    of the same messages, the last word counts.
+
+    After a rollback they are the link's as before, but for those that it has `settled`, or whose link is gone: these end with
+    `default`.
+    """
+
+    transaction: int
+    queue: str
+    holder: int
+    rows: RowSet
+    ending: Ending
+    default: Ending = ROLLED_BACK
+    settled: bool = False
+
+
+@dataclass(frozen=True)
+class FailTransaction(Command):
+    """Something of it could not be done, so nothing of it may be: it can only be rolled back any more."""
+
+    transaction: int
+    why: str
+
+
+@dataclass(frozen=True)
+class Discharge(Command):
+    """The end of a transaction. Reply: None, or why what was to be committed was rolled back instead."""
+
+    transaction: int
+    fail: bool = False
+
+
+@dataclass(frozen=True)
+class TimeOutTransactions(Command):
+    """Undo those whose work has taken too long; who goes on with one is told. A command of its own, before `Tick`: what both
+    would give back comes back once."""

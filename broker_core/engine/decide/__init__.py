@@ -1,0 +1,14 @@
+"""State and command to events and a reply, by subject. Reads the state and changes nothing.
+
+queues                         `decide` itself; queues, stages and publishing
+links, leases, outcomes        acquire, settle, return; Spark's leases; outcomes of single messages
+unsettled_batches              the batch of which an outcome may still be said
+dead_letters                   messages that end without being worked off: rejected, tried too often, expired
+immediate                      messages that are delivered at once or not at all
+exchanges, routes              exchanges and bindings; messages that go through one
+lifetimes, link_lifetimes      when a queue or an exchange ends by itself
+moves, alterations             messages sent to another queue; a queue altered, paused, resumed
+transactions                   what is posted and retired, commit and rollback
+time                           what is due
+wakeups                        queues that are worth another look after an event
+"""

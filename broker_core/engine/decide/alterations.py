@@ -1,0 +1,52 @@
+"""A living queue is altered, paused and resumed (Q21)."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from broker_core import errors
+from broker_core.engine.commands import moves as mc
+from broker_core.engine.commands import queues as c
+from broker_core.engine.decide.queues import Decision, need_queue, on
+from broker_core.engine.events import moves as me
+from broker_core.engine.model.options import OPTIONS, check_names, checked
+from broker_core.engine.model.queue import Queue
+from broker_core.engine.model.state import BrokerState
+
+
+@on(mc.AlterQueue)
+def alter_queue(state: BrokerState, command: mc.AlterQueue, now: c.Now) -> Decision:
+    queue = need_queue(state, command.queue)
+    check_names(command.options)
+    options = checked(queue.kind, {**queue.options, **command.options})
+    changed = {name: options.get(name) for name in command.options if options.get(name) != queue.options.get(name)}
+    for name in changed:
+        _check_alterable(queue, name)
+    return Decision([(me.QueueAltered(queue.name, changed), None)] if changed else [], bool(changed))
+
+
+def _check_alterable(queue: Queue, name: str) -> None:
+    if not OPTIONS[name].alterable:
+        now: Any = queue.options.get(name, OPTIONS[name].default)
+        can = [other for other, option in OPTIONS.items() if option.alterable and option.type in (None, queue.kind)]
+        raise errors.InvalidRequest(
+            f"option {name!r} of queue {queue.name!r} is {now!r} for as long as it lives, since its messages lie by it: nothing "
+            f"was changed. Delete the queue, or alter one of {', '.join(can)}"
+        )
+
+
+@on(mc.PauseQueue)
+def pause_queue(state: BrokerState, command: mc.PauseQueue, now: c.Now) -> Decision:
+    return _set_paused(state, command.queue, True)
+
+
+@on(mc.ResumeQueue)
+def resume_queue(state: BrokerState, command: mc.ResumeQueue, now: c.Now) -> Decision:
+    return _set_paused(state, command.queue, False)
+
+
+def _set_paused(state: BrokerState, name: str, paused: bool) -> Decision:
+    queue = need_queue(state, name)
+    if queue.paused == paused:
+        return Decision(reply=False)
+    return Decision([(me.QueuePaused(queue.name, paused), None)], True)

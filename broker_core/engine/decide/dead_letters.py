@@ -1,0 +1,200 @@
+"""What becomes of messages that nobody will work off here: rejected, tried too often, expired, refused by all.
+
+Each function returns events, decided on the state before them. Several of one return are meant to happen together, and are put
+into one `Together` by `as_one`. `coming` is what the same decision has brought to queues so far.
+
+| cause | goes to the dead-letter queue if | else |
+|---|---|---|
+| rejected | `rejected` is deadLetter and there is an option `deadLetterQueue` | ARCHIVED as rejected; `return`: AVAILABLE |
+| last attempt failed | `maxAttempts` is not 0 | comes back for ever |
+| malformed | there is an option `deadLetterQueue` | ARCHIVED as rejected |
+| expired | `expired` is deadLetter and there is an option `deadLetterQueue` | ARCHIVED as expired |
+| refused by every link | `refusedByAll` is deadLetter | waits for another link |
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from broker_core.engine.columns.rowset import RowSet, as_array, row_count
+from broker_core.engine.columns.series import Ints, Rows
+from broker_core.engine.columns.states import Cause, Outcome, Reason
+from broker_core.engine.commands import queues as c
+from broker_core.engine.events import moves as me
+from broker_core.engine.events import queues as e
+from broker_core.engine.model.capacity import Coming, accepts, fitting
+from broker_core.engine.model.exclusions import refused_by
+from broker_core.engine.model.queue import Queue
+from broker_core.engine.model.state import BrokerState
+
+
+def as_one(events: Sequence[e.Event]) -> e.Event:
+    """All of them, or none: at least one, all journaled."""
+    return events[0] if len(events) == 1 else e.Together(tuple(events))
+
+
+def settle(
+    state: BrokerState,
+    queue: Queue,
+    rows: RowSet,
+    outcome: Outcome,
+    now: c.Now,
+    coming: Coming,
+    *,
+    holder: int,
+    lease: str | None = None,
+    error: str | None = None,
+    returned: Cause = Cause.REJECTED,
+) -> list[e.Event]:
+    """What an outcome that settles makes of ACQUIRED messages: rejected ones go by the queue's policy, and come back for
+    `returned` where that is to deliver them again."""
+    rules = queue.rules
+    if outcome is Outcome.REJECTED and rules.rejected == "return":
+        event = e.Returned(queue.name, holder, rows, int(returned), lease)
+        return give_back(state, event, queue, rows, returned, now, coming)
+    if outcome is Outcome.REJECTED and rules.rejected == "deadLetter" and rules.dead_letter_queue is not None:
+        return dead_letter(state, queue, rows, Reason.REJECTED, now, coming, holder=holder, lease=lease, error=error)
+    return [e.Settled(queue.name, holder, rows, int(outcome), now.wall, error, lease)]
+
+
+def set_aside(
+    state: BrokerState,
+    queue: Queue,
+    rows: RowSet,
+    now: c.Now,
+    coming: Coming,
+    *,
+    holder: int,
+    lease: str | None = None,
+    error: str | None = None,
+) -> list[e.Event]:
+    """ACQUIRED messages that nobody can decode: to the dead letters where the queue has any, whatever it does with what is
+    rejected, since who gets them back cannot decode them either."""
+    if queue.rules.dead_letter_queue is not None:
+        return dead_letter(state, queue, rows, Reason.MALFORMED, now, coming, holder=holder, lease=lease, error=error)
+    return [e.Settled(queue.name, holder, rows, int(Outcome.REJECTED), now.wall, error, lease, int(Reason.MALFORMED))]
+
+
+def give_back(
+    state: BrokerState, event: e.Event, queue: Queue, rows: RowSet, cause: Cause, now: c.Now, coming: Coming
+) -> list[e.Event]:
+    """`event`, which gives ACQUIRED messages back for `cause`: those whose last attempt this was become dead letters with it."""
+    return [event, *last_failed(state, queue, rows, cause, now, coming)]
+
+
+def last_failed(state: BrokerState, queue: Queue, rows: RowSet, cause: Cause, now: c.Now, coming: Coming) -> list[e.Event]:
+    """What follows when ACQUIRED messages come back for `cause`."""
+    last = last_attempts(queue, rows, cause)
+    return dead_letter(state, queue, last, Reason.DELIVERY_LIMIT, now, coming) if last else []
+
+
+def last_attempts(queue: Queue, rows: RowSet, cause: Cause) -> RowSet:
+    """Those of ACQUIRED messages that will have had all their attempts when they come back for `cause`."""
+    most = queue.rules.max_attempts
+    if not most or not queue.counts_towards_limit(cause):
+        return RowSet()
+
+    def last(part: Rows, attempts: Ints | int) -> Rows:
+        if isinstance(attempts, int):
+            return part if attempts + 1 >= most else slice(0, 0)
+        worn = attempts.astype(np.int64) + 1 >= most
+        return part if worn.all() else as_array(part)[worn]
+
+    return RowSet.of(
+        (number, last(part, queue.attempts_towards_limit(queue.blocks[number], part))) for number, part in rows.items()
+    )
+
+
+def expire(state: BrokerState, queue: Queue, rows: RowSet, now: c.Now, coming: Coming) -> list[e.Event]:
+    """Their time has passed: by the queue's policy into the archive or the dead-letter queue. They are AVAILABLE or HELD."""
+    if queue.rules.expired == "deadLetter" and queue.rules.dead_letter_queue is not None:
+        return dead_letter(state, queue, rows, Reason.EXPIRED, now, coming)
+    return [e.Expired(queue.name, rows, now.wall)]
+
+
+def refuse(state: BrokerState, queue: Queue, holder: int, rows: RowSet, now: c.Now, coming: Coming) -> list[e.Event]:
+    """A link refuses messages that come back with the event before: what every other link had refused already, or there is no
+    other, goes by the queue's policy."""
+    if queue.rules.refused_by_all != "deadLetter":
+        return []
+    others = [each.excluded for number, each in queue.subscriptions.items() if number != holder]
+    refused = refused_by(others, rows, queue)
+    return dead_letter(state, queue, refused, Reason.REFUSED, now, coming) if refused else []
+
+
+def leave(state: BrokerState, queue: Queue, holder: int, back: RowSet, now: c.Now, coming: Coming) -> list[e.Event]:
+    """A link ends, and gives `back` what it held: what all others have refused waits for nobody any more."""
+    others = [each.excluded for number, each in queue.subscriptions.items() if number != holder]
+    if queue.rules.refused_by_all != "deadLetter" or not others:
+        return []
+    refused = refused_by(others, None, queue).plus(refused_by(others, back, queue))
+    return dead_letter(state, queue, refused, Reason.REFUSED, now, coming) if refused else []
+
+
+def dead_letter(
+    state: BrokerState,
+    queue: Queue,
+    rows: RowSet,
+    reason: Reason,
+    now: c.Now,
+    coming: Coming,
+    *,
+    holder: int = 0,
+    lease: str | None = None,
+    error: str | None = None,
+) -> list[e.Event]:
+    """Put messages that are HELD, AVAILABLE or ACQUIRED (then `holder` holds them) into the dead-letter queue; what that cannot
+    take stays here, ARCHIVED: nothing is lost, and nobody waits for room. Policies have been asked before."""
+    target = state.queues.get(queue.rules.dead_letter_queue or "")
+    going = RowSet()
+    if target is not None and accepts(target, queue.name) and not (reason is Reason.EXPIRED and _expires_into(state, queue)):
+        going = fitting(target, queue, rows.minus(_going_round(queue, rows, target.name, reason)), coming)
+    events: list[e.Event] = []
+    for name, some in ((queue.rules.dead_letter_queue, going), (None, rows.minus(going))):
+        if some:
+            events.append(
+                me.Moved(
+                    queue.name,
+                    some,
+                    name,
+                    int(Outcome.DEAD_LETTERED),
+                    now.wall,
+                    int(reason),
+                    holder,
+                    lease,
+                    error,
+                )
+            )
+    return events
+
+
+def _going_round(queue: Queue, rows: RowSet, target: str, reason: Reason) -> RowSet:
+    """Those that came from `target` as dead letters for the same reason: they would go round for ever."""
+    if target not in queue.origins:
+        return RowSet()
+    code = queue.origins.index(target) + 1
+    parts = []
+    for number, part in rows.items():
+        block, count = queue.blocks[number], row_count(part)
+        origins = np.broadcast_to(block.origin.get(part), count)
+        reasons = np.broadcast_to(block.reason.get(part), count)
+        parts.append((number, as_array(part)[(origins == code) & (reasons == reason)]))
+    return RowSet.of(parts)
+
+
+def _expires_into(state: BrokerState, queue: Queue) -> bool:
+    """Whether what expires here would, expiring again and again, come back by itself. Messages that go round for other reasons
+    need somebody who rejects them, or fails, each time."""
+    seen: set[str] = set()
+    following: Queue | None = queue
+    while following is not None and following.rules.expired == "deadLetter":
+        name = following.rules.dead_letter_queue
+        if name is None or name in seen:
+            return False
+        if name == queue.name:
+            return True
+        seen.add(name)
+        following = state.queues.get(name)
+    return False

@@ -1,0 +1,131 @@
+"""What is decided about exchanges and their bindings.
+
+An exchange and a queue never share a name: an address says one thing. A queue that is deleted takes its bindings with it.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from broker_core import errors
+from broker_core.engine.columns.limits import MAX_ARGUMENTS, MAX_BINDINGS, MAX_EXCHANGES, MAX_KEY, MAX_PATTERN_WORDS
+from broker_core.engine.commands import exchanges as x
+from broker_core.engine.commands import queues as c
+from broker_core.engine.decide.queues import Decision, need_queue, on, user_of
+from broker_core.engine.events import exchanges as xe
+from broker_core.engine.model import headers as header_bindings
+from broker_core.engine.model.bindings import Binding
+from broker_core.engine.model.exchange import Exchange
+from broker_core.engine.model.exchange_options import OPTIONS, checked
+from broker_core.engine.model.names import check_node_name
+from broker_core.engine.model.state import BrokerState
+from broker_core.engine.model.topics import words_of
+
+_WAY_OUT = "declare it as it is, or delete it first (`penstock exchange delete`)"
+
+
+def need_exchange(state: BrokerState, name: str) -> Exchange:
+    exchange = state.exchanges.by_name.get(name)
+    if exchange is None:
+        raise errors.NotFound(f"there is no exchange {name!r:.300}: declare it with `penstock exchange declare`")
+    return exchange
+
+
+@on(x.DeclareExchange)
+def declare_exchange(state: BrokerState, command: x.DeclareExchange, now: c.Now) -> Decision:
+    check_node_name("exchange", command.exchange)
+    said = state.policies.options_of(command.exchange, command.type)
+    options = checked(command.type, {**said, **command.options})
+    exchange = state.exchanges.by_name.get(command.exchange)
+    if exchange is not None:
+        # What a policy says is its own business: it may have changed since.
+        asked = [name for name in OPTIONS if name in command.options or name not in said]
+        _check_alike(exchange, command.type, options, asked)
+        return Decision(reply=False)
+    if command.exchange in state.queues:
+        raise errors.AlreadyExists(f"{command.exchange!r} is a queue: an exchange needs a name that no queue has")
+    alternate = options.get("alternate")
+    if alternate is not None and alternate not in state.queues and alternate not in state.exchanges.by_name:
+        raise errors.NotFound(f"option 'alternate': there is no queue or exchange {alternate!r}: declare it first")
+    if len(state.exchanges.by_name) >= MAX_EXCHANGES:
+        raise errors.ResourceLimit(f"the broker has {MAX_EXCHANGES} exchanges, which is its limit: delete one first")
+    user = user_of(state, command.maker)
+    return Decision([(xe.ExchangeDeclared(command.exchange, command.type, options, user), None)], True)
+
+
+def _check_alike(exchange: Exchange, kind: str, options: dict[str, Any], asked: list[str]) -> None:
+    if exchange.kind != kind:
+        raise errors.AlreadyExists(f"exchange {exchange.name!r} exists with type {exchange.kind!r}, not {kind!r}: {_WAY_OUT}")
+    for name in asked:
+        if exchange.options.get(name) != options.get(name):
+            raise errors.AlreadyExists(
+                f"exchange {exchange.name!r} exists with another option {name!r}: {exchange.options.get(name, 'its default')!r}, "
+                f"not {options.get(name, 'its default')!r}: {_WAY_OUT}"
+            )
+
+
+@on(x.DeleteExchange)
+def delete_exchange(state: BrokerState, command: x.DeleteExchange, now: c.Now) -> Decision:
+    exchange = need_exchange(state, command.exchange)
+    return Decision([(xe.ExchangeDeleted(exchange.name), None)])
+
+
+@on(x.Bind)
+def bind(state: BrokerState, command: x.Bind, now: c.Now) -> Decision:
+    exchange, queue = need_exchange(state, command.exchange), need_queue(state, command.queue)
+    binding = Binding(queue.name, command.key, command.arguments, command.selector, command.no_local)
+    _check_binding(exchange, binding)
+    if exchange.number_of(binding) is not None:
+        return Decision(reply=False)
+    if len(exchange.bindings) >= MAX_BINDINGS:
+        raise errors.ResourceLimit(
+            f"exchange {exchange.name!r} has {MAX_BINDINGS} bindings, which is the limit: unbind some first"
+        )
+    return Decision([(xe.Bound(exchange.name, exchange.next_number, binding.to_json()), None)], True)
+
+
+def _check_binding(exchange: Exchange, binding: Binding) -> None:
+    if binding.key and not exchange.by_key:
+        raise errors.InvalidRequest(f"key {binding.key!r:.80}: a {exchange.kind} exchange looks at no routing key; leave it out")
+    if len(binding.key) > MAX_KEY:
+        raise errors.InvalidRequest(f"key: it has {len(binding.key)} characters; at most {MAX_KEY} are allowed")
+    if exchange.kind == "topic" and len(words_of(binding.key)) > MAX_PATTERN_WORDS:
+        raise errors.InvalidRequest(
+            f"key: the pattern has {len(words_of(binding.key))} words; at most {MAX_PATTERN_WORDS} are allowed"
+        )
+    if binding.arguments and exchange.kind != "headers":
+        raise errors.InvalidRequest(f"arguments: a {exchange.kind} exchange looks at no headers; leave them out")
+    if len(binding.arguments) > MAX_ARGUMENTS:
+        raise errors.InvalidRequest(f"arguments: there are {len(binding.arguments)}; at most {MAX_ARGUMENTS} are allowed")
+    header_bindings.check(binding.arguments)
+
+
+@on(x.Unbind)
+def unbind(state: BrokerState, command: x.Unbind, now: c.Now) -> Decision:
+    exchange = need_exchange(state, command.exchange)
+    numbers = exchange.numbers_of(command.queue, command.key)
+    if not numbers:
+        key = "" if command.key is None else f" with the key {command.key!r:.80}"
+        raise errors.NotFound(
+            f"exchange {exchange.name!r} has no binding to {command.queue!r:.300}{key}: see `penstock exchange list`"
+        )
+    return Decision([(xe.Unbound(exchange.name, numbers), None)], len(numbers))
+
+
+@on(x.ListExchanges)
+def list_exchanges(state: BrokerState, command: x.ListExchanges, now: c.Now) -> Decision:
+    found = state.exchanges.by_name.values() if command.exchange is None else [need_exchange(state, command.exchange)]
+    return Decision(reply=[_described(exchange) for exchange in found])
+
+
+def _said(binding: Binding) -> dict[str, Any]:
+    return {"noLocal" if name == "no_local" else name: value for name, value in binding.to_json().items()}
+
+
+def _described(exchange: Exchange) -> dict[str, Any]:
+    return {
+        "exchange": exchange.name,
+        "type": exchange.kind,
+        "options": exchange.options,
+        "bindings": [_said(binding) for binding in exchange.bindings.values()],
+    }

@@ -1,0 +1,434 @@
+"""What is decided about leases: the protocol of docs/flight-protocol.md and ARCHITECTURE.md.
+
+A request of a planner comes in parts: EnterLease, then FinishBatches and AcquireBatch, or PlanBatches; each is decided on the
+state that the one before left.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from broker_core import errors
+from broker_core.engine.columns.limits import (
+    LISTED_GROUPS,
+    MAX_ACQUIRE,
+    MAX_LEASES,
+    MAX_PARTS,
+    SECOND,
+    UNREAD_FREE,
+    UNREAD_PAUSE,
+    UNREAD_PAUSE_MOST,
+    UNREAD_TIMEOUT,
+)
+from broker_core.engine.columns.rowset import RowSet, row_count
+from broker_core.engine.columns.states import Cause, Outcome
+from broker_core.engine.commands import queues as c
+from broker_core.engine.decide import dead_letters as ends
+from broker_core.engine.decide.lifetimes import check_owner
+from broker_core.engine.decide.outcomes import settle_batch
+from broker_core.engine.decide.queues import Decision, need_queue, on
+from broker_core.engine.events import queues as e
+from broker_core.engine.model.capacity import Coming
+from broker_core.engine.model.consumers import check_lease, may_take
+from broker_core.engine.model.groups import FreeGroup
+from broker_core.engine.model.lease import HOLDING, Batch, Lease, Stage, signed
+from broker_core.engine.model.names import check_name
+from broker_core.engine.model.queue import Queue
+from broker_core.engine.model.search import Filter, Search, Unexpired, Without, find_all
+from broker_core.engine.model.state import BrokerState
+
+ROW_OUTCOMES = ("accepted", "rejected", "released", "modified")
+
+
+def need_lease(state: BrokerState, name: str) -> Lease:
+    lease = state.leases.get(name)
+    if lease is None:
+        raise errors.NotFound(f"there is no lease {name!r}: see `penstock lease list`")
+    return lease
+
+
+def check_epoch(lease: Lease, epoch: int) -> None:
+    if epoch != lease.epoch:
+        raise errors.Fenced(
+            f"lease {lease.name!r} was taken up by another reader (epoch {lease.epoch}, this one has {epoch}), or an operator "
+            "ended messages that it holds: then start the query again. Another reader is a newer run of the query, a second "
+            "driver on the same checkpoint, or the other side of a self-join. Two load() calls are two consumers: give each "
+            "its own `consumer`, look with mode=browse, or fan out inside foreachBatch"
+        )
+
+
+def _data_loss(lease: Lease, number: int, why: str) -> errors.DataLoss:
+    return errors.DataLoss(
+        f"batch {number} of lease {lease.name!r} {why}. The query cannot go on exactly once; with failOnDataLoss=false the "
+        "batch reads as empty, the query goes on, and delivery is at least once"
+    )
+
+
+_GIVEN_BACK = (
+    "was given back after a task had read it (leaseTimeout, or `penstock lease release --return`), so its messages may be "
+    "delivered again"
+)
+
+
+def _end(lease: Lease, batch: Batch, stage: Stage, now: c.Now, *, exclude: bool = False) -> e.BatchEnded:
+    return e.BatchEnded(lease.name, batch.number, stage.value, now.wall, exclude)
+
+
+@on(c.EnterLease)
+def enter_lease(state: BrokerState, command: c.EnterLease, now: c.Now) -> Decision:
+    check_name("lease", command.lease)
+    check_name("run", command.run)
+    need_queue(state, command.queue)
+    check_owner(state, command.queue, None)
+    lease = state.leases.get(command.lease)
+    if lease is None:
+        _check_head(state, command)
+        if command.fresh and command.epoch is None:
+            return Decision(reply=None)  # made by the first acquisition: an idle query leaves nothing behind
+        raise errors.WrongOffset(
+            f"the broker has no lease {command.lease!r}, which the query's checkpoint names: it was deleted, or the data "
+            "directory is another or was restored. Start the query with a new checkpoint"
+        )
+    if lease.queue != command.queue:
+        raise errors.WrongOffset(
+            f"lease {lease.name!r} belongs to queue {lease.queue!r}, not {command.queue!r}: put `queue` (or `consumer`) back "
+            "as it was, or start with a new checkpoint and another `consumer`"
+        )
+    if command.epoch is not None:
+        check_epoch(lease, command.epoch)
+    _check_head(state, command)
+    if lease.run != command.run:
+        if not command.fresh:
+            raise errors.WrongOffset(
+                f"the checkpoint belongs to an earlier run of lease {lease.name!r}: a query without a checkpoint has begun it "
+                "again since. Start with a new checkpoint"
+            )
+        return _begin_again(lease, command, now)
+    _check_signs(lease, command.signs)
+    if not command.keep_timeout and lease.selector != command.selector:
+        raise errors.WrongOffset(
+            f"lease {lease.name!r} began with the selector {lease.selector or 'none'!r}, not {command.selector or 'none'!r}: put "
+            "`selector` back as it was, or start with a new checkpoint"
+        )
+    timeout = lease.timeout if command.keep_timeout else command.timeout
+    if command.epoch is not None and timeout == lease.timeout:
+        return Decision(reply=lease.epoch)
+    epoch = lease.epoch + 1 if command.epoch is None else lease.epoch
+    return Decision([(e.LeaseTaken(lease.name, epoch, timeout, now.up), None)], epoch)
+
+
+def _check_head(state: BrokerState, command: c.EnterLease) -> None:
+    """A planner with several leases speaks for none of them once another one has taken up the first: so a consumer is taken up as
+    a whole, also with queues of which it has no lease yet."""
+    if command.head is None:
+        return
+    name, epoch = command.head
+    head = state.leases.get(name)
+    if head is None or head.run != command.run or head.epoch != epoch:
+        raise errors.Fenced(
+            f"lease {name!r}, which this consumer of several queues took up first, is another reader's now, or an operator ended "
+            "it, or messages that it holds: then start the query again. Another reader is a newer run of the query, or a second "
+            "driver on the same checkpoint"
+        )
+
+
+def _check_signs(lease: Lease, signs: tuple[tuple[int, str], ...]) -> None:
+    for number, sign in signs:
+        if number in lease.batches and lease.sign_of(number) != sign:
+            raise errors.WrongOffset(
+                f"the checkpoint names batch {number} of lease {lease.name!r}, but that of this data directory holds other "
+                "messages: the directory was copied or restored, and both have gone on since, each by itself. Point the query at "
+                "the broker with the directory that it read last, or start with a new checkpoint"
+            )
+
+
+def _begin_again(lease: Lease, command: c.EnterLease, now: c.Now) -> Decision:
+    """A fresh checkpoint on a name that an earlier run used."""
+    batch = lease.current
+    if batch is not None and batch.stage is Stage.READ:
+        raise errors.InUse(
+            f"lease {lease.name!r} holds batch {batch.number} ({batch.rows.count} messages), which an earlier run has read "
+            f"and not finished: go on with that run's checkpoint, or end it with `penstock lease release {lease.name} "
+            "--settle` (its sink has the rows) or `--return` (it has not)"
+        )
+    decision = Decision(reply=lease.epoch + 1)
+    if batch is not None:
+        decision.add(_end(lease, batch, Stage.VOID, now))
+    epoch, selector = lease.epoch + 1, command.selector
+    decision.add(e.LeaseBegun(lease.name, lease.queue, command.run, epoch, command.timeout, now.up, selector))
+    return decision
+
+
+@on(c.FinishBatches)
+def finish_batches(state: BrokerState, command: c.FinishBatches, now: c.Now) -> Decision:
+    lease = state.leases.get(command.lease)
+    if lease is None:
+        return Decision(reply=(None, 0, 0))
+    if command.finished < lease.finished and command.strict and command.fail_on_data_loss:
+        raise errors.DataLoss(
+            f"the checkpoint is older than lease {lease.name!r}: it stands at batch {command.finished}, while batch "
+            f"{lease.finished} is finished. A backup was put back? With failOnDataLoss=false the query goes on; what is still "
+            "remembered is read again, and delivery is at least once; exactly once where it writes to queues of this broker with "
+            "format('amqp')"
+        )
+    if command.finished > lease.last_number:
+        raise errors.WrongOffset(
+            f"the checkpoint names batch {command.finished} of lease {lease.name!r}, whose last batch is {lease.last_number}: "
+            "the broker's data directory was restored from an older state. Start with a new checkpoint"
+        )
+    decision, coming = Decision(), Coming()
+    settled = unread = 0
+    for batch in lease.batches.values():
+        if not lease.finished < batch.number <= command.finished:
+            continue
+        if batch.stage is Stage.READ and not batch.reads.lost:
+            decision.add(settle_batch(state, lease, batch, now, coming, exclude=command.exclude))
+            settled += batch.rows.count
+        elif batch.stage in HOLDING:  # unread, or what was read was dropped: as if nobody had seen it
+            decision.add(_end(lease, batch, Stage.VOID, now, exclude=command.exclude))
+            unread += batch.rows.count
+        elif batch.stage is Stage.LOST and command.fail_on_data_loss:
+            raise _data_loss(lease, batch.number, _GIVEN_BACK)
+    if command.finished > lease.finished:
+        decision.add(e.LeaseFinished(lease.name, command.finished))
+    if unread or (settled and lease.unread):
+        times = lease.unread + 1 if unread else 0
+        decision.add(e.LeftUnread(lease.name, times, now.up + _pause(times)))
+    decision.reply = (lease.epoch, settled, unread)
+    return decision
+
+
+def _pause(times: int) -> int:
+    """How long a query waits that has left so many batches in a row unread: else it would take the same messages for ever, as
+    quickly as it can."""
+    return 0 if times < UNREAD_FREE else min(UNREAD_PAUSE << min(times - UNREAD_FREE, 16), UNREAD_PAUSE_MOST)
+
+
+@on(c.AcquireBatch)
+def acquire_batch(state: BrokerState, command: c.AcquireBatch, now: c.Now) -> Decision:
+    queue = need_queue(state, command.queue)
+    lease = state.leases.get(command.lease)
+    if lease is not None:
+        if lease.current is not None:
+            return Decision(reply=(lease.epoch, lease.current.number))
+        last = next(reversed(lease.batches.values()), None)
+        if last is not None and last.number > lease.finished and last.stage is Stage.LOST and command.fail_on_data_loss:
+            raise _data_loss(lease, last.number, _GIVEN_BACK)
+        if now.up < lease.waits_until and not command.exclude:  # an `availableNow` run does not take the same ones again
+            return Decision(reply=(lease.epoch, max(command.finished, lease.finished)))
+    check_lease(queue)
+    if command.selector is not None and command.matching is None:
+        raise errors.InvalidRequest(f"lease {command.lease!r} has a selector: without what matches it, it can have nothing")
+    filters: list[Filter] = [Unexpired(now.wall // 1000)]
+    if lease is not None and command.exclude:
+        filters.append(Without(lease.excluded))
+    if queue.grouping is not None:
+        filters.append(FreeGroup(queue.grouping, state.next_holder))
+    most = min(command.messages or MAX_ACQUIRE, MAX_ACQUIRE)
+    # What nobody has evaluated the selector for has not come yet, for a lease.
+    rows = find_all(queue, Search(most, command.max_bytes, command.until, filters, command.matching)).rows
+    if not command.alone and command.max_bytes is not None and _bytes(queue, rows) > command.max_bytes:
+        rows = RowSet()  # a larger message: for a batch that has nothing else in it
+    if not rows or not may_take(queue, 0):
+        return Decision(reply=(None, command.finished) if lease is None else (lease.epoch, max(command.finished, lease.finished)))
+    decision = Decision()
+    epoch, number = 1, 1
+    if lease is None:
+        if len(state.leases) >= MAX_LEASES:
+            raise errors.ResourceLimit(
+                f"the broker keeps {MAX_LEASES} leases, which is its limit: delete old ones with `penstock lease delete`"
+            )
+        begun = e.LeaseBegun(command.lease, command.queue, command.run, 1, command.timeout, now.up, command.selector)
+        decision.add(begun)
+    else:
+        epoch, number = lease.epoch, lease.last_number + 1
+    sign = signed(state.nonce, command.lease, command.run, number, rows, now.wall)
+    decision.add(e.Acquired(queue.name, state.next_holder, rows, command.lease, number, sign))
+    decision.reply = (epoch, number)
+    return decision
+
+
+@on(c.MeasureBatch)
+def measure_batch(state: BrokerState, command: c.MeasureBatch, now: c.Now) -> Decision:
+    lease = state.leases.get(command.lease)
+    batch = None if lease is None else lease.current
+    if lease is None or batch is None or batch.number != command.batch:
+        return Decision(reply=(0, 0))
+    return Decision(reply=(batch.rows.count, _bytes(need_queue(state, lease.queue), batch.rows)))
+
+
+def _bytes(queue: Queue, rows: RowSet) -> int:
+    return sum(queue.blocks[number].sizes.total(part, row_count(part)) for number, part in rows.items())
+
+
+@on(c.DescribeBatch)
+def describe_batch(state: BrokerState, command: c.DescribeBatch, now: c.Now) -> Decision:
+    lease = state.leases.get(command.lease)
+    return Decision(reply=(None, 0) if lease is None else (lease.sign_of(command.batch), lease.unread))
+
+
+@on(c.PlanBatches)
+def plan_batches(state: BrokerState, command: c.PlanBatches, now: c.Now) -> Decision:
+    lease = need_lease(state, command.lease)
+    if command.batch > lease.last_number:
+        raise errors.WrongOffset(
+            f"the checkpoint names batch {command.batch} of lease {lease.name!r}, whose last batch is {lease.last_number}: "
+            "the broker's data directory was restored from an older state. Start with a new checkpoint"
+        )
+    first, remembered = max(command.after, 0) + 1, next(iter(lease.batches), lease.last_number + 1)
+    if first < remembered and first <= command.batch:
+        _readable(lease, first, command.fail_on_data_loss)  # of the forgotten ones, the first speaks for all
+    parts: list[list[int]] = []
+    grouped = need_queue(state, lease.queue).grouping is not None
+    for number in range(max(first, remembered), command.batch + 1):
+        batch = _readable(lease, number, command.fail_on_data_loss)
+        if batch is None:
+            continue
+        count = batch.rows.count
+        wanted = max(-(-count // command.max_messages) if command.max_messages else 1, command.min_partitions)
+        if len(parts) + min(wanted, count) > MAX_PARTS:
+            raise errors.ResourceLimit(
+                f"a plan has at most {MAX_PARTS} parts: raise maxMessagesPerPartition, or lower minPartitions or "
+                "maxMessagesPerTrigger"
+            )
+        if grouped:
+            wanted, rows = min(wanted, count), batch.rows
+            parts += [[number, rows.first, rows.last, count, bucket, wanted] for bucket in range(wanted)]
+        else:
+            parts += [[number, *part] for part in batch.rows.split(wanted)]
+    return Decision(reply=(lease.epoch, parts))
+
+
+def _readable(lease: Lease, number: int, fail_on_data_loss: bool) -> Batch | None:
+    """The batch, or None where it reads as empty."""
+    batch = lease.batches.get(number)
+    if batch is not None and batch.stage is Stage.VOID:
+        return None
+    if batch is None or batch.stage is Stage.LOST:
+        if fail_on_data_loss:
+            raise _data_loss(lease, number, "is not remembered any longer" if batch is None else _GIVEN_BACK)
+        return None
+    return batch
+
+
+@on(c.ReadBatch)
+def read_batch(state: BrokerState, command: c.ReadBatch, now: c.Now) -> Decision:
+    lease = need_lease(state, command.lease)
+    if lease.run != command.run:
+        raise errors.Fenced(f"lease {lease.name!r} was begun again by another query since this task was planned")
+    check_epoch(lease, command.epoch)
+    batch = _readable(lease, command.batch, command.fail_on_data_loss)
+    if batch is None:
+        return Decision(reply=(lease.queue, RowSet()))
+    decision = Decision(reply=(lease.queue, batch.rows.between(command.first, command.last)))
+    reader = command.reader
+    if batch.stage is Stage.ACQUIRED or (batch.stage is Stage.READ and not batch.reads.knows(reader)):
+        decision.add(e.BatchRead(lease.name, batch.number, *(reader or ())))
+    return decision
+
+
+@on(c.RenewLease)
+def renew_lease(state: BrokerState, command: c.RenewLease, now: c.Now) -> Decision:
+    lease = need_lease(state, command.lease)
+    check_epoch(lease, command.epoch)
+    return Decision([(e.Renewed(lease.name, now.up), None)])
+
+
+@on(c.ListLeases)
+def list_leases(state: BrokerState, command: c.ListLeases, now: c.Now) -> Decision:
+    return Decision(reply=[_describe(state, lease, now) for lease in state.leases.values()])
+
+
+def _describe(state: BrokerState, lease: Lease, now: c.Now) -> dict[str, Any]:
+    batch, grouping = lease.current, state.queues[lease.queue].grouping
+    return {
+        "lease": lease.name,
+        "queue": lease.queue,
+        "run": lease.run,
+        "selector": lease.selector,
+        "epoch": lease.epoch,
+        "finished": lease.finished,
+        "stage": batch.stage.value if batch else "idle",
+        "batch": batch.number if batch else None,
+        "messages": batch.rows.count if batch else 0,
+        "groups": grouping.held_by(batch.holder)[:LISTED_GROUPS] if batch and grouping else [],
+        "renewed": None if lease.renewed is None else (now.up - lease.renewed) / SECOND,
+    }
+
+
+def _need_batch(lease: Lease) -> Batch:
+    batch = lease.current
+    if batch is None:
+        raise errors.InvalidRequest(f"lease {lease.name!r} holds nothing: there is no batch to end, see `penstock lease list`")
+    return batch
+
+
+@on(c.ReleaseLease)
+def release_lease(state: BrokerState, command: c.ReleaseLease, now: c.Now) -> Decision:
+    lease = need_lease(state, command.lease)
+    batch = _need_batch(lease)
+    decision = Decision(reply=batch.rows.count)
+    if command.settle:
+        decision.add(settle_batch(state, lease, batch, now, {}))
+        decision.add(e.LeaseFinished(lease.name, batch.number))
+    else:
+        decision.add(_give_back(state, lease, batch, now, {}))
+        decision.add(e.LeaseFenced(lease.name, lease.epoch + 1))
+    return decision
+
+
+@on(c.SettleRow)
+def settle_row(state: BrokerState, command: c.SettleRow, now: c.Now) -> Decision:
+    lease = need_lease(state, command.lease)
+    batch = _need_batch(lease)
+    if command.outcome not in ROW_OUTCOMES:
+        raise errors.InvalidRequest(f"outcome {command.outcome!r}: allowed are {', '.join(ROW_OUTCOMES)}")
+    if command.sequence not in batch.rows:
+        raise errors.NotFound(
+            f"message {command.sequence} is not in batch {batch.number}, which lease {lease.name!r} holds: name one of it"
+        )
+    rows = RowSet.single(command.sequence)
+    queue = need_queue(state, lease.queue)
+    if command.outcome in ("accepted", "rejected"):
+        outcome = Outcome[command.outcome.upper()]
+        events = ends.settle(state, queue, rows, outcome, now, {}, holder=batch.holder, lease=lease.name, error=command.error)
+    else:
+        cause = Cause[command.outcome.upper()]
+        returned = e.Returned(queue.name, batch.holder, rows, int(cause), lease.name)
+        events = ends.give_back(state, returned, queue, rows, cause, now, {})
+    # Fenced first: a crash may come between the two, and then the query only plans again.
+    return Decision([(e.LeaseFenced(lease.name, lease.epoch + 1), None), (ends.as_one(events), None)])
+
+
+@on(c.DeleteLease)
+def delete_lease(state: BrokerState, command: c.DeleteLease, now: c.Now) -> Decision:
+    lease = need_lease(state, command.lease)
+    if lease.current is not None:
+        raise errors.InUse(
+            f"lease {lease.name!r} holds batch {lease.current.number}: end it first with `penstock lease release {lease.name} "
+            "--settle|--return`"
+        )
+    return Decision([(e.LeaseDeleted(lease.name), None)])
+
+
+def overdue(state: BrokerState, now: c.Now, coming: Coming) -> list[e.Event]:
+    """The ends of batches that nobody renews."""
+    found: list[e.Event] = []
+    for lease in state.leases.values():
+        batch = lease.current
+        if batch is None or lease.renewed is None or batch.stage not in HOLDING:
+            continue
+        silent = now.up - max(lease.renewed, now.resumed)
+        if batch.stage is Stage.ACQUIRED and silent > UNREAD_TIMEOUT:
+            found.append(_end(lease, batch, Stage.VOID, now))
+        elif batch.stage is Stage.READ and lease.timeout is not None and silent > lease.timeout:
+            found.append(_give_back(state, lease, batch, now, coming))
+    return found
+
+
+def _give_back(state: BrokerState, lease: Lease, batch: Batch, now: c.Now, coming: Coming) -> e.Event:
+    """End a batch that nobody will finish: what was read may have been worked on."""
+    if batch.stage is not Stage.READ:
+        return _end(lease, batch, Stage.VOID, now)
+    queue, event = need_queue(state, lease.queue), _end(lease, batch, Stage.LOST, now)
+    return ends.as_one(ends.give_back(state, event, queue, batch.rows, Cause.LEASE_READ, now, coming))

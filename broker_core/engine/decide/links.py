@@ -1,0 +1,199 @@
+"""What is decided about links: holders that end with their connection, and acquire, settle and give back as they please.
+
+A queue that is deleted under its links (force) takes their subscriptions with it: every command of theirs is then refused with
+NotFound, and nothing else is touched. Declared again under the same name it is another queue: their holders are not known there.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from broker_core import errors
+from broker_core.engine.columns.blocks import Block
+from broker_core.engine.columns.limits import (
+    MAX_ACQUIRE,
+    MAX_ANNOTATIONS,
+    MAX_EXCLUDED,
+    MAX_OVERLAY_BYTES,
+    MAX_OVERLAYS,
+    MAX_SUBSCRIPTIONS,
+)
+from broker_core.engine.columns.overlays import ROW_BYTES
+from broker_core.engine.columns.rowset import RowSet
+from broker_core.engine.columns.states import ACQUIRED, Cause, Outcome, Verb
+from broker_core.engine.commands import queues as c
+from broker_core.engine.decide import dead_letters as ends
+from broker_core.engine.decide.queues import Decision, check_rows, need_queue, on
+from broker_core.engine.events import queues as e
+from broker_core.engine.model.capacity import Coming
+from broker_core.engine.model.consumers import check_link, may_take
+from broker_core.engine.model.groups import FreeGroup
+from broker_core.engine.model.queue import Queue, Subscription
+from broker_core.engine.model.search import Filter, Search, Unexpired, Without, find
+from broker_core.engine.model.state import BrokerState
+
+
+def need_subscription(queue: Queue, holder: int) -> Subscription:
+    subscription = queue.subscriptions.get(holder)
+    if subscription is None:
+        raise errors.NotFound(f"holder {holder} has no subscription to {queue.name!r}: its link has ended")
+    return subscription
+
+
+@on(c.Subscribe)
+def subscribe(state: BrokerState, command: c.Subscribe, now: c.Now) -> Decision:
+    queue = need_queue(state, command.queue)
+    if len(queue.subscriptions) >= MAX_SUBSCRIPTIONS:
+        raise errors.ResourceLimit(f"queue {queue.name!r} has {MAX_SUBSCRIPTIONS} subscriptions, which is the limit: end some")
+    check_link(queue, command.exclusive)
+    event = e.Subscribed(queue.name, state.next_link, command.priority, command.exclusive, command.selector)
+    return Decision([(event, None)], state.next_link)
+
+
+@on(c.Acquire)
+def acquire(state: BrokerState, command: c.Acquire, now: c.Now) -> Decision:
+    queue = need_queue(state, command.queue)
+    subscription = need_subscription(queue, command.holder)
+    if command.messages <= 0 or not may_take(queue, command.holder):
+        return Decision(reply=RowSet())
+    if subscription.selector is not None and command.matching is None:
+        raise errors.InvalidRequest(f"holder {command.holder} has a selector: without what matches it, it can have nothing")
+    filters: list[Filter] = [Unexpired(now.wall // 1000)]
+    if subscription.excluded:
+        filters.append(Without(subscription.excluded))
+    if queue.grouping is not None:
+        filters.append(FreeGroup(queue.grouping, command.holder))
+    search = Search(min(command.messages, MAX_ACQUIRE), command.max_bytes, filters=filters, matching=command.matching)
+    # All of one level, so that they leave in the order of their places.
+    rows, places, epochs = RowSet(), subscription.places.copy(), subscription.epochs.copy()
+    for level in reversed(range(queue.rules.levels)):
+        rows, unknown = find(queue, queue.place_of(subscription, level), search, level)
+        if rows and command.behind:
+            rows = rows.between(0, _place_of_first(queue, command.behind, level) - 1)
+            if not rows:
+                break  # it is offered them again
+        # Nothing found: then nothing before the next arrival is for this link, until the return log says so. What it may not
+        # have is not looked at again and again. Where its selector is not evaluated yet, it goes on later, from there.
+        places[level] = rows.last + 1 if rows else queue.next_sequence if unknown is None else unknown
+        epochs[level] = queue.returns[level].epoch
+        if rows or unknown is not None:
+            break
+    decision = Decision(reply=rows)
+    if rows:
+        decision.add(e.Acquired(queue.name, command.holder, rows))
+        if queue.rules.lock_timeout:
+            decision.add(e.Locked(queue.name, rows, state.uptime(now.up) + queue.rules.lock_timeout))
+    if places != subscription.places or epochs != subscription.epochs:
+        decision.add(e.Looked(queue.name, command.holder, places, epochs))
+    return decision
+
+
+def _place_of_first(queue: Queue, holders: tuple[int, ...], level: int) -> int:
+    """What is before this place, each of these links has passed."""
+    there = [queue.subscriptions[holder] for holder in holders if holder in queue.subscriptions]
+    return min((queue.place_of(subscription, level) for subscription in there), default=queue.next_sequence)
+
+
+@on(c.Browse)
+def browse(state: BrokerState, command: c.Browse, now: c.Now) -> Decision:
+    queue = need_queue(state, command.queue)
+    filters: list[Filter] = [Unexpired(now.wall // 1000)]
+    search = Search(min(command.messages, MAX_ACQUIRE), command.max_bytes, filters=filters, matching=command.matching)
+    rows = find(queue, max(0, command.place), search, level=None).rows
+    # Nothing found: the place stays, and what comes back after it is still seen.
+    return Decision(reply=(rows, rows.last + 1 if rows else command.place))
+
+
+@on(c.Settle)
+def settle(state: BrokerState, command: c.Settle, now: c.Now, coming: Coming | None = None) -> Decision:
+    """`coming`: what the decision that this is a part of has brought to queues so far: see `capacity.Coming`."""
+    coming = {} if coming is None else coming
+    queue = need_queue(state, command.queue)
+    check_rows(queue, command.rows, Verb.SETTLE, command.holder)
+    if not command.rows:
+        return Decision()
+    events = ends.settle(state, queue, command.rows, command.outcome, now, coming, holder=command.holder, error=command.error)
+    return Decision([(ends.as_one(events), None)])
+
+
+@on(c.Release)
+def release(state: BrokerState, command: c.Release, now: c.Now, coming: Coming | None = None) -> Decision:
+    """`coming`: what the decision that this is a part of has brought to queues so far: see `capacity.Coming`."""
+    coming = {} if coming is None else coming
+    queue, rows = need_queue(state, command.queue), command.rows
+    check_rows(queue, rows, Verb.RETURN, command.holder)
+    if not rows:
+        return Decision()
+    if command.annotations:
+        _check_annotations(queue, rows, command.annotations)
+    event = e.Returned(queue.name, command.holder, rows, int(command.cause), annotations=command.annotations or None)
+    events = ends.give_back(state, event, queue, rows, command.cause, now, coming)
+    decision = Decision()
+    if command.exclude:
+        excluded = need_subscription(queue, command.holder).excluded
+        if excluded.count + rows.count > MAX_EXCLUDED and excluded.live(queue.blocks) + rows.count > MAX_EXCLUDED:
+            raise errors.ResourceLimit(
+                f"this link calls more than {MAX_EXCLUDED} messages of {queue.name!r} undeliverable, which is the limit: nothing "
+                "was changed. Let it release or reject them, or use a selector or another queue"
+            )
+        left = rows.minus(ends.last_attempts(queue, rows, command.cause))
+        events += ends.refuse(state, queue, command.holder, left, now, coming)
+        decision.add(e.Excluded(queue.name, command.holder, rows))
+    decision.events.insert(0, (ends.as_one(events), None))
+    return decision
+
+
+def _check_annotations(queue: Queue, rows: RowSet, annotations: bytes) -> None:
+    if len(annotations) > MAX_ANNOTATIONS:
+        raise errors.ResourceLimit(
+            f"the annotations added to messages of {queue.name!r} have {len(annotations)} bytes; at most {MAX_ANNOTATIONS} are "
+            "kept: nothing was changed. Add less"
+        )
+    if queue.overlay_bytes + rows.count * (len(annotations) + ROW_BYTES) > MAX_OVERLAY_BYTES:
+        raise errors.ResourceLimit(
+            f"annotations added to messages of {queue.name!r} take {MAX_OVERLAY_BYTES >> 20} MiB, which is the limit: nothing "
+            "was changed. Let such messages be settled"
+        )
+    for number, part in rows.items():
+        if queue.blocks[number].overlays.most(part, annotations) > MAX_OVERLAYS:
+            raise errors.ResourceLimit(
+                f"a message of {queue.name!r} had annotations added {MAX_OVERLAYS} times, which is the limit: nothing was "
+                "changed. Let it be settled, or released without more of them"
+            )
+
+
+_ENDS = (Outcome.ACCEPTED, Outcome.REJECTED)  # a source's default outcome that settles
+
+
+@on(c.Unsubscribe)
+def unsubscribe(state: BrokerState, command: c.Unsubscribe, now: c.Now) -> Decision:
+    if command.outcome is not None and command.outcome not in _ENDS:
+        raise errors.InvalidRequest(f"a default outcome that settles is accepted or rejected, not {command.outcome.name.lower()}")
+    queue = need_queue(state, command.queue)
+    subscription = need_subscription(queue, command.holder)
+    rows = RowSet.of((number, _held_by(queue.blocks[number], command.holder)) for number in sorted(subscription.held))
+    if retired := state.transactions.retired(command.holder):
+        rows = rows.minus(retired)  # they end with their transactions
+    decision = Decision(reply=rows)
+    events: list[e.Event] = []
+    coming: Coming = {}
+    back = RowSet()
+    if rows and command.outcome is not None:
+        returned = Cause.REJECTED_BY_DEFAULT
+        events += ends.settle(state, queue, rows, command.outcome, now, coming, holder=command.holder, returned=returned)
+    elif rows:
+        event = e.Returned(queue.name, command.holder, rows, int(command.cause))
+        events += ends.give_back(state, event, queue, rows, command.cause, now, coming)
+        back = rows.minus(ends.last_attempts(queue, rows, command.cause))
+    events += ends.leave(state, queue, command.holder, back, now, coming)
+    if events:
+        decision.add(ends.as_one(events))
+    decision.add(e.Unsubscribed(queue.name, command.holder))
+    return decision
+
+
+def _held_by(block: Block, holder: int) -> Any:
+    mine = block.holder.get(slice(0, block.filled)) == np.int64(holder)
+    return np.flatnonzero((block.state[: block.filled] == ACQUIRED) & mine)

@@ -1,0 +1,189 @@
+"""Messages that an operator sends to another queue: moved, copied, or as dead letters back to where they came from (Q13 Q20).
+
+One command is one look at a stretch of the queue, and bounded: who wants more goes on from `Shifted.next`.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from broker_core import errors
+from broker_core.engine.columns.blocks import Block
+from broker_core.engine.columns.limits import MAX_MOVED, MAX_PURGED
+from broker_core.engine.columns.rowset import BLOCK_BITS, RowSet, as_array
+from broker_core.engine.columns.series import Ints
+from broker_core.engine.columns.states import ACQUIRED, AVAILABLE, HELD, Outcome
+from broker_core.engine.commands import moves as mc
+from broker_core.engine.commands import queues as c
+from broker_core.engine.decide.dead_letters import as_one
+from broker_core.engine.decide.queues import Decision, need_queue, on
+from broker_core.engine.events import moves as me
+from broker_core.engine.events import queues as e
+from broker_core.engine.model.capacity import Coming, fitting
+from broker_core.engine.model.last_values import in_state
+from broker_core.engine.model.queue import Queue
+from broker_core.engine.model.retention import stayed
+from broker_core.engine.model.state import BrokerState
+from broker_core.engine.model.transfer import column
+
+
+@on(mc.Move)
+def move(state: BrokerState, command: mc.Move, now: c.Now) -> Decision:
+    source, target = _two(state, command, "move")
+    rows, shifted = _to_shift(source, target, command, now)
+    event = me.Moved(source.name, rows, target.name, int(Outcome.MOVED), now.wall)
+    return Decision([(event, None)] if rows else [], shifted)
+
+
+@on(mc.Copy)
+def copy(state: BrokerState, command: mc.Copy, now: c.Now) -> Decision:
+    source, target = _two(state, command, "copy")
+    rows, shifted = _to_shift(source, target, command, now)
+    event = me.Copied(source.name, rows, target.name, now.wall)
+    return Decision([(event, None)] if rows else [], shifted)
+
+
+@on(mc.DiscardMessages)
+def discard_messages(state: BrokerState, command: mc.DiscardMessages, now: c.Now) -> Decision:
+    queue = need_queue(state, command.queue)
+    if not 0 <= command.first <= command.last < queue.next_sequence:
+        raise errors.NotFound(
+            f"queue {queue.name!r} has messages 0 to {queue.next_sequence - 1}, not {command.first} to {command.last}: name"
+            " some of them"
+        )
+    if command.last - command.first >= MAX_PURGED:
+        raise errors.ResourceLimit(f"{MAX_PURGED} messages are discarded at once at most: name fewer, and the rest after them")
+    named = RowSet.range(command.first, command.last + 1)
+    named = RowSet.of((number, as_array(part)) for number, part in named.items() if number in queue.blocks)
+    waiting = in_state(queue, named, AVAILABLE).plus(in_state(queue, named, HELD))
+    events: list[e.Event] = []
+    if waiting:
+        events.append(e.Purged(queue.name, waiting, now.wall, error=command.error))
+    leases = {lease.current.holder: lease for lease in state.leases.values() if lease.current and lease.queue == queue.name}
+    held = in_state(queue, named, ACQUIRED)
+    decision = Decision(reply=waiting.count + held.count)
+    for holder in _holders(queue, held):
+        rows, lease = queue.held_by(holder, held), leases.get(holder)
+        if lease is not None:  # fenced first: a crash may come between the two, and then the query only plans again
+            decision.add(e.LeaseFenced(lease.name, lease.epoch + 1))
+        name = None if lease is None else lease.name
+        events.append(e.Settled(queue.name, holder, rows, int(Outcome.PURGED), now.wall, command.error, name))
+    if events:
+        decision.add(as_one(events))
+    return decision
+
+
+def _holders(queue: Queue, rows: RowSet) -> list[int]:
+    found: set[int] = set()
+    for number, part in rows.items():
+        found.update(np.unique(queue.blocks[number].holder.get(part)).tolist())
+    return sorted(found)
+
+
+def _two(state: BrokerState, command: mc.Move | mc.Copy, verb: str) -> tuple[Queue, Queue]:
+    source, target = need_queue(state, command.queue), need_queue(state, command.target)
+    if source is target:
+        raise errors.InvalidRequest(f"cannot {verb} messages of {source.name!r} into the same queue: name another target")
+    if target.rules.key is not None and target.rules.key != source.rules.key:
+        raise errors.InvalidRequest(
+            f"queue {target.name!r} keeps the last value by {target.rules.key}, which nobody has read of the messages of "
+            f"{source.name!r}: send them instead, or name a target of another type"
+        )
+    return source, target
+
+
+def _to_shift(source: Queue, target: Queue, command: mc.Move | mc.Copy, now: c.Now) -> tuple[RowSet, mc.Shifted]:
+    """The messages, and what to answer."""
+    wall = now.wall // 1000
+
+    def waiting(block: Block) -> Ints:
+        rows = block.waiting()
+        return rows if block.next_expiry > wall else rows[~block.expired(rows, wall)]
+
+    found, more = _look(source, command.first, command.last, command.messages, waiting)
+    rows = fitting(target, source, found, {})
+    if found and not rows:
+        raise errors.ResourceLimit(
+            f"queue {target.name!r} is full: nothing was changed. Drain it, or raise its limits (`penstock queue alter`)"
+        )
+    left = found.count - rows.count
+    return rows, mc.Shifted(rows.count, found.last + 1 if more and not left else None, left)
+
+
+def _look(queue: Queue, first: int, last: int | None, limit: int, wanted: Any) -> tuple[RowSet, bool]:
+    """The first messages, from `first` to `last`, that `wanted` picks of each block; whether there may be more."""
+    limit, stop = min(limit, MAX_MOVED), queue.next_sequence - 1 if last is None else last
+    parts, left = [], limit
+    for number in sorted(queue.blocks):
+        if number < first >> BLOCK_BITS or number > stop >> BLOCK_BITS or left <= 0:
+            continue
+        rows = wanted(queue.blocks[number])
+        base = number << BLOCK_BITS
+        rows = rows[(rows >= first - base) & (rows <= stop - base)][:left]
+        parts.append((number, rows))
+        left -= len(rows)
+    return RowSet.of(parts), left <= 0
+
+
+@on(mc.Redrive)
+def redrive(state: BrokerState, command: mc.Redrive, now: c.Now) -> Decision:
+    queue, decision = need_queue(state, command.queue), Decision()
+    coming: Coming = {}
+
+    def dead(block: Block) -> Ints:
+        return np.sort(np.concatenate([_away_from_home(block), stayed(block, state.retained_from)]))
+
+    found, more = _look(queue, command.first, command.last, command.messages, dead)
+    moved = 0
+    here = RowSet.of((n, _among(rows, stayed(queue.blocks[n], state.retained_from))) for n, rows in found.items())
+    if back := fitting(queue, queue, here, coming):
+        decision.add(me.Redriven(queue.name, back, now.wall))
+        moved += back.count
+    for name, rows in _by_origin(queue, found.minus(here)).items():
+        origin = state.queues.get(name)
+        if origin is None or origin is queue:
+            continue
+        if going := fitting(origin, queue, _newest(queue, origin, rows), coming):
+            decision.add(me.Moved(queue.name, going, name, int(Outcome.MOVED), now.wall, redriven=True))
+            moved += going.count
+    decision.reply = mc.Shifted(moved, found.last + 1 if more and found else None, found.count - moved)
+    return decision
+
+
+def _among(rows: Any, others: Ints) -> Ints:
+    numbers = np.arange(rows.start, rows.stop) if isinstance(rows, slice) else rows
+    return np.intersect1d(numbers, others, assume_unique=True)
+
+
+def _away_from_home(block: Block) -> Ints:
+    """Dead letters of other queues, AVAILABLE."""
+    if block.origin.values is None:
+        return np.zeros(0, np.int64)
+    return np.flatnonzero((block.state[: block.filled] == AVAILABLE) & (block.origin.values[: block.filled] > 0))
+
+
+def _by_origin(queue: Queue, rows: RowSet) -> dict[str, RowSet]:
+    codes = column(queue, rows, "origin")
+    if codes is None:
+        return {}
+    sequences = rows.sequences()
+    return {
+        queue.origins[code - 1]: RowSet.of_sequences(sequences[codes == code]) for code in np.unique(codes[codes > 0]).tolist()
+    }
+
+
+def _newest(queue: Queue, origin: Queue, rows: RowSet) -> RowSet:
+    """Of dead letters of a last-value queue those that are still the last of their keys; of another queue all of them."""
+    keys, came_from = column(queue, rows, "key"), column(queue, rows, "came_from")
+    if origin.rules.key is None or keys is None or came_from is None:
+        return rows
+    sequences, places = rows.sequences(), came_from.astype(np.int64)
+    latest = origin.newest()
+    kept = np.ones(len(sequences), np.bool_)
+    for code in np.unique(keys[keys > 0]).tolist():
+        of_key = keys == code
+        known = origin.keys.get(queue.keys.name(code) or "")
+        kept[of_key & (places < max(places[of_key].max(), latest[known] if known else 0))] = False
+    return RowSet.of_sequences(sequences[kept])

@@ -1,0 +1,97 @@
+"""What is decided about outcomes of single messages of a batch: whether they may be said, and what they make of it at its end."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from broker_core import errors
+from broker_core.engine.columns.limits import MAX_MALFORMED_TEXTS, MAX_OUTCOMES, MAX_STAGES
+from broker_core.engine.columns.rowset import RowSet
+from broker_core.engine.columns.states import Verb
+from broker_core.engine.commands import outcomes as oc
+from broker_core.engine.commands import queues as c
+from broker_core.engine.decide import dead_letters as ends
+from broker_core.engine.decide.queues import Decision, check_not_ended, check_rows, need_queue, on, too_many_stages
+from broker_core.engine.decide.unsettled_batches import speakable
+from broker_core.engine.events import outcomes as oe
+from broker_core.engine.events import queues as e
+from broker_core.engine.model.batch_outcomes import ENDINGS, MALFORMED, Said, cut, shortened
+from broker_core.engine.model.capacity import Coming
+from broker_core.engine.model.lease import Batch, Lease, Stage
+from broker_core.engine.model.stages import check_stage
+from broker_core.engine.model.state import BrokerState
+
+
+@on(oc.StageOutcomes)
+def stage_outcomes(state: BrokerState, command: oc.StageOutcomes, now: c.Now) -> Decision:
+    check_stage(command.stage)
+    check_not_ended(state, command.stage)
+    if command.stage not in state.stages and len(state.stages) >= MAX_STAGES:
+        raise too_many_stages()
+    batch = speakable(state, command.lease, command.batch, command.epoch)
+    known = state.stages.get(command.stage)
+    waiting = sum(len(each.said) for each in known.outcomes) if known is not None else 0
+    for each in command.said:
+        if each.outcome not in ENDINGS:
+            raise errors.InvalidRequest(f"outcome {each.outcome!r:.80}: allowed are {', '.join(ENDINGS)}")
+        if each.rows.minus(batch.rows):
+            raise errors.NotFound(
+                f"lease {command.lease!r}: batch {command.batch} does not hold all of these messages: nothing was said of any"
+            )
+    told = [Said(each.outcome, shortened(each.error), each.rows) for each in command.said if each.rows]
+    said = [each.to_json() for each in cut(told, max(0, MAX_OUTCOMES - waiting))]
+    if not said:
+        return Decision()
+    staged = oe.OutcomesStaged(command.stage, command.lease, command.batch, command.epoch, said, now.up, now.wall)
+    return Decision([(staged, None)])
+
+
+@on(oc.SetAside)
+def set_aside(state: BrokerState, command: oc.SetAside, now: c.Now) -> Decision:
+    batch = speakable(state, command.lease, command.batch, command.epoch)
+    if batch.stage is not Stage.READ:  # it is read again after its end: what became of its messages stays
+        return Decision(reply=0)
+    known = {said.error for said in batch.outcomes.said if said.outcome == MALFORMED}
+    before = [said.rows for said in batch.outcomes.said if said.outcome == MALFORMED]
+    found: list[Said] = []
+    for reason, named in command.reasons.items():
+        rows = named.minus(named.minus(batch.rows))  # an operator may have ended some
+        for each in before:
+            rows = rows.minus(each)
+        if not rows:
+            continue
+        error = shortened(f"{MALFORMED}: {reason}")
+        if error not in known and len(known) >= MAX_MALFORMED_TEXTS:
+            error = f"{MALFORMED}: no valid AMQP message"
+        known.add(error)
+        before.append(rows)
+        found.append(Said(MALFORMED, error, rows))
+    count = sum(said.rows.count for said in found)
+    if not count:
+        return Decision(reply=0)
+    return Decision([(oe.MalformedFound(command.lease, command.batch, [said.to_json() for said in found]), None)], count)
+
+
+def settle_batch(state: BrokerState, lease: Lease, batch: Batch, now: c.Now, coming: Coming, *, exclude: bool = False) -> e.Event:
+    """The end of a batch that was read: each message as it was said, the others accepted. One event."""
+    queue = need_queue(state, lease.queue)
+    check_rows(queue, batch.rows, Verb.SETTLE, batch.holder)
+    events: list[e.Event] = []
+    others: list[RowSet] = []
+    for said in batch.outcomes.said:
+        rows = said.rows.minus(said.rows.minus(batch.rows))  # an operator may have ended some
+        if said.outcome == "accepted" or not rows:
+            continue
+        others.append(rows)
+        if said.outcome == MALFORMED:
+            events += ends.set_aside(state, queue, rows, now, coming, holder=batch.holder, error=said.error)
+            continue
+        ending = said.ending
+        if ending.outcome is not None:
+            events += ends.settle(state, queue, rows, ending.outcome, now, coming, holder=batch.holder, error=ending.error)
+        elif ending.cause is not None:
+            returned = e.Returned(queue.name, batch.holder, rows, int(ending.cause))
+            events += ends.give_back(state, returned, queue, rows, ending.cause, now, coming)
+    done = RowSet.of_sequences(np.sort(np.concatenate([rows.sequences() for rows in others]))) if others else None
+    ended = e.BatchEnded(lease.name, batch.number, Stage.SETTLED.value, now.wall, exclude, done)
+    return ends.as_one([*events, ended])

@@ -1,0 +1,159 @@
+"""What is decided about messages that go through an exchange: one event, whatever the number of queues.
+
+Each queue decides as if its part had been sent to it alone: it may know some as duplicates, drop older ones to make room, or
+refuse some; one that would block takes all of its part, or none, since nobody can be made to wait for one of many. A message is
+refused only when every queue that it reaches has refused it; else it is accepted, and stands where it was taken.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import numpy as np
+
+from broker_core.engine.columns.attributes import Coded, Traits
+from broker_core.engine.columns.rowset import as_array, row_count
+from broker_core.engine.columns.series import Ints, Rows
+from broker_core.engine.commands import exchanges as x
+from broker_core.engine.commands import queues as c
+from broker_core.engine.commands import transactions as tc
+from broker_core.engine.decide.exchanges import need_exchange
+from broker_core.engine.decide.queues import Decision, decide, on
+from broker_core.engine.events import exchanges as xe
+from broker_core.engine.events import queues as e
+from broker_core.engine.model.admission import full, is_open
+from broker_core.engine.model.queue import Queue
+from broker_core.engine.model.routes import NO_ROWS, Part, Stale, asks, route
+from broker_core.engine.model.state import BrokerState
+from broker_core.errors import NotFound, PenstockError
+
+
+@on(x.Route)
+def route_messages(state: BrokerState, command: x.Route, now: c.Now) -> Decision:
+    need_exchange(state, command.exchange)
+    exchanges, queues = state.exchanges.by_name, state.queues
+    try:
+        found = route(exchanges, queues, command.exchange, command.count, command.keys, command.examined, command.container)
+        sending = _Sending(state, command, now)
+        for part in found.parts:
+            sending.place(part)
+    except Stale:
+        return Decision(reply=x.Sent(stale=True))
+    reply = x.Sent(found.refused, sending.refused(found.parts), sending.error, found.dropped)
+    if command.whole:
+        _check_whole(command, reply)
+    return sending.decision(reply)
+
+
+def _check_whole(command: x.Route, sent: x.Sent) -> None:
+    if sent.error is not None and row_count(sent.refused):
+        raise sent.error
+    if row_count(sent.unroutable):
+        row = int(as_array(sent.unroutable)[0])
+        raise NotFound(
+            f"exchange {command.exchange!r} leads a message with the routing key {_key_of(command.keys, row)!r:.300} to no queue "
+            f"({row_count(sent.unroutable)} of {command.count}, the first in row {row}): nothing was stored. Bind a queue, or "
+            "declare the exchange with an alternate, or with unroutable=drop"
+        )
+
+
+def _key_of(keys: str | Coded, row: int) -> str:
+    if isinstance(keys, str):
+        return keys
+    code = int(keys.codes[row])
+    return keys.names[code - 1] if code else ""
+
+
+@dataclass
+class _Sending:
+    """One block on its way into queues."""
+
+    state: BrokerState
+    command: x.Route
+    now: c.Now
+    error: PenstockError | None = None
+    _events: list[e.Event] = field(default_factory=list)
+    _after: list[e.Event] = field(default_factory=list)  # those that are not journaled
+    _refused: list[tuple[str, Rows]] = field(default_factory=list)  # by queue, of its part
+    _waits: bool = False
+
+    def place(self, part: Part) -> None:
+        """Enqueue messages in queues."""
+        rows = None if isinstance(part.rows, slice) and part.rows == slice(0, self.command.count) else as_array(part.rows)
+        count = row_count(part.rows)
+        sizes = self.command.sizes if rows is None or isinstance(self.command.sizes, int) else self.command.sizes[rows]
+        alike: dict[Any, list[str]] = {}
+        for name in part.queues:
+            queue = self.state.queues[name]
+            about = asks(queue.rules)
+            if about not in self.command.traits:
+                raise Stale(name)
+            if self._at_once and is_open(queue):  # nothing to decide, so many are told in one go
+                alike.setdefault(about, []).append(name)
+                self._waits |= self.command.durable or queue.rules.durability == "all"
+            else:
+                traits = self.command.traits[about]
+                self._place_in_one(queue, count, sizes, rows, traits if rows is None else traits.take(rows))
+        for about, names in alike.items():
+            traits = self.command.traits[about]
+            said = (traits if rows is None or not traits else traits.take(rows)).journaled()
+            self._events.append(xe.Routed(names, count, sizes, self.now.wall, said, rows))
+
+    def _place_in_one(self, queue: Queue, count: int, sizes: int | Ints, rows: Ints | None, traits: Traits) -> None:
+        """Let the queue decide for itself."""
+        try:
+            decision = decide(self.state, self._alone(queue, count, sizes, traits), self.now)
+        except PenstockError as error:
+            if not self._at_once or (self.command.whole and queue.rules.overflow == "block"):
+                raise
+            self.error = error
+            self._refused.append((queue.name, slice(0, count)))
+            return
+        for event, _ in decision.events:
+            if isinstance(event, (e.Enqueued, e.Staged)) and rows is not None:
+                event = replace(event, kept=rows if event.kept is None else rows[event.kept])
+            if isinstance(event, e.Staged):
+                event = replace(event, exchange=self.command.exchange)
+            (self._events if event.journaled else self._after).append(event)
+        self._waits |= decision.waits
+        if self._at_once and len(decision.reply.refused):
+            self.error = full(queue, len(decision.reply.refused))
+            self._refused.append((queue.name, np.asarray(decision.reply.refused)))
+
+    @property
+    def _at_once(self) -> bool:
+        return self.command.stage is None and self.command.transaction is None
+
+    def _alone(self, queue: Queue, count: int, sizes: int | Ints, traits: Traits) -> c.Command:
+        """What would send them to this queue alone."""
+        if self.command.transaction is not None:
+            return tc.Post(self.command.transaction, queue.name, count, sizes, None, traits)
+        if self.command.stage is not None:
+            return c.StageMessages(self.command.stage, queue.name, count, sizes, None, traits)
+        # Nobody can be made to wait for one of many queues: one that would block takes all of its part, or none.
+        blocks = queue.rules.overflow == "block"
+        return c.Enqueue(queue.name, count, sizes, None, self.command.durable, traits, blocks)
+
+    def refused(self, parts: list[Part]) -> Rows:
+        """The messages that queues were for, and that none of them has taken."""
+        if not self._refused:
+            return NO_ROWS
+        kept_out = dict(self._refused)
+        placed, taken = np.zeros(self.command.count, np.bool_), np.zeros(self.command.count, np.bool_)
+        for part in parts:
+            rows = as_array(part.rows)
+            placed[rows] = True
+            for name in part.queues:
+                taken[np.delete(rows, kept_out[name]) if name in kept_out else rows] = True
+        return np.flatnonzero(placed & ~taken)
+
+    def decision(self, reply: x.Sent) -> Decision:
+        """One event with the payload, if any queue took something."""
+        decision = Decision(reply=reply, waits=self._waits or not self._events)
+        if self._events:
+            whole = self._events[0] if len(self._events) == 1 else e.Together(tuple(self._events))
+            decision.add(whole, self.command.payload)
+        for event in self._after:
+            decision.add(event)
+        return decision

@@ -1,0 +1,102 @@
+"""What time alone decides: messages expire, delays and locks end, leases and stages that nobody cares for are let go.
+
+A tick looks at what the timetables say is due, and at nothing else. What waits is never delivered after its time, whether or not
+a tick has come in between: whoever searches passes it over (`search.Unexpired`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+import numpy as np
+
+from broker_core.engine.columns.blocks import Block
+from broker_core.engine.columns.limits import EXPIRY_PERIOD, STAGE_AGE, STAGE_GRACE
+from broker_core.engine.columns.rowset import RowSet
+from broker_core.engine.columns.states import HELD, Cause, State
+from broker_core.engine.commands import queues as c
+from broker_core.engine.decide import dead_letters as ends
+from broker_core.engine.decide.leases import overdue
+from broker_core.engine.decide.queues import Decision, on
+from broker_core.engine.events import queues as e
+from broker_core.engine.model.capacity import Coming
+from broker_core.engine.model.queue import Queue
+from broker_core.engine.model.state import BrokerState
+from broker_core.engine.model.transaction import is_transactional
+
+
+@on(c.Tick)
+def tick(state: BrokerState, command: c.Tick, now: c.Now) -> Decision:
+    decision, coming = Decision(), Coming()
+    for event in overdue(state, now, coming):
+        decision.add(event)
+    for event in _abandoned(state, now):
+        decision.add(event)
+    wall, up, clocks = now.wall // 1000, state.uptime(now.up), state.clocks
+    # Nobody waits for what has expired: it is seen to in larger portions.
+    expiry = wall if wall - state.expired_at >= EXPIRY_PERIOD else 0
+    for queue, blocks in _by_queue(state, clocks.expiry.due(expiry)):
+        _expire(state, decision, queue, blocks, now, coming)
+    for queue, blocks in _by_queue(state, clocks.due.due(wall)):
+        _come_due(decision, queue, blocks, now)
+    for queue, blocks in _by_queue(state, clocks.lock.due(up)):
+        _unlock(state, decision, queue, blocks, now, coming)
+    if clocks.expiry.next <= expiry or clocks.due.next <= wall or clocks.lock.next <= up:
+        decision.add(e.TimePassed(wall, expiry, up))
+    return decision
+
+
+def _abandoned(state: BrokerState, now: c.Now) -> Iterator[e.Event]:
+    """Of each write that nobody has published nor added to for long, the end. Transactions have an age of their own."""
+    if now.up - max(state.started, now.resumed) <= STAGE_GRACE:
+        return
+    for name, write in state.writes.items():
+        if now.wall - write.time > STAGE_AGE and not is_transactional(name):
+            yield e.Discarded([], name)
+
+
+def _by_queue(state: BrokerState, due: Iterable[tuple[str, int]]) -> Iterator[tuple[Queue, list[Block]]]:
+    """The blocks that are still there, in order."""
+    found: dict[str, list[int]] = {}
+    for name, number in due:
+        found.setdefault(name, []).append(number)
+    for name, numbers in found.items():
+        queue = state.queues.get(name)
+        if queue is not None:
+            yield queue, [queue.blocks[number] for number in sorted(numbers) if number in queue.blocks]
+
+
+def _expire(state: BrokerState, decision: Decision, queue: Queue, blocks: list[Block], now: c.Now, coming: Coming) -> None:
+    parts = []
+    for block in blocks:
+        waits = block.state[: block.filled] <= State.AVAILABLE  # or HELD
+        parts.append((block.number, np.flatnonzero(waits & block.expired(slice(0, block.filled), now.wall // 1000))))
+    if rows := RowSet.of(parts):
+        for event in ends.expire(state, queue, rows, now, coming):
+            decision.add(event)
+
+
+def _come_due(decision: Decision, queue: Queue, blocks: list[Block], now: c.Now) -> None:
+    wall, parts = now.wall // 1000, []
+    for block in blocks:
+        held = block.state[: block.filled] == HELD
+        rows = np.flatnonzero(held & block.is_due(slice(0, block.filled), wall))
+        parts.append((block.number, rows[~block.expired(rows, wall)]))
+    if came := RowSet.of(parts):
+        decision.add(e.CameDue(queue.name, came, now.wall))
+
+
+def _unlock(state: BrokerState, decision: Decision, queue: Queue, blocks: list[Block], now: c.Now, coming: Coming) -> None:
+    """What links hold beyond their time goes back, as from each of them."""
+    held: dict[int, list[tuple[int, Any]]] = {}
+    for block in blocks:
+        rows = block.unlocked(state.uptime(now.up))
+        holders = np.broadcast_to(block.holder.get(rows), len(rows))
+        for holder in np.unique(holders).tolist():
+            held.setdefault(holder, []).append((block.number, rows[holders == holder]))
+    for holder, parts in held.items():
+        late, cause = RowSet.of(parts), Cause.LOCK_TIMED_OUT
+        returned = e.Returned(queue.name, holder, late, int(cause))
+        followed = ends.last_failed(state, queue, late, cause, now, coming)
+        decision.add(ends.as_one([returned, *followed]))

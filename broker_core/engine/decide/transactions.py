@@ -1,0 +1,191 @@
+"""What is decided about transactions (part 4 of AMQP 1.0).
+
+What is posted is a stage; a commit publishes it and ends what was retired, as one event. Everything that a commit does is
+decided on the state before it: first how deliveries end, each part knowing what those before it bring to queues with limits
+(what is posted counts there as staged), then what is published.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from broker_core import errors
+from broker_core.engine.columns.limits import (
+    MAX_OWN_TRANSACTIONS,
+    MAX_TRANSACTION_BYTES,
+    MAX_TRANSACTION_MESSAGES,
+    MAX_TRANSACTIONS,
+    SECOND,
+    TRANSACTION_AGE,
+)
+from broker_core.engine.columns.rowset import RowSet
+from broker_core.engine.commands import queues as c
+from broker_core.engine.commands import transactions as tc
+from broker_core.engine.decide.links import release, settle
+from broker_core.engine.decide.queues import Decision, decide, need_queue, on, publish_stages, stage
+from broker_core.engine.events import queues as e
+from broker_core.engine.events import transactions as te
+from broker_core.engine.model.capacity import Coming
+from broker_core.engine.model.dispositions import ROLLED_BACK, Ending
+from broker_core.engine.model.state import BrokerState
+from broker_core.engine.model.transaction import Transaction, Word, stage_of
+
+Parts = list[tuple[e.Event, Any]]
+
+
+def need_transaction(state: BrokerState, number: int) -> Transaction:
+    transaction = state.transactions.open.get(number)
+    if transaction is None:
+        raise errors.UnknownTransaction(f"there is no transaction {number}: it was never declared, or is discharged")
+    return transaction
+
+
+def _need_working(state: BrokerState, number: int) -> Transaction:
+    transaction = need_transaction(state, number)
+    if transaction.failed is not None:
+        raise transaction.failed
+    return transaction
+
+
+@on(tc.BeginTransaction)
+def begin_transaction(state: BrokerState, command: tc.BeginTransaction, now: c.Now) -> Decision:
+    if state.transactions.of_owner(command.owner) >= MAX_OWN_TRANSACTIONS:
+        raise errors.ResourceLimit(f"one connection has at most {MAX_OWN_TRANSACTIONS} transactions open: discharge some")
+    if len(state.transactions.open) >= MAX_TRANSACTIONS:
+        raise errors.ResourceLimit(f"{MAX_TRANSACTIONS} transactions are open, which is the broker's limit: discharge some")
+    number = state.transactions.next
+    return Decision([(te.TransactionBegun(number, command.owner), None)], number, waits=False)
+
+
+@on(tc.Post)
+def post(state: BrokerState, command: tc.Post, now: c.Now) -> Decision:
+    transaction = _need_working(state, command.transaction)
+    sizes = command.sizes
+    size = sizes * command.count if isinstance(sizes, int) else int(sizes.sum(dtype="int64"))
+    _check_room(transaction, command.count, size)
+    staged = c.StageMessages(stage_of(transaction.number), command.queue, command.count, sizes, command.payload, command.traits)
+    decision = stage(state, staged, now)
+    decision.add(te.Posted(transaction.number, command.count, size, now.up))
+    return decision
+
+
+def _check_room(transaction: Transaction, messages: int, size: int) -> None:
+    if transaction.messages + messages > MAX_TRANSACTION_MESSAGES:
+        raise errors.ResourceLimit(
+            f"a transaction has at most {MAX_TRANSACTION_MESSAGES} messages, sent and settled: commit earlier"
+        )
+    if transaction.bytes + size > MAX_TRANSACTION_BYTES:
+        raise errors.ResourceLimit(f"a transaction sends at most {MAX_TRANSACTION_BYTES >> 20} MiB: commit earlier")
+
+
+@on(tc.Retire)
+def retire(state: BrokerState, command: tc.Retire, now: c.Now) -> Decision:
+    transaction, rows = _need_working(state, command.transaction), command.rows
+    if not rows:
+        return Decision(waits=False)
+    _check_room(transaction, rows.count, 0)
+    decide(state, command.ending.command(command.queue, command.holder, rows), now)  # whether it could be done now
+    for number, words in state.transactions.said_of(command.holder):
+        if number != transaction.number and words.rows.minus(rows).count < words.rows.count:
+            raise errors.TransactionRolledBack(
+                f"transaction {number} has said what becomes of a message of {command.queue!r}, of which now transaction "
+                f"{transaction.number} speaks: nothing was changed"
+            )
+    word = Word(command.ending, command.default, command.settled)
+    event = te.Retired(transaction.number, command.queue, command.holder, rows, word, now.up)
+    return Decision([(event, None)], waits=False)
+
+
+@on(tc.FailTransaction)
+def fail_transaction(state: BrokerState, command: tc.FailTransaction, now: c.Now) -> Decision:
+    transaction = need_transaction(state, command.transaction)
+    if transaction.failed is not None:
+        return Decision(waits=False)
+    why = errors.TransactionRolledBack(f"something of this transaction could not be done: {command.why}")
+    return Decision([(te.TransactionFailed(transaction.number, why, undone=False), None)], waits=False)
+
+
+@on(tc.Discharge)
+def discharge(state: BrokerState, command: tc.Discharge, now: c.Now) -> Decision:
+    transaction = need_transaction(state, command.transaction)
+    ended, why = te.TransactionEnded(transaction.number), transaction.failed
+    if not command.fail and why is None:
+        try:
+            return Decision([(ended, None), *_together(_commit(state, transaction, now))])
+        except errors.PenstockError as error:
+            why = errors.TransactionRolledBack(f"nothing of this transaction was done: {error}")
+    undone = _together(_roll_back(state, transaction, now, {}))
+    return Decision([(ended, None), *undone], None if command.fail else why)
+
+
+def _commit(state: BrokerState, transaction: Transaction, now: c.Now) -> Parts:
+    parts: Parts = []
+    coming: Coming = {}
+    for holder, words in transaction.words.items():
+        queue = need_queue(state, words.queue)
+        for word, rows in words:
+            ending = word.ending
+            if holder not in queue.subscriptions:
+                ending = ending._replace(exclude=False)  # nobody is there to be kept from it
+            parts += _end(state, ending, words.queue, holder, rows, now, coming)
+    name = stage_of(transaction.number)
+    if name in state.stages:
+        parts += publish_stages(state, c.Publish([name]), now).events
+    return parts
+
+
+def _end(state: BrokerState, ending: Ending, queue: str, holder: int, rows: RowSet, now: c.Now, coming: Coming) -> Parts:
+    command = ending.command(queue, holder, rows)
+    if isinstance(command, c.Settle):
+        return settle(state, command, now, coming).events
+    return release(state, command, now, coming).events
+
+
+def _roll_back(state: BrokerState, transaction: Transaction, now: c.Now, coming: Coming) -> Parts:
+    """What was posted is gone, what was said is forgotten; what nobody can say anything of any more ends with its default."""
+    parts: Parts = []
+    if (name := stage_of(transaction.number)) in state.stages:
+        parts.append((e.Discarded([name]), None))
+    for holder, words in transaction.words.items():
+        queue = state.queues.get(words.queue)
+        for word, rows in words if queue is not None else ():
+            if word.settled or holder not in queue.subscriptions:  # type: ignore[union-attr]
+                parts += _end_by_default(state, words.queue, holder, rows, word.default, now, coming)
+    return parts
+
+
+def _end_by_default(
+    state: BrokerState, queue: str, holder: int, rows: RowSet, default: Ending, now: c.Now, coming: Coming
+) -> Parts:
+    for ending in (default._replace(exclude=False), ROLLED_BACK):
+        try:
+            return _end(state, ending, queue, holder, rows, now, coming)
+        except errors.ResourceLimit:
+            continue  # too many annotations: then without
+        except errors.PenstockError:
+            break  # they are not held any longer: what became of them is decided already
+    return []
+
+
+def _together(parts: Parts) -> Parts:
+    """What is journaled of it as one event; the rest after it."""
+    journaled = tuple(event for event, _ in parts if event.journaled)
+    rest = [(event, payload) for event, payload in parts if not event.journaled]
+    if not journaled:
+        return rest
+    return [(journaled[0] if len(journaled) == 1 else e.Together(journaled), None), *rest]
+
+
+@on(tc.TimeOutTransactions)
+def time_out_transactions(state: BrokerState, command: tc.TimeOutTransactions, now: c.Now) -> Decision:
+    parts: Parts = []
+    coming: Coming = {}
+    for transaction in state.transactions.open.values():
+        if transaction.began is None or now.up - transaction.began <= TRANSACTION_AGE:
+            continue
+        why = errors.TransactionTimedOut(
+            f"this transaction was rolled back: its work took longer than {TRANSACTION_AGE // SECOND} s, which is the limit"
+        )
+        undone = _together(_roll_back(state, transaction, now, coming))
+        parts += [(te.TransactionFailed(transaction.number, why, undone=True), None), *undone]
+    return Decision(parts, waits=bool(parts))

@@ -1,0 +1,9 @@
+"""What was decided, by subject: what the journal holds and `apply` replays.
+
+queues         of queues, links, leases, stages and time; the rules for changing an event
+exchanges      of exchanges, bindings, and links as far as lifetimes depend on them
+moves          of messages that change their queue, and of queues that were altered
+outcomes       of single messages of a lease's batch
+transactions   of open transactions, which are not journaled
+codec          events as JSON in a journal record
+"""

@@ -1,0 +1,33 @@
+"""Events about outcomes of single messages of a batch. See `queues` for the rules of all."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from broker_core.engine.events.codec import Event, know
+
+
+@dataclass(frozen=True)
+class OutcomesStaged(Event):
+    kind = "outcomes.staged"
+    stage: str
+    lease: str
+    batch: int
+    epoch: int
+    said: list[Any]  # see `Said.to_json`
+    up: int
+    time: int | None = None  # None: an old journal's
+
+
+@dataclass(frozen=True)
+class MalformedFound(Event):
+    """Messages of a batch that is being read, of which its reader could decode nothing."""
+
+    kind = "malformed.found"
+    lease: str
+    batch: int
+    said: list[Any]  # see `Said.to_json`
+
+
+know(OutcomesStaged, MalformedFound)

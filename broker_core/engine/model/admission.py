@@ -1,0 +1,166 @@
+"""Which of the messages that arrive get a place: not those that came before, and not more than the queue's limits allow.
+
+What room a *ring* makes, and which older value a newer one replaces, follows when they are there: see `apply.queues.place`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from typing import NamedTuple
+
+import numpy as np
+
+from broker_core import errors
+from broker_core.engine.columns.attributes import Coded, Traits
+from broker_core.engine.columns.dictionary import Dictionary
+from broker_core.engine.columns.limits import MAX_GROUPS
+from broker_core.engine.columns.series import Ints
+from broker_core.engine.columns.states import State
+from broker_core.engine.model.queue import Queue
+
+NONE: Ints = np.zeros(0, np.int64)
+
+
+class NamesFull(errors.QueueFull):
+    """There are as many keys or groups as the queue keeps apart: room for messages changes nothing about that."""
+
+
+class Admission(NamedTuple):
+    kept: Ints | None = None  # of the messages' indices, ascending; None: all of them
+    refused: Ints = NONE
+    duplicates: int = 0
+
+
+def is_open(queue: Queue) -> bool:
+    """Whether the queue takes whatever comes."""
+    rules = queue.rules
+    return not (rules.max_messages or rules.max_bytes or rules.duplicate_window or rules.key or rules.groups != "none")
+
+
+def admit(queue: Queue, count: int, sizes: int | Ints, traits: Traits, now: int, *, whole: bool) -> Admission:
+    """Of a queue that is not open. `now`: milliseconds since 1970. With `whole`, QueueFull where some would be refused."""
+    rows = np.arange(count)
+    if traits.ids is not None and queue.rules.duplicate_window:
+        rows = rows[fresh(queue, traits.ids, now)]
+    duplicates = count - len(rows)
+    fits = _within_names(queue, traits, rows)
+    if whole and not fits.all():
+        raise full(queue, len(rows), NamesFull)
+    if whole or queue.rules.overflow != "block":
+        named = rows[fits]
+        stays = np.ones(len(named), np.int64) if whole else _stays(queue, traits, named, now)
+        fits[fits] = _within_limits(queue, sizes if isinstance(sizes, int) else sizes[named], stays)
+    if whole and not fits.all():
+        raise full(queue, len(rows))
+    kept, refused = rows[fits], rows[~fits]
+    return Admission(None if len(kept) == count else kept, refused, duplicates)
+
+
+def admit_stage(queue: Queue, count: int, sizes: int | Ints, traits: Traits) -> None:
+    """QueueFull unless there is room for all of them, so that a publish never blocks; it is the publish that finds duplicates."""
+    if is_open(queue):
+        return
+    if not _within_names(queue, traits, np.arange(count)).all():
+        raise full(queue, count, NamesFull)
+    if not _within_limits(queue, sizes, np.ones(count, np.int64)).all():
+        raise full(queue, count)
+
+
+def room(queue: Queue, usual: int = 0) -> int | None:
+    """How many more messages a queue whose overflow is *block* has room for; None: as many as come.
+
+    Of bytes, as many as there is room for messages of the mean size; one, while there is any room at all. An empty queue has no
+    mean: `usual` bytes are taken for one, and where that is not known either, one message shows it.
+    """
+    rules = queue.rules
+    if rules.overflow != "block" or not (rules.max_messages or rules.max_bytes):
+        return None
+    left, messages = [], queue.live + queue.staged
+    if rules.max_messages:
+        left.append(rules.max_messages - messages)
+    if rules.max_bytes:
+        size = queue.bytes + queue.staged_bytes
+        counted, sized = (messages, size) if size else (1, usual or rules.max_bytes)
+        left.append(-(-(rules.max_bytes - size) * counted // sized))
+    return max(0, min(left))
+
+
+def may_wait(queue: Queue, messages: int, size: int) -> bool:
+    """Whether waiting can help who has so many messages, of so many bytes together: the queue blocks, and is large enough."""
+    rules = queue.rules
+    fits = messages <= (rules.max_messages or messages) and size <= (rules.max_bytes or size)
+    return rules.overflow == "block" and fits
+
+
+def blocks(queue: Queue, messages: int, size: int) -> bool:
+    """Whether they have to wait now."""
+    rules = queue.rules
+    full = rules.max_messages and queue.live + queue.staged + messages > rules.max_messages
+    full = full or (rules.max_bytes and queue.bytes + queue.staged_bytes + size > rules.max_bytes)
+    return bool(full) and may_wait(queue, messages, size)
+
+
+def fresh(queue: Queue, ids: Ints, now: int) -> Ints:
+    """By message, whether it did not come before."""
+    age = queue.rules.duplicate_time
+    return queue.remembered.fresh(ids, now - age if age else 0)
+
+
+def full(queue: Queue, count: int, kind: type[errors.QueueFull] = errors.QueueFull) -> errors.QueueFull:
+    rules = queue.rules
+    limits = [f"{rules.max_messages} messages"] * bool(rules.max_messages) + [f"{rules.max_bytes} bytes"] * bool(rules.max_bytes)
+    names = [f"{rules.max_keys} keys"] * bool(rules.key) + [f"{MAX_GROUPS} groups"] * (rules.groups != "none")
+    return kind(
+        f"queue {queue.name!r} has no room for {count} more: it has {queue.live} messages of {queue.bytes} bytes, {queue.staged} "
+        f"more staged, and a limit of {' and '.join(limits + names)}. Nothing was stored; drain it, or raise the limit "
+        "(`penstock queue alter`)"
+    )
+
+
+def _within_limits(queue: Queue, sizes: int | Ints, stays: Ints) -> Ints:
+    """By message, whether there is room for it. `stays`: 1 where it makes no room for those that come after it."""
+    rules, taken, taken_bytes = queue.rules, queue.live + queue.staged, queue.bytes + queue.staged_bytes
+    if rules.overflow == "ring":  # what is AVAILABLE makes room
+        taken -= queue.counts[State.AVAILABLE]
+        taken_bytes -= queue.available_bytes
+    fits = np.ones(len(stays), np.bool_)
+    if rules.max_messages:
+        fits &= taken + np.cumsum(stays) - stays + 1 <= rules.max_messages
+    if rules.max_bytes:
+        each = np.broadcast_to(np.asarray(sizes, np.int64), len(stays))
+        fits &= taken_bytes + np.cumsum(stays * each) - stays * each + each <= rules.max_bytes
+    return fits
+
+
+def _stays(queue: Queue, traits: Traits, rows: Ints, now: int) -> Ints:
+    """Which of messages that are enqueued make no room for the next: of a ring, those that wait for their time."""
+    if queue.rules.overflow != "ring":
+        return np.ones(len(rows), np.int64)
+    return np.zeros(len(rows), np.int64) if traits.due is None else (traits.due[rows] > now).astype(np.int64)
+
+
+def _within_names(queue: Queue, traits: Traits, rows: Ints) -> Ints:
+    """By message, whether its group or key is known, or there is room for one more."""
+    fits = np.ones(len(rows), np.bool_)
+    if traits.group is not None:
+        fits &= _known(traits.group, queue.groups, {}, MAX_GROUPS)[rows]
+    if traits.key is not None:
+        fits &= within_keys(queue, traits.key)[rows]
+    return fits
+
+
+def within_keys(queue: Queue, keys: Coded) -> Ints:
+    """By message, whether a last-value queue knows its key, or has room for one more."""
+    return _known(keys, queue.keys, queue.staged_keys, queue.rules.max_keys)
+
+
+def _known(coded: Coded, dictionary: Dictionary, staged: Collection[str], most: int) -> Ints:
+    """By message, whether its name is known, or among the first that are new for which there is room."""
+    allowed = np.ones(len(coded.names) + 1, np.bool_)
+    if len(dictionary) + len(staged) + len(coded.names) > most:
+        names = [(code, coded.names[code - 1]) for code in coded.used().tolist()]
+        new = np.array([code for code, name in names if name not in staged and not dictionary.get(name)], np.int64)
+        taken = len(dictionary) + sum(not dictionary.get(name) for name in staged)
+        allowed[new[max(0, most - taken) :]] = False
+    fits: Ints = allowed[coded.codes]
+    return fits

@@ -1,0 +1,83 @@
+"""How many messages of another queue a queue can take."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from broker_core.engine.columns.limits import MAX_ORIGINS, MAX_OVERLAY_BYTES
+from broker_core.engine.columns.rowset import RowSet, head, row_count
+from broker_core.engine.columns.series import Rows
+from broker_core.engine.model.admission import within_keys
+from broker_core.engine.model.queue import Queue
+from broker_core.engine.model.transfer import keys_of
+
+#: Messages and bytes that one decision brings to queues with limits. Its parts are each decided on the state before all of them:
+#: whoever decides several hands the same to each.
+Coming = dict[str, tuple[int, int]]
+
+
+def accepts(queue: Queue, source: str) -> bool:
+    """Whether dead letters of queue `source` may come in at all. A last-value queue is none for them: it would replace them."""
+    if queue.name == source or queue.kind == "lastvalue":
+        return False
+    return source in queue.origins or len(queue.origins) < MAX_ORIGINS
+
+
+def fitting(queue: Queue, source: Queue, rows: RowSet, coming: Coming) -> RowSet:
+    """The first of the rows, for which there is room: all of them, unless the queue has limits. A queue whose overflow is *ring*
+    drops nothing of its own for them: it is full too; of a last-value queue, those with a key too many stay. They are noted in
+    `coming`."""
+    if source.overlay_bytes and queue is not source and queue.overlay_bytes + source.overlay_bytes > MAX_OVERLAY_BYTES:
+        rows = _without_overlays(source, rows)
+    rules = queue.rules
+    if rules.key is not None and queue is not source:
+        rows = _within_keys(queue, source, rows)
+    if not rules.max_messages and not rules.max_bytes:
+        return rows
+    messages, size = coming.get(queue.name, (0, 0))
+    if rules.max_messages:
+        rows = first_of(rows, max(0, rules.max_messages - queue.live - queue.staged - messages))
+    if rules.max_bytes:
+        rows = _within(source, rows, max(0, rules.max_bytes - queue.bytes - queue.staged_bytes - size))
+    coming[queue.name] = messages + rows.count, size + _bytes(source, rows)
+    return rows
+
+
+def _bytes(queue: Queue, rows: RowSet) -> int:
+    return sum(queue.blocks[number].sizes.total(part, row_count(part)) for number, part in rows.items())
+
+
+def first_of(rows: RowSet, count: int) -> RowSet:
+    if rows.count <= count:
+        return rows
+    parts: list[tuple[int, Rows]] = []
+    for number, part in rows.items():
+        parts.append((number, head(part, count)))
+        count -= row_count(parts[-1][1])
+        if not count:
+            break
+    return RowSet.of(parts)
+
+
+def _within(source: Queue, rows: RowSet, room: int) -> RowSet:
+    if not rows:
+        return rows
+    sizes = [np.broadcast_to(source.blocks[number].sizes.get(part), row_count(part)) for number, part in rows.items()]
+    fit = int(np.searchsorted(np.cumsum(np.concatenate(sizes), dtype=np.int64), room, side="right"))
+    return first_of(rows, fit)
+
+
+def _within_keys(queue: Queue, source: Queue, rows: RowSet) -> RowSet:
+    """Those without a key, or with one that the queue knows or has room for."""
+    keys = keys_of(source, rows)
+    return rows if keys is None else RowSet.of_sequences(rows.sequences()[within_keys(queue, keys)])
+
+
+def _without_overlays(source: Queue, rows: RowSet) -> RowSet:
+    """Those with nothing added to their annotations: for what was added to the others there may be no room."""
+    parts: list[tuple[int, Rows]] = []
+    for number, part in rows.items():
+        added = np.array(list(source.blocks[number].overlays.among(part)), np.int64)
+        numbers = np.arange(part.start, part.stop) if isinstance(part, slice) else part
+        parts.append((number, np.delete(numbers, added)))
+    return RowSet.of(parts)

@@ -1,0 +1,57 @@
+"""Duplicate detection: the message ids that a queue remembers, within a window of count and time."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from broker_core.engine.columns.series import Ints
+
+ID_BYTES = 16  # of the digest of a typed message id; all zero: the message has none
+_NO_ID = b""  # what numpy makes of sixteen zero bytes
+
+
+class DuplicateWindow:
+    """Digest → when the message came, oldest first. It costs a Python object an id, which the window's limit bounds."""
+
+    __slots__ = ("_times",)
+
+    def __init__(self, ids: Ints | None = None, times: Ints | None = None) -> None:
+        self._times: dict[bytes, int] = {}
+        if ids is not None and times is not None:
+            self._times.update(zip(ids.tolist(), times.tolist(), strict=True))
+
+    def __len__(self) -> int:
+        return len(self._times)
+
+    def fresh(self, ids: Ints, since: int) -> npt.NDArray[np.bool_]:
+        """By message, whether its id is neither remembered since `since` (milliseconds) nor that of an earlier one of these."""
+        return np.fromiter(self._fresh(ids, since), np.bool_, len(ids))
+
+    def _fresh(self, ids: Ints, since: int) -> Iterator[bool]:
+        seen: set[bytes] = set()
+        for one in ids.tolist():
+            known = one in seen or self._times.get(one, -1) >= since
+            if one != _NO_ID:
+                seen.add(one)
+            yield not known
+
+    def remember(self, ids: Ints, time: int, most: int) -> None:
+        """These came at `time`; at most so many ids are kept."""
+        times = self._times
+        for one in ids.tolist():
+            if one != _NO_ID:
+                times.pop(one, None)  # so that it stands at the end
+                times[one] = time
+        for one in list(_first(times, len(times) - most)):
+            del times[one]
+
+    def persisted(self) -> dict[str, Any]:
+        return {"ids": np.array(list(self._times), f"S{ID_BYTES}"), "times": np.array(list(self._times.values()), np.int64)}
+
+
+def _first(times: dict[bytes, int], count: int) -> Iterator[bytes]:
+    return (one for one, _ in zip(times, range(count), strict=False))

@@ -1,0 +1,196 @@
+"""Exchanges: by which rule a message finds its queues.
+
+An exchange keeps nothing: a message that goes through it lands in the queues whose bindings match it, once in each. The default
+exchange is the queues' names, and is not in here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from typing import Any, NamedTuple
+
+from broker_core.engine.columns.limits import MAX_KEY, MAX_ROUTE_CACHE
+from broker_core.engine.model.bindings import MATCHERS, NOWHERE, Binding, Targets
+
+
+class Exchange:
+    def __init__(self, name: str, kind: str, options: dict[str, Any], user: str | None = None) -> None:
+        # persisted
+        self.name = name
+        self.kind = kind
+        self.options = options  # those that say something else than their default
+        self.user = user  # whose link has made it; None: nobody's
+        self.bindings: dict[int, Binding] = {}
+        self.next_number = 0
+        # derived
+        self.version = 0  # of the bindings: no two states of one life of the broker, of whatever exchange, have the same
+        self._matcher = MATCHERS[kind]()
+        self._no_local = 0  # bindings that ask who has sent a message
+        self._numbers: dict[tuple[Any, ...], int] = {}  # by what a binding says
+        self._known: dict[str, Targets] = {}
+
+    @property
+    def unroutable(self) -> str:
+        default = "alternate" if self.alternate else "refuse"
+        return str(self.options.get("unroutable", default))
+
+    @property
+    def alternate(self) -> str | None:
+        return self.options.get("alternate")
+
+    @property
+    def lifetime(self) -> str:
+        return str(self.options.get("lifetime", "permanent"))
+
+    @property
+    def by_key(self) -> bool:
+        """Whether it looks at a message's routing key."""
+        return self.kind in ("direct", "topic")
+
+    @property
+    def minds_senders(self) -> bool:
+        """Whether a binding asks who has sent a message."""
+        return self._no_local > 0
+
+    def bind(self, binding: Binding, number: int) -> None:
+        self.bindings[number] = binding
+        self._no_local += binding.no_local is not None
+        self.next_number = max(self.next_number, number + 1)
+        self._numbers[binding.identity] = number
+        self._matcher.add(binding.key, number)
+        self._known = {}
+
+    def unbind(self, numbers: Collection[int]) -> None:
+        for number in numbers:
+            binding = self.bindings.pop(number)
+            self._no_local -= binding.no_local is not None
+            del self._numbers[binding.identity]
+            self._matcher.remove(binding.key, number)
+        self._known = {}
+
+    def number_of(self, binding: Binding) -> int | None:
+        """Of the binding that says the same, if there is one."""
+        return self._numbers.get(binding.identity)
+
+    def numbers_of(self, queue: str, key: str | None) -> list[int]:
+        """Of the bindings of a queue, with this key or with any."""
+        found = self.bindings.items()
+        return [number for number, each in found if each.queue == queue and (key is None or each.key == key)]
+
+    def targets(self, key: str) -> Targets:
+        """Where a message with this routing key goes."""
+        if not self.by_key:
+            key = ""
+        elif len(key) > MAX_KEY:  # no binding can say so much; that not even `#` matches bounds what a key costs
+            return NOWHERE
+        found = self._known.get(key)
+        if found is None:
+            found = self._targets(self._matcher.match(key))
+            if len(self._known) >= MAX_ROUTE_CACHE:
+                self._known = {}
+            self._known[key] = found
+        return found
+
+    def _targets(self, numbers: Iterable[int]) -> Targets:
+        matched = [(number, self.bindings[number]) for number in numbers]
+        plain = dict.fromkeys(b.queue for _, b in matched if b.no_local is None and not b.looks_inside)
+        return Targets(tuple(plain), tuple(n for n, b in matched if b.queue not in plain))
+
+    def to_json(self) -> dict[str, Any]:
+        """Everything persisted."""
+        bindings = [[number, binding.to_json()] for number, binding in self.bindings.items()]
+        user = {} if self.user is None else {"user": self.user}
+        said = {"name": self.name, "type": self.kind, "options": self.options, **user}
+        return {**said, "next": self.next_number, "bindings": bindings}
+
+    @classmethod
+    def from_json(cls, data: dict[str, Any]) -> Exchange:
+        exchange = cls(data["name"], data["type"], data["options"], data.get("user"))
+        for number, binding in data["bindings"]:
+            exchange.bind(Binding(**binding), number)
+        exchange.next_number = data["next"]
+        return exchange
+
+
+def chain(exchanges: Mapping[str, Exchange], name: str) -> Iterator[Exchange]:
+    """The exchange, and the alternates behind it, each once."""
+    seen: set[str] = set()
+    following: str | None = name
+    while following in exchanges and following not in seen:
+        assert following is not None
+        seen.add(following)
+        yield exchanges[following]
+        following = exchanges[following].alternate
+
+
+class Link(NamedTuple):
+    """Who uses a queue or an exchange, as far as its lifetime depends on that."""
+
+    makes: bool  # it was made for this link
+    owner: str | None  # the connection that alone may receive from it, if it was made so
+
+
+class Exchanges:
+    """All of a broker's, and which of them lead to which queue."""
+
+    def __init__(self) -> None:
+        self.by_name: dict[str, Exchange] = {}  # persisted
+        # derived
+        self._changes = 0  # of bindings
+        self._bound: dict[str, dict[str, int]] = {}  # queue → exchange → how many bindings
+
+    def add(self, exchange: Exchange) -> None:
+        self.by_name[exchange.name] = exchange
+        self._changed(exchange)
+        for binding in exchange.bindings.values():
+            self._count(exchange.name, binding.queue, 1)
+
+    def delete(self, name: str) -> None:
+        exchange = self.by_name.pop(name)
+        for binding in exchange.bindings.values():
+            self._count(name, binding.queue, -1)
+
+    def bind(self, name: str, binding: Binding, number: int) -> None:
+        exchange = self.by_name[name]
+        exchange.bind(binding, number)
+        self._changed(exchange)
+        self._count(name, binding.queue, 1)
+
+    def unbind(self, name: str, numbers: Collection[int]) -> None:
+        exchange = self.by_name[name]
+        for number in numbers:
+            self._count(name, exchange.bindings[number].queue, -1)
+        exchange.unbind(numbers)
+        self._changed(exchange)
+
+    def leading_to(self, queue: str) -> Collection[str]:
+        """The exchanges with a binding to the queue."""
+        return self._bound.get(queue, {}).keys()
+
+    def forget_queue(self, queue: str) -> None:
+        """The queue is deleted, and its bindings with it."""
+        for name in list(self.leading_to(queue)):
+            self.unbind(name, self.by_name[name].numbers_of(queue, None))
+
+    def _changed(self, exchange: Exchange) -> None:
+        self._changes += 1
+        exchange.version = self._changes
+
+    def _count(self, exchange: str, queue: str, change: int) -> None:
+        counts = self._bound.setdefault(queue, {})
+        counts[exchange] = counts.get(exchange, 0) + change
+        if not counts[exchange]:
+            del counts[exchange]
+        if not counts:
+            del self._bound[queue]
+
+    def to_json(self) -> list[dict[str, Any]]:
+        """Everything persisted."""
+        return [exchange.to_json() for exchange in self.by_name.values()]
+
+    @classmethod
+    def from_json(cls, data: Iterable[dict[str, Any]]) -> Exchanges:
+        exchanges = cls()
+        for each in data:
+            exchanges.add(Exchange.from_json(each))
+        return exchanges

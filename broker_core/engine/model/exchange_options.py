@@ -1,0 +1,44 @@
+"""What can be declared of an exchange: types and options. An option's value that equals its default is not kept."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from broker_core.engine.model.names import NODE_NAME, is_node_name
+from broker_core.errors import InvalidRequest
+
+TYPES = ("direct", "fanout", "topic", "headers")
+#: name → allowed values, the default first; None: the name of a queue or an exchange.
+OPTIONS: dict[str, tuple[str, ...] | None] = {
+    "unroutable": ("refuse", "drop", "alternate"),  # what becomes of a message that no queue is for
+    "alternate": None,  # who gets it then
+    "lifetime": ("permanent", "link", "unused"),
+}
+
+
+def checked(kind: str, given: Mapping[str, Any]) -> dict[str, Any]:
+    """The options that say something else than their default; InvalidRequest names what is wrong."""
+    if kind not in TYPES:
+        raise InvalidRequest(f"type {kind!r:.80} is not known of exchanges; known are {', '.join(TYPES)}")
+    found = {}
+    for name, value in given.items():
+        if name not in OPTIONS:
+            raise InvalidRequest(f"option {name!r:.80} is not known of exchanges; known are {', '.join(OPTIONS)}")
+        allowed = OPTIONS[name]
+        if value is None:
+            continue
+        if allowed is not None and value not in allowed:
+            raise InvalidRequest(f"option {name!r}: {value!r:.80} is not one of {', '.join(allowed)}")
+        if allowed is None and not is_node_name(value):
+            raise InvalidRequest(f"option {name!r}: {value!r:.80} is not the name of a queue or an exchange, {NODE_NAME}")
+        found[name] = value
+    default = "alternate" if "alternate" in found else "refuse"
+    if found.get("unroutable", default) == "alternate" and "alternate" not in found:
+        raise InvalidRequest("option 'unroutable': 'alternate' needs the option 'alternate', the name of who gets such messages")
+    if found.get("unroutable", default) != "alternate" and "alternate" in found:
+        raise InvalidRequest(
+            f"option 'unroutable': {found['unroutable']!r} leaves nothing for the alternate; leave one of them out"
+        )
+    defaults = {"unroutable": default, "lifetime": "permanent"}
+    return {name: value for name, value in found.items() if value != defaults.get(name)}

@@ -1,0 +1,148 @@
+"""Message groups: one holder of a group at a time, so that its messages are worked on in order.
+
+A group is free when its holder has nothing of it unsettled; a *sticky* one stays with its link until the link ends or a message
+closes it (group-sequence -1). All of it is derived: from the codes of the rows, and who holds them.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from broker_core.engine.columns.dictionary import Dictionary
+from broker_core.engine.columns.limits import NEVER
+from broker_core.engine.columns.rowset import as_array
+from broker_core.engine.columns.series import Ints, Rows
+
+if TYPE_CHECKING:
+    from broker_core.engine.columns.blocks import Block
+    from broker_core.engine.model.queue import Queue
+
+_STRETCH_BITS = 12  # messages without a group are dealt out in stretches of so many bits
+
+
+class Groups:
+    """Of one queue, by code: who holds the group, how many of its rows, and from which place on somebody may wait for it."""
+
+    __slots__ = ("_closed", "_first", "_held", "_owner", "_sticky", "names")
+
+    def __init__(self, names: Dictionary, sticky: bool) -> None:
+        self.names = names
+        self._sticky = sticky
+        self._owner: npt.NDArray[np.int64] = np.zeros(8, np.int64)
+        self._held: npt.NDArray[np.int64] = np.zeros(8, np.int64)
+        self._first: npt.NDArray[np.int64] = np.full(8, NEVER, np.int64)
+        self._closed: npt.NDArray[np.bool_] = np.zeros(8, np.bool_)
+
+    def owners(self, codes: Ints) -> npt.NDArray[np.int64]:
+        """Who holds these groups; 0: nobody. No group (code 0) is never held."""
+        self._grow()
+        found: npt.NDArray[np.int64] = self._owner[codes]
+        return found
+
+    def acquired(self, block: Block, rows: Rows, holder: int, behind: int = NEVER) -> None:
+        """`behind`: where the first lies that the holder may have passed over, which others of the same groups wait behind."""
+        codes = block.group.get(rows)
+        if isinstance(codes, int):
+            return
+        self._grow()
+        mine, counts = np.unique(codes[codes > 0], return_counts=True)
+        self._held[mine] += counts
+        self._owner[mine] = holder
+        np.minimum.at(self._first, codes, as_array(rows) + block.base)
+        if behind != NEVER:
+            waited_for = mine[self.names.live(mine) > self._held[mine]]
+            self._first[waited_for] = np.minimum(self._first[waited_for], behind)
+        closing = block.closes.get(rows)
+        if not isinstance(closing, int):
+            self._closed[codes[closing > 0]] = True
+
+    def came_back(self, block: Block, rows: Rows) -> None:
+        """These are AVAILABLE (again). Who looks while somebody holds their group passes them."""
+        codes = block.group.get(rows)
+        if not isinstance(codes, int):
+            held = self.owners(codes) != 0
+            np.minimum.at(self._first, codes[held], as_array(rows)[held] + block.base)
+
+    def let_go(self, block: Block, rows: Rows) -> int | None:
+        """Their holder has these rows no longer. The place from which on somebody else may find what became free, if anything."""
+        codes = block.group.get(rows)
+        if isinstance(codes, int):
+            return None
+        mine, counts = np.unique(codes[codes > 0], return_counts=True)
+        self._held[mine] -= counts
+        free = mine[self._held[mine] <= 0]
+        if self._sticky:
+            free = free[self._closed[free] | (self._owner[free] & 1 == 0)]  # a lease, whose next batch has another number
+        return self._release(free)
+
+    def left(self, holder: int) -> int | None:
+        """A link has ended, and what it held has gone back: its sticky groups are free. As `let_go`.
+
+        What it said in a transaction is still held until that is discharged, and keeps its group so long.
+        """
+        mine = np.flatnonzero(self._owner == holder)
+        held = self._held[mine] > 0
+        self._closed[mine[held]] = True
+        return self._release(mine[~held])
+
+    def restarted(self) -> None:
+        """The broker has: what stuck to a link of the last life is free, and names are given away that only that kept."""
+        self._grow()
+        self._release(np.flatnonzero((self._owner != 0) & (self._held <= 0)))
+        self.forget(np.arange(1, self.names.size))
+
+    def _release(self, codes: Ints) -> int | None:
+        if not len(codes):
+            return None
+        place = int(self._first[codes].min())
+        self._owner[codes], self._first[codes], self._closed[codes] = 0, NEVER, False
+        self.forget(codes)
+        return place
+
+    def forget(self, codes: Ints) -> None:
+        """Give the codes away of those that no row has, and nobody."""
+        self._grow()
+        self.names.forget(codes[(self.names.live(codes) <= 0) & (self._owner[codes] == 0)])
+
+    def held_by(self, holder: int) -> list[str]:
+        """The groups of a holder, by name."""
+        return [name for code in np.flatnonzero(self._owner == holder).tolist() if (name := self.names.name(code)) is not None]
+
+    def _grow(self) -> None:
+        size = len(self._owner)
+        if self.names.size > size:
+            more = max(self.names.size, 2 * size) - size
+            self._owner = np.concatenate([self._owner, np.zeros(more, np.int64)])
+            self._held = np.concatenate([self._held, np.zeros(more, np.int64)])
+            self._first = np.concatenate([self._first, np.full(more, NEVER, np.int64)])
+            self._closed = np.concatenate([self._closed, np.zeros(more, np.bool_)])
+
+
+def in_bucket(queue: Queue, block: Block, rows: Rows, bucket: int, buckets: int) -> Rows:
+    """Those of the rows that one of so many tasks gets: a group's all go to the same one, those without a group by stretches. It
+    is the same one after a restart, between two tasks of a batch: so it goes by the groups' names."""
+    numbers = as_array(rows)
+    codes = np.broadcast_to(block.group.get(numbers), len(numbers))
+    mine: Rows = numbers[np.where(codes > 0, queue.groups.hashes(codes), numbers >> _STRETCH_BITS) % buckets == bucket]
+    return mine
+
+
+class FreeGroup(NamedTuple):
+    """A search's filter: not what belongs to a group that somebody else holds."""
+
+    groups: Groups
+    taker: int
+
+    def concerns(self, block: Block) -> bool:
+        return block.group.values is not None
+
+    def keep(self, block: Block, rows: Rows) -> Rows:
+        numbers = as_array(rows)
+        codes = block.group.get(numbers)
+        assert not isinstance(codes, int)
+        owners = self.groups.owners(codes)
+        free: Rows = numbers[(owners == 0) | (owners == self.taker)]
+        return free

@@ -1,0 +1,98 @@
+"""Which bindings of a headers exchange match which messages: counted per batch, not asked per message.
+
+A binding names headers (application properties) and the values that it wants; no value means any. `x-match` says how many of them
+must be there: `all` (the default) or `any` of those whose names do not begin with `x-`; with `all-with-x` and `any-with-x` these
+count too. Values are compared as texts, in the form that the column `properties` has: 42 equals "42".
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping
+from decimal import Decimal
+from typing import Any
+
+import numpy as np
+
+from broker_core.engine.columns.series import Ints
+from broker_core.errors import InvalidRequest
+
+X_MATCH = "x-match"
+MODES = ("all", "any", "all-with-x", "any-with-x")
+PLAIN = -6, 10  # powers of ten of a first digit that Arrow writes without an exponent, from and until
+CELLS = 1 << 22  # of one table of counts, messages by bindings: a few MiB
+
+Term = tuple[str, str | None]  # a header's name, and its text; None: whatever it says
+Arguments = Mapping[str, Any]
+
+
+def check(arguments: Arguments) -> None:
+    """Raise InvalidRequest, naming the argument, unless this is what a headers exchange understands."""
+    mode = arguments.get(X_MATCH, MODES[0])
+    if mode not in MODES:
+        raise InvalidRequest(f"argument {X_MATCH!r}: {mode!r:.80} is not one of {', '.join(MODES)}")
+    for name, value in arguments.items():
+        if value is not None and not isinstance(value, (str, bool, int, float)):
+            raise InvalidRequest(f"argument {name!r:.80}: {value!r:.80} is no text, number or truth value")
+
+
+def terms(arguments: Arguments) -> list[Term]:
+    """What the binding looks for."""
+    with_x = str(arguments.get(X_MATCH, "")).endswith("-with-x")
+    names = [name for name in arguments if name != X_MATCH and (with_x or not name.startswith("x-"))]
+    return [(name, _text(arguments[name])) for name in names]
+
+
+def _text(value: Any) -> str | None:
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if isinstance(value, float):
+        return _digits(value)
+    return None if value is None else str(value)
+
+
+def _digits(value: float) -> str:
+    """As the column has them, which Arrow writes: the shortest that read back the same, without a point where none is needed."""
+    if not math.isfinite(value):
+        return "NaN" if math.isnan(value) else "Infinity" if value > 0 else "-Infinity"
+    sign, digits, exponent = Decimal(repr(value)).normalize().as_tuple()
+    assert isinstance(exponent, int)
+    first = len(digits) + exponent - 1  # the power of ten of the first digit
+    whole = abs(Decimal((0, digits, exponent)))
+    if PLAIN[0] <= first < PLAIN[1] or not value:
+        text = f"{whole:f}"
+    else:
+        text = f"{whole.scaleb(-first):f}e{first:+d}"
+    return f"-{text}" if sign else text
+
+
+def matching(bindings: Iterable[tuple[int, Arguments]], found: Mapping[Term, Ints], count: int) -> dict[int, Ints]:
+    """Of `count` messages, by a binding's number, the indices that it matches, ascending; a binding without any is left out.
+
+    `found` says which messages have a header, and which have it with a value: ascending indices by term.
+    """
+    numbered = list(bindings)
+    wanted: dict[Term, list[int]] = {}  # → places in `numbered`
+    need = np.zeros(len(numbered), np.int32)
+    for place, (_, arguments) in enumerate(numbered):
+        looked_for = terms(arguments)
+        need[place] = 1 if str(arguments.get(X_MATCH, "")).startswith("any") else len(looked_for)
+        for term in looked_for:
+            wanted.setdefault(term, []).append(place)
+    present = [(found[term], np.array(places)) for term, places in wanted.items() if term in found]
+    parts: dict[int, list[Ints]] = {}
+    step = max(1, CELLS // max(1, len(numbered)))
+    for first in range(0, count, step):
+        hits = _hits(present, first, min(count, first + step), len(numbered)) >= need
+        for place in np.flatnonzero(hits.any(axis=0)).tolist():
+            parts.setdefault(numbered[place][0], []).append(np.flatnonzero(hits[:, place]) + first)
+    return {number: np.concatenate(several) for number, several in parts.items()}
+
+
+def _hits(present: list[tuple[Ints, Ints]], first: int, stop: int, bindings: int) -> Ints:
+    """By message from `first` to `stop` and binding, how many of its terms the message has."""
+    counts = np.zeros((stop - first, bindings), np.int32)
+    for rows, places in present:
+        begin, end = np.searchsorted(rows, (first, stop))
+        counts[np.ix_(rows[begin:end] - first, places)] += 1
+    return counts

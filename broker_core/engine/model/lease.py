@@ -1,0 +1,126 @@
+"""Leases: durable, fenced consumers. A lease holds numbered batches; an offset of a Spark checkpoint names one of them."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass, field
+from enum import Enum
+from hashlib import blake2b
+from typing import Any
+
+from broker_core.engine.columns.rowset import RowSet
+from broker_core.engine.model.batch_outcomes import Outcomes, Said
+from broker_core.engine.model.reads import Reads
+
+SIGN_BYTES = 8  # of a batch's sign: two of the same number differ by accident once in 10^19
+REMEMBERED_BATCHES = 100  # a settled batch of these can still be read again (a lost commit file, a kept DataFrame)
+
+
+class Stage(str, Enum):
+    """The life of a batch. ACQUIRED and READ hold messages; the others have ended."""
+
+    ACQUIRED = "acquired"  # no task has read it: given back when nobody renews for `UNREAD_TIMEOUT`
+    READ = "read"  # a sink may hold it: waits for its query however long that is down
+    SETTLED = "settled"
+    VOID = "void"  # given back unread: reads as empty for ever, and nobody ever saw its rows
+    LOST = "lost"  # given back after a read (leaseTimeout, operator): what was read may be delivered again
+
+
+HOLDING = (Stage.ACQUIRED, Stage.READ)
+
+
+@dataclass
+class Batch:
+    number: int
+    holder: int
+    rows: RowSet
+    stage: Stage = Stage.ACQUIRED
+    outcomes: Outcomes = field(default_factory=Outcomes)  # of single messages, to be done when the batch is settled
+    sign: str | None = None  # None: acquired by a version that gave none
+    reads: Reads = field(default_factory=Reads)  # for what it was read, while it holds messages
+
+    def to_json(self) -> dict[str, Any]:
+        batch = {"number": self.number, "holder": self.holder, "rows": self.rows.to_json(), "stage": self.stage.value}
+        if self.sign is not None:
+            batch["sign"] = self.sign
+        if self.outcomes.said:
+            batch["outcomes"] = [said.to_json() for said in self.outcomes.said]
+        if self.stage is Stage.READ:
+            batch["reads"] = self.reads.to_json()
+        return batch
+
+    @classmethod
+    def from_json(cls, data: dict[str, Any]) -> Batch:
+        outcomes = Outcomes([Said.from_json(said) for said in data.get("outcomes", ())])
+        rows, stage = RowSet.from_json(data["rows"]), Stage(data["stage"])
+        # An older version did not write for what a batch was read.
+        reads = Reads.from_json(data["reads"]) if "reads" in data else Reads(unknown=stage is Stage.READ)
+        return cls(data["number"], data["holder"], rows, stage, outcomes, data.get("sign"), reads)
+
+
+def signed(nonce: str, lease: str, run: str, number: int, rows: RowSet, wall: int) -> str | None:
+    """The sign of a batch that is acquired now: a hash that no other data directory gives to a batch of this lease and number,
+    also where one is a copy of the other: each start of a broker has a nonce of its own. None without a nonce."""
+    if not nonce:
+        return None
+    said = json.dumps([nonce, lease, run, number, rows.first, rows.last, rows.count, wall])
+    return blake2b(said.encode(), digest_size=SIGN_BYTES).hexdigest()
+
+
+@dataclass
+class Lease:
+    # persisted
+    name: str
+    queue: str
+    run: str  # given when a query without a checkpoint first acquires
+    epoch: int = 1  # raised by every planner that takes the lease up; what an older one asks is refused
+    finished: int = 0  # Spark has finished every batch up to this number
+    timeout: int | None = None  # microseconds after which a READ batch nobody renews is given back too
+    selector: str | None = None  # the canonical text of the one that all its batches go by
+    batches: dict[int, Batch] = field(default_factory=dict)  # the last REMEMBERED_BATCHES, in ascending order
+    excluded: RowSet = field(default_factory=RowSet)  # given back unread by this epoch under `exclude`: not taken again
+    # derived
+    renewed: int | None = None  # broker uptime in microseconds
+    unread: int = 0  # batches in a row that this epoch finished without reading them
+    waits_until: int = 0  # broker uptime before which it gets no other one for that
+
+    @property
+    def current(self) -> Batch | None:
+        """The batch that holds messages. There is at most one."""
+        batch = next(reversed(self.batches.values()), None)
+        return batch if batch is not None and batch.stage in HOLDING else None
+
+    def sign_of(self, number: int) -> str | None:
+        """The sign of a batch, None where it has none or is not remembered any longer."""
+        batch = self.batches.get(number)
+        return None if batch is None else batch.sign
+
+    @property
+    def last_number(self) -> int:
+        return max(self.finished, next(reversed(self.batches), 0))
+
+    def remember(self, batch: Batch) -> None:
+        self.batches[batch.number] = batch
+        while len(self.batches) > REMEMBERED_BATCHES:
+            del self.batches[next(iter(self.batches))]
+
+    def to_json(self) -> dict[str, Any]:
+        return {
+            "name": self.name,
+            "queue": self.queue,
+            "run": self.run,
+            "epoch": self.epoch,
+            "finished": self.finished,
+            "timeout": self.timeout,
+            "selector": self.selector,
+            "batches": [batch.to_json() for batch in self.batches.values()],
+            "excluded": self.excluded.to_json(),
+        }
+
+    @classmethod
+    def from_json(cls, data: dict[str, Any]) -> Lease:
+        batches = [Batch.from_json(batch) for batch in data["batches"]]
+        fields = {key: data[key] for key in ("name", "queue", "run", "epoch", "finished", "timeout")}
+        fields["selector"] = data.get("selector")  # which older versions did not write
+        excluded = RowSet.from_json(data["excluded"])
+        return cls(**fields, batches={batch.number: batch for batch in batches}, excluded=excluded)

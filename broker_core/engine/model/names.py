@@ -1,0 +1,30 @@
+"""What a queue, an exchange, a lease or a stage may be called."""
+
+from __future__ import annotations
+
+from broker_core.engine.columns.limits import MAX_NAME
+from broker_core.errors import InvalidRequest
+
+NODE_NAME = f"which has 1 to {MAX_NAME} printable characters without '/'"  # in errors, behind what it should be the name of
+
+
+def is_name(name: object) -> bool:
+    """Whether people can tell it apart by looking: no controls, no marks that turn the direction of text (U+202E), nothing
+    invisible. The names of users and permissions hold to the same rule."""
+    return isinstance(name, str) and 0 < len(name) <= MAX_NAME and name.isprintable()
+
+
+def is_node_name(name: object) -> bool:
+    """Of a queue or an exchange: what an address can say."""
+    return is_name(name) and "/" not in str(name)
+
+
+def check_name(what: str, name: str) -> None:
+    if not is_name(name):
+        raise InvalidRequest(f"{what}: a name has 1 to {MAX_NAME} printable characters, not {name!r:.80}")
+
+
+def check_node_name(what: str, name: str) -> None:
+    check_name(what, name)
+    if not is_node_name(name):
+        raise InvalidRequest(f"{what} {name!r}: '/' separates an exchange from its routing key and cannot be in a name")

@@ -1,0 +1,67 @@
+"""Policies by pattern: what is declared of queues and exchanges by their names, in `conf/`, and which their first use makes.
+
+Not journaled: what a declaration or a first use makes of them is. The first policy whose pattern names a queue or an exchange is
+its policy, if it is for that type.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from broker_core.engine.model import exchange_options, options
+from broker_core.errors import InvalidRequest
+from broker_core.patterns import matches
+
+
+@dataclass(frozen=True)
+class Policy:
+    """`pattern`: of names, in which each `*` stands for any text. `create`: the first use of a name makes a queue of this `type`,
+    or an exchange if it is one of theirs. `options`: those that a declaration does not name itself. Without a type they are for
+    queues of every type, and a first use makes a fifo queue."""
+
+    pattern: str
+    create: bool = False
+    type: str | None = None
+    options: Mapping[str, Any] = field(default_factory=dict)
+
+    @property
+    def makes(self) -> str:
+        """The type of what a first use makes."""
+        return self.type or options.TYPES[0]
+
+    @property
+    def of_exchanges(self) -> bool:
+        return self.makes in exchange_options.TYPES
+
+    def check(self) -> None:
+        """Raise InvalidRequest unless type and options are known."""
+        known = (*options.TYPES, *exchange_options.TYPES)
+        if self.makes not in known:
+            raise InvalidRequest(f"type {self.makes!r:.80} is not known; known are {', '.join(known)}")
+        options.check_names(self.options)
+        (exchange_options if self.of_exchanges else options).checked(self.makes, self.options)
+
+    def is_for(self, kind: str) -> bool:
+        return kind == self.type or (self.type is None and kind in options.TYPES)
+
+
+class Policies:
+    """All of a broker's, in their order."""
+
+    def __init__(self, policies: Sequence[Policy] = ()) -> None:
+        self._policies = tuple(policies)
+
+    def of(self, name: str) -> Policy | None:
+        return next((policy for policy in self._policies if matches(policy.pattern, name)), None)
+
+    def options_of(self, name: str, kind: str) -> Mapping[str, Any]:
+        """What is declared of a queue or an exchange of this name and type beside its declaration."""
+        policy = self.of(name)
+        return policy.options if policy is not None and policy.is_for(kind) else {}
+
+    def maker_of(self, name: str) -> Policy | None:
+        """The policy by which the first use of this name makes something."""
+        policy = self.of(name)
+        return policy if policy is not None and policy.create else None

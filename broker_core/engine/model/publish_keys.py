@@ -1,0 +1,67 @@
+"""The keys under which writes were published, each with its highest number: what makes a repeated write a no-op.
+
+A lower number stays a no-op while its key is known: a key is forgotten `PUBLISH_KEY_AGE` after its last publish. Its user
+is whoever published under it last; the keys of one user are limited, so that one leaves room for others.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable
+from typing import Any, NamedTuple
+
+from broker_core.engine.columns.limits import PUBLISH_KEY_AGE
+from broker_core.engine.commands.queues import PublishKey
+
+
+class Known(NamedTuple):
+    number: int
+    time: int  # of its last publish, microseconds since 1970
+    user: str
+
+
+class PublishKeys:
+    """By kind and id, in the order of their last publish."""
+
+    def __init__(self) -> None:
+        self._known: dict[tuple[str, str], Known] = {}
+        self._counts: Counter[str] = Counter()  # derived: keys by user
+
+    def __len__(self) -> int:
+        return len(self._known)
+
+    def last(self, key: PublishKey, now: int) -> int | None:
+        """The highest number published under the key; None where it is not known, or forgotten by the time `now`."""
+        known = self._known.get((key.kind, key.id))
+        return None if known is None or known.time < now - PUBLISH_KEY_AGE else known.number
+
+    def count(self, user: str) -> int:
+        return self._counts[user]
+
+    def note(self, key: PublishKey, time: int, user: str) -> None:
+        """A publish under the key at this time; forgets those of too long ago."""
+        self._drop((key.kind, key.id))
+        self._known[key.kind, key.id] = Known(key.number, time, user)
+        self._counts[user] += 1
+        while (oldest := next(iter(self._known))) and self._known[oldest].time < time - PUBLISH_KEY_AGE:
+            self._drop(oldest)
+
+    def _drop(self, name: tuple[str, str]) -> None:
+        known = self._known.pop(name, None)
+        if known is not None:
+            self._counts[known.user] -= 1
+            if not self._counts[known.user]:
+                del self._counts[known.user]
+
+    def to_json(self) -> list[list[Any]]:
+        return [[*name, *known] for name, known in self._known.items()]
+
+    @classmethod
+    def from_json(cls, data: Iterable[list[Any]], time: int) -> PublishKeys:
+        """`time`: for keys of a version that kept none, that of the snapshot."""
+        keys = cls()
+        for kind, name, number, *rest in data:
+            last, user = rest or (time, "")
+            keys._known[kind, name] = Known(number, last, user)
+            keys._counts[user] += 1
+        return keys

@@ -1,0 +1,430 @@
+"""A queue: blocks in order, who looks at them from where, and how far back a return sends them."""
+
+from __future__ import annotations
+
+import heapq
+import itertools
+from collections import Counter, deque
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from broker_core.engine.columns.attributes import NO_TRAITS, Coded, Traits
+from broker_core.engine.columns.blocks import Block
+from broker_core.engine.columns.dictionary import Dictionary
+from broker_core.engine.columns.limits import NEVER
+from broker_core.engine.columns.returns import ReturnLog
+from broker_core.engine.columns.rowset import BLOCK_BITS, BLOCK_ROWS, RowSet, as_array, clip, row_count
+from broker_core.engine.columns.runs import Run
+from broker_core.engine.columns.series import Ints, Rows
+from broker_core.engine.columns.states import (
+    ACQUIRED,
+    ARCHIVED,
+    AVAILABLE,
+    COUNTS_BY_RULE,
+    HELD,
+    LIMITED_BY_RULE,
+    RETURN_COUNTS_ATTEMPT,
+    Cause,
+    Outcome,
+    State,
+)
+from broker_core.engine.columns.timetable import Timetable
+from broker_core.engine.columns.waiting import Waiting
+from broker_core.engine.model.duplicates import DuplicateWindow
+from broker_core.engine.model.exclusions import Exclusions
+from broker_core.engine.model.groups import Groups
+from broker_core.engine.model.options import level_of_priority, rules
+
+
+@dataclass
+class Subscription:
+    """A consumer that does not outlive the broker (a link): its places, one a level, and what it has seen of the return logs."""
+
+    holder: int
+    places: list[int]
+    epochs: list[int]
+    priority: int = 0  # among consumers
+    selector: str | None = None
+    held: dict[int, int] = field(default_factory=dict)  # block → rows held there, so that losing the link looks only there
+    excluded: Exclusions = field(default_factory=Exclusions)
+
+
+class Clocks(NamedTuple):
+    """The broker's timetables, which its queues share."""
+
+    due: Timetable  # when delayed messages become AVAILABLE: milliseconds since 1970
+    expiry: Timetable  # when messages expire, which nobody waits for
+    lock: Timetable  # when links have to give back what they hold: milliseconds of uptime
+
+
+@dataclass
+class ArchivedBlock:
+    """A full block without a live row, out of memory: where its columns lie in the journal."""
+
+    number: int
+    position: int  # log position of the record whose payload is the packed block
+    highest_payload: int  # its rows are gone once retention has passed this log position
+    first_time: int  # microseconds since 1970 of the first arrival
+    last_time: int
+    outcomes: list[int]  # the outcomes that occur
+
+
+class Queue:
+    """One queue. `enqueued` equals held + available + acquired + archived after every command."""
+
+    def __init__(
+        self, name: str, kind: str, options: dict[str, Any], clocks: Clocks | None = None, user: str | None = None
+    ) -> None:
+        # persisted
+        self.name = name
+        self.kind = kind
+        self.options = options  # those that say something else than their default
+        self.user = user  # whose link has made it; None: nobody's
+        self.paused = False  # nothing is delivered
+        self.next_sequence = 0
+        self.blocks: dict[int, Block] = {}
+        self.archive: dict[int, ArchivedBlock] = {}
+        self.archived_away = 0  # archived messages of blocks that left memory
+        self.unread = 0  # messages given back because a finished batch was never read
+        self.malformed = 0  # messages that no reader could decode, set aside
+        self.groups = Dictionary()
+        self.keys = Dictionary()
+        self.remembered = DuplicateWindow()
+        self.origins: list[str] = []  # queues that dead letters in here come from
+        self.ended = [0] * len(Outcome)  # messages by outcome, also those that left memory
+        # derived
+        self.rules = rules(kind, options)
+        self.counts = [0] * len(State)  # of resident blocks
+        self.bytes = 0  # stored bytes of what is not archived
+        self.available_bytes = 0
+        self.unlocked = 0  # messages that went back because a lock ended, since the broker started
+        self.staged = 0  # messages that wait in stages for a publish, and their bytes
+        self.staged_bytes = 0
+        self.staged_keys: Counter[str] = Counter()  # of a last-value queue: by key, how many parts of stages have it
+        self.overlay_bytes = 0  # of resident blocks
+        self.stayed = 0  # dead letters that no other queue could take, of resident blocks
+        self.subscriptions: dict[int, Subscription] = {}
+        self.batches: set[int] = set()  # holders: batches of leases that hold messages
+        self.exclusive = 0  # the link that alone may consume, if there is one
+        self.active: int | None = 0 if self.rules.consumers == "single" else None  # who alone may take, 0: nobody; None: all may
+        self.outlasting = 0  # messages that the active one, a link that has ended, holds by open transactions
+        levels = self.rules.levels
+        self.returns = [ReturnLog() for _ in range(levels)]
+        self.waiting = [Waiting() for _ in range(levels)]
+        self._level_of = level_of_priority(levels)
+        self._newest: npt.NDArray[np.int64] = np.zeros(1, np.int64)
+        self.grouping = self._grouping()
+        self._clocks = clocks or Clocks(Timetable(), Timetable(), Timetable())
+
+    @property
+    def archived(self) -> int:
+        return self.counts[ARCHIVED] + self.archived_away
+
+    @property
+    def live(self) -> int:
+        """Messages that are not archived."""
+        return self.counts[HELD] + self.counts[AVAILABLE] + self.counts[ACQUIRED]
+
+    def subscription(self, holder: int, priority: int = 0, selector: str | None = None) -> Subscription:
+        """A new one, which has seen nothing yet."""
+        levels = self.rules.levels
+        return Subscription(holder, [0] * levels, [log.epoch for log in self.returns], priority, selector)
+
+    def count_staged_keys(self, names: Sequence[str], sign: int) -> None:
+        """A part of a stage came (1) or went (-1)."""
+        for name in names:
+            self.staged_keys[name] += sign
+            if not self.staged_keys[name]:
+                del self.staged_keys[name]
+
+    def append(self, sizes: int | Ints, runs: Sequence[Run], time: int, traits: Traits = NO_TRAITS) -> None:
+        """Give the messages of `runs`, in order, the next places. Names in `traits` get codes of our own dictionaries."""
+        count = sum(run.rows for run in runs)
+        traits = traits if traits is NO_TRAITS else self._coded(traits)
+        done, left = 0, deque(runs)
+        while done < count:
+            number, row = self.next_sequence >> BLOCK_BITS, self.next_sequence & (BLOCK_ROWS - 1)
+            take = min(count - done, BLOCK_ROWS - row)
+            block = self.blocks.get(number)
+            if block is None:
+                block = self.blocks[number] = Block(number)
+            whole = take == count
+            part = sizes if isinstance(sizes, int) or whole else sizes[done : done + take]
+            mine = traits if whole or traits is NO_TRAITS else traits.take(slice(done, done + take))
+            held = block.fill(take, part, runs if whole else _first_runs(left, take), time, mine)
+            self.bytes += part * take if isinstance(part, int) else int(part.sum(dtype=np.int64))
+            waits = take if held is None else take - int(held.sum())
+            self.counts[HELD] += take - waits
+            self.counts[AVAILABLE] += waits
+            rows = slice(row, row + take)
+            waiting = rows if held is None else np.flatnonzero(~held) + row
+            self.available_bytes += block.sizes.total(waiting, waits)
+            self._set_level(block, rows)
+            self._count_available(block, waiting, waits)
+            if traits is not NO_TRAITS:
+                self.note_times(block)
+            self.next_sequence += take
+            done += take
+
+    def _grouping(self) -> Groups | None:
+        return None if self.rules.groups == "none" else Groups(self.groups, self.rules.groups == "sticky")
+
+    def restore_names(self, groups: Sequence[str | None], keys: Sequence[str | None], newest: Sequence[int]) -> None:
+        """What the codes of restored rows mean, and where the newest value of each key is; before a row is adopted."""
+        self.groups, self.keys = Dictionary(groups), Dictionary(keys)
+        self._newest = np.array([0, *newest], np.int64)
+        self.grouping = self._grouping()
+
+    def newest(self) -> npt.NDArray[np.int64]:
+        """By key, the place of its newest message plus one; 0: not known."""
+        if len(self._newest) < self.keys.size:
+            more = max(self.keys.size, 2 * len(self._newest)) - len(self._newest)
+            self._newest = np.concatenate([self._newest, np.zeros(more, np.int64)])
+        return self._newest
+
+    def note_times(self, block: Block) -> None:
+        """Have the broker look at the block when the next of its rows is due for something."""
+        for clock, next_time, noted in (
+            (self._clocks.due, block.next_due, "noted_due"),
+            (self._clocks.expiry, block.next_expiry, "noted_expiry"),
+            (self._clocks.lock, block.next_lock, "noted_lock"),
+        ):
+            if next_time < getattr(block, noted):
+                clock.note(next_time, self.name, block.number)
+                setattr(block, noted, next_time)
+
+    def _coded(self, traits: Traits) -> Traits:
+        """The same, with the codes of this queue's dictionaries."""
+        changed: dict[str, Any] = {}
+        for name, dictionary in (("group", self.groups), ("key", self.keys)):
+            coded: Coded | None = getattr(traits, name)
+            if coded is not None:
+                codes = dictionary.codes_of(coded)
+                dictionary.came(codes)
+                changed[name] = Coded([], codes)
+        return replace(traits, **changed) if changed else traits
+
+    def _set_level(self, block: Block, rows: slice) -> None:
+        if self.rules.levels == 1:
+            return
+        if block.level is None or len(block.level) < len(block.state):
+            grown = np.full(len(block.state), self._level_of[0], np.uint8)
+            if block.level is not None:
+                grown[: len(block.level)] = block.level
+            block.level = grown
+        block.level[rows] = self._level_of[block.priority.get(rows)]
+
+    def move(self, block: Block, rows: Rows, source: int, target: int) -> None:
+        """Change rows of one block, all in `source`, and every count that follows from it."""
+        count = row_count(rows)
+        block.move(rows, count, source, target)
+        self.counts[source] -= count
+        self.counts[target] += count
+        size = block.sizes.total(rows, count)
+        if source == AVAILABLE:
+            self.available_bytes -= size
+            self._count_available(block, rows, -count)
+        elif source == ACQUIRED and self.grouping is not None:
+            self._freed(self.grouping.let_go(block, rows))
+        if target == AVAILABLE:
+            self.available_bytes += size
+            self._count_available(block, rows, count)
+        elif target == ARCHIVED:
+            self.bytes -= size
+            self._forget_names(block, rows)
+
+    def _freed(self, place: int | None) -> None:
+        """Somebody else may take what waits of a group, from this place on."""
+        if place is not None:
+            for log in self.returns:
+                log.add(place)
+
+    def acquired(self, block: Block, rows: Rows, holder: int, *, chose: bool) -> None:
+        """These rows are now this holder's. `chose`: not by place alone: he may have left earlier ones of their groups."""
+        block.holder.set(rows, holder, len(block.state))
+        if self.grouping is not None:
+            chose = chose or len(self.waiting) > 1
+            self.grouping.acquired(block, rows, holder, self._first_available() if chose else NEVER)
+
+    def _first_available(self) -> int:
+        """A place before which nothing is AVAILABLE."""
+        blocks = [number for waiting in self.waiting if (number := waiting.first) is not None]
+        return self.blocks[min(blocks)].base + self.blocks[min(blocks)].low if blocks else self.next_sequence
+
+    def unsubscribe(self, holder: int) -> None:
+        """A link has ended, and what it held is back."""
+        del self.subscriptions[holder]
+        if self.grouping is not None:
+            self._freed(self.grouping.left(holder))
+
+    def _forget_names(self, block: Block, rows: Rows) -> None:
+        codes = block.group.get(rows)
+        if not isinstance(codes, int):
+            gone = self.groups.went(codes)
+            if self.grouping is None:
+                self.groups.forget(gone)
+            else:
+                self.grouping.forget(gone)
+        codes = block.key.get(rows)
+        if not isinstance(codes, int):
+            gone = self.keys.went(codes)
+            self.newest()[gone] = 0
+            self.keys.forget(gone)
+
+    def counts_attempt(self, cause: Cause) -> bool:
+        """Whether a delivery that ends for this cause counts as unsuccessful here: the table, and the queue's own rules."""
+        rule = COUNTS_BY_RULE.get(cause)
+        return RETURN_COUNTS_ATTEMPT[cause] if rule is None else bool(getattr(self.rules, rule))
+
+    def counts_towards_limit(self, cause: Cause) -> bool:
+        """Whether such a delivery counts towards the queue's limit of attempts."""
+        rule = LIMITED_BY_RULE.get(cause)
+        return self.counts_attempt(cause) and (rule is None or bool(getattr(self.rules, rule)))
+
+    def attempts_towards_limit(self, block: Block, rows: Rows) -> Ints | int:
+        """By row, how many unsuccessful deliveries count towards the queue's limit of attempts."""
+        attempts, defaulted = block.attempts.get(rows), block.defaulted.get(rows)
+        if self.rules.default_outcome_counts or isinstance(attempts, int) or isinstance(defaulted, int):
+            return attempts
+        return attempts.astype(np.int64) - defaulted
+
+    def held_by(self, holder: int, rows: RowSet) -> RowSet:
+        """Those of the rows that this holder has."""
+        parts = []
+        for number, part in rows.items():
+            block = self.blocks.get(number)
+            if block is not None:
+                numbers = as_array(clip(part, 0, block.filled))
+                mine = block.holder.get(numbers) == np.int64(holder)
+                parts.append((number, numbers[(block.state[numbers] == ACQUIRED) & mine]))
+        return RowSet.of(parts)
+
+    def came_back(self, rows: RowSet) -> None:
+        """These are AVAILABLE again, or for the first time since they were held: who has passed them looks again."""
+        if self.grouping is not None:
+            for number, part in rows.items():
+                self.grouping.came_back(self.blocks[number], part)
+        if len(self.returns) == 1:
+            self.returns[0].add(rows.first)
+            return
+        lowest: dict[int, int] = {}
+        for number, part in rows.items():
+            block = self.blocks[number]
+            assert block.level is not None
+            levels, firsts = np.unique(block.level[part], return_index=True)
+            numbers = as_array(part)
+            for level, first in zip(levels.tolist(), firsts.tolist(), strict=True):
+                lowest.setdefault(level, block.base + int(numbers[first]))
+        for level, place in lowest.items():
+            self.returns[level].add(place)
+
+    def adopt(self, block: Block) -> None:
+        """Take in a restored block and derive what follows from it."""
+        self.blocks[block.number] = block
+        for state in State:
+            self.counts[state] += block.counts[state]
+        self._set_level(block, slice(0, block.filled))
+        available = np.flatnonzero(block.state[: block.filled] == AVAILABLE)
+        self._count_available(block, available, len(available))
+        self.available_bytes += block.sizes.total(available, len(available))
+        self.note_times(block)
+        self.overlay_bytes += block.overlays.bytes
+        live = np.flatnonzero(block.state[: block.filled] != ARCHIVED)
+        self.bytes += block.sizes.total(live, len(live))
+        self._keep_names(block, live)
+        if self.grouping is not None:
+            self._adopt_groups(self.grouping, block)
+        if block.stayed.values is not None:
+            stayed = np.flatnonzero(block.stayed.values[: block.filled])
+            self.stayed += len(stayed)
+            self._keep_names(block, stayed)
+
+    def _adopt_groups(self, grouping: Groups, block: Block) -> None:
+        held = np.flatnonzero(block.state[: block.filled] == ACQUIRED)
+        holders = np.broadcast_to(block.holder.get(held), len(held))
+        for holder in np.unique(holders).tolist():
+            grouping.acquired(block, held[holders == holder], holder, self._first_available())
+
+    def _keep_names(self, block: Block, rows: Rows) -> None:
+        for column, dictionary in ((block.group, self.groups), (block.key, self.keys)):
+            codes = column.get(rows)
+            if not isinstance(codes, int):
+                dictionary.came(codes)
+
+    def set_aside(self, block: Block, rows: Rows, reason: int) -> None:
+        """Dead letters that stay, and are about to be ARCHIVED: since they may be redriven, their names are kept."""
+        block.stayed.set(rows, 1, len(block.state))
+        block.reason.set(rows, reason, len(block.state))
+        self.stayed += row_count(rows)
+        self._keep_names(block, rows)
+
+    def take_up(self, block: Block, rows: Rows) -> None:
+        """Those again: AVAILABLE at their places, as if nobody had tried them."""
+        self.move(block, rows, State.ARCHIVED, State.AVAILABLE)
+        self.bytes += block.sizes.total(rows, row_count(rows))
+        self.stayed -= row_count(rows)
+        for column in (block.stayed, block.outcome, block.settled, block.attempts, block.defaulted, block.returned):
+            column.set(rows, 0, len(block.state))
+        numbers = as_array(rows)
+        sent_here = numbers[np.broadcast_to(block.origin.get(rows), len(numbers)) == 0]
+        block.reason.set(sent_here, 0, len(block.state))
+        for row in numbers.tolist() if block.errors else ():
+            block.errors.pop(row, None)
+        block.look_ahead()
+        self.note_times(block)
+
+    def drop(self, block: Block) -> None:
+        """Let a block without a live row leave memory."""
+        if block.stayed.values is not None:
+            stayed = np.flatnonzero(block.stayed.values[: block.filled])
+            self.stayed -= len(stayed)
+            self._forget_names(block, stayed)
+        self.archived_away += block.counts[ARCHIVED]
+        self.counts[ARCHIVED] -= block.counts[ARCHIVED]
+        self.overlay_bytes -= block.overlays.bytes
+        del self.blocks[block.number]
+
+    def place_of(self, subscription: Subscription, level: int = 0) -> int:
+        """Where a subscription goes on: its own place, or an earlier one that something returned to since."""
+        lowest = self.returns[level].lowest_since(subscription.epochs[level])
+        place = subscription.places[level]
+        return place if lowest is None else min(place, lowest)
+
+    def blocks_with_available(self, level: int | None, first: int) -> Iterator[int]:
+        """The numbers of the blocks from `first` on that have AVAILABLE messages, of one level or of any."""
+        if level is None and len(self.waiting) > 1:
+            numbers = heapq.merge(*(waiting.blocks(first) for waiting in self.waiting))
+            return (number for number, _ in itertools.groupby(numbers))
+        return self.waiting[level or 0].blocks(first)
+
+    def _count_available(self, block: Block, rows: Rows, change: int) -> None:
+        """`change` is the number of the rows, less than zero when they are no longer AVAILABLE."""
+        if not change:
+            return
+        if block.level is None:
+            self.waiting[0].add(block.number, change)
+            return
+        sign, levels = 1 if change > 0 else -1, block.level[rows]
+        if (levels == levels[0]).all():  # as who takes from the highest one finds them
+            self.waiting[levels[0]].add(block.number, change)
+            return
+        for level, count in enumerate(np.bincount(levels, minlength=len(self.waiting)).tolist()):
+            if count:
+                self.waiting[level].add(block.number, sign * count)
+
+
+def _first_runs(runs: deque[Run], count: int) -> list[Run]:
+    """Take the runs of the first `count` rows away."""
+    found = []
+    while count:
+        run = runs.popleft()
+        if run.rows > count:
+            runs.appendleft(Run(run.rows - count, run.position, run.skip + count))
+            run = run._replace(rows=count)
+        found.append(run)
+        count -= run.rows
+    return found

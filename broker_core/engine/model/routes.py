@@ -1,0 +1,211 @@
+"""Which messages of a batch go to which queues."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
+
+from broker_core.engine.columns.attributes import Coded
+from broker_core.engine.columns.rowset import as_array, row_count
+from broker_core.engine.columns.series import Ints, Rows
+from broker_core.engine.model.bindings import Binding, Targets
+from broker_core.engine.model.exchange import Exchange, chain
+from broker_core.engine.model.options import Rules, Wants
+
+if TYPE_CHECKING:
+    from broker_core.engine.model.queue import Queue
+
+NO_ROWS = slice(0, 0)
+
+
+@dataclass(frozen=True)
+class Examined:
+    """What the content of a batch says to an exchange's bindings: by number, the messages that a binding lets through. One that
+    is not named lets none through. It holds for the bindings as they were at `version`."""
+
+    version: int
+    rows: Mapping[int, Rows]
+
+
+class Part(NamedTuple):
+    """Messages of a batch, and the queues that get just these. No queue is in two parts."""
+
+    queues: tuple[str, ...]
+    rows: Rows  # a slice, or ascending indices
+
+
+class Routed(NamedTuple):
+    parts: list[Part]
+    refused: Rows  # no queue is for them, and the exchange refuses such
+    dropped: int
+
+
+Numbered = tuple[int, Binding]
+Asks = tuple[int, Wants]  # what a queue asks of messages that arrive: see `asks`
+
+
+def asks(rules: Rules) -> Asks:
+    """What decides which traits are read of a message: queues with the same rules in this get the same."""
+    return rules.message_ttl, rules.wants
+
+
+class Inside(NamedTuple):
+    """Bindings of one exchange that look into messages, as they are at `version`."""
+
+    exchange: str
+    version: int
+    bindings: list[Numbered]
+
+
+class Plan(NamedTuple):
+    """What has to be read of a batch before it can be routed."""
+
+    inside: list[Inside]
+    rules: Mapping[Asks, Rules]  # of the queues that may get some
+
+
+def plan(exchanges: Mapping[str, Exchange], queues: Mapping[str, Queue], name: str, keys: str | Coded) -> Plan:
+    """For messages with these keys, sent to exchange `name`."""
+    rules: dict[Asks, Rules] = {}
+    for exchange in chain(exchanges, name):
+        for targets in {exchange.targets(key) for key in _distinct(keys)}:
+            reached = (*targets.queues, *(exchange.bindings[number].queue for number in targets.particular))
+            rules.update((asks(queues[queue].rules), queues[queue].rules) for queue in reached)
+        last = queues.get(exchange.alternate or "")
+        if last is not None:
+            rules[asks(last.rules)] = last.rules
+    return Plan(particulars(exchanges, name, keys), rules)
+
+
+class Stale(Exception):
+    """The bindings of an exchange changed since a batch was examined: examine it again."""
+
+
+def particulars(exchanges: Mapping[str, Exchange], name: str, keys: str | Coded) -> list[Inside]:
+    """The bindings that have to look into messages with these keys, by exchange: `name`, and its alternates. Those without any
+    are left out."""
+    found = []
+    for exchange in chain(exchanges, name):
+        numbers = {number for key in _distinct(keys) for number in exchange.targets(key).particular}
+        inside = [(number, exchange.bindings[number]) for number in sorted(numbers) if exchange.bindings[number].looks_inside]
+        if inside:
+            found.append(Inside(exchange.name, exchange.version, inside))
+    return found
+
+
+def route(
+    exchanges: Mapping[str, Exchange],
+    queues: Mapping[str, object],
+    name: str,
+    count: int,
+    keys: str | Coded = "",
+    examined: Mapping[str, Examined] | None = None,
+    container: str | None = None,
+) -> Routed:
+    """Where `count` messages go that were sent to exchange `name` from `container`. `keys`: their routing keys, one for all or
+    one each. Raises Stale when `examined` does not say what a binding has to know."""
+    hunt = _Hunt(count, keys, examined or {}, container)
+    rows: Rows = slice(0, count)
+    last: Exchange | None = None
+    for last in chain(exchanges, name):
+        rows = hunt.through(last, rows)
+        if not row_count(rows):
+            return Routed(hunt.parts(), NO_ROWS, 0)
+        if last.unroutable == "drop":
+            return Routed(hunt.parts(), NO_ROWS, row_count(rows))
+    if last is not None and last.alternate in queues:
+        assert last.alternate is not None
+        hunt.give((last.alternate,), rows)
+        rows = NO_ROWS
+    return Routed(hunt.parts(), rows, 0)
+
+
+def _distinct(keys: str | Coded) -> Iterable[str]:
+    return (keys,) if isinstance(keys, str) else ("", *keys.names)
+
+
+class _Hunt:
+    """One batch on its way."""
+
+    def __init__(self, count: int, keys: str | Coded, examined: Mapping[str, Examined], container: str | None) -> None:
+        self._count, self._keys, self._examined, self._container = count, keys, examined, container
+        self._given: list[Part] = []
+
+    def give(self, queues: tuple[str, ...], rows: Rows) -> None:
+        if queues and row_count(rows):
+            self._given.append(Part(queues, rows))
+
+    def parts(self) -> list[Part]:
+        """What was given, each queue in one part: a message that reaches a queue in several ways is there once."""
+        given = self._given
+        if sum(len(part.queues) for part in given) == len({queue for part in given for queue in part.queues}):
+            return given
+        by_queue: dict[str, list[Rows]] = {}
+        for part in given:
+            for queue in part.queues:
+                by_queue.setdefault(queue, []).append(part.rows)
+        together: dict[tuple[int, ...], tuple[list[str], list[Rows]]] = {}  # queues that were given the same stand together
+        for queue, several in by_queue.items():
+            together.setdefault(tuple(map(id, several)), ([], several))[0].append(queue)
+        return [Part(tuple(queues), _whole(_union(several), self._count)) for queues, several in together.values()]
+
+    def through(self, exchange: Exchange, rows: Rows) -> Rows:
+        """Give the messages `rows` to the queues of one exchange; those that none is for."""
+        placed = np.zeros(self._count, np.bool_)
+        for targets, mine in self._by_targets(exchange, rows):
+            if targets.queues:
+                placed[mine] = True
+            self.give(targets.queues, mine)
+            for number in targets.particular:
+                binding = exchange.bindings[number]
+                passed = self._passed(exchange, number, binding, mine)
+                placed[passed] = True
+                self.give((binding.queue,), passed)
+        left = as_array(rows)[~placed[rows]]
+        return rows if len(left) == row_count(rows) else left
+
+    def _by_targets(self, exchange: Exchange, rows: Rows) -> Iterable[tuple[Targets, Rows]]:
+        keys = self._keys
+        if isinstance(keys, str) or not exchange.by_key:
+            yield exchange.targets(keys if isinstance(keys, str) else ""), rows
+            return
+        by_code = [exchange.targets(key) for key in _distinct(keys)]
+        kinds = {targets: number for number, targets in enumerate(dict.fromkeys(by_code))}
+        kind = np.array([kinds[targets] for targets in by_code])[keys.codes[rows]]
+        order = np.argsort(kind, kind="stable")
+        ends = np.cumsum(np.bincount(kind, minlength=len(kinds)))
+        sorted_rows = as_array(rows)[order]
+        for targets, begin, end in zip(kinds, [0, *ends[:-1].tolist()], ends.tolist(), strict=True):
+            if begin < end:
+                yield targets, rows if end - begin == len(sorted_rows) else sorted_rows[begin:end]
+
+    def _passed(self, exchange: Exchange, number: int, binding: Binding, rows: Rows) -> Rows:
+        if binding.no_local is not None and binding.no_local == self._container:
+            return NO_ROWS
+        if not binding.looks_inside:
+            return rows
+        examined = self._examined.get(exchange.name)
+        if examined is None or examined.version != exchange.version:
+            raise Stale(exchange.name)
+        return _both(examined.rows.get(number, NO_ROWS), rows, self._count)
+
+
+def _both(one: Rows, other: Rows, count: int) -> Rows:
+    if one == slice(0, count) if isinstance(one, slice) else False:
+        return other
+    if isinstance(other, slice) and other == slice(0, count):
+        return one
+    found: Ints = np.intersect1d(as_array(one), as_array(other), assume_unique=True)
+    return found
+
+
+def _whole(rows: Rows, count: int) -> Rows:
+    """As a slice, if these are all messages."""
+    return slice(0, count) if row_count(rows) == count else rows
+
+
+def _union(several: list[Rows]) -> Rows:
+    return several[0] if len(several) == 1 else np.unique(np.concatenate([as_array(rows) for rows in several]))

@@ -1,0 +1,250 @@
+"""Who may take what: the next eligible messages of a queue from a place on.
+
+A message is eligible when it is AVAILABLE and every filter lets it through: not expired, matched by the selector, not refused by
+this link before, its group free or held by the same, not the taker's own. A queue of priorities is searched level by level, the
+highest first; each level has places of its own.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, NamedTuple, Protocol
+
+import numpy as np
+import numpy.typing as npt
+
+from broker_core.engine.columns.rowset import BLOCK_BITS, BLOCK_ROWS, RowSet, as_array, exclude, head, row_count
+from broker_core.engine.columns.series import Ints, Rows
+from broker_core.engine.columns.states import AVAILABLE
+from broker_core.engine.model.exclusions import Exclusions
+
+if TYPE_CHECKING:
+    from broker_core.engine.columns.blocks import Block
+    from broker_core.engine.model.queue import Queue
+
+_SCAN_ROWS = 1024  # a link that wants three messages looks at this many rows first
+_WIDER = 8  # and at so many times as many next
+
+
+class Filter(Protocol):
+    """Lets some of a block's AVAILABLE rows through."""
+
+    def concerns(self, block: Block) -> bool:
+        """Whether it may keep any row of this block back: most blocks need no look."""
+        ...
+
+    def keep(self, block: Block, rows: Rows) -> Rows:
+        """Those of the rows, all AVAILABLE and in ascending order, that it lets through."""
+        ...
+
+
+class Unexpired(NamedTuple):
+    """A message whose time has passed is never delivered, whether or not it has been put away yet."""
+
+    now: int  # milliseconds since 1970
+
+    def concerns(self, block: Block) -> bool:
+        return block.next_expiry <= self.now
+
+    def keep(self, block: Block, rows: Rows) -> Rows:
+        numbers = as_array(rows)
+        return numbers[~block.expired(numbers, self.now)]
+
+
+class Without(NamedTuple):
+    """Not what this taker has refused, or what was given back to it unread."""
+
+    rows: RowSet | Exclusions
+
+    def concerns(self, block: Block) -> bool:
+        return self.rows.rows(block.number) is not None
+
+    def keep(self, block: Block, rows: Rows) -> Rows:
+        gone = self.rows.rows(block.number)
+        return rows if gone is None else exclude(rows, gone)
+
+
+class Matching(Protocol):
+    """A selector over one queue: which rows are known to match. The rest is evaluated by who asks, who then asks again."""
+
+    def known(self, queue: Queue, block: int) -> npt.NDArray[np.bool_]:
+        """By row, from the block's first on, whether it matches; as far as evaluated. Nothing of any other queue."""
+        ...
+
+
+class Search(NamedTuple):
+    """What is wanted: at most so many messages, and bytes. One message larger than `max_bytes` travels alone."""
+
+    messages: int
+    max_bytes: int | None = None
+    until: int | None = None  # sequence numbers from this one on are not looked at
+    filters: Sequence[Filter] = ()
+    matching: Matching | None = None
+
+
+class Found(NamedTuple):
+    rows: RowSet
+    unknown: int | None = None  # the sequence number at which the search stopped, since nobody has evaluated the selector there
+
+
+NOTHING = Found(RowSet())
+
+
+def find(queue: Queue, place: int, search: Search, level: int | None = 0) -> Found:
+    """The next eligible messages of one level, from `place` on; with None of all levels, by place alone."""
+    return _at_the_front(queue, place, search, level) or _Hunt(queue, search).through(level, place).found()
+
+
+def _at_the_front(queue: Queue, place: int, search: Search, level: int | None) -> Found | None:
+    """As nearly always: all that is wanted, or there, are neighbours in the first block that has any, and nothing holds one of
+    them back. None where that does not meet the eye; then a hunt decides."""
+    if len(queue.waiting) > 1 or search.matching is not None or search.until is not None or queue.paused:
+        return None
+    number = queue.waiting[0].first
+    if number is None or place >> BLOCK_BITS > number:
+        return None
+    block = queue.blocks[number]
+    start, available = max(block.low, place - block.base), block.counts[AVAILABLE]
+    if available != block.filled - block.low:
+        return None
+    count = min(search.messages, block.filled - start)
+    if count < 1 or (count < search.messages and available < queue.waiting[0].total):
+        return None
+    size = block.sizes.uniform
+    if search.max_bytes is not None and (size is None or size * count > search.max_bytes):
+        return None
+    for each in search.filters:
+        if each.concerns(block):
+            return None
+    return Found(RowSet({number: slice(start, start + count)}))
+
+
+def find_all(queue: Queue, search: Search) -> Found:
+    """The next eligible messages of the queue, higher levels first: for who takes from the whole queue, as a lease does."""
+    hunt = _Hunt(queue, search)
+    for level in reversed(range(queue.rules.levels)):
+        hunt.through(level, 0)
+        if hunt.done:
+            break
+    return hunt.found()
+
+
+class _Hunt:
+    """One search under way: what it has found, and what is left to be found."""
+
+    def __init__(self, queue: Queue, search: Search) -> None:
+        self._queue, self._search = queue, search
+        self._left, self._room = search.messages, search.max_bytes
+        self._parts: list[tuple[int, Rows]] = []
+        self._unknown: int | None = None
+        self.done = search.messages <= 0 or queue.paused
+
+    def found(self) -> Found:
+        parts = self._parts
+        if len(parts) > 1 and any(following[0] <= one[0] for one, following in itertools.pairwise(parts)):
+            parts = _merged(parts)  # of several levels
+        return Found(RowSet.of(parts), self._unknown)
+
+    def through(self, level: int | None, place: int) -> _Hunt:
+        if not self.done:
+            for number in self._queue.blocks_with_available(level, place >> BLOCK_BITS):
+                self._look(level, self._queue.blocks[number], place)
+                if self.done or self._stops_in(number):
+                    break
+        return self
+
+    def _stops_in(self, number: int) -> bool:
+        until = self._search.until
+        return until is not None and until < (number + 1) << BLOCK_BITS
+
+    def _look(self, level: int | None, block: Block, place: int) -> None:
+        search = self._search
+        start = max(0, place - block.base)
+        stop = BLOCK_ROWS if search.until is None else search.until - block.base
+        stop = min(stop, block.filled)
+        matches = None
+        if search.matching is not None:
+            matches = search.matching.known(self._queue, block.number)
+            if len(matches) < stop:
+                stop, self._unknown, self.done = len(matches), block.base + max(start, len(matches)), True
+        filters = [each for each in search.filters if each.concerns(block)]
+        rows = _eligible(block, level, start, stop, self._left, filters, matches)
+        count = row_count(rows)
+        if self._room is not None and count:
+            rows, used = _within(block, rows, self._room, alone=not self._parts)
+            self._room -= used
+        taken = row_count(rows)
+        if taken:
+            self._parts.append((block.number, rows))
+            self._left -= taken
+        if self._left <= 0 or taken < count:
+            self.done, self._unknown = True, None
+
+
+def _eligible(
+    block: Block,
+    level: int | None,
+    start: int,
+    stop: int,
+    limit: int,
+    filters: Sequence[Filter],
+    matches: npt.NDArray[np.bool_] | None,
+) -> Rows:
+    """The first `limit` rows of the level, from `start` up to `stop`, that are AVAILABLE and pass."""
+    start, stop = max(start, block.low), min(stop, block.filled)
+    if start >= stop:
+        return slice(start, start)
+    levels = None if level is None else block.level
+    places: npt.NDArray[np.uint16] | None = None  # where `start` and `stop` lead, if not to the block's rows one after another
+    if levels is not None and level is not None and block.full:
+        places = block.of_level(level)
+        if places is None:
+            levels = None
+    if levels is None and matches is None and not filters and block.counts[AVAILABLE] == block.filled - block.low:
+        return slice(start, min(stop, start + limit))
+    if places is not None:
+        start = int(places.searchsorted(np.uint16(start)))
+        stop = int(places.searchsorted(np.uint16(stop))) if stop < BLOCK_ROWS else len(places)
+    found: list[Ints] = []
+    wanted, width = limit, max(_SCAN_ROWS, min(limit, BLOCK_ROWS))
+    while wanted > 0 and start < stop:
+        end = min(stop, start + width)
+        if places is None:
+            here = block.state[start:end] == AVAILABLE
+            if levels is not None:
+                here &= levels[start:end] == level
+            if matches is not None:
+                here &= matches[start:end]
+            rows: Rows = np.flatnonzero(here) + start if start else np.flatnonzero(here)
+        else:
+            some = places[start:end].astype(np.int64)
+            here = block.state[some] == AVAILABLE
+            if matches is not None:
+                here &= matches[some]
+            rows = some if here.all() else some[here]
+        for each in filters:
+            rows = each.keep(block, rows)
+        found.append(as_array(rows)[:wanted])
+        wanted -= len(found[-1])
+        start, width = end, width * _WIDER
+    return np.concatenate(found) if len(found) > 1 else found[0] if found else slice(start, start)
+
+
+def _within(block: Block, rows: Rows, room: int, *, alone: bool) -> tuple[Rows, int]:
+    """As many of the rows, from the first on, as fit `room` bytes; the first one always, if `alone`."""
+    sizes = block.sizes.get(rows)
+    least = 1 if alone else 0  # `room` is below zero after one larger message
+    if isinstance(sizes, int):
+        fit = max(least, min(row_count(rows), room // sizes if sizes else row_count(rows)))
+        return head(rows, fit), sizes * fit
+    sums = np.cumsum(sizes, dtype=np.int64)
+    fit = max(least, int(sums.searchsorted(room, side="right")))
+    return head(rows, fit), int(sums[fit - 1]) if fit else 0
+
+
+def _merged(parts: list[tuple[int, Rows]]) -> list[tuple[int, Rows]]:
+    by_block: dict[int, list[Ints]] = {}
+    for number, rows in parts:
+        by_block.setdefault(number, []).append(as_array(rows))
+    return [(number, np.sort(np.concatenate(several))) for number, several in sorted(by_block.items())]

@@ -1,0 +1,352 @@
+"""The broker's whole state: what is persisted, what is derived from it, and its snapshot."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+import numpy as np
+
+from broker_core.engine.columns.attributes import NO_TRAITS, Traits
+from broker_core.engine.columns.blocks import Block
+from broker_core.engine.columns.limits import MAX_ENDED_WRITES
+from broker_core.engine.columns.packing import pack, unpack
+from broker_core.engine.columns.rowset import row_count
+from broker_core.engine.columns.series import Ints
+from broker_core.engine.columns.states import State
+from broker_core.engine.columns.timetable import Timetable
+from broker_core.engine.events.codec import from_json, to_json
+from broker_core.engine.model.batch_outcomes import Said, StagedOutcomes
+from broker_core.engine.model.consumers import began
+from broker_core.engine.model.duplicates import DuplicateWindow
+from broker_core.engine.model.exchange import Exchanges, Link
+from broker_core.engine.model.lease import Batch, Lease
+from broker_core.engine.model.options import checked
+from broker_core.engine.model.policies import Policies
+from broker_core.engine.model.publish_keys import PublishKeys
+from broker_core.engine.model.queue import ArchivedBlock, Clocks, Queue
+from broker_core.engine.model.reads import SparkBatch
+from broker_core.engine.model.retention import Finished
+from broker_core.engine.model.stages import write_of
+from broker_core.engine.model.transaction import Transactions
+from broker_core.errors import DamagedJournal
+
+# To change the snapshot: raise the version, and keep reading the older ones in `restore`. The first had no dictionaries of groups
+# and keys, no origins, no pause, no traits of stages, no exchanges; the second no signs of batches, no outcomes `malformed`, no
+# times of stages, no writes that have ended, and nothing about the reads of a batch.
+SNAPSHOT_VERSION = 3
+READ_VERSIONS = (1, 2, 3)
+
+
+# Who holds a row is a number in a column. Even ones are batches of leases and persisted; odd ones are links, which end with the
+# broker, so that theirs may begin anew in every life.
+LEASE_HOLDER, LINK_HOLDER, NEXT_HOLDER = 2, 1, 2
+
+DISCARDED = -1  # of a write that has ended: nothing of it was published
+
+
+@dataclass
+class StagedPart:
+    """One journaled batch of a stage."""
+
+    queue: str
+    position: int
+    count: int
+    sizes: int | Ints
+    traits: Traits = NO_TRAITS
+    kept: Ints | None = None  # which of the record's rows they are; None: all of them
+    exchange: str | None = None  # what they came by, if not by the queue's name
+
+    @property
+    def bytes(self) -> int:
+        return self.sizes * self.count if isinstance(self.sizes, int) else int(self.sizes.sum(dtype="int64"))
+
+
+@dataclass
+class StageParts:
+    parts: list[StagedPart] = field(default_factory=list)
+    outcomes: list[StagedOutcomes] = field(default_factory=list)
+
+
+@dataclass
+class Write:
+    """The stages of one write that wait for its publish."""
+
+    time: int  # microseconds since 1970 of the last addition
+    stages: dict[str, None] = field(default_factory=dict)  # their names, in the order in which they began
+
+
+class BrokerState:
+    def __init__(self) -> None:
+        # persisted
+        self.time = 0  # microseconds since 1970: the latest that an event carried; it never runs backwards
+        self.next_holder = LEASE_HOLDER
+        self.retained_from = 0  # log position below which payloads are gone
+        self.queues: dict[str, Queue] = {}
+        self.leases: dict[str, Lease] = {}
+        self.stages: dict[str, StageParts] = {}
+        self.ended_writes: dict[str, int] = {}  # the last ones: how many messages were published, DISCARDED for none
+        self.publish_keys = PublishKeys()
+        self.exchanges = Exchanges()
+        # derived
+        self.writes: dict[str, Write] = {}
+        self.readers: dict[str, dict[str, int]] = {}  # by query of Spark's: leases, and which batch of each was read for it
+        self.next_link = LINK_HOLDER
+        self.policies = Policies()
+        self.made: Counter[str] = Counter()  # by user: queues and exchanges that are there, and that he has made
+        self.links: dict[str, dict[int, Link]] = {}  # queue or exchange → those whose end may be its own
+        self.transactions = Transactions()  # they end with the broker, as links do
+        self.nonce = ""  # of this start of the broker
+        self.started = 0  # microseconds of the clock from which uptime is reckoned
+        self.clocks = Clocks(Timetable(), Timetable(), Timetable())
+        self.expired_at = 0  # milliseconds since 1970: when expired messages were last seen to
+        self.staged_bytes = 0
+        self.finished = Finished()  # blocks that are to be archived
+
+    def uptime(self, up: int) -> int:
+        """Milliseconds since this life of the broker began."""
+        return (up - self.started) // 1000
+
+    def begin_stage(self, name: str, time: int) -> StageParts:
+        """The stage of this name, which is there from now on, and to which something is added."""
+        write = self.writes.setdefault(write_of(name), Write(time))
+        write.time = time
+        stage = self.stages.get(name)
+        if stage is None:
+            stage = self.stages[name] = StageParts()
+            write.stages[name] = None
+            self.ended_writes.pop(name, None)  # a stage by itself may be made again under the same name
+        return stage
+
+    def end_stages(self, names: Iterable[str]) -> None:
+        for name in names:
+            for part in self.stages.pop(name).parts:
+                self.count_staged(part, -1)
+            write = self.writes[write_of(name)]
+            del write.stages[name]
+            if not write.stages:
+                del self.writes[write_of(name)]
+
+    def stages_of(self, write: str) -> list[str]:
+        known = self.writes.get(write)
+        return [] if known is None else list(known.stages)
+
+    def end_write(self, write: str, published: int) -> None:
+        """It is remembered as the last one that has ended."""
+        self.ended_writes.pop(write, None)
+        self.ended_writes[write] = published
+        while len(self.ended_writes) > MAX_ENDED_WRITES:
+            del self.ended_writes[next(iter(self.ended_writes))]
+
+    def note_read(self, lease: Lease, batch: Batch, reader: SparkBatch | None) -> None:
+        """A batch that holds messages is read for one of Spark's."""
+        batch.reads.note(reader)
+        if reader is not None:
+            self.readers.setdefault(reader.query, {})[lease.name] = batch.number
+
+    def forget_reads(self, lease: Lease) -> None:
+        """The lease's current batch ends, or the lease does."""
+        batch = lease.current
+        for reader in batch.reads.by if batch is not None else ():
+            leases = self.readers.get(reader.query, {})
+            leases.pop(lease.name, None)
+            if not leases:
+                self.readers.pop(reader.query, None)
+
+    def read_for(self, reader: SparkBatch) -> list[tuple[Lease, Batch]]:
+        """The batches that hold messages and were read for this one of Spark's."""
+        found = []
+        for name in self.readers.get(reader.query, ()):
+            lease = self.leases[name]
+            if lease.current is not None and reader in lease.current.reads.by:
+                found.append((lease, lease.current))
+        return found
+
+    def count_staged(self, part: StagedPart, sign: int) -> None:
+        """A part of a stage came (1) or went (-1): it counts among what its queue has room for."""
+        self.staged_bytes += sign * part.bytes
+        queue = self.queues.get(part.queue)
+        if queue is not None:
+            _count_among(queue, part, sign)
+
+    def add_queue(self, name: str, type_: str, options: dict[str, Any], user: str | None = None) -> Queue:
+        queue = self.queues[name] = Queue(name, type_, checked(type_, options), self.clocks, user)
+        self.count_made(user, 1)
+        for stage in self.stages.values():  # for an older queue of this name
+            for part in stage.parts:
+                if part.queue == name:
+                    _count_among(queue, part, 1)
+        return queue
+
+    def delete_queue(self, name: str) -> None:
+        """Stages go on to hold messages for a queue of this name. Not those that its bindings brought: who declares it again may
+        bind it otherwise."""
+        queue = self.queues[name]
+        for stage in self.stages.values() if queue.staged else ():
+            for part in stage.parts:
+                if part.queue == name and part.exchange is not None:
+                    self.count_staged(part, -1)
+            stage.parts = [part for part in stage.parts if part.queue != name or part.exchange is None]
+        del self.queues[name]
+        self.count_made(queue.user, -1)
+        self.links.pop(name, None)
+        self.exchanges.forget_queue(name)
+        for lease in self.leases.values():
+            if lease.queue == name:
+                self.forget_reads(lease)
+        self.leases = {lease: each for lease, each in self.leases.items() if each.queue != name}
+        self.finished.remove(name)
+
+    def count_made(self, user: str | None, change: int) -> None:
+        if user is not None:
+            self.made[user] += change
+            if not self.made[user]:
+                del self.made[user]
+
+    def lowest_live_position(self) -> int | None:
+        """The log position of the oldest payload that somebody may still get; None when there is none."""
+        positions = [p.position for stage in self.stages.values() for p in stage.parts]
+        for queue in self.queues.values():
+            for block in queue.blocks.values():
+                lowest = block.lowest_live_position()
+                if lowest is not None:
+                    positions.append(lowest)
+        return min(positions, default=None)
+
+    def note_finished(self, queue: Queue, block: Block) -> None:
+        if block.full and not block.live:
+            self.finished.add(queue.name, block, self.retained_from)
+
+    def snapshot(self) -> tuple[dict[str, Any], list[dict[str, Any]]]:
+        """One cut of everything persisted: a JSON-able description, and the columns of each resident block, copied."""
+        blocks = [block.persisted() for queue in self.queues.values() for block in queue.blocks.values()]
+        queues = [
+            {
+                "name": queue.name,
+                "type": queue.kind,
+                "options": queue.options,
+                "next": queue.next_sequence,
+                "away": queue.archived_away,
+                "unread": queue.unread,
+                "malformed": queue.malformed,
+                "paused": queue.paused,
+                **({"user": queue.user} if queue.user is not None else {}),
+                "groups": queue.groups.persisted(),
+                "keys": queue.keys.persisted(),
+                "newest": queue.newest()[1 : queue.keys.size].tolist() if queue.rules.key else [],
+                **({"remembered": to_json(queue.remembered.persisted())} if queue.remembered else {}),
+                "origins": list(queue.origins),
+                "ended": list(queue.ended),
+                "archive": [asdict(entry) for entry in queue.archive.values()],
+                "blocks": len(queue.blocks),
+            }
+            for queue in self.queues.values()
+        ]
+        stages = {name: [_staged(part) for part in stage.parts] for name, stage in self.stages.items()}
+        return {
+            "v": SNAPSHOT_VERSION,
+            "time": self.time,
+            "holder": self.next_holder,
+            "retained": self.retained_from,
+            "queues": queues,
+            "leases": [lease.to_json() for lease in self.leases.values()],
+            "stages": stages,
+            "outcomes": {name: _outcomes(stage) for name, stage in self.stages.items() if stage.outcomes},
+            "staged": {name: write.time for name, write in self.writes.items()},
+            "ended": list(self.ended_writes.items()),
+            "keys": self.publish_keys.to_json(),
+            "exchanges": self.exchanges.to_json(),
+        }, blocks
+
+    @classmethod
+    def restore(cls, meta: bytes, arrays: Sequence[Any]) -> BrokerState:
+        """The state that `snapshot` described, `arrays` being the packed blocks in its order."""
+        data = json.loads(meta)
+        if data["v"] not in READ_VERSIONS:
+            raise DamagedJournal(
+                f"a snapshot of format {data['v']}: this Penstock reads up to {SNAPSHOT_VERSION}; use the version that wrote it"
+            )
+        state = cls()
+        state.time, state.next_holder, state.retained_from = data["time"], data["holder"], data["retained"]
+        packed = iter(arrays)
+        for fields in data["queues"]:
+            queue = state.add_queue(fields["name"], fields["type"], fields["options"], fields.get("user"))
+            queue.next_sequence, queue.archived_away, queue.unread = fields["next"], fields["away"], fields["unread"]
+            queue.malformed = fields.get("malformed", 0)
+            queue.archive = {entry["number"]: ArchivedBlock(**entry) for entry in fields["archive"]}
+            queue.paused, queue.origins = fields.get("paused", False), fields.get("origins", [])
+            queue.ended[: len(fields.get("ended", ()))] = fields.get("ended", ())
+            queue.restore_names(fields.get("groups", ()), fields.get("keys", ()), fields.get("newest", ()))
+            if "remembered" in fields:
+                queue.remembered = DuplicateWindow(**from_json(fields["remembered"]))
+            for _ in range(fields["blocks"]):
+                block = Block.restored(unpack(next(packed)))
+                queue.adopt(block)
+                state.note_finished(queue, block)
+        state.leases = {lease["name"]: Lease.from_json(lease) for lease in data["leases"]}
+        for lease in state.leases.values():
+            if lease.current is not None:
+                began(state.queues[lease.queue], lease.current.holder)
+                for reader in lease.current.reads.by:
+                    state.readers.setdefault(reader.query, {})[lease.name] = lease.current.number
+        times = data.get("staged", {})
+        for name, parts in data["stages"].items():
+            stage = state.begin_stage(name, times.get(write_of(name), state.time))
+            for fields in parts:
+                part = _staged_of(*fields)
+                stage.parts.append(part)
+                state.count_staged(part, 1)
+        for name, waiting in data.get("outcomes", {}).items():
+            state.stages[name].outcomes = [_outcomes_of(*fields) for fields in waiting]
+        state.ended_writes = dict(data.get("ended", ()))
+        state.publish_keys = PublishKeys.from_json(data["keys"], state.time)
+        state.exchanges = Exchanges.from_json(data.get("exchanges", ()))
+        for exchange in state.exchanges.by_name.values():
+            state.count_made(exchange.user, 1)
+        return state
+
+
+def _count_among(queue: Queue, part: StagedPart, sign: int) -> None:
+    queue.staged += sign * part.count
+    queue.staged_bytes += sign * part.bytes
+    if queue.rules.key and part.traits.key is not None:
+        key = part.traits.key
+        queue.count_staged_keys([key.names[code - 1] for code in key.used().tolist()], sign)
+
+
+def _outcomes(stage: StageParts) -> list[Any]:
+    return [[each.lease, each.batch, each.epoch, [said.to_json() for said in each.said]] for each in stage.outcomes]
+
+
+def _outcomes_of(lease: str, batch: int, epoch: int, said: list[Any]) -> StagedOutcomes:
+    return StagedOutcomes(lease, batch, epoch, [Said.from_json(each) for each in said])
+
+
+def _staged(part: StagedPart) -> list[Any]:
+    sizes = part.sizes if isinstance(part.sizes, int) else part.sizes.tolist()
+    said = part.traits.journaled()
+    more = [to_json(said), to_json(part.kept), part.exchange]
+    return [part.queue, part.position, part.count, sizes, *(more if said or part.exchange else [])]
+
+
+def _staged_of(
+    queue: str, position: int, count: int, sizes: Any, traits: Any = None, kept: Any = None, exchange: str | None = None
+) -> StagedPart:
+    each = sizes if isinstance(sizes, int) else np.array(sizes)
+    return StagedPart(queue, position, count, each, Traits.of_journal(from_json(traits)), from_json(kept), exchange)
+
+
+def pack_blocks(blocks: Iterable[dict[str, Any]]) -> list[bytes]:
+    return [pack(columns) for columns in blocks]
+
+
+def conserved(queue: Queue) -> bool:
+    """The conservation law: held + available + acquired + archived = enqueued, in the counts and in the columns."""
+    for block in queue.blocks.values():
+        for state in State:
+            if block.counts[state] != row_count((block.state[: block.filled] == state).nonzero()[0]):
+                return False
+    return sum(queue.counts) + queue.archived_away == queue.next_sequence

@@ -1,0 +1,184 @@
+"""Messages on their way from one queue to another: what goes with them, and what the other queue makes of it.
+
+A payload is stored once: the target's run table points to the journal records that the source's points to. With a message go its
+size, its priority, expiry, group and key, its delay if it is not over, what was added to its annotations, and if it is a dead
+letter, why and from where. What it went through in its old queue stays there: delivery count, holder.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import numpy as np
+
+from broker_core.engine.columns.attributes import Coded, Traits
+from broker_core.engine.columns.dictionary import Dictionary
+from broker_core.engine.columns.rowset import RowSet, as_array, row_count
+from broker_core.engine.columns.runs import Run
+from broker_core.engine.columns.series import Ints
+from broker_core.engine.columns.states import HELD, Reason, State
+from broker_core.engine.model.queue import Queue
+
+
+@dataclass(frozen=True)
+class Cargo:
+    """Messages in order. Columns have an entry for each; None where all have the default."""
+
+    count: int
+    sizes: int | Ints
+    runs: list[Run]
+    traits: Traits
+    sequences: Ints  # in the queue that they leave
+    origin: Coded | None  # the queue that a dead letter comes from
+    came_from: Ints | None
+    reason: Ints | None
+    overlays: dict[int, list[bytes]] = field(default_factory=dict)  # by place among the messages, entries in order
+    errors: dict[int, str] = field(default_factory=dict)
+
+    def died(self, queue: str, reason: Reason) -> Cargo:
+        """As dead letters of this queue. One that was a dead letter before still comes from where it died first."""
+        before = np.zeros(self.count, np.int64) if self.origin is None else self.origin.codes.astype(np.int64)
+        names = [*([] if self.origin is None else self.origin.names), queue]
+        first = before == 0
+        came_from = self.sequences + 1 if self.came_from is None else np.where(first, self.sequences + 1, self.came_from)
+        traits = replace(self.traits, due=None)  # whoever looks after dead letters sees them at once
+        if reason == Reason.EXPIRED:
+            traits = replace(traits, expiry=None)
+        return replace(
+            self,
+            traits=traits,
+            origin=Coded(names, np.where(first, len(names), before)),
+            came_from=came_from,
+            reason=np.full(self.count, reason),
+        )
+
+    def revived(self) -> Cargo:
+        """As messages that have never been dead letters."""
+        return replace(self, origin=None, came_from=None, reason=None, errors={})
+
+
+def load(queue: Queue, rows: RowSet) -> Cargo:
+    """Messages that are not ARCHIVED, as they lie in their queue."""
+    runs: list[Run] = []
+    sizes: list[int | Ints] = []
+    overlays: dict[int, list[bytes]] = {}
+    errors: dict[int, str] = {}
+    done = 0
+    for number, part in rows.items():
+        block = queue.blocks[number]
+        runs += block.pieces(part).runs()
+        sizes.append(block.sizes.get(part))
+        overlays.update({done + index: entries for index, entries in block.overlays.among(part).items()})
+        if block.errors:
+            errors.update({done + i: block.errors[row] for i, row in enumerate(as_array(part).tolist()) if row in block.errors})
+        done += row_count(part)
+    traits = Traits(
+        priority=column(queue, rows, "priority"),
+        expiry=_times(queue, rows, "expiry"),
+        due=_delays(queue, rows),
+        group=_coded(queue, rows, "group", queue.groups),
+        closes=column(queue, rows, "closes"),
+        key=keys_of(queue, rows),
+    )
+    origin = column(queue, rows, "origin")
+    return Cargo(
+        done,
+        _together(sizes, rows),
+        runs,
+        traits,
+        rows.sequences(),
+        None if origin is None else Coded(queue.origins, origin),
+        column(queue, rows, "came_from"),
+        column(queue, rows, "reason"),
+        overlays,
+        errors,
+    )
+
+
+def unload(queue: Queue, cargo: Cargo, time: int) -> None:
+    """Give the messages the next places of this queue. Its `messageTtl` concerns them as it does others that arrive."""
+    first, traits = queue.next_sequence, cargo.traits
+    if ttl := queue.rules.message_ttl:
+        latest = time // 1000 + ttl
+        said = np.zeros(cargo.count, np.int64) if traits.expiry is None else traits.expiry
+        traits = replace(traits, expiry=np.where(said > 0, np.minimum(said, latest), latest))
+    queue.append(cargo.sizes, cargo.runs, time, traits)
+    marks = {"origin": _origins(queue, cargo.origin), "came_from": cargo.came_from, "reason": cargo.reason}
+    done = 0
+    for number, part in RowSet.range(first, queue.next_sequence).items():
+        block, count = queue.blocks[number], row_count(part)
+        for name, values in marks.items():
+            if values is not None:
+                getattr(block, name).put(part, values[done : done + count], len(block.state))
+        rows = as_array(part)
+        for index in [i for i in cargo.overlays if done <= i < done + count]:
+            for entry in cargo.overlays[index]:
+                queue.overlay_bytes += block.overlays.add(rows[index - done : index - done + 1], entry)
+        block.errors.update({int(rows[i - done]): text for i, text in cargo.errors.items() if done <= i < done + count})
+        done += count
+
+
+def column(queue: Queue, rows: RowSet, name: str) -> Ints | None:
+    """A column of the rows' blocks, in order; None where none of the rows has another value than 0."""
+    parts = []
+    for number, part in rows.items():
+        values: Any = getattr(queue.blocks[number], name).get(part)
+        parts.append(np.zeros(row_count(part), np.uint8) if isinstance(values, int) else values)
+    found: Ints = np.concatenate(parts) if parts else np.zeros(0, np.uint8)
+    return found if found.any() else None
+
+
+def _times(queue: Queue, rows: RowSet, name: str) -> Ints | None:
+    """`expiry` or `due`: milliseconds since 1970, 0 where there is none."""
+    parts = []
+    for number, part in rows.items():
+        block = queue.blocks[number]
+        times = block.times(getattr(block, name), part)
+        parts.append(np.zeros(row_count(part), np.int64) if times is None else times)
+    found: Ints = np.concatenate(parts) if parts else np.zeros(0, np.int64)
+    return found if found.any() else None
+
+
+def _delays(queue: Queue, rows: RowSet) -> Ints | None:
+    """When those that are HELD are due."""
+    due = _times(queue, rows, "due") if queue.counts[State.HELD] else None
+    if due is None:
+        return None
+    states = [queue.blocks[number].state[part] for number, part in rows.items()]
+    due[np.concatenate(states) != HELD] = 0
+    return due if due.any() else None
+
+
+def keys_of(queue: Queue, rows: RowSet) -> Coded | None:
+    """The keys of the messages; None where none has one."""
+    return _coded(queue, rows, "key", queue.keys)
+
+
+def _coded(queue: Queue, rows: RowSet, name: str, dictionary: Dictionary) -> Coded | None:
+    codes = column(queue, rows, name)
+    if codes is None:
+        return None
+    known = np.unique(codes[codes > 0])
+    names = [dictionary.name(code) or "" for code in known.tolist()]
+    return Coded(names, np.where(codes > 0, np.searchsorted(known, codes) + 1, 0))
+
+
+def _origins(queue: Queue, origin: Coded | None) -> Ints | None:
+    """The codes of this queue's own list."""
+    if origin is None:
+        return None
+    places = np.zeros(len(origin.names) + 1, np.int64)
+    for code in np.unique(origin.codes[origin.codes > 0]).tolist():
+        name = origin.names[code - 1]
+        if name not in queue.origins:
+            queue.origins.append(name)
+        places[code] = queue.origins.index(name) + 1
+    return places[origin.codes]
+
+
+def _together(sizes: list[int | Ints], rows: RowSet) -> int | Ints:
+    if all(isinstance(size, int) and size == sizes[0] for size in sizes):
+        return sizes[0] if sizes else 0
+    counts = [row_count(part) for _, part in rows.items()]
+    return np.concatenate([np.full(n, s) if isinstance(s, int) else s for n, s in zip(counts, sizes, strict=True)])

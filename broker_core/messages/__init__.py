@@ -1,0 +1,10 @@
+"""Messages: what one is, in columns and as AMQP encodes it, and the way between the two. Knows no queue and no disk.
+
+columns         names and Arrow types of the columns, the stored form, the schema of a stream
+assembly        stored rows as batches of the columns that somebody asked for
+conversion      from one stored form to the other, where a column asks for it; needs numpy
+encoding/       AMQP's encoding of many messages at once
+representable   checks that AMQP can carry what a column says
+annotations     names of the message annotations that mean something here
+delivery_key    the column `delivery`: which message of which batch a row is
+"""

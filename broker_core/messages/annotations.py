@@ -1,0 +1,15 @@
+"""Names of the message annotations that mean something here, for both ends of the wire. What they say: docs/semantics.md."""
+
+from __future__ import annotations
+
+from broker_core.amqp.types import Symbol
+
+DELIVERY_TIME = Symbol("x-opt-delivery-time")  # milliseconds since 1970
+DELIVERY_DELAY = Symbol("x-opt-delivery-delay")  # milliseconds from the arrival on
+
+# Of a dead letter, made by `reading.dead_letters`. Its client knows by the first of them that it has died before.
+DEATH_REASON = Symbol("x-opt-death-reason")
+DEATH_QUEUE = Symbol("x-opt-death-queue")
+DEATH_SEQUENCE = Symbol("x-opt-death-sequence")
+DEATH_TIME = Symbol("x-opt-death-time")
+DEATH_ERROR = Symbol("x-opt-death-error")

@@ -1,0 +1,284 @@
+"""Messages that go out: stored rows, and what the broker says of them, as batches of the columns that somebody asked for.
+
+Pure pyarrow, since the broker and Spark's executors both use it. A stored block is columnar or encoded (see `columns`); what is
+asked for and not stored is made from the other form by `conversion`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import pyarrow as pa
+
+from broker_core.errors import PenstockError
+from broker_core.messages import conversion
+from broker_core.messages.columns import (
+    BARE_COLUMNS,
+    MESSAGE_COLUMNS,
+    SENT_COLUMNS,
+    SYSTEM_COLUMNS,
+    TIMESTAMP,
+    arrow_schema,
+    kept,
+)
+from broker_core.messages.conversion import Malformed
+
+if TYPE_CHECKING:
+    from broker_core.messages.columns import Integers
+
+
+def assemble(
+    columns: Sequence[str],
+    payload: pa.RecordBatch,
+    *,
+    queue: str,
+    sequence: Integers,
+    time: Integers,
+    delivery_count: Integers | None = None,
+    state: str | pa.Array | None = None,
+    outcome: str | pa.Array | None = None,
+    settled: Integers | None = None,
+    delivery: bytes | pa.Array | None = None,
+    error: pa.Array | None = None,
+    stored: bool = False,
+    malformed: Malformed | None = None,
+) -> pa.RecordBatch:
+    """A batch of exactly `arrow_schema(columns)` around the rows of `payload`, all of one form. What is there is not copied.
+
+    `sequence` is the first number (the rows follow one another) or one per row; `time` and `settled` are microseconds since
+    1970 UTC, one for all or one per row, as are the others. What `payload` does not hold is converted from its other form, or
+    null. With `stored` nothing is converted, and the batch is one of `arrow_schema(columns, stored=True)`: see `converted`.
+    A message that cannot be read is noted in `malformed`: what would have to be converted is null there, and `error` says why.
+    Without `malformed` it raises MalformedMessage.
+    """
+    schema = arrow_schema(columns, stored=stored)
+    rows = payload.num_rows
+    unreadable: Malformed | None = None if malformed is None else {}
+    made = {} if stored else _made(schema.names, payload, queue, sequence, unreadable)
+    if malformed is not None and unreadable:
+        malformed.update(unreadable)
+        if "error" in schema.names:
+            error = _with_reasons(error, unreadable, sequence, rows)
+    arrays = []
+    for name in schema.names:
+        if name in made:
+            arrays.append(made[name])
+        elif name in MESSAGE_COLUMNS:
+            arrays.append(_payload_column(name, payload))
+        elif name == "queue":
+            arrays.append(_constant(queue, pa.string(), rows))
+        elif name == "sequenceNumber":
+            arrays.append(_sequences(sequence, rows))
+        elif name == "enqueuedTime":
+            arrays.append(_values(time, TIMESTAMP, rows))
+        elif name == "deliveryCount":
+            arrays.append(_values(delivery_count, pa.int32(), rows))
+        elif name == "settledTime":
+            arrays.append(_values(settled, TIMESTAMP, rows))
+        else:
+            value = {"state": state, "outcome": outcome, "delivery": delivery, "error": error}[name]
+            arrays.append(_values(value, SYSTEM_COLUMNS[name], rows))
+    return pa.RecordBatch.from_arrays(arrays, schema=schema)
+
+
+def empty(columns: Sequence[str]) -> pa.RecordBatch:
+    """A batch of no rows with `arrow_schema(columns)`."""
+    return pa.RecordBatch.from_pylist([], schema=arrow_schema(columns))
+
+
+def _payload_column(name: str, payload: pa.RecordBatch) -> pa.Array:
+    index = payload.schema.get_field_index(name)
+    return payload.column(index) if index >= 0 else _nulls(MESSAGE_COLUMNS[name], payload.num_rows)
+
+
+def _with_reasons(error: pa.Array | None, malformed: Malformed, sequence: Integers, rows: int) -> pa.Array:
+    """The errors, and of messages that cannot be read the reasons."""
+    import pyarrow.compute as pc
+
+    reasons = pa.array([f"malformed: {reason}" for reason in malformed.values()], pa.string())
+    places = pc.index_in(_sequences(sequence, rows), value_set=pa.array(malformed, pa.int64()))
+    said = reasons.take(places)
+    return said if error is None else pc.coalesce(error, said)
+
+
+def _sequences(sequence: Integers, rows: int) -> pa.Array:
+    return rising(sequence, rows) if isinstance(sequence, int) else _values(sequence, pa.int64(), rows)
+
+
+def readable(batch: pa.RecordBatch, sequence: Integers, malformed: Malformed) -> pa.RecordBatch:
+    """The rows of a batch but for those that cannot be read."""
+    import pyarrow.compute as pc
+
+    if not malformed:
+        return batch
+    return batch.filter(pc.invert(pc.is_in(_sequences(sequence, batch.num_rows), value_set=pa.array(malformed, pa.int64()))))
+
+
+def _made(
+    names: Sequence[str], payload: pa.RecordBatch, queue: str, sequence: Integers, malformed: Malformed | None
+) -> dict[str, pa.Array]:
+    """What is asked for and can be had from the other form."""
+    held = payload.schema.names
+    if not payload.num_rows:
+        return {}
+    if "message" not in held:
+        return {"message": conversion.encoded(payload, sequence, malformed)} if "message" in names and "body" in held else {}
+    wanted = [name for name in names if name in BARE_COLUMNS]
+    if "annotations" in names and "encodedAnnotations" in held:
+        wanted.append("annotations")
+    made = conversion.decoded(payload, wanted, queue, sequence, malformed) if wanted else {}
+    if "annotations" in made and "annotations" in held:  # of some rows encoded, of others as Spark sends them beside a message
+        import pyarrow.compute as pc
+
+        made["annotations"] = pc.coalesce(made["annotations"], payload.column("annotations"))
+    return made
+
+
+def needed(columns: Sequence[str]) -> list[str]:
+    """What to ask for as it is stored, to make `columns` of it: of either form, whichever the messages turn out to have."""
+    names = dict.fromkeys(["sequenceNumber", *columns])
+    if "message" in names:
+        names.update(dict.fromkeys(name for name in SENT_COLUMNS if name in BARE_COLUMNS))
+    if not BARE_COLUMNS.isdisjoint(names):
+        names["message"] = None
+    if "annotations" in names:
+        names["encodedAnnotations"] = names["message"] = None
+    return list(names)
+
+
+def converted(columns: Sequence[str], batch: pa.RecordBatch, queue: str, malformed: Malformed | None = None) -> pa.RecordBatch:
+    """A batch of `arrow_schema(columns)` from one of the columns `needed(columns)` as they are stored.
+
+    Its rows may be of both forms. Of `malformed`: see `assemble`.
+    """
+    if "message" not in batch.schema.names:
+        return batch.select(list(columns))
+    form = batch.column("message").is_valid()
+    encoded_rows = batch.num_rows - batch.column("message").null_count
+    if encoded_rows in (0, batch.num_rows):
+        return _converted(columns, batch, queue, malformed)
+    import pyarrow.compute as pc
+
+    other = pc.invert(form)
+    parts = [_converted(columns, batch.filter(mask), queue, malformed) for mask in (form, other)]
+    # Back into their order: where the n-th encoded row stood, and behind them where the n-th columnar one did.
+    stood = pa.concat_arrays([pc.indices_nonzero(form), pc.indices_nonzero(other)])
+    return joined(parts).take(pc.array_sort_indices(stood))
+
+
+def _converted(columns: Sequence[str], batch: pa.RecordBatch, queue: str, malformed: Malformed | None) -> pa.RecordBatch:
+    given: dict[str, Any] = {name: batch.column(name) for name in SYSTEM_COLUMNS if name in batch.schema.names}
+    names = [name for name in MESSAGE_COLUMNS if name in batch.schema.names and batch.column(name).null_count < batch.num_rows]
+    return assemble(
+        columns,
+        batch.select(names),
+        queue=queue,
+        sequence=given["sequenceNumber"],
+        time=given.get("enqueuedTime", 0),
+        delivery_count=given.get("deliveryCount"),
+        state=given.get("state"),
+        outcome=given.get("outcome"),
+        settled=given.get("settledTime"),
+        delivery=given.get("delivery"),
+        error=given.get("error"),
+        malformed=malformed,
+    )
+
+
+def joined(batches: Sequence[pa.RecordBatch]) -> pa.RecordBatch:
+    """The rows of batches of one form, one after another; where only some have a column, the others' rows are null."""
+    if len(batches) == 1:
+        return batches[0]
+    if all(batch.schema == batches[0].schema for batch in batches):
+        return pa.concat_batches(batches)
+    names = [name for name in MESSAGE_COLUMNS if any(name in batch.schema.names for batch in batches)]
+    schema = pa.schema([pa.field(name, MESSAGE_COLUMNS[name]) for name in names])
+    same = [pa.RecordBatch.from_arrays([_payload_column(name, b) for name in names], schema=schema) for b in batches]
+    return pa.concat_batches(same)
+
+
+Piece = TypeVar("Piece")
+
+
+def grouped(pieces: Iterable[tuple[Piece, int, int, bool, bool]], most_rows: int, most_bytes: int) -> Iterator[list[Piece]]:
+    """Neighbours that make one batch: of one form, until together they have about so many rows or bytes.
+
+    What came before an error of the pieces is yielded before it is raised.
+
+    With each piece come its rows, its bytes, which of the two forms it has, and whether it is large: then it is alone in its
+    group, and need not be copied.
+    """
+    group: list[Piece] = []
+    all_rows = all_bytes = 0
+    form = False  # of the group
+    try:
+        for piece, rows, size, its_form, is_large in pieces:
+            if group and (is_large or its_form != form):
+                yield group
+                group, all_rows, all_bytes = [], 0, 0
+            group.append(piece)
+            all_rows += rows
+            all_bytes += size
+            form = its_form
+            if is_large or all_rows >= most_rows or all_bytes >= most_bytes:
+                yield group
+                group, all_rows, all_bytes = [], 0, 0
+    except PenstockError:
+        if group:
+            yield group
+        raise
+    if group:
+        yield group
+
+
+def _values(value: Any, type_: pa.DataType, rows: int) -> pa.Array:
+    if value is None:
+        return _nulls(type_, rows)
+    if isinstance(value, (int, str, bytes)):
+        return _constant(value, type_, rows)
+    array = value if isinstance(value, pa.Array) else pa.array(value)
+    if array.type == type_:
+        return array
+    return array.view(type_) if pa.types.is_timestamp(type_) and pa.types.is_int64(array.type) else array.cast(type_)
+
+
+# Constant columns are cut from arrays that are kept: one for each value and power of two, so that a stream of batches of any
+# lengths builds each only once. The caches are small, since a big constant string column is as big as a column.
+
+
+def _constant(value: int | str | bytes, type_: pa.DataType, rows: int) -> pa.Array:
+    return _repeated(value, type_, _room(rows)).slice(0, rows)
+
+
+def _nulls(type_: pa.DataType, rows: int) -> pa.Array:
+    return _all_null(type_, _room(rows)).slice(0, rows)
+
+
+def rising(first: int, rows: int) -> pa.Array:
+    """`first` and the numbers after it, as int64."""
+    import pyarrow.compute as pc
+
+    return pc.add(_counted(_room(rows)).slice(0, rows), first)
+
+
+def _room(rows: int) -> int:
+    return 1 << max(rows - 1, 0).bit_length()
+
+
+@kept(64)
+def _repeated(value: int | str | bytes, type_: pa.DataType, length: int) -> pa.Array:
+    return pa.repeat(pa.scalar(value, type=type_), length)
+
+
+@kept(128)
+def _all_null(type_: pa.DataType, length: int) -> pa.Array:
+    return pa.nulls(length, type=type_)
+
+
+@kept(4)
+def _counted(length: int) -> pa.Array:
+    """0, 1, 2, … without numpy, which an executor need not have."""
+    import pyarrow.compute as pc
+
+    return pc.cumulative_sum(pa.repeat(pa.scalar(1, pa.int64()), length), start=-1)

@@ -1,0 +1,75 @@
+"""From one stored form of messages to the other, where a column asks for it: what `assembly.assemble` does not find stored.
+
+The modules that do it need numpy and the AMQP library, and take as long to import as everything else: they are imported when the
+first message needs them, which in a queue that only Spark writes to is never. An executor therefore needs numpy only for messages
+that AMQP clients sent, or for their encoding.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pyarrow as pa
+
+from broker_core import shipped
+from broker_core.errors import InvalidRequest, MalformedMessage
+
+#: Why messages cannot be read, by their sequence numbers.
+Malformed = dict[int, str]
+
+
+def decoded(
+    payload: pa.RecordBatch, names: list[str], queue: str, sequence: Any, malformed: Malformed | None = None
+) -> dict[str, pa.Array]:
+    """Columns out of encoded messages. `sequence` is the first row's number, or all of them.
+
+    What cannot be decoded is null in all columns and noted in `malformed`; without that, MalformedMessage names the first.
+    """
+    found: dict[str, pa.Array]
+    found, refused = _encoding("decode").readable(payload, names)
+    for row, reason in sorted(refused.items()):
+        if malformed is None:
+            raise MalformedMessage.of(queue, _number(sequence, row), reason)
+        malformed[_number(sequence, row)] = reason
+    return found
+
+
+def encoded(payload: pa.RecordBatch, sequence: Any, malformed: Malformed | None = None) -> pa.Array:
+    """The bare messages of columnar rows. What AMQP cannot say is null and noted in `malformed`; without that, it raises what
+    `broker_core.messages.encoding.bare` raises."""
+    return _encoded(_encoding("bare"), payload, 0, sequence, malformed)
+
+
+def _encoded(bare: Any, payload: pa.RecordBatch, first: int, sequence: Any, malformed: Malformed | None) -> pa.Array:
+    try:
+        with shipped.own_errors():
+            found: pa.Array = bare.bare_messages(payload)
+            return found
+    except InvalidRequest as error:
+        if malformed is None:
+            raise
+        if payload.num_rows == 1:
+            malformed[_number(sequence, first)] = str(error)
+            return pa.nulls(1, pa.binary())
+    half = payload.num_rows // 2  # few are wrong, if any: they are found by halves
+    parts = ((payload.slice(0, half), first), (payload.slice(half), first + half))
+    return pa.concat_arrays([_encoded(bare, part, at, sequence, malformed) for part, at in parts])
+
+
+def _number(sequence: Any, row: int) -> int:
+    if isinstance(sequence, int):
+        return sequence + row
+    value = sequence[row]
+    return int(value.as_py() if isinstance(value, pa.Scalar) else value)
+
+
+def _encoding(name: str) -> Any:
+    try:
+        return shipped.module(f"messages.encoding.{name}")
+    except ModuleNotFoundError as error:
+        if error.name is None or error.name.partition(".")[0] != "numpy":
+            raise
+    raise InvalidRequest(
+        "these messages are encoded as AMQP clients send them (or their encoding is asked for), and that needs numpy, which this"
+        " Python does not have: install numpy where Spark's executors run"
+    )

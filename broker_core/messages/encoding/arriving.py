@@ -1,0 +1,326 @@
+"""Messages in: from complete encoded messages to one batch in the stored form.
+
+A message is cut at its sections, and the bare message goes on octet for octet. The common encodings (short descriptor, no
+described values) are followed through a table, one look-up a section: the next four octets name what may come next and how its
+size is written. Whatever is not in the table, and whatever does not end where the message ends, goes the plain way through
+`messages.scan`, which alone decides what is refused. So the fast way can only accept, and only what its table says; a property
+test holds both together.
+
+What is refused here is what some reader could not decode: sections out of order or beyond the message, a header field of a wrong
+type, annotations or a footer that cannot be decoded, a bare message that is not valid inside (`validity`). Delivery annotations
+are for one hop: checked, and dropped. A message without a body is let through.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from itertools import accumulate
+from operator import itemgetter
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from broker_core.amqp.decoder import KINDS, decode
+from broker_core.amqp.errors import DecodeError, RemoteProtocolError
+from broker_core.amqp.messages import (
+    APPLICATION_PROPERTIES,
+    DATA,
+    DELIVERY_ANNOTATIONS,
+    FOOTER,
+    HEADER,
+    MESSAGE_ANNOTATIONS,
+    PROPERTIES,
+    SEQUENCE,
+    VALUE,
+    bare,
+    decode_message,
+    scan,
+    skip,
+)
+from broker_core.errors import ResourceLimit
+from broker_core.messages.columns import MESSAGE_COLUMNS, mask_of, payload_schema
+from broker_core.messages.encoding import annotation, headers
+from broker_core.messages.encoding.headers import NOTHING, Said
+from broker_core.messages.encoding.validity import invalid
+
+FEW = 16  # messages for which plain Python is faster than Arrow
+MAX_BATCH_BYTES = 2**31 - 1  # an Arrow binary column counts its octets in 31 bits
+
+
+class Arrived(NamedTuple):
+    """What became of a sequence of messages.
+
+    `batch`: those that are well-formed, in their order, in the stored form, of which `mask` says the columns; those that are null
+    in all rows are left out.
+    `durable`: does any of their headers say so. `refused`: index and error (DecodeError, FieldError) of each of the others.
+    `sizes`: what `columns.sizes` says of the batch.
+    """
+
+    batch: pa.RecordBatch
+    mask: int
+    durable: bool
+    refused: list[tuple[int, Exception]]
+    sizes: int | npt.NDArray[np.int64]
+
+
+class _Parts:
+    """The columns of a batch in the making. Few messages have annotations, fewer a footer: those are kept by row. So are the
+    octets of each ttl that `said` leaves out; it says None there."""
+
+    __slots__ = ("annotations", "footers", "messages", "said", "ttls")
+
+    def __init__(self) -> None:
+        self.messages: list[bytes] = []
+        self.said: list[Said] = []
+        self.annotations: dict[int, bytes] = {}
+        self.footers: dict[int, bytes] = {}
+        self.ttls: dict[int, bytes] = {}
+
+
+def arrived(payloads: Sequence[bytes]) -> Arrived:
+    """Complete encoded messages as a batch in the stored form.
+
+    Raises ResourceLimit when together they exceed `MAX_BATCH_BYTES`.
+    """
+    if sum(map(len, payloads)) > MAX_BATCH_BYTES:
+        raise ResourceLimit(f"{len(payloads)} messages of more than {MAX_BATCH_BYTES} bytes together: store fewer at once")
+    parts = _Parts()
+    refused = _cut(payloads, parts)
+    if bad := invalid(parts.messages):
+        refused, parts = _without(payloads, refused, bad)
+    said = _distinct(parts.said)
+    lengths = list(map(len, parts.messages))
+    alike = lengths.count(lengths[0]) == len(lengths) if lengths else True
+    sizes: Any = (lengths or [0])[0] if alike else np.array(lengths, np.int64)
+    batch, mask = _batch(parts, said, lengths)
+    return Arrived(batch, mask, any(one.durable for one in said), refused, sizes)
+
+
+def address_of(payload: bytes) -> str | None:
+    """What the properties of an encoded message say in `to`; None if nothing. Raises DecodeError if they are malformed."""
+    for section in scan(payload):
+        if section.code == PROPERTIES:
+            return _third(payload, section.value, section.end)
+    return None
+
+
+def _third(payload: bytes, position: int, end: int) -> str | None:
+    # The fields before it are measured, and what they are is left to the receiver.
+    width = {0x45: 0, 0xC0: 1, 0xD0: 4}[payload[position]]
+    if position + 1 + 2 * width > end:
+        raise DecodeError("a list cut short", position)
+    count = int.from_bytes(payload[position + 1 + width : position + 1 + 2 * width], "big")
+    position += 1 + 2 * width
+    if count < 3:
+        return None
+    for _ in range(2):
+        position = skip(payload, position, end)
+    value, _ = decode(payload, position, end)
+    if value is not None and type(value) is not str:
+        raise DecodeError("properties: to is no string", position)
+    return value
+
+
+def _without(
+    payloads: Sequence[bytes], refused: list[tuple[int, Exception]], bad: Mapping[int, Exception]
+) -> tuple[list[tuple[int, Exception]], _Parts]:
+    """The parts of what is left without the messages that are invalid inside (`bad`, by row); refused are those, too."""
+    before = {number for number, _ in refused}
+    numbers = [number for number in range(len(payloads)) if number not in before]
+    parts = _Parts()
+    _cut([payloads[number] for row, number in enumerate(numbers) if row not in bad], parts)
+    why = ((numbers[row], _whole(payloads[numbers[row]], error)) for row, error in bad.items())
+    return sorted([*refused, *why], key=itemgetter(0)), parts
+
+
+def _whole(payload: bytes, error: Exception) -> Exception:
+    """The error of a message that is invalid inside, with its offset in the whole message: as its sender knows it."""
+    try:
+        decode_message(payload)
+    except RemoteProtocolError as found:
+        return found
+    return error
+
+
+# --- Cutting ---------------------------------------------------------------------------------------------------------------
+
+
+def _cut(payloads: Sequence[bytes], parts: _Parts) -> list[tuple[int, Exception]]:
+    """The hot loop. It returns which payloads were refused, and why."""
+    refused: list[tuple[int, Exception]] = []
+    headers_known, but_ttl, start, footer = headers.known, headers.but_ttl, _TABLES[MESSAGE_ANNOTATIONS], _TABLES[FOOTER]
+    messages, ttls = parts.messages, parts.ttls
+    keep, say = messages.append, parts.said.append
+    before = None  # the ttl that was read last
+    for number, payload in enumerate(payloads):
+        end = len(payload)
+        try:
+            position, said, note, ttl = 0, NOTHING, None, None
+            if payload[:4] == b"\x00\x53\x70\xc0":
+                position = 5 + payload[4]
+                found = headers_known.get(payload[:position])
+                if found is None:
+                    at, around = but_ttl[position]
+                    found = around[payload[:at] + payload[at + 4 : position]]
+                    ttl = payload[at : at + 4]
+                    if ttl == before:
+                        headers.learn(payload[:position], found, ttl)
+                    before = ttl
+                said = found
+            elif payload[:4] == b"\x00\x53\x70\xd0":
+                position = 8 + int.from_bytes(payload[4:8], "big")
+                said = headers_known[payload[:position]]
+            if payload[position + 2] < PROPERTIES:
+                position, note = _annotations(payload, position)
+            table, begin = start, position
+            while position < end:
+                table, fixed, sized = table[payload[position : position + 4]]
+                if sized == 1:
+                    position += 5 + payload[position + 4]
+                elif sized:
+                    position += 8 + int.from_bytes(payload[position + 4 : position + 8], "big")
+                else:
+                    position += fixed
+            if position == end and table is not footer:
+                if note is not None:
+                    parts.annotations[len(messages)] = note
+                if ttl is not None:
+                    ttls[len(messages)] = ttl
+                keep(payload[begin:])
+                say(said)
+                continue
+        except (KeyError, IndexError):
+            pass
+        try:
+            _plain(payload, parts)
+        except RemoteProtocolError as error:
+            refused.append((number, error))
+    return refused
+
+
+def _annotations(payload: bytes, position: int) -> tuple[int, bytes | None]:
+    """Where the bare message begins, and the message annotations. KeyError where the plain way has to look at any."""
+    note = None
+    table = _TABLES[HEADER]
+    while position < len(payload) and payload[position + 2] < PROPERTIES:
+        begin = position
+        table, _, sized = table[payload[position : position + 4]]
+        position += 5 + payload[position + 4] if sized == 1 else 8 + int.from_bytes(payload[position + 4 : position + 8], "big")
+        section = payload[begin:position]
+        if section not in annotation.known:
+            raise KeyError
+        if table is _TABLES[MESSAGE_ANNOTATIONS]:
+            note = section
+    return position, note
+
+
+def _plain(payload: bytes, parts: _Parts) -> None:
+    """One message, whatever it looks like. Raises DecodeError, FieldError."""
+    said, note, foot = NOTHING, None, None
+    sections = scan(payload)
+    for section in sections:
+        octets = payload[section.start : section.end] if section.code in _AROUND else b""
+        if section.code == HEADER:
+            said = headers.read(octets)
+        elif section.code == DELIVERY_ANNOTATIONS:
+            annotation.check(octets)
+        elif section.code == MESSAGE_ANNOTATIONS:
+            annotation.check(note := octets)
+        elif section.code == FOOTER:
+            annotation.check(foot := octets)
+    row = len(parts.messages)
+    if note is not None:
+        parts.annotations[row] = note
+    if foot is not None:
+        parts.footers[row] = foot
+    parts.messages.append(bare(payload, sections))
+    parts.said.append(said)
+
+
+_AROUND = (HEADER, DELIVERY_ANNOTATIONS, MESSAGE_ANNOTATIONS, FOOTER)
+
+# --- The table -------------------------------------------------------------------------------------------------------------
+
+# (0x00, 0x53, section, constructor) → the table for what may follow, octets if the width is fixed, octets of the size if not.
+_Table = dict[bytes, tuple[Any, int, int]]
+
+_KINDS = {PROPERTIES: "list", DATA: "binary", SEQUENCE: "list"}
+_KINDS |= dict.fromkeys((DELIVERY_ANNOTATIONS, MESSAGE_ANNOTATIONS, APPLICATION_PROPERTIES, FOOTER), "map")
+_FIXED = {0x4: 0, 0x5: 1, 0x6: 2, 0x7: 4, 0x8: 8, 0x9: 16}
+
+
+def _follows(code: int, last: int) -> bool:
+    """May section `code` follow section `last` (3.2)?"""
+    if code in (SEQUENCE, VALUE) and last in (DATA, SEQUENCE):
+        return code == last == SEQUENCE
+    return code > last or code == last == DATA
+
+
+def _tables() -> dict[int, _Table]:
+    tables: dict[int, _Table] = {code: {} for code in range(HEADER, FOOTER + 1)}
+    for last, table in tables.items():
+        for code in range(DELIVERY_ANNOTATIONS, FOOTER + 1):
+            for constructor, kind in KINDS.items():
+                if _follows(code, last) and _KINDS.get(code, kind) == kind:
+                    width = constructor >> 4
+                    sized = 0 if width < 0xA else 1 if width in (0xA, 0xC, 0xE) else 4
+                    fixed = 0 if sized else 4 + _FIXED[width]
+                    table[bytes((0x00, 0x53, code, constructor))] = tables[code], fixed, sized
+    return tables
+
+
+_TABLES = _tables()
+
+# --- The batch -------------------------------------------------------------------------------------------------------------
+
+
+def _distinct(said: list[Said]) -> list[Said]:
+    # Nearly always all are one and the same object, which `count` sees without comparing.
+    return said[:1] if not said or said.count(said[0]) == len(said) else list(set(said))
+
+
+def _batch(parts: _Parts, distinct: list[Said], lengths: list[int]) -> tuple[pa.RecordBatch, int]:
+    """With the mask of its columns."""
+    rows = len(parts.messages)
+    columns: dict[str, pa.Array] = {}
+    if distinct == [NOTHING] and not (parts.ttls or parts.annotations or parts.footers):
+        return pa.RecordBatch.from_arrays([_binary(parts.messages, lengths)], schema=payload_schema(_PLAIN)), _PLAIN
+    if parts.ttls:
+        columns["ttl"] = _ttls(parts)
+    for i, name in enumerate(("priority", "durable") if parts.ttls else ("priority", "durable", "ttl")):
+        if any(said[i] is not None for said in distinct):
+            one = len(distinct) == 1
+            values = [distinct[0][i]] * rows if one else [said[i] for said in parts.said]
+            columns[name] = pa.array(values, MESSAGE_COLUMNS[name])
+    columns["message"] = _binary(parts.messages, lengths)
+    for name, found in (("encodedAnnotations", parts.annotations), ("footer", parts.footers)):
+        if found:
+            columns[name] = pa.array([found.get(row) for row in range(rows)], pa.binary())
+    names = [name for name in _STORED if name in columns]
+    mask = mask_of(names)
+    return pa.RecordBatch.from_arrays([columns[name] for name in names], schema=payload_schema(mask)), mask
+
+
+def _ttls(parts: _Parts) -> pa.Array:
+    """Where at least one is not among what is `said`."""
+    found = np.frombuffer(b"".join(parts.ttls.values()), ">u4").astype(np.int64)
+    if len(found) == len(parts.said):
+        return pa.array(found)
+    values = [said.ttl for said in parts.said]
+    for row, ttl in zip(parts.ttls, found.tolist(), strict=True):
+        values[row] = ttl
+    return pa.array(values, pa.int64())
+
+
+def _binary(values: list[bytes], lengths: list[int]) -> pa.Array:
+    """`pa.array(values, pa.binary())`, which takes longer for its preparations than for a few values."""
+    if len(values) > FEW:
+        return pa.array(values, pa.binary())
+    ends = np.array([0, *accumulate(lengths)], np.int32)
+    return pa.Array.from_buffers(pa.binary(), len(values), [None, pa.py_buffer(ends), pa.py_buffer(b"".join(values))])
+
+
+_STORED = [name for name in MESSAGE_COLUMNS if name in ("priority", "durable", "message", "ttl", "encodedAnnotations", "footer")]
+_PLAIN = mask_of(["message"])

@@ -1,0 +1,279 @@
+"""Encoded messages into columns, without a Python object for a message or a field.
+
+`walk` finds where every value lies, `render` and `maps` make Arrow arrays of them, and `plain` decodes what they leave: shapes
+that no ordinary client sends, and damage, which it refuses with the reason. So the vectors can be slow on a strange message,
+never wrong: what they accept has passed every check that the plain decoder makes. What a column holds is said by `texts` and:
+
+- `body`: the octets of the data sections joined; of an amqp-value that is a binary or a string (UTF-8); any other value (null
+  too) and the elements of all sequences as JSON text; null in a message without a body;
+- `messageId`, `correlationId`: a string as it is, else its text (digits of a ulong, a uuid's 36 characters, base64 of a binary);
+- `userId`: the binary's text where it is UTF-8, else its base64;
+- `creationTime`, `absoluteExpiryTime`: null where 64 bits of microseconds cannot hold it;
+- `properties`, `annotations`: each value's text, null stays null; null where the message has no such section.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from broker_core.messages.columns import MESSAGE_COLUMNS, STRING_MAP, TIMESTAMP
+from broker_core.messages.encoding.fields import ALL_FIELDS, FIELDS
+from broker_core.messages.encoding.maps import map_array
+from broker_core.messages.encoding.octets import Mask, Places, offsets_of, validity
+from broker_core.messages.encoding.render import (
+    BINARY,
+    JSON_NULL,
+    NUMBERS,
+    STRING,
+    SYMBOL,
+    Indices,
+    allowing,
+    numbers,
+    only,
+    simple,
+    texts,
+    users,
+)
+from broker_core.messages.encoding.walk import APPLICATION_PROPERTIES, DATA, NULL, PROPERTIES, SEQUENCE, VALUE, Cells, Pairs, Walk
+
+#: Rows that are walked together: their octets then stay near the processor while each step passes over them.
+CHUNK_ROWS = 1 << 15
+
+#: Characters of why a message is refused: some errors show octets of it.
+MAX_REASON = 200
+
+_MESSAGE_ANNOTATIONS = 0x72
+
+
+class Refused(Exception):
+    """Row `row` of a payload is no message that can be decoded; `reason` says why."""
+
+    def __init__(self, row: int, reason: str) -> None:
+        super().__init__(f"row {row}: {reason}")
+        self.row = row
+        self.reason = reason
+
+
+def columns(payload: pa.RecordBatch, names: Sequence[str]) -> dict[str, pa.Array]:
+    """As `readable`; raises Refused for the first row that `plain.row` refuses."""
+    found, refused = readable(payload, names)
+    if refused:
+        row = min(refused)
+        raise Refused(row, refused[row])
+    return found
+
+
+def readable(payload: pa.RecordBatch, names: Sequence[str]) -> tuple[dict[str, pa.Array], dict[int, str]]:
+    """Columns of encoded messages: any of `columns.BARE_COLUMNS`, and `annotations`, with the types of `MESSAGE_COLUMNS`; and the
+    rows that `plain.row` refuses, with the reasons: all columns are null there.
+
+    `payload` holds `message`, and `encodedAnnotations` where messages have annotations. Only the sections that `names` come from
+    are decoded; all are measured.
+    """
+    refused: dict[int, str] = {}
+    chunks = [_chunk(payload.slice(n, CHUNK_ROWS), names, n, refused) for n in range(0, payload.num_rows, CHUNK_ROWS)]
+    if not chunks:
+        return {name: pa.array([], MESSAGE_COLUMNS[name]) for name in names}, refused
+    if len(chunks) == 1:
+        return chunks[0], refused
+    return {name: pa.concat_arrays([chunk[name] for chunk in chunks]) for name in names}, refused
+
+
+def _chunk(payload: pa.RecordBatch, names: Sequence[str], first: int, refused: dict[int, str]) -> dict[str, pa.Array]:
+    found, odd = vectors(payload, names)
+    rows = np.flatnonzero(odd)
+    return _merged(found, payload, rows, first, refused) if len(rows) else found
+
+
+def vectors(payload: pa.RecordBatch, names: Sequence[str]) -> tuple[dict[str, pa.Array], Mask]:
+    """The columns as far as vectors go, and the odd rows, in which they mean nothing: those are the plain decoder's."""
+    odd = np.zeros(payload.num_rows, np.bool_)
+    found: dict[str, pa.Array] = {}
+    bare = [name for name in names if name != "annotations"]
+    if bare:
+        found.update(_bare(payload.column("message"), bare, odd))
+    if "annotations" in names:
+        found["annotations"] = _annotations(payload, odd)
+    return {name: found[name] for name in names}, odd
+
+
+def walk_of(column: pa.Array) -> tuple[Walk, pa.Buffer]:
+    """A walk over a binary column, and the octets that it is about."""
+    bounds = offsets_of(column).astype(np.int64)
+    buffer = column.buffers()[2]
+    if buffer is None or buffer.size == 0:
+        buffer = pa.py_buffer(b"\0")  # there must be an octet to read
+    first, last = bounds[:-1], bounds[1:]
+    if column.null_count:
+        last = np.where(np.asarray(column.is_valid()), last, first)
+    return Walk(np.frombuffer(buffer, np.uint8), first, last), buffer
+
+
+def _bare(column: pa.Array, names: Sequence[str], odd: Mask) -> dict[str, pa.Array]:
+    walk, buffer = walk_of(column)
+    fields: list[Cells | None] = []
+    asked = [name for name in names if name in FIELDS]
+    if (rows := walk.rows_of(PROPERTIES)) is not None:
+        if asked:
+            fields = walk.fields(rows)
+        else:
+            walk.skip(rows, 0x45, 0xC0, 0xD0)
+    counts, pairs = np.empty(0, np.int64), list[Pairs]()
+    with_map = walk.rows_of(APPLICATION_PROPERTIES)
+    if with_map is not None:
+        if "properties" in names:
+            counts, pairs = walk.entries(with_map)
+        else:
+            walk.skip(with_map, 0xC1, 0xD1)
+    body = _body(walk, "body" in names)
+    walk.finish()
+    found: dict[str, pa.Array] = {}
+    if "properties" in names:
+        found["properties"] = map_array(walk, buffer, with_map, counts, pairs, STRING)
+    if "body" in names:
+        found["body"] = _settled(walk, texts(buffer, _cleared(walk, body), _BODY, binary=True))
+    if asked:
+        found.update(_properties(walk, buffer, fields, asked))
+    odd |= walk.odd
+    return found
+
+
+def _body(walk: Walk, asked: bool) -> Cells:
+    found = Cells.none(walk.first)
+    # Found before the first is followed: a second section of a body, of the same kind or another, is none of these.
+    kinds = [(DATA, BINARY), (SEQUENCE, (0x45, 0xC0, 0xD0)), (VALUE, ())]
+    for (code, constructors), rows in zip(kinds, [walk.rows_of(code) for code, _ in kinds], strict=True):
+        if rows is None:
+            continue
+        if not asked:
+            walk.skip(rows, *constructors)
+            continue
+        if code == SEQUENCE:
+            walk.odd[rows] = True
+            continue
+        constructor, start, end = walk.element(rows, walk.cursor[rows])
+        if code == DATA:
+            walk.require(rows, constructor, BINARY)
+        else:
+            constructor = np.where(constructor == NULL, np.uint8(JSON_NULL), constructor)
+        found.put(rows, constructor, start, end)
+        walk.advance(rows, end)
+    return found
+
+
+def _cleared(walk: Walk, cells: Cells) -> Cells:
+    if walk.odd.any():
+        cells.clear(walk.odd, walk.first)
+    return cells
+
+
+def _settled(walk: Walk, found: tuple[pa.Array, Indices]) -> pa.Array:
+    array, bad = found
+    walk.odd[bad] = True
+    return array
+
+
+MESSAGE_ID = allowing(*STRING, *BINARY, 0x80, 0x53, 0x44, 0x98)
+_TEXTS = {"message-id": MESSAGE_ID, "string": allowing(*STRING), "symbol": allowing(*SYMBOL)}
+_BODY = simple()
+UINT = (0x70, 0x52, 0x43)
+
+
+def _properties(walk: Walk, buffer: pa.Buffer, fields: list[Cells | None], asked: Sequence[str]) -> dict[str, pa.Array]:
+    """The fields asked for. The others are checked too: a section is refused as a whole, whoever looks at which part of it."""
+    found: dict[str, pa.Array] = {}
+    if not fields:
+        return {name: pa.nulls(len(walk.first), MESSAGE_COLUMNS[name]) for name in asked}
+    for name, field in ALL_FIELDS.items():
+        cells = fields[field.place]
+        if cells is not None:
+            cells = _cleared(walk, cells)
+        if cells is None or only(cells.code) == NULL:
+            if name in asked:
+                found[name] = pa.nulls(len(walk.first), MESSAGE_COLUMNS[name])
+        elif field.wire in _TEXTS:
+            array = _settled(walk, texts(buffer, cells, _TEXTS[field.wire]))
+            if name in asked:
+                found[name] = array
+        elif field.wire == "binary":
+            array = _settled(walk, users(buffer, cells))
+            if name in asked:
+                found[name] = array
+        else:
+            array = _times(walk, buffer, cells) if field.wire == "timestamp" else _sequences(walk, buffer, cells)
+            if name in asked:
+                found[name] = array
+    return found
+
+
+def _times(walk: Walk, buffer: pa.Buffer, cells: Cells) -> pa.Array:
+    values, valid = _numbers(walk, buffer, cells, {0x83: ">i8"})
+    valid &= (values >= -(2**63) // 1000 + 1) & (values <= (2**63 - 1) // 1000)
+    values[~valid] = 0
+    return pa.Array.from_buffers(TIMESTAMP, len(values), [validity(valid), pa.py_buffer(values * 1000)])
+
+
+def _sequences(walk: Walk, buffer: pa.Buffer, cells: Cells) -> pa.Array:
+    values, valid = _numbers(walk, buffer, cells, {code: NUMBERS.get(code, "") for code in UINT})
+    return pa.Array.from_buffers(pa.int64(), len(values), [validity(valid), pa.py_buffer(values)])
+
+
+def _numbers(walk: Walk, buffer: pa.Buffer, cells: Cells, kinds: dict[int, str]) -> tuple[Places, Mask]:
+    """Values of these constructors, 0 where a constructor has no octets, and where there is one."""
+    values = np.zeros(len(cells.code), np.int64)
+    valid = np.zeros(len(cells.code), np.bool_)
+    for code, kind in kinds.items():
+        rows = np.flatnonzero(cells.code == code)
+        if len(rows):
+            valid[rows] = True
+            if kind:
+                values[rows] = numbers(buffer, cells.start[rows], kind)
+    walk.odd |= ~valid & (cells.code != NULL)
+    return values, valid
+
+
+def _annotations(payload: pa.RecordBatch, odd: Mask) -> pa.Array:
+    place = payload.schema.get_field_index("encodedAnnotations")
+    if place < 0:
+        return pa.nulls(payload.num_rows, STRING_MAP)
+    column = payload.column(place)
+    walk, buffer = walk_of(column)
+    rows = walk.rows_of(_MESSAGE_ANNOTATIONS)
+    walk.odd |= np.asarray(column.is_valid()) & (walk.code != _MESSAGE_ANNOTATIONS)
+    counts, pairs = (np.empty(0, np.int64), list[Pairs]()) if rows is None else walk.entries(rows)
+    walk.finish()
+    found = map_array(walk, buffer, rows, counts, pairs, SYMBOL)
+    odd |= walk.odd
+    return found
+
+
+def _merged(
+    found: dict[str, pa.Array], payload: pa.RecordBatch, rows: Indices, first: int, refused: dict[int, str]
+) -> dict[str, pa.Array]:
+    """The columns with these rows as the plain decoder gives them; what it refuses is null, and goes to `refused`."""
+    from broker_core.messages.encoding import plain
+
+    names = list(found)
+    parts = payload.take(pa.array(rows))
+    messages = parts.column("message").to_pylist()
+    annotated = "annotations" in names and "encodedAnnotations" in parts.schema.names
+    annotations = parts.column("encodedAnnotations").to_pylist() if annotated else [None] * len(rows)
+    decoded: list[dict[str, Any]] = []
+    nothing = dict.fromkeys(names)
+    for row, message, section in zip(rows.tolist(), messages, annotations, strict=True):
+        try:
+            decoded.append(plain.row(message, section, names))
+        except plain.REFUSALS as error:
+            refused[first + row] = str(error)[:MAX_REASON]
+            decoded.append(nothing)
+    order = np.arange(payload.num_rows)
+    order[rows] = np.arange(payload.num_rows, payload.num_rows + len(rows))
+    merged = {}
+    for name, array in found.items():
+        part = pa.array([row[name] for row in decoded], MESSAGE_COLUMNS[name])
+        merged[name] = pa.concat_arrays([array, part]).take(pa.array(order))
+    return merged

@@ -1,0 +1,91 @@
+"""Columns of maps (`properties`, `annotations`) as the insides of AMQP maps."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from broker_core.messages.encoding.arrays import (
+    Bools,
+    Ints,
+    as_binary,
+    before_values,
+    check_ascii,
+    column,
+    joined,
+    lengths,
+    offsets,
+    refuse,
+    valid,
+)
+
+STRING, SYMBOL, NULL = 0xA1, 0xA3, 0x40
+
+
+class Entries(NamedTuple):
+    """Of each row: its encoded entries one after the other, their octets, how many they are, and whether there is a map."""
+
+    octets: pa.Array
+    sizes: Ints
+    counts: Ints
+    there: Bools
+
+
+def entries(name: str, maps: pa.Array, key_code: int, without: tuple[str, Bools] | None = None) -> Entries:
+    """The entries of a map<string, string|null> column, keys as STRING or SYMBOL, values as strings.
+
+    `without`: a key that is left out in the rows that are marked. Raises InvalidRequest for a key that AMQP cannot say, or that a
+    row has twice, naming column and row.
+    """
+    there = valid(maps)
+    if maps.null_count:
+        maps = maps.take(pa.array(np.arange(len(maps))))  # so that nulls have no entries
+    bounds = offsets(maps)
+    first, last = int(bounds[0]), int(bounds[-1])
+    keys, values = maps.keys.slice(first, last - first), maps.items.slice(first, last - first)
+    counts = bounds[1:] - bounds[:-1]
+    rows = np.repeat(np.arange(len(maps)), counts)
+    if without is not None:
+        kept = ~(pc.equal(keys, without[0]).to_numpy(zero_copy_only=False) & without[1][rows])
+        if not kept.all():
+            keys, values, rows = keys.filter(pa.array(kept)), values.filter(pa.array(kept)), rows[kept]
+            counts = np.bincount(rows, minlength=len(maps))
+    _check_keys(name, keys, rows, counts, key_code)
+    octets, sizes = _encoded(keys, values, key_code)
+    bounds = np.concatenate([[0], np.cumsum(counts)])
+    ends = np.concatenate([[0], np.cumsum(sizes)])[bounds]
+    data = pa.Array.from_buffers(pa.binary(), len(maps), [None, pa.py_buffer(ends.astype(np.int32)), octets.buffers()[2]])
+    return Entries(data, ends[1:] - ends[:-1], counts, there)
+
+
+def _check_keys(name: str, keys: pa.Array, rows: Ints, counts: Ints, key_code: int) -> None:
+    if key_code == SYMBOL:
+        check_ascii(name, keys, rows)
+    if len(counts) == 0 or counts.max() < 2:
+        return
+    each = int(counts[0])
+    if (counts == each).all() and keys.slice(each).equals(keys.slice(0, len(keys) - each)):
+        keys, rows = keys.slice(0, each), rows[:each]  # all rows have the keys of the first, which is common
+    codes = keys.dictionary_encode()
+    pairs = np.sort(rows * len(codes.dictionary) + codes.indices.to_numpy())
+    twice = np.flatnonzero(pairs[1:] == pairs[:-1])
+    if len(twice):
+        row, key = divmod(int(pairs[twice[0]]), len(codes.dictionary))
+        refuse(name, row, f"the key {codes.dictionary[key].as_py()!r} is there twice")
+
+
+def _encoded(keys: pa.Array, values: pa.Array, key_code: int) -> tuple[pa.Array, Ints]:
+    """Each entry, and its octets."""
+    sizes = np.stack([lengths(keys), lengths(values)])
+    octets, widths = before_values(np.array([[key_code], [STRING]]), sizes)
+    if values.null_count:
+        nulls = ~valid(values)
+        octets[1, nulls, 0] = NULL
+        widths = np.where(np.stack([np.zeros_like(nulls), nulls]), 1, widths)
+    prefixes, count = column(octets, widths), len(keys)
+    parts = (prefixes.slice(0, count), as_binary(keys), prefixes.slice(count), as_binary(values))
+    total: Ints = (sizes + widths).sum(axis=0)
+    return joined(*parts), total

@@ -1,0 +1,103 @@
+"""Messages out: from rows in the stored form to complete encoded messages.
+
+The parts of a message are columns (header, annotations, bare message, footer), joined row by row in one call of Arrow; the only
+thing that is done for each row in Python is that it becomes a `bytes`. Encoded rows are sent exactly as they came, but for the
+header, which is the broker's to write, and for annotations that somebody's *modified* outcome laid over the stored ones.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from broker_core.messages.encoding import annotation, headers
+from broker_core.messages.encoding.arrays import joined
+from broker_core.messages.encoding.bare import annotation_sections, bare_parts
+
+FEW = 8  # rows for which plain Python is faster than Arrow
+MAX_TTL = 2**32 - 1  # milliseconds: the header's field has 32 bits
+JOINED_BYTES = 1 << 30  # more octets than this are joined in two halves: an Arrow binary column ends at 2^31
+
+
+def leaving(
+    payload: pa.RecordBatch,
+    attempts: int | npt.NDArray[Any],
+    returned: int | npt.NDArray[Any],
+    overlays: Mapping[int, Sequence[bytes]],
+    ttl: npt.NDArray[Any] | None = None,
+) -> list[bytes]:
+    """Complete encoded messages, one for each row of a slice of a stored batch, encoded or columnar.
+
+    `attempts`: the header's delivery-count; `returned`: not zero where somebody has held the message before, so that
+    first-acquirer is false; each one number for all rows, or one for each. `overlays`: by row, encoded maps to be laid over its
+    annotations, in order. `ttl`: milliseconds that each message has left, 0 for none; None where no message ever had any, or as
+    it came.
+    Raises InvalidRequest for a columnar row that AMQP cannot say, naming row and column.
+    """
+    rows = payload.num_rows
+    if rows > 1 and payload.get_total_buffer_size() > JOINED_BYTES and payload.nbytes > JOINED_BYTES:  # the first is cheap
+        half = rows // 2
+        parts = ((payload.slice(0, half), slice(0, half), 0), (payload.slice(half), slice(half, rows), half))
+        result: list[bytes] = []
+        for part, of, first in parts:
+            laid = {row - first: maps for row, maps in overlays.items() if of.start <= row < of.stop}
+            result += leaving(part, _part(attempts, of), _part(returned, of), laid, None if ttl is None else ttl[of])
+        return result
+    if ttl is not None:
+        payload = _with_ttl(payload, ttl)
+    names = payload.schema.names
+    said = headers.written(payload, names, attempts, returned)
+    if rows <= FEW and "message" in names:
+        return _few(payload, names, said, overlays)
+    head = pa.scalar(said, pa.binary()) if isinstance(said, bytes) else pa.array(said, pa.binary())
+    before, middle, after = _columns(payload, names)
+    messages: list[bytes] = joined(head, *before, *middle, *after).to_pylist()
+    for row, maps in overlays.items():
+        section = annotation.merged(_row(before, row), maps)
+        messages[row] = b"".join((said if isinstance(said, bytes) else said[row], section, _row(middle, row), _row(after, row)))
+    return messages
+
+
+def _with_ttl(payload: pa.RecordBatch, ttl: npt.NDArray[Any]) -> pa.RecordBatch:
+    column = pa.array(np.minimum(ttl, MAX_TTL), pa.int64(), mask=ttl <= 0)
+    index = payload.schema.get_field_index("ttl")
+    if index < 0:
+        return pa.RecordBatch.from_arrays([*payload.columns, column], names=[*payload.schema.names, "ttl"])
+    return payload.set_column(index, "ttl", column)
+
+
+def _few(
+    payload: pa.RecordBatch, names: list[str], said: list[bytes] | bytes, overlays: Mapping[int, Sequence[bytes]]
+) -> list[bytes]:
+    """A few encoded rows: Arrow takes longer for its preparations than Python for them."""
+    before, middle, after = _columns(payload, names)
+    messages = []
+    for row in range(payload.num_rows):
+        head = said if isinstance(said, bytes) else said[row]
+        note = annotation.merged(_row(before, row), overlays[row]) if row in overlays else _row(before, row)
+        messages.append(b"".join((head, note, _row(middle, row), _row(after, row))))
+    return messages
+
+
+def _part(numbers: int | npt.NDArray[Any], of: slice) -> int | npt.NDArray[Any]:
+    return numbers[of] if isinstance(numbers, np.ndarray) else numbers
+
+
+def _columns(payload: pa.RecordBatch, names: list[str]) -> tuple[list[pa.Array], list[pa.Array], list[pa.Array]]:
+    """What is before the bare message, the bare message, what is after it: columns to be joined, possibly none."""
+    if "encodedAnnotations" in names:
+        notes = payload.column("encodedAnnotations")
+    else:
+        notes = annotation_sections(payload)  # what Spark sends encoded has annotations in columns of their own, too
+    before = [] if notes is None else [notes]
+    if "message" not in names:
+        return before, bare_parts(payload), []
+    return before, [payload.column("message")], [payload.column("footer")] if "footer" in names else []
+
+
+def _row(columns: list[pa.Array], row: int) -> bytes:
+    return b"".join([column[row].as_py() or b"" for column in columns])

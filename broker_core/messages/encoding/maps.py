@@ -1,0 +1,130 @@
+"""Maps of many messages: entries that were found place by place, put in the order of the messages, as one Arrow map array."""
+
+from __future__ import annotations
+
+import numpy as np
+import pyarrow as pa
+
+from broker_core.messages.columns import STRING_MAP
+from broker_core.messages.encoding.octets import Mask, Octets, Places, is_ascii, of_width, same_length, validity
+from broker_core.messages.encoding.render import Indices, allowing, only, simple, texts, unfit
+from broker_core.messages.encoding.walk import NULL, Cells, Pairs, Rows, Walk
+
+
+def map_array(
+    walk: Walk, buffer: pa.Buffer, rows: Rows | None, counts: Places, pairs: list[Pairs], keys: tuple[int, ...]
+) -> pa.Array:
+    """The maps as `columns.STRING_MAP`; null in messages without one.
+
+    Marks as odd what has a bad entry, a key whose constructor is none of `keys`, or a key twice.
+    """
+    found = _Entries(walk, rows, counts, pairs)
+    valid, offsets, alike = found.valid, found.offsets, found.alike
+    names = _same_keys(walk.buffer, [pair.key for pair in pairs], keys) if alike else None
+    if names is None:
+        names = found.names(walk, buffer, keys)
+        if names.null_count:
+            names = names.fill_null("")  # only where odd
+    values, bad = texts(buffer, found.in_order("value"), _SIMPLE)
+    walk.odd[found.owner[bad]] = True
+    struct = pa.StructArray.from_arrays([names, values], fields=[STRING_MAP.key_field, STRING_MAP.item_field])
+    buffers = [validity(valid), pa.py_buffer(offsets.astype(np.int32))]
+    return pa.Array.from_buffers(STRING_MAP, len(valid), buffers, children=[struct])
+
+
+def check_entries(walk: Walk, buffer: pa.Buffer, rows: Rows, counts: Places, pairs: list[Pairs], keys: tuple[int, ...]) -> None:
+    """Mark as odd what `map_array` marks, without making anything of the entries."""
+    found = _Entries(walk, rows, counts, pairs)
+    if not (found.alike and _first_keys(walk.buffer, [pair.key for pair in pairs], keys) is not None):
+        found.names(walk, buffer, keys)
+    walk.odd[found.owner[unfit(buffer, found.in_order("value"), _SIMPLE)]] = True
+
+
+class _Entries:
+    """The entries of all maps, those of one message after another. Of messages that are odd already there are none."""
+
+    def __init__(self, walk: Walk, rows: Rows | None, counts: Places, pairs: list[Pairs]) -> None:
+        self.pairs = pairs
+        self.valid = np.zeros(len(walk.first), np.bool_)
+        self.of_row = np.zeros(len(walk.first), np.int64)
+        if rows is not None:
+            self.valid[rows], self.of_row[rows] = True, counts
+        self.valid &= ~walk.odd
+        self.of_row[~self.valid] = 0
+        self.offsets = np.concatenate([[0], np.cumsum(self.of_row)])
+        self.owner = np.repeat(np.arange(len(self.of_row)), self.of_row)
+        # One producer's messages: the same number of entries in each.
+        whole = len(pairs) > 0 and all(isinstance(pair.rows, slice) for pair in pairs)
+        self.alike = whole and int(self.of_row.min()) == len(pairs)
+
+    def in_order(self, part: str) -> Cells:
+        """The keys or the values."""
+        return _in_order(self.pairs, part, self.offsets, self.valid, self.alike)
+
+    def names(self, walk: Walk, buffer: pa.Buffer, keys: tuple[int, ...]) -> pa.Array:
+        """The texts of the keys; odd is a message with one that is bad, or that is there twice."""
+        names, wrong = texts(buffer, self.in_order("key"), _NOT_NULL & allowing(*keys))
+        walk.odd[self.owner[wrong]] = True
+        walk.odd[self.owner[_twice(names, self.owner, self.of_row)]] = True
+        return names
+
+
+#: Keys up to this length are compared as a whole with those of the first message.
+LONG_KEY = 128
+
+_SIMPLE = simple()
+_NOT_NULL = np.arange(256) != NULL
+
+
+def _in_order(pairs: list[Pairs], part: str, offsets: Places, valid: Mask, alike: bool) -> Cells:
+    """The keys or the values of all maps, those of one message after another."""
+    found: list[Cells] = [getattr(pair, part) for pair in pairs]
+    if alike:
+        stacked = (np.stack([getattr(cells, name) for cells in found], axis=1).ravel() for name in ("code", "start", "end"))
+        return Cells(*stacked)
+    total = int(offsets[-1])
+    placed = Cells(np.zeros(total, np.uint8), np.zeros(total, np.int64), np.zeros(total, np.int64))
+    numbers = np.arange(len(valid))
+    for number, (pair, cells) in enumerate(zip(pairs, found, strict=True)):
+        rows = numbers[pair.rows]
+        kept = valid[rows]
+        to = offsets[rows[kept]] + number
+        placed.code[to], placed.start[to], placed.end[to] = cells.code[kept], cells.start[kept], cells.end[kept]
+    return placed
+
+
+def _same_keys(buffer: Octets, keys: list[Cells], constructors: tuple[int, ...]) -> pa.Array | None:
+    """The keys, if all maps have the same ones in the same order and nothing is wrong with them; then one map tells of all."""
+    first = _first_keys(buffer, keys, constructors)
+    if first is None:
+        return None
+    rows = len(keys[0].start)
+    ends = np.cumsum([0] + [len(key) for key in first])
+    offsets = (np.arange(rows)[:, None] * ends[-1] + ends[:-1]).ravel()
+    offsets = np.append(offsets, rows * ends[-1]).astype(np.int32)
+    octets = np.tile(np.frombuffer(b"".join(first), np.uint8), rows)
+    return pa.Array.from_buffers(pa.string(), rows * len(first), [None, pa.py_buffer(offsets), pa.py_buffer(octets)])
+
+
+def _first_keys(buffer: Octets, keys: list[Cells], constructors: tuple[int, ...]) -> list[bytes] | None:
+    """The keys of the first map, if all maps have the same ones in the same order and nothing is wrong with them."""
+    first = []
+    for cells in keys:
+        width = same_length(cells.start, cells.end)
+        if not 0 <= width <= LONG_KEY or only(cells.code) not in constructors:
+            return None
+        octets = of_width(buffer, cells.start, width) if width else np.empty((len(cells.start), 0), np.uint8)
+        if not (octets == octets[0]).all() or not is_ascii(octets[0]):
+            return None
+        first.append(octets[0].tobytes())
+    return first if len(set(first)) == len(first) else None
+
+
+def _twice(names: pa.Array, owner: Indices, counts: Places) -> Indices:
+    """Entries whose key stands in the same map again."""
+    most = int(counts.max()) if len(counts) else 0
+    if most < 2:
+        return np.empty(0, np.int64)
+    codes = names.dictionary_encode().indices.fill_null(-1).to_numpy(zero_copy_only=False)
+    found = [np.flatnonzero((codes[:-apart] == codes[apart:]) & (owner[:-apart] == owner[apart:])) for apart in range(1, most)]
+    return np.concatenate(found)

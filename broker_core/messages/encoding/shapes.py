@@ -1,0 +1,175 @@
+"""Bare messages that are valid at a glance: what nearly every client sends, one message at a time, without decoding it.
+
+A section of properties or application properties is compared with the *shapes* of sections that were walked before: the octets
+that say types and sizes, and the keys, are the same; a text has octets below 128 where the other has its text; the octets of
+numbers and binaries may be any. That is one operation on two large integers. A section of another shape is walked value by value.
+Whatever is not understood is not valid at a glance, which means nothing: the decoder has the last word on it.
+"""
+
+from __future__ import annotations
+
+from broker_core.messages.encoding.fields import ALL_FIELDS
+
+KEPT_SHAPES = 1024  # of all lengths; then it begins anew
+OF_ONE_LENGTH = 4  # that are compared before a section is walked
+KEPT_OCTETS = 1024  # of a section whose shape is kept: a longer one is walked each time
+
+shapes: dict[int, list[tuple[int, int]]] = {}
+"""By the length of a section, descriptor included: what of its octets is compared (a mask), and what they have to be."""
+_count = 0  # of all of them
+
+# How a value is followed, by its constructor: a positive number of octets in all, or one of these.
+_MISS, _TEXT, _LONG_TEXT, _SYMBOL, _LONG_SYMBOL, _BINARY, _LONG_BINARY = range(0, -7, -1)
+_SIZED = {0xA1: _TEXT, 0xB1: _LONG_TEXT, 0xA3: _SYMBOL, 0xB3: _LONG_SYMBOL, 0xA0: _BINARY, 0xB0: _LONG_BINARY}
+_WIDTH = {0x4: 0, 0x5: 1, 0x6: 2, 0x7: 4, 0x8: 8, 0x9: 16}
+_NULL = 0x40
+
+
+def _table(*codes: int) -> tuple[int, ...]:
+    return tuple(_SIZED.get(c, 1 + _WIDTH.get(c >> 4, 0)) if c in (_NULL, *codes) else _MISS for c in range(256))
+
+
+_TEXTS, _SYMBOLS, _BINARIES = (0xA1, 0xB1), (0xA3, 0xB3), (0xA0, 0xB0)
+_WIRE = {
+    "message-id": _table(*_TEXTS, *_BINARIES, 0x80, 0x53, 0x44, 0x98),
+    "binary": _table(*_BINARIES),
+    "string": _table(*_TEXTS),
+    "symbol": _table(*_SYMBOLS),
+    "timestamp": _table(0x83),
+    "uint": _table(0x70, 0x52, 0x43),
+}
+_FIELDS = tuple(_WIRE[field.wire] for field in ALL_FIELDS.values())
+# Every simple value but a boolean of two octets and a character, whose octets may not be any.
+_SIMPLE = _table(
+    *(*_TEXTS, *_SYMBOLS, *_BINARIES, 0x41, 0x42, 0x43, 0x44, 0x50, 0x51, 0x52, 0x53, 0x54, 0x55, 0x60, 0x61),
+    *(0x70, 0x71, 0x72, 0x74, 0x80, 0x81, 0x82, 0x83, 0x84, 0x94, 0x98),
+)
+
+
+def valid(message: bytes) -> bool:
+    """Is this bare message, whose sections were measured, valid inside? False: it may be or not."""
+    position = 0
+    try:
+        if message[:3] == b"\x00\x53\x73":
+            position = _section(message, 0)
+        if message[position : position + 3] == b"\x00\x53\x74":
+            position = _section(message, position)
+        body = message[position : position + 4]
+        if body[:3] == b"\x00\x53\x75":  # data, of which nothing is asked
+            return True
+        if body == b"\x00\x53\x77\xa1":
+            message[position + 5 :].decode()
+            return True
+        if body == b"\x00\x53\x77\xb1":
+            message[position + 8 :].decode()
+            return True
+        return body in (b"", b"\x00\x53\x77\x40", b"\x00\x53\x77\xa0", b"\x00\x53\x77\xb0")
+    except (KeyError, IndexError, UnicodeDecodeError):
+        return False
+
+
+def _section(message: bytes, position: int) -> int:
+    """Where the section that begins here ends; raises where it is not understood."""
+    code = message[position + 3]
+    if code in (0xC0, 0xC1):
+        end = position + 5 + message[position + 4]
+    elif code in (0xD0, 0xD1):
+        end = position + 8 + int.from_bytes(message[position + 4 : position + 8], "big")
+    elif code == 0x45:
+        return position + 4
+    else:
+        raise KeyError
+    octets = message[position:end]
+    length = end - position
+    if length <= KEPT_OCTETS:
+        number = int.from_bytes(octets, "big")
+        for mask, wanted in shapes.get(length, ()):
+            if number & mask == wanted:
+                return end
+    _walk(octets)
+    if length <= KEPT_OCTETS:
+        _learn(octets)
+    return end
+
+
+def _walk(octets: bytes) -> None:
+    """Follow the values of a section; KeyError, IndexError or UnicodeDecodeError where one is not understood."""
+    count, position = _begin(octets)
+    if octets[2] == 0x73:
+        if count > len(_FIELDS):
+            raise KeyError
+        for kinds in _FIELDS[:count]:
+            position = _value(octets, position, kinds)
+    else:
+        if count % 2:
+            raise KeyError
+        keys = set()
+        for _ in range(count // 2):
+            if octets[position] != 0xA1:
+                raise KeyError
+            after = position + 2 + octets[position + 1]
+            keys.add(octets[position + 2 : after].decode())
+            position = _value(octets, after, _SIMPLE)
+        if len(keys) != count // 2:
+            raise KeyError
+    if position != len(octets):
+        raise KeyError
+
+
+def _begin(octets: bytes) -> tuple[int, int]:
+    """How many elements a section has, and where the first begins."""
+    if octets[3] in (0xC0, 0xC1):
+        return octets[5], 6
+    return int.from_bytes(octets[8:12], "big"), 12
+
+
+def _value(octets: bytes, position: int, kinds: tuple[int, ...]) -> int:
+    """Where the value at `position` ends."""
+    how = kinds[octets[position]]
+    if how > 0:
+        return position + how
+    if how == _TEXT:
+        after = position + 2 + octets[position + 1]
+        octets[position + 2 : after].decode()
+        return after
+    if how == _MISS:
+        raise KeyError
+    if how in (_SYMBOL, _BINARY):
+        start = position + 2
+        after = start + octets[position + 1]
+    else:
+        start = position + 5
+        after = start + int.from_bytes(octets[position + 1 : start], "big")
+    if how == _LONG_TEXT:
+        octets[start:after].decode()
+    elif how in (_SYMBOL, _LONG_SYMBOL) and not octets[start:after].isascii():
+        raise KeyError
+    return after
+
+
+def _learn(octets: bytes) -> None:
+    """Keep the shape of a section that was walked, unless it has a text beyond ASCII."""
+    global _count
+    mask = bytearray(b"\xff" * len(octets))
+    count, position = _begin(octets)
+    for number in range(count):
+        is_key = octets[2] == 0x74 and number % 2 == 0
+        after = _value(octets, position, _SIMPLE)
+        how = _SIMPLE[octets[position]]
+        if not is_key:
+            start = position + (1 if how > 0 else 2 if how in (_TEXT, _SYMBOL, _BINARY) else 5)
+            text = how in (_TEXT, _LONG_TEXT, _SYMBOL, _LONG_SYMBOL)
+            if text and not octets[start:after].isascii():
+                return
+            mask[start:after] = (b"\x80" if text else b"\x00") * (after - start)
+        position = after
+    if _count >= KEPT_SHAPES:
+        shapes.clear()
+        _count = 0
+    known = shapes.setdefault(len(octets), [])
+    if len(known) >= OF_ONE_LENGTH:
+        _count -= len(known)
+        known.clear()
+    compared = int.from_bytes(mask, "big")
+    known.append((compared, int.from_bytes(octets, "big") & compared))
+    _count += 1

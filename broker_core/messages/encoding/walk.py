@@ -1,0 +1,252 @@
+"""Many messages at once, in lock step: each step reads one constructor of every message that has one there.
+
+All messages of a block lie in one buffer, and a cursor points into each. A step costs a few vector operations, whatever the
+number of messages, and fewer where all of them have the same constructor at that step, as those of one producer do.
+
+Nothing here raises. What is not understood (a shape too rare for vectors, or damage) is marked *odd*, and the plain decoder has
+the last word on it. Cursors only ever move forward, so one comparison proves a whole section: if after the announced number of
+elements the cursor stands exactly at the announced end, no element has left it. Counts above `MOST_PAIRS` are odd before a step
+is made for them, so the number of steps has a bound.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+
+from broker_core.messages.encoding.octets import Mask, Octets, Places, at, word
+
+PROPERTIES, APPLICATION_PROPERTIES, DATA, SEQUENCE, VALUE = 0x73, 0x74, 0x75, 0x76, 0x77
+NULL = 0x40
+LISTS = (0x45, 0xC0, 0xD0)
+MOST_PAIRS = 64  # entries of a map that are followed in lock step
+MOST_FIELDS = 13  # of the properties
+
+Rows: TypeAlias = "slice | npt.NDArray[np.int64]"
+ALL = slice(None)
+
+# By constructor: octets of a fixed width, octets of its size (0 where the width is fixed), is it known at all. A described value
+# (0x00) is not: what it describes would have to be followed too.
+_WIDTH = np.zeros(256, np.int64)
+_SIZE = np.zeros(256, np.int64)
+_KNOWN = np.zeros(256, np.bool_)
+for _high, _width in {0x4: 0, 0x5: 1, 0x6: 2, 0x7: 4, 0x8: 8, 0x9: 16}.items():
+    _WIDTH[_high << 4 : (_high + 1) << 4] = _width
+for _high in (0xA, 0xC, 0xE):
+    _SIZE[_high << 4 : (_high + 1) << 4] = 1
+for _high in (0xB, 0xD, 0xF):
+    _SIZE[_high << 4 : (_high + 1) << 4] = 4
+_CODES = (
+    *(0x40, 0x41, 0x42, 0x43, 0x44, 0x45, 0x50, 0x51, 0x52, 0x53, 0x54, 0x55, 0x56, 0x60, 0x61, 0x70, 0x71, 0x72, 0x73, 0x74),
+    *(0x80, 0x81, 0x82, 0x83, 0x84, 0x94, 0x98, 0xA0, 0xA1, 0xA3, 0xB0, 0xB1, 0xB3, 0xC0, 0xC1, 0xD0, 0xD1, 0xE0, 0xF0),
+)
+_KNOWN[list(_CODES)] = True
+
+
+@dataclass
+class Cells:
+    """One value of each row: its constructor, and where its octets begin and end. `code` is 0x40 (null) where there is none."""
+
+    code: Octets
+    start: Places
+    end: Places
+
+    @staticmethod
+    def none(rows: Places) -> Cells:
+        return Cells(np.full(len(rows), NULL, np.uint8), rows.copy(), rows.copy())
+
+    def put(self, rows: Rows, code: Octets, start: Places, end: Places) -> None:
+        if isinstance(rows, slice):
+            self.code, self.start, self.end = code, start, end
+        else:
+            self.code[rows], self.start[rows], self.end[rows] = code, start, end
+
+    def clear(self, rows: Mask, places: Places) -> None:
+        self.code[rows] = NULL
+        self.start[rows] = self.end[rows] = places[rows]
+
+
+@dataclass
+class Pairs:
+    """The entries at one place of a map, of the rows that have as many."""
+
+    rows: Rows
+    key: Cells
+    value: Cells
+
+
+class Walk:
+    """Cursors over the messages `first[i]:last[i]` of `buffer`. `odd` marks those that are no longer followed."""
+
+    def __init__(self, buffer: Octets, first: Places, last: Places) -> None:
+        self.buffer = buffer
+        self.first = first
+        self.last = last
+        self.cursor = first.copy()
+        self.odd = np.zeros(len(first), np.bool_)
+        self.code = self._descriptors()
+
+    # --- Sections ----------------------------------------------------------------------------------------------------------
+
+    def _descriptors(self) -> Octets:
+        """The code of the section at each cursor, which is moved to the section's value; 0 at the end of a message."""
+        place = self.cursor
+        code = at(self.buffer, place + 2)
+        short = (at(self.buffer, place + 1) == 0x53) & (at(self.buffer, place) == 0)
+        here = place < self.last
+        if short.all() and here.all():
+            self.cursor = place + 3
+            return code
+        # Whatever else describes a section, eight octets of ulong or a symbol, is odd.
+        self.odd |= here & ~short
+        here &= short
+        self.cursor = np.where(here, place + 3, place)
+        return np.where(here, code, np.uint8(0))
+
+    def rows_of(self, code: int) -> Rows | None:
+        """The rows whose cursor stands at the value of such a section; None if there are none."""
+        mask = self.code == code
+        if mask.all():
+            return ALL
+        rows = np.flatnonzero(mask)
+        return rows if len(rows) else None
+
+    def advance(self, rows: Rows, places: Places) -> None:
+        """The section of these rows ends at `places`: find out what comes next."""
+        self.cursor[rows] = places
+        if isinstance(rows, slice):
+            self.code = self._descriptors()
+            return
+        part = Walk(self.buffer, self.cursor[rows], self.last[rows])
+        self.cursor[rows], self.code[rows] = part.cursor, part.code
+        self.odd[rows] |= part.odd
+
+    def finish(self) -> None:
+        """Mark as odd what does not stand at the end of its message."""
+        self.odd |= (self.cursor != self.last) | (self.code != 0)
+
+    # --- Values ------------------------------------------------------------------------------------------------------------
+
+    def element(self, rows: Rows, place: Places) -> tuple[Octets, Places, Places]:
+        """Constructor, start and end of the octets of the value at each place; odd where it has no such extent."""
+        code = at(self.buffer, place)
+        only = int(code[0]) if len(code) else NULL
+        if (code == only).all():
+            if not _KNOWN[only]:
+                self.odd[rows] = True
+                return code, place, place
+            size = int(_SIZE[only])
+            if size == 0:
+                return code, place + 1, place + (1 + int(_WIDTH[only]))
+            start = place + (1 + size)
+            length = at(self.buffer, place + 1) if size == 1 else word(self.buffer, place + 1)
+            return code, start, start + length
+        known = _KNOWN[code]
+        if not known.all():
+            self._mark(rows, ~known)
+        size_of = _SIZE[code]
+        start = place + 1 + size_of
+        end = start + _WIDTH[code]
+        for size, read in ((1, at), (4, word)):
+            some = np.flatnonzero(size_of == size)
+            if len(some):
+                end[some] += read(self.buffer, place[some] + 1)
+        return code, start, end
+
+    def skip(self, rows: Rows, *constructors: int) -> None:
+        """Over the section's value by its size alone, which must have one of these constructors (any, if none is named)."""
+        code, _, end = self.element(rows, self.cursor[rows])
+        if constructors:
+            self.require(rows, code, constructors)
+        self.advance(rows, end)
+
+    def require(self, rows: Rows, code: Octets, constructors: tuple[int, ...]) -> None:
+        fits = code == constructors[0]
+        for constructor in constructors[1:]:
+            fits |= code == constructor
+        if not fits.all():
+            self._mark(rows, ~fits)
+
+    def _mark(self, rows: Rows, mask: Mask) -> None:
+        if isinstance(rows, slice):
+            self.odd |= mask
+        else:
+            self.odd[rows[mask]] = True
+
+    def _header(self, rows: Rows, short: int, long: int) -> tuple[Places, Places, Places]:
+        """Count, first element and end of the list or map at each cursor."""
+        code, start, end = self.element(rows, self.cursor[rows])
+        empty = 0x45 if short == 0xC0 else short
+        self.require(rows, code, (short, long, empty))
+        if (code == short).all():
+            # `size` counts the count, which must be there.
+            count = at(self.buffer, start).astype(np.int64)
+            self._mark(rows, end <= start)
+            return count, start + 1, end
+        count = np.zeros(len(start), np.int64)
+        first = start.copy()
+        for constructor, size, read in ((short, 1, at), (long, 4, word)):
+            some = np.flatnonzero(code == constructor)
+            if len(some):
+                count[some] = read(self.buffer, start[some])
+                first[some] += size
+        self._mark(rows, first > end)
+        return count, first, end
+
+    def fields(self, rows: Rows) -> list[Cells | None]:
+        """The properties: a list of up to 13 fields, each of them over all rows; None where all are null."""
+        count, place, end = self._header(rows, 0xC0, 0xD0)
+        self._mark(rows, count > MOST_FIELDS)
+        found: list[Cells | None] = [None] * MOST_FIELDS
+
+        def field(number: int, live: Rows, places: Places) -> Places:
+            code, start, after = self.element(live, places)
+            if isinstance(live, slice):
+                found[number] = Cells(code, start, after)
+            elif (code != NULL).any():
+                cells = found[number] = Cells.none(self.first)
+                cells.code[live], cells.start[live], cells.end[live] = code, start, after
+            return after
+
+        self._each(rows, np.minimum(count, MOST_FIELDS), place, end, field)
+        return found
+
+    def entries(self, rows: Rows) -> tuple[Places, list[Pairs]]:
+        """A map: how many entries each of `rows` has, and the entries, those at one place of their maps together."""
+        count, place, end = self._header(rows, 0xC1, 0xD1)
+        self._mark(rows, (count % 2 != 0) | (count > 2 * MOST_PAIRS))
+        count = np.minimum(count // 2, MOST_PAIRS)
+        found = []
+
+        def entry(number: int, live: Rows, places: Places) -> Places:
+            key = Cells(*self.element(live, places))
+            value = Cells(*self.element(live, key.end))
+            found.append(Pairs(live, key, value))
+            return value.end
+
+        self._each(rows, count, place, end, entry)
+        return count, found
+
+    def _each(self, rows: Rows, count: Places, place: Places, end: Places, read: Callable[[int, Rows, Places], Places]) -> None:
+        """Read the first of each row's `count` elements, then the second of those rows that have one, and so on to the section's
+        `end`. `read` is told which one it is, of which rows, and where these begin; it returns where they end.
+        """
+        least = int(count.min())
+        for number in range(int(count.max())):
+            if number < least:
+                place = read(number, rows, place)
+                continue
+            inside = np.flatnonzero(count > number)
+            after = read(number, _within(rows, inside), place[inside])
+            place = place.copy()  # it may be a cell's
+            place[inside] = after
+        self._mark(rows, place != end)
+        self.advance(rows, end)
+
+
+def _within(rows: Rows, inside: npt.NDArray[np.int64]) -> Rows:
+    return inside if isinstance(rows, slice) else rows[inside]

@@ -1,0 +1,113 @@
+"""What AMQP can say of a message in columns: checked when it comes in, since it has to leave to AMQP clients as well.
+
+What can be said is a column's type and what stands here; `encoding.bare` writes it. Pure pyarrow, since Spark's tasks check too
+before they send. Columns that are not there cost nothing, and nothing here loops over messages.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import NoReturn
+
+import pyarrow as pa
+
+from broker_core.errors import InvalidRequest
+
+#: Priority is a ubyte, ttl a uint of milliseconds, the group sequence a uint.
+RANGES = {"priority": (0, 255), "ttl": (0, 2**32 - 1), "groupSequence": (0, 2**32 - 1)}
+SYMBOLS = ("contentType", "contentEncoding")
+#: Columns of maps: are their keys symbols?
+MAPS = {"properties": False, "annotations": True}
+FEW = 32  # entries of a map
+
+
+def check(columns: Mapping[str, pa.Array]) -> None:
+    """Raise InvalidRequest, naming column and row, for the first value that no AMQP message can hold.
+
+    `columns` have the types of `columns.MESSAGE_COLUMNS`.
+    """
+    for name, array in columns.items():
+        if array.null_count == len(array):
+            continue
+        if name in RANGES:
+            _check_range(name, array)
+        elif name in SYMBOLS:
+            _check_symbols(name, array, pa.nulls(0))
+        elif name in MAPS:
+            _check_map(name, array)
+
+
+def _check_range(name: str, array: pa.Array) -> None:
+    import pyarrow.compute as pc
+
+    least, most = RANGES[name]
+    seen = pc.min_max(array).as_py()
+    if seen["min"] >= least and seen["max"] <= most:
+        return
+    row = _first(pc.or_(pc.less(array, least), pc.greater(array, most)))
+    _refuse(f"{name!r} is {array[row].as_py()}", row, f"allowed are {least} to {most}")
+
+
+def _check_symbols(name: str, texts: pa.Array, rows: pa.Array) -> None:
+    """`rows`: which row each text belongs to; if empty, its own."""
+    import pyarrow.compute as pc
+
+    ascii_ = pc.string_is_ascii(texts)
+    if pc.all(ascii_).as_py() is False:
+        place = _first(pc.invert(ascii_))
+        row = rows[place].as_py() if len(rows) else place
+        _refuse(f"{name!r} has {texts[place].as_py()!r}", row, "it is a symbol in AMQP, and symbols are ASCII")
+
+
+def _check_map(name: str, maps: pa.Array) -> None:
+    """No key twice in a map, and keys that are symbols."""
+    import pyarrow.compute as pc
+
+    rows = None
+    if maps.null_count:  # Arrow lets a null have entries, which are nobody's
+        rows = pc.indices_nonzero(maps.is_valid())
+        maps = maps.drop_null()
+    ends = maps.offsets
+    first, last = ends[0].as_py(), ends[-1].as_py()
+    if first == last:
+        return
+    keys = maps.keys.slice(first, last - first)
+    counts = pc.min_max(pc.subtract(ends.slice(1), ends.slice(0, len(maps)))).as_py()
+    each = counts["max"]
+    if each == counts["min"] and keys.slice(each).equals(keys.slice(0, len(keys) - each)):
+        keys, ends = keys.slice(0, each), ends.slice(0, 2)  # the first row tells of all
+    owners = pc.list_parent_indices(pa.ListArray.from_arrays(pc.subtract(ends, ends[0]), keys))
+    if rows is not None:
+        owners = rows.take(owners)
+    if MAPS[name]:
+        _check_symbols(name, keys, owners)
+    if each > 1:
+        _check_once(name, keys, owners, each)
+
+
+def _check_once(name: str, keys: pa.Array, owners: pa.Array, most: int) -> None:
+    """`most`: entries of one map. The entries of a few are compared with each other, which is quicker than hashing them all."""
+    import pyarrow.compute as pc
+
+    coded = keys.dictionary_encode()
+    width = len(coded.dictionary)
+    pairs = pc.add(pc.multiply(owners.cast(pa.int64()), width), coded.indices.cast(pa.int64()))
+    if most <= FEW:
+        again = (pc.any(pc.equal(pairs.slice(apart), pairs.slice(0, len(pairs) - apart))).as_py() for apart in range(1, most))
+        if not any(again):
+            return
+    elif pc.count_distinct(pairs).as_py() == len(pairs):
+        return
+    found = pc.value_counts(pairs)
+    row, key = divmod(pc.min(found.field("values").filter(pc.greater(found.field("counts"), 1))).as_py(), width)
+    _refuse(f"{name!r} has the key {coded.dictionary[key].as_py()!r} twice", row, "a map has each key once")
+
+
+def _first(wrong: pa.Array) -> int:
+    import pyarrow.compute as pc
+
+    return int(pc.index(wrong, True).as_py())
+
+
+def _refuse(what: str, row: int, why: str) -> NoReturn:
+    raise InvalidRequest(f"column {what} in row {row}; {why}")

@@ -1,0 +1,81 @@
+"""Why a message is a dead letter, and where it died first, as annotations: what whoever gets it is told.
+
+| annotation | type | elsewhere |
+|---|---|---|
+| `x-opt-death-reason` | string: rejected, delivery_limit, expired, refused | `x-first-death-reason`, `DeadLetterReason` |
+| `x-opt-death-queue` | string | `x-first-death-queue`, `_AMQ_ORIG_QUEUE`, `DeadLetterSource` |
+| `x-opt-death-sequence` | ulong: its number in that queue | `_AMQ_ORIG_MESSAGE_ID` |
+| `x-opt-death-time` | timestamp: when it came into the queue where it lies | `x-death`'s `time` |
+| `x-opt-death-error` | string: what the one who rejected it said | `DeadLetterErrorDescription` |
+
+(`x-…`: RabbitMQ; `_AMQ…`: Artemis; the last: Service Bus.)
+They are made where a dead letter is read; in the engine it is a few numbers. The reason is that of its last death.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from broker_core.amqp.encoder import encode
+from broker_core.amqp.types import Timestamp, ULong
+from broker_core.engine.columns.blocks import Block
+from broker_core.engine.columns.rowset import as_array, row_count
+from broker_core.engine.columns.series import Ints, Rows
+from broker_core.engine.columns.states import Reason
+from broker_core.engine.model.queue import Queue
+from broker_core.messages.annotations import DEATH_ERROR, DEATH_QUEUE, DEATH_REASON, DEATH_SEQUENCE, DEATH_TIME
+
+_REASONS = {reason.value: reason.name.lower() for reason in Reason}
+
+
+class Deaths(NamedTuple):
+    """Of rows of one block, copies of what the columns say of their deaths: parallel arrays."""
+
+    queue: str
+    origins: Sequence[str]
+    reason: Ints
+    origin: Ints
+    came_from: Ints
+    sequence: npt.NDArray[np.int64]
+    errors: Mapping[int, str]  # by index
+
+    def maps(self, part: slice, times: npt.NDArray[np.int64]) -> dict[int, bytes]:
+        """Index within the part → the annotations, an encoded map. `times`: when each of the part came, in microseconds."""
+        found = {}
+        start = part.start
+        for index in np.flatnonzero(self.reason[part]).tolist():
+            row, origin = start + index, int(self.origin[start + index])
+            said = {
+                DEATH_REASON: _REASONS[int(self.reason[row])],
+                DEATH_QUEUE: self.origins[origin - 1] if origin else self.queue,
+                DEATH_SEQUENCE: ULong(int(self.came_from[row]) - 1 if origin else int(self.sequence[row])),
+                DEATH_TIME: Timestamp(int(times[index]) // 1000),
+            }
+            if row in self.errors:
+                said[DEATH_ERROR] = self.errors[row]
+            found[index] = encode(said)
+        return found
+
+
+def deaths(block: Block, rows: Rows, queue: Queue) -> Deaths | None:
+    """None when none of the rows is a dead letter, as nearly always. Called under the broker's lock: the maps are made later."""
+    reason = block.reason.get(rows)
+    if isinstance(reason, int) or not reason.any():
+        return None
+    numbers, count = as_array(rows), row_count(rows)
+    errors = errors_of(block, rows)
+    origin, came_from = (np.array(np.broadcast_to(column.get(rows), count)) for column in (block.origin, block.came_from))
+    return Deaths(queue.name, queue.origins, reason.copy(), origin, came_from, numbers + block.base, errors)
+
+
+def errors_of(block: Block, rows: Rows) -> dict[int, str]:
+    """What was said by who rejected messages of these rows, by the index within the rows."""
+    if not block.errors:
+        return {}
+    numbers = as_array(rows)
+    _, at, _ = np.intersect1d(numbers, np.array(list(block.errors), np.int64), assume_unique=True, return_indices=True)
+    return {index: block.errors[int(numbers[index])] for index in at.tolist()}

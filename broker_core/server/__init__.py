@@ -1,0 +1,6 @@
+"""A broker with its planes, from start to a clean stop.
+
+serve        runs one in this process
+process      `Broker`: one in a child process, for programs, notebooks and tests
+open_files   raises the limit of open files, and keeps some in reserve
+"""

@@ -1,0 +1,64 @@
+"""A broker with its planes, from start to a clean stop."""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Callable
+from typing import Any
+
+from broker_core import errors
+from broker_core.amqp_plane import AmqpPlane
+from broker_core.flight_plane import FlightPlane
+from broker_core.flight_plane.listener import PROTOCOL as FLIGHT_PROTOCOL
+from broker_core.security import Access, ServerTls
+from broker_core.server import open_files
+from broker_core.service import declared as declaring
+from broker_core.service.broker import BrokerService
+from broker_core.settings.keys import Settings
+
+log = logging.getLogger("penstock")
+
+
+def serve(settings: Settings, ready: Callable[[dict[str, Any]], None], stop: threading.Event) -> int:
+    """Run a broker with its planes until `stop` is set; 0 after a clean stop, 1 when the storage failed."""
+    failure: list[Exception] = []
+
+    def fail(error: Exception) -> None:
+        log.critical("the broker stops: %s", error)
+        failure.append(error)
+        stop.set()
+
+    amqp_connections = settings.amqp_max_connections if settings.amqp_listeners else 0
+    open_files.make_room(amqp_connections + settings.flight_max_connections)
+    access = Access.of(settings)
+    tls = ServerTls(settings) if settings.tls_cert_file is not None else None
+    service = BrokerService(settings, on_failure=fail)
+    planes: list[FlightPlane | AmqpPlane] = []
+    try:
+        declaring.prepare(service, settings)
+        flight_tls = ServerTls(settings, protocols=[FLIGHT_PROTOCOL]).context if settings.flight_tls else None
+        flight = FlightPlane(service, settings.host, settings.flight_port, access=access, tls=flight_tls)
+        planes.append(flight)
+        urls: list[str] = []
+        if settings.amqp_listeners:
+            amqp = AmqpPlane(
+                service,
+                settings.amqp_listeners,
+                access=access,
+                tls_context=tls.context if tls else None,
+                flight=(flight.scheme, flight.port),
+            )
+            planes.append(amqp)
+            urls = amqp.urls
+        ready({"ready": True, "amqp": urls[0] if urls else None, "flight": flight.url, "http": None, "listeners": urls})
+        stop.wait()
+    finally:
+        for plane in reversed(planes):
+            plane.close()
+        try:
+            service.close()
+        except errors.StorageError:
+            if not failure:
+                raise
+    return 1 if failure else 0

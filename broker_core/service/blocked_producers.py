@@ -1,0 +1,50 @@
+"""Who waits for room in a queue that is full: told once there is some, or when the queue is gone."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from typing import NamedTuple
+
+from broker_core.engine import BrokerState
+from broker_core.engine.model.admission import blocks
+
+log = logging.getLogger("penstock")
+
+
+class Waiting(NamedTuple):
+    messages: int
+    size: int  # bytes of all of them
+    callback: Callable[[], None]
+
+
+class Rooms:
+    """Everything here is called under the broker's lock."""
+
+    def __init__(self, state: BrokerState) -> None:
+        self._state = state
+        self._waiting: dict[str, list[Waiting]] = {}
+
+    def wait(self, queue: str, waiting: Waiting) -> None:
+        """Let the callback be called, once, when the queue has room for so much, or none is needed any more; at once if that is
+        so now. It must not block, nor call the service."""
+        self._waiting.setdefault(queue, []).append(waiting)
+        self._try(queue)
+
+    def look(self) -> None:
+        """Somebody has had a turn. Nobody waiting, as nearly always, it costs nothing."""
+        for queue in list(self._waiting) if self._waiting else ():
+            self._try(queue)
+
+    def _try(self, name: str) -> None:
+        queue, still = self._state.queues.get(name), []
+        for waiting in self._waiting.pop(name):
+            if queue is not None and blocks(queue, waiting.messages, waiting.size):
+                still.append(waiting)
+                continue
+            try:
+                waiting.callback()
+            except Exception:
+                log.exception("who waited for room in queue %r failed", name)
+        if still:
+            self._waiting[name] = still

@@ -1,0 +1,477 @@
+"""The broker as a running thing: one engine state, one journal, one lock, and the clock.
+
+Every plane calls `submit`. Commands are decided and applied under the lock; the answer leaves when the journal is durable up to
+where the log stood when it was decided, so that no answer, with an event of its own or without, can be undone by a power cut.
+"""
+
+from __future__ import annotations
+
+import itertools
+import json
+import logging
+import secrets
+import threading
+import time
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pyarrow as pa
+
+from broker_core import errors
+from broker_core.engine import BrokerState, apply
+from broker_core.engine.columns.attributes import Traits
+from broker_core.engine.columns.blocks import Block
+from broker_core.engine.columns.rowset import BLOCK_BITS, RowSet, row_count
+from broker_core.engine.columns.series import Rows
+from broker_core.engine.columns.states import ARCHIVED
+from broker_core.engine.commands import queues as c
+from broker_core.engine.commands.exchanges import DeclareExchange
+from broker_core.engine.commands.transactions import TimeOutTransactions
+from broker_core.engine.decide.queues import need_queue
+from broker_core.engine.events import codec as journaling
+from broker_core.engine.model import admission
+from broker_core.engine.model.options import Rules
+from broker_core.engine.model.queue import ArchivedBlock, Queue
+from broker_core.engine.model.retention import within_retention
+from broker_core.engine.model.state import pack_blocks
+from broker_core.journal import Disk, Journal, LocalDisk
+from broker_core.reading.recent import Recent
+from broker_core.reading.stored import Cut, cut_of, open_block
+from broker_core.service import allocator
+from broker_core.service.attributes import traits_of
+from broker_core.service.blocked_producers import Rooms, Waiting
+from broker_core.service.clock import RunningClock
+from broker_core.service.damage import Damage
+from broker_core.service.matching import Matcher
+from broker_core.service.ticker import Alarm
+from broker_core.service.turn import Arrivals, Turn
+from broker_core.settings.keys import Settings
+
+__all__ = ["BrokerService", "Turn"]
+
+log = logging.getLogger("penstock")
+
+HOUSEKEEPING_S = 1.0  # archiving, snapshots, retention
+SELDOM_TURNS = 10  # of housekeeping between two looks at retention and at memory
+ARCHIVED_PER_TURN = 64  # blocks packed in one turn of housekeeping, so that nobody waits behind it for long
+RESERVE_TIMEOUT_S = 60.0  # how long a sender waits for room in the journal's buffer: a disk that slow is as good as full
+FREE_SPACE_FOR_US = 100_000  # microseconds that `room` believes the disk's last word on its free space
+
+
+class BrokerService:
+    """Open a data directory, recover, and serve commands until `close`."""
+
+    def __init__(
+        self,
+        settings: Settings,
+        *,
+        disk: Disk | None = None,
+        clock: Callable[[], c.Now] | None = None,
+        on_failure: Callable[[Exception], None] | None = None,
+    ) -> None:
+        allocator.keep_heaps_short()
+        self.settings = settings
+        self._clock = clock = clock or RunningClock()
+        self._lock = threading.Lock()
+        self._arrivals = Arrivals(self._lock)
+        self._recent = Recent()
+        self.damage = Damage()
+        self._closing = threading.Event()
+        disk = disk or LocalDisk(settings.data)
+        try:
+            self.journal = Journal.open(
+                disk,
+                fsync=settings.fsync,  # type: ignore[arg-type]  # checked by Settings
+                interval_s=settings.fsync_interval_s,
+                segment_bytes=settings.segment_bytes,
+                on_failure=on_failure,
+            )
+            if self.journal.repaired is not None:
+                log.warning("the journal's tail was repaired: %s", self.journal.repaired)
+            self.state = self._recover()
+        except BaseException:
+            disk.close()  # somebody else may try, with another version or a repaired directory
+            raise
+        self.matching = Matcher(self.state, self.journal, self._lock, self._recent, self.damage)
+        self._rooms = Rooms(self.state)
+        self._alarm = Alarm(self.state, clock, lambda: self.submit(c.Tick()))
+        self._free = (0, 0, 0)  # of the disk, bytes; the journal's durable position then; until when `room` believes it
+        self.journal.start()
+        self._snapshot_at = self.journal.snapshot.position if self.journal.snapshot else 0
+        lost = self.submit(c.Recovered(secrets.token_hex(16)))
+        if lost:
+            log.info("given back what links of the last life held: %s", lost)
+        self._alarm.start()
+        self._housekeeper = threading.Thread(target=self._housekeeping, name="penstock-housekeeping", daemon=True)
+        self._housekeeper.start()
+
+    @property
+    def broker_id(self) -> str:
+        return self.journal.broker_id
+
+    def _recover(self) -> BrokerState:
+        snapshot = self.journal.snapshot
+        state = BrokerState() if snapshot is None else BrokerState.restore(snapshot.meta, snapshot.arrays)
+        position = 0 if snapshot is None else snapshot.position
+        for replayed, record in enumerate(self.journal.replay(position), 1):
+            event = journaling.decode(record.meta)
+            try:
+                apply(state, event, record.position)
+            except Exception as error:
+                raise errors.StorageError(
+                    f"the journal's event {event.kind!r} at position {record.position} cannot be applied "
+                    f"({type(error).__name__}: {error}), so the broker does not start; nothing was changed. It is a fault of "
+                    "Penstock's, or the directory was changed by hand: keep a copy of it, start the version that wrote it, "
+                    "and report this"
+                ) from error
+            if replayed % 1_000_000 == 0:
+                log.info("recovery: %d events replayed", replayed)
+        return state
+
+    # Commands
+    def submit(self, *commands: c.Command) -> Any:
+        """Carry out commands with nothing between them; answer with the last one's reply when all is durable."""
+        reply, end = self.submit_nowait(*commands)
+        self.journal.wait(end)
+        return reply
+
+    def submit_nowait(self, *commands: c.Command) -> tuple[Any, int]:
+        """As `submit`, but the caller waits for the log position that comes with the reply before anybody hears of it."""
+        reply, end = None, 0
+        refusal: errors.PenstockError | None = None
+        with self.turn() as turn:
+            try:
+                for command in commands:
+                    reply, position = turn.carry(command)
+                    end = max(end, position)
+            except errors.PenstockError as error:
+                refusal, end = error, turn.end
+        if refusal is not None:
+            # A refusal is an answer too: what it was decided on must be durable before anybody hears it.
+            self.journal.wait(end)
+            raise refusal
+        return reply, end
+
+    def turn(self, *, hurry: bool = True) -> Turn:
+        """Several commands under one lock, each with an answer of its own, and no wait for the disk: see `Turn`."""
+        return Turn(
+            self.state, self.journal, self._clock, self._lock, self._arrivals, self._recent, self._alarm, self._rooms, hurry
+        )
+
+    def create_on_use(self, name: str, user: str) -> None:
+        """Make the queue or exchange of this name, if there is none and a policy makes it with its first use. It counts among
+        what `user`, whose use it is, has made. What follows in the log says that it is there: who waits for its own command
+        waits for this too."""
+        state = self.state
+        if name in state.queues or name in state.exchanges.by_name:
+            return
+        policy = state.policies.maker_of(name)
+        if policy is not None:
+            log.info("%r is made by its first use: policy %r", name, policy.pattern)
+            declare = DeclareExchange if policy.of_exchanges else c.DeclareQueue
+            self.submit_nowait(declare(name, policy.makes, maker=c.Maker(user, self.settings.amqp_max_nodes_per_user)))
+
+    def uptime_s(self) -> float:
+        """Seconds of a clock that only goes forward, and not while the broker stands still."""
+        return self._clock().up / 1e6
+
+    def wall_ms(self) -> int:
+        """Milliseconds since 1970, by the broker's clock; as for what is decided, never before what an event has said."""
+        return max(self._clock().wall, self.state.time) // 1000
+
+    def rules(self, queue_name: str) -> Rules:
+        """What was declared of a queue, as it is now. Without the lock: who goes by it is refused if the queue is gone."""
+        return need_queue(self.state, queue_name).rules
+
+    def traits(self, queue_name: str, batch: pa.RecordBatch) -> Traits:
+        """What the queue has to know of the messages of a stored batch, which arrive now. Without the lock: see `rules`."""
+        return traits_of(batch, self.rules(queue_name), self.wall_ms())
+
+    # Arrivals
+    @property
+    def arrivals(self) -> int:
+        """Grows whenever messages became AVAILABLE."""
+        return self._arrivals.count
+
+    def wait_for_arrival(self, seen: int, timeout_s: float) -> bool:
+        """True when messages became AVAILABLE somewhere since `arrivals` was `seen`; False when none did for `timeout_s`."""
+        with self._lock:
+            return self._arrivals.wait(seen, timeout_s)
+
+    def add_arrival_listener(self, callback: Callable[[str], None]) -> None:
+        """Let `callback(queue)` be called whenever messages became AVAILABLE there, and when the queue was deleted: at once,
+        under the broker's lock, by whichever thread has the turn. So it must not block, nor call the service. What it raises is
+        logged, and it stays registered."""
+        with self._lock:
+            self._arrivals.add(callback)
+
+    def remove_arrival_listener(self, callback: Callable[[str], None]) -> None:
+        with self._lock:
+            self._arrivals.remove(callback)
+
+    # Room for payloads
+    def admit(self, nbytes: int) -> None:
+        """Refuse payloads while the disk is nearly full; wait while the journal's buffer is. Called without the lock."""
+        self._check_space(self.journal.free_bytes() - nbytes)
+        self.journal.reserve(nbytes, RESERVE_TIMEOUT_S)
+
+    def room(self, nbytes: int) -> bool:
+        """May payloads of `nbytes` be enqueued now? False while the journal's buffer of what is not yet durable has no room for
+        them: ask again when the journal's listener was called. ResourceLimit while the disk is nearly full. Never waits.
+
+        The disk is asked at most every 100 ms; what the journal has not put there yet is reckoned off.
+        """
+        free, durable, until = self._free
+        up = self._clock().up
+        if up >= until:
+            durable = self.journal.durable  # first: what is written while the disk is asked is then reckoned twice, not never
+            free = self.journal.free_bytes()
+            self._free = (free, durable, up + FREE_SPACE_FOR_US)
+        self._check_space(free - max(0, self.journal.end - durable) - nbytes)
+        return self.journal.has_room(nbytes)
+
+    def credit(self, queue_name: str, usual: int = 0) -> int | None:
+        """How many more messages, of `usual` bytes if it has none to judge by, the queue has room for, 0 if it is gone; None: any
+        number. Without the lock: see `rules`."""
+        queue = self.state.queues.get(queue_name)
+        return 0 if queue is None else admission.room(queue, usual)
+
+    def call_when_there_is_room(self, queue_name: str, callback: Callable[[], None], messages: int = 1, size: int = 1) -> None:
+        """Let `callback` be called, once, when the queue has room for so many messages of so many bytes together, or need not
+        have any more: under the broker's lock, by whichever thread has the turn, perhaps before this returns. It must not block,
+        nor call the service."""
+        with self._lock:
+            self._rooms.wait(queue_name, Waiting(messages, size, callback))
+
+    def submit_patiently(self, command: c.Enqueue | c.StageMessages, timeout_s: float = RESERVE_TIMEOUT_S) -> tuple[Any, int]:
+        """As `submit_nowait`, of messages that are all stored or none: while the queue blocks its producers, they wait for room.
+        Raises QueueFull after `timeout_s`, and at once where the queue does not block, will never have so much room, or has as
+        many keys or groups as it may have."""
+        deadline = time.monotonic() + timeout_s
+        sizes = command.sizes
+        size = sizes * command.count if isinstance(sizes, int) else int(sizes.sum(dtype="int64"))
+        while True:
+            try:
+                return self.submit_nowait(command)
+            except admission.NamesFull:
+                raise
+            except errors.QueueFull:
+                changed = threading.Event()
+                queue = self.state.queues.get(command.queue)
+                if queue is None or not admission.may_wait(queue, command.count, size) or time.monotonic() >= deadline:
+                    raise
+            self.call_when_there_is_room(command.queue, changed.set, command.count, size)
+            changed.wait(max(0.0, deadline - time.monotonic()))
+
+    def _check_space(self, left: int) -> None:
+        """`left`: free bytes of the disk after what is to be stored."""
+        if left < self.settings.free_space_mark_bytes:
+            raise errors.ResourceLimit(
+                f"the broker's disk would have {max(0, left) >> 20} MiB left and keeps "
+                f"{self.settings.free_space_mark_bytes >> 20} MiB for settling: nothing was stored. Free some space, or shorten "
+                "the retention"
+            )
+
+    # Reading
+    def cuts(
+        self,
+        queue_name: str,
+        rows: RowSet,
+        select: Callable[[Queue, Block, Rows], Rows] | None = None,
+        *,
+        ends: bool = True,
+        fail_on_data_loss: bool = True,
+    ) -> Iterator[Cut]:
+        """Copies of what the columns say of these messages, or of those that `select` picks of each block, block by block; raise
+        DataLoss where retention took some, or give those that are left. Without `ends` nothing of what became of them.
+
+        Like any answer, a cut leaves only when what it shows is durable.
+        """
+        for number, part in rows.items():
+            with self._lock:
+                queue = need_queue(self.state, queue_name)
+                block = queue.blocks.get(number)
+                entry = queue.archive.get(number)
+                retained_from = self.state.retained_from
+                end = self.journal.end
+                if block is not None:
+                    kept = within_retention(block, part, retained_from)
+                    found = cut_of(block, kept if select is None else select(queue, block, kept), queue, ends=ends)
+            self.journal.wait(end)
+            if block is None:
+                if entry is None:
+                    if not fail_on_data_loss:
+                        continue
+                    raise _retention_took(queue_name, number)
+                block = open_block(self.journal, entry)
+                kept = within_retention(block, part, retained_from)
+                found = cut_of(block, kept if select is None else select(queue, block, kept), queue, ends=ends)
+            if kept is not part and fail_on_data_loss:
+                raise _retention_took(queue_name, number)
+            yield found
+
+    def browse(
+        self,
+        queue_name: str,
+        select: Callable[[Block], Any],
+        first: int,
+        last: int | None,
+        archived: Callable[[ArchivedBlock], bool] = lambda entry: True,
+    ) -> Iterator[Cut]:
+        """Cuts of what `select` picks of each block (rows), from sequence number `first` to `last`, blocks that have left memory
+        included, but for those of which `archived` says no."""
+        with self._lock:
+            queue = need_queue(self.state, queue_name)
+            stop = queue.next_sequence - 1 if last is None else min(last, queue.next_sequence - 1)
+            numbers = sorted(n for n in {*queue.blocks, *queue.archive} if first >> BLOCK_BITS <= n <= stop >> BLOCK_BITS)
+            end = self.journal.end
+        self.journal.wait(end)  # that there is nothing to show is an answer too
+        for number in numbers:
+            with self._lock:
+                queue = need_queue(self.state, queue_name)
+                block, entry = queue.blocks.get(number), queue.archive.get(number)
+                retained_from = self.state.retained_from
+                end = self.journal.end
+                if block is not None:
+                    found = cut_of(block, within_retention(block, select(block), retained_from), queue)
+            self.journal.wait(end)
+            if block is None:
+                if entry is None or not archived(entry):
+                    continue  # retention took it while we were reading what came before, or nothing is wanted of it
+                block = open_block(self.journal, entry)
+                found = cut_of(block, within_retention(block, select(block), retained_from), queue)
+            yield found
+
+    def count_blocks(
+        self,
+        queue_name: str,
+        select: Callable[[Block], Any],
+        archived: Callable[[ArchivedBlock], bool],
+        first: int,
+        last: int | None,
+    ) -> list[tuple[int, int, int]]:
+        """What `browse` will find, block by block: first and last sequence number, and how many messages `select` picks there.
+        Of a block that has left memory all, or none where `archived` says no: it is not opened."""
+        with self._lock:
+            queue = need_queue(self.state, queue_name)
+            stop = queue.next_sequence - 1 if last is None else min(last, queue.next_sequence - 1)
+            numbers = sorted(n for n in {*queue.blocks, *queue.archive} if first >> BLOCK_BITS <= n <= stop >> BLOCK_BITS)
+            end = self.journal.end
+        found = []
+        for number in numbers:
+            begin, finish = max(first, number << BLOCK_BITS), min(stop, ((number + 1) << BLOCK_BITS) - 1)
+            with self._lock:
+                queue = need_queue(self.state, queue_name)
+                block, entry = queue.blocks.get(number), queue.archive.get(number)
+                count = row_count(select(block)) if block is not None else 0
+                end = self.journal.end
+            if block is None and entry is not None and archived(entry):
+                count = finish - begin + 1
+            if count > 0:
+                found.append((begin, finish, count))
+        self.journal.wait(end)
+        return found
+
+    def damaged(self, queue_name: str) -> list[str]:
+        """What is known of messages of the queue that cannot be read, and have not ended."""
+        found = self.damage.of(queue_name)
+        with self._lock:
+            queue = self.state.queues.get(queue_name)
+            return [] if queue is None else [each.text for each in found if _has_live(queue, each.first, each.last)]
+
+    # Housekeeping
+    def _housekeeping(self) -> None:
+        turns = 0
+        while not self._closing.wait(HOUSEKEEPING_S):
+            turns += 1
+            self._keep_house(seldom=turns % SELDOM_TURNS == 0)
+
+    def _keep_house(self, *, seldom: bool) -> None:
+        try:
+            self.submit(TimeOutTransactions())
+            self.archive_blocks()
+            if seldom:
+                self.retain()
+            if self.journal.end - self._snapshot_at >= self.settings.snapshot_every_bytes:
+                self.take_snapshot()
+            if seldom:
+                allocator.give_back()  # after the snapshot, which makes the most of it
+        except errors.ResourceLimit as error:
+            log.warning("housekeeping is tried again: %s", error)
+        except errors.StorageError as error:
+            log.error("housekeeping: %s", error)  # on_failure stops the broker
+        except Exception:
+            log.exception("housekeeping failed; it is tried again in %g s", HOUSEKEEPING_S)
+
+    def archive_blocks(self, limit: int = ARCHIVED_PER_TURN) -> int:
+        """Let full blocks without a live row leave memory; return how many did."""
+        with self._lock:
+            ready = self.state.finished.leaving[:limit]
+        for queue, number in ready:
+            self.submit_nowait(c.ArchiveBlock(queue, number))
+        return len(ready)
+
+    def take_snapshot(self) -> None:
+        """Write a snapshot of this moment; the queues go on as soon as their columns are copied. StorageError."""
+        with self._lock:
+            position = self.journal.end
+            meta, blocks = self.state.snapshot()
+        self.journal.write_snapshot(position, json.dumps(meta).encode(), pack_blocks(blocks))
+        self._snapshot_at = position
+
+    def retain(self) -> int:
+        """Unlink the oldest segments that hold nothing unsettled and are too old or too much; return the bytes freed."""
+        age, limit = self.settings.retention_age_s, self.settings.retention_bytes
+        if age is None and limit is None:
+            return 0
+        segments = self.journal.segments()
+        with self._lock:
+            live = self.state.lowest_live_position()
+        total = sum(segment.bytes for segment in segments)
+        mark = 0
+        for segment, following in itertools.pairwise(segments):
+            too_old = age is not None and self._clock().wall - following.first_time_ns // 1000 > age * 1_000_000
+            too_much = limit is not None and total > limit
+            if not (too_old or too_much) or (live is not None and live < segment.end):
+                break
+            total -= segment.bytes
+            mark = segment.end
+        if mark > self.state.retained_from:
+            self.submit(c.Retain(mark))
+        # Lower, when something became live again in between; from earlier, when a crash came between.
+        mark = self.state.retained_from
+        if not segments or segments[0].end > mark:
+            return 0
+        try:
+            self.take_snapshot()
+        except errors.ResourceLimit as error:  # what an older snapshot does without can go, and makes room
+            log.warning("%s", error)
+        freed = sum(segment.bytes for segment in self.journal.drop_before(mark))
+        log.info("retention freed %d MiB", freed >> 20)
+        return freed
+
+    def close(self) -> None:
+        """Snapshot, flush, and give the data directory back."""
+        self._closing.set()
+        self._alarm.close()
+        self._housekeeper.join()
+        try:
+            if self.journal.failure is None:
+                self.take_snapshot()
+        except errors.ResourceLimit as error:  # the next start reads more of the log
+            log.warning("%s", error)
+        finally:
+            self.journal.close()
+
+
+def _has_live(queue: Queue, first: int, last: int) -> bool:
+    """Whether one of these messages has not ended."""
+    blocks = [queue.blocks.get(number) for number in range(first >> BLOCK_BITS, (last >> BLOCK_BITS) + 1)]
+    return any(bool((block.state[block.rows_between(first, last)] != ARCHIVED).any()) for block in blocks if block is not None)
+
+
+def _retention_took(queue: str, number: int) -> errors.DataLoss:
+    return errors.DataLoss(
+        f"messages of {queue!r} around sequence number {number << BLOCK_BITS} are gone: retention removed them. Keep them "
+        "longer (retention_age_s, retention_bytes); with failOnDataLoss=false a query goes on without them"
+    )

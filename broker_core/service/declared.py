@@ -1,0 +1,79 @@
+"""At a start, what the settings declare is declared. The same again changes nothing; what is there otherwise stops the start,
+with the field's name, and nothing is declared. What the settings no longer declare stays as it is.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from functools import partial
+from typing import TYPE_CHECKING, TypeVar
+
+from broker_core import errors
+from broker_core.engine import BrokerState, apply, decide
+from broker_core.engine.commands import exchanges as x
+from broker_core.engine.commands import queues as c
+from broker_core.engine.events import exchanges as xe
+from broker_core.engine.events import queues as e
+from broker_core.engine.model.policies import Policies, Policy
+from broker_core.selectors import parse
+
+if TYPE_CHECKING:
+    from broker_core.service.broker import BrokerService
+    from broker_core.settings.declarations import DeclaredBinding
+    from broker_core.settings.keys import Settings
+
+
+_Result = TypeVar("_Result")
+
+
+def prepare(service: BrokerService, settings: Settings) -> None:
+    """Let the policies hold, and declare what is named: queues, exchanges, bindings. InvalidRequest names what is wrong."""
+    policies = [Policy(one.pattern, one.create, one.type, one.options) for one in settings.policies]
+    for number, policy in enumerate(policies):
+        _named(f"policies[{number}]", policy.check)
+    service.state.policies = Policies(policies)
+    rehearsal = _rehearsal(service.state)
+    commands = [(where, _named(where, partial(_rehearsed, rehearsal, make))) for where, make in _commands(settings)]
+    for where, command in commands:
+        _named(where, partial(service.submit, command))
+
+
+def _rehearsal(state: BrokerState) -> BrokerState:
+    """A broker with the same queues and exchanges, all of them empty and unbound."""
+    stage = BrokerState()
+    stage.policies = state.policies
+    for queue in state.queues.values():
+        apply(stage, e.QueueDeclared(queue.name, queue.kind, queue.options), 0)
+    for exchange in state.exchanges.by_name.values():
+        apply(stage, xe.ExchangeDeclared(exchange.name, exchange.kind, exchange.options), 0)
+    return stage
+
+
+def _rehearsed(stage: BrokerState, make: Callable[[], c.Command]) -> c.Command:
+    command = make()
+    for event, _ in decide(stage, command, c.Now(0, 0)).events:
+        apply(stage, event, 0)
+    return command
+
+
+def _commands(settings: Settings) -> Iterator[tuple[str, Callable[[], c.Command]]]:
+    for number, queue in enumerate(settings.queues):
+        yield f"queues[{number}]", partial(c.DeclareQueue, queue.name, queue.type, dict(queue.options))
+    for number, exchange in enumerate(settings.exchanges):
+        yield f"exchanges[{number}]", partial(x.DeclareExchange, exchange.name, exchange.type, dict(exchange.options))
+    for number, binding in enumerate(settings.bindings):
+        yield f"bindings[{number}]", partial(_bind, binding)
+
+
+def _bind(one: DeclaredBinding) -> c.Command:
+    selector = None if one.selector is None else parse(one.selector).text
+    return x.Bind(one.exchange, one.queue, one.key, dict(one.arguments), selector)
+
+
+def _named(where: str, action: Callable[[], _Result]) -> _Result:
+    try:
+        return action()
+    except errors.StorageError:
+        raise
+    except errors.PenstockError as error:
+        raise errors.InvalidRequest(f"{where} of the settings: {error}") from error

@@ -1,0 +1,225 @@
+"""Which messages of a queue a selector matches: evaluated once, piece by piece, and kept as bitmaps by selector and block.
+
+A payload never changes, so nor does what matches. What is known is a prefix of each block, which grows as the block does. The
+engine asks for it in the middle of a search (`View.known`), and stops where nobody has looked; who asked then lets `look_further`
+evaluate a piece, without the lock, and asks again. All bitmaps together have a budget: those that were not asked for the longest
+time go, and are evaluated again when somebody wants them.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping
+from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from broker_core import errors
+from broker_core.engine.columns.rowset import BLOCK_BITS, as_array
+from broker_core.engine.columns.states import ARCHIVED, AVAILABLE
+from broker_core.engine.decide.queues import need_queue
+from broker_core.engine.model.retention import within_retention
+from broker_core.messages import assembly
+from broker_core.reading.stored import SMALL_ROWS, OnDamage, load, wanted
+from broker_core.selectors import Selector, matches
+from broker_core.service.bitmaps import MAX_BYTES, Cache, View
+from broker_core.service.damage import Damage
+
+if TYPE_CHECKING:
+    from broker_core.engine.columns.blocks import Block
+    from broker_core.engine.columns.runs import Pieces
+    from broker_core.engine.model.queue import Queue
+    from broker_core.engine.model.state import BrokerState
+    from broker_core.journal import Journal
+    from broker_core.reading.recent import Recent
+
+PIECE_ROWS = 1 << 14  # evaluated at once, in some milliseconds where the payloads are at hand
+LEASE_PIECES = 4  # of those at once for a lease, whose request has a thread of its own
+JOINED_BYTES = 4 << 20  # octets of small neighbours that are copied together: large messages are few in a piece, or none at all
+LOOK_S = 5.0  # for how long one request looks for a lease's first match before it says so and is asked again
+
+
+class Matcher:
+    """The broker's bitmaps. `view` is called under its lock, the rest without."""
+
+    def __init__(
+        self,
+        state: BrokerState,
+        journal: Journal,
+        lock: threading.Lock,
+        recent: Recent,
+        damage: Damage | None = None,
+        *,
+        max_bytes: int = MAX_BYTES,
+    ) -> None:
+        self._damage = damage or Damage()
+        self._state, self._journal, self._lock, self._recent = state, journal, lock, recent
+        self._cache = Cache(max_bytes)
+
+    @property
+    def bytes(self) -> int:
+        """What the bitmaps take."""
+        return self._cache.bytes
+
+    def view(self, queue: str, selector: Selector) -> View:
+        """What is known, for a command that is about to be carried out. NotFound."""
+        return View(self._cache, selector.text, need_queue(self._state, queue))
+
+    def look_further(
+        self, queue_name: str, selector: Selector, number: int, view: View | None = None, *, pieces: int = 1
+    ) -> bool:
+        """Evaluate the next `PIECE_ROWS` rows of a block, or so many `pieces`; False where all of it is known, or it is gone.
+
+        Reads from the disk what is not at hand. Raises StorageError.
+        """
+        try:
+            return self._look(queue_name, selector, number, view, pieces * PIECE_ROWS)
+        except errors.DataLoss:  # retention took a dead letter's payload just now
+            return self._look(queue_name, selector, number, view, pieces * PIECE_ROWS)
+
+    def _look(self, queue_name: str, selector: Selector, number: int, view: View | None, most: int) -> bool:
+        with self._lock:
+            queue = self._state.queues.get(queue_name)
+            block = None if queue is None else queue.blocks.get(number)
+            if queue is None or block is None:
+                return False
+            view = view or self.view(queue_name, selector)
+            known = view.bitmap(number)
+            piece = _piece(block, known.rows, most, self._recent, self._state.retained_from)
+        if piece is None:
+            return False
+        view.saw(number, known.extended(self._evaluated(selector, piece, queue_name, number)))
+        with self._lock:
+            self._cache.put(selector.text, queue, number, view.bitmap(number))  # or somebody else's, who was quicker
+        return True
+
+    def _evaluated(self, selector: Selector, piece: _Piece, queue: str, number: int) -> npt.NDArray[np.bool_]:
+        def damaged(of: slice, error: errors.DamagedJournal) -> None:
+            first, last = (int(piece.rows[index]) + (number << BLOCK_BITS) for index in (of.start, of.stop - 1))
+            self._damage.note(errors.DamagedMessages.of(queue, first, last, error))
+
+        found = np.zeros(piece.stop - piece.start, np.bool_)
+        if len(piece.rows):
+            found[piece.rows - piece.start] = evaluated(self._journal, selector, piece.pieces, piece.batches, damaged)
+        return found
+
+    def prepared(
+        self,
+        queue_name: str,
+        selector: Selector,
+        messages: int | None = None,
+        max_bytes: int | None = None,
+        until: int | None = None,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> View:
+        """A view in which so many messages that match are known, or all there are; after `LOOK_S` as many as were found by then.
+
+        Of a queue with priority levels all blocks are evaluated, since the highest message may be the last. NotFound.
+        """
+        with self._lock:
+            queue = need_queue(self._state, queue_name)
+            view = self.view(queue_name, selector)
+            numbers = list(queue.blocks_with_available(None, 0))
+        left, room, end = messages, max_bytes, clock() + LOOK_S
+        for number in numbers:
+            if until is not None and number << BLOCK_BITS >= until:
+                break
+            while self.look_further(queue_name, selector, number, view, pieces=LEASE_PIECES):
+                if clock() > end:
+                    return view
+            if queue.rules.levels > 1 or left is room is None:
+                continue
+            with self._lock:
+                count, size = _waiting(queue, view, number, room is not None)
+            left, room = None if left is None else left - count, None if room is None else room - size
+            if (left is not None and left <= 0) or (room is not None and room <= 0):
+                break
+        return view
+
+
+class _Piece(NamedTuple):
+    """What is to be evaluated: rows that are or may become live, where they lie, and the records that are still at hand."""
+
+    start: int
+    stop: int
+    rows: npt.NDArray[np.int64]
+    pieces: Pieces
+    batches: Mapping[int, pa.RecordBatch]
+
+
+def _piece(block: Block, start: int, most: int, recent: Recent, retained_from: int) -> _Piece | None:
+    stop = min(block.filled, start + most)
+    if start >= stop:
+        return None
+    # Of what has ended only dead letters that stayed can come back; retention may have taken the rest.
+    live = (block.state[start:stop] != ARCHIVED) | (np.asarray(block.stayed.get(slice(start, stop))) != 0)
+    rows = as_array(within_retention(block, np.flatnonzero(live) + start, retained_from))
+    pieces = block.pieces(slice(start, stop) if len(rows) == stop - start else rows)
+    return _Piece(start, stop, rows, pieces, recent.among(pieces.position) if recent else {})
+
+
+def _waiting(queue: Queue, view: View, number: int, with_sizes: bool) -> tuple[int, int]:
+    """How many of a block's messages are AVAILABLE and known to match, and their bytes where those are asked for."""
+    block = queue.blocks.get(number)
+    if block is None:
+        return 0, 0
+    known = view.known(queue, number)
+    here = known & (block.state[: len(known)] == AVAILABLE)
+    count = int(np.count_nonzero(here))
+    return count, int(block.sizes.total(np.flatnonzero(here), count)) if with_sizes else 0
+
+
+def evaluated(
+    journal: Journal,
+    selector: Selector,
+    pieces: Pieces,
+    batches: Mapping[int, pa.RecordBatch],
+    damaged: OnDamage | None = None,
+) -> npt.NDArray[np.bool_]:
+    """Whether each of the rows of `pieces` matches, in their order. Small neighbours are evaluated together. What `damaged` is
+    told of does not match."""
+    found = np.zeros(int(pieces.rows.sum()), np.bool_)
+    waiting: list[tuple[slice, pa.RecordBatch]] = []
+
+    def evaluate() -> None:
+        matching, done = matches(selector, assembly.joined([part for _, part in waiting])), 0
+        for of, part in waiting:
+            found[of] = matching[done : done + part.num_rows]
+            done += part.num_rows
+        waiting.clear()
+
+    rows = octets = 0
+    for of, part in _payloads(journal, selector, pieces, batches, damaged):
+        large, size = part.num_rows >= SMALL_ROWS, part.nbytes
+        full = rows >= SMALL_ROWS or octets + size > JOINED_BYTES
+        if waiting and (large or full or _is_encoded(part) != _is_encoded(waiting[0][1])):
+            evaluate()
+            rows = octets = 0
+        if large:
+            found[of] = matches(selector, part)
+        else:
+            waiting.append((of, part))
+            rows += part.num_rows
+            octets += size
+    if waiting:
+        evaluate()
+    return found
+
+
+def _is_encoded(payload: pa.RecordBatch) -> bool:
+    return "message" in payload.schema.names
+
+
+def _payloads(
+    journal: Journal, selector: Selector, pieces: Pieces, batches: Mapping[int, pa.RecordBatch], damaged: OnDamage | None
+) -> Iterator[tuple[slice, pa.RecordBatch]]:
+    """Record by record, which rows are asked about, and what of them the selector looks at."""
+
+    def record(position: int) -> pa.RecordBatch:
+        batch = batches.get(position)
+        return selector.looked_at(load(journal, position) if batch is None else batch)
+
+    return ((each.share.of, each.taken()) for each in wanted(pieces, record, damaged))

@@ -1,0 +1,151 @@
+"""From a batch of messages to what an exchange's bindings have to know of it: routing keys, headers, selectors.
+
+Read before the broker's lock is taken, like the traits of messages. What is needed is asked under the lock (`Turn.plan`); when
+bindings change in between, another look is taken: `send` does both.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from broker_core import selectors
+from broker_core.engine.columns.attributes import Coded
+from broker_core.engine.commands.exchanges import Route, Sent
+from broker_core.engine.model.headers import Term, matching, terms
+from broker_core.engine.model.routes import Examined, Numbered, Plan
+from broker_core.service.attributes import column_of, traits_of
+
+if TYPE_CHECKING:
+    from broker_core.engine.columns.series import Ints
+    from broker_core.reading.stored import Stored
+    from broker_core.service.broker import BrokerService
+
+TRIES = 3  # looks at a batch without the lock; bindings that change that often cost one more look, with it
+
+
+@dataclass(frozen=True)
+class Sending:
+    """A block of messages for an exchange. `keys`: one routing key for all, one each, or None: their subjects."""
+
+    exchange: str
+    payload: Stored
+    sizes: int | Ints
+    keys: str | Coded | None = None
+    durable: bool = True
+    container: str | None = None
+    whole: bool = False
+    stage: str | None = None
+    transaction: int | None = None
+
+    @property
+    def known_keys(self) -> str | Coded:
+        """After `with_keys`."""
+        assert self.keys is not None
+        return self.keys
+
+    def with_keys(self) -> Sending:
+        """The same, with its routing keys read."""
+        return self if self.keys is not None else replace(self, keys=subjects(self.payload.batch))
+
+
+def subjects(batch: pa.RecordBatch) -> str | Coded:
+    """The routing key of each message of a stored batch: its subject, the empty key where it has none."""
+    column = column_of(batch, "subject")
+    if column is None or column.null_count == len(column):
+        return ""
+    encoded = pc.dictionary_encode(column)
+    codes = pc.fill_null(encoded.indices, -1).to_numpy(zero_copy_only=False) + 1
+    names = encoded.dictionary.to_pylist()
+    return names[0] if len(names) == 1 and not column.null_count else Coded(names, codes)
+
+
+def prepared(sending: Sending, plan: Plan, now: int) -> Route:
+    """The command that carries it, once all that `plan` asks for is read. `now`: milliseconds since 1970."""
+    batch = sending.payload.batch
+    return Route(
+        sending.exchange,
+        batch.num_rows,
+        sending.sizes,
+        sending.payload,
+        sending.known_keys,
+        sending.durable,
+        {each.exchange: Examined(each.version, _examined(each.bindings, batch)) for each in plan.inside},
+        {about: traits_of(batch, rules, now) for about, rules in plan.rules.items()},
+        sending.container,
+        sending.whole,
+        sending.stage,
+        sending.transaction,
+    )
+
+
+def send(service: BrokerService, sending: Sending) -> tuple[Sent, int]:
+    """Route it; what became of it, and the log position to wait for before anybody hears that."""
+    sending = sending.with_keys()
+    for _ in range(TRIES):
+        with service.turn() as turn:
+            plan = turn.plan(sending.exchange, sending.known_keys)
+        reply, end = service.submit_nowait(prepared(sending, plan, service.wall_ms()))
+        if not reply.stale:
+            return reply, end
+    with service.turn() as turn:
+        return turn.carry(prepared(sending, turn.plan(sending.exchange, sending.known_keys), service.wall_ms()))
+
+
+def _examined(inside: list[Numbered], batch: pa.RecordBatch) -> dict[int, Ints]:
+    """By the number of a binding, the messages that it lets through."""
+    found: dict[int, Ints] = {}
+    selected = {text: np.flatnonzero(selectors.matches(selectors.parse(text), batch)) for text in _texts(inside)}
+    with_headers = [(number, binding.arguments) for number, binding in inside if binding.arguments]
+    if with_headers:
+        wanted = {term for _, arguments in with_headers for term in terms(arguments)}
+        found = matching(with_headers, headers(batch, wanted), batch.num_rows)
+    for number, binding in inside:
+        if binding.selector is not None:
+            mine = selected[binding.selector]
+            found[number] = np.intersect1d(mine, found.get(number, mine[:0])) if binding.arguments else mine
+    return found
+
+
+def _texts(inside: list[Numbered]) -> set[str]:
+    return {binding.selector for _, binding in inside if binding.selector is not None}
+
+
+def headers(batch: pa.RecordBatch, wanted: set[Term]) -> dict[Term, Ints]:
+    """Of the terms that are wanted, which messages of a stored batch have them: ascending rows. A malformed message has none."""
+    column = column_of(batch, "properties")
+    if column is None or not wanted:
+        return {}
+    owners, names, texts = _entries(column)
+    by_name: dict[str, list[str | None]] = {}
+    for name, text in wanted:
+        by_name.setdefault(name, []).append(text)
+    found: dict[Term, Ints] = {}
+    for name, values in by_name.items():
+        mine = np.flatnonzero(pc.equal(names, name).to_numpy(zero_copy_only=False))
+        if not len(mine):
+            continue
+        encoded = pc.dictionary_encode(texts.take(pa.array(mine)))
+        codes = pc.fill_null(encoded.indices, -1).to_numpy(zero_copy_only=False)
+        known = {text: code for code, text in enumerate(encoded.dictionary.to_pylist())}
+        for text in values:
+            rows = owners[mine] if text is None else owners[mine[codes == known.get(text, -2)]]
+            if len(rows):
+                found[name, text] = np.unique(rows)
+    return found
+
+
+def _entries(column: pa.Array) -> tuple[Ints, pa.Array, pa.Array]:
+    """All entries of a column of maps: whose each is, its key, its value."""
+    offsets = column.offsets.to_numpy()
+    counts = np.diff(offsets)
+    if column.null_count:
+        counts = np.where(column.is_valid().to_numpy(zero_copy_only=False), counts, 0)
+    owners = np.repeat(np.arange(len(column)), counts)
+    starts = np.repeat(offsets[:-1] - np.concatenate([[0], np.cumsum(counts)[:-1]]), counts)
+    places = pa.array(np.arange(len(owners)) + starts)
+    return owners, column.keys.take(places), column.items.take(places)

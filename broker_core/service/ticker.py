@@ -1,0 +1,77 @@
+"""The thread that lets time pass for the engine: a tick when its timetables say so, and once a second for what has none."""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Callable
+
+from broker_core import errors
+from broker_core.engine import BrokerState
+from broker_core.engine.commands import queues as c
+
+log = logging.getLogger("penstock")
+
+TICK_S = 1.0  # the longest time between two ticks
+RESOLUTION_S = 0.02  # and the shortest: what is due within it is one event
+
+
+class Alarm:
+    """Calls `tick` at the earliest time that the state's timetables hold."""
+
+    def __init__(self, state: BrokerState, clock: Callable[[], c.Now], tick: Callable[[], object]) -> None:
+        self._state, self._clock, self._tick = state, clock, tick
+        self._changed = threading.Condition()
+        self._closing = False
+        self._seen = self._earliest()  # what the thread knows of
+        self._thread = threading.Thread(target=self._run, name="penstock-alarm", daemon=True)
+
+    def start(self) -> None:
+        self._thread.start()
+
+    def look(self) -> None:
+        """The timetables may hold something earlier. Called after every turn, so the usual answer is cheap."""
+        due, lock = self._earliest()
+        if due < self._seen[0] or lock < self._seen[1]:
+            with self._changed:
+                self._changed.notify()
+
+    def close(self) -> None:
+        with self._changed:
+            self._closing = True
+            self._changed.notify()
+        self._thread.join()
+
+    def _earliest(self) -> tuple[int, int]:
+        clocks = self._state.clocks
+        return clocks.due.next, clocks.lock.next
+
+    def _run(self) -> None:
+        since = self._clock().up
+        while True:
+            with self._changed:
+                if not self._closing:
+                    self._changed.wait(self._wait_s(since))
+                if self._closing:
+                    return
+            if self._wait_s(since) <= 0:
+                since = self._clock().up
+                self._ring()
+
+    def _wait_s(self, since: int) -> float:
+        """Seconds until the next tick, when the last one was at `since`."""
+        now = self._clock()
+        self._seen = due, lock = self._earliest()
+        passed = (now.up - since) / 1e6
+        next_s = min(due - now.wall // 1000, lock - self._state.uptime(now.up)) / 1000
+        return min(TICK_S - passed, max(next_s, RESOLUTION_S - passed))
+
+    def _ring(self) -> None:
+        try:
+            self._tick()
+        except errors.ResourceLimit as error:
+            log.warning("what is due waits for room on the disk: %s", error)
+        except errors.StorageError as error:
+            log.error("a tick: %s", error)  # on_failure stops the broker
+        except Exception:
+            log.exception("a tick failed; it is tried again in %g s", TICK_S)

@@ -1,0 +1,242 @@
+"""A turn: what one caller does with the broker while nobody else does anything, and who hears of it.
+
+A plane with a thousand links takes the lock once for all that one turn of its loop brought, and waits for the disk afterwards,
+without a thread of its own: by the journal's listener.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Callable, Iterable, Sequence
+from types import TracebackType
+from typing import Any
+
+from broker_core import errors
+from broker_core.engine import BrokerState, apply, decide
+from broker_core.engine.columns.attributes import Coded
+from broker_core.engine.columns.rowset import BLOCK_BITS, RowSet
+from broker_core.engine.columns.states import AVAILABLE
+from broker_core.engine.commands import queues as c
+from broker_core.engine.commands.exchanges import EndNode
+from broker_core.engine.decide.exchanges import need_exchange
+from broker_core.engine.decide.lifetimes import may_end
+from broker_core.engine.decide.queues import need_queue
+from broker_core.engine.decide.wakeups import worth_a_look
+from broker_core.engine.events import codec as journaling
+from broker_core.engine.events import queues as e
+from broker_core.engine.model.routes import Plan, plan
+from broker_core.journal import Journal
+from broker_core.reading.recent import Recent
+from broker_core.reading.stored import Cut, Stored, cut_of
+from broker_core.service.blocked_producers import Rooms
+from broker_core.service.ticker import Alarm
+
+log = logging.getLogger("penstock")
+
+
+class Arrivals:
+    """Tells who waits for messages. Everything here is called under the broker's lock."""
+
+    def __init__(self, lock: threading.Lock) -> None:
+        self.count = 0  # how often messages became AVAILABLE
+        self._came = threading.Condition(lock)
+        self._listeners: tuple[Callable[[str], None], ...] = ()
+
+    def add(self, callback: Callable[[str], None]) -> None:
+        self._listeners = (*self._listeners, callback)
+
+    def remove(self, callback: Callable[[str], None]) -> None:
+        self._listeners = tuple(other for other in self._listeners if other != callback)
+
+    def tell(self, queues: Iterable[str]) -> None:
+        for queue in queues:
+            self.count += 1
+            for callback in self._listeners:
+                try:
+                    callback(queue)
+                except Exception:
+                    log.exception("a listener for arrivals failed at queue %r", queue)
+
+    def wake(self) -> None:
+        """Those in `wait`: once a turn."""
+        self._came.notify_all()
+
+    def wait(self, seen: int, timeout_s: float) -> bool:
+        return self._came.wait_for(lambda: self.count != seen, max(0.0, timeout_s))
+
+
+class Turn:
+    """`with service.turn() as turn`: the broker's lock is held in between. Nothing here waits for the disk, and nothing in the
+    with-block may: no other method of the service is called there (most take the same lock). What a turn has put into the log is
+    one group of it: after a crash all of that is there, or nothing.
+
+    Without `hurry`, who waits for something of it without `journal.wait` says so by `journal.hurry`, best once a turn: what
+    nobody waits for, such as an outcome that its receiver has settled, need not cost a sync of its own.
+
+    Who carried something waits afterwards, until the journal is durable up to what `carry` said, before anybody hears of it.
+    """
+
+    def __init__(
+        self,
+        state: BrokerState,
+        journal: Journal,
+        clock: Callable[[], c.Now],
+        lock: threading.Lock,
+        arrivals: Arrivals,
+        recent: Recent,
+        alarm: Alarm,
+        rooms: Rooms,
+        hurry: bool,
+    ) -> None:
+        self._state, self._journal, self._clock, self._lock, self._arrivals = state, journal, clock, lock, arrivals
+        self._recent, self._alarm, self._rooms, self._hurry = recent, alarm, rooms, hurry
+        self._seen = 0
+        self._appended = False
+        self.end = 0
+
+    def __enter__(self) -> Turn:
+        self._lock.acquire()
+        try:
+            self._now, self._seen = self._clock(), self._arrivals.count
+        except BaseException:
+            self._lock.release()
+            raise
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        """StorageError where the journal has failed, whatever was caught in the with-block."""
+        try:
+            if self._arrivals.count != self._seen:
+                self._arrivals.wake()
+            self._alarm.look()
+            self._rooms.look()
+        except BaseException as mistake:  # who waits would wait for ever
+            self._journal.fail(mistake)
+        finally:
+            try:
+                if self._appended:  # not before: what cannot be applied had better not be on the disk at the next start
+                    self._journal.complete(hurry=self._hurry)
+            finally:
+                self._lock.release()
+        self._check()
+
+    def _check(self) -> None:
+        if self._journal.failure is not None:
+            raise errors.StorageError(str(self._journal.failure)) from self._journal.failure
+
+    @property
+    def state(self) -> BrokerState:
+        """To look at, within the with-block."""
+        return self._state
+
+    def carry(self, command: c.Command) -> tuple[Any, int]:
+        """The reply, and the log position it waits for: 0 when it promises nothing and can leave at once.
+
+        A PenstockError concerns this command alone: it changed nothing, and the turn can go on. A refusal is an answer too, and
+        waits for `turn.end`, which is the log position of what the last command was decided on and left. A StorageError says
+        that the journal has failed: no answer of the turn may leave any more.
+
+        Whatever else is raised once an event is in the log, or has begun to change the state, fails the journal: the state in
+        memory may not be what the log says, so nobody may hear of it, and the broker stops.
+        """
+        self._check()
+        try:
+            decision = decide(self._state, command, self._now)
+            if decision.events:
+                self._log_and_apply(decision.events)
+        finally:
+            self.end = self._journal.end
+        return decision.reply, self.end if decision.waits else 0
+
+    def _log_and_apply(self, events: Iterable[tuple[e.Event, Any]]) -> None:
+        began, position, at, ending = False, 0, "", list[str]()
+        try:
+            for event, payload in events:
+                at = f"event {event.kind!r}"
+                ending += may_end(self._state, event)
+                queues = worth_a_look(self._state, event)
+                if event.journaled:
+                    meta, buffers = journaling.encode(event), _buffers(payload)
+                    position = self._journal.append(meta, buffers, hurry=False, more=True).position
+                    self._appended = True
+                    at += f" at position {position}"
+                began = True
+                if event.journaled and isinstance(payload, Stored):
+                    self._recent.add(position, payload.batch)
+                apply(self._state, event, position if event.journaled else 0)
+                if queues:
+                    self._arrivals.tell(queues)
+            for node in ending:
+                at = f"the end of {node!r}"
+                self.carry(EndNode(node))
+        except errors.StorageError:
+            raise  # the journal has failed, or is closed
+        except BaseException as error:
+            if not began:
+                raise
+            log.critical("%s could not be applied", at, exc_info=error)
+            self._journal.fail(errors.StorageError(f"{at} could not be applied: {type(error).__name__}: {error}"))
+            self._check()
+
+    def plan(self, exchange: str, keys: str | Coded) -> Plan:
+        """What has to be read of messages with these routing keys before they can be routed: see `routing`."""
+        need_exchange(self._state, exchange)
+        return plan(self._state.exchanges.by_name, self._state.queues, exchange, keys)
+
+    def available(self, queue_name: str) -> int:
+        """How many messages of the queue are AVAILABLE."""
+        return need_queue(self._state, queue_name).counts[AVAILABLE]
+
+    def limited(self, queue_name: str) -> bool:
+        """Whether what is in the queue may keep out what comes."""
+        queue = self._state.queues.get(queue_name)
+        return queue is not None and bool(queue.rules.max_messages or queue.rules.max_bytes or queue.rules.key)
+
+    def freed_by_outcomes(self, queue_name: str) -> bool:
+        """Whether the end of a message may make one available: the next of its group, or itself."""
+        queue = self._state.queues.get(queue_name)
+        return queue is not None and (queue.rules.groups != "none" or queue.rules.rejected == "return")
+
+    def unlocked(self, queue_name: str) -> int:
+        """How many messages of the queue went back because a lock ended."""
+        queue = self._state.queues.get(queue_name)
+        return 0 if queue is None else queue.unlocked
+
+    def held(self, queue_name: str, holder: int, rows: RowSet) -> RowSet:
+        """Those of the rows that this holder has."""
+        queue = self._state.queues.get(queue_name)
+        return RowSet() if queue is None else queue.held_by(holder, rows)
+
+    def active(self, queue_name: str) -> int | None:
+        """The holder that the queue gives messages to now, 0 where that is nobody; None where it gives to all, or is gone."""
+        queue = self._state.queues.get(queue_name)
+        return None if queue is None else queue.active
+
+    def has_passed_all(self, queue_name: str, holder: int) -> bool:
+        """Whether there is nothing in the queue that this link has not looked at."""
+        queue = self._state.queues.get(queue_name)
+        link = None if queue is None else queue.subscriptions.get(holder)
+        if queue is None or link is None:
+            return True
+        return all(queue.place_of(link, level) >= queue.next_sequence for level in range(queue.rules.levels))
+
+    def cuts(self, queue_name: str, rows: RowSet) -> list[Cut]:
+        """Copies, now, of what the columns say of these messages as they leave, block by block. For rows that are AVAILABLE or
+        ACQUIRED: those are in memory, and retention never takes them. DataLoss for others that have left memory."""
+        queue = need_queue(self._state, queue_name)
+        found = []
+        for number, part in rows.items():
+            block = queue.blocks.get(number)
+            if block is None:
+                raise errors.DataLoss(f"messages of {queue_name!r} around sequence number {number << BLOCK_BITS} left memory")
+            found.append(cut_of(block, part, queue, self._recent, ends=False))
+        return found
+
+
+def _buffers(payload: Any) -> Sequence[Any]:
+    if payload is None:
+        return ()
+    if isinstance(payload, Stored):
+        return payload.buffers
+    return payload if isinstance(payload, list) else [payload]

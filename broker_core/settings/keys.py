@@ -1,0 +1,449 @@
+"""What can be set on a broker, each with its unit, its limits and the reason for its default.
+
+One table, the fields of `Settings`, serves four readers: the program (`Settings(data=…)`), the file (`--config`), the command
+line (a flag for each key) and `conf/penstock.toml`, which a test compares with it.
+"""
+
+from __future__ import annotations
+
+import re
+import sys
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, fields
+from pathlib import Path
+from typing import Any
+
+from broker_core import errors
+from broker_core.settings import declarations, listeners
+from broker_core.settings.declarations import DeclaredBinding, DeclaredExchange, DeclaredPolicy, DeclaredQueue
+from broker_core.settings.listeners import Listener
+
+if sys.version_info >= (3, 11):
+    import tomllib
+else:
+    import tomli as tomllib
+
+KIB = 1024
+MIB = 1024 * KIB
+GIB = 1024 * MIB
+
+#: Where `penstock serve` listens and the other commands look, unless told otherwise.
+DEFAULT_FLIGHT_PORT = 8815
+DEFAULT_AMQP_PORT = 5672
+DEFAULT_URL = f"grpc://127.0.0.1:{DEFAULT_FLIGHT_PORT}"
+
+_SIZES = {"": 1, "b": 1, "kib": KIB, "mib": MIB, "gib": GIB, "tib": 1024 * GIB}
+_TIMES = {"": 1.0, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
+
+
+@dataclass(frozen=True)
+class Kind:
+    """How a key's value is written and which values it may have."""
+
+    allowed: str
+    parse: Callable[[object], Any]
+
+
+def key(default: Any, kind: Kind, why: str) -> Any:
+    return field(default=default, metadata={"kind": kind, "why": why})
+
+
+def _number_with_unit(value: object, units: Mapping[str, float]) -> float:
+    if isinstance(value, bool) or not isinstance(value, (int, float, str)):
+        raise ValueError
+    if not isinstance(value, str):
+        return value
+    match = re.fullmatch(r"\s*([0-9][0-9_]*(?:\.[0-9]+)?)\s*([a-z]*)\s*", value.lower())
+    if match is None or match[2] not in units:
+        raise ValueError
+    number = float(match[1]) if "." in match[1] else int(match[1])
+    return number * units[match[2]]
+
+
+def size(least: int, *, most: int | None = None, unset: bool = False) -> Kind:
+    def parse(value: object) -> int | None:
+        if value is None and unset:
+            return None
+        number = _number_with_unit(value, _SIZES)
+        if number != int(number) or number < least or (most is not None and number > most):
+            raise ValueError
+        return int(number)
+
+    return Kind(
+        f"a size in bytes, at least {least:,}{'' if most is None else f' and at most {most:,}'}, as a number or a text such as"
+        f' "64 MiB"{_or_unset(unset)}',
+        parse,
+    )
+
+
+def count(least: int, most: int) -> Kind:
+    def parse(value: object) -> int:
+        number = listeners.parse_number(value)
+        if not least <= number <= most:
+            raise ValueError
+        return number
+
+    return Kind(f"a whole number from {least:,} to {most:,}", parse)
+
+
+def seconds(least: float, *, unset: bool = False) -> Kind:
+    def parse(value: object) -> float | None:
+        if value is None and unset:
+            return None
+        number = float(_number_with_unit(value, _TIMES))
+        if not least <= number < float("inf"):
+            raise ValueError
+        return number
+
+    return Kind(
+        f'a time in seconds, at least {least:g}, as a number or a text such as "5 s", "12 h", "7 d"{_or_unset(unset)}', parse
+    )
+
+
+def choice(*names: str) -> Kind:
+    def parse(value: object) -> str:
+        if value not in names:
+            raise ValueError
+        return str(value)
+
+    return Kind("one of " + ", ".join(names), parse)
+
+
+def _or_unset(unset: bool) -> str:
+    return ", or left out" if unset else ""
+
+
+def _parse_port_or_off(value: object) -> int | None:
+    return None if value is None or value == "off" else listeners.parse_port(value)
+
+
+def _parse_switch(value: object) -> bool:
+    if isinstance(value, str) and value.lower() in ("true", "false"):
+        return value.lower() == "true"
+    if not isinstance(value, bool):
+        raise ValueError
+    return value
+
+
+def _parse_path(value: object) -> Path:
+    if not isinstance(value, (str, Path)) or not str(value):
+        raise ValueError
+    return Path(value)
+
+
+def _parse_file(value: object) -> Path | None:
+    return None if value is None else _parse_path(value)
+
+
+def _parse_absent(value: object) -> None:
+    if value is not None:
+        raise ValueError
+
+
+PORT = Kind("a port number, or 0 for a free one", listeners.parse_port)
+PORT_OR_OFF = Kind('a port number, 0 for a free one, or "off"', _parse_port_or_off)
+HOST = Kind("a host name or address to listen on", listeners.parse_host)
+PATH = Kind("a folder", _parse_path)
+FILE = Kind("a file, or left out", _parse_file)
+SWITCH = Kind("true or false", _parse_switch)
+LISTENERS = Kind(listeners.ALLOWED, listeners.parse)
+QUEUES, EXCHANGES, BINDINGS, POLICIES = (
+    Kind(declarations.allowed(what), declarations.parser(what)) for what in declarations.KINDS
+)
+NOT_YET = Kind("left out: this version has no such plane yet", _parse_absent)
+
+
+@dataclass(frozen=True)
+class Settings:
+    """Everything a broker is started with. Values are checked, and texts such as "64 MiB" turned into numbers, here."""
+
+    data: Path = field(metadata={"kind": PATH, "why": "The journal, its snapshots and the lock; one broker at a time."})
+    host: str = key("127.0.0.1", HOST, "Nobody else reaches it until you say so, and have users and TLS.")
+    # A program gets free ports; `penstock serve` the documented ones (`load`).
+    flight_port: int = key(0, PORT, f"Arrow Flight, which Spark speaks. `penstock serve` takes {DEFAULT_FLIGHT_PORT}.")
+    amqp_port: int | None = key(
+        0,
+        PORT_OR_OFF,
+        f"AMQP 1.0 at `host`, without TLS, when there are no listeners. `penstock serve` takes {DEFAULT_AMQP_PORT}.",
+    )
+    # Also with tls_cert_file set, the one listener without `listeners` has no TLS: amqps has a port of its own, 5671, and clients
+    # that know only the plain one must not find something else there. TLS is asked for, listener by listener.
+    listeners: tuple[Listener, ...] = key(
+        (), LISTENERS, "Several AMQP addresses, each with its own TLS, WebSocket and mechanisms, instead of amqp_port."
+    )
+    http_port: None = key(None, NOT_YET, "Metrics and health.")
+    tls_cert_file: Path | None = key(None, FILE, "The broker's certificate and its chain, PEM. Read again when it changes.")
+    tls_key_file: Path | None = key(None, FILE, "The key of tls_cert_file, PEM, without a password.")
+    tls_client_ca_file: Path | None = key(
+        None, FILE, "Who signs clients' certificates, PEM. With it a client may show one, and log in by its name (EXTERNAL)."
+    )
+    flight_tls: bool = key(False, SWITCH, "Arrow Flight with the same certificate: grpc+tls instead of grpc.")
+    # Declared at each start: the same again changes nothing.
+    queues: tuple[DeclaredQueue, ...] = key((), QUEUES, "Queues that are there when the broker has started.")
+    exchanges: tuple[DeclaredExchange, ...] = key((), EXCHANGES, "Exchanges that are there when the broker has started.")
+    bindings: tuple[DeclaredBinding, ...] = key((), BINDINGS, "What leads from these exchanges to these queues.")
+    policies: tuple[DeclaredPolicy, ...] = key(
+        (), POLICIES, "By a name's pattern: options that declarations do not name, and, with create, what a first use makes."
+    )
+    users_file: Path = key(None, FILE, "Users and what they may do, written by `penstock user`. Left out: users.json in `data`.")
+    allow_anonymous: bool = key(
+        False,
+        SWITCH,
+        "Lets peers without a name in from a network: AMQP offers ANONYMOUS there, and a broker starts there without users, open "
+        "to everybody. On loopback they are let in anyway.",
+    )
+    fsync: str = key(
+        "always",
+        choice("always", "interval", "never"),
+        "When a confirmed message is on the disk: at once (group commit), every fsync_interval_s, or when the system likes. With"
+        " interval and never a confirmed message survives kill -9, but not a power cut.",
+    )
+    fsync_interval_s: float = key(1.0, seconds(0.001), "The most a power cut takes with fsync = interval.")
+    segment_bytes: int = key(
+        256 * MIB,
+        size(MIB),
+        "The journal's files: large enough that few are open, small enough for retention, which unlinks whole ones.",
+    )
+    snapshot_every_bytes: int = key(
+        256 * MIB,
+        size(MIB),
+        "Journal bytes between two snapshots: what a restart reads at most, half a second of reading on a slow disk.",
+    )
+    retention_age_s: float | None = key(
+        None, seconds(1, unset=True), "How long settled messages stay readable; left out: for ever."
+    )
+    retention_bytes: int | None = key(
+        None,
+        size(MIB, unset=True),
+        "How much journal is kept; the oldest segments with nothing unsettled go first. Left out: no limit.",
+    )
+    free_space_mark_bytes: int = key(
+        256 * MIB,
+        size(MIB),
+        "Below this much free disk, enqueue and stage are refused; settling, purging and retention go on from what is left.",
+    )
+    max_batch_bytes: int = key(
+        64 * MIB, size(KIB), "One record batch on the wire and one record in the journal; bounds memory for each client."
+    )
+    max_message_bytes: int = key(
+        32 * MIB, size(KIB), "One message, body and properties: it must fit a batch, with room for the batch's own bytes."
+    )
+
+    max_batch_rows: int = key(
+        1 << 20,
+        count(1, 1 << 24),
+        "Messages of one record batch: empty ones weigh next to nothing on the wire. A hundred times what Spark sends at once.",
+    )
+    flight_max_connections: int = key(
+        1024,
+        count(1, 100_000),
+        "Arrow Flight connections at once, each a thread and 100 KiB when idle. One more is closed at once.",
+    )
+    flight_max_connections_per_user: int = key(
+        512, count(1, 100_000), "Half of them, so that one user leaves room for others. All nameless peers are one user."
+    )
+    flight_max_calls: int = key(
+        512, count(1, 100_000), "Arrow Flight calls at once, each a thread; Spark's tasks make one each. One more is refused."
+    )
+    flight_max_calls_per_user: int = key(
+        384,
+        count(1, 100_000),
+        "Three quarters of them, so that one user leaves room for others. All nameless peers are one user.",
+    )
+    flight_login_timeout_s: float = key(
+        10.0,
+        seconds(0.1),
+        "From connecting to the first call of somebody who is let in, TLS between. Who is silent is gone then.",
+    )
+    flight_receive_bytes: int = key(
+        96 * MIB,
+        size(MIB),
+        "Memory for record batches that are being received, over all connections; the next ones wait. One larger is alone.",
+    )
+
+    max_publish_keys_per_user: int = key(
+        100_000,
+        count(1, 1_000_000),
+        "A txnAppId or a query's id for each queue, known for a year after its last write: a tenth of what the broker keeps, so "
+        "that one user leaves room for others. All nameless peers are one user.",
+    )
+
+    amqp_max_frame_bytes: int = key(
+        64 * KIB,
+        size(512, most=16 * MIB),
+        "The largest AMQP frame taken: each connection may hold one that is not complete. Larger messages come in several.",
+    )
+    amqp_max_connections: int = key(
+        4096,
+        count(1, 1_000_000),
+        "AMQP connections at once, each 100 KiB at most when idle: 400 MiB. One more is closed at once.",
+    )
+    amqp_max_connections_per_user: int = key(
+        2048, count(1, 1_000_000), "Half of them, so that one user leaves room for others. All nameless peers are one user."
+    )
+    amqp_max_sessions: int = key(
+        256, count(1, 65_536), "Sessions on one connection, some KiB each. JMS makes one for each of its own sessions."
+    )
+    amqp_max_links: int = key(
+        1024,
+        count(1, 65_536),
+        "Links on one connection, over all its sessions, some KiB each: more than pools of consumers need.",
+    )
+    amqp_max_nodes_per_user: int = key(
+        5000,
+        count(1, 10_000),
+        "Queues and exchanges made by one user that are still there (dynamic nodes, subscriptions, first uses): half of the "
+        "queues that a broker has, so that one user leaves room for others. All nameless peers are one user.",
+    )
+    amqp_check_user_id: bool = key(
+        True,
+        SWITCH,
+        "Where there are users, refuses a message whose user-id names another than the one who sends it. Off for a bridge, which "
+        "sends what others have sent.",
+    )
+    amqp_max_detached_links_per_user: int = key(
+        1000,
+        count(0, 1_000_000),
+        "Links of one user that are detached and live on for what is unsettled on them, some KiB each; one more ends when it is "
+        "detached, and what it held returns. As many as a connection may have attached. All nameless peers are one user.",
+    )
+    amqp_max_detached_deliveries_per_user: int = key(
+        100_000,
+        count(0, 10_000_000),
+        "Unsettled deliveries of such links whose session has ended: as many as a connection may have while it is there.",
+    )
+    amqp_max_expiry_timeout_s: int = key(
+        300,
+        count(0, 86_400),
+        "The longest time for which a terminus without a link is kept, whatever it asks for: time to come back after a network "
+        "was away, and short enough for those who wait for what it holds.",
+    )
+    amqp_login_timeout_s: float = key(
+        10.0,
+        seconds(0.1),
+        "From connecting to AMQP's open, TLS, WebSocket and SASL between. A slow network needs a second; who is silent is gone.",
+    )
+    amqp_idle_timeout_s: float = key(
+        120.0,
+        seconds(1),
+        "Silent for so long, a peer is gone and what it held returns. It is told half: to send something at least so often.",
+    )
+    amqp_max_unsettled: int = key(
+        10_000,
+        count(1, 10_000_000),
+        "Deliveries sent on one link that wait for their outcome; more credit than that waits too. Ten times a usual prefetch.",
+    )
+    amqp_max_unsettled_per_session: int = key(
+        100_000,
+        count(1, 10_000_000),
+        "The same, over all links of a session: all that its connection may have, unless less is said.",
+    )
+    amqp_max_unsettled_per_connection: int = key(
+        100_000, count(1, 10_000_000), "The same, over all links of a connection: it bounds what one peer holds in memory."
+    )
+    amqp_credit: int = key(
+        1000,
+        count(1, 1_000_000),
+        "Messages that a sender may have under way on one link: enough to hide an fsync, few enough to hold in memory.",
+    )
+
+    def __post_init__(self) -> None:
+        for item in fields(self):
+            value = _checked(item.name, getattr(self, item.name))
+            if value is None and item.name == "users_file":
+                value = self.data / "users.json"
+            object.__setattr__(self, item.name, value)
+        self._check_tls()
+        self._complete_listeners()
+        if self.max_message_bytes > self.max_batch_bytes:
+            raise errors.InvalidRequest(
+                f"max_message_bytes ({self.max_message_bytes:,}) is more than max_batch_bytes ({self.max_batch_bytes:,}): such a"
+                " message could never travel; lower the first or raise the second"
+            )
+        for name in ("amqp_max_unsettled_per_session", "amqp_max_unsettled_per_connection"):
+            if self.amqp_max_unsettled > getattr(self, name):
+                raise errors.InvalidRequest(
+                    f"amqp_max_unsettled ({self.amqp_max_unsettled:,}) is more than {name} ({getattr(self, name):,}), so no link"
+                    " could have it; lower the first or raise the second"
+                )
+
+    @property
+    def amqp_listeners(self) -> tuple[Listener, ...]:
+        """Where AMQP is listened for: `listeners`, or the one at `host` and `amqp_port`, or none. Mechanisms are filled in."""
+        if self.amqp_port is None:
+            return ()
+        return self.listeners or self._complete((Listener(self.host, self.amqp_port),))
+
+    def _complete(self, given: tuple[Listener, ...]) -> tuple[Listener, ...]:
+        return listeners.complete(
+            given,
+            certificate=self.tls_cert_file is not None,
+            client_ca=self.tls_client_ca_file is not None,
+            anonymous=self.allow_anonymous,
+        )
+
+    def _complete_listeners(self) -> None:
+        if self.listeners and self.amqp_port:
+            raise errors.InvalidRequest(
+                f"amqp_port ({self.amqp_port}) is for a broker without listeners; leave it out, or make it a listener of its own"
+            )
+        object.__setattr__(self, "listeners", self._complete(self.listeners))
+
+    def _check_tls(self) -> None:
+        if (self.tls_cert_file is None) != (self.tls_key_file is None):
+            missing = "tls_key_file" if self.tls_key_file is None else "tls_cert_file"
+            raise errors.InvalidRequest(f"{missing} is missing: tls_cert_file and tls_key_file are a pair")
+        for name in ("tls_client_ca_file", "flight_tls"):
+            if getattr(self, name) and self.tls_cert_file is None:
+                raise errors.InvalidRequest(f"{name} needs a certificate of the broker's: set tls_cert_file and tls_key_file")
+
+
+KEYS: dict[str, Kind] = {item.name: item.metadata["kind"] for item in fields(Settings)}
+REASONS: dict[str, str] = {item.name: item.metadata["why"] for item in fields(Settings)}
+
+
+def _checked(name: str, value: object) -> Any:
+    try:
+        return KEYS[name].parse(value)
+    except (ValueError, TypeError, OverflowError):
+        raise errors.InvalidRequest(f"{name} cannot be {value!r}; it must be {KEYS[name].allowed}") from None
+
+
+def load(config: Path | None = None, flags: Mapping[str, object] | None = None) -> Settings:
+    """The settings from a file, then the flags that were given (those that are not None); `data` must be among them."""
+    values: dict[str, Any] = {"flight_port": DEFAULT_FLIGHT_PORT}
+    if config is not None:
+        values.update(read_file(config))
+    values.update({name: value for name, value in (flags or {}).items() if value is not None})
+    if not values.get("listeners"):
+        values.setdefault("amqp_port", DEFAULT_AMQP_PORT)
+    if "data" not in values:
+        raise errors.InvalidRequest("no data directory is named: give --data DIR, or `data` in the config file")
+    return Settings(**values)
+
+
+def read_file(path: Path) -> dict[str, Any]:
+    """The checked keys of one TOML file. A relative path counts from the file's own folder."""
+    try:
+        table = tomllib.loads(path.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise errors.InvalidRequest(f"the config file {path} cannot be read: {error.strerror or error}") from error
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise errors.InvalidRequest(f"the config file {path} is not TOML: {error}") from error
+    for name, value in table.items():
+        if name not in KEYS:
+            raise errors.InvalidRequest(f"{path}: {name} is not a key; allowed are {', '.join(KEYS)}")
+        try:
+            table[name] = _checked(name, value)
+        except errors.InvalidRequest as error:
+            raise errors.InvalidRequest(f"{path}: {error}") from None
+    return {name: path.parent / value if isinstance(value, Path) else value for name, value in table.items()}
+
+
+def as_text(value: object) -> str:
+    """A value of Settings as a flag of `penstock serve` takes it. Paths become absolute: the other process may be elsewhere."""
+    if value is None:
+        return "off"
+    if isinstance(value, Path):
+        return str(value.absolute())
+    return listeners.to_json(value) if isinstance(value, tuple) else str(value)

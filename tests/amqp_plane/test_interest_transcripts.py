@@ -1,0 +1,123 @@
+"""Golden transcripts of seed 001: who is told, what it does, and in which of the four lists it stands. See `test_transcripts`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from broker_core.amqp_plane.loop.interest import INTERESTED, NOTIFIED, RESTS, Consumer, Interest
+from broker_core.engine.commands import queues as c
+
+from ..engine.test_transcripts import Script, compare, play, show
+
+FILES = sorted((Path(__file__).parent / "transcripts" / "interest").glob("*.txt"))
+
+
+class Link(Consumer):
+    def __init__(self, name: str, priority: int, *, acquires: bool) -> None:
+        self.name, self.priority, self.acquires = name, priority, acquires
+        self.credit = 0
+        self.stuck = False
+        self.place = 0
+
+    @property
+    def appetite(self) -> int:
+        return 0 if self.stuck else self.credit
+
+
+class InterestScript(Script):
+    """A queue with its consumers, as a plane has them; `turn` is what the plane does when something has happened."""
+
+    HELPING = 2
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.interest: Interest[Link] = Interest()
+        self.consumer: dict[str, Link] = {}
+
+    def attach(self, name: str, *words: str) -> str:
+        given = dict(word.partition("=")[::2] for word in words)
+        link = Link(name, int(given.get("priority", 0)), acquires="browses" not in given)
+        self.consumer[name] = link
+        if link.acquires:
+            self.links[name] = self.engine.run(c.Subscribe("q", link.priority, "exclusive" in given))
+        self.interest.join(self._number(name), link)
+        self.interest.only(self.engine.state.queues["q"].active)
+        return "attached"
+
+    def _number(self, name: str) -> int:
+        return self.links.get(name, -ord(name[0]))
+
+    def credit(self, name: str, credit: str) -> str:
+        self.consumer[name].credit = int(credit)
+        if int(credit):
+            self.interest.wants(self.consumer[name])
+        return self.stand(name)
+
+    def socket(self, name: str, state: str) -> str:
+        self.consumer[name].stuck = state == "full"
+        if state == "flows":
+            self.interest.wants(self.consumer[name])
+        return self.stand(name)
+
+    def stand(self, name: str) -> str:
+        return {RESTS: "not interested", INTERESTED: "interested", NOTIFIED: "notified"}[self.consumer[name].standing]
+
+    def enqueue(self, count: str, size: str = "1") -> str:
+        answer = super().enqueue(count, size)
+        self.interest.news()
+        return answer
+
+    def not_here(self, name: str, rows: str, annotations: str = "") -> str:
+        answer = super().not_here(name, rows, annotations)
+        self.interest.news()
+        return answer
+
+    def detach(self, name: str) -> str:
+        self.interest.leave(self._number(name))
+        del self.consumer[name]
+        answer = self.lose(name)
+        self.interest.only(self.engine.state.queues["q"].active)
+        if answer != "back: nothing":
+            self.interest.news()
+        return answer
+
+    def turn(self) -> str:
+        """Who looked, in order, and what each took."""
+        self.interest.turn()
+        said = []
+        while (link := self.interest.next(bool(self.engine.state.queues["q"].counts[1]))) is not None:
+            said.append(f"{link.name} {self._look(link)}")
+        return "; ".join(said) or "nobody looks"
+
+    def _look(self, link: Link) -> str:
+        wanted = min(link.appetite, self.HELPING)
+        if not wanted:
+            self.interest.rests(link)
+            return "cannot"
+        if link.acquires:
+            rows = self.engine.run(c.Acquire("q", self.links[link.name], wanted))
+        else:
+            rows, link.place = self.engine.run(c.Browse("q", link.place, wanted))
+        link.credit -= rows.count
+        if not link.appetite:
+            self.interest.rests(link)
+        elif rows:
+            self.interest.stays(link)
+        else:
+            self.interest.waits(link)
+        return f"{'took' if link.acquires else 'saw'} {show(rows)}"
+
+    def lists(self) -> str:
+        names = {"notified": NOTIFIED, "interested": INTERESTED, "not interested": RESTS}
+        acquiring = [link for link in self.consumer.values() if link.acquires]
+        found = {said: [x.name for x in acquiring if x.standing == standing] for said, standing in names.items()}
+        found["non-acquiring"] = [link.name for link in self.consumer.values() if not link.acquires]
+        return "; ".join(f"{said}: {' '.join(who)}" for said, who in found.items() if who)
+
+
+@pytest.mark.parametrize("path", FILES, ids=[path.stem for path in FILES])
+def test_transcript(path: Path) -> None:
+    """C1 C2 C4 Q5 Q22."""
+    compare(path, play(path, InterestScript()))

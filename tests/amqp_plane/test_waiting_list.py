@@ -1,0 +1,123 @@
+"""Q15: how long, and how much, waits for room that came by the anonymous terminus, and room that outcomes make. What waits is in
+`scenarios_blocking`."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from broker_core.amqp.messages import Properties
+from broker_core.amqp.performatives import RECEIVER, SENDER, Accepted, Attach, Detach, Disposition, Flow, Rejected, Source, Target
+from broker_core.amqp_plane.links import waiting_list as lines
+from broker_core.engine.commands import queues as c
+
+from ..service.helpers import enqueue
+from .frames import message, says, sends, symbol, transfer
+from .harness import Script, Stage, stage
+
+KIB = 1024
+FULL = "amqp:resource-limit-exceeded"
+
+
+@pytest.fixture
+def s(tmp_path: Path) -> Iterator[Stage]:
+    with stage(tmp_path, fsync="never") as made:
+        made.declare("q")
+        yield made
+
+
+def relay(s: Stage, **fields: Any) -> Script:
+    """The anonymous terminus, and a queue that blocks and is full."""
+    s.declare("few", maxMessages=1, overflow="block")
+    a = s.script().usual()
+    a.send(sends(name="relay", target=Target(), **fields))
+    a.expect(Attach)
+    a.expect(Flow)
+    a.send(transfer(0, to("few")))
+    a.expect(Disposition, state=Accepted())
+    return a
+
+
+def to(queue: str, body: bytes = b"m") -> bytes:
+    return message(body, properties=Properties(to=queue))
+
+
+def test_a_message_waits_for_room_for_so_long(s: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Q15: by the anonymous terminus, in the order in which they came; what came later waits its own time."""
+    monkeypatch.setattr(lines, "ROOM_TIMEOUT_S", 0.5)
+    a = relay(s)
+    began = time.monotonic()
+    a.send(transfer(1, to("few")), transfer(2, to("few")))
+    for number in (1, 2):
+        refused = a.expect(Disposition, first=number)
+        assert isinstance(refused.state, Rejected)
+        assert refused.state.error.condition == FULL
+        assert "no room for 0.5 s" in refused.state.error.description
+    assert time.monotonic() - began >= 0.5
+    s.service.submit(c.Purge("few"))
+    a.send(transfer(3, to("few")))
+    a.expect(Disposition, first=3, state=Accepted())
+
+
+def test_a_sender_that_cannot_be_told_rejected_is_detached_when_it_has_waited(s: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(lines, "ROOM_TIMEOUT_S", 0.1)
+    a = relay(s, source=Source(outcomes=(symbol("amqp:accepted:list"),)))
+    a.send(transfer(1, to("few")))
+    said = a.expect(Detach).error
+    assert said is not None
+    assert said.condition == FULL
+
+
+def test_so_many_octets_wait_for_room(s: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Q15: beyond them a message is refused at once; those that wait go on waiting, and what is for other queues goes on."""
+    monkeypatch.setattr(lines, "WAITING_BYTES", 7 * KIB)  # three times a body and a KiB
+    a = relay(s)
+    a.send(*(transfer(number, to("few", bytes(KIB))) for number in (1, 2, 3, 4)))
+    refused = a.expect(Disposition, first=4)
+    assert isinstance(refused.state, Rejected)
+    assert refused.state.error.condition == FULL
+    s.declare("roomy", maxMessages=9, overflow="block")
+    for number, queue in ((5, "q"), (6, "roomy")):
+        a.send(transfer(number, to(queue, bytes(KIB))))
+        a.expect(Disposition, first=number, state=Accepted())
+    for number in (1, 2, 3):
+        s.service.submit(c.Purge("few"))
+        a.expect(Disposition, first=number, state=Accepted())
+    s.until(lambda: not s.plane.blocking.lines and not s.plane.blocking.waiting_bytes, "nothing of it is kept")
+
+
+@pytest.mark.parametrize("settled", [True, False])
+@pytest.mark.parametrize("kind", ["fifo", "lastvalue"])
+def test_an_outcome_makes_room_for_the_message_that_comes_behind_it(s: Stage, kind: str, settled: bool) -> None:
+    """Q15 Q17: who has settled what was there has room, and need not wait until the broker finds time for the outcome."""
+    limits = {"maxMessages": 1} if kind == "fifo" else {"key": "messageId", "maxKeys": 1}
+    s.declare("few", type=kind, overflow="reject", **limits)
+    a = s.script().usual()
+    a.sender("few")
+    a.receiver("few", handle=1, credit=10)
+    for number in range(3):
+        said = [says(Accepted(), number - 1, settled=settled)] if number else []
+        a.send(*said, transfer(number, message(b"m", properties=Properties(message_id=f"{number}"))))
+        if said and not settled:
+            a.expect(Disposition, role=SENDER, first=number - 1)
+        a.expect(Disposition, role=RECEIVER, first=number, state=Accepted())
+        a.expect_message()
+
+
+@pytest.mark.parametrize("overflow", ["reject", "block"])
+def test_who_is_told_that_a_queue_is_full_hears_of_staged_messages(s: Stage, overflow: str) -> None:
+    """They fill it, and nobody sees them in it."""
+    s.declare("few", maxMessages=2, overflow=overflow)
+    several = enqueue("few", b"m", b"m")
+    s.service.submit(c.StageMessages("somebody's", "few", several.count, several.sizes, several.payload))
+    a = s.script().usual()
+    a.sender(name="relay", target=Target(capabilities=(symbol("immediate"),) if overflow == "block" else ()))
+    a.send(transfer(0, to("few")))
+    state = a.expect(Disposition).state
+    assert isinstance(state, Rejected)
+    assert state.error is not None
+    assert "2 of its messages are staged" in (state.error.description or "")

@@ -1,0 +1,80 @@
+"""Bare messages that come in columns are measured as those are that AMQP clients send."""
+
+from __future__ import annotations
+
+import pyarrow as pa
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from broker_core.amqp import Message
+from broker_core.amqp.errors import RemoteProtocolError
+from broker_core.amqp.messages import scan
+from broker_core.amqp.performatives import Header
+from broker_core.amqp.types import Symbol
+from broker_core.errors import InvalidRequest
+from broker_core.messages.encoding import plain, sections, validity
+
+from . import messages as m
+from .amqp_values import STEADY
+
+GOOD = b"\0Su\xa0\1x"
+WHOLE = {
+    "header": Message(header=Header(durable=True), data=[b"x"]).encode(),
+    "delivery annotations": Message(delivery_annotations={Symbol("a"): 1}, data=[b"x"]).encode(),
+    "message annotations": Message(message_annotations={Symbol("a"): 1}, data=[b"x"]).encode(),
+    "footer": Message(data=[b"x"], footer={Symbol("a"): 1}).encode(),
+}
+EVEN_DAMAGED = st.one_of(
+    m.bare, m.bare.map(lambda octets: octets[:-1]), m.bare.map(lambda octets: octets + GOOD), st.binary(max_size=9)
+)
+
+
+def binary(*messages: bytes) -> pa.Array:
+    return pa.array(messages, pa.binary())
+
+
+def right(octets: bytes) -> bool:
+    try:
+        plain.row(octets, None, m.ALL_COLUMNS)
+    except RemoteProtocolError:
+        return False
+    return all(0x73 <= section.code <= 0x77 for section in scan(octets))
+
+
+@STEADY
+@given(st.lists(EVEN_DAMAGED, max_size=6), st.integers(0, 2))
+def test_the_first_that_the_library_would_not_take_is_named(messages: list[bytes], skipped: int) -> None:
+    """On slices from anywhere in a column, generated and damaged: neither more nor less is refused than by the plain decoder."""
+    wrong = [row for row, octets in enumerate(messages) if not right(octets)]
+    column = binary(*[b"left out"] * skipped, *messages).slice(skipped)
+    if not wrong:
+        sections.check(column)
+        return
+    with pytest.raises(InvalidRequest, match=f"column 'message' in row {wrong[0]}: "):
+        sections.check(column)
+
+
+def test_ordinary_messages_are_found_valid_without_the_decoder() -> None:
+    ordinary = [GOOD, b"\0Sw\xa1\1y", b"", Message(application_properties={"a": 1}, data=[b"x" * 300]).encode()]
+    assert not validity.unsure(binary(*ordinary * 3)).any()
+
+
+@pytest.mark.parametrize("second", [b"\0Sw\x40", b"\0Sv\x45", b"\0Ss\x45", b"\0St\xc1\1\0"])
+def test_a_body_of_two_kinds_and_sections_out_of_order_are_refused(second: bytes) -> None:
+    sections.check(binary(second, GOOD + GOOD))
+    with pytest.raises(InvalidRequest, match="row 2: not a bare AMQP message: "):
+        sections.check(binary(second, GOOD, GOOD + second))
+
+
+@pytest.mark.parametrize("name", WHOLE)
+def test_who_sends_a_whole_message_is_told_what_to_do_with_the_rest_of_it(name: str) -> None:
+    with pytest.raises(InvalidRequest, match=f"'message' in row 1: .*{name} is no part of a bare message: leave it out"):
+        sections.check(binary(GOOD, WHOLE[name], b"\0"))
+
+
+def test_rows_are_counted_over_the_chunks_of_a_long_column(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(validity, "CHUNK_ROWS", 4)
+    sections.check(binary(*[GOOD] * 9))
+    with pytest.raises(InvalidRequest, match="row 8: not a bare AMQP message"):
+        sections.check(binary(*[GOOD] * 8, GOOD[:-1]))

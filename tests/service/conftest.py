@@ -1,0 +1,12 @@
+"""Housekeeping comes when a test calls for it: every history here is the same in each run."""
+
+from __future__ import annotations
+
+import pytest
+
+from broker_core.service import broker as service
+
+
+@pytest.fixture(autouse=True)
+def _housekeeping_when_called(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(service, "HOUSEKEEPING_S", 3600.0)

@@ -1,0 +1,167 @@
+"""What the tests of the service share: a clock that stands still, brokers on a disk that lies, and all that a state says."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from broker_core.engine.commands import queues as c
+from broker_core.engine.model.state import BrokerState
+from broker_core.errors import StorageError
+from broker_core.journal import Disk
+from broker_core.messages import columns as message
+from broker_core.reading import stored as reading
+from broker_core.service.broker import BrokerService
+from broker_core.settings.keys import Settings
+
+from ..journal.lying_disk import LyingDisk
+
+START = 1_700_000_000_000_000  # the wall clock of a new `Clock`, as LyingDisk has it
+MIB = 1 << 20
+
+
+class Clock:
+    """Stands still until it is told to go on."""
+
+    def __init__(self, wall: int = START) -> None:
+        self.wall, self.up = wall, 1_000_000
+
+    def __call__(self) -> c.Now:
+        return c.Now(self.wall, self.up)
+
+    def advance(self, seconds: float) -> None:
+        self.wall += int(seconds * 1e6)
+        self.up += int(seconds * 1e6)
+
+    def restarted(self, down_s: float = 0.0) -> Clock:
+        """The clock of the broker's next life, `down_s` later."""
+        return Clock(self.wall + int(down_s * 1e6))
+
+
+def open_service(disk: Disk, clock: Callable[[], c.Now] | None = None, **options: Any) -> BrokerService:
+    on_failure = options.pop("on_failure", None)
+    settings = Settings(data=Path("/disk"), **options)
+    return BrokerService(settings, disk=disk, clock=clock or Clock(), on_failure=on_failure)
+
+
+def abandon(service: BrokerService) -> None:
+    """End its threads, whatever its disk still does."""
+    with contextlib.suppress(StorageError):
+        service.close()
+
+
+@contextlib.contextmanager
+def running(disk: Disk, clock: Callable[[], c.Now] | None = None, **options: Any) -> Iterator[BrokerService]:
+    service = open_service(disk, clock, **options)
+    try:
+        yield service
+    finally:
+        abandon(service)
+
+
+def killed(service: BrokerService, disk: LyingDisk) -> LyingDisk:
+    """What kill -9 leaves."""
+    disk.stopped = True
+    abandon(service)
+    return disk.kill()
+
+
+# ---- commands
+
+
+def enqueue(queue: str, *bodies: bytes) -> c.Enqueue:
+    batch = message.validate(pa.record_batch({"body": pa.array(bodies, pa.binary())}))
+    return c.Enqueue(queue, batch.num_rows, message.sizes(batch), reading.store(batch))
+
+
+def stage(name: str, queue: str, *bodies: bytes) -> c.StageMessages:
+    made = enqueue(queue, *bodies)
+    return c.StageMessages(name, queue, made.count, made.sizes, made.payload)
+
+
+def numbered(count: int, size: int = 8, start: int = 0) -> list[bytes]:
+    return [b"%08d" % number + b"." * (size - 8) for number in range(start, start + count)]
+
+
+def advance(
+    queue: str, lease: str, finished: int, *, epoch: int | None = None, messages: int | None = None, **options: Any
+) -> list[c.Command]:
+    """The three parts of `lease.advance`; options are those of `EnterLease` and `AcquireBatch`."""
+    timeout = options.pop("timeout", None)
+    return [
+        c.EnterLease(queue, lease, "run", epoch, finished == 0, timeout),
+        c.FinishBatches(lease, finished),
+        c.AcquireBatch(queue, lease, "run", finished, messages, timeout=timeout, **options),
+    ]
+
+
+def read(lease: str, epoch: int, batch: int) -> c.ReadBatch:
+    return c.ReadBatch(lease, "run", epoch, batch, 0, 1 << 62)
+
+
+def bodies_of(service: BrokerService, queue: str, rows: Any) -> list[bytes]:
+    return _bodies(service, queue, service.cuts(queue, rows))
+
+
+def everything(service: BrokerService, queue: str) -> dict[int, bytes]:
+    """Sequence number → body of all that can still be read."""
+    cuts = service.browse(queue, lambda block: slice(0, block.filled), 0, None)
+    found: dict[int, bytes] = {}
+    for batch in reading.batches(service.journal, cuts, ["sequenceNumber", "body"], queue):
+        found.update(zip(batch["sequenceNumber"].to_pylist(), batch["body"].to_pylist(), strict=True))
+    return found
+
+
+def table(service: BrokerService, queue: str, *columns: str) -> list[dict[str, Any]]:
+    cuts = service.browse(queue, lambda block: slice(0, block.filled), 0, None)
+    batches = list(reading.batches(service.journal, cuts, columns, queue))
+    return pa.Table.from_batches(batches, message.arrow_schema(columns)).to_pylist()
+
+
+def _bodies(service: BrokerService, queue: str, cuts: Any) -> list[bytes]:
+    found: list[bytes] = []
+    for batch in reading.batches(service.journal, cuts, ["body"], queue):
+        found += batch["body"].to_pylist()
+    return found
+
+
+def stat(service: BrokerService, queue: str) -> dict[str, Any]:
+    return service.submit(c.Stat(queue))[0]
+
+
+# ---- states
+
+
+def described(state: BrokerState, *, archive: bool = True) -> Any:
+    """All that a state says, except for log positions, since where the writer ends a group is for the threads to say, and for the
+    signs of batches, which are of one start of the broker.
+
+    Without `archive`, what left memory is not told apart from what never was there.
+    """
+    meta, blocks = state.snapshot()
+    del meta["retained"]
+    for lease in meta["leases"]:
+        lease["batches"] = [{name: value for name, value in batch.items() if name != "sign"} for batch in lease["batches"]]
+    for queue in meta["queues"]:
+        queue["archive"] = [entry["number"] for entry in queue["archive"]] if archive else None
+    meta["stages"] = {name: [[queue, count, sizes] for queue, _, count, sizes in parts] for name, parts in meta["stages"].items()}
+    columns = [{name: _plain(value) for name, value in block.items() if not name.startswith("position_")} for block in blocks]
+    return meta, columns
+
+
+def _plain(value: Any) -> Any:
+    return (value.tolist(),) if isinstance(value, np.ndarray) else value
+
+
+def copy(state: BrokerState) -> BrokerState:
+    from json import dumps
+
+    from broker_core.engine.model.state import pack_blocks
+
+    meta, blocks = state.snapshot()
+    return BrokerState.restore(dumps(meta).encode(), pack_blocks(blocks))

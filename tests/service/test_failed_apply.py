@@ -1,0 +1,235 @@
+"""A state that is not what the log says: nobody hears of it, nothing follows in the log, and the broker stops. The lock is let
+go whatever happens."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import subprocess
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from broker_core.client.flight import Client
+from broker_core.engine.apply.queues import _APPLIERS as appliers
+from broker_core.engine.columns.rowset import RowSet
+from broker_core.engine.columns.states import Outcome
+from broker_core.engine.commands import exchanges as x
+from broker_core.engine.commands import queues as c
+from broker_core.engine.events import queues as e
+from broker_core.errors import PenstockError, StorageError
+from broker_core.messaging import AcknowledgeMode, connect
+from broker_core.service import turn as turns
+
+from ..journal.lying_disk import LyingDisk
+from .helpers import Clock, abandon, enqueue, everything, numbered, open_service, running, stat
+
+
+@pytest.fixture
+def broken() -> Iterator[Callable[[type[e.Event]], None]]:
+    """Let the events of a kind be applied, and the function that does it fail at its end."""
+    sound = dict(appliers)
+
+    def breaks(kind: type[e.Event]) -> None:
+        def fail(state: Any, event: Any, position: int) -> None:
+            sound[kind](state, event, position)
+            raise KeyError("a mistake")
+
+        appliers[kind] = fail
+
+    yield breaks
+    appliers.clear()
+    appliers.update(sound)
+
+
+def _refuses_everything(service: Any) -> None:
+    for command in (c.Stat("q"), enqueue("q", b"late"), c.DeclareQueue("other"), c.Tick()):
+        with pytest.raises(StorageError, match=r"'settled' at position \d+ could not be applied: KeyError"):
+            service.submit(command)
+    with pytest.raises(StorageError), service.turn() as turn:
+        turn.carry(c.Stat("q"))
+    for look in (lambda: list(service.cuts("q", RowSet.range(0, 3))), lambda: list(service.browse("q", lambda b: b, 0, None))):
+        with pytest.raises(StorageError):
+            look()
+    with pytest.raises(StorageError):
+        service.take_snapshot()
+
+
+@pytest.mark.parametrize("written", [True, False], ids=["the disk has the event", "the disk does not have it"])
+def test_an_event_that_cannot_be_applied_stops_the_broker(broken: Callable[[type[e.Event]], None], written: bool) -> None:
+    disk = LyingDisk()
+    failures: list[Exception] = []
+    service = open_service(disk, on_failure=failures.append)
+    service.submit(c.DeclareQueue("q"), enqueue("q", *numbered(3)))
+    holder = service.submit(c.Subscribe("q"))
+    rows = service.submit(c.Acquire("q", holder, 2))
+    if written:  # before it is known that it fails
+        append = service.journal.append
+
+        def quick(*given: Any, **how: Any) -> Any:
+            appended = append(*given, **how)
+            service.journal.complete(hurry=True)  # as if the turn were over
+            service.journal.wait(appended.end)
+            return appended
+
+        service.journal.append = quick  # type: ignore[method-assign]
+    broken(e.Settled)
+    with pytest.raises(StorageError, match="'settled' at position"):
+        service.submit(c.Settle("q", holder, rows, Outcome.ACCEPTED))
+    assert len(failures) == 1
+    snapshots = [name for name in disk.names() if "snapshot" in name]
+    _refuses_everything(service)
+    assert not service._lock.locked()
+    with pytest.raises(StorageError):
+        service.close()
+    assert [name for name in disk.names() if "snapshot" in name] == snapshots, "a state that nobody may see was written"
+    assert len(failures) == 1
+
+    # The next start finds the same mistake and says where, or the log without the event.
+    if written:
+        with pytest.raises(StorageError, match=r"event 'settled' at position \d+ cannot be applied \(KeyError"):
+            open_service(disk.kill())
+    else:
+        with running(disk.kill()) as again:
+            assert stat(again, "q")["available"] == 3
+            assert list(everything(again, "q").values()) == numbered(3)
+
+
+def test_a_mistake_before_the_log_is_one_commands_alone() -> None:
+    with running(LyingDisk()) as service:
+        service.submit(c.DeclareQueue("q"))
+        with pytest.raises(AttributeError):
+            service.submit(c.Settle("q", 1, None, Outcome.ACCEPTED))  # type: ignore[arg-type]
+        assert stat(service, "q")["available"] == 0
+
+
+@pytest.mark.parametrize("at", ["may_end", "worth_a_look"])
+def test_what_fails_between_two_events_of_one_command_stops_the_broker(monkeypatch: pytest.MonkeyPatch, at: str) -> None:
+    asked: list[e.Event] = []
+    sound = getattr(turns, at)
+
+    def second(state: Any, event: e.Event) -> Any:
+        asked.append(event)
+        if len(asked) == 2:
+            raise RuntimeError("a mistake")
+        return sound(state, event)
+
+    service = open_service(LyingDisk())
+    service.submit(c.DeclareQueue("q", options={"maxAttempts": 1}), enqueue("q", *numbered(3)))
+    holder = service.submit(c.Subscribe("q"))
+    rows = service.submit(c.Acquire("q", holder, 2))
+    monkeypatch.setattr(turns, at, second)
+    with pytest.raises(StorageError, match="could not be applied: RuntimeError"):
+        service.submit(c.Unsubscribe("q", holder), c.Stat("q"))
+    assert len(asked) == 2
+    assert rows
+    assert service.journal.failure is not None
+    abandon(service)
+
+
+def test_an_end_of_a_node_that_fails_stops_the_broker(broken: Callable[[type[e.Event]], None]) -> None:
+    """The cascade of an event that is in the log already."""
+    service = open_service(LyingDisk())
+    service.submit(c.DeclareQueue("q", options={"lifetime": "link"}, maker=c.Maker("me", 9)))
+    link = service.submit(x.OpenLink("q", True, True, "me"))
+    broken(e.QueueDeleted)
+    with pytest.raises(StorageError, match="could not be applied"):
+        service.submit(x.CloseLink("q", link))
+    assert service.journal.failure is not None
+    abandon(service)
+
+
+@pytest.mark.parametrize("what", ["alarm", "rooms", "clock"])
+def test_the_lock_is_let_go_whatever_happens(what: str) -> None:
+    clock = Clock()
+    service = open_service(LyingDisk(), clock=lambda: clock())
+    service.submit(c.DeclareQueue("q"))
+
+    def fail(*_: Any) -> Any:
+        raise RuntimeError("a mistake")
+
+    if what == "clock":
+        service._clock = fail
+    else:
+        getattr(service, f"_{what}").look = fail
+    with pytest.raises(RuntimeError if what == "clock" else StorageError, match="a mistake"), service.turn() as turn:
+        turn.carry(enqueue("q", b"x"))
+    assert service._lock.acquire(timeout=10)
+    service._lock.release()
+    if what != "clock":  # who waits would wait for ever
+        assert service.journal.failure is not None
+    service._clock = clock
+    abandon(service)
+
+
+SERVE = """
+import sys, threading
+from broker_core.engine.events import queues as e
+from broker_core.engine.apply.queues import _APPLIERS as appliers
+from broker_core.cli.main import main
+
+sound = appliers[e.{event}]
+
+def fail(state, event, position):
+    sound(state, event, position)
+    if {when}:
+        raise KeyError("a mistake")
+
+appliers[e.{event}] = fail
+sys.exit(main(["serve", "--data", sys.argv[1], "--flight-port", "0", "--amqp-port", "0"]))
+"""
+
+
+@pytest.mark.parametrize("plane", ["flight", "amqp"])
+def test_neither_plane_takes_it_for_a_mistake_of_one_client(tmp_path: Path, plane: str) -> None:
+    """In a process of its own: no answer leaves, and it ends with a code that is not 0."""
+    event, when = ("Enqueued", "event.count == 7") if plane == "flight" else ("Settled", "True")
+    code = SERVE.format(event=event, when=when)
+    folder = tmp_path / "data"
+    errors: list[str] = []
+    with subprocess.Popen(
+        [sys.executable, "-c", code, str(folder)], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    ) as broker:
+        assert broker.stdout is not None
+        assert broker.stderr is not None
+        reader = threading.Thread(target=lambda: errors.append(broker.stderr.read()))  # type: ignore[union-attr]
+        reader.start()
+        try:
+            ready = json.loads(broker.stdout.readline())
+            (_through_flight if plane == "flight" else _through_amqp)(ready)
+            assert broker.wait(60) == 1
+        finally:
+            broker.kill()
+            broker.wait()
+            reader.join()
+    assert f"event '{event.lower()}' at position" in errors[0]
+    assert "the broker stops" in errors[0]
+
+
+def _through_flight(ready: dict[str, Any]) -> None:
+    with Client(ready["flight"]) as client:
+        client.call("queue.declare", queue="q")
+        batch = pa.record_batch({"body": pa.array([b"x"] * 7, pa.binary())})
+        with pytest.raises(StorageError, match="could not be applied"):
+            client.put({"op": "enqueue", "queue": "q"}, batch.schema, [batch])
+
+
+def _through_amqp(ready: dict[str, Any]) -> None:
+    with Client(ready["flight"]) as client:
+        client.call("queue.declare", queue="q")
+    connection = connect([ready["amqp"]], reconnect=None)
+    session = connection.session(AcknowledgeMode.INDIVIDUAL)
+    session.producer("q").send("x")
+    message = session.consumer("q").receive(timeout_s=30)
+    assert message is not None
+    with contextlib.suppress(PenstockError):
+        message.acknowledge()
+    with pytest.raises(PenstockError):
+        session.producer("q").send("after it", timeout_s=30)
+    with contextlib.suppress(PenstockError):
+        connection.close()

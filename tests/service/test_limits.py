@@ -1,0 +1,134 @@
+"""Q15 Q19: a queue's limits, for who sends a DataFrame: all of it or nothing, and a queue that blocks is waited for."""
+
+from __future__ import annotations
+
+import threading
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+
+from broker_core.engine.columns.attributes import Coded, Traits
+from broker_core.engine.columns.rowset import RowSet
+from broker_core.engine.commands import queues as c
+from broker_core.errors import QueueFull
+from broker_core.service.broker import BrokerService
+
+from ..journal.lying_disk import LyingDisk
+from .helpers import enqueue, numbered, running, stage, stat
+
+
+def whole(command: c.Enqueue) -> c.Enqueue:
+    return c.Enqueue(command.queue, command.count, command.sizes, command.payload, whole=True)
+
+
+def declare(service: BrokerService, **options: Any) -> None:
+    service.submit(c.DeclareQueue("q", options=options), c.Subscribe("q"))
+
+
+@pytest.mark.parametrize("overflow", ["block", "reject", "ring"])
+def test_a_batch_larger_than_the_queue_is_refused_whole_when_it_is_staged(overflow: str) -> None:
+    with running(LyingDisk()) as service:
+        declare(service, maxMessages=5, overflow=overflow)
+        for command in (whole(enqueue("q", *numbered(6))), stage("s", "q", *numbered(6))):
+            with pytest.raises(QueueFull, match=r"queue 'q' has no room for 6 more.*limit of 5 messages.*Nothing was stored"):
+                service.submit_patiently(command)
+        assert (stat(service, "q")["available"], stat(service, "q")["held"]) == (0, 0)
+
+
+@pytest.mark.parametrize("limits", [{}, {"maxMessages": 9}])
+def test_a_key_beyond_the_limit_is_refused_at_once_though_the_queue_blocks(limits: dict[str, int]) -> None:
+    """Q17: nobody waits for room that is there."""
+    with running(LyingDisk()) as service:
+        service.submit(c.DeclareQueue("v", "lastvalue", {"key": "subject", "maxKeys": 1, **limits}))
+        first, other = (Traits(key=Coded([name], np.array([1]))) for name in ("a", "b"))
+        service.submit_patiently(replace(whole(enqueue("v", b"1")), traits=first))
+        for command in (replace(whole(enqueue("v", b"2")), traits=other), replace(stage("s", "v", b"2"), traits=other)):
+            with pytest.raises(QueueFull, match=r"limit of .*1 keys"):
+                service.submit_patiently(command, timeout_s=3600)
+        service.submit_patiently(replace(whole(enqueue("v", b"3")), traits=first))
+
+
+def test_stages_count_so_that_a_publish_never_blocks() -> None:
+    with running(LyingDisk()) as service:
+        declare(service, maxMessages=5, overflow="reject")
+        service.submit(stage("s", "q", *numbered(3)), whole(enqueue("q", *numbered(2))))
+        for command in (whole(enqueue("q", b"x")), stage("t", "q", b"x")):
+            with pytest.raises(QueueFull, match=r"2 messages of \d+ bytes, 3 more staged"):
+                service.submit(command)
+        assert list(service.submit(enqueue("q", b"x")).refused) == [0]
+        service.submit(c.Publish(["s"]))
+        assert stat(service, "q")["available"] == 5
+
+
+def test_who_sends_to_a_queue_that_blocks_waits_until_there_is_room_for_all_of_it() -> None:
+    with running(LyingDisk()) as service:
+        declare(service, maxMessages=5)
+        service.submit(enqueue("q", *numbered(4)), c.Acquire("q", 1, 4))
+        done = threading.Event()
+
+        def send() -> None:
+            service.submit_patiently(whole(enqueue("q", *numbered(3))))
+            done.set()
+
+        sender = threading.Thread(target=send)
+        sender.start()
+        service.submit(c.Settle("q", 1, RowSet.single(0)))
+        assert not done.is_set()  # can only fail when a promise is broken: two places are not three
+        service.submit(c.Settle("q", 1, RowSet.single(1)))
+        sender.join(30)
+        assert done.is_set()
+        assert stat(service, "q")["available"] == 3
+
+
+def test_who_has_waited_too_long_is_told_and_nothing_was_stored() -> None:
+    with running(LyingDisk()) as service:
+        declare(service, maxBytes=40)
+        service.submit(enqueue("q", b"x" * 30))
+        with pytest.raises(QueueFull, match="limit of 40 bytes"):
+            service.submit_patiently(whole(enqueue("q", b"y" * 20)), timeout_s=0.01)
+        assert service.credit("q") == 1
+        assert stat(service, "q")["available"] == 1
+
+
+def test_credit_is_what_there_is_room_for() -> None:
+    """C9"""
+    with running(LyingDisk()) as service:
+        declare(service, maxMessages=10, maxBytes=1000)
+        assert service.credit("q") == 1  # how large they are, the first one shows
+        assert service.credit("q", usual=50) == 10
+        assert service.credit("q", usual=300) == 4
+        service.submit(enqueue("q", *[b"x" * 200] * 3))
+        assert service.credit("q") == 2
+        service.submit(enqueue("q", *[b"x" * 200] * 3))  # credit that was out: stored all the same
+        assert service.credit("q") == 0
+        assert service.credit("gone") == 0
+        service.submit(c.DeclareQueue("open"))
+        assert service.credit("open") is None
+
+
+def test_a_duplicate_is_found_when_it_is_sent_and_when_it_is_published_and_after_a_restart() -> None:
+    """Q19"""
+    disk = LyingDisk()
+
+    def ids(*names: bytes) -> Traits:
+        return Traits(ids=np.array(names, "S16"))
+
+    with running(disk) as service:
+        declare(service, duplicateWindow=100)
+        first = enqueue("q", b"0", b"1")
+        placed = service.submit(c.Enqueue("q", 2, first.sizes, first.payload, traits=ids(b"a", b"b")))
+        assert (placed.next, placed.duplicates) == (2, 0)
+        staged = stage("s", "q", b"2", b"3", b"4")
+        service.submit(c.StageMessages("s", "q", 3, staged.sizes, staged.payload, ids(b"b", b"c", b"d")))
+        placed = service.submit(c.Enqueue("q", 2, first.sizes, first.payload, traits=ids(b"c", b"c")))
+        assert (placed.next, placed.duplicates) == (3, 1)
+        service.submit(c.Publish(["s"]))
+        assert stat(service, "q")["available"] == 4
+    for snapshot in (False, True):
+        with running(disk) as service:
+            if snapshot:
+                service.take_snapshot()
+            placed = service.submit(c.Enqueue("q", 2, first.sizes, first.payload, traits=ids(b"d", b"a")))
+            assert (placed.next, placed.duplicates) == (4, 2)

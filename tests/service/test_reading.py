@@ -1,0 +1,119 @@
+"""Rows that lie scattered over many records, read: each with its own payload and what the broker says of it."""
+
+from __future__ import annotations
+
+from datetime import datetime, timedelta, timezone
+from random import Random
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+from broker_core.engine.columns.rowset import BLOCK_ROWS, RowSet
+from broker_core.engine.commands import moves as mc
+from broker_core.engine.commands import queues as c
+from broker_core.messages import columns as message
+from broker_core.reading import stored as reading
+from broker_core.service.broker import BrokerService
+
+from ..journal.lying_disk import LyingDisk
+from .helpers import Clock, enqueue, numbered, running, table
+
+COLUMNS = ["sequenceNumber", "enqueuedTime", "body", "subject", "deliveryCount", "delivery", "state", "outcome", "settledTime"]
+
+
+def _at(micros: int) -> datetime:
+    return datetime(1970, 1, 1, tzinfo=timezone.utc) + timedelta(microseconds=micros)
+
+
+def _filled(service: BrokerService, clock: Clock, records: list[int], random: Random) -> list[dict[str, Any]]:
+    """Records of so many messages, of lengths of their own, each some time after the one before; what every place has."""
+    truth: list[dict[str, Any]] = []
+    for count in records:
+        clock.advance(0.25)
+        bodies = [b"%d " % (len(truth) + i) + b"x" * random.randrange(12) for i in range(count)]
+        subjects = [None if random.random() < 0.5 else f"subject {body!r}" for body in bodies]
+        levels = [random.randrange(10) for _ in bodies]
+        columns = {"body": pa.array(bodies, pa.binary()), "subject": subjects, "priority": pa.array(levels, pa.int16())}
+        batch = message.validate(pa.record_batch(columns))
+        sizes, traits = message.sizes(batch), service.traits("q", batch)
+        service.submit(c.Enqueue("q", count, sizes, reading.store(batch), traits=traits))
+        truth += [
+            {"body": body, "subject": subject, "enqueuedTime": _at(clock.wall), "level": level}
+            for body, subject, level in zip(bodies, subjects, levels, strict=True)
+        ]
+    return truth
+
+
+def _read(service: BrokerService, rows: RowSet) -> list[dict[str, Any]]:
+    made = list(reading.batches(service.journal, service.cuts("q", rows), COLUMNS, "q", b"of "))
+    assert all(batch.schema.equals(message.arrow_schema(COLUMNS)) for batch in made)
+    return pa.Table.from_batches(made).to_pylist()
+
+
+@pytest.mark.parametrize("records", [[3_000] * 30, [1] * 300 + [7, 5_000, 40, 1, 9_000], [BLOCK_ROWS - 5, 11, BLOCK_ROWS]])
+def test_every_scattered_row_is_read_with_what_is_its_own(records: list[int]) -> None:
+    clock, random = Clock(), Random(sum(records))
+    with running(LyingDisk(), clock) as service:
+        service.submit(c.DeclareQueue("q", "priority"), c.Subscribe("q"))
+        truth = _filled(service, clock, records, random)
+        for level in (9, 8):
+            clock.advance(1)
+            wanted = [place for place, said in enumerate(truth) if said["level"] == level]
+            rows: RowSet = service.submit(c.Acquire("q", 1, len(wanted)))
+            assert rows.sequences().tolist() == wanted
+            _check(service, rows, truth, {"state": "acquired", "outcome": None, "settledTime": None})
+            done = RowSet.of_sequences(np.array(wanted[::3]))
+            service.submit(c.Settle("q", 1, done))
+            settled = {"state": "archived", "outcome": "accepted", "settledTime": _at(clock.wall)}
+            _check(service, rows, truth, {"state": "acquired", "outcome": None, "settledTime": None}, done, settled)
+
+
+def _check(
+    service: BrokerService,
+    rows: RowSet,
+    truth: list[dict[str, Any]],
+    said: dict[str, Any],
+    but: RowSet | None = None,
+    of_those: dict[str, Any] | None = None,
+) -> None:
+    found, others = _read(service, rows), set() if but is None else set(but.sequences().tolist())
+    assert [row["sequenceNumber"] for row in found] == rows.sequences().tolist()
+    for row in found:
+        place = row["sequenceNumber"]
+        expected = {**truth[place], **(of_those or {} if place in others else said)}
+        time, settled = row["settledTime"], expected["settledTime"]  # kept in milliseconds
+        assert (time is None) == (settled is None)
+        assert time is None or abs(time - settled) < timedelta(milliseconds=2)
+        assert {name: row[name] for name in expected if name not in ("level", "settledTime")} == {
+            name: value for name, value in expected.items() if name not in ("level", "settledTime")
+        }
+        assert row["delivery"].startswith(b"of ")
+
+
+def test_messages_of_one_record_that_were_moved_one_after_another_have_each_their_own_time() -> None:
+    clock = Clock()
+    with running(LyingDisk(), clock) as service:
+        service.submit(c.DeclareQueue("q"), c.DeclareQueue("t"), enqueue("q", *numbered(4)))
+        times = []
+        for count in (1, 3):
+            clock.advance(1)
+            times += [_at(clock.wall)] * count
+            service.submit(mc.Move("q", "t", messages=count))
+        found = table(service, "t", "enqueuedTime", "body")
+        assert [row["body"] for row in found] == numbered(4)
+        assert [row["enqueuedTime"] for row in found] == times
+
+
+def test_short_stretches_are_put_together_and_long_ones_stand_alone() -> None:
+    records = [3_000] * 12 + [reading.SMALL_ROWS] + [1] * 5
+    with running(LyingDisk()) as service:
+        service.submit(c.DeclareQueue("q"))
+        for count in records:
+            service.submit(enqueue("q", *numbered(count)))
+        cuts = service.cuts("q", RowSet.range(0, sum(records)))
+        sizes = [made.num_rows for made in reading.batches(service.journal, cuts, ["body"], "q")]
+    assert sum(sizes) == sum(records)
+    assert sizes == [6 * 3_000, 6 * 3_000, reading.SMALL_ROWS, 5]
+    assert all(size < reading.JOINED_ROWS + reading.SMALL_ROWS for size in sizes)

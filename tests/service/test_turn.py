@@ -1,0 +1,322 @@
+"""A turn: several commands under one lock, each with an answer that waits for the disk on its own; and who hears of it."""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Callable
+from dataclasses import replace
+from random import Random
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+from broker_core.engine.columns.rowset import RowSet
+from broker_core.engine.columns.states import Cause, Outcome
+from broker_core.engine.commands import queues as c
+from broker_core.errors import DataLoss, InvalidRequest, NotFound, ResourceLimit, StorageError
+from broker_core.reading import recent
+from broker_core.reading import stored as reading
+from broker_core.reading.recent import Recent
+from broker_core.service.broker import FREE_SPACE_FOR_US, BrokerService
+
+from ..journal.lying_disk import LyingDisk
+from .helpers import MIB, Clock, abandon, advance, described, enqueue, numbered, open_service, running, stage, stat
+from .test_replies import Held
+
+NOTE = b"\x00\xa3\x01x\xa1\x01y"
+
+
+def test_a_refused_command_ends_itself_and_not_the_turn() -> None:
+    """The others are done; the refusal names the position of what it was decided on."""
+    held = Held()
+    service = open_service(held.disk)
+    service.submit(c.DeclareQueue("q"), enqueue("q", *numbered(3)))
+    held.hold()
+    with service.turn() as turn:
+        assert turn.end == 0
+        _, first = turn.carry(enqueue("q", b"one more"))
+        with pytest.raises(NotFound):
+            turn.carry(enqueue("missing", b"x"))
+        assert turn.end == first > service.journal.durable
+        holder, _ = turn.carry(c.Subscribe("q"))
+        rows, second = turn.carry(c.Acquire("q", holder, 99))
+        assert rows == RowSet.range(0, 4)
+        assert turn.end == second > first
+        assert service.journal.durable < first  # nothing waited
+    held.let_go()
+    service.journal.wait(second, 30)
+    assert stat(service, "q")["acquired"] == 4
+    abandon(service)
+
+
+def test_only_what_its_queue_and_header_call_not_durable_waits_for_nothing() -> None:
+    """Q11"""
+    with running(LyingDisk()) as service:
+        service.submit(c.DeclareQueue("own", options={"durability": "header"}))
+        with service.turn() as turn:
+            assert turn.carry(replace(enqueue("own", b"x"), durable=False)) == (c.Placed(1), 0)
+            assert turn.carry(replace(enqueue("own", b"x"), durable=True)) == (c.Placed(2), turn.end)
+            (rows, _), end = turn.carry(c.Browse("own", 0, 9))
+            assert (rows.count, end) == (2, turn.end)
+
+
+def test_a_turn_is_one() -> None:
+    """Q3: nobody else's command comes in between."""
+    with running(LyingDisk()) as service:
+        service.submit(c.DeclareQueue("q"), enqueue("q", *numbered(10)), c.Subscribe("q"))
+        taken: list[RowSet] = []
+        other = threading.Thread(target=lambda: taken.append(service.submit(c.Acquire("q", 1, 10))))
+        with service.turn() as turn:
+            other.start()
+            mine, _ = turn.carry(c.Subscribe("q"))
+            for _ in range(5):
+                turn.carry(c.Acquire("q", mine, 1))
+        other.join()
+        assert taken == [RowSet.range(5, 10)]
+
+
+def test_an_exception_in_a_turn_gives_the_lock_back() -> None:
+    with running(LyingDisk()) as service:
+        with pytest.raises(ZeroDivisionError), service.turn():
+            raise ZeroDivisionError
+        service.submit(c.DeclareQueue("q"))
+
+
+def test_cuts_of_a_turn_show_what_was_just_acquired_and_last() -> None:
+    """C6 Q10 Q12: copies, so what happens afterwards does not show in them."""
+    with running(LyingDisk()) as service:
+        service.submit(c.DeclareQueue("q"), enqueue("q", *numbered(5)), enqueue("q", *numbered(5, start=5)), c.Subscribe("q"))
+        with service.turn() as turn:
+            rows, _ = turn.carry(c.Acquire("q", 1, 7))
+            turn.carry(c.Release("q", 1, RowSet.of_sequences(np.array([1, 6])), Cause.MODIFIED, annotations=NOTE))
+            rows, end = turn.carry(c.Acquire("q", 1, 3))
+            (found,) = turn.cuts("q", rows)
+            turn.carry(c.Release("q", 1, rows, Cause.MODIFIED, annotations=b"later"))
+        service.journal.wait(end)
+        assert rows.sequences().tolist() == [1, 6, 7]
+        parts = list(reading.stretches(service.journal, found))
+        assert [part.sequences().tolist() for part in parts] == [[1], [6, 7]]
+        assert [body for part in parts for body in part.payload["body"].to_pylist()] == [numbered(8)[n] for n in (1, 6, 7)]
+        assert [np.broadcast_to(part.attempts, part.payload.num_rows).tolist() for part in parts] == [[1], [1, 0]]
+        assert [np.broadcast_to(part.returned, part.payload.num_rows).tolist() for part in parts] == [[1], [1, 0]]
+        assert [part.overlays for part in parts] == [{0: [NOTE]}, {0: [NOTE]}]
+
+
+def test_what_was_just_stored_is_not_read_back_and_is_the_same() -> None:
+    """The record is at hand, whole or some rows of it, and its batch is what reading it would give."""
+    disk = LyingDisk()
+    with running(disk) as service:
+        service.submit(c.DeclareQueue("q"), c.Subscribe("q"))
+        for count in (1, 1, 3, 1):
+            service.submit(enqueue("q", *numbered(count)))
+        with service.turn() as turn:
+            rows, end = turn.carry(c.Acquire("q", 1, 5))
+            (at_hand,) = turn.cuts("q", rows)
+        service.journal.wait(end)
+        (plain,) = service.cuts("q", rows)
+        expected = list(reading.stretches(service.journal, plain))
+        disk.fail = lambda call, name: OSError(5, "it was read") if call == "read" else None
+        found = list(reading.stretches(service.journal, at_hand))
+        assert [(f.sequences().tolist(), f.time, f.part) for f in found] == [
+            (e.sequences().tolist(), e.time, e.part) for e in expected
+        ]
+        assert all(f.payload.equals(e.payload) for f, e in zip(found, expected, strict=True))
+        assert [f.payload.num_rows for f in found] == [1, 1, 3]
+
+
+def test_what_is_at_hand_is_bounded() -> None:
+    kept, batch = Recent(), pa.record_batch({"body": [b"x" * 1000]})
+    for position in range(recent.MAX_RECORDS + 10):
+        kept.add(position, batch)
+    assert len(kept) == recent.MAX_RECORDS
+    assert list(kept.among(np.array([9, 10]))) == [10]
+    large = pa.record_batch({"body": [b"x" * (recent.LARGEST - 100)]})
+    for position in range(10_000, 10_100):
+        kept.add(position, large)
+        assert kept.bytes <= recent.MAX_BYTES
+    assert kept.bytes == len(kept) * large.get_total_buffer_size()
+    kept.add(20_000, pa.record_batch({"body": [b"x" * recent.LARGEST]}).slice(0, 0))  # a slice keeps all of it alive
+    assert not kept.among(np.array([20_000]))
+
+
+def test_cuts_of_what_is_not_in_memory_are_refused() -> None:
+    with running(LyingDisk()) as service, service.turn() as turn:
+        turn.carry(c.DeclareQueue("q"))
+        with pytest.raises(DataLoss):
+            turn.cuts("q", RowSet.single(5))
+        with pytest.raises(NotFound):
+            turn.cuts("missing", RowSet())
+        assert turn.cuts("q", RowSet()) == []
+
+
+# ---- room
+
+
+def test_there_is_no_room_while_the_buffer_is_full_and_nobody_waits_for_it() -> None:
+    """C5"""
+    held = Held()
+    service = open_service(held.disk)
+    buffer = 64 * MIB
+    service.submit(c.DeclareQueue("q"))
+    assert service.room(buffer)
+    assert service.room(2 * buffer)  # when it is empty: else it would never go
+    held.hold()
+    service.submit_nowait(enqueue("q", b"x" * MIB))
+    assert held.waiting.wait(30)
+    assert service.room(buffer - 2 * MIB)
+    assert not service.room(buffer)
+    held.let_go()
+    service.journal.wait(service.journal.end, 30)
+    assert service.room(buffer)
+    abandon(service)
+
+
+def test_a_failed_journal_has_no_room() -> None:
+    held = Held()
+    service = open_service(held.disk)
+    held.fail()
+    with pytest.raises(StorageError):
+        service.submit(c.DeclareQueue("q"))
+    with pytest.raises(StorageError):
+        service.room(1)
+    abandon(service)
+
+
+def test_below_the_mark_of_free_space_payloads_are_refused_and_the_disk_is_asked_seldom() -> None:
+    disk, clock, asked = LyingDisk(), Clock(), []
+    with running(disk, clock, free_space_mark_bytes=MIB) as service:
+        service.submit(c.DeclareQueue("q"))
+        free = disk.free_bytes
+        disk.free_bytes = lambda: asked.append(1) or free()  # type: ignore[method-assign,func-returns-value]
+        disk.room = 4 * MIB
+        assert all(service.room(MIB) for _ in range(100))
+        assert len(asked) == 1
+        with pytest.raises(ResourceLimit, match="nothing was stored"):
+            service.room(3 * MIB + 1)
+        # What we append ourselves is reckoned off without asking.
+        service.submit(enqueue("q", b"x" * (2 * MIB)))
+        with pytest.raises(ResourceLimit):
+            service.room(MIB)
+        assert len(asked) == 1
+        disk.room = 8 * MIB
+        clock.advance(FREE_SPACE_FOR_US / 1e6)
+        assert service.room(MIB)
+        assert len(asked) == 2
+
+
+# ---- listeners
+
+
+WAYS: dict[str, tuple[Callable[[BrokerService], object], list[str]]] = {
+    "enqueue": (lambda s: s.submit(enqueue("q", b"x")), ["q"]),
+    "publish": (lambda s: s.submit(c.Publish(["s", "t"])), ["other", "q"]),
+    "release": (lambda s: s.submit(c.Release("q", 1, RowSet.single(0), exclude=True)), ["q"]),
+    "link ends": (lambda s: s.submit(c.Unsubscribe("q", 1)), ["q"]),
+    "batch given back": (lambda s: s.submit(c.FinishBatches("lease", 1)), ["q"]),
+    "operator": (lambda s: s.submit(c.SettleRow("lease", 2, "released")), ["q"]),
+    "holders lost": (lambda s: s.submit(c.Recovered()), ["q"]),
+    "queue deleted": (lambda s: s.submit(c.DeleteQueue("q", force=True)), ["q"]),
+    "nothing": (lambda s: s.submit(c.Purge("q"), c.Stat(), c.Settle("q", 1, RowSet.single(0)), c.Tick()), []),
+    "link ends and settles": (lambda s: s.submit(c.Unsubscribe("q", 1, outcome=Outcome.ACCEPTED)), []),
+    "operator settles": (lambda s: s.submit(c.ReleaseLease("lease", settle=True)), []),
+}
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_a_listener_hears_which_queue_has_something(way: str) -> None:
+    act, queues = WAYS[way]
+    with running(LyingDisk()) as service:
+        service.submit(c.DeclareQueue("q"), c.DeclareQueue("other"), enqueue("q", *numbered(4)))
+        service.submit(stage("s", "q", b"staged"), stage("t", "other", b"staged"))
+        service.submit(c.Subscribe("q"), c.Acquire("q", 1, 2))
+        service.submit(*advance("q", "lease", 0))
+        heard: list[str] = []
+        service.add_arrival_listener(heard.append)
+        act(service)
+        assert sorted(heard) == queues
+        service.remove_arrival_listener(heard.append)
+        service.submit(c.DeclareQueue("third"), enqueue("third", b"x"))
+        assert sorted(heard) == queues
+
+
+def test_a_listener_hears_at_once_under_the_lock_and_what_it_raises_breaks_nothing(caplog: pytest.LogCaptureFixture) -> None:
+    with running(LyingDisk()) as service, caplog.at_level(logging.ERROR, "penstock"):
+        service.submit(c.DeclareQueue("q"))
+        heard: list[str] = []
+
+        def broken(queue: str) -> None:
+            raise ValueError("a listener's own mistake")
+
+        service.add_arrival_listener(broken)
+        service.add_arrival_listener(lambda queue: heard.append(f"{queue}, locked: {service._lock.locked()}"))
+        with service.turn() as turn:
+            assert turn.carry(enqueue("q", b"x"))[0].next == 1
+            assert heard == ["q, locked: True"]
+        assert service.submit(enqueue("q", b"x")).next == 2
+        assert len(heard) == 2
+        assert len(caplog.records) == 2
+
+
+# ---- what the plane's commands leave on the disk
+
+
+def test_overlays_survive_a_power_cut_exactly_when_they_were_confirmed() -> None:
+    """Q12: confirmed, the annotations are there; not confirmed, they and the return that brought them are there or are not."""
+    lost = kept = 0
+    for seed in range(30):
+        random = Random(seed)
+        held = Held()
+        service = open_service(held.disk)
+        service.submit(c.DeclareQueue("q"), enqueue("q", *numbered(3)), c.Subscribe("q"), c.Acquire("q", 1, 3))
+        service.submit(c.Release("q", 1, RowSet.single(0), Cause.MODIFIED, annotations=NOTE))
+        if random.random() < 0.5:
+            service.take_snapshot()
+        held.hold()
+        service.submit_nowait(c.Release("q", 1, RowSet.single(1), Cause.MODIFIED, True, b"unconfirmed"))
+        assert held.waiting.wait(30)
+        after = held.disk.power_cut(random)
+        held.fail()
+        abandon(service)
+        with running(after) as again:
+            block = again.state.queues["q"].blocks[0]
+            overlays = block.overlays.among(slice(0, 3))
+            assert overlays.pop(0) == [NOTE], f"seed {seed}"
+            assert overlays in ({}, {1: [b"unconfirmed"]})
+            kept, lost = kept + bool(overlays), lost + (not overlays)
+            assert [int(n) for n in np.broadcast_to(block.attempts.get(slice(0, 3)), 3)] == [1, 1, 1]  # its link is lost
+    print(f"{kept} kept, {lost} lost")
+    assert lost > 3
+
+
+def test_overlays_are_there_after_archiving_and_a_restart() -> None:
+    disk = LyingDisk()
+    with running(disk) as service:
+        service.submit(c.DeclareQueue("q"), *[enqueue("q", *numbered(1 << 15)) for _ in range(3)], c.Subscribe("q"))
+        service.submit(
+            c.Acquire("q", 1, 3 << 15), c.Release("q", 1, RowSet.of_sequences(np.array([5, 70_000])), annotations=NOTE)
+        )
+        service.submit(c.Acquire("q", 1, 2), c.Settle("q", 1, RowSet.range(0, 1 << 16)))
+        assert service.archive_blocks() == 1
+        before = described(service.state)
+        service.submit(c.Release("q", 1, RowSet.single(70_001), annotations=b"later"))
+    with running(disk) as again:
+        assert described(again.state)[0]["queues"] == before[0]["queues"]
+        cuts = list(again.browse("q", lambda block: slice(0, block.filled), 0, None))
+        assert [part.overlays for part in cuts] == [{5: [NOTE]}, {70_000 - (1 << 16): [NOTE], 70_001 - (1 << 16): [b"later"]}]
+
+
+def test_what_is_wrong_is_refused_and_changes_nothing_after_a_crash() -> None:
+    disk = LyingDisk()
+    with running(disk) as service:
+        service.submit(c.DeclareQueue("q"), enqueue("q", *numbered(5)), c.Subscribe("q"), c.Acquire("q", 1, 2))
+        before = described(service.state)
+        with pytest.raises(ResourceLimit):
+            service.submit(c.Release("q", 1, RowSet.single(0), exclude=True, annotations=b"x" * 10_000))
+        with pytest.raises(InvalidRequest):
+            service.submit(c.Unsubscribe("q", 1, outcome=Outcome.PURGED))
+        assert described(service.state) == before
+        assert stat(service, "q")["consumers"] == 1
+    with running(disk.power_cut(Random(1))) as again:
+        assert stat(again, "q")["available"] == 5

@@ -1,0 +1,215 @@
+"""Settings: the file, the flags, and what is refused."""
+
+from __future__ import annotations
+
+import dataclasses
+import re
+from pathlib import Path
+
+import pytest
+
+from broker_core import errors
+from broker_core.service import declared as declaring
+from broker_core.service.broker import BrokerService
+from broker_core.settings import declarations
+from broker_core.settings import keys as config
+from broker_core.settings.keys import KIB, MIB, Settings, load
+from broker_core.settings.listeners import Listener
+
+
+def write(folder: Path, text: str) -> Path:
+    path = folder / "penstock.toml"
+    path.write_text(text)
+    return path
+
+
+def test_the_example_holds_every_key_at_its_default(repository: Path) -> None:
+    example = repository / "conf" / "penstock.toml"
+    assert load(example, {"data": "d"}) == load(None, {"data": "d"})
+    text, *tables = re.split(r"^# (?=\[\[)", example.read_text(), flags=re.MULTILINE)
+    named = set(re.findall(r"^(?:# )?(\w+) =", text, re.MULTILINE))
+    in_tables: dict[str, set[str]] = {}
+    for table in tables:
+        keys = re.findall(r"^# (\w+) =", table, re.MULTILINE)
+        in_tables.setdefault(re.match(r"\[\[(\w+)\]\]", table)[1], set()).update(keys)  # type: ignore[index]
+    assert named | set(in_tables) == set(config.KEYS)
+    kinds = {"listeners": Listener, **declarations.KINDS}
+    assert in_tables == {name: {item.name for item in dataclasses.fields(kind)} for name, kind in kinds.items()}
+
+
+def test_the_example_s_commented_values_are_allowed(repository: Path, tmp_path: Path) -> None:
+    text = (repository / "conf" / "penstock.toml").read_text()
+    text, *tables = re.split(r"^# (?=\[\[)", text, flags=re.MULTILINE)
+    live = re.sub(r"^# (?!http_port)(\w+ =)", r"\1", text, flags=re.MULTILINE).replace("\namqp_port = 5672", "")
+    for table in tables:
+        live += table[: table.index("]]") + 2] + "\n" + "\n".join(re.findall(r"^# (\w+ = .*)", table, flags=re.MULTILINE)) + "\n"
+    settings = load(write(tmp_path, live))
+    assert [binding.queue for binding in settings.bindings] == ["orders", "audit"]
+    assert [policy.create for policy in settings.policies] == [True, True]
+    service = BrokerService(Settings(data=tmp_path / "d"))
+    try:
+        for _ in range(2):  # as at the next start
+            declaring.prepare(service, settings)
+        assert sorted(service.state.queues) == ["audit", "orders"]
+        assert service.state.exchanges.by_name["by-header"].bindings[0].arguments["urgent"] is True
+    finally:
+        service.close()
+    assert settings.data == tmp_path / "data"
+    assert settings.retention_age_s == 30 * 86400
+    assert settings.retention_bytes == 100 * 1024 * MIB
+    assert settings.tls_key_file == tmp_path / "server.key"
+    assert [(item.scheme, item.port, item.without_sasl) for item in settings.amqp_listeners] == [
+        ("amqps", 5671, False),
+        ("wss", 443, False),
+        ("amqp", 5672, True),
+    ]
+
+
+def test_a_flag_wins_over_the_file_and_the_file_over_the_default(tmp_path: Path) -> None:
+    path = write(tmp_path, 'fsync = "never"\nsegment_bytes = "8 MiB"\n')
+    settings = load(path, {"data": "d", "fsync": "interval", "host": None})
+    assert (settings.fsync, settings.segment_bytes, settings.host) == ("interval", 8 * MIB, "127.0.0.1")
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "value"),
+    [
+        ("segment_bytes", "64 MiB", 64 * MIB),
+        ("segment_bytes", "1.5MiB", 3 * MIB // 2),
+        ("segment_bytes", "2_097_152", 2 * MIB),
+        ("segment_bytes", 2 * MIB, 2 * MIB),
+        ("fsync_interval_s", "5 s", 5.0),
+        ("retention_age_s", "12 h", 12 * 3600.0),
+        ("retention_age_s", 7, 7.0),
+        ("flight_port", "0", 0),
+        ("amqp_port", "5673", 5673),
+        ("amqp_port", "off", None),
+        ("flight_tls", False, False),
+        ("flight_tls", "False", False),
+        ("amqp_max_frame_bytes", "1 KiB", KIB),
+        ("amqp_max_links", "7", 7),
+    ],
+)
+def test_values_are_numbers_or_texts_with_a_unit(name: str, text: object, value: object) -> None:
+    assert getattr(load(None, {"data": "d", name: text}), name) == value
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("fsync", "sometimes"),
+        ("flight_port", 70_000),
+        ("flight_port", True),
+        ("flight_port", "http"),
+        ("amqp_port", -1),
+        ("amqp_port", True),
+        ("amqp_port", "of"),
+        ("amqp_port", "٣"),  # a digit for int(), of another script
+        ("amqp_max_sessions", "٣"),
+        ("segment_bytes", "٣ MiB"),
+        ("http_port", 0),
+        ("flight_tls", "yes"),
+        ("flight_tls", 1),
+        ("tls_cert_file", ""),
+        ("tls_cert_file", 5),
+        ("users_file", ""),
+        ("amqp_max_frame_bytes", 511),
+        ("amqp_max_frame_bytes", 17 * MIB),
+        ("amqp_max_connections", 0),
+        ("amqp_max_sessions", 65_537),
+        ("amqp_credit", 1.5),
+        ("amqp_credit", True),
+        ("amqp_login_timeout_s", 0),
+        ("amqp_idle_timeout_s", "0 s"),
+        ("listeners", 5),
+        ("listeners", "5672"),
+        ("listeners", "[5672"),
+        ("listeners", [5672]),
+        ("listeners", {"port": 5672}),
+        ("queues", "orders"),
+        ("policies", {"pattern": "a"}),
+        ("segment_bytes", "64 parsecs"),
+        ("segment_bytes", 1),
+        ("segment_bytes", -5),
+        ("segment_bytes", None),
+        ("segment_bytes", 1.5 * MIB + 0.5),
+        ("retention_age_s", "for ever"),
+        ("fsync_interval_s", float("nan")),
+        ("fsync_interval_s", float("inf")),
+        ("host", ""),
+        ("host", "a b"),
+    ],
+)
+def test_a_wrong_value_is_refused_with_the_key_and_what_is_allowed(name: str, value: object) -> None:
+    with pytest.raises(errors.InvalidRequest) as refused:
+        Settings(**{"data": Path("d"), name: value})  # type: ignore[arg-type]
+    assert str(refused.value).startswith(f"{name} cannot be {value!r}; it must be ")
+    assert config.KEYS[name].allowed in str(refused.value)
+
+
+def test_an_unknown_key_is_refused_with_the_file_and_the_keys(tmp_path: Path) -> None:
+    path = write(tmp_path, "segment_byte = 5\n")
+    with pytest.raises(
+        errors.InvalidRequest, match=rf"{path}: segment_byte is not a key; allowed are data, host, .*segment_bytes"
+    ):
+        load(path, {"data": "d"})
+
+
+@pytest.mark.parametrize(
+    ("text", "said"), [("= 5", "is not TOML"), ("host = 5", "host cannot be 5"), ("[host]\na = 1", "host cannot be")]
+)
+def test_a_wrong_file_is_refused_by_name(tmp_path: Path, text: str, said: str) -> None:
+    path = write(tmp_path, text)
+    with pytest.raises(errors.InvalidRequest) as refused:
+        load(path, {"data": "d"})
+    assert str(path) in str(refused.value)
+    assert said in str(refused.value)
+
+
+def test_a_message_that_could_never_travel_is_refused() -> None:
+    with pytest.raises(errors.InvalidRequest, match=r"max_message_bytes .* is more than max_batch_bytes"):
+        Settings(data=Path("d"), max_message_bytes=2 * MIB, max_batch_bytes=MIB)
+
+
+def test_without_a_data_directory_nothing_starts() -> None:
+    with pytest.raises(errors.InvalidRequest, match="--data DIR"):
+        load()
+
+
+@pytest.mark.parametrize("name", ["amqp_max_unsettled_per_session", "amqp_max_unsettled_per_connection"])
+def test_a_link_cannot_have_more_unsettled_than_its_session_or_connection(name: str) -> None:
+    with pytest.raises(errors.InvalidRequest, match=rf"amqp_max_unsettled .* is more than {name}"):
+        Settings(data=Path("d"), amqp_max_unsettled=11, **{name: 10})  # type: ignore[arg-type]
+
+
+def test_users_are_beside_the_data_unless_named() -> None:
+    assert Settings(data=Path("d")).users_file == Path("d") / "users.json"
+    assert Settings(data=Path("d"), users_file=Path("u")).users_file == Path("u")
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        ({"tls_cert_file": "c"}, "tls_key_file is missing"),
+        ({"tls_key_file": "k"}, "tls_cert_file is missing"),
+        ({"tls_client_ca_file": "a"}, "tls_client_ca_file needs a certificate"),
+        ({"flight_tls": True}, "flight_tls needs a certificate"),
+    ],
+)
+def test_half_of_a_certificate_is_refused_by_what_is_missing(given: dict[str, object], said: str) -> None:
+    """W2: TLS that was asked for and cannot be is never left out quietly."""
+    with pytest.raises(errors.InvalidRequest, match=said):
+        load(None, {"data": "d", **given})
+
+
+@pytest.mark.parametrize(
+    "value", ["127.0.0.1", 0, "64 MiB", True, Path("cert.pem"), None, (Listener("::1", 5, True, True, ("PLAIN",), False),)]
+)
+def test_a_value_as_a_flag_is_the_same_value(value: object) -> None:
+    name = {str: "host", bool: "flight_tls", tuple: "listeners"}.get(type(value), "amqp_port")
+    if isinstance(value, Path):
+        assert config.FILE.parse(config.as_text(value)) == Path.cwd() / value
+    elif value == "64 MiB":
+        assert config.KEYS["segment_bytes"].parse(config.as_text(value)) == 64 * MIB
+    else:
+        assert config.KEYS[name].parse(config.as_text(value)) == value
