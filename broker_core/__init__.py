@@ -12,7 +12,7 @@ __all__ = ["Broker", "__version__"]
 
 def __getattr__(name: str) -> Any:
     if name == "Broker":
-        from broker_core.server.process import Broker
+        from penstock.broker_core.server.process import Broker
 
         return Broker
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

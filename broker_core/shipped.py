@@ -18,7 +18,7 @@ from importlib.machinery import ModuleSpec
 from importlib.util import find_spec, spec_from_loader
 from typing import Any
 
-from broker_core.errors import PenstockError, from_json
+from penstock.broker_core.errors import PenstockError, from_json
 
 #: Where this code travels by value: what `sources` gave, else None. See `connector.registration`.
 SOURCES: dict[str, bytes] | None = None
@@ -26,21 +26,26 @@ SOURCES: dict[str, bytes] | None = None
 NAME = "penstock_shipped"
 
 #: Of these packages, only what is named below.
-_ALONE = ("broker_core", "broker_core.client", "broker_core.messages")
+_ALONE = ("penstock.broker_core", "penstock.broker_core.client", "penstock.broker_core.messages")
 #: All that `module` is asked for, and what that imports besides the standard library, pyarrow and numpy.
 _NEEDED = (
-    *("broker_core", "broker_core.amqp", "broker_core.amqp_client", "broker_core.client", "broker_core.client.credentials"),
-    *("broker_core.errors", "broker_core.messages", "broker_core.messages.annotations", "broker_core.messages.columns"),
-    *("broker_core.messages.encoding", "broker_core.messages.representable", "broker_core.selectors"),
+    "penstock.broker_core",
+    *(
+        f"penstock.broker_core.{name}"
+        for name in (
+            *("amqp", "amqp_client", "client", "client.credentials", "errors", "messages", "messages.annotations"),
+            *("messages.columns", "messages.encoding", "messages.representable", "selectors"),
+        )
+    ),
 )
 
 
 def module(name: str) -> Any:
     """`broker_core.NAME`, or its shipped copy, whose classes are its own: an error of it is none of `broker_core.errors`."""
     try:
-        return importlib.import_module(f"broker_core.{name}")
+        return importlib.import_module(f"penstock.broker_core.{name}")
     except ModuleNotFoundError as error:
-        if SOURCES is None or error.name is None or error.name.partition(".")[0] != "broker_core":
+        if SOURCES is None or error.name is None or error.name.partition(".")[0] != "penstock":
             raise
     if NAME not in sys.modules:
         sys.meta_path.append(Finder(SOURCES))
@@ -82,7 +87,9 @@ def sources() -> dict[str, bytes]:
         modules = [] if name in _ALONE else [entry.name for entry in pkgutil.iter_modules(path, name + ".")]
         for each in (name, *modules):
             key, source = _source(each)
-            found[key.replace("broker_core", NAME)] = zlib.compress(source.replace("broker_core", NAME).encode(), 9)
+            found[key.replace("penstock.broker_core", NAME)] = zlib.compress(
+                source.replace("penstock.broker_core", NAME).encode(), 9
+            )
     return found
 
 

@@ -1,6 +1,6 @@
 """Penstock's Spark connector: the data source `amqp`.
 
-    import connector
+    from penstock import connector
     connector.register(spark)
     spark.readStream.format("amqp").option("url", broker.url).option("queue", "orders").load()
 
@@ -20,6 +20,6 @@ __all__ = ["register"]
 
 def register(spark: SparkSession) -> None:
     """Make `format("amqp")` known to this session. May be called again, and where Spark has found the format by itself."""
-    from connector.registration import register_with
+    from penstock.connector.registration import register_with
 
     register_with(spark)

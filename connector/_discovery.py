@@ -15,7 +15,7 @@ class DefaultSource(DataSource):
     """Stands for `connector.source.AmqpSource`, and becomes one when it is used."""
 
     def __new__(cls, options: Any = None) -> Any:
-        from connector.source import AmqpSource
+        from penstock.connector.source import AmqpSource
 
         return AmqpSource(options)
 

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Protocol
 
-from connector.lease import LONG_POLL_MS, Lease, Wanted
-from connector.offset import parse_one
-from connector.options import Options
-from connector.partition import LeasePartition
-from connector.several import SeveralQueues
+from penstock.connector.lease import LONG_POLL_MS, Lease, Wanted
+from penstock.connector.offset import parse_one
+from penstock.connector.options import Options
+from penstock.connector.partition import LeasePartition
+from penstock.connector.several import SeveralQueues
 
 
 class Consumer(Protocol):

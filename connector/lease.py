@@ -15,13 +15,13 @@ from collections.abc import Callable
 from contextlib import suppress
 from typing import Any, NamedTuple
 
-from broker_core.client.flight import Client
-from broker_core.errors import PeerError, PenstockError
-from connector.backoff import RECONNECT_S, Patience
-from connector.identity import begun, check_names, check_same
-from connector.offset import Offset
-from connector.options import Options
-from connector.partition import LeasePartition
+from penstock.broker_core.client.flight import Client
+from penstock.broker_core.errors import PeerError, PenstockError
+from penstock.connector.backoff import RECONNECT_S, Patience
+from penstock.connector.identity import begun, check_names, check_same
+from penstock.connector.offset import Offset
+from penstock.connector.options import Options
+from penstock.connector.partition import LeasePartition
 
 log = logging.getLogger("penstock")
 

@@ -1,4 +1,4 @@
-"""`python -m connector.pyfiles OUT.zip` writes what executors need, for `spark-submit --py-files OUT.zip`.
+"""`python -m penstock.connector.pyfiles OUT.zip` writes what executors need, for `spark-submit --py-files OUT.zip`.
 
 The executors' Python must have pyarrow; everything else is in the zip: the connector, and what it uses of `broker_core`.
 """
@@ -9,11 +9,12 @@ import sys
 import zipfile
 from pathlib import Path
 
-_ROOT = Path(__file__).resolve().parent.parent
-_BROKER_CORE = ("__init__.py", "errors.py", "shipped.py")
+_ROOT = Path(__file__).parents[2]  # not resolved: in the repository, penstock/connector is a link
+_FILES = ("penstock/__init__.py", *(f"penstock/broker_core/{name}.py" for name in ("__init__", "errors", "shipped")))
 _PACKAGES = (
-    *("broker_core/amqp", "broker_core/amqp_client", "broker_core/client", "broker_core/messages"),
-    *("broker_core/messages/encoding", "broker_core/selectors", "connector"),
+    *("penstock/broker_core/amqp", "penstock/broker_core/amqp_client", "penstock/broker_core/client"),
+    *("penstock/broker_core/messages", "penstock/broker_core/messages/encoding", "penstock/broker_core/selectors"),
+    "penstock/connector",
 )
 # The same content gives the same bytes, so that a cluster that caches by checksum does so.
 _DATE = (1980, 1, 1, 0, 0, 0)
@@ -21,7 +22,7 @@ _DATE = (1980, 1, 1, 0, 0, 0)
 
 def write(out: Path) -> list[str]:
     """Write the zip; return the names in it."""
-    files = [_ROOT / "broker_core" / name for name in _BROKER_CORE]
+    files = [_ROOT / name for name in _FILES]
     files += [file for package in _PACKAGES for file in sorted((_ROOT / package).glob("*.py"))]
     names = []
     with zipfile.ZipFile(out, "w", zipfile.ZIP_DEFLATED) as archive:
@@ -34,7 +35,7 @@ def write(out: Path) -> list[str]:
 
 def main(arguments: list[str]) -> int:
     if len(arguments) != 1 or arguments[0].startswith("-"):
-        print("usage: python -m connector.pyfiles OUT.zip", file=sys.stderr)
+        print("usage: python -m penstock.connector.pyfiles OUT.zip", file=sys.stderr)
         return 2
     print(f"{arguments[0]}: {len(write(Path(arguments[0])))} modules")
     return 0

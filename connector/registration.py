@@ -9,13 +9,13 @@ from typing import Any
 from pyspark import cloudpickle
 from pyspark.errors import PySparkException
 
-from broker_core import errors, shipped
-from broker_core.client import credentials, discovery
-from broker_core.client import flight as client
-from broker_core.client import timeouts as silence
-from broker_core.messages import assembly, conversion, representable
-from broker_core.messages import columns as message
-from connector.source import AmqpSource
+from penstock.broker_core import errors, shipped
+from penstock.broker_core.client import credentials, discovery
+from penstock.broker_core.client import flight as client
+from penstock.broker_core.client import timeouts as silence
+from penstock.broker_core.messages import assembly, conversion, representable
+from penstock.broker_core.messages import columns as message
+from penstock.connector.source import AmqpSource
 
 ALREADY_THERE = "DATA_SOURCE_ALREADY_EXISTS"
 
@@ -36,7 +36,7 @@ def _from_zip() -> bool:
 
     (Spark looks for its files in the folder of the session's artifacts, where `--py-files` are not. Seen with 4.2.0.)
     """
-    spec = sys.modules["connector"].__spec__
+    spec = sys.modules["penstock.connector"].__spec__
     return spec is not None and isinstance(spec.loader, zipimport.zipimporter)
 
 
@@ -48,5 +48,5 @@ def _ship_by_value() -> None:
     """
     shipped.SOURCES = shipped.sources()
     ours = (assembly, client, conversion, credentials, discovery, errors, message, representable, shipped, silence)
-    for module in (sys.modules["connector"], *ours):
+    for module in (sys.modules["penstock.connector"], *ours):
         cloudpickle.register_pickle_by_value(module)  # type: ignore[no-untyped-call]

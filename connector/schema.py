@@ -19,8 +19,8 @@ from pyspark.sql.types import (
     TimestampType,
 )
 
-from broker_core.errors import InvalidRequest
-from broker_core.messages import columns as message
+from penstock.broker_core.errors import InvalidRequest
+from penstock.broker_core.messages import columns as message
 
 _STRINGS = MapType(StringType(), StringType(), True)
 

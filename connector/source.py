@@ -13,11 +13,11 @@ from pyspark.sql.datasource import (
 )
 from pyspark.sql.types import StructType
 
-from connector.batch import BatchReader, PushdownBatchReader
-from connector.options import Options
-from connector.schema import default_schema
-from connector.sink import BatchWriter, StreamWriter
-from connector.stream import StreamReader
+from penstock.connector.batch import BatchReader, PushdownBatchReader
+from penstock.connector.options import Options
+from penstock.connector.schema import default_schema
+from penstock.connector.sink import BatchWriter, StreamWriter
+from penstock.connector.stream import StreamReader
 
 
 class AmqpSource(DataSource):

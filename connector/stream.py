@@ -15,13 +15,13 @@ from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMaxRows, SupportsTriggerAvailableNow
 from pyspark.sql.types import StructType
 
-from connector.batching import as_declared
-from connector.consumer import Consumer, consumer_of
-from connector.offset import INITIAL
-from connector.options import STREAM, Options
-from connector.partition import LeasePartition
-from connector.read import read_leased
-from connector.schema import check_source
+from penstock.connector.batching import as_declared
+from penstock.connector.consumer import Consumer, consumer_of
+from penstock.connector.offset import INITIAL
+from penstock.connector.options import STREAM, Options
+from penstock.connector.partition import LeasePartition
+from penstock.connector.read import read_leased
+from penstock.connector.schema import check_source
 
 _NO_LIMIT = 2**63 - 1
 

@@ -24,12 +24,12 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 from rich.console import Console
 
-import connector
-from broker_core.client.flight import Client
-from broker_core.errors import PenstockError
-from broker_core.server.process import Broker
-from jobs import flights
-from jobs.session import explain, session
+from penstock import connector
+from penstock.broker_core.client.flight import Client
+from penstock.broker_core.errors import PenstockError
+from penstock.broker_core.server.process import Broker
+from penstock.jobs import flights
+from penstock.jobs.session import explain, session
 
 QUEUE = "flights"
 #: Batches, so that there is a middle to be killed in.
@@ -83,7 +83,7 @@ class Ingest:
         self._told = told
         self._changed = threading.Condition()
         self.table, self._log = work / "delta", work / "ingest.log"
-        command = [sys.executable, "-m", "jobs.ingest", "--available-now", "--consumer", "demo"]
+        command = [sys.executable, "-m", "penstock.jobs.ingest", "--available-now", "--consumer", "demo"]
         command += ["--url", broker.url, "--queue", QUEUE, "--table", str(self.table), "--checkpoint", str(work / "checkpoint")]
         command += ["--option", f"maxMessagesPerTrigger={batch}"]
         with open(self._log, "ab") as log:

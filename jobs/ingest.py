@@ -4,7 +4,7 @@
         --url grpc://127.0.0.1:8815 --queue orders --table /data/orders --checkpoint /data/orders.checkpoint
 
 Runs until SIGTERM or Ctrl-C, or with --available-now until the queue is empty. Start it again with the same checkpoint and
-it goes on where it was, whatever ended it. `python -m jobs.ingest …` does the same with a Spark of its own.
+it goes on where it was, whatever ended it. `python -m penstock.jobs.ingest …` does the same with a Spark of its own.
 """
 
 from __future__ import annotations
@@ -19,9 +19,9 @@ from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
-import connector
-from jobs import progress
-from jobs.session import explain, session
+from penstock import connector
+from penstock.jobs import progress
+from penstock.jobs.session import explain, session
 
 
 def main(argv: Sequence[str] | None = None) -> int:

@@ -4,7 +4,7 @@
         --since 2026-03-01T00:00:00Z --until 2026-03-02T00:00:00Z --outcome rejected --to-queue orders
 
 Choose by time of arrival, by sequence number, by outcome, or by any condition in SQL; what stays in the queue stays
-untouched. `python -m jobs.replay …` does the same with a Spark of its own.
+untouched. `python -m penstock.jobs.replay …` does the same with a Spark of its own.
 """
 
 from __future__ import annotations
@@ -19,12 +19,12 @@ from pyspark.sql import DataFrame, Observation, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.types import BinaryType, StringType
 
-import connector
-from broker_core.errors import PenstockError
-from connector.options import Options
-from connector.sink import written_as
-from jobs import progress
-from jobs.session import explain, session
+from penstock import connector
+from penstock.broker_core.errors import PenstockError
+from penstock.connector.options import Options
+from penstock.connector.sink import written_as
+from penstock.jobs import progress
+from penstock.jobs.session import explain, session
 
 #: What the archive knows of a message beyond the message itself.
 SETTLED = ("state", "outcome")

@@ -72,7 +72,7 @@ def _require_delta_by_flags() -> None:
 def explain(error: BaseException) -> str:
     """What was said where it went wrong, out of a Spark exception that wraps it in the stack traces of two languages."""
     text = "\n".join(map(str, _causes(error)))
-    ours = re.findall(r"broker_core\.errors\.\w+: (.+)", text)
+    ours = re.findall(r"penstock\.broker_core\.errors\.\w+: (.+)", text)
     if ours:
         return str(ours[-1]).strip()
     # The last line of a Python traceback names the exception.

@@ -1,4 +1,4 @@
-"""What is tested is what is shipped: under `./dev test` the packages come from the installed wheel, and this file makes sure.
+"""What is tested is what is shipped: under `./dev test` the package comes from the installed wheel, and this file makes sure.
 
 A bare `pytest` while you work takes the checkout instead, without a build.
 """
@@ -18,7 +18,6 @@ import pytest
 from . import forking
 
 ROOT = Path(__file__).resolve().parent.parent
-PACKAGES = ("broker_core", "connector", "jobs")
 
 if not os.environ.get("PENSTOCK_TEST_WHEEL"):
     sys.path.insert(0, str(ROOT))
@@ -34,11 +33,10 @@ def pytest_configure(config: pytest.Config) -> None:
     forking.install()
     if not os.environ.get("PENSTOCK_TEST_WHEEL"):
         return
-    for package in PACKAGES:
-        found = importlib.util.find_spec(package)
-        origin = Path(found.origin or "") if found else None
-        if origin is None or ROOT / package in origin.parents or "site-packages" not in origin.parts:
-            raise pytest.UsageError(f"{package} would be tested from {origin}, not from the installed wheel: run ./dev test")
+    found = importlib.util.find_spec("penstock")
+    origin = Path(found.origin or "") if found else None
+    if origin is None or ROOT / "penstock" in origin.parents or "site-packages" not in origin.parts:
+        raise pytest.UsageError(f"penstock would be tested from {origin}, not from the installed wheel: run ./dev test")
 
 
 # Tests of a folder that share what is dear to start (a JVM, foreign clients), and so stay in one process. The longest goes first.

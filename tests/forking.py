@@ -1,4 +1,4 @@
-"""A quick start for the processes that tests start with `python -m broker_core …`: brokers and command lines.
+"""A quick start for the processes that tests start with `python -m penstock …`: brokers and command lines.
 
 Such a process needs most of a second of CPU time for its imports, and the suite starts many hundreds of them. So one process,
 the template, imports them once; a test gets a fork of it, with the arguments, environment, folder and files that `Popen` was
@@ -25,7 +25,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-PREFIX = [sys.executable, "-m", "broker_core"]
+PREFIX = [sys.executable, "-m", "penstock"]
 #: Bytes. A request has the environment in it; a packet of a socket pair holds no more than this by default.
 REQUEST_LIMIT = 200_000
 PR_SET_CHILD_SUBREAPER = 36  # of linux/prctl.h
@@ -120,14 +120,14 @@ def _take_orphans(on: bool) -> None:
 
 def _import_all() -> None:
     """What brokers and commands import, as `penstock serve` imports it: without pandas."""
-    from broker_core.cli.serve import _WithoutPandas
+    from penstock.broker_core.cli.serve import _WithoutPandas
 
     finder = _WithoutPandas()
     sys.meta_path.insert(0, finder)
 
-    import broker_core.amqp_client
-    import broker_core.client.flight
-    import broker_core.server.serve  # noqa: F401
+    import penstock.broker_core.amqp_client
+    import penstock.broker_core.client.flight
+    import penstock.broker_core.server.serve  # noqa: F401
 
     sys.meta_path.remove(finder)
     gc.collect()
@@ -180,4 +180,4 @@ def _become(request: dict[str, Any]) -> None:
 if __name__ == "__main__":
     _import_all()
     _become(_await_requests(socket.socket(fileno=int(sys.argv[1]))))
-    runpy.run_module("broker_core", run_name="__main__", alter_sys=True)
+    runpy.run_module("penstock", run_name="__main__", alter_sys=True)

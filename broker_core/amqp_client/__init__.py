@@ -1,7 +1,7 @@
 """A small blocking AMQP 1.0 client on `broker_core.amqp`: the standard library and nothing else.
 
-    from broker_core.amqp import Message, decode_message
-    from broker_core.amqp_client import connect
+    from penstock.broker_core.amqp import Message, decode_message
+    from penstock.broker_core.amqp_client import connect
 
     with connect("amqp://127.0.0.1:5672") as connection:
         sender = connection.sender("orders")
@@ -16,9 +16,9 @@ It moves lists of messages, not single ones, so that it can be the load generato
 `transport` (sockets and TLS), `dial` (connect), `connection` (the loop), `links` with `sender` and `receiver`, `failures`.
 """
 
-from broker_core.amqp_client.connection import Connection
-from broker_core.amqp_client.dial import connect, login
-from broker_core.amqp_client.receiver import Receiver
-from broker_core.amqp_client.sender import Refusal, Sender
+from penstock.broker_core.amqp_client.connection import Connection
+from penstock.broker_core.amqp_client.dial import connect, login
+from penstock.broker_core.amqp_client.receiver import Receiver
+from penstock.broker_core.amqp_client.sender import Refusal, Sender
 
 __all__ = ["Connection", "Receiver", "Refusal", "Sender", "connect", "login"]

@@ -11,14 +11,14 @@ from collections.abc import Callable, Mapping
 from types import TracebackType
 from typing import Any
 
-from broker_core import amqp, errors
-from broker_core.amqp import events
-from broker_core.amqp_client import failures
-from broker_core.amqp_client.address import Address
-from broker_core.amqp_client.links import CLOSE_TIMEOUT_S, ClientLink
-from broker_core.amqp_client.receiver import DEFAULT_CREDIT, Receiver
-from broker_core.amqp_client.sender import Sender
-from broker_core.amqp_client.transport import Transport
+from penstock.broker_core import amqp, errors
+from penstock.broker_core.amqp import events
+from penstock.broker_core.amqp_client import failures
+from penstock.broker_core.amqp_client.address import Address
+from penstock.broker_core.amqp_client.links import CLOSE_TIMEOUT_S, ClientLink
+from penstock.broker_core.amqp_client.receiver import DEFAULT_CREDIT, Receiver
+from penstock.broker_core.amqp_client.sender import Sender
+from penstock.broker_core.amqp_client.transport import Transport
 
 #: Seconds that a call waits for the broker, unless `connect` is told otherwise.
 TIMEOUT_S = 60.0

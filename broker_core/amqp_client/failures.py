@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from broker_core import errors
-from broker_core.amqp import Accepted, Condition, Modified, Rejected, Released
-from broker_core.amqp.performatives import Error
+from penstock.broker_core import errors
+from penstock.broker_core.amqp import Accepted, Condition, Modified, Rejected, Released
+from penstock.broker_core.amqp.performatives import Error
 
 _KINDS: dict[str, type[errors.PenstockError]] = {
     Condition.NOT_FOUND: errors.NotFound,

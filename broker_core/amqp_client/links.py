@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from broker_core import amqp, errors
-from broker_core.amqp import events
-from broker_core.amqp.states import LinkState
-from broker_core.amqp_client import failures
+from penstock.broker_core import amqp, errors
+from penstock.broker_core.amqp import events
+from penstock.broker_core.amqp.states import LinkState
+from penstock.broker_core.amqp_client import failures
 
 if TYPE_CHECKING:
-    from broker_core.amqp_client.connection import Connection
+    from penstock.broker_core.amqp_client.connection import Connection
 
 #: Seconds that a goodbye may take, which is only a courtesy.
 CLOSE_TIMEOUT_S = 5.0

@@ -6,16 +6,16 @@ import time
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from broker_core import amqp
-from broker_core.amqp import Accepted, Modified, Rejected, Released, events
-from broker_core.amqp.deliveries import Delivery
-from broker_core.amqp.performatives import SND_SETTLED, SND_UNSETTLED, Error
-from broker_core.amqp.states import LinkState
-from broker_core.amqp.types import Described, Symbol
-from broker_core.amqp_client.links import ClientLink
+from penstock.broker_core import amqp
+from penstock.broker_core.amqp import Accepted, Modified, Rejected, Released, events
+from penstock.broker_core.amqp.deliveries import Delivery
+from penstock.broker_core.amqp.performatives import SND_SETTLED, SND_UNSETTLED, Error
+from penstock.broker_core.amqp.states import LinkState
+from penstock.broker_core.amqp.types import Described, Symbol
+from penstock.broker_core.amqp_client.links import ClientLink
 
 if TYPE_CHECKING:
-    from broker_core.amqp_client.connection import Connection
+    from penstock.broker_core.amqp_client.connection import Connection
 
 #: Messages that may be under way or waiting here, where nothing else is said.
 DEFAULT_CREDIT = 1000

@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from broker_core import amqp, errors
-from broker_core.amqp import Accepted, LocalProtocolError, events
-from broker_core.amqp.performatives import SND_SETTLED, SND_UNSETTLED
-from broker_core.amqp_client import failures
-from broker_core.amqp_client.links import ClientLink
+from penstock.broker_core import amqp, errors
+from penstock.broker_core.amqp import Accepted, LocalProtocolError, events
+from penstock.broker_core.amqp.performatives import SND_SETTLED, SND_UNSETTLED
+from penstock.broker_core.amqp_client import failures
+from penstock.broker_core.amqp_client.links import ClientLink
 
 if TYPE_CHECKING:
-    from broker_core.amqp_client.connection import Connection
+    from penstock.broker_core.amqp_client.connection import Connection
 
 #: Messages and octets made into frames between two writes: enough to share the cost of a write, little enough to overlap with
 #: the broker's work.

@@ -11,8 +11,8 @@ import select
 import socket
 import ssl
 
-from broker_core.amqp_client.address import Address
-from broker_core.errors import PeerError
+from penstock.broker_core.amqp_client.address import Address
+from penstock.broker_core.errors import PeerError
 
 #: Octets of one read. Larger ones only move the work; smaller ones cost a call each.
 READ_OCTETS = 256 * 1024

@@ -7,6 +7,6 @@ nodes/          what an attach names or makes: addresses, filters, dynamic nodes
 transactions/   control links, and what is done in a transaction
 """
 
-from broker_core.amqp_plane.loop.server import AmqpPlane
+from penstock.broker_core.amqp_plane.loop.server import AmqpPlane
 
 __all__ = ["AmqpPlane"]

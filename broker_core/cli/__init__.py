@@ -11,6 +11,6 @@ Exit codes:
 
 from __future__ import annotations
 
-from broker_core.cli.main import main
+from penstock.broker_core.cli.main import main
 
 __all__ = ["main"]

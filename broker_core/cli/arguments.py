@@ -7,10 +7,10 @@ import os
 from collections.abc import Callable
 from pathlib import Path
 
-from broker_core import __version__
-from broker_core.cli import exchange_arguments, message_arguments, user_arguments
-from broker_core.settings import keys as config
-from broker_core.settings import listeners
+from penstock.broker_core import __version__
+from penstock.broker_core.cli import exchange_arguments, message_arguments, user_arguments
+from penstock.broker_core.settings import keys as config
+from penstock.broker_core.settings import listeners
 
 _EXIT_CODES = """\
 exit codes: 0 done, 1 refused, 2 usage, 3 the broker cannot be reached, 4 its storage failed, 130 interrupted"""
@@ -218,7 +218,7 @@ def lazily(module: str, function: str) -> Run:
     def run(given: argparse.Namespace) -> int:
         import importlib
 
-        code: int = getattr(importlib.import_module(f"broker_core.cli.{module}"), function)(given)
+        code: int = getattr(importlib.import_module(f"penstock.broker_core.cli.{module}"), function)(given)
         return code
 
     return run

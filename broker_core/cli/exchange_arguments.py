@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 
-from broker_core.cli import arguments
+from penstock.broker_core.cli import arguments
 
 _TYPES = "direct (the routing key as it is), topic (patterns: * is one word, # any number), fanout (everything), headers"
 

@@ -9,8 +9,8 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from broker_core import errors
-from broker_core.cli import arguments
+from penstock.broker_core import errors
+from penstock.broker_core.cli import arguments
 
 REFUSED, USAGE, UNREACHABLE, STORAGE, INTERRUPTED = 1, 2, 3, 4, 130
 

@@ -7,11 +7,11 @@ from collections.abc import Iterator
 from itertools import islice
 from typing import Any
 
-from broker_core.cli import calls, show
-from broker_core.cli.main import UsageError
-from broker_core.cli.pairs import pairs
-from broker_core.client.flight import Client
-from broker_core.errors import PenstockError
+from penstock.broker_core.cli import calls, show
+from penstock.broker_core.cli.main import UsageError
+from penstock.broker_core.cli.pairs import pairs
+from penstock.broker_core.client.flight import Client
+from penstock.broker_core.errors import PenstockError
 
 STATES = ("available", "acquired", "archived")
 

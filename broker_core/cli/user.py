@@ -9,13 +9,13 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from broker_core import errors
-from broker_core.cli import show
-from broker_core.cli.main import UsageError
-from broker_core.security import store
-from broker_core.security import users as u
-from broker_core.security.rights import Right
-from broker_core.security.users import User, Users
+from penstock.broker_core import errors
+from penstock.broker_core.cli import show
+from penstock.broker_core.cli.main import UsageError
+from penstock.broker_core.security import store
+from penstock.broker_core.security import users as u
+from penstock.broker_core.security.rights import Right
+from penstock.broker_core.security.users import User, Users
 
 _LIST = {"user": "user", "password": "password", "certificates": "certificates", "permissions": "permissions"}
 _PERMISSIONS = {"user": "user", "queue": "queue", "rights": "rights"}

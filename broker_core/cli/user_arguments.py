@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
-from broker_core.cli import arguments
+from penstock.broker_core.cli import arguments
 
 _FILE = "The broker notices within a second, without a restart."
 

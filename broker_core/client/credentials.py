@@ -14,7 +14,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from broker_core.errors import InvalidRequest
+from penstock.broker_core.errors import InvalidRequest
 
 if TYPE_CHECKING:
     import ssl

@@ -11,8 +11,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from broker_core import errors, shipped
-from broker_core.client.credentials import Credentials
+from penstock.broker_core import errors, shipped
+from penstock.broker_core.client.credentials import Credentials
 
 SCHEMES = ("amqp://", "amqps://")
 FLIGHT_SCHEMES = ("grpc", "grpc+tls")

@@ -8,6 +8,6 @@ From the socket up:
 - `actions`, by subject also `leasing`, `moves`, `exchanges`; `receiver` and `outcomes` (puts); `streams` (gets)
 """
 
-from broker_core.flight_plane.server import FlightPlane
+from penstock.broker_core.flight_plane.server import FlightPlane
 
 __all__ = ["FlightPlane"]

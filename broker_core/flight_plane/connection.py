@@ -20,14 +20,14 @@ from typing import TYPE_CHECKING
 
 import hpack
 
-from broker_core.flight_plane import frames
-from broker_core.flight_plane.calls import Call, Gone
-from broker_core.flight_plane.frames import Code, Kind, ProtocolError, Setting
+from penstock.broker_core.flight_plane import frames
+from penstock.broker_core.flight_plane.calls import Call, Gone
+from penstock.broker_core.flight_plane.frames import Code, Kind, ProtocolError, Setting
 
 if TYPE_CHECKING:
-    from broker_core.flight_plane.budget import Budget
-    from broker_core.flight_plane.listener import Listener
-    from broker_core.flight_plane.wires import Octets, Wire
+    from penstock.broker_core.flight_plane.budget import Budget
+    from penstock.broker_core.flight_plane.listener import Listener
+    from penstock.broker_core.flight_plane.wires import Octets, Wire
 
 CALLS = 64  # at once on one connection, also those that the peer has given up and that are not over yet
 HEADER_BYTES = 16 << 10  # of one request's headers, as they come and as they expand

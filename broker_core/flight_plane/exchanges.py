@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from broker_core.engine.commands import exchanges as x
-from broker_core.selectors import parse
-from broker_core.service.broker import BrokerService
+from penstock.broker_core.engine.commands import exchanges as x
+from penstock.broker_core.selectors import parse
+from penstock.broker_core.service.broker import BrokerService
 
 
 def exchange_actions(service: BrokerService) -> dict[str, Callable[[dict[str, Any]], dict[str, Any]]]:

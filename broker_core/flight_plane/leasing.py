@@ -6,11 +6,11 @@ import time
 from dataclasses import replace
 from typing import NamedTuple
 
-from broker_core.engine.commands import queues as c
-from broker_core.selectors import Selector, parse
-from broker_core.service import matching
-from broker_core.service.bitmaps import View
-from broker_core.service.broker import BrokerService
+from penstock.broker_core.engine.commands import queues as c
+from penstock.broker_core.selectors import Selector, parse
+from penstock.broker_core.service import matching
+from penstock.broker_core.service.bitmaps import View
+from penstock.broker_core.service.broker import BrokerService
 
 
 class Advanced(NamedTuple):

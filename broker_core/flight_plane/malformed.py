@@ -8,10 +8,10 @@ from typing import Any
 
 import numpy as np
 
-from broker_core import errors
-from broker_core.engine.columns.rowset import RowSet
-from broker_core.engine.commands.outcomes import SetAside
-from broker_core.service.broker import BrokerService
+from penstock.broker_core import errors
+from penstock.broker_core.engine.columns.rowset import RowSet
+from penstock.broker_core.engine.commands.outcomes import SetAside
+from penstock.broker_core.service.broker import BrokerService
 
 log = logging.getLogger("penstock")
 

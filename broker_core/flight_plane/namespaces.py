@@ -12,11 +12,11 @@ from __future__ import annotations
 
 from typing import Any
 
-from broker_core import errors
-from broker_core.engine.model.state import BrokerState
-from broker_core.flight_plane.callers import Caller
-from broker_core.flight_plane.permissions import NEEDS
-from broker_core.security.rights import Right
+from penstock.broker_core import errors
+from penstock.broker_core.engine.model.state import BrokerState
+from penstock.broker_core.flight_plane.callers import Caller
+from penstock.broker_core.flight_plane.permissions import NEEDS
+from penstock.broker_core.security.rights import Right
 
 SEPARATOR = ":"
 LISTED = 5  # leases that an error names

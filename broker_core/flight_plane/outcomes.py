@@ -10,16 +10,16 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from broker_core import errors
-from broker_core.engine.columns.limits import MAX_OUTCOMES
-from broker_core.engine.columns.rowset import RowSet
-from broker_core.engine.commands.outcomes import StageOutcomes
-from broker_core.engine.model.batch_outcomes import ENDINGS, Said, cut, shortened
-from broker_core.flight_plane.arrow_ipc import BatchReader, too_large
-from broker_core.flight_plane.permissions import Check
-from broker_core.flight_plane.requests import stage_of
-from broker_core.messages import delivery_key as delivery
-from broker_core.service.broker import BrokerService
+from penstock.broker_core import errors
+from penstock.broker_core.engine.columns.limits import MAX_OUTCOMES
+from penstock.broker_core.engine.columns.rowset import RowSet
+from penstock.broker_core.engine.commands.outcomes import StageOutcomes
+from penstock.broker_core.engine.model.batch_outcomes import ENDINGS, Said, cut, shortened
+from penstock.broker_core.flight_plane.arrow_ipc import BatchReader, too_large
+from penstock.broker_core.flight_plane.permissions import Check
+from penstock.broker_core.flight_plane.requests import stage_of
+from penstock.broker_core.messages import delivery_key as delivery
+from penstock.broker_core.service.broker import BrokerService
 
 COLUMNS = {"delivery": pa.binary(), "outcome": pa.string(), "error": pa.string()}
 

@@ -10,18 +10,18 @@ from typing import Any
 
 import numpy as np
 
-from broker_core import errors
-from broker_core.client import timeouts as silence
-from broker_core.engine.commands import queues as c
-from broker_core.engine.commands.exchanges import ListExchanges
-from broker_core.flight_plane.arrow_ipc import BatchReader, too_large
-from broker_core.flight_plane.permissions import Check
-from broker_core.flight_plane.requests import TEXT, parse, stage_of
-from broker_core.messages import columns as message
-from broker_core.messages.encoding import sections
-from broker_core.reading import stored as reading
-from broker_core.service import routing
-from broker_core.service.broker import BrokerService
+from penstock.broker_core import errors
+from penstock.broker_core.client import timeouts as silence
+from penstock.broker_core.engine.commands import queues as c
+from penstock.broker_core.engine.commands.exchanges import ListExchanges
+from penstock.broker_core.flight_plane.arrow_ipc import BatchReader, too_large
+from penstock.broker_core.flight_plane.permissions import Check
+from penstock.broker_core.flight_plane.requests import TEXT, parse, stage_of
+from penstock.broker_core.messages import columns as message
+from penstock.broker_core.messages.encoding import sections
+from penstock.broker_core.reading import stored as reading
+from penstock.broker_core.service import routing
+from penstock.broker_core.service.broker import BrokerService
 
 UNACKNOWLEDGED_BYTES = 32 << 20  # of one sender: enough to keep the disk busy while the next batches arrive
 

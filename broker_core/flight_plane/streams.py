@@ -10,26 +10,26 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from broker_core import errors
-from broker_core.client import timeouts as silence
-from broker_core.client.discovery import this_host
-from broker_core.engine.columns.blocks import Block
-from broker_core.engine.columns.rowset import BLOCK_ROWS, as_array, row_count
-from broker_core.engine.commands import queues as c
-from broker_core.engine.model.groups import in_bucket
-from broker_core.flight_plane import namespaces
-from broker_core.flight_plane.browsing import archived, selection
-from broker_core.flight_plane.callers import Caller
-from broker_core.flight_plane.malformed import by_reason, set_aside
-from broker_core.flight_plane.permissions import Check, Permissions
-from broker_core.flight_plane.requests import TICKETS, by_op, reader_of, strings
-from broker_core.messages import columns as message
-from broker_core.messages import delivery_key as delivery
-from broker_core.reading import mapped
-from broker_core.reading import stored as reading
-from broker_core.selectors import Selector, parse
-from broker_core.service.broker import BrokerService
-from broker_core.service.matching import evaluated
+from penstock.broker_core import errors
+from penstock.broker_core.client import timeouts as silence
+from penstock.broker_core.client.discovery import this_host
+from penstock.broker_core.engine.columns.blocks import Block
+from penstock.broker_core.engine.columns.rowset import BLOCK_ROWS, as_array, row_count
+from penstock.broker_core.engine.commands import queues as c
+from penstock.broker_core.engine.model.groups import in_bucket
+from penstock.broker_core.flight_plane import namespaces
+from penstock.broker_core.flight_plane.browsing import archived, selection
+from penstock.broker_core.flight_plane.callers import Caller
+from penstock.broker_core.flight_plane.malformed import by_reason, set_aside
+from penstock.broker_core.flight_plane.permissions import Check, Permissions
+from penstock.broker_core.flight_plane.requests import TICKETS, by_op, reader_of, strings
+from penstock.broker_core.messages import columns as message
+from penstock.broker_core.messages import delivery_key as delivery
+from penstock.broker_core.reading import mapped
+from penstock.broker_core.reading import stored as reading
+from penstock.broker_core.selectors import Selector, parse
+from penstock.broker_core.service.broker import BrokerService
+from penstock.broker_core.service.matching import evaluated
 
 
 class Streams:

@@ -10,9 +10,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from zlib import crc32
 
-from broker_core.errors import InvalidRequest
-from broker_core.journal.disk import Buffer
-from broker_core.journal.records import (
+from penstock.broker_core.errors import InvalidRequest
+from penstock.broker_core.journal.disk import Buffer
+from penstock.broker_core.journal.records import (
     END_BYTES,
     GROUP_BYTES,
     MASK,

@@ -39,9 +39,9 @@ from threading import Lock
 from typing import NamedTuple
 from zlib import crc32
 
-from broker_core.errors import DamagedJournal, StorageError
-from broker_core.journal.disk import Disk, NoteFile, write_file
-from broker_core.journal.segments import Segment
+from penstock.broker_core.errors import DamagedJournal, StorageError
+from penstock.broker_core.journal.disk import Disk, NoteFile, write_file
+from penstock.broker_core.journal.segments import Segment
 
 NAME = "manifest"
 VERSION = 1

@@ -49,13 +49,13 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from broker_core.errors import DamagedJournal
-from broker_core.journal import manifest
-from broker_core.journal.disk import TEMPORARY, Disk, pieces_of, write_file
-from broker_core.journal.replay import damaged
-from broker_core.journal.segments import HEADER_BYTES, SUFFIX, Segment, create, read_header
-from broker_core.journal.snapshots import Snapshot, load_latest
-from broker_core.journal.tail import Tail, read_tail
+from penstock.broker_core.errors import DamagedJournal
+from penstock.broker_core.journal import manifest
+from penstock.broker_core.journal.disk import TEMPORARY, Disk, pieces_of, write_file
+from penstock.broker_core.journal.replay import damaged
+from penstock.broker_core.journal.segments import HEADER_BYTES, SUFFIX, Segment, create, read_header
+from penstock.broker_core.journal.snapshots import Snapshot, load_latest
+from penstock.broker_core.journal.tail import Tail, read_tail
 
 
 @dataclass(frozen=True)

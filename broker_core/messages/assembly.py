@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import pyarrow as pa
 
-from broker_core.errors import PenstockError
-from broker_core.messages import conversion
-from broker_core.messages.columns import (
+from penstock.broker_core.errors import PenstockError
+from penstock.broker_core.messages import conversion
+from penstock.broker_core.messages.columns import (
     BARE_COLUMNS,
     MESSAGE_COLUMNS,
     SENT_COLUMNS,
@@ -22,10 +22,10 @@ from broker_core.messages.columns import (
     arrow_schema,
     kept,
 )
-from broker_core.messages.conversion import Malformed
+from penstock.broker_core.messages.conversion import Malformed
 
 if TYPE_CHECKING:
-    from broker_core.messages.columns import Integers
+    from penstock.broker_core.messages.columns import Integers
 
 
 def assemble(

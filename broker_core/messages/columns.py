@@ -20,8 +20,8 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 import pyarrow as pa
 
-from broker_core.errors import InvalidRequest, ResourceLimit
-from broker_core.messages import representable
+from penstock.broker_core.errors import InvalidRequest, ResourceLimit
+from penstock.broker_core.messages import representable
 
 if TYPE_CHECKING:
     import numpy as np

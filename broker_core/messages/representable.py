@@ -11,7 +11,7 @@ from typing import NoReturn
 
 import pyarrow as pa
 
-from broker_core.errors import InvalidRequest
+from penstock.broker_core.errors import InvalidRequest
 
 #: Priority is a ubyte, ttl a uint of milliseconds, the group sequence a uint.
 RANGES = {"priority": (0, 255), "ttl": (0, 2**32 - 1), "groupSequence": (0, 2**32 - 1)}

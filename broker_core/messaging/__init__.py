@@ -1,6 +1,6 @@
 """A client for applications: connections that come back, sessions, producers, consumers, acknowledge modes, transactions.
 
-    from broker_core.messaging import AcknowledgeMode, connect
+    from penstock.broker_core.messaging import AcknowledgeMode, connect
 
     with connect("amqp://127.0.0.1:5672") as connection, connection.session(AcknowledgeMode.CLIENT) as session:
         session.producer("orders").send("hello")             # returns when the broker has it on its disk
@@ -15,16 +15,16 @@ The rooms: `opening` (connect), `connection` (servers, reconnect) on `backoff` a
 `transactions`; `source_link` and `target_link` are the two kinds of AMQP link.
 """
 
-from broker_core.messaging.backoff import Backoff
-from broker_core.messaging.connection import Connection
-from broker_core.messaging.consumer import Consumer
-from broker_core.messaging.modes import AcknowledgeMode
-from broker_core.messaging.opening import connect
-from broker_core.messaging.producer import Producer
-from broker_core.messaging.received import ReceivedMessage
-from broker_core.messaging.sending import Confirmation
-from broker_core.messaging.session import Session
-from broker_core.messaging.transactions import InDoubt, RolledBack
+from penstock.broker_core.messaging.backoff import Backoff
+from penstock.broker_core.messaging.connection import Connection
+from penstock.broker_core.messaging.consumer import Consumer
+from penstock.broker_core.messaging.modes import AcknowledgeMode
+from penstock.broker_core.messaging.opening import connect
+from penstock.broker_core.messaging.producer import Producer
+from penstock.broker_core.messaging.received import ReceivedMessage
+from penstock.broker_core.messaging.sending import Confirmation
+from penstock.broker_core.messaging.session import Session
+from penstock.broker_core.messaging.transactions import InDoubt, RolledBack
 
 __all__ = [
     "AcknowledgeMode",

@@ -8,12 +8,12 @@ from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING
 
-from broker_core.messaging.lanes import Lane, Task
+from penstock.broker_core.messaging.lanes import Lane, Task
 
 if TYPE_CHECKING:
-    from broker_core.messaging.received import ReceivedMessage
-    from broker_core.messaging.sending import Confirmation
-    from broker_core.messaging.session import Session
+    from penstock.broker_core.messaging.received import ReceivedMessage
+    from penstock.broker_core.messaging.sending import Confirmation
+    from penstock.broker_core.messaging.session import Session
 
 #: Outcomes that wait for their callback; above that a send waits (unless a callback makes it, which would wait for itself).
 MAX_UNTOLD = 10_000

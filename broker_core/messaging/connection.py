@@ -8,12 +8,12 @@ from collections.abc import Callable
 from functools import partial
 from itertools import count
 
-from broker_core import errors
-from broker_core.messaging.lanes import Pool
-from broker_core.messaging.modes import AcknowledgeMode
-from broker_core.messaging.servers import Means, Servers
-from broker_core.messaging.session import Session
-from broker_core.messaging.wire import Wire
+from penstock.broker_core import errors
+from penstock.broker_core.messaging.lanes import Pool
+from penstock.broker_core.messaging.modes import AcknowledgeMode
+from penstock.broker_core.messaging.servers import Means, Servers
+from penstock.broker_core.messaging.session import Session
+from penstock.broker_core.messaging.wire import Wire
 
 _LOG = logging.getLogger(__name__)
 

@@ -6,17 +6,17 @@ import time
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
-from broker_core import errors
-from broker_core.amqp import DecodeError, FieldError, decode_message
-from broker_core.amqp.deliveries import Delivery
-from broker_core.messaging.arrivals import Arrivals
-from broker_core.messaging.modes import Gathered
-from broker_core.messaging.pull import pull
-from broker_core.messaging.received import NOT_HERE, ReceivedMessage, expiry_ms
-from broker_core.messaging.source_link import SourceLink, Terms
+from penstock.broker_core import errors
+from penstock.broker_core.amqp import DecodeError, FieldError, decode_message
+from penstock.broker_core.amqp.deliveries import Delivery
+from penstock.broker_core.messaging.arrivals import Arrivals
+from penstock.broker_core.messaging.modes import Gathered
+from penstock.broker_core.messaging.pull import pull
+from penstock.broker_core.messaging.received import NOT_HERE, ReceivedMessage, expiry_ms
+from penstock.broker_core.messaging.source_link import SourceLink, Terms
 
 if TYPE_CHECKING:
-    from broker_core.messaging.session import Session
+    from penstock.broker_core.messaging.session import Session
 
 #: Messages that may be under way or waiting here, over all sources, where nothing else is said.
 PREFETCH = 1000

@@ -11,16 +11,16 @@ from contextlib import suppress
 from itertools import groupby
 from typing import TYPE_CHECKING, Any
 
-from broker_core import errors
-from broker_core.amqp import Accepted, serial
-from broker_core.amqp.deliveries import Delivery
-from broker_core.amqp.states import LinkState
-from broker_core.messaging.modes import AcknowledgeMode
-from broker_core.messaging.received import ACCEPTED, FAILED, NOT_HERE, RELEASED, Outcome, ReceivedMessage
+from penstock.broker_core import errors
+from penstock.broker_core.amqp import Accepted, serial
+from penstock.broker_core.amqp.deliveries import Delivery
+from penstock.broker_core.amqp.states import LinkState
+from penstock.broker_core.messaging.modes import AcknowledgeMode
+from penstock.broker_core.messaging.received import ACCEPTED, FAILED, NOT_HERE, RELEASED, Outcome, ReceivedMessage
 
 if TYPE_CHECKING:
-    from broker_core.messaging.consumer import Consumer
-    from broker_core.messaging.session import Session
+    from penstock.broker_core.messaging.consumer import Consumer
+    from penstock.broker_core.messaging.session import Session
 
 _Mode = AcknowledgeMode
 

@@ -6,7 +6,7 @@ from enum import Enum
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from broker_core.messaging.received import ReceivedMessage
+    from penstock.broker_core.messaging.received import ReceivedMessage
 
 #: Gathered acknowledgements leave when they are so much of the consumer's window.
 SHARE = 0.65

@@ -8,15 +8,15 @@ import time
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
-from broker_core.amqp_client.address import parse
-from broker_core.amqp_client.connection import TIMEOUT_S
-from broker_core.amqp_client.dial import login, new_container_id
-from broker_core.client.credentials import Credentials
-from broker_core.errors import InvalidRequest
-from broker_core.messaging.backoff import Backoff
-from broker_core.messaging.connection import Connection
-from broker_core.messaging.servers import Means, Servers
-from broker_core.messaging.wire import Wire
+from penstock.broker_core.amqp_client.address import parse
+from penstock.broker_core.amqp_client.connection import TIMEOUT_S
+from penstock.broker_core.amqp_client.dial import login, new_container_id
+from penstock.broker_core.client.credentials import Credentials
+from penstock.broker_core.errors import InvalidRequest
+from penstock.broker_core.messaging.backoff import Backoff
+from penstock.broker_core.messaging.connection import Connection
+from penstock.broker_core.messaging.servers import Means, Servers
+from penstock.broker_core.messaging.wire import Wire
 
 #: Threads for the callbacks of one connection.
 CALLBACK_THREADS = 8

@@ -12,13 +12,13 @@ from collections import deque
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from broker_core import errors
-from broker_core.amqp.performatives import TransactionalState
-from broker_core.messaging.sending import Confirmation, Sendable, prepared
-from broker_core.messaging.target_link import TargetLink, TooLarge
+from penstock.broker_core import errors
+from penstock.broker_core.amqp.performatives import TransactionalState
+from penstock.broker_core.messaging.sending import Confirmation, Sendable, prepared
+from penstock.broker_core.messaging.target_link import TargetLink, TooLarge
 
 if TYPE_CHECKING:
-    from broker_core.messaging.session import Session
+    from penstock.broker_core.messaging.session import Session
 
 #: Octets of messages sent by one producer and not confirmed, where nothing else is said.
 WINDOW_OCTETS = 1024 * 1024

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from broker_core.amqp import Accepted, Message, Modified, Rejected, Released
-from broker_core.amqp.deliveries import Delivery
-from broker_core.messages.annotations import DEATH_REASON
+from penstock.broker_core.amqp import Accepted, Message, Modified, Rejected, Released
+from penstock.broker_core.amqp.deliveries import Delivery
+from penstock.broker_core.messages.annotations import DEATH_REASON
 
 if TYPE_CHECKING:
-    from broker_core.messaging.consumer import Consumer
-    from broker_core.messaging.wire import Wire
+    from penstock.broker_core.messaging.consumer import Consumer
+    from penstock.broker_core.messaging.wire import Wire
 
 Outcome = Accepted | Rejected | Released | Modified
 

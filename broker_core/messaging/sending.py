@@ -7,13 +7,13 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from broker_core import errors
-from broker_core.amqp import Accepted, EncodeError, Message
-from broker_core.amqp.performatives import Header, Properties, TransactionalState
-from broker_core.amqp_client import failures
+from penstock.broker_core import errors
+from penstock.broker_core.amqp import Accepted, EncodeError, Message
+from penstock.broker_core.amqp.performatives import Header, Properties, TransactionalState
+from penstock.broker_core.amqp_client import failures
 
 if TYPE_CHECKING:
-    from broker_core.messaging.producer import Producer
+    from penstock.broker_core.messaging.producer import Producer
 
 #: What the application may give: a whole message, octets (a data body), or text (an amqp-value).
 Sendable = Message | bytes | str

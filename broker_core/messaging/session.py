@@ -6,23 +6,23 @@ from collections.abc import Sequence
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
-from broker_core import amqp, errors
-from broker_core.amqp import LocalProtocolError, serial
-from broker_core.amqp.deliveries import Delivery
-from broker_core.amqp.states import LinkState
-from broker_core.messaging import modes
-from broker_core.messaging.callbacks import Callbacks
-from broker_core.messaging.consumer import PREFETCH, Callback, Consumer
-from broker_core.messaging.ledger import Ledger
-from broker_core.messaging.modes import AcknowledgeMode
-from broker_core.messaging.producer import WINDOW_OCTETS, Producer
-from broker_core.messaging.received import Outcome, ReceivedMessage
-from broker_core.messaging.source_link import SourceLink, Terms
-from broker_core.messaging.transactions import RolledBack, Transaction
+from penstock.broker_core import amqp, errors
+from penstock.broker_core.amqp import LocalProtocolError, serial
+from penstock.broker_core.amqp.deliveries import Delivery
+from penstock.broker_core.amqp.states import LinkState
+from penstock.broker_core.messaging import modes
+from penstock.broker_core.messaging.callbacks import Callbacks
+from penstock.broker_core.messaging.consumer import PREFETCH, Callback, Consumer
+from penstock.broker_core.messaging.ledger import Ledger
+from penstock.broker_core.messaging.modes import AcknowledgeMode
+from penstock.broker_core.messaging.producer import WINDOW_OCTETS, Producer
+from penstock.broker_core.messaging.received import Outcome, ReceivedMessage
+from penstock.broker_core.messaging.source_link import SourceLink, Terms
+from penstock.broker_core.messaging.transactions import RolledBack, Transaction
 
 if TYPE_CHECKING:
-    from broker_core.messaging.connection import Connection
-    from broker_core.messaging.wire import Wire
+    from penstock.broker_core.messaging.connection import Connection
+    from penstock.broker_core.messaging.wire import Wire
 
 
 class Session:

@@ -6,15 +6,15 @@ from collections.abc import Callable
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
-from broker_core import amqp, errors
-from broker_core.amqp import LocalProtocolError, events
-from broker_core.amqp.performatives import SND_UNSETTLED, DeliveryState
-from broker_core.amqp.states import LinkState
-from broker_core.amqp_client.links import ClientLink
-from broker_core.amqp_client.sender import MAX_UNSETTLED
+from penstock.broker_core import amqp, errors
+from penstock.broker_core.amqp import LocalProtocolError, events
+from penstock.broker_core.amqp.performatives import SND_UNSETTLED, DeliveryState
+from penstock.broker_core.amqp.states import LinkState
+from penstock.broker_core.amqp_client.links import ClientLink
+from penstock.broker_core.amqp_client.sender import MAX_UNSETTLED
 
 if TYPE_CHECKING:
-    from broker_core.messaging.wire import Wire
+    from penstock.broker_core.messaging.wire import Wire
 
 
 class TooLarge(errors.ResourceLimit):

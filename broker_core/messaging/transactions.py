@@ -11,16 +11,16 @@ from contextlib import suppress
 from itertools import groupby
 from typing import TYPE_CHECKING
 
-from broker_core import errors
-from broker_core.amqp import Accepted, Message
-from broker_core.amqp.performatives import Coordinator, Declare, Declared, Discharge, TransactionalState
-from broker_core.amqp.transactions import LOCAL_TRANSACTIONS
-from broker_core.amqp_client import failures
-from broker_core.messaging.ledger import taken_back
-from broker_core.messaging.target_link import TargetLink
+from penstock.broker_core import errors
+from penstock.broker_core.amqp import Accepted, Message
+from penstock.broker_core.amqp.performatives import Coordinator, Declare, Declared, Discharge, TransactionalState
+from penstock.broker_core.amqp.transactions import LOCAL_TRANSACTIONS
+from penstock.broker_core.amqp_client import failures
+from penstock.broker_core.messaging.ledger import taken_back
+from penstock.broker_core.messaging.target_link import TargetLink
 
 if TYPE_CHECKING:
-    from broker_core.messaging.session import Session
+    from penstock.broker_core.messaging.session import Session
 
 
 class RolledBack(errors.PeerError):

@@ -16,16 +16,16 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-from broker_core import errors
-from broker_core.amqp.scram import Credentials
-from broker_core.security import passwords, store, tokens
-from broker_core.security.attempts import Attempts
-from broker_core.security.passwords import Passwords
-from broker_core.security.quiet import Quiet
-from broker_core.security.rights import Right, matches
-from broker_core.security.users import ANONYMOUS, SECRET_BYTES, User, Users
-from broker_core.settings.keys import Settings
-from broker_core.settings.listeners import Listener
+from penstock.broker_core import errors
+from penstock.broker_core.amqp.scram import Credentials
+from penstock.broker_core.security import passwords, store, tokens
+from penstock.broker_core.security.attempts import Attempts
+from penstock.broker_core.security.passwords import Passwords
+from penstock.broker_core.security.quiet import Quiet
+from penstock.broker_core.security.rights import Right, matches
+from penstock.broker_core.security.users import ANONYMOUS, SECRET_BYTES, User, Users
+from penstock.broker_core.settings.keys import Settings
+from penstock.broker_core.settings.listeners import Listener
 
 __all__ = ["ANONYMOUS", "Access", "Right"]
 

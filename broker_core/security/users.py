@@ -19,11 +19,11 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from broker_core import errors
-from broker_core.amqp import scram
-from broker_core.amqp.scram import Credentials, ScramError
-from broker_core.security.rights import Right
-from broker_core.settings import strict_json
+from penstock.broker_core import errors
+from penstock.broker_core.amqp import scram
+from penstock.broker_core.amqp.scram import Credentials, ScramError
+from penstock.broker_core.security.rights import Right
+from penstock.broker_core.settings import strict_json
 
 VERSION = 1
 ANONYMOUS = "anonymous"  # whoever gives no name; not a user, but may be permitted things by this name

@@ -8,6 +8,6 @@ needed.
 A selector sees what stays as it is while a message waits. So what it matches can be evaluated once for each block of a queue.
 """
 
-from broker_core.selectors.selector import Selector, matches, parse
+from penstock.broker_core.selectors.selector import Selector, matches, parse
 
 __all__ = ["Selector", "matches", "parse"]

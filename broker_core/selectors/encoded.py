@@ -11,17 +11,17 @@ from collections.abc import Sequence
 import numpy as np
 import pyarrow as pa
 
-from broker_core.amqp.messages import APPLICATION_PROPERTIES, DATA, PROPERTIES, SEQUENCE, VALUE
-from broker_core.messages.encoding.fields import FIELDS
-from broker_core.messages.encoding.octets import Mask, offsets_of
-from broker_core.messages.encoding.render import BINARY, STRING, SYMBOL, allowing, texts, users
-from broker_core.messages.encoding.walk import NULL, Cells, Pairs, Walk
-from broker_core.selectors.columnar import HEADER, header
-from broker_core.selectors.names import TYPES
-from broker_core.selectors.operands import Operand, of_texts
-from broker_core.selectors.syntax import Identifier
-from broker_core.selectors.truth import YES
-from broker_core.selectors.typed import cleared, numbers_of, operand_of
+from penstock.broker_core.amqp.messages import APPLICATION_PROPERTIES, DATA, PROPERTIES, SEQUENCE, VALUE
+from penstock.broker_core.messages.encoding.fields import FIELDS
+from penstock.broker_core.messages.encoding.octets import Mask, offsets_of
+from penstock.broker_core.messages.encoding.render import BINARY, STRING, SYMBOL, allowing, texts, users
+from penstock.broker_core.messages.encoding.walk import NULL, Cells, Pairs, Walk
+from penstock.broker_core.selectors.columnar import HEADER, header
+from penstock.broker_core.selectors.names import TYPES
+from penstock.broker_core.selectors.operands import Operand, of_texts
+from penstock.broker_core.selectors.syntax import Identifier
+from penstock.broker_core.selectors.truth import YES
+from penstock.broker_core.selectors.typed import cleared, numbers_of, operand_of
 
 Found = dict[Identifier, Operand]
 

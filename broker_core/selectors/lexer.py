@@ -7,7 +7,7 @@ import struct
 from dataclasses import dataclass
 from typing import NoReturn
 
-from broker_core.errors import InvalidSelector
+from penstock.broker_core.errors import InvalidSelector
 
 MAX_LENGTH = 4096  # characters of a selector; of qpid-jms' users none is known to need more than a few hundred
 KEYWORDS = frozenset({"AND", "BETWEEN", "ESCAPE", "FALSE", "IN", "IS", "LIKE", "NOT", "NULL", "OR", "TRUE"})

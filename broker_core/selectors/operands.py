@@ -18,9 +18,9 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from broker_core.messages.encoding.arrays import offsets
-from broker_core.messages.encoding.octets import slices, with_nulls
-from broker_core.selectors.truth import NO, YES, Mask
+from penstock.broker_core.messages.encoding.arrays import offsets
+from penstock.broker_core.messages.encoding.octets import slices, with_nulls
+from penstock.broker_core.selectors.truth import NO, YES, Mask
 
 
 class Numbers(NamedTuple):
@@ -106,7 +106,7 @@ class Operand:
     def as_numbers(self) -> Numbers | None:
         """The numbers, those that loose text shows too."""
         if self.loose and self.texts is not None:
-            from broker_core.selectors.numerals import numbers_of
+            from penstock.broker_core.selectors.numerals import numbers_of
 
             return numbers_of(self.texts)
         return self.numbers

@@ -7,10 +7,10 @@ here: strings and booleans have = and <> only, arithmetic is for numbers, IN, LI
 
 from __future__ import annotations
 
-from broker_core.errors import InvalidSelector
-from broker_core.selectors import names, patterns, syntax
-from broker_core.selectors.lexer import MOST_EXACT, Token, tokens, wrong
-from broker_core.selectors.syntax import AND, COMPARISON, NOT, OR, PRODUCT, SIGN, SUM, Identifier, Literal, Node
+from penstock.broker_core.errors import InvalidSelector
+from penstock.broker_core.selectors import names, patterns, syntax
+from penstock.broker_core.selectors.lexer import MOST_EXACT, Token, tokens, wrong
+from penstock.broker_core.selectors.syntax import AND, COMPARISON, NOT, OR, PRODUCT, SIGN, SUM, Identifier, Literal, Node
 
 MAX_DEPTH = 100  # levels of a tree, and of what is open while it is read
 MAX_TERMS = 256  # nodes of a tree that are neither literals nor identifiers: each is a few vector operations

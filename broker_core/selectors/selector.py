@@ -6,15 +6,15 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
-from broker_core.selectors import parser, syntax
-from broker_core.selectors.syntax import Identifier, Node
+from penstock.broker_core.selectors import parser, syntax
+from penstock.broker_core.selectors.syntax import Identifier, Node
 
 if TYPE_CHECKING:
     import numpy as np
     import numpy.typing as npt
     import pyarrow as pa
 
-    from broker_core.selectors.operands import Operand
+    from penstock.broker_core.selectors.operands import Operand
 
 #: Rows that are evaluated together: their octets then stay near the processor while each step passes over them.
 CHUNK_ROWS = 1 << 15
@@ -73,7 +73,7 @@ def matches(selector: Selector, payload: pa.RecordBatch) -> npt.NDArray[np.bool_
 
 
 def _columnar(selector: Selector, payload: pa.RecordBatch) -> Any:
-    from broker_core.selectors.columnar import columnar
+    from penstock.broker_core.selectors.columnar import columnar
 
     return _true(selector, {name: columnar(payload, name) for name in selector.identifiers})
 
@@ -82,7 +82,7 @@ def _encoded(selector: Selector, payload: pa.RecordBatch) -> Any:
     import numpy as np
     import pyarrow as pa
 
-    from broker_core.selectors import encoded, single
+    from penstock.broker_core.selectors import encoded, single
 
     columns, odd = encoded.encoded(payload, selector.identifiers)
     found = np.broadcast_to(_true(selector, columns), payload.num_rows) & ~odd
@@ -94,6 +94,6 @@ def _encoded(selector: Selector, payload: pa.RecordBatch) -> Any:
 
 
 def _true(selector: Selector, columns: dict[Identifier, Operand]) -> Any:
-    from broker_core.selectors.evaluate import truth
+    from penstock.broker_core.selectors.evaluate import truth
 
     return truth(selector.tree, columns).true

@@ -13,17 +13,17 @@ from uuid import UUID
 import numpy as np
 import pyarrow as pa
 
-from broker_core.amqp.errors import RemoteProtocolError
-from broker_core.amqp.messages import APPLICATION_PROPERTIES, PROPERTIES, Message
-from broker_core.messages.encoding.arrays import Ints
-from broker_core.messages.encoding.fields import FIELDS
-from broker_core.messages.encoding.plain import decoded, user_text
-from broker_core.messages.encoding.texts import text
-from broker_core.selectors.columnar import HEADER, header
-from broker_core.selectors.encoded import Found
-from broker_core.selectors.names import TYPES
-from broker_core.selectors.operands import of_values
-from broker_core.selectors.syntax import Identifier
+from penstock.broker_core.amqp.errors import RemoteProtocolError
+from penstock.broker_core.amqp.messages import APPLICATION_PROPERTIES, PROPERTIES, Message
+from penstock.broker_core.messages.encoding.arrays import Ints
+from penstock.broker_core.messages.encoding.fields import FIELDS
+from penstock.broker_core.messages.encoding.plain import decoded, user_text
+from penstock.broker_core.messages.encoding.texts import text
+from penstock.broker_core.selectors.columnar import HEADER, header
+from penstock.broker_core.selectors.encoded import Found
+from penstock.broker_core.selectors.names import TYPES
+from penstock.broker_core.selectors.operands import of_values
+from penstock.broker_core.selectors.syntax import Identifier
 
 
 def one_by_one(payload: pa.RecordBatch, names: Sequence[Identifier]) -> tuple[Found, Ints]:

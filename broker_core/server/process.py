@@ -25,9 +25,9 @@ from pathlib import Path
 from types import TracebackType
 from typing import IO, Any
 
-from broker_core import errors
-from broker_core.client.credentials import NOBODY, Credentials
-from broker_core.settings import keys as configuration
+from penstock.broker_core import errors
+from penstock.broker_core.client.credentials import NOBODY, Credentials
+from penstock.broker_core.settings import keys as configuration
 
 #: Seconds. Recovery of tens of millions of messages takes less; a machine that swaps may take more.
 START_LIMIT_S = 120.0
@@ -121,7 +121,7 @@ class Broker:
         """Make a queue; nothing happens when it is there already, declared alike. `credentials`: where the broker has users, or a
         certificate of a CA that this machine does not trust anyway.
         """
-        from broker_core.client.flight import Client
+        from penstock.broker_core.client.flight import Client
 
         with Client(self.url, credentials) as client:
             client.call("queue.declare", queue=queue, options=options)
@@ -192,7 +192,7 @@ class Broker:
         return f"<Broker {self.data_dir} {self._flight_url if self.running else 'not running'}>"
 
     def _command(self) -> list[str]:
-        command = [sys.executable, "-m", "broker_core", "serve", "--data", str(self.data_dir), "--stop-with-stdin"]
+        command = [sys.executable, "-m", "penstock", "serve", "--data", str(self.data_dir), "--stop-with-stdin"]
         if self._config is not None:
             command += ["--config", str(self._config)]
         for name, value in self._flags.items():
@@ -259,9 +259,9 @@ def _let_go(reserved: list[socket.socket]) -> None:
 
 
 def _environment() -> dict[str, str]:
-    """Ours, with the place `broker_core` was imported from, unless the child's interpreter looks there anyway."""
+    """Ours, with the place `penstock` was imported from, unless the child's interpreter looks there anyway."""
     environment = dict(os.environ)
-    root = str(Path(__file__).parents[2])
+    root = str(Path(__file__).parents[3])
     if root not in {*site.getsitepackages(), site.getusersitepackages()}:
         environment["PYTHONPATH"] = os.pathsep.join(filter(None, [root, environment.get("PYTHONPATH")]))
     return environment

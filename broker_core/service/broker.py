@@ -17,35 +17,35 @@ from typing import Any
 
 import pyarrow as pa
 
-from broker_core import errors
-from broker_core.engine import BrokerState, apply
-from broker_core.engine.columns.attributes import Traits
-from broker_core.engine.columns.blocks import Block
-from broker_core.engine.columns.rowset import BLOCK_BITS, RowSet, row_count
-from broker_core.engine.columns.series import Rows
-from broker_core.engine.columns.states import ARCHIVED
-from broker_core.engine.commands import queues as c
-from broker_core.engine.commands.exchanges import DeclareExchange
-from broker_core.engine.commands.transactions import TimeOutTransactions
-from broker_core.engine.decide.queues import need_queue
-from broker_core.engine.events import codec as journaling
-from broker_core.engine.model import admission
-from broker_core.engine.model.options import Rules
-from broker_core.engine.model.queue import ArchivedBlock, Queue
-from broker_core.engine.model.retention import within_retention
-from broker_core.engine.model.state import pack_blocks
-from broker_core.journal import Disk, Journal, LocalDisk
-from broker_core.reading.recent import Recent
-from broker_core.reading.stored import Cut, cut_of, open_block
-from broker_core.service import allocator
-from broker_core.service.attributes import traits_of
-from broker_core.service.blocked_producers import Rooms, Waiting
-from broker_core.service.clock import RunningClock
-from broker_core.service.damage import Damage
-from broker_core.service.matching import Matcher
-from broker_core.service.ticker import Alarm
-from broker_core.service.turn import Arrivals, Turn
-from broker_core.settings.keys import Settings
+from penstock.broker_core import errors
+from penstock.broker_core.engine import BrokerState, apply
+from penstock.broker_core.engine.columns.attributes import Traits
+from penstock.broker_core.engine.columns.blocks import Block
+from penstock.broker_core.engine.columns.rowset import BLOCK_BITS, RowSet, row_count
+from penstock.broker_core.engine.columns.series import Rows
+from penstock.broker_core.engine.columns.states import ARCHIVED
+from penstock.broker_core.engine.commands import queues as c
+from penstock.broker_core.engine.commands.exchanges import DeclareExchange
+from penstock.broker_core.engine.commands.transactions import TimeOutTransactions
+from penstock.broker_core.engine.decide.queues import need_queue
+from penstock.broker_core.engine.events import codec as journaling
+from penstock.broker_core.engine.model import admission
+from penstock.broker_core.engine.model.options import Rules
+from penstock.broker_core.engine.model.queue import ArchivedBlock, Queue
+from penstock.broker_core.engine.model.retention import within_retention
+from penstock.broker_core.engine.model.state import pack_blocks
+from penstock.broker_core.journal import Disk, Journal, LocalDisk
+from penstock.broker_core.reading.recent import Recent
+from penstock.broker_core.reading.stored import Cut, cut_of, open_block
+from penstock.broker_core.service import allocator
+from penstock.broker_core.service.attributes import traits_of
+from penstock.broker_core.service.blocked_producers import Rooms, Waiting
+from penstock.broker_core.service.clock import RunningClock
+from penstock.broker_core.service.damage import Damage
+from penstock.broker_core.service.matching import Matcher
+from penstock.broker_core.service.ticker import Alarm
+from penstock.broker_core.service.turn import Arrivals, Turn
+from penstock.broker_core.settings.keys import Settings
 
 __all__ = ["BrokerService", "Turn"]
 

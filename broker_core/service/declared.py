@@ -8,19 +8,19 @@ from collections.abc import Callable, Iterator
 from functools import partial
 from typing import TYPE_CHECKING, TypeVar
 
-from broker_core import errors
-from broker_core.engine import BrokerState, apply, decide
-from broker_core.engine.commands import exchanges as x
-from broker_core.engine.commands import queues as c
-from broker_core.engine.events import exchanges as xe
-from broker_core.engine.events import queues as e
-from broker_core.engine.model.policies import Policies, Policy
-from broker_core.selectors import parse
+from penstock.broker_core import errors
+from penstock.broker_core.engine import BrokerState, apply, decide
+from penstock.broker_core.engine.commands import exchanges as x
+from penstock.broker_core.engine.commands import queues as c
+from penstock.broker_core.engine.events import exchanges as xe
+from penstock.broker_core.engine.events import queues as e
+from penstock.broker_core.engine.model.policies import Policies, Policy
+from penstock.broker_core.selectors import parse
 
 if TYPE_CHECKING:
-    from broker_core.service.broker import BrokerService
-    from broker_core.settings.declarations import DeclaredBinding
-    from broker_core.settings.keys import Settings
+    from penstock.broker_core.service.broker import BrokerService
+    from penstock.broker_core.settings.declarations import DeclaredBinding
+    from penstock.broker_core.settings.keys import Settings
 
 
 _Result = TypeVar("_Result")

@@ -13,17 +13,17 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from broker_core import selectors
-from broker_core.engine.columns.attributes import Coded
-from broker_core.engine.commands.exchanges import Route, Sent
-from broker_core.engine.model.headers import Term, matching, terms
-from broker_core.engine.model.routes import Examined, Numbered, Plan
-from broker_core.service.attributes import column_of, traits_of
+from penstock.broker_core import selectors
+from penstock.broker_core.engine.columns.attributes import Coded
+from penstock.broker_core.engine.commands.exchanges import Route, Sent
+from penstock.broker_core.engine.model.headers import Term, matching, terms
+from penstock.broker_core.engine.model.routes import Examined, Numbered, Plan
+from penstock.broker_core.service.attributes import column_of, traits_of
 
 if TYPE_CHECKING:
-    from broker_core.engine.columns.series import Ints
-    from broker_core.reading.stored import Stored
-    from broker_core.service.broker import BrokerService
+    from penstock.broker_core.engine.columns.series import Ints
+    from penstock.broker_core.reading.stored import Stored
+    from penstock.broker_core.service.broker import BrokerService
 
 TRIES = 3  # looks at a batch without the lock; bindings that change that often cost one more look, with it
 

@@ -12,25 +12,25 @@ from collections.abc import Callable, Iterable, Sequence
 from types import TracebackType
 from typing import Any
 
-from broker_core import errors
-from broker_core.engine import BrokerState, apply, decide
-from broker_core.engine.columns.attributes import Coded
-from broker_core.engine.columns.rowset import BLOCK_BITS, RowSet
-from broker_core.engine.columns.states import AVAILABLE
-from broker_core.engine.commands import queues as c
-from broker_core.engine.commands.exchanges import EndNode
-from broker_core.engine.decide.exchanges import need_exchange
-from broker_core.engine.decide.lifetimes import may_end
-from broker_core.engine.decide.queues import need_queue
-from broker_core.engine.decide.wakeups import worth_a_look
-from broker_core.engine.events import codec as journaling
-from broker_core.engine.events import queues as e
-from broker_core.engine.model.routes import Plan, plan
-from broker_core.journal import Journal
-from broker_core.reading.recent import Recent
-from broker_core.reading.stored import Cut, Stored, cut_of
-from broker_core.service.blocked_producers import Rooms
-from broker_core.service.ticker import Alarm
+from penstock.broker_core import errors
+from penstock.broker_core.engine import BrokerState, apply, decide
+from penstock.broker_core.engine.columns.attributes import Coded
+from penstock.broker_core.engine.columns.rowset import BLOCK_BITS, RowSet
+from penstock.broker_core.engine.columns.states import AVAILABLE
+from penstock.broker_core.engine.commands import queues as c
+from penstock.broker_core.engine.commands.exchanges import EndNode
+from penstock.broker_core.engine.decide.exchanges import need_exchange
+from penstock.broker_core.engine.decide.lifetimes import may_end
+from penstock.broker_core.engine.decide.queues import need_queue
+from penstock.broker_core.engine.decide.wakeups import worth_a_look
+from penstock.broker_core.engine.events import codec as journaling
+from penstock.broker_core.engine.events import queues as e
+from penstock.broker_core.engine.model.routes import Plan, plan
+from penstock.broker_core.journal import Journal
+from penstock.broker_core.reading.recent import Recent
+from penstock.broker_core.reading.stored import Cut, Stored, cut_of
+from penstock.broker_core.service.blocked_producers import Rooms
+from penstock.broker_core.service.ticker import Alarm
 
 log = logging.getLogger("penstock")
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import base64
 
-from broker_core.amqp import Role, SaslClient, SaslServer
-from broker_core.amqp.frames import encode_frame
-from broker_core.amqp.performatives import Open, SaslChallenge, SaslInit, SaslMechanisms, SaslOutcome, SaslResponse
-from broker_core.amqp.scram import make_credentials
+from penstock.broker_core.amqp import Role, SaslClient, SaslServer
+from penstock.broker_core.amqp.frames import encode_frame
+from penstock.broker_core.amqp.performatives import Open, SaslChallenge, SaslInit, SaslMechanisms, SaslOutcome, SaslResponse
+from penstock.broker_core.amqp.scram import make_credentials
 
 from .wire import Wire
 

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from broker_core.amqp.frames import encode_frame
-from broker_core.amqp.performatives import (
+from penstock.broker_core.amqp.frames import encode_frame
+from penstock.broker_core.amqp.performatives import (
     RECEIVER,
     SENDER,
     Accepted,

@@ -9,11 +9,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from broker_core.amqp import disposing
-from broker_core.amqp.composites import Composite
-from broker_core.amqp.fastpath import MAX_TEMPLATES, Dispositions, Run, Scanner, scan_plainly
-from broker_core.amqp.frames import AMQP_FRAME, Frame, encode_frame, parse_frame
-from broker_core.amqp.performatives import (
+from penstock.broker_core.amqp import disposing
+from penstock.broker_core.amqp.composites import Composite
+from penstock.broker_core.amqp.fastpath import MAX_TEMPLATES, Dispositions, Run, Scanner, scan_plainly
+from penstock.broker_core.amqp.frames import AMQP_FRAME, Frame, encode_frame, parse_frame
+from penstock.broker_core.amqp.performatives import (
     Accepted,
     Disposition,
     Flow,

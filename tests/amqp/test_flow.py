@@ -13,13 +13,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-import broker_core.amqp
-from broker_core.amqp import Connection, LocalProtocolError, Role, Settings, events, serial
-from broker_core.amqp.performatives import Accepted, Error, Released
+import penstock.broker_core.amqp
+from penstock.broker_core.amqp import Connection, LocalProtocolError, Role, Settings, events, serial
+from penstock.broker_core.amqp.performatives import Accepted, Error, Released
 
 from .values import STEADY, Pair
 
-ENVIRONMENT = {**os.environ, "PYTHONPATH": str(Path(broker_core.amqp.__file__).parents[2])}
+ENVIRONMENT = {**os.environ, "PYTHONPATH": str(Path(penstock.broker_core.amqp.__file__).parents[3])}
 numbers = st.one_of(st.sampled_from([0, 1, 2**31 - 1, 2**31, 2**32 - 1]), st.integers(0, 2**32 - 1))
 
 
@@ -138,7 +138,7 @@ def test_a_disposition_of_everything_costs_what_is_unsettled() -> None:
     sender, _ = pair.link(session=session, credit=3)
     sender.send_many([b"1", b"2", b"3"], [b""] * 3)
     pair.pump()
-    from broker_core.amqp.performatives import RECEIVER, Disposition
+    from penstock.broker_core.amqp.performatives import RECEIVER, Disposition
 
     found = session[0].on_frame(Disposition(role=RECEIVER, first=0, last=2**31 - 1, settled=True, state=Accepted()), b"")
     assert [d.tag for d in found[0].deliveries] == [b"1", b"2", b"3"]
@@ -175,13 +175,15 @@ def test_what_the_caller_may_not_do_changes_nothing(call: Any, text: str) -> Non
 
 
 def test_the_example_of_the_documentation() -> None:
-    assert doctest.testmod(broker_core.amqp) == doctest.TestResults(failed=0, attempted=17)
+    assert doctest.testmod(penstock.broker_core.amqp) == doctest.TestResults(failed=0, attempted=17)
 
 
 def test_it_needs_nothing_but_the_standard_library() -> None:
-    code = "import sys, broker_core.amqp; print(*({m.split('.')[0] for m in sys.modules} - set(sys.stdlib_module_names)))"
+    code = (
+        "import sys, penstock.broker_core.amqp; print(*({m.split('.')[0] for m in sys.modules} - set(sys.stdlib_module_names)))"
+    )
     found = subprocess.run([sys.executable, "-S", "-c", code], capture_output=True, text=True, check=True, env=ENVIRONMENT)
-    assert set(found.stdout.split()) <= {"__main__", "broker_core"}
+    assert set(found.stdout.split()) <= {"__main__", "penstock"}
 
 
 def test_a_delivery_is_settled_once() -> None:

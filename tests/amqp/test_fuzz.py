@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from broker_core.amqp import (
+from penstock.broker_core.amqp import (
     Connection,
     DecodeError,
     FieldError,
@@ -26,10 +26,10 @@ from broker_core.amqp import (
     Settings,
     events,
 )
-from broker_core.amqp.decoder import decode
-from broker_core.amqp.frames import SASL_FRAME, encode_frame, protocol_header
-from broker_core.amqp.messages import Message, bare, decode_message, scan
-from broker_core.amqp.performatives import (
+from penstock.broker_core.amqp.decoder import decode
+from penstock.broker_core.amqp.frames import SASL_FRAME, encode_frame, protocol_header
+from penstock.broker_core.amqp.messages import Message, bare, decode_message, scan
+from penstock.broker_core.amqp.performatives import (
     Accepted,
     Attach,
     Begin,
@@ -48,7 +48,7 @@ from broker_core.amqp.performatives import (
     Target,
     Transfer,
 )
-from broker_core.amqp.types import Array, Described, Pairs, Symbol, UInt, ULong
+from penstock.broker_core.amqp.types import Array, Described, Pairs, Symbol, UInt, ULong
 
 from .values import flatten
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from broker_core.amqp import (
+from penstock.broker_core.amqp import (
     Accepted,
     Connection,
     Coordinator,
@@ -22,11 +22,11 @@ from broker_core.amqp import (
     TransactionalState,
     events,
 )
-from broker_core.amqp.deliveries import Lost
-from broker_core.amqp.errors import DecodeError, EncodeError
-from broker_core.amqp.performatives import Transfer
-from broker_core.amqp.transactions import LOCAL_TRANSACTIONS, MULTI_TXNS_PER_SSN, request, request_of
-from broker_core.amqp.types import Described, Symbol
+from penstock.broker_core.amqp.deliveries import Lost
+from penstock.broker_core.amqp.errors import DecodeError, EncodeError
+from penstock.broker_core.amqp.performatives import Transfer
+from penstock.broker_core.amqp.transactions import LOCAL_TRANSACTIONS, MULTI_TXNS_PER_SSN, request, request_of
+from penstock.broker_core.amqp.types import Described, Symbol
 
 ID = b"\x00" * 31 + b"7"
 

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from broker_core.amqp.encoder import encode
-from broker_core.amqp.errors import DecodeError, EncodeError, FieldError
-from broker_core.amqp.messages import Message, bare, decode_message, scan
-from broker_core.amqp.performatives import Header, Properties
-from broker_core.amqp.types import Described, Symbol, UInt, ULong
+from penstock.broker_core.amqp.encoder import encode
+from penstock.broker_core.amqp.errors import DecodeError, EncodeError, FieldError
+from penstock.broker_core.amqp.messages import Message, bare, decode_message, scan
+from penstock.broker_core.amqp.performatives import Header, Properties
+from penstock.broker_core.amqp.types import Described, Symbol, UInt, ULong
 
 HEADER = "00537045"
 ANNOTATIONS = "005372c10100"

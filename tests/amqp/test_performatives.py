@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import pytest
 
-from broker_core.amqp import performatives as p
-from broker_core.amqp.composites import Composite, compose, decode_composite
-from broker_core.amqp.decoder import decode_all
-from broker_core.amqp.encoder import encode
-from broker_core.amqp.errors import DecodeError, EncodeError, FieldError
-from broker_core.amqp.types import Array, Described, Symbol, UInt, ULong
+from penstock.broker_core.amqp import performatives as p
+from penstock.broker_core.amqp.composites import Composite, compose, decode_composite
+from penstock.broker_core.amqp.decoder import decode_all
+from penstock.broker_core.amqp.encoder import encode
+from penstock.broker_core.amqp.errors import DecodeError, EncodeError, FieldError
+from penstock.broker_core.amqp.types import Array, Described, Symbol, UInt, ULong
 
 ALL = [cls for cls in vars(p).values() if isinstance(cls, type) and issubclass(cls, Composite) and cls is not Composite]
 

@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from broker_core.amqp import Connection, Role, SaslClient, SaslServer, Settings, events
-from broker_core.amqp.messages import Message, decode_message
-from broker_core.amqp.performatives import Accepted, Error, Modified, Rejected, Released, Source, Target
+from penstock.broker_core.amqp import Connection, Role, SaslClient, SaslServer, Settings, events
+from penstock.broker_core.amqp.messages import Message, decode_message
+from penstock.broker_core.amqp.performatives import Accepted, Error, Modified, Rejected, Released, Source, Target
 
 proton = pytest.importorskip("proton")
 

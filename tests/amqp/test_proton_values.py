@@ -8,11 +8,11 @@ import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from broker_core.amqp import types as t
-from broker_core.amqp.decoder import decode_all
-from broker_core.amqp.encoder import encode
-from broker_core.amqp.messages import DATA, PROPERTIES, Message, bare, decode_message, scan
-from broker_core.amqp.performatives import Header, Properties
+from penstock.broker_core.amqp import types as t
+from penstock.broker_core.amqp.decoder import decode_all
+from penstock.broker_core.amqp.encoder import encode
+from penstock.broker_core.amqp.messages import DATA, PROPERTIES, Message, bare, decode_message, scan
+from penstock.broker_core.amqp.performatives import Header, Properties
 
 from .values import STEADY, same, scalars, values
 

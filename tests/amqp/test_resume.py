@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
-from broker_core.amqp import LocalProtocolError
-from broker_core.amqp.performatives import SENDER, Accepted, Attach, Modified, Received, Rejected
-from broker_core.amqp.resume import Action, resolve
+from penstock.broker_core.amqp import LocalProtocolError
+from penstock.broker_core.amqp.performatives import SENDER, Accepted, Attach, Modified, Received, Rejected
+from penstock.broker_core.amqp.resume import Action, resolve
 
 from .values import Pair
 

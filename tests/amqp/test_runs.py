@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
-from broker_core.amqp import Connection, Role, Settings, events
-from broker_core.amqp.frames import encode_frame, protocol_header
-from broker_core.amqp.performatives import (
+from penstock.broker_core.amqp import Connection, Role, Settings, events
+from penstock.broker_core.amqp.frames import encode_frame, protocol_header
+from penstock.broker_core.amqp.performatives import (
     Accepted,
     Attach,
     Begin,
@@ -20,7 +20,7 @@ from broker_core.amqp.performatives import (
     TransactionalState,
     Transfer,
 )
-from broker_core.amqp.states import LinkState
+from penstock.broker_core.amqp.states import LinkState
 
 from .values import flatten
 from .wire import Wire

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from broker_core.amqp import (
+from penstock.broker_core.amqp import (
     Connection,
     LocalProtocolError,
     RemoteProtocolError,
@@ -20,8 +20,8 @@ from broker_core.amqp import (
     events,
     scram,
 )
-from broker_core.amqp.frames import SASL_FRAME, encode_frame, protocol_header
-from broker_core.amqp.performatives import (
+from penstock.broker_core.amqp.frames import SASL_FRAME, encode_frame, protocol_header
+from penstock.broker_core.amqp.performatives import (
     Open,
     SaslChallenge,
     SaslInit,
@@ -29,7 +29,7 @@ from broker_core.amqp.performatives import (
     SaslOutcome,
     SaslResponse,
 )
-from broker_core.amqp.scram import MIN_ITERATIONS, Credentials, ScramError, make_credentials, saslprep
+from penstock.broker_core.amqp.scram import MIN_ITERATIONS, Credentials, ScramError, make_credentials, saslprep
 
 from .values import STEADY
 

@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
-from broker_core.amqp import states
-from broker_core.amqp.errors import LocalProtocolError, RemoteProtocolError
-from broker_core.amqp.states import CONNECTION, LINK, SESSION, ConnectionState, LinkState, SessionState, advance
+from penstock.broker_core.amqp import states
+from penstock.broker_core.amqp.errors import LocalProtocolError, RemoteProtocolError
+from penstock.broker_core.amqp.states import CONNECTION, LINK, SESSION, ConnectionState, LinkState, SessionState, advance
 
 MACHINES: list[tuple[Any, Any, Any]] = [
     (CONNECTION, ConnectionState.START, ConnectionState.END),

@@ -10,11 +10,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from broker_core.amqp.decoder import MAX_DEPTH, Limits, decode, decode_all
-from broker_core.amqp.encoder import encode
-from broker_core.amqp.errors import DecodeError, EncodeError
-from broker_core.amqp.messages import skip
-from broker_core.amqp.types import (
+from penstock.broker_core.amqp.decoder import MAX_DEPTH, Limits, decode, decode_all
+from penstock.broker_core.amqp.encoder import encode
+from penstock.broker_core.amqp.errors import DecodeError, EncodeError
+from penstock.broker_core.amqp.messages import skip
+from penstock.broker_core.amqp.types import (
     Array,
     Byte,
     Char,
@@ -98,7 +98,7 @@ def test_every_encoding(value: Any, canonical: str, others: list[str]) -> None:
 
 
 def test_the_table_names_every_format_code() -> None:
-    from broker_core.amqp.decoder import KINDS
+    from penstock.broker_core.amqp.decoder import KINDS
 
     seen = {bytes.fromhex(text)[0] for _, canonical, others in TABLE for text in [canonical, *others]}
     assert seen == {0x00, *KINDS}

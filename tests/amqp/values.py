@@ -10,9 +10,9 @@ from typing import Any
 from hypothesis import settings
 from hypothesis import strategies as st
 
-from broker_core.amqp import Connection, Role, Settings, events
-from broker_core.amqp.encoder import encode
-from broker_core.amqp.types import (
+from penstock.broker_core.amqp import Connection, Role, Settings, events
+from penstock.broker_core.amqp.encoder import encode
+from penstock.broker_core.amqp.types import (
     Array,
     Byte,
     Char,
@@ -161,7 +161,7 @@ class Pair:
 
     def link(self, name: str = "link", credit: int = 0, session: Any = None, **attach: Any) -> tuple[Any, Any]:
         """A sender of the client, a receiver of the server, both attached."""
-        from broker_core.amqp.performatives import Source, Target
+        from penstock.broker_core.amqp.performatives import Source, Target
 
         ours, _ = session or self.session()
         sender = ours.sender(name)

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
-from broker_core.amqp import Connection, Role, Settings, events
-from broker_core.amqp.composites import Composite
-from broker_core.amqp.frames import AMQP_FRAME, SASL_FRAME, encode_frame, parse_frame, protocol_header
-from broker_core.amqp.performatives import Attach, Begin, Flow, Open, Source, Target, Transfer
-from broker_core.amqp.types import Symbol
+from penstock.broker_core.amqp import Connection, Role, Settings, events
+from penstock.broker_core.amqp.composites import Composite
+from penstock.broker_core.amqp.frames import AMQP_FRAME, SASL_FRAME, encode_frame, parse_frame, protocol_header
+from penstock.broker_core.amqp.performatives import Attach, Begin, Flow, Open, Source, Target, Transfer
+from penstock.broker_core.amqp.types import Symbol
 
 
 def show(value: Any) -> str:

@@ -7,10 +7,10 @@ from collections import defaultdict
 from collections.abc import Sequence
 from typing import Any
 
-from broker_core import amqp
-from broker_core.amqp import Accepted, Rejected, events
-from broker_core.amqp.composites import compose
-from broker_core.amqp.performatives import (
+from penstock.broker_core import amqp
+from penstock.broker_core.amqp import Accepted, Rejected, events
+from penstock.broker_core.amqp.composites import compose
+from penstock.broker_core.amqp.performatives import (
     Coordinator,
     Declare,
     Declared,
@@ -18,9 +18,9 @@ from broker_core.amqp.performatives import (
     Error,
     TransactionalState,
 )
-from broker_core.amqp.states import LinkState
-from broker_core.messaging import Connection, Session
-from broker_core.messaging.opening import Surroundings
+from penstock.broker_core.amqp.states import LinkState
+from penstock.broker_core.messaging import Connection, Session
+from penstock.broker_core.messaging.opening import Surroundings
 
 from .peer import Peer
 

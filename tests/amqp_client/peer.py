@@ -16,10 +16,10 @@ from collections import defaultdict
 from collections.abc import Callable
 from typing import Any
 
-from broker_core import amqp
-from broker_core.amqp import Accepted, SaslServer, events
-from broker_core.amqp.deliveries import Delivery
-from broker_core.amqp.states import LinkState
+from penstock.broker_core import amqp
+from penstock.broker_core.amqp import Accepted, SaslServer, events
+from penstock.broker_core.amqp.deliveries import Delivery
+from penstock.broker_core.amqp.states import LinkState
 
 SECRET = b"tests"
 

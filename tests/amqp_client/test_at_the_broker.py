@@ -7,11 +7,11 @@ from pathlib import Path
 
 import pytest
 
-from broker_core import errors
-from broker_core.amqp import Message, Modified, Rejected, Released
-from broker_core.amqp.performatives import Properties
-from broker_core.messaging import AcknowledgeMode, Backoff, Consumer
-from broker_core.server.process import Broker
+from penstock.broker_core import errors
+from penstock.broker_core.amqp import Message, Modified, Rejected, Released
+from penstock.broker_core.amqp.performatives import Properties
+from penstock.broker_core.messaging import AcknowledgeMode, Backoff, Consumer
+from penstock.broker_core.server.process import Broker
 
 from .applications import LIMIT_S, connect
 

@@ -6,8 +6,8 @@ from collections.abc import Iterator
 
 import pytest
 
-from broker_core.messaging import AcknowledgeMode, RolledBack, connect
-from broker_core.server.process import Broker
+from penstock.broker_core.messaging import AcknowledgeMode, RolledBack, connect
+from penstock.broker_core.server.process import Broker
 
 from .applications import LIMIT_S
 

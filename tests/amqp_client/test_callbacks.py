@@ -7,9 +7,9 @@ from collections import deque
 
 import pytest
 
-from broker_core import errors
-from broker_core.messaging import AcknowledgeMode, Confirmation, ReceivedMessage, connect
-from broker_core.messaging.lanes import Lane, Pool, Task
+from penstock.broker_core import errors
+from penstock.broker_core.messaging import AcknowledgeMode, Confirmation, ReceivedMessage, connect
+from penstock.broker_core.messaging.lanes import Lane, Pool, Task
 
 from .applications import LIMIT_S, bodies, round_trip, said
 from .peer import Peer

@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from broker_core import amqp, errors
-from broker_core.amqp import events
-from broker_core.messaging import AcknowledgeMode, Consumer, connect
-from broker_core.messaging.arrivals import Arrivals
+from penstock.broker_core import amqp, errors
+from penstock.broker_core.amqp import events
+from penstock.broker_core.messaging import AcknowledgeMode, Consumer, connect
+from penstock.broker_core.messaging.arrivals import Arrivals
 
 from .applications import LIMIT_S, bodies, round_trip, said
 from .certificates import Authority

@@ -14,15 +14,15 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from broker_core import errors, shipped
-from broker_core.client import flight as flight_client
-from broker_core.client.credentials import Credentials
-from broker_core.client.discovery import Endpoint, endpoint_of, is_loopback
-from broker_core.client.flight import Client
-from broker_core.security import store
-from broker_core.security.rights import Right
-from broker_core.security.users import User, Users, credentials_of
-from broker_core.server.process import Broker
+from penstock.broker_core import errors, shipped
+from penstock.broker_core.client import flight as flight_client
+from penstock.broker_core.client.credentials import Credentials
+from penstock.broker_core.client.discovery import Endpoint, endpoint_of, is_loopback
+from penstock.broker_core.client.flight import Client
+from penstock.broker_core.security import store
+from penstock.broker_core.security.rights import Right
+from penstock.broker_core.security.users import User, Users, credentials_of
+from penstock.broker_core.server.process import Broker
 
 from .certificates import Authority
 from .peer import Peer
@@ -229,14 +229,14 @@ def test_secrets_do_not_show_in_reprs(authority: Authority) -> None:
 
 
 def test_what_is_shipped_finds_a_broker_where_nothing_is_installed(tmp_path: Path) -> None:
-    """The sources of the client, imported from memory by an interpreter that has no `broker_core`."""
+    """The sources of the client, imported from memory by an interpreter that has no `penstock`."""
     program = """
 import pickle, sys, zlib
 from importlib.abc import InspectLoader, MetaPathFinder
 from importlib.util import find_spec, spec_from_loader
 
 finder, sources, url = pickle.load(sys.stdin.buffer)
-assert find_spec("broker_core") is None
+assert find_spec("penstock") is None
 exec(finder)
 sys.meta_path.append(Finder(sources))
 from penstock_shipped.amqp_client import connect

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import pytest
 
-from broker_core import errors
-from broker_core.amqp import Message, Modified, Rejected, Released, events
-from broker_core.amqp.performatives import Header, Properties
-from broker_core.amqp.types import Symbol
-from broker_core.messaging import AcknowledgeMode
-from broker_core.messaging.modes import Gathered
-from broker_core.messaging.received import expiry_ms
+from penstock.broker_core import errors
+from penstock.broker_core.amqp import Message, Modified, Rejected, Released, events
+from penstock.broker_core.amqp.performatives import Header, Properties
+from penstock.broker_core.amqp.types import Symbol
+from penstock.broker_core.messaging import AcknowledgeMode
+from penstock.broker_core.messaging.modes import Gathered
+from penstock.broker_core.messaging.received import expiry_ms
 
 from .applications import LIMIT_S, Gate, bodies, connect, round_trip, said
 from .peer import Peer

@@ -6,9 +6,9 @@ import select
 
 import pytest
 
-from broker_core import amqp, errors
-from broker_core.amqp import Accepted, Modified, Rejected, Released, events
-from broker_core.amqp_client import connect
+from penstock.broker_core import amqp, errors
+from penstock.broker_core.amqp import Accepted, Modified, Rejected, Released, events
+from penstock.broker_core.amqp_client import connect
 
 from .peer import Peer
 from .test_sending import messages
@@ -153,7 +153,7 @@ def test_heartbeats_are_answered_while_waiting() -> None:
 
 
 def test_a_broker_that_says_nothing_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
-    from broker_core.amqp_client import dial
+    from penstock.broker_core.amqp_client import dial
 
     monkeypatch.setattr(dial, "IDLE_TIME_OUT_MS", 100)
     # This peer never ticks, so it sends no heartbeats.

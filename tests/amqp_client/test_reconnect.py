@@ -10,11 +10,11 @@ from itertools import islice
 
 import pytest
 
-from broker_core import amqp, errors, shipped
-from broker_core.amqp import events
-from broker_core.amqp.deliveries import Delivery
-from broker_core.amqp_client import dial
-from broker_core.messaging import AcknowledgeMode, Backoff, Confirmation, Connection, ReceivedMessage
+from penstock.broker_core import amqp, errors, shipped
+from penstock.broker_core.amqp import events
+from penstock.broker_core.amqp.deliveries import Delivery
+from penstock.broker_core.amqp_client import dial
+from penstock.broker_core.messaging import AcknowledgeMode, Backoff, Confirmation, Connection, ReceivedMessage
 
 from .applications import LIMIT_S, Gate, bodies, body_of, connect, round_trip, said
 from .peer import Peer

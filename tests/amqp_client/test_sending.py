@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from broker_core import amqp, errors
-from broker_core.amqp import Accepted, Condition, Rejected, Released, events
-from broker_core.amqp.performatives import Error
-from broker_core.amqp_client import connect
+from penstock.broker_core import amqp, errors
+from penstock.broker_core.amqp import Accepted, Condition, Rejected, Released, events
+from penstock.broker_core.amqp.performatives import Error
+from penstock.broker_core.amqp_client import connect
 
 from .peer import Peer
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from broker_core import amqp, errors
-from broker_core.amqp import Rejected, events
-from broker_core.amqp.performatives import Coordinator, Discharge
-from broker_core.messaging import AcknowledgeMode, Connection, InDoubt, RolledBack, Session
+from penstock.broker_core import amqp, errors
+from penstock.broker_core.amqp import Rejected, events
+from penstock.broker_core.amqp.performatives import Coordinator, Discharge
+from penstock.broker_core.messaging import AcknowledgeMode, Connection, InDoubt, RolledBack, Session
 
 from .applications import LIMIT_S, Transactions, bodies, connect, round_trip, said
 from .peer import Peer

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
-from broker_core.amqp import Message, decode_message
-from broker_core.amqp.composites import Composite
-from broker_core.amqp.errors import RemoteProtocolError
-from broker_core.amqp.performatives import (
+from penstock.broker_core.amqp import Message, decode_message
+from penstock.broker_core.amqp.composites import Composite
+from penstock.broker_core.amqp.errors import RemoteProtocolError
+from penstock.broker_core.amqp.performatives import (
     RECEIVER,
     SENDER,
     Attach,
@@ -21,7 +21,7 @@ from broker_core.amqp.performatives import (
     Target,
     Transfer,
 )
-from broker_core.amqp.types import Symbol
+from penstock.broker_core.amqp.types import Symbol
 
 from ..amqp.wire import show
 

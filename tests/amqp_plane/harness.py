@@ -15,19 +15,19 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, TypeVar
 
-from broker_core.amqp import decode_message
-from broker_core.amqp.composites import Composite
-from broker_core.amqp.frames import AMQP_FRAME, encode_frame, parse_frame, protocol_header
-from broker_core.amqp.performatives import RECEIVER, SENDER, Attach, Begin, Flow, Open, Transfer
-from broker_core.amqp_plane import AmqpPlane
-from broker_core.engine.columns.states import State
-from broker_core.engine.commands import exchanges as x
-from broker_core.engine.commands import queues as c
-from broker_core.errors import ResourceLimit
-from broker_core.journal import Disk
-from broker_core.security import Access
-from broker_core.service.broker import BrokerService
-from broker_core.settings.keys import Settings as BrokerSettings
+from penstock.broker_core.amqp import decode_message
+from penstock.broker_core.amqp.composites import Composite
+from penstock.broker_core.amqp.frames import AMQP_FRAME, encode_frame, parse_frame, protocol_header
+from penstock.broker_core.amqp.performatives import RECEIVER, SENDER, Attach, Begin, Flow, Open, Transfer
+from penstock.broker_core.amqp_plane import AmqpPlane
+from penstock.broker_core.engine.columns.states import State
+from penstock.broker_core.engine.commands import exchanges as x
+from penstock.broker_core.engine.commands import queues as c
+from penstock.broker_core.errors import ResourceLimit
+from penstock.broker_core.journal import Disk
+from penstock.broker_core.security import Access
+from penstock.broker_core.service.broker import BrokerService
+from penstock.broker_core.settings.keys import Settings as BrokerSettings
 
 from ..amqp.wire import show
 from ..journal.lying_disk import LyingDisk

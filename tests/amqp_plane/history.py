@@ -15,11 +15,11 @@ from typing import Any
 
 import numpy as np
 
-from broker_core.amqp import Accepted, Modified, Receiver, Rejected, Released, Sender, Source, Target, events
-from broker_core.amqp.messages import decode_message
-from broker_core.amqp.performatives import SND_MIXED, SND_SETTLED
-from broker_core.amqp.states import LinkState
-from broker_core.engine.columns.states import State
+from penstock.broker_core.amqp import Accepted, Modified, Receiver, Rejected, Released, Sender, Source, Target, events
+from penstock.broker_core.amqp.messages import decode_message
+from penstock.broker_core.amqp.performatives import SND_MIXED, SND_SETTLED
+from penstock.broker_core.amqp.states import LinkState
+from penstock.broker_core.engine.columns.states import State
 
 from ..service.helpers import enqueue
 from .frames import message, symbol

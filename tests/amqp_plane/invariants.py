@@ -13,14 +13,14 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-from broker_core.amqp_plane.links.outgoing import Outgoing
-from broker_core.amqp_plane.links.waiting_list import Line
-from broker_core.engine import decide
-from broker_core.engine.columns.states import State
-from broker_core.engine.commands import queues as c
-from broker_core.engine.model.admission import room
-from broker_core.engine.model.queue import Queue
-from broker_core.engine.model.state import conserved
+from penstock.broker_core.amqp_plane.links.outgoing import Outgoing
+from penstock.broker_core.amqp_plane.links.waiting_list import Line
+from penstock.broker_core.engine import decide
+from penstock.broker_core.engine.columns.states import State
+from penstock.broker_core.engine.commands import queues as c
+from penstock.broker_core.engine.model.admission import room
+from penstock.broker_core.engine.model.queue import Queue
+from penstock.broker_core.engine.model.state import conserved
 
 from .harness import Stage
 from .library_client import PATIENCE_S

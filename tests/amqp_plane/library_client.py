@@ -8,7 +8,7 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-from broker_core.amqp import Connection, Role, SaslClient, Settings
+from penstock.broker_core.amqp import Connection, Role, SaslClient, Settings
 
 PATIENCE_S = 20.0  # for what must come, on the slowest machine
 

@@ -7,11 +7,11 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from broker_core.amqp import SaslClient
-from broker_core.amqp.composites import Composite
-from broker_core.amqp.frames import SASL_FRAME, SASL_ID, encode_frame, parse_frame, protocol_header
-from broker_core.security import Access
-from broker_core.security.users import User
+from penstock.broker_core.amqp import SaslClient
+from penstock.broker_core.amqp.composites import Composite
+from penstock.broker_core.amqp.frames import SASL_FRAME, SASL_ID, encode_frame, parse_frame, protocol_header
+from penstock.broker_core.security import Access
+from penstock.broker_core.security.users import User
 
 from ..amqp.wire import show
 from ..security.helpers import Clock, user, write

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from random import Random
 from typing import Any
 
-from broker_core.amqp import (
+from penstock.broker_core.amqp import (
     Accepted,
     Coordinator,
     Declare,
@@ -30,10 +30,10 @@ from broker_core.amqp import (
     TransactionalState,
     events,
 )
-from broker_core.amqp.performatives import SND_MIXED, SND_SETTLED, Header, Properties
-from broker_core.amqp.states import LinkState, SessionState
-from broker_core.amqp.transactions import LOCAL_TRANSACTIONS, TXN_ID, request
-from broker_core.amqp.types import Described, Int, UByte, ULong
+from penstock.broker_core.amqp.performatives import SND_MIXED, SND_SETTLED, Header, Properties
+from penstock.broker_core.amqp.states import LinkState, SessionState
+from penstock.broker_core.amqp.transactions import LOCAL_TRANSACTIONS, TXN_ID, request
+from penstock.broker_core.amqp.types import Described, Int, UByte, ULong
 
 from .frames import symbol
 from .harness import Stage

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from broker_core.amqp import Modified
-from broker_core.amqp.performatives import (
+from penstock.broker_core.amqp import Modified
+from penstock.broker_core.amqp.performatives import (
     SENDER,
     SND_SETTLED,
     Accepted,

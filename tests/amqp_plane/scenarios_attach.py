@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from broker_core.amqp.frames import protocol_header
-from broker_core.amqp.performatives import (
+from penstock.broker_core.amqp.frames import protocol_header
+from penstock.broker_core.amqp.performatives import (
     SENDER,
     Accepted,
     Attach,
@@ -17,8 +17,8 @@ from broker_core.amqp.performatives import (
     Source,
     Target,
 )
-from broker_core.amqp.types import Described, Symbol
-from broker_core.amqp_plane.connections.containers import POLICY, SOLE
+from penstock.broker_core.amqp.types import Described, Symbol
+from penstock.broker_core.amqp_plane.connections.containers import POLICY, SOLE
 
 from .frames import begin, detach, flow, receives, sends, symbol, transfer
 from .harness import Script, Stage

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from broker_core.amqp import TransactionalState
-from broker_core.amqp.messages import Properties
-from broker_core.amqp.performatives import Accepted, Attach, Detach, Disposition, Flow, Rejected, Target
-from broker_core.engine.commands import moves as mc
-from broker_core.engine.commands import queues as c
+from penstock.broker_core.amqp import TransactionalState
+from penstock.broker_core.amqp.messages import Properties
+from penstock.broker_core.amqp.performatives import Accepted, Attach, Detach, Disposition, Flow, Rejected, Target
+from penstock.broker_core.engine.commands import moves as mc
+from penstock.broker_core.engine.commands import queues as c
 
 from .frames import detach, message, says, sends, symbol, transfer
 from .harness import Script, Stage

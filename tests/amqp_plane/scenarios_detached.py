@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from broker_core.amqp.performatives import (
+from penstock.broker_core.amqp.performatives import (
     RCV_SECOND,
     SENDER,
     Accepted,
@@ -20,7 +20,7 @@ from broker_core.amqp.performatives import (
     Target,
     Transfer,
 )
-from broker_core.engine.commands.moves import AlterQueue
+from penstock.broker_core.engine.commands.moves import AlterQueue
 
 from .frames import detach, flow, header_of, message, receives, says, sends, symbol, transfer
 from .harness import Script, Stage, staged

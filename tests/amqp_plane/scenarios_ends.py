@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from broker_core.amqp.frames import protocol_header
-from broker_core.amqp.performatives import (
+from penstock.broker_core.amqp.frames import protocol_header
+from penstock.broker_core.amqp.performatives import (
     Accepted,
     Attach,
     Close,
@@ -16,7 +16,7 @@ from broker_core.amqp.performatives import (
     Released,
     Transfer,
 )
-from broker_core.engine.commands import queues as c
+from penstock.broker_core.engine.commands import queues as c
 
 from ..journal.lying_disk import LyingDisk
 from .frames import begin, detach, flow, message, receives, says, sends, transfer

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from broker_core.amqp.performatives import Accepted, Attach, Detach, Disposition, Properties, Rejected, Released, Target
-from broker_core.engine.commands import exchanges as x
-from broker_core.engine.model.policies import Policies, Policy
+from penstock.broker_core.amqp.performatives import Accepted, Attach, Detach, Disposition, Properties, Rejected, Released, Target
+from penstock.broker_core.engine.commands import exchanges as x
+from penstock.broker_core.engine.model.policies import Policies, Policy
 
 from .frames import detach, message, receives, sends, transfer
 from .harness import Scenario, Stage

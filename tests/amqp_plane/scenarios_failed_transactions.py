@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from broker_core.amqp import Declare, Discharge, Target, TransactionalState
-from broker_core.amqp.performatives import (
+from penstock.broker_core.amqp import Declare, Discharge, Target, TransactionalState
+from penstock.broker_core.amqp.performatives import (
     SENDER,
     Accepted,
     Attach,
@@ -15,8 +15,8 @@ from broker_core.amqp.performatives import (
     Released,
     Source,
 )
-from broker_core.engine.decide import transactions as decide_transactions
-from broker_core.errors import TransactionTimedOut
+from penstock.broker_core.engine.decide import transactions as decide_transactions
+from penstock.broker_core.errors import TransactionTimedOut
 
 from ..journal.lying_disk import LyingDisk
 from .frames import detach, message, more, says, sends, symbol, transfer

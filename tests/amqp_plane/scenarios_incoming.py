@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from broker_core.amqp.performatives import (
+from penstock.broker_core.amqp.performatives import (
     RCV_SECOND,
     SENDER,
     SND_SETTLED,

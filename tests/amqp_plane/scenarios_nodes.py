@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from broker_core.amqp.performatives import Accepted, Attach, Detach, Disposition, End, Flow, Source, Target
-from broker_core.amqp.types import Described, ULong
+from penstock.broker_core.amqp.performatives import Accepted, Attach, Detach, Disposition, End, Flow, Source, Target
+from penstock.broker_core.amqp.types import Described, ULong
 
 from .frames import detach, flow, receives, says, sends, symbol, transfer
 from .harness import Script, Stage

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from broker_core.amqp.performatives import Accepted, Attach, Detach, Disposition, End, Source
-from broker_core.amqp.types import Described, Symbol
-from broker_core.amqp_plane.nodes.subscriptions import bindings
+from penstock.broker_core.amqp.performatives import Accepted, Attach, Detach, Disposition, End, Source
+from penstock.broker_core.amqp.types import Described, Symbol
+from penstock.broker_core.amqp_plane.nodes.subscriptions import bindings
 
 from .frames import detach, flow, receives, says, symbol, transfer
 from .harness import Script, Stage

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from broker_core.amqp import Coordinator, Discharge
-from broker_core.amqp.performatives import (
+from penstock.broker_core.amqp import Coordinator, Discharge
+from penstock.broker_core.amqp.performatives import (
     SENDER,
     Accepted,
     Attach,
@@ -18,9 +18,9 @@ from broker_core.amqp.performatives import (
     Released,
     Source,
 )
-from broker_core.amqp.transactions import LOCAL_TRANSACTIONS
-from broker_core.engine.commands import exchanges as x
-from broker_core.engine.commands import queues as c
+from penstock.broker_core.amqp.transactions import LOCAL_TRANSACTIONS
+from penstock.broker_core.engine.commands import exchanges as x
+from penstock.broker_core.engine.commands import queues as c
 
 from ..journal.lying_disk import LyingDisk
 from .frames import annotations_of, detach, flow, message, says, sends, symbol, transfer

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from broker_core.amqp.frames import protocol_header
-from broker_core.amqp.performatives import Close, Open, SaslMechanisms, SaslOutcome
+from penstock.broker_core.amqp.frames import protocol_header
+from penstock.broker_core.amqp.performatives import Close, Open, SaslMechanisms, SaslOutcome
 
 from .harness import Stage, stage
 from .logins import hear

@@ -12,8 +12,8 @@ from typing import Any
 
 import pytest
 
-from broker_core.amqp import Modified, Released, Target
-from broker_core.amqp.performatives import (
+from penstock.broker_core.amqp import Modified, Released, Target
+from penstock.broker_core.amqp.performatives import (
     RCV_SECOND,
     SENDER,
     Accepted,
@@ -27,7 +27,7 @@ from broker_core.amqp.performatives import (
     Source,
     Transfer,
 )
-from broker_core.engine.commands import exchanges as x
+from penstock.broker_core.engine.commands import exchanges as x
 
 from ..service.helpers import enqueue
 from .frames import detach, flow, message, more, receives, says, sends, symbol, transfer

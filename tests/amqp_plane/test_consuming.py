@@ -8,13 +8,13 @@ from typing import Any
 
 import pytest
 
-from broker_core.amqp import Accepted, Condition, Receiver, Released, Sender, Source, Target, events
-from broker_core.amqp.performatives import Properties
-from broker_core.amqp.states import LinkState
-from broker_core.amqp.types import Described, Symbol
-from broker_core.amqp_plane.loop.acquiring import HELPING_MESSAGES
-from broker_core.amqp_plane.loop.interest import INTERESTED
-from broker_core.engine.commands import queues as c
+from penstock.broker_core.amqp import Accepted, Condition, Receiver, Released, Sender, Source, Target, events
+from penstock.broker_core.amqp.performatives import Properties
+from penstock.broker_core.amqp.states import LinkState
+from penstock.broker_core.amqp.types import Described, Symbol
+from penstock.broker_core.amqp_plane.loop.acquiring import HELPING_MESSAGES
+from penstock.broker_core.amqp_plane.loop.interest import INTERESTED
+from penstock.broker_core.engine.commands import queues as c
 
 from ..journal.lying_disk import LyingDisk
 from ..service.helpers import enqueue

@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from broker_core.amqp.messages import Message, Properties
-from broker_core.amqp.performatives import Accepted, Attach, Detach, Source, Target
-from broker_core.amqp.resume import offset_of
-from broker_core.amqp_plane.links.expiry import CONNECTION_ENDED, DETACHED, SESSION_ENDED, Expiry, granted
+from penstock.broker_core.amqp.messages import Message, Properties
+from penstock.broker_core.amqp.performatives import Accepted, Attach, Detach, Source, Target
+from penstock.broker_core.amqp.resume import offset_of
+from penstock.broker_core.amqp_plane.links.expiry import CONNECTION_ENDED, DETACHED, SESSION_ENDED, Expiry, granted
 
 from ..service.helpers import enqueue
 from .frames import detach, flow, receives, says

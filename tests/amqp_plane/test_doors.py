@@ -16,17 +16,17 @@ from typing import Any
 import pytest
 import trustme
 
-from broker_core import Broker
-from broker_core.amqp import SaslClient
-from broker_core.amqp.frames import AMQP_ID, SASL_FRAME, SASL_ID, encode_frame, parse_frame, protocol_header
-from broker_core.amqp.performatives import (
+from penstock.broker_core import Broker
+from penstock.broker_core.amqp import SaslClient
+from penstock.broker_core.amqp.frames import AMQP_ID, SASL_FRAME, SASL_ID, encode_frame, parse_frame, protocol_header
+from penstock.broker_core.amqp.performatives import (
     Attach,
     Open,
     SaslInit,
     SaslMechanisms,
     SaslOutcome,
 )
-from broker_core.security import store
+from penstock.broker_core.security import store
 
 from ..security.helpers import write
 from .frames import begin, sends, symbol

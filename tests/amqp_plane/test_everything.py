@@ -20,10 +20,10 @@ from typing import Any
 
 import pytest
 
-from broker_core.engine.commands import exchanges as x
-from broker_core.engine.commands import moves as m
-from broker_core.engine.commands import queues as c
-from broker_core.errors import ResourceLimit
+from penstock.broker_core.engine.commands import exchanges as x
+from penstock.broker_core.engine.commands import moves as m
+from penstock.broker_core.engine.commands import queues as c
+from penstock.broker_core.errors import ResourceLimit
 
 from ..journal.lying_disk import LyingDisk
 from .harness import Stage, stage

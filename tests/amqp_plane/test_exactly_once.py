@@ -12,9 +12,9 @@ from typing import Any
 
 import pytest
 
-from broker_core.amqp import Accepted, Source, Target, decode_message, events
-from broker_core.amqp.performatives import RCV_SECOND, TERMINAL
-from broker_core.amqp.states import LinkState
+from penstock.broker_core.amqp import Accepted, Source, Target, decode_message, events
+from penstock.broker_core.amqp.performatives import RCV_SECOND, TERMINAL
+from penstock.broker_core.amqp.states import LinkState
 
 from .frames import message
 from .harness import Stage, stage

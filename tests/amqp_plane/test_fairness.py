@@ -10,11 +10,11 @@ from typing import Any
 
 import pytest
 
-from broker_core.amqp import Accepted, Modified, Receiver, Released, Sender, Source, Target, events
-from broker_core.amqp.states import LinkState
-from broker_core.amqp_plane.loop import acquiring
-from broker_core.amqp_plane.loop.acquiring import HELPING_MESSAGES
-from broker_core.amqp_plane.loop.interest import INTERESTED
+from penstock.broker_core.amqp import Accepted, Modified, Receiver, Released, Sender, Source, Target, events
+from penstock.broker_core.amqp.states import LinkState
+from penstock.broker_core.amqp_plane.loop import acquiring
+from penstock.broker_core.amqp_plane.loop.acquiring import HELPING_MESSAGES
+from penstock.broker_core.amqp_plane.loop.interest import INTERESTED
 
 from ..journal.lying_disk import LyingDisk
 from ..service.helpers import enqueue

@@ -19,11 +19,11 @@ from pathlib import Path
 
 import pytest
 
-from broker_core import Broker
-from broker_core.amqp import Message, decode_message
-from broker_core.amqp.frames import encode_frame, protocol_header
-from broker_core.amqp.performatives import Close, Open
-from broker_core.amqp_client import connect
+from penstock.broker_core import Broker
+from penstock.broker_core.amqp import Message, decode_message
+from penstock.broker_core.amqp.frames import encode_frame, protocol_header
+from penstock.broker_core.amqp.performatives import Close, Open
+from penstock.broker_core.amqp_client import connect
 
 from ..amqp.test_fuzz import ROUNDS, SEED, a_conversation, mutate
 from .talk import AUTHORITY, Client, Inside, PlainClient, TlsClient, WebSocketClient

@@ -12,7 +12,7 @@ from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
-from broker_core.amqp_plane.loop.interest import AWAITS, INTERESTED, NOTIFIED, RESTS, Consumer, Interest
+from penstock.broker_core.amqp_plane.loop.interest import AWAITS, INTERESTED, NOTIFIED, RESTS, Consumer, Interest
 
 HELPING = 3
 

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from broker_core.amqp_plane.loop.interest import INTERESTED, NOTIFIED, RESTS, Consumer, Interest
-from broker_core.engine.commands import queues as c
+from penstock.broker_core.amqp_plane.loop.interest import INTERESTED, NOTIFIED, RESTS, Consumer, Interest
+from penstock.broker_core.engine.commands import queues as c
 
 from ..engine.test_transcripts import Script, compare, play, show
 

@@ -17,11 +17,11 @@ from pathlib import Path
 from random import Random
 from typing import Any
 
-from broker_core import Broker
-from broker_core.amqp import Accepted, Message, Modified, Receiver, Released, Source, Target, decode_message, events
-from broker_core.amqp.messages import Properties
-from broker_core.amqp.performatives import RCV_SECOND, Header
-from broker_core.client.flight import Client as FlightClient
+from penstock.broker_core import Broker
+from penstock.broker_core.amqp import Accepted, Message, Modified, Receiver, Released, Source, Target, decode_message, events
+from penstock.broker_core.amqp.messages import Properties
+from penstock.broker_core.amqp.performatives import RCV_SECOND, Header
+from penstock.broker_core.client.flight import Client as FlightClient
 
 from ..flight.helpers import browse
 from .library_client import Client

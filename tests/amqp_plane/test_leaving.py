@@ -16,7 +16,7 @@ from typing import Any
 
 import pytest
 
-from broker_core.amqp.performatives import Accepted, Disposition
+from penstock.broker_core.amqp.performatives import Accepted, Disposition
 
 from . import scenarios_attach, scenarios_ends, scenarios_incoming, scenarios_outgoing
 from .frames import flow, message, says, transfer

@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 
-from broker_core.amqp import Accepted, Modified, Rejected, Released, Source
-from broker_core.amqp.performatives import Close, Detach, End
-from broker_core.amqp.types import Symbol
-from broker_core.engine.commands import moves as mc
+from penstock.broker_core.amqp import Accepted, Modified, Rejected, Released, Source
+from penstock.broker_core.amqp.performatives import Close, Detach, End
+from penstock.broker_core.amqp.types import Symbol
+from penstock.broker_core.engine.commands import moves as mc
 
 from .frames import detach, flow, says
 from .harness import Script, Stage, stage

@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
-from broker_core.amqp.frames import SASL_ID, protocol_header
-from broker_core.amqp.performatives import (
+from penstock.broker_core.amqp.frames import SASL_ID, protocol_header
+from penstock.broker_core.amqp.performatives import (
     Accepted,
     Attach,
     Begin,
@@ -24,10 +24,10 @@ from broker_core.amqp.performatives import (
     Source,
     Target,
 )
-from broker_core.amqp_plane.connections.unfinished import OF_ONE_USER
-from broker_core.amqp_plane.links.attaching import MAX_NAME
-from broker_core.amqp_plane.loop.server import DOOMED, FIRST_FRAME_BYTES, UNFINISHED_MESSAGES
-from broker_core.engine.model.policies import Policies, Policy
+from penstock.broker_core.amqp_plane.connections.unfinished import OF_ONE_USER
+from penstock.broker_core.amqp_plane.links.attaching import MAX_NAME
+from penstock.broker_core.amqp_plane.loop.server import DOOMED, FIRST_FRAME_BYTES, UNFINISHED_MESSAGES
+from penstock.broker_core.engine.model.policies import Policies, Policy
 
 from ..service.helpers import enqueue
 from .frames import begin, detach, flow, message, more, receives, says, sends, symbol, transfer
@@ -142,7 +142,7 @@ def test_a_message_is_as_large_as_our_attach_says_and_no_larger(limited: Limited
 
 
 def _to(queue: str) -> Any:
-    from broker_core.amqp.messages import Properties
+    from penstock.broker_core.amqp.messages import Properties
 
     return Properties(to=queue)
 

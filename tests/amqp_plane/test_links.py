@@ -8,16 +8,16 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from broker_core.amqp import Accepted, Released, SaslClient, Source, Target, events
-from broker_core.amqp.performatives import Flow
-from broker_core.amqp.states import LinkState
-from broker_core.amqp_plane.loop.outcomes import LARGE_TURN
-from broker_core.engine.commands import queues as c
-from broker_core.engine.commands.moves import AlterQueue
-from broker_core.engine.model.state import conserved
-from broker_core.messages import columns as message
-from broker_core.reading import stored as reading
-from broker_core.security import Access
+from penstock.broker_core.amqp import Accepted, Released, SaslClient, Source, Target, events
+from penstock.broker_core.amqp.performatives import Flow
+from penstock.broker_core.amqp.states import LinkState
+from penstock.broker_core.amqp_plane.loop.outcomes import LARGE_TURN
+from penstock.broker_core.engine.commands import queues as c
+from penstock.broker_core.engine.commands.moves import AlterQueue
+from penstock.broker_core.engine.model.state import conserved
+from penstock.broker_core.messages import columns as message
+from penstock.broker_core.reading import stored as reading
+from penstock.broker_core.security import Access
 
 from ..journal.lying_disk import LyingDisk
 from ..security.helpers import user, write

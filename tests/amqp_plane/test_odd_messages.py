@@ -9,10 +9,10 @@ import pytest
 from proton import Message as ProtonMessage
 from proton.utils import BlockingConnection, SendException
 
-from broker_core import Broker, amqp_client
-from broker_core.amqp import Message
-from broker_core.client.flight import Client
-from broker_core.errors import PenstockError
+from penstock.broker_core import Broker, amqp_client
+from penstock.broker_core.amqp import Message
+from penstock.broker_core.client.flight import Client
+from penstock.broker_core.errors import PenstockError
 
 GOOD = Message(application_properties={"k": "v"}, data=[b"x"]).encode()
 # As go-amqp writes a map[string]any with a []any in it: no client asks what 3.2.5 allows.

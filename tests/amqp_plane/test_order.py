@@ -12,9 +12,9 @@ from random import Random
 
 import pytest
 
-from broker_core.amqp.performatives import Accepted, Begin, Rejected, Transfer
-from broker_core.engine.columns.states import State
-from broker_core.journal.manifest import SYNCED_NAME
+from penstock.broker_core.amqp.performatives import Accepted, Begin, Rejected, Transfer
+from penstock.broker_core.engine.columns.states import State
+from penstock.broker_core.journal.manifest import SYNCED_NAME
 
 from ..journal.lying_disk import LyingDisk
 from ..service.helpers import enqueue, running

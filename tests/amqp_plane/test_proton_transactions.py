@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from broker_core.engine.columns.states import State
+from penstock.broker_core.engine.columns.states import State
 
 from ..service.helpers import enqueue
 from .harness import Stage, stage

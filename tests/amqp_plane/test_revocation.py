@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from broker_core.amqp import SaslClient
-from broker_core.amqp.performatives import Accepted, Attach, Close, Detach, Disposition, Open, Rejected
+from penstock.broker_core.amqp import SaslClient
+from penstock.broker_core.amqp.performatives import Accepted, Attach, Close, Detach, Disposition, Open, Rejected
 
 from ..service.helpers import enqueue
 from .frames import detach, flow, message, receives, says, sends, symbol, transfer
@@ -178,7 +178,7 @@ def test_the_anonymous_relay_asks_for_each_message(s: Stage, site: Site) -> None
 
 
 def _to(queue: str) -> Any:
-    from broker_core.amqp.messages import Properties
+    from penstock.broker_core.amqp.messages import Properties
 
     return Properties(to=queue)
 

@@ -14,10 +14,10 @@ from typing import Any
 
 import pytest
 
-from broker_core.amqp import SaslClient
-from broker_core.amqp.frames import AMQP_ID, SASL_FRAME, SASL_ID, encode_frame, protocol_header
-from broker_core.amqp.messages import Properties
-from broker_core.amqp.performatives import (
+from penstock.broker_core.amqp import SaslClient
+from penstock.broker_core.amqp.frames import AMQP_ID, SASL_FRAME, SASL_ID, encode_frame, protocol_header
+from penstock.broker_core.amqp.messages import Properties
+from penstock.broker_core.amqp.performatives import (
     Accepted,
     Attach,
     Detach,
@@ -28,10 +28,10 @@ from broker_core.amqp.performatives import (
     SaslOutcome,
     Target,
 )
-from broker_core.amqp_plane.loop.server import PASSWORD_THREADS
-from broker_core.security import Access, quiet
-from broker_core.security.attempts import FAILURES_OF_A_NAME
-from broker_core.security.users import User, credentials_of
+from penstock.broker_core.amqp_plane.loop.server import PASSWORD_THREADS
+from penstock.broker_core.security import Access, quiet
+from penstock.broker_core.security.attempts import FAILURES_OF_A_NAME
+from penstock.broker_core.security.users import User, credentials_of
 
 from ..security.helpers import QUICK
 from ..service.helpers import enqueue

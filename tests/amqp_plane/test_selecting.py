@@ -9,12 +9,12 @@ from typing import Any
 
 import pytest
 
-from broker_core import errors
-from broker_core.amqp import Accepted, Condition, Receiver, Source, Target, events
-from broker_core.amqp.states import LinkState
-from broker_core.amqp.types import Described, Symbol, ULong
-from broker_core.amqp_plane.loop.interest import INTERESTED
-from broker_core.service import matching
+from penstock.broker_core import errors
+from penstock.broker_core.amqp import Accepted, Condition, Receiver, Source, Target, events
+from penstock.broker_core.amqp.states import LinkState
+from penstock.broker_core.amqp.types import Described, Symbol, ULong
+from penstock.broker_core.amqp_plane.loop.interest import INTERESTED
+from penstock.broker_core.service import matching
 
 from ..journal.lying_disk import LyingDisk
 from ..service.test_matching import colours

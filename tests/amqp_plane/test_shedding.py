@@ -16,11 +16,11 @@ from typing import Any
 
 import pytest
 
-from broker_core import Broker
-from broker_core.amqp.frames import AMQP_ID, SASL_FRAME, SASL_ID, encode_frame, protocol_header
-from broker_core.amqp.performatives import Open, SaslInit
-from broker_core.amqp_client import connect
-from broker_core.server import open_files
+from penstock.broker_core import Broker
+from penstock.broker_core.amqp.frames import AMQP_ID, SASL_FRAME, SASL_ID, encode_frame, protocol_header
+from penstock.broker_core.amqp.performatives import Open, SaslInit
+from penstock.broker_core.amqp_client import connect
+from penstock.broker_core.server import open_files
 
 from .frames import begin, receives
 from .test_fuzz_plane import FRAME, KINDS, MIB, PATIENCE_S, Attacker, Bystander, Scene
@@ -203,7 +203,7 @@ def test_more_silent_connections_than_there_may_be_keep_nobody_out_for_long(tmp_
 
 def test_what_attaches_and_begins_say_is_not_kept(scene: Scene) -> None:
     """A frame may be full of an unsettled map; a thousand links could keep a thousand of them."""
-    from broker_core.amqp.performatives import Attach
+    from penstock.broker_core.amqp.performatives import Attach
 
     unsettled: dict[bytes, Any] = {b"%04d" % number: None for number in range(6000)}
     links = 150

@@ -11,10 +11,10 @@ from typing import Any
 
 import pytest
 
-from broker_core.amqp import Source, Target, events
-from broker_core.amqp.frames import AMQP_ID, encode_frame, protocol_header
-from broker_core.amqp.performatives import Accepted, Close, Disposition, Flow, Open
-from broker_core.amqp_plane.connections import transport
+from penstock.broker_core.amqp import Source, Target, events
+from penstock.broker_core.amqp.frames import AMQP_ID, encode_frame, protocol_header
+from penstock.broker_core.amqp.performatives import Accepted, Close, Disposition, Flow, Open
+from penstock.broker_core.amqp_plane.connections import transport
 
 from ..service.helpers import enqueue
 from .frames import begin, flow, message, receives, says, sends, transfer

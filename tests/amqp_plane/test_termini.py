@@ -11,16 +11,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from broker_core.amqp.performatives import Attach, Detach, Disposition, Source, Target
-from broker_core.amqp.types import Described, Symbol, ULong
-from broker_core.amqp_plane.links.conditions import Refusal
-from broker_core.amqp_plane.loop.server import TICK_S
-from broker_core.amqp_plane.nodes import subscriptions
-from broker_core.amqp_plane.nodes.dynamic import lifetime_of
-from broker_core.amqp_plane.nodes.filters import Filters, filters_of
-from broker_core.engine.commands import exchanges as x
-from broker_core.engine.model.names import check_name
-from broker_core.errors import InvalidSelector
+from penstock.broker_core.amqp.performatives import Attach, Detach, Disposition, Source, Target
+from penstock.broker_core.amqp.types import Described, Symbol, ULong
+from penstock.broker_core.amqp_plane.links.conditions import Refusal
+from penstock.broker_core.amqp_plane.loop.server import TICK_S
+from penstock.broker_core.amqp_plane.nodes import subscriptions
+from penstock.broker_core.amqp_plane.nodes.dynamic import lifetime_of
+from penstock.broker_core.amqp_plane.nodes.filters import Filters, filters_of
+from penstock.broker_core.engine.commands import exchanges as x
+from penstock.broker_core.engine.model.names import check_name
+from penstock.broker_core.errors import InvalidSelector
 
 from ..journal.lying_disk import LyingDisk
 from ..security.helpers import user

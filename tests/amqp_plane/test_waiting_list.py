@@ -10,10 +10,21 @@ from typing import Any
 
 import pytest
 
-from broker_core.amqp.messages import Properties
-from broker_core.amqp.performatives import RECEIVER, SENDER, Accepted, Attach, Detach, Disposition, Flow, Rejected, Source, Target
-from broker_core.amqp_plane.links import waiting_list as lines
-from broker_core.engine.commands import queues as c
+from penstock.broker_core.amqp.messages import Properties
+from penstock.broker_core.amqp.performatives import (
+    RECEIVER,
+    SENDER,
+    Accepted,
+    Attach,
+    Detach,
+    Disposition,
+    Flow,
+    Rejected,
+    Source,
+    Target,
+)
+from penstock.broker_core.amqp_plane.links import waiting_list as lines
+from penstock.broker_core.engine.commands import queues as c
 
 from ..service.helpers import enqueue
 from .frames import message, says, sends, symbol, transfer

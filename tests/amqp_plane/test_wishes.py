@@ -6,11 +6,11 @@ from typing import Any
 
 import pytest
 
-from broker_core.amqp import Condition, Source, Target
-from broker_core.amqp.performatives import Attach
-from broker_core.amqp.types import Byte, Int, Long, Symbol, UInt
-from broker_core.amqp_plane.links.conditions import Refusal
-from broker_core.amqp_plane.links.options import Wishes, wants_at_once, wishes_of
+from penstock.broker_core.amqp import Condition, Source, Target
+from penstock.broker_core.amqp.performatives import Attach
+from penstock.broker_core.amqp.types import Byte, Int, Long, Symbol, UInt
+from penstock.broker_core.amqp_plane.links.conditions import Refusal
+from penstock.broker_core.amqp_plane.links.options import Wishes, wants_at_once, wishes_of
 
 
 def attach(capabilities: tuple[str, ...] = (), **properties: Any) -> Attach:

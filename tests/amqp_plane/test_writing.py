@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from broker_core.amqp.performatives import Accepted, Disposition
-from broker_core.errors import StorageError
+from penstock.broker_core.amqp.performatives import Accepted, Disposition
+from penstock.broker_core.errors import StorageError
 
 from ..journal.helpers import until_idle
 from ..journal.lying_disk import LyingDisk

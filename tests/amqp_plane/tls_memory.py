@@ -15,8 +15,8 @@ from pathlib import Path
 
 import trustme
 
-from broker_core.amqp_plane.connections.layers.tls import TlsLayer
-from broker_core.service import allocator
+from penstock.broker_core.amqp_plane.connections.layers.tls import TlsLayer
+from penstock.broker_core.service import allocator
 
 CONNECTIONS = 200
 FIRST = 20  # not counted: what is made once

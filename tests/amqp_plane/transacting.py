@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from broker_core.amqp import Coordinator, Declare, Declared, Discharge, TransactionalState
-from broker_core.amqp.performatives import Accepted, Attach, Detach, Disposition, Flow, Transfer
-from broker_core.amqp.transactions import LOCAL_TRANSACTIONS, request
+from penstock.broker_core.amqp import Coordinator, Declare, Declared, Discharge, TransactionalState
+from penstock.broker_core.amqp.performatives import Accepted, Attach, Detach, Disposition, Flow, Transfer
+from penstock.broker_core.amqp.transactions import LOCAL_TRANSACTIONS, request
 
 from .frames import sends, symbol, transfer
 from .harness import Script

@@ -20,8 +20,8 @@ from feeding import BATCH, QUEUE, anonymous_bytes, batch_of
 from harness import Bench, Line
 from yardsticks import proton_peer
 
-from broker_core.client.flight import Client
-from broker_core.server.process import Broker
+from penstock.broker_core.client.flight import Client
+from penstock.broker_core.server.process import Broker
 
 CREDIT = 1000
 IDLE = 2000  # connections
@@ -212,7 +212,7 @@ def connections(bench: Bench) -> Iterator[Line]:
     authority.cert_pem.write_to_path(str(folder / "ca.pem"))
     certificate.cert_chain_pems[0].write_to_path(str(folder / "cert.pem"))
     certificate.private_key_pem.write_to_path(str(folder / "key.pem"))
-    add = [sys.executable, "-m", "broker_core", "user", "add", "bench", "--users-file", str(folder / "users.json")]
+    add = [sys.executable, "-m", "penstock", "user", "add", "bench", "--users-file", str(folder / "users.json")]
     subprocess.run([*add, "--password-file", "-"], input="secret\n", text=True, check=True, stdout=subprocess.DEVNULL)
     listeners = json.dumps([{"port": 0, "tls": True}])
     figures = []

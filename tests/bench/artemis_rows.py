@@ -10,7 +10,7 @@ from artemis import VERSION, artemis
 from feeding import QUEUE
 from harness import Bench, Line
 
-from broker_core.server.process import Broker
+from penstock.broker_core.server.process import Broker
 
 sys.path.append(str(Path(__file__).resolve().parents[1] / "clients"))
 from building import command_of

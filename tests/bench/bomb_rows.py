@@ -17,10 +17,10 @@ import pyarrow as pa
 from feeding import anonymous_bytes
 from harness import MIB, Bench, Line
 
-from broker_core import Broker
-from broker_core.client.flight import Client
-from broker_core.flight_plane import protobuf
-from broker_core.flight_plane.server import SERVICE
+from penstock.broker_core import Broker
+from penstock.broker_core.client.flight import Client
+from penstock.broker_core.flight_plane import protobuf
+from penstock.broker_core.flight_plane.server import SERVICE
 
 THROWERS = 8
 GIB = 1024 * MIB

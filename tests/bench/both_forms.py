@@ -15,13 +15,13 @@ import pyarrow as pa
 from amqp_load import _message
 from feeding import BATCH, QUEUE
 
-from broker_core.engine.commands import queues as c
-from broker_core.messages import columns as message
-from broker_core.messages.encoding import decode
-from broker_core.messages.encoding.arriving import arrived
-from broker_core.reading import stored as reading
-from broker_core.service.broker import BrokerService
-from broker_core.settings.keys import Settings
+from penstock.broker_core.engine.commands import queues as c
+from penstock.broker_core.messages import columns as message
+from penstock.broker_core.messages.encoding import decode
+from penstock.broker_core.messages.encoding.arriving import arrived
+from penstock.broker_core.reading import stored as reading
+from penstock.broker_core.service.broker import BrokerService
+from penstock.broker_core.settings.keys import Settings
 
 TURN = 250  # messages that one turn of the plane's loop brings, of a client with a window of 1,000
 BODY = 96  # octets

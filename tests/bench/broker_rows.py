@@ -10,11 +10,11 @@ from feeding import BATCH, QUEUE, anonymous_bytes, batch_of, copied, enqueue_com
 from harness import Bench, Line, Stopwatch
 from yardsticks import discarding_server, read_and_checksum, write_and_sync
 
-from broker_core.client.flight import Client
-from broker_core.engine.commands import queues as c
-from broker_core.server.process import Broker
-from broker_core.service.broker import BrokerService
-from broker_core.settings.keys import Settings
+from penstock.broker_core.client.flight import Client
+from penstock.broker_core.engine.commands import queues as c
+from penstock.broker_core.server.process import Broker
+from penstock.broker_core.service.broker import BrokerService
+from penstock.broker_core.settings.keys import Settings
 
 ENQUEUED = 500_000  # messages of 1 KiB a repeat: half a gigabyte
 QUIET_S = 12.0  # housekeeping gives freed memory back every ten seconds

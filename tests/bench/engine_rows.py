@@ -13,11 +13,11 @@ from typing import Any
 import numpy as np
 from harness import Bench, Line, Stopwatch
 
-from broker_core.engine import BrokerState, apply, decide
-from broker_core.engine.columns.rowset import BLOCK_BITS, BLOCK_ROWS, RowSet
-from broker_core.engine.commands import queues as c
-from broker_core.engine.events import codec as journaling
-from broker_core.engine.events import queues as e
+from penstock.broker_core.engine import BrokerState, apply, decide
+from penstock.broker_core.engine.columns.rowset import BLOCK_BITS, BLOCK_ROWS, RowSet
+from penstock.broker_core.engine.commands import queues as c
+from penstock.broker_core.engine.events import codec as journaling
+from penstock.broker_core.engine.events import queues as e
 
 QUEUE = "bench"
 TAKEN = 1_000  # messages acquired and settled at once

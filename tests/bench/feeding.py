@@ -17,11 +17,11 @@ from typing import Any
 
 import pyarrow as pa
 
-from broker_core.engine.commands import queues as c
-from broker_core.messages import columns as message
-from broker_core.reading import stored as reading
-from broker_core.service.broker import BrokerService
-from broker_core.settings.keys import Settings
+from penstock.broker_core.engine.commands import queues as c
+from penstock.broker_core.messages import columns as message
+from penstock.broker_core.reading import stored as reading
+from penstock.broker_core.service.broker import BrokerService
+from penstock.broker_core.settings.keys import Settings
 
 QUEUE = "bench"
 BATCH = 10_000  # messages a record batch

@@ -10,7 +10,7 @@ from amqp_rows import Load, running
 from feeding import QUEUE
 from harness import Bench, Line
 
-from broker_core.client.flight import Client
+from penstock.broker_core.client.flight import Client
 
 IDLE = 1_000  # links that wait beside the one that is told
 

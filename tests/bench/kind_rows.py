@@ -15,8 +15,8 @@ from feeding import BATCH, QUEUE, batch_of
 from harness import Bench, Line, Stopwatch
 from interest_rows import cpu_seconds
 
-from broker_core.client.flight import Client
-from broker_core.server.process import Broker
+from penstock.broker_core.client.flight import Client
+from penstock.broker_core.server.process import Broker
 
 COLUMNS = ["sequenceNumber", "body"]
 LIVES_S = 5  # the messages that expire do so within so many seconds

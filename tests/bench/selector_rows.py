@@ -9,8 +9,8 @@ from feeding import BATCH, batch_of
 from harness import Bench, Line
 from kind_rows import Taker, queues, send, with_column
 
-from broker_core.client.flight import Client
-from broker_core.messages import columns as message
+from penstock.broker_core.client.flight import Client
+from penstock.broker_core.messages import columns as message
 
 UNIT = "µs/message"
 SHADES = 100  # of which a selector matches one

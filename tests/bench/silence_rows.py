@@ -13,10 +13,10 @@ import pyarrow as pa
 from feeding import QUEUE
 from harness import MIB, Bench, Line
 
-from broker_core import amqp_client, messaging
-from broker_core.client.flight import Client
-from broker_core.errors import PenstockError
-from broker_core.server.process import Broker
+from penstock.broker_core import amqp_client, messaging
+from penstock.broker_core.client.flight import Client
+from penstock.broker_core.errors import PenstockError
+from penstock.broker_core.server.process import Broker
 
 sys.path.append(str(Path(__file__).resolve().parents[1] / "flight"))
 from silent_wire import SilentWire

@@ -23,12 +23,12 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.functions import expr
 from pyspark.sql.streaming import StreamingQuery
 
-import connector
-from broker_core.client.flight import Client
-from broker_core.messages.columns import DEFAULT_COLUMNS
-from broker_core.server.process import Broker
-from connector.options import DEFAULT_MESSAGES_PER_PARTITION
-from jobs.session import builder
+from penstock import connector
+from penstock.broker_core.client.flight import Client
+from penstock.broker_core.messages.columns import DEFAULT_COLUMNS
+from penstock.broker_core.server.process import Broker
+from penstock.connector.options import DEFAULT_MESSAGES_PER_PARTITION
+from penstock.jobs.session import builder
 
 NARROW = ("sequenceNumber", "body")
 TRIGGERS = 60  # of one row each, a repeat; the first few warm up
@@ -134,7 +134,7 @@ def drained(
 def _queue(url: str, columns: tuple[str, ...], **options: Any) -> DataFrame:
     reader = session().readStream.format("amqp").options(url=url, queue=QUEUE, **options)
     if columns != DEFAULT_COLUMNS:
-        from connector.schema import source_schema
+        from penstock.connector.schema import source_schema
 
         reader = reader.schema(source_schema(columns))
     return reader.load()

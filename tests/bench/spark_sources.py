@@ -34,7 +34,7 @@ class MemorySource(DataSource):
         return MEMORY
 
     def schema(self) -> StructType:
-        from connector.schema import source_schema
+        from penstock.connector.schema import source_schema
 
         return source_schema(tuple(json.loads(self.options["columns"])))
 
@@ -85,7 +85,7 @@ class _MemoryReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
 def _prebuilt(columns: list[str], rows: int) -> pa.RecordBatch:
     """The same rows as the queue's: bodies of 100 bytes, everything else as the broker gives it."""
-    from broker_core.messages import assembly
+    from penstock.broker_core.messages import assembly
 
     data, offsets = pa.py_buffer(os.urandom(rows * 100)), pa.array(range(0, rows * 100 + 1, 100), pa.int32()).buffers()[1]
     body = pa.Array.from_buffers(pa.binary(), rows, [None, offsets, data])

@@ -15,8 +15,8 @@ from typing import Any
 
 import pytest
 
-from broker_core import Broker
-from broker_core.client.flight import Client
+from penstock.broker_core import Broker
+from penstock.broker_core.client.flight import Client
 
 from .building import MissingTool, command_of
 from .driving import Program

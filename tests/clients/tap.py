@@ -9,8 +9,8 @@ import socket
 import threading
 from collections.abc import Iterator
 
-from broker_core.amqp.frames import AMQP_FRAME, parse_frame
-from broker_core.amqp.performatives import Transfer
+from penstock.broker_core.amqp.frames import AMQP_FRAME, parse_frame
+from penstock.broker_core.amqp.performatives import Transfer
 
 HEADER, DELIVERY_ANNOTATIONS, MESSAGE_ANNOTATIONS, FOOTER = 0x70, 0x71, 0x72, 0x78
 

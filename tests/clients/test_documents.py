@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 import trustme
 
-from broker_core import Broker
+from penstock.broker_core import Broker
 
 from .conftest import command_or_skip
 
@@ -36,7 +36,7 @@ def shell(tmp_path: Path) -> dict[str, str]:
     """An environment in which `penstock` is what these tests run against."""
     binaries = tmp_path / "bin"
     binaries.mkdir()
-    (binaries / "penstock").write_text(f'#!/bin/sh\nexec "{sys.executable}" -m broker_core "$@"\n')
+    (binaries / "penstock").write_text(f'#!/bin/sh\nexec "{sys.executable}" -m penstock "$@"\n')
     (binaries / "penstock").chmod(0o755)
     return {**os.environ, "PATH": f"{binaries}{os.pathsep}{os.environ['PATH']}"}
 

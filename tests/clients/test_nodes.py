@@ -6,8 +6,8 @@ import time
 
 import pytest
 
-from broker_core import Broker
-from broker_core.client.flight import Client
+from penstock.broker_core import Broker
+from penstock.broker_core.client.flight import Client
 
 from .conftest import Start
 from .driving import Refused

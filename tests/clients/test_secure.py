@@ -15,8 +15,8 @@ import pytest
 import trustme
 from cryptography.hazmat.primitives import serialization
 
-from broker_core import Broker
-from broker_core.client.flight import Client
+from penstock.broker_core import Broker
+from penstock.broker_core.client.flight import Client
 
 from .conftest import Start
 from .driving import Refused
@@ -64,7 +64,7 @@ class Site:
 
 
 def penstock(*arguments: str, stdin: str = "") -> None:
-    subprocess.run([sys.executable, "-m", "broker_core", *arguments], input=stdin, text=True, check=True, capture_output=True)
+    subprocess.run([sys.executable, "-m", "penstock", *arguments], input=stdin, text=True, check=True, capture_output=True)
 
 
 def write_pair(folder: Path, name: str, certificate: trustme.LeafCert) -> None:

@@ -10,12 +10,12 @@ import pyarrow as pa
 import pytest
 from pyspark.sql.streaming.datasource import ReadMaxRows
 
-from broker_core import Broker
-from broker_core.client import discovery
-from broker_core.client.flight import Client
-from connector.options import Options
-from connector.schema import default_schema
-from connector.stream import StreamReader
+from penstock.broker_core import Broker
+from penstock.broker_core.client import discovery
+from penstock.broker_core.client.flight import Client
+from penstock.connector.options import Options
+from penstock.connector.schema import default_schema
+from penstock.connector.stream import StreamReader
 
 INITIAL = {"v": 1, "batch": 0}
 LIMIT = ReadMaxRows(2**63 - 1)

@@ -11,12 +11,12 @@ import pytest
 from pyarrow import flight
 from pyspark import cloudpickle
 
-from broker_core import Broker, errors
-from broker_core.client.credentials import Credentials
-from broker_core.client.discovery import Endpoint
-from broker_core.client.flight import Client
-from connector.access import Access
-from connector.connections import AGE_S, IDLE_S, MOST_IDLE, Connections
+from penstock.broker_core import Broker, errors
+from penstock.broker_core.client.credentials import Credentials
+from penstock.broker_core.client.discovery import Endpoint
+from penstock.broker_core.client.flight import Client
+from penstock.connector.access import Access
+from penstock.connector.connections import AGE_S, IDLE_S, MOST_IDLE, Connections
 
 
 class Time:

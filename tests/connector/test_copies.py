@@ -11,12 +11,12 @@ from typing import Any
 
 import pytest
 
-from broker_core import Broker, errors
-from broker_core.client.flight import Client
-from broker_core.engine import BrokerState
-from broker_core.engine.commands import queues as c
-from broker_core.engine.model.state import pack_blocks
-from connector.stream import StreamReader
+from penstock.broker_core import Broker, errors
+from penstock.broker_core.client.flight import Client
+from penstock.broker_core.engine import BrokerState
+from penstock.broker_core.engine.commands import queues as c
+from penstock.broker_core.engine.model.state import pack_blocks
+from penstock.connector.stream import StreamReader
 
 from ..engine.harness import Engine
 from .helpers import INITIAL, LIMIT, Queue, read_all

@@ -9,14 +9,14 @@ import pyarrow as pa
 import pytest
 from pyspark.sql.streaming.datasource import ReadMaxRows
 
-from broker_core import Broker
-from broker_core.client.flight import Client
-from connector.access import Access
-from connector.options import Options
-from connector.partition import LeasePartition
-from connector.read import read_leased
-from connector.schema import default_schema
-from connector.stream import StreamReader
+from penstock.broker_core import Broker
+from penstock.broker_core.client.flight import Client
+from penstock.connector.access import Access
+from penstock.connector.options import Options
+from penstock.connector.partition import LeasePartition
+from penstock.connector.read import read_leased
+from penstock.connector.schema import default_schema
+from penstock.connector.stream import StreamReader
 
 from .helpers import elsewhere
 

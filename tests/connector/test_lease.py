@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from broker_core import errors
-from connector import lease as lease_module
+from penstock.broker_core import errors
+from penstock.connector import lease as lease_module
 
 from .helpers import INITIAL, LIMIT, Queue, read_all
 

@@ -8,11 +8,11 @@ import pyarrow as pa
 import pytest
 from pyspark.sql.types import BinaryType, StructField, StructType
 
-from broker_core import Broker, errors
-from broker_core.client.flight import Client
-from connector import sink
-from connector.options import Options
-from connector.sink import BatchWriter
+from penstock.broker_core import Broker, errors
+from penstock.broker_core.client.flight import Client
+from penstock.connector import sink
+from penstock.connector.options import Options
+from penstock.connector.sink import BatchWriter
 
 from .relay import Relay
 

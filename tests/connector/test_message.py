@@ -13,12 +13,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pyspark import cloudpickle
 
-from broker_core.amqp import Message, decode_message
-from broker_core.amqp.performatives import Properties
-from broker_core.amqp.types import UInt
-from broker_core.errors import InvalidRequest, MalformedMessage
-from broker_core.messages import assembly
-from broker_core.messages import columns as message
+from penstock.broker_core.amqp import Message, decode_message
+from penstock.broker_core.amqp.performatives import Properties
+from penstock.broker_core.amqp.types import UInt
+from penstock.broker_core.errors import InvalidRequest, MalformedMessage
+from penstock.broker_core.messages import assembly
+from penstock.broker_core.messages import columns as message
 
 TEXT = st.text(max_size=6)
 SYMBOL = st.text(st.characters(max_codepoint=127), max_size=6)
@@ -335,7 +335,7 @@ def test_a_columnar_row_that_amqp_cannot_say_is_found_among_the_others() -> None
 
 
 def test_without_numpy_an_encoded_message_says_what_is_missing(monkeypatch: pytest.MonkeyPatch) -> None:
-    for name in [name for name in sys.modules if name.startswith("broker_core.messages.encoding.")]:
+    for name in [name for name in sys.modules if name.startswith("penstock.broker_core.messages.encoding.")]:
         monkeypatch.delitem(sys.modules, name)
     monkeypatch.setitem(sys.modules, "numpy", None)
     with pytest.raises(InvalidRequest, match="install numpy"):

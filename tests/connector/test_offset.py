@@ -6,8 +6,8 @@ import json
 
 import pytest
 
-from broker_core.errors import WrongOffset
-from connector.offset import INITIAL, Offset, Offsets, parse
+from penstock.broker_core.errors import WrongOffset
+from penstock.connector.offset import INITIAL, Offset, Offsets, parse
 
 
 def test_the_text_is_fixed() -> None:

@@ -6,11 +6,11 @@ import pickle
 
 import pytest
 
-from broker_core.client.discovery import Endpoint
-from broker_core.errors import InvalidRequest
-from broker_core.flight_plane.actions import MAX_LEASE_TIMEOUT_S
-from connector.options import OPTIONS, READ, STREAM, WRITE, Options
-from connector.partition import BrowsePartition
+from penstock.broker_core.client.discovery import Endpoint
+from penstock.broker_core.errors import InvalidRequest
+from penstock.broker_core.flight_plane.actions import MAX_LEASE_TIMEOUT_S
+from penstock.connector.options import OPTIONS, READ, STREAM, WRITE, Options
+from penstock.connector.partition import BrowsePartition
 
 URL = "grpc://127.0.0.1:8815"
 BASE = {"url": URL, "queue": "orders"}
@@ -195,8 +195,8 @@ def test_each_place_takes_its_own_options() -> None:
 
 
 def test_the_outcomes_are_the_engines() -> None:
-    from broker_core.engine.columns.states import Outcome
-    from connector.options import OUTCOMES
+    from penstock.broker_core.engine.columns.states import Outcome
+    from penstock.connector.options import OUTCOMES
 
     assert [o.name.lower().replace("_", "-") for o in Outcome if o is not Outcome.NONE] == list(OUTCOMES)
 

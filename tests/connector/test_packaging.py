@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from connector import pyfiles
+from penstock.connector import pyfiles
 
 
 def run(code: str, *, path: str) -> subprocess.CompletedProcess[str]:
@@ -32,23 +32,23 @@ def archive(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def test_the_zip_holds_the_connector_and_what_it_needs_of_the_core(archive: Path) -> None:
     names = zipfile.ZipFile(archive).namelist()
-    assert {name.split("/")[1] for name in names if name.startswith("broker_core")} == {
+    assert {name.split("/")[2] for name in names if name.startswith("penstock/broker_core/")} == {
         *("__init__.py", "errors.py", "shipped.py"),
         *("amqp", "amqp_client", "client", "messages", "selectors"),
     }
-    assert "broker_core/messages/encoding/decode.py" in names
-    assert "connector/source.py" in names
+    assert "penstock/broker_core/messages/encoding/decode.py" in names
+    assert {"penstock/__init__.py", "penstock/connector/source.py"} <= set(names)
 
 
 def test_the_zip_is_enough_to_discover_a_broker(archive: Path) -> None:
-    code = "from broker_core import shipped; print(shipped.module('amqp_client').__file__, len(shipped.sources()) > 30)"
+    code = "from penstock.broker_core import shipped; print(shipped.module('amqp_client').__file__, len(shipped.sources()) > 30)"
     done = run(code, path=str(archive))
-    assert done.stdout == f"{archive}/broker_core/amqp_client/__init__.py True\n", done.stderr
+    assert done.stdout == f"{archive}/penstock/broker_core/amqp_client/__init__.py True\n", done.stderr
 
 
 DECODE = """
 import pyarrow as pa
-from broker_core.messages import assembly
+from penstock.broker_core.messages import assembly
 batch = pa.record_batch({"message": pa.array([b"\\0Su\\xa0\\1x", b"\\0Sw\\xa1\\1y", b"\\0Sv\\x45"])})
 print(assembly.assemble(["body"], batch, queue="q", sequence=0, time=0).column(0).to_pylist())
 """
@@ -60,7 +60,7 @@ def test_the_zip_is_enough_to_decode_messages(archive: Path) -> None:
 
 
 def test_the_zip_is_enough_to_import_the_source(archive: Path, tmp_path: Path) -> None:
-    code = f"import connector.source as s; assert s.__file__.startswith({str(archive)!r}), s.__file__"
+    code = f"import penstock.connector.source as s; assert s.__file__.startswith({str(archive)!r}), s.__file__"
     done = run(code, path=str(archive))
     assert done.returncode == 0, done.stderr
 
@@ -78,6 +78,6 @@ def test_the_command_writes_the_zip_and_refuses_anything_else(tmp_path: Path, ca
 
 
 def test_what_every_planning_worker_imports_is_light(archive: Path) -> None:
-    modules = imported("connector.source", path=str(archive))
-    for heavy in ("pyarrow.compute", "pandas", "broker_core.amqp", "broker_core.messages.encoding"):
+    modules = imported("penstock.connector.source", path=str(archive))
+    for heavy in ("pyarrow.compute", "pandas", "penstock.broker_core.amqp", "penstock.broker_core.messages.encoding"):
         assert heavy not in modules

@@ -14,12 +14,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from broker_core.messages import assembly
-from broker_core.messages import columns as message
-from connector import batching, mapped
-from connector.batching import MOST_BYTES, as_declared, coalesce, halved
-from connector.mapped import Piece, assembled, map_files, may_be_mapped
-from connector.sink import by_queue, routed
+from penstock.broker_core.messages import assembly
+from penstock.broker_core.messages import columns as message
+from penstock.connector import batching, mapped
+from penstock.connector.batching import MOST_BYTES, as_declared, coalesce, halved
+from penstock.connector.mapped import Piece, assembled, map_files, may_be_mapped
+from penstock.connector.sink import by_queue, routed
 
 
 def numbered(first: int, rows: int) -> pa.RecordBatch:

@@ -14,11 +14,11 @@ import pyarrow as pa
 import pytest
 from pyspark.sql.types import BinaryType, StructField, StructType
 
-from broker_core.client.flight import Client
-from connector import partition, sink
-from connector.context import SparkBatch
-from connector.options import Options
-from connector.sink import BatchWriter, Staged, StreamWriter
+from penstock.broker_core.client.flight import Client
+from penstock.connector import partition, sink
+from penstock.connector.context import SparkBatch
+from penstock.connector.options import Options
+from penstock.connector.sink import BatchWriter, Staged, StreamWriter
 
 from .helpers import INITIAL, LIMIT, Queue
 

@@ -18,9 +18,9 @@ from pyspark.sql.types import (
     TimestampNTZType,
 )
 
-from broker_core.errors import InvalidRequest
-from broker_core.messages import columns as message
-from connector.schema import READ_ONLY, TYPES, check_source, default_schema, sink_columns, source_schema
+from penstock.broker_core.errors import InvalidRequest
+from penstock.broker_core.messages import columns as message
+from penstock.connector.schema import READ_ONLY, TYPES, check_source, default_schema, sink_columns, source_schema
 
 _DDL: dict[str, DataType] = {
     "BINARY": BinaryType(),

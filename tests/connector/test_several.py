@@ -12,17 +12,17 @@ import pyarrow as pa
 import pytest
 from pyspark.sql.streaming.datasource import ReadAllAvailable
 
-from broker_core import Broker, errors
-from broker_core.client.flight import Client
-from connector import lease as lease_module
-from connector.batch import BatchReader
-from connector.lease import Lease, Wanted
-from connector.offset import parse_several
-from connector.options import Options
-from connector.partition import LeasePartition
-from connector.schema import source_schema
-from connector.several import SeveralQueues
-from connector.stream import StreamReader
+from penstock.broker_core import Broker, errors
+from penstock.broker_core.client.flight import Client
+from penstock.connector import lease as lease_module
+from penstock.connector.batch import BatchReader
+from penstock.connector.lease import Lease, Wanted
+from penstock.connector.offset import parse_several
+from penstock.connector.options import Options
+from penstock.connector.partition import LeasePartition
+from penstock.connector.schema import source_schema
+from penstock.connector.several import SeveralQueues
+from penstock.connector.stream import StreamReader
 
 from .helpers import INITIAL, LIMIT, idle_seconds
 

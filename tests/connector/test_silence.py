@@ -9,13 +9,13 @@ import pyarrow as pa
 import pytest
 from pyspark.sql.types import BinaryType, StructField, StructType
 
-from broker_core import errors
-from broker_core.client import timeouts as silence
-from connector import lease, read, sink
-from connector.options import Options
-from connector.partition import LeasePartition
-from connector.sink import BatchWriter
-from connector.stream import StreamReader
+from penstock.broker_core import errors
+from penstock.broker_core.client import timeouts as silence
+from penstock.connector import lease, read, sink
+from penstock.connector.options import Options
+from penstock.connector.partition import LeasePartition
+from penstock.connector.sink import BatchWriter
+from penstock.connector.stream import StreamReader
 
 from ..flight.silent_wire import SilentWire
 from .helpers import INITIAL, LIMIT, Queue, elsewhere

@@ -8,12 +8,12 @@ import pyarrow as pa
 import pytest
 from pyspark.sql.types import BinaryType, StringType, StructField, StructType
 
-from broker_core import Broker, errors
-from broker_core.client.flight import Client
-from connector.options import Options
-from connector.schema import source_schema
-from connector.sink import BatchWriter, Staged, StreamWriter
-from connector.stream import StreamReader
+from penstock.broker_core import Broker, errors
+from penstock.broker_core.client.flight import Client
+from penstock.connector.options import Options
+from penstock.connector.schema import source_schema
+from penstock.connector.sink import BatchWriter, Staged, StreamWriter
+from penstock.connector.stream import StreamReader
 
 SCHEMA = StructType([StructField("body", BinaryType())])
 

@@ -9,12 +9,12 @@ from dataclasses import replace
 import pytest
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxRows
 
-from broker_core.client.credentials import Credentials
-from broker_core.client.flight import Client
-from connector import lease as lease_module
-from connector.batch import BatchReader
-from connector.options import Options
-from connector.schema import source_schema
+from penstock.broker_core.client.credentials import Credentials
+from penstock.broker_core.client.flight import Client
+from penstock.connector import lease as lease_module
+from penstock.connector.batch import BatchReader
+from penstock.connector.options import Options
+from penstock.connector.schema import source_schema
 
 from .helpers import INITIAL, LIMIT, Queue, idle_seconds, read_all
 

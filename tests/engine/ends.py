@@ -6,11 +6,11 @@ from typing import Any
 
 import numpy as np
 
-from broker_core.engine.columns.attributes import Traits
-from broker_core.engine.columns.states import Outcome, State
-from broker_core.engine.commands import queues as c
-from broker_core.engine.model.queue import Queue
-from broker_core.engine.model.state import conserved
+from penstock.broker_core.engine.columns.attributes import Traits
+from penstock.broker_core.engine.columns.states import Outcome, State
+from penstock.broker_core.engine.commands import queues as c
+from penstock.broker_core.engine.model.queue import Queue
+from penstock.broker_core.engine.model.state import conserved
 
 from .harness import Engine
 

@@ -5,13 +5,13 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from broker_core.engine import BrokerState, apply, decide
-from broker_core.engine.columns.states import State
-from broker_core.engine.commands import queues as c
-from broker_core.engine.decide.wakeups import worth_a_look
-from broker_core.engine.events import codec as journaling
-from broker_core.engine.events import queues as e
-from broker_core.engine.model.state import pack_blocks
+from penstock.broker_core.engine import BrokerState, apply, decide
+from penstock.broker_core.engine.columns.states import State
+from penstock.broker_core.engine.commands import queues as c
+from penstock.broker_core.engine.decide.wakeups import worth_a_look
+from penstock.broker_core.engine.events import codec as journaling
+from penstock.broker_core.engine.events import queues as e
+from penstock.broker_core.engine.model.state import pack_blocks
 
 SECOND = 1_000_000
 START = 1_700_000_000 * SECOND

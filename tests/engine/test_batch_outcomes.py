@@ -8,15 +8,15 @@ from typing import Any
 import numpy as np
 import pytest
 
-from broker_core import errors
-from broker_core.engine.columns.rowset import RowSet
-from broker_core.engine.columns.states import State
-from broker_core.engine.commands import moves as mc
-from broker_core.engine.commands import outcomes as oc
-from broker_core.engine.commands import queues as c
-from broker_core.engine.decide import outcomes as decide_outcomes
-from broker_core.engine.model import batch_outcomes
-from broker_core.engine.model.batch_outcomes import NOT_KEPT, Outcomes, Said
+from penstock.broker_core import errors
+from penstock.broker_core.engine.columns.rowset import RowSet
+from penstock.broker_core.engine.columns.states import State
+from penstock.broker_core.engine.commands import moves as mc
+from penstock.broker_core.engine.commands import outcomes as oc
+from penstock.broker_core.engine.commands import queues as c
+from penstock.broker_core.engine.decide import outcomes as decide_outcomes
+from penstock.broker_core.engine.model import batch_outcomes
+from penstock.broker_core.engine.model.batch_outcomes import NOT_KEPT, Outcomes, Said
 
 from .harness import Engine
 from .test_transactions import attempts, states

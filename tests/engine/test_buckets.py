@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import numpy as np
 
-from broker_core.engine import BrokerState, apply
-from broker_core.engine.columns.attributes import Coded, Traits
-from broker_core.engine.columns.rowset import RowSet
-from broker_core.engine.commands import queues as c
-from broker_core.engine.events import codec as journaling
-from broker_core.engine.model.groups import in_bucket
+from penstock.broker_core.engine import BrokerState, apply
+from penstock.broker_core.engine.columns.attributes import Coded, Traits
+from penstock.broker_core.engine.columns.rowset import RowSet
+from penstock.broker_core.engine.commands import queues as c
+from penstock.broker_core.engine.events import codec as journaling
+from penstock.broker_core.engine.model.groups import in_bucket
 
 from .harness import Engine
 

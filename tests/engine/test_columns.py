@@ -9,15 +9,15 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from broker_core.engine.columns.blocks import Block
-from broker_core.engine.columns.packing import pack, unpack
-from broker_core.engine.columns.returns import RETURN_LOG_ENTRIES, ReturnLog
-from broker_core.engine.columns.rowset import BLOCK_ROWS, RowSet, as_array
-from broker_core.engine.columns.runs import Run
-from broker_core.engine.columns.series import Column, Series
-from broker_core.engine.columns.states import State
-from broker_core.engine.model.queue import Queue
-from broker_core.engine.model.search import Search, find
+from penstock.broker_core.engine.columns.blocks import Block
+from penstock.broker_core.engine.columns.packing import pack, unpack
+from penstock.broker_core.engine.columns.returns import RETURN_LOG_ENTRIES, ReturnLog
+from penstock.broker_core.engine.columns.rowset import BLOCK_ROWS, RowSet, as_array
+from penstock.broker_core.engine.columns.runs import Run
+from penstock.broker_core.engine.columns.series import Column, Series
+from penstock.broker_core.engine.columns.states import State
+from penstock.broker_core.engine.model.queue import Queue
+from penstock.broker_core.engine.model.search import Search, find
 
 EDGE = BLOCK_ROWS
 SEQUENCES = st.sets(

@@ -4,18 +4,18 @@ from __future__ import annotations
 
 import pytest
 
-from broker_core import errors
-from broker_core.engine import decide
-from broker_core.engine.columns.rowset import RowSet
-from broker_core.engine.columns.states import Cause, Outcome, State
-from broker_core.engine.commands import moves as mc
-from broker_core.engine.commands import queues as c
-from broker_core.engine.commands import transactions as tc
-from broker_core.engine.decide.wakeups import worth_a_look
-from broker_core.engine.events import codec as journaling
-from broker_core.engine.events import queues as e
-from broker_core.engine.model.dispositions import ROLLED_BACK, Ending
-from broker_core.engine.model.state import conserved
+from penstock.broker_core import errors
+from penstock.broker_core.engine import decide
+from penstock.broker_core.engine.columns.rowset import RowSet
+from penstock.broker_core.engine.columns.states import Cause, Outcome, State
+from penstock.broker_core.engine.commands import moves as mc
+from penstock.broker_core.engine.commands import queues as c
+from penstock.broker_core.engine.commands import transactions as tc
+from penstock.broker_core.engine.decide.wakeups import worth_a_look
+from penstock.broker_core.engine.events import codec as journaling
+from penstock.broker_core.engine.events import queues as e
+from penstock.broker_core.engine.model.dispositions import ROLLED_BACK, Ending
+from penstock.broker_core.engine.model.state import conserved
 
 from .harness import Engine
 

@@ -8,15 +8,15 @@ from typing import Any
 import numpy as np
 import pytest
 
-from broker_core.engine.columns.attributes import Coded, Traits
-from broker_core.engine.columns.rowset import RowSet
-from broker_core.engine.columns.states import Cause, Outcome, Reason, State
-from broker_core.engine.commands import moves as mc
-from broker_core.engine.commands import outcomes as oc
-from broker_core.engine.commands import queues as c
-from broker_core.engine.commands import transactions as tc
-from broker_core.engine.model.batch_outcomes import Said
-from broker_core.engine.model.dispositions import Ending
+from penstock.broker_core.engine.columns.attributes import Coded, Traits
+from penstock.broker_core.engine.columns.rowset import RowSet
+from penstock.broker_core.engine.columns.states import Cause, Outcome, Reason, State
+from penstock.broker_core.engine.commands import moves as mc
+from penstock.broker_core.engine.commands import outcomes as oc
+from penstock.broker_core.engine.commands import queues as c
+from penstock.broker_core.engine.commands import transactions as tc
+from penstock.broker_core.engine.model.batch_outcomes import Said
+from penstock.broker_core.engine.model.dispositions import Ending
 
 from .ends import DLQ, cell, fate, make, queue, survives, taken
 from .harness import SECOND, START, Engine

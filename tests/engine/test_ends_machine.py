@@ -16,15 +16,15 @@ from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from broker_core import errors
-from broker_core.engine.columns.attributes import Traits
-from broker_core.engine.columns.rowset import RowSet
-from broker_core.engine.columns.states import Cause, Outcome, Reason, State
-from broker_core.engine.commands import moves as mc
-from broker_core.engine.commands import queues as c
-from broker_core.engine.events import codec as journaling
-from broker_core.engine.events import queues as e
-from broker_core.engine.events.moves import Moved
+from penstock.broker_core import errors
+from penstock.broker_core.engine.columns.attributes import Traits
+from penstock.broker_core.engine.columns.rowset import RowSet
+from penstock.broker_core.engine.columns.states import Cause, Outcome, Reason, State
+from penstock.broker_core.engine.commands import moves as mc
+from penstock.broker_core.engine.commands import queues as c
+from penstock.broker_core.engine.events import codec as journaling
+from penstock.broker_core.engine.events import queues as e
+from penstock.broker_core.engine.events.moves import Moved
 
 from .ends import survives
 from .harness import Engine

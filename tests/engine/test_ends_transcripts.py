@@ -7,12 +7,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from broker_core.engine.columns.attributes import Traits
-from broker_core.engine.columns.blocks import Block
-from broker_core.engine.columns.states import Cause, Outcome, Reason, State
-from broker_core.engine.commands import moves as mc
-from broker_core.engine.commands import queues as c
-from broker_core.engine.model.queue import Queue
+from penstock.broker_core.engine.columns.attributes import Traits
+from penstock.broker_core.engine.columns.blocks import Block
+from penstock.broker_core.engine.columns.states import Cause, Outcome, Reason, State
+from penstock.broker_core.engine.commands import moves as mc
+from penstock.broker_core.engine.commands import queues as c
+from penstock.broker_core.engine.model.queue import Queue
 
 from .ends import survives
 from .harness import Engine

@@ -16,18 +16,18 @@ from typing import Any
 import numpy as np
 import pytest
 
-from broker_core import errors
-from broker_core.engine.columns.attributes import Coded, Traits
-from broker_core.engine.columns.blocks import Block
-from broker_core.engine.columns.dictionary import Dictionary
-from broker_core.engine.columns.rowset import RowSet
-from broker_core.engine.columns.states import Cause, Outcome, State
-from broker_core.engine.commands import moves as mc
-from broker_core.engine.commands import queues as c
-from broker_core.engine.commands import transactions as tc
-from broker_core.engine.model.dispositions import Ending
-from broker_core.engine.model.queue import Queue
-from broker_core.engine.model.state import conserved
+from penstock.broker_core import errors
+from penstock.broker_core.engine.columns.attributes import Coded, Traits
+from penstock.broker_core.engine.columns.blocks import Block
+from penstock.broker_core.engine.columns.dictionary import Dictionary
+from penstock.broker_core.engine.columns.rowset import RowSet
+from penstock.broker_core.engine.columns.states import Cause, Outcome, State
+from penstock.broker_core.engine.commands import moves as mc
+from penstock.broker_core.engine.commands import queues as c
+from penstock.broker_core.engine.commands import transactions as tc
+from penstock.broker_core.engine.model.dispositions import Ending
+from penstock.broker_core.engine.model.queue import Queue
+from penstock.broker_core.engine.model.state import conserved
 
 from .harness import SECOND, START, Engine
 

@@ -10,14 +10,14 @@ from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from broker_core.engine import decide
-from broker_core.engine.columns.attributes import NO_TRAITS, Coded
-from broker_core.engine.columns.rowset import as_array
-from broker_core.engine.commands import exchanges as x
-from broker_core.engine.commands import queues as c
-from broker_core.engine.decide import lifetimes
-from broker_core.engine.model.routes import Examined, plan
-from broker_core.engine.model.state import conserved
+from penstock.broker_core.engine import decide
+from penstock.broker_core.engine.columns.attributes import NO_TRAITS, Coded
+from penstock.broker_core.engine.columns.rowset import as_array
+from penstock.broker_core.engine.commands import exchanges as x
+from penstock.broker_core.engine.commands import queues as c
+from penstock.broker_core.engine.decide import lifetimes
+from penstock.broker_core.engine.model.routes import Examined, plan
+from penstock.broker_core.engine.model.state import conserved
 
 from .harness import Engine
 from .test_routes import by_expression

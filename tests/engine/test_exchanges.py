@@ -8,16 +8,16 @@ from typing import Any
 import numpy as np
 import pytest
 
-from broker_core import errors
-from broker_core.engine import decide
-from broker_core.engine.columns.attributes import NO_TRAITS, Coded, Traits
-from broker_core.engine.columns.rowset import RowSet, as_array
-from broker_core.engine.commands import exchanges as x
-from broker_core.engine.commands import moves as mc
-from broker_core.engine.commands import queues as c
-from broker_core.engine.decide import lifetimes
-from broker_core.engine.model.routes import Examined, plan
-from broker_core.engine.model.state import BrokerState, conserved
+from penstock.broker_core import errors
+from penstock.broker_core.engine import decide
+from penstock.broker_core.engine.columns.attributes import NO_TRAITS, Coded, Traits
+from penstock.broker_core.engine.columns.rowset import RowSet, as_array
+from penstock.broker_core.engine.commands import exchanges as x
+from penstock.broker_core.engine.commands import moves as mc
+from penstock.broker_core.engine.commands import queues as c
+from penstock.broker_core.engine.decide import lifetimes
+from penstock.broker_core.engine.model.routes import Examined, plan
+from penstock.broker_core.engine.model.state import BrokerState, conserved
 
 from .harness import Engine
 

@@ -8,15 +8,15 @@ from typing import Any
 
 import pytest
 
-from broker_core import errors
-from broker_core.engine.columns.rowset import RowSet
-from broker_core.engine.commands import moves as mc
-from broker_core.engine.commands import outcomes as oc
-from broker_core.engine.commands import queues as c
-from broker_core.engine.model.batch_outcomes import Said
-from broker_core.engine.model.reads import SparkBatch
-from broker_core.engine.model.stages import attempt_name
-from broker_core.engine.model.state import BrokerState, conserved
+from penstock.broker_core import errors
+from penstock.broker_core.engine.columns.rowset import RowSet
+from penstock.broker_core.engine.commands import moves as mc
+from penstock.broker_core.engine.commands import outcomes as oc
+from penstock.broker_core.engine.commands import queues as c
+from penstock.broker_core.engine.model.batch_outcomes import Said
+from penstock.broker_core.engine.model.reads import SparkBatch
+from penstock.broker_core.engine.model.stages import attempt_name
+from penstock.broker_core.engine.model.state import BrokerState, conserved
 
 from .harness import Engine
 

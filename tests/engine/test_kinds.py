@@ -12,17 +12,17 @@ from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
-from broker_core import errors
-from broker_core.engine.columns.attributes import Coded, Traits
-from broker_core.engine.columns.rowset import RowSet
-from broker_core.engine.columns.states import Cause, Outcome, State
-from broker_core.engine.commands import moves as mc
-from broker_core.engine.commands import queues as c
-from broker_core.engine.commands import transactions as tc
-from broker_core.engine.model.dispositions import ROLLED_BACK, Ending
-from broker_core.engine.model.options import level_of_priority, rules
-from broker_core.engine.model.queue import Queue
-from broker_core.engine.model.state import conserved
+from penstock.broker_core import errors
+from penstock.broker_core.engine.columns.attributes import Coded, Traits
+from penstock.broker_core.engine.columns.rowset import RowSet
+from penstock.broker_core.engine.columns.states import Cause, Outcome, State
+from penstock.broker_core.engine.commands import moves as mc
+from penstock.broker_core.engine.commands import queues as c
+from penstock.broker_core.engine.commands import transactions as tc
+from penstock.broker_core.engine.model.dispositions import ROLLED_BACK, Ending
+from penstock.broker_core.engine.model.options import level_of_priority, rules
+from penstock.broker_core.engine.model.queue import Queue
+from penstock.broker_core.engine.model.state import conserved
 
 from .harness import START, Engine
 

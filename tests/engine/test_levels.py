@@ -10,15 +10,15 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from broker_core.engine.columns.attributes import Traits
-from broker_core.engine.columns.rowset import BLOCK_ROWS, RowSet
-from broker_core.engine.columns.runs import Run
-from broker_core.engine.columns.states import Cause, State
-from broker_core.engine.commands import queues as c
-from broker_core.engine.model.options import level_of_priority
-from broker_core.engine.model.queue import Queue
-from broker_core.engine.model.search import Search, find
-from broker_core.engine.model.state import conserved
+from penstock.broker_core.engine.columns.attributes import Traits
+from penstock.broker_core.engine.columns.rowset import BLOCK_ROWS, RowSet
+from penstock.broker_core.engine.columns.runs import Run
+from penstock.broker_core.engine.columns.states import Cause, State
+from penstock.broker_core.engine.commands import queues as c
+from penstock.broker_core.engine.model.options import level_of_priority
+from penstock.broker_core.engine.model.queue import Queue
+from penstock.broker_core.engine.model.search import Search, find
+from penstock.broker_core.engine.model.state import conserved
 
 from .harness import Engine
 

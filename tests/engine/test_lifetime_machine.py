@@ -14,17 +14,17 @@ from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition, rule
 
-from broker_core.engine import decide
-from broker_core.engine.columns.attributes import Coded, Traits
-from broker_core.engine.columns.rowset import RowSet
-from broker_core.engine.columns.states import Cause, Outcome
-from broker_core.engine.commands import exchanges as x
-from broker_core.engine.commands import moves as mc
-from broker_core.engine.commands import queues as c
-from broker_core.engine.commands import transactions as tc
-from broker_core.engine.decide.lifetimes import may_end, what_ends
-from broker_core.engine.model.dispositions import Ending
-from broker_core.errors import PenstockError
+from penstock.broker_core.engine import decide
+from penstock.broker_core.engine.columns.attributes import Coded, Traits
+from penstock.broker_core.engine.columns.rowset import RowSet
+from penstock.broker_core.engine.columns.states import Cause, Outcome
+from penstock.broker_core.engine.commands import exchanges as x
+from penstock.broker_core.engine.commands import moves as mc
+from penstock.broker_core.engine.commands import queues as c
+from penstock.broker_core.engine.commands import transactions as tc
+from penstock.broker_core.engine.decide.lifetimes import may_end, what_ends
+from penstock.broker_core.engine.model.dispositions import Ending
+from penstock.broker_core.errors import PenstockError
 
 from .ends import survives
 from .harness import Engine

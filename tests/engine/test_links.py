@@ -11,19 +11,19 @@ from typing import Any
 import numpy as np
 import pytest
 
-from broker_core import errors
-from broker_core.engine import BrokerState, apply
-from broker_core.engine.columns.blocks import Block
-from broker_core.engine.columns.limits import MAX_ANNOTATIONS, MAX_EXCLUDED, MAX_OVERLAYS
-from broker_core.engine.columns.packing import unpack
-from broker_core.engine.columns.rowset import BLOCK_ROWS, RowSet
-from broker_core.engine.columns.states import RETURN_COUNTS_ATTEMPT, Cause, Outcome
-from broker_core.engine.commands import queues as c
-from broker_core.engine.events import codec as journaling
-from broker_core.engine.events import queues as e
-from broker_core.engine.model.exclusions import Exclusions
-from broker_core.engine.model.state import conserved
-from broker_core.reading.stored import cut_of
+from penstock.broker_core import errors
+from penstock.broker_core.engine import BrokerState, apply
+from penstock.broker_core.engine.columns.blocks import Block
+from penstock.broker_core.engine.columns.limits import MAX_ANNOTATIONS, MAX_EXCLUDED, MAX_OVERLAYS
+from penstock.broker_core.engine.columns.packing import unpack
+from penstock.broker_core.engine.columns.rowset import BLOCK_ROWS, RowSet
+from penstock.broker_core.engine.columns.states import RETURN_COUNTS_ATTEMPT, Cause, Outcome
+from penstock.broker_core.engine.commands import queues as c
+from penstock.broker_core.engine.events import codec as journaling
+from penstock.broker_core.engine.events import queues as e
+from penstock.broker_core.engine.model.exclusions import Exclusions
+from penstock.broker_core.engine.model.state import conserved
+from penstock.broker_core.reading.stored import cut_of
 
 from .harness import Engine
 
@@ -144,7 +144,7 @@ def test_overlays_are_bounded_and_saying_the_same_again_fills_nothing() -> None:
 
 
 def test_overlays_of_all_messages_of_a_queue_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sys.modules["broker_core.engine.decide.links"], "MAX_OVERLAY_BYTES", 1000)
+    monkeypatch.setattr(sys.modules["penstock.broker_core.engine.decide.links"], "MAX_OVERLAY_BYTES", 1000)
     engine = engine_with(20)
     took(engine, 1, 20)
     engine.run(c.Release("q", 1, RowSet.range(0, 10), annotations=b"12345678"))

@@ -5,13 +5,13 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from broker_core import errors
-from broker_core.engine.columns.attributes import Coded, Traits
-from broker_core.engine.columns.rowset import BLOCK_ROWS, RowSet
-from broker_core.engine.columns.states import Outcome, State
-from broker_core.engine.commands import moves as mc
-from broker_core.engine.commands import queues as c
-from broker_core.engine.model import retention
+from penstock.broker_core import errors
+from penstock.broker_core.engine.columns.attributes import Coded, Traits
+from penstock.broker_core.engine.columns.rowset import BLOCK_ROWS, RowSet
+from penstock.broker_core.engine.columns.states import Outcome, State
+from penstock.broker_core.engine.commands import moves as mc
+from penstock.broker_core.engine.commands import queues as c
+from penstock.broker_core.engine.model import retention
 
 from .ends import DLQ, cell, fate, make, queue, survives, taken
 from .harness import Engine

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import pytest
 
-from broker_core import errors
-from broker_core.engine import apply
-from broker_core.engine.commands import exchanges as x
-from broker_core.engine.commands import moves as mc
-from broker_core.engine.commands import queues as c
-from broker_core.engine.events.moves import QueueAltered
-from broker_core.engine.events.queues import QueueDeclared
-from broker_core.engine.model.policies import Policies, Policy
+from penstock.broker_core import errors
+from penstock.broker_core.engine import apply
+from penstock.broker_core.engine.commands import exchanges as x
+from penstock.broker_core.engine.commands import moves as mc
+from penstock.broker_core.engine.commands import queues as c
+from penstock.broker_core.engine.events.moves import QueueAltered
+from penstock.broker_core.engine.events.queues import QueueDeclared
+from penstock.broker_core.engine.model.policies import Policies, Policy
 
 from .harness import Engine
 

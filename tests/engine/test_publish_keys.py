@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from broker_core.engine.columns.limits import PUBLISH_KEY_AGE
-from broker_core.engine.commands.queues import PublishKey
-from broker_core.engine.model.publish_keys import PublishKeys
+from penstock.broker_core.engine.columns.limits import PUBLISH_KEY_AGE
+from penstock.broker_core.engine.commands.queues import PublishKey
+from penstock.broker_core.engine.model.publish_keys import PublishKeys
 
 A, B = PublishKey("txn", "a", 3), PublishKey("stream", "b", 7)
 

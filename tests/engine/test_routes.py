@@ -10,17 +10,17 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from broker_core import errors
-from broker_core.engine.columns.attributes import Coded
-from broker_core.engine.columns.rowset import as_array
-from broker_core.engine.model import exchange_options
-from broker_core.engine.model import headers as header_bindings
-from broker_core.engine.model.bindings import Binding
-from broker_core.engine.model.exchange import Exchange, Exchanges
-from broker_core.engine.model.headers import matching
-from broker_core.engine.model.routes import Examined, Stale, particulars, route
-from broker_core.engine.model.topics import Trie
-from broker_core.messages.encoding import texts
+from penstock.broker_core import errors
+from penstock.broker_core.engine.columns.attributes import Coded
+from penstock.broker_core.engine.columns.rowset import as_array
+from penstock.broker_core.engine.model import exchange_options
+from penstock.broker_core.engine.model import headers as header_bindings
+from penstock.broker_core.engine.model.bindings import Binding
+from penstock.broker_core.engine.model.exchange import Exchange, Exchanges
+from penstock.broker_core.engine.model.headers import matching
+from penstock.broker_core.engine.model.routes import Examined, Stale, particulars, route
+from penstock.broker_core.engine.model.topics import Trie
+from penstock.broker_core.messages.encoding import texts
 
 
 def made(kind: str, *bindings: Binding, name: str = "x", **options: Any) -> Exchanges:

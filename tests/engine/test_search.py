@@ -7,10 +7,10 @@ from random import Random
 import numpy as np
 import pytest
 
-from broker_core.engine.columns.attributes import Traits
-from broker_core.engine.columns.rowset import BLOCK_ROWS, RowSet
-from broker_core.engine.commands import queues as c
-from broker_core.engine.model.search import Filter, Search, Unexpired, Without, _at_the_front, _Hunt
+from penstock.broker_core.engine.columns.attributes import Traits
+from penstock.broker_core.engine.columns.rowset import BLOCK_ROWS, RowSet
+from penstock.broker_core.engine.commands import queues as c
+from penstock.broker_core.engine.model.search import Filter, Search, Unexpired, Without, _at_the_front, _Hunt
 
 from .harness import SECOND, START, Engine
 

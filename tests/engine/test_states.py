@@ -8,15 +8,15 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-import broker_core.engine
-from broker_core import errors
-from broker_core.engine import decide
-from broker_core.engine.columns.rowset import RowSet
-from broker_core.engine.columns.states import ILLEGAL, NEXT_STATE, RETURN_COUNTS_ATTEMPT, TRANSITIONS, Cause, State, Verb
-from broker_core.engine.commands import queues as c
-from broker_core.engine.decide.queues import check_rows
-from broker_core.engine.events import codec as journaling
-from broker_core.engine.events import queues as e
+import penstock.broker_core.engine
+from penstock.broker_core import errors
+from penstock.broker_core.engine import decide
+from penstock.broker_core.engine.columns.rowset import RowSet
+from penstock.broker_core.engine.columns.states import ILLEGAL, NEXT_STATE, RETURN_COUNTS_ATTEMPT, TRANSITIONS, Cause, State, Verb
+from penstock.broker_core.engine.commands import queues as c
+from penstock.broker_core.engine.decide.queues import check_rows
+from penstock.broker_core.engine.events import codec as journaling
+from penstock.broker_core.engine.events import queues as e
 
 from .harness import Engine
 
@@ -58,7 +58,9 @@ def test_a_rejected_message_keeps_its_error_in_the_archive() -> None:
     engine.run(c.DeclareQueue("q"), c.Enqueue("q", 2, 1))
     holder = engine.run(c.Subscribe("q"))
     engine.run(c.Acquire("q", holder, 2))
-    engine.run(c.Settle("q", holder, RowSet.single(1), broker_core.engine.columns.states.Outcome.REJECTED, "no such customer"))
+    engine.run(
+        c.Settle("q", holder, RowSet.single(1), penstock.broker_core.engine.columns.states.Outcome.REJECTED, "no such customer")
+    )
     for life in (engine, engine.recovered(), engine.from_snapshot()):
         assert life.state.queues["q"].blocks[0].errors == {1: "no such customer"}
 
@@ -162,7 +164,7 @@ FORBIDDEN = {
 }
 
 
-@pytest.mark.parametrize("path", sorted(Path(broker_core.engine.__file__).parent.rglob("*.py")), ids=lambda p: p.stem)
+@pytest.mark.parametrize("path", sorted(Path(penstock.broker_core.engine.__file__).parent.rglob("*.py")), ids=lambda p: p.stem)
 def test_the_core_imports_no_io_clock_thread_or_randomness(path: Path) -> None:
     tree = ast.parse(path.read_text())
     names = {alias.name for node in ast.walk(tree) if isinstance(node, ast.Import) for alias in node.names}

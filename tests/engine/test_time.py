@@ -7,13 +7,13 @@ from typing import Any
 import numpy as np
 import pytest
 
-from broker_core.engine.columns.attributes import Traits
-from broker_core.engine.columns.rowset import BLOCK_ROWS, RowSet
-from broker_core.engine.columns.states import Outcome
-from broker_core.engine.columns.timetable import Timetable
-from broker_core.engine.commands import moves as mc
-from broker_core.engine.commands import queues as c
-from broker_core.engine.model.state import conserved
+from penstock.broker_core.engine.columns.attributes import Traits
+from penstock.broker_core.engine.columns.rowset import BLOCK_ROWS, RowSet
+from penstock.broker_core.engine.columns.states import Outcome
+from penstock.broker_core.engine.columns.timetable import Timetable
+from penstock.broker_core.engine.commands import moves as mc
+from penstock.broker_core.engine.commands import queues as c
+from penstock.broker_core.engine.model.state import conserved
 
 from .harness import START, Engine
 

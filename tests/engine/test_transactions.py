@@ -7,17 +7,17 @@ from typing import Any
 import numpy as np
 import pytest
 
-from broker_core import errors
-from broker_core.engine.columns.attributes import Coded, Traits
-from broker_core.engine.columns.limits import MAX_TRANSACTION_BYTES, TRANSACTION_AGE
-from broker_core.engine.columns.rowset import RowSet
-from broker_core.engine.columns.states import Cause, Outcome, State
-from broker_core.engine.commands import queues as c
-from broker_core.engine.commands import transactions as tc
-from broker_core.engine.decide import transactions as decide_transactions
-from broker_core.engine.model import transaction as transactions
-from broker_core.engine.model.dispositions import Ending
-from broker_core.engine.model.transaction import stage_of
+from penstock.broker_core import errors
+from penstock.broker_core.engine.columns.attributes import Coded, Traits
+from penstock.broker_core.engine.columns.limits import MAX_TRANSACTION_BYTES, TRANSACTION_AGE
+from penstock.broker_core.engine.columns.rowset import RowSet
+from penstock.broker_core.engine.columns.states import Cause, Outcome, State
+from penstock.broker_core.engine.commands import queues as c
+from penstock.broker_core.engine.commands import transactions as tc
+from penstock.broker_core.engine.decide import transactions as decide_transactions
+from penstock.broker_core.engine.model import transaction as transactions
+from penstock.broker_core.engine.model.dispositions import Ending
+from penstock.broker_core.engine.model.transaction import stage_of
 
 from .harness import SECOND, Engine
 

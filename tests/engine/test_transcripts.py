@@ -14,13 +14,13 @@ from typing import Any
 import numpy as np
 import pytest
 
-from broker_core import errors
-from broker_core.engine.columns.rowset import RowSet
-from broker_core.engine.columns.states import Cause, Outcome, State
-from broker_core.engine.commands import queues as c
-from broker_core.engine.commands import transactions as tc
-from broker_core.engine.model.batch_outcomes import ENDINGS
-from broker_core.engine.model.state import conserved
+from penstock.broker_core import errors
+from penstock.broker_core.engine.columns.rowset import RowSet
+from penstock.broker_core.engine.columns.states import Cause, Outcome, State
+from penstock.broker_core.engine.commands import queues as c
+from penstock.broker_core.engine.commands import transactions as tc
+from penstock.broker_core.engine.model.batch_outcomes import ENDINGS
+from penstock.broker_core.engine.model.state import conserved
 
 from .harness import Engine
 

@@ -6,13 +6,13 @@ from collections.abc import Callable
 
 import pytest
 
-from broker_core import errors
-from broker_core.engine import decide
-from broker_core.engine.columns.limits import MAX_ENDED_WRITES, STAGE_AGE, STAGE_GRACE
-from broker_core.engine.columns.states import State
-from broker_core.engine.commands import queues as c
-from broker_core.engine.model.reads import SparkBatch
-from broker_core.engine.model.stages import attempt_name
+from penstock.broker_core import errors
+from penstock.broker_core.engine import decide
+from penstock.broker_core.engine.columns.limits import MAX_ENDED_WRITES, STAGE_AGE, STAGE_GRACE
+from penstock.broker_core.engine.columns.states import State
+from penstock.broker_core.engine.commands import queues as c
+from penstock.broker_core.engine.model.reads import SparkBatch
+from penstock.broker_core.engine.model.stages import attempt_name
 
 from .harness import SECOND, Engine
 

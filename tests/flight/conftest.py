@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from broker_core import Broker
-from broker_core.client.flight import Client
-from broker_core.security import quiet
+from penstock.broker_core import Broker
+from penstock.broker_core.client.flight import Client
+from penstock.broker_core.security import quiet
 
 from .peers import Site
 

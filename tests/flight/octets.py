@@ -13,8 +13,8 @@ import h2.connection
 import h2.events
 import pyarrow as pa
 
-from broker_core.flight_plane import protobuf
-from broker_core.flight_plane.server import SERVICE
+from penstock.broker_core.flight_plane import protobuf
+from penstock.broker_core.flight_plane.server import SERVICE
 
 
 def action(name: str, body: bytes) -> bytes:

@@ -12,14 +12,14 @@ from typing import Any
 import pyarrow as pa
 from pyarrow import flight
 
-from broker_core import errors
-from broker_core.amqp import scram
-from broker_core.client.discovery import this_host
-from broker_core.flight_plane import FlightPlane
-from broker_core.security import Access, Right, store
-from broker_core.security.users import User, Users, credentials_of
-from broker_core.service.broker import BrokerService
-from broker_core.settings.keys import Settings
+from penstock.broker_core import errors
+from penstock.broker_core.amqp import scram
+from penstock.broker_core.client.discovery import this_host
+from penstock.broker_core.flight_plane import FlightPlane
+from penstock.broker_core.security import Access, Right, store
+from penstock.broker_core.security.users import User, Users, credentials_of
+from penstock.broker_core.service.broker import BrokerService
+from penstock.broker_core.settings.keys import Settings
 
 from .helpers import BODY, batch_of, numbered
 

@@ -21,10 +21,10 @@ import pyarrow as pa
 import pytest
 from pyarrow import flight
 
-from broker_core import Broker, errors
-from broker_core.client.discovery import this_host
-from broker_core.client.flight import Client
-from broker_core.messages import columns as message
+from penstock.broker_core import Broker, errors
+from penstock.broker_core.client.discovery import this_host
+from penstock.broker_core.client.flight import Client
+from penstock.broker_core.messages import columns as message
 
 from .helpers import BODY, Reader, batch_of, browse, descriptor, numbered, raw, send
 

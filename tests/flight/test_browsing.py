@@ -6,10 +6,10 @@ import random
 from itertools import pairwise
 from typing import Any
 
-from broker_core.client.flight import Client
-from broker_core.engine.columns.rowset import BLOCK_ROWS
-from broker_core.flight_plane.browsing import split
-from broker_core.service import broker as service
+from penstock.broker_core.client.flight import Client
+from penstock.broker_core.engine.columns.rowset import BLOCK_ROWS
+from penstock.broker_core.flight_plane.browsing import split
+from penstock.broker_core.service import broker as service
 
 from .helpers import Reader, browse, numbered, send
 from .peers import Site

@@ -10,10 +10,10 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from broker_core import Broker, amqp_client, errors
-from broker_core.amqp import Message, decode_message
-from broker_core.cli.main import main
-from broker_core.client.flight import Client
+from penstock.broker_core import Broker, amqp_client, errors
+from penstock.broker_core.amqp import Message, decode_message
+from penstock.broker_core.cli.main import main
+from penstock.broker_core.client.flight import Client
 
 from .helpers import Reader, browse, plant
 

@@ -7,11 +7,11 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from broker_core import Broker, amqp, amqp_client, errors, messaging
-from broker_core.amqp.performatives import Header, Properties
-from broker_core.amqp.types import Symbol
-from broker_core.client.discovery import this_host
-from broker_core.client.flight import Client
+from penstock.broker_core import Broker, amqp, amqp_client, errors, messaging
+from penstock.broker_core.amqp.performatives import Header, Properties
+from penstock.broker_core.amqp.types import Symbol
+from penstock.broker_core.client.discovery import this_host
+from penstock.broker_core.client.flight import Client
 
 from .helpers import Reader, browse, numbered, send
 

@@ -9,11 +9,11 @@ from typing import Any
 
 import pytest
 
-from broker_core import Broker, errors
-from broker_core.client.flight import Client
-from broker_core.service import declared as declaring
-from broker_core.service.broker import BrokerService
-from broker_core.settings import keys as config
+from penstock.broker_core import Broker, errors
+from penstock.broker_core.client.flight import Client
+from penstock.broker_core.service import declared as declaring
+from penstock.broker_core.service.broker import BrokerService
+from penstock.broker_core.settings import keys as config
 
 from .helpers import Reader, batch_of, browse, send
 

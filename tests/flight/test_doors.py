@@ -24,13 +24,13 @@ import pytest
 import trustme
 from pyarrow import flight
 
-from broker_core import Broker, errors
-from broker_core.amqp import Message
-from broker_core.amqp.messages import Properties
-from broker_core.client.flight import Client
-from broker_core.flight_plane import arrow_ipc, frames, protobuf
-from broker_core.flight_plane.budget import Budget
-from broker_core.security import Right
+from penstock.broker_core import Broker, errors
+from penstock.broker_core.amqp import Message
+from penstock.broker_core.amqp.messages import Properties
+from penstock.broker_core.client.flight import Client
+from penstock.broker_core.flight_plane import arrow_ipc, frames, protobuf
+from penstock.broker_core.flight_plane.budget import Budget
+from penstock.broker_core.security import Right
 
 from .helpers import BODY, Reader, batch_of, browse, descriptor, numbered, send
 from .octets import Raw, action, call, put
@@ -225,7 +225,7 @@ def test_who_is_not_let_in_sends_no_more_than_a_window(site: Site) -> None:
 
 
 def _declare(queue: str) -> Any:
-    from broker_core.engine.commands.queues import DeclareQueue
+    from penstock.broker_core.engine.commands.queues import DeclareQueue
 
     return DeclareQueue(queue)
 

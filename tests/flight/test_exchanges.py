@@ -8,10 +8,10 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from broker_core import errors
-from broker_core.client.flight import Client
-from broker_core.messages.columns import STRING_MAP
-from broker_core.messages.encoding.bare import bare_messages
+from penstock.broker_core import errors
+from penstock.broker_core.client.flight import Client
+from penstock.broker_core.messages.columns import STRING_MAP
+from penstock.broker_core.messages.encoding.bare import bare_messages
 
 from .helpers import browse
 

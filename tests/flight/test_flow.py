@@ -10,9 +10,9 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from broker_core import errors
-from broker_core.client.flight import Client
-from broker_core.flight_plane.actions import MAX_WAIT_MS
+from penstock.broker_core import errors
+from penstock.broker_core.client.flight import Client
+from penstock.broker_core.flight_plane.actions import MAX_WAIT_MS
 
 from .helpers import BODY, Reader, batch_of, browse, descriptor, numbered, raw, send, sequences
 

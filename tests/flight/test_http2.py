@@ -16,10 +16,10 @@ import h2.connection
 import h2.events
 import pytest
 
-from broker_core import Broker
-from broker_core.client.flight import Client
-from broker_core.flight_plane import arrow_ipc, frames, protobuf
-from broker_core.flight_plane.server import SERVICE
+from penstock.broker_core import Broker
+from penstock.broker_core.client.flight import Client
+from penstock.broker_core.flight_plane import arrow_ipc, frames, protobuf
+from penstock.broker_core.flight_plane.server import SERVICE
 
 from .helpers import batch_of, numbered, send
 from .octets import Raw, action, grpc_message, put

@@ -12,8 +12,8 @@ from random import Random
 
 import pyarrow as pa
 
-from broker_core import Broker, errors
-from broker_core.client.flight import Client
+from penstock.broker_core import Broker, errors
+from penstock.broker_core.client.flight import Client
 
 from .helpers import BODY, Reader, batch_of, browse, descriptor, raw, send
 

@@ -12,16 +12,16 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from broker_core import Broker, errors
-from broker_core.amqp import Message
-from broker_core.amqp.performatives import Properties
-from broker_core.cli.main import main
-from broker_core.client.flight import Client
-from broker_core.security import Right
-from connector import mapped
-from connector.access import Access
-from connector.partition import BrowsePartition, LeasePartition
-from connector.read import read_browsed, read_leased
+from penstock.broker_core import Broker, errors
+from penstock.broker_core.amqp import Message
+from penstock.broker_core.amqp.performatives import Properties
+from penstock.broker_core.cli.main import main
+from penstock.broker_core.client.flight import Client
+from penstock.broker_core.security import Right
+from penstock.connector import mapped
+from penstock.connector.access import Access
+from penstock.connector.partition import BrowsePartition, LeasePartition
+from penstock.connector.read import read_browsed, read_leased
 
 from .helpers import Reader, browse, numbered, plant, rows_of, send
 from .peers import Site

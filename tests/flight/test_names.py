@@ -9,12 +9,12 @@ from typing import Any
 import pytest
 from pyspark.sql.streaming.datasource import ReadMaxRows
 
-from broker_core import errors
-from broker_core.security import Right
-from connector import lease
-from connector.options import Options
-from connector.schema import source_schema
-from connector.stream import StreamReader
+from penstock.broker_core import errors
+from penstock.broker_core.security import Right
+from penstock.connector import lease
+from penstock.connector.options import Options
+from penstock.connector.schema import source_schema
+from penstock.connector.stream import StreamReader
 
 from .peers import Site
 

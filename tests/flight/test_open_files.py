@@ -13,8 +13,8 @@ from pathlib import Path
 
 import pytest
 
-from broker_core import Broker
-from broker_core.client.flight import Client
+from penstock.broker_core import Broker
+from penstock.broker_core.client.flight import Client
 
 from .helpers import browse, numbered, send
 

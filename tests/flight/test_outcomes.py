@@ -8,9 +8,9 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from broker_core import errors
-from broker_core.client.flight import Client
-from broker_core.messages import delivery_key as delivery
+from penstock.broker_core import errors
+from penstock.broker_core.client.flight import Client
+from penstock.broker_core.messages import delivery_key as delivery
 
 from .helpers import Reader, browse, numbered, rows_of, send
 

@@ -7,12 +7,12 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from broker_core import Broker, amqp, amqp_client, errors
-from broker_core.amqp.types import Symbol, UInt, ULong
-from broker_core.client.discovery import this_host
-from broker_core.client.flight import Client
-from broker_core.messages import assembly
-from broker_core.messages import columns as message
+from penstock.broker_core import Broker, amqp, amqp_client, errors
+from penstock.broker_core.amqp.types import Symbol, UInt, ULong
+from penstock.broker_core.client.discovery import this_host
+from penstock.broker_core.client.flight import Client
+from penstock.broker_core.messages import assembly
+from penstock.broker_core.messages import columns as message
 
 from .helpers import Reader, rows_of, send
 
@@ -76,8 +76,8 @@ def test_flight_gives_them_as_texts_and_as_they_are_stored(client: Client, laid:
 def test_a_task_on_the_brokers_host_gets_them_and_maps_files_where_nobody_asks_for_them(
     broker: Broker, client: Client, laid: str
 ) -> None:
-    reading = pytest.importorskip("connector.read", reason="the extra `spark` is not installed")
-    access = pytest.importorskip("connector.access").Access(broker.url)
+    reading = pytest.importorskip("penstock.connector.read", reason="the extra `spark` is not installed")
+    access = pytest.importorskip("penstock.connector.access").Access(broker.url)
     reader = Reader(client, laid)
     batch = reader.advance()
     list(client.get(**{**reader.ticket(batch, columns=["sequenceNumber", "body"]), "op": "map", "host": this_host()}))
@@ -85,7 +85,7 @@ def test_a_task_on_the_brokers_host_gets_them_and_maps_files_where_nobody_asks_f
         list(client.get(**{**reader.ticket(batch, columns=COLUMNS), "op": "map", "host": this_host()}))
     place = {"broker": client.call("hello")["broker"], "known": None, "queue": laid}
     named = {"lease": reader.lease, "run": reader.run, "epoch": reader.epoch, "batch": batch}
-    part = pytest.importorskip("connector.partition").LeasePartition(**place, **named, first=0, last=79)
+    part = pytest.importorskip("penstock.connector.partition").LeasePartition(**place, **named, first=0, last=79)
     assert annotations_of(rows_of(reading.read_leased(part, access, COLUMNS, True))) == ANNOTATIONS
 
 

@@ -8,11 +8,11 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from broker_core import errors
-from broker_core.engine.model import options
-from broker_core.flight_plane.permissions import NEEDS, NODE_OPTIONS
-from broker_core.flight_plane.requests import ACTIONS, PUTS, TICKETS
-from broker_core.security import Right
+from penstock.broker_core import errors
+from penstock.broker_core.engine.model import options
+from penstock.broker_core.flight_plane.permissions import NEEDS, NODE_OPTIONS
+from penstock.broker_core.flight_plane.requests import ACTIONS, PUTS, TICKETS
+from penstock.broker_core.security import Right
 
 from .helpers import numbered
 from .peers import ALLOWED, BY_NAME, EVERYBODY, NOBODY, REQUESTS, SEVERAL, SHIFTS, Peer, Site, furnish, part, refused

@@ -11,9 +11,9 @@ import pyarrow as pa
 import pytest
 from pyarrow import flight
 
-from broker_core import Broker, errors
-from broker_core.client.flight import Client
-from broker_core.flight_plane.requests import ACTIONS, MAX_REQUEST_BYTES, PUTS, TICKETS
+from penstock.broker_core import Broker, errors
+from penstock.broker_core.client.flight import Client
+from penstock.broker_core.flight_plane.requests import ACTIONS, MAX_REQUEST_BYTES, PUTS, TICKETS
 
 from .helpers import BODY, batch_of, browse, numbered, raw, send
 from .valid_requests import OPTIONAL, RUN_IS_OPTIONAL, SIGNS, TEXTS, VALID, VALID_PUTS, VALID_TICKETS

@@ -15,10 +15,10 @@ import pytest
 import trustme
 from pyarrow import flight
 
-from broker_core import errors
-from broker_core.flight_plane import FlightPlane
-from broker_core.security import Right
-from broker_core.security.attempts import FAILURES_OF_A_NAME
+from penstock.broker_core import errors
+from penstock.broker_core.flight_plane import FlightPlane
+from penstock.broker_core.security import Right
+from penstock.broker_core.security.attempts import FAILURES_OF_A_NAME
 
 from .helpers import BODY, batch_of
 from .peers import ALLOWED, EVERYBODY, NOBODY, REQUESTS, Peer, Site, basic, furnish, refused, translated
@@ -208,6 +208,6 @@ def test_tls_is_spoken_and_nothing_else(tmp_path: Path) -> None:
 
 
 def declare(queue: str) -> Any:
-    from broker_core.engine.commands.queues import DeclareQueue
+    from penstock.broker_core.engine.commands.queues import DeclareQueue
 
     return DeclareQueue(queue)

@@ -7,10 +7,10 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from broker_core import errors
-from broker_core.amqp import Message
-from broker_core.client.flight import Client
-from broker_core.messages import columns as message
+from penstock.broker_core import errors
+from penstock.broker_core.amqp import Message
+from penstock.broker_core.client.flight import Client
+from penstock.broker_core.messages import columns as message
 
 from .helpers import Reader, browse, send, sequences
 

@@ -10,9 +10,9 @@ from typing import Any
 
 import pytest
 
-from broker_core import Broker, errors
-from broker_core.client import timeouts as silence
-from broker_core.client.flight import Client
+from penstock.broker_core import Broker, errors
+from penstock.broker_core.client import timeouts as silence
+from penstock.broker_core.client.flight import Client
 
 from .helpers import BODY, Reader, batch_of, browse, numbered, send
 from .peers import Site

@@ -9,14 +9,14 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from broker_core import errors
-from broker_core.amqp import Message
-from broker_core.amqp.performatives import Properties
-from broker_core.amqp.types import UInt
-from broker_core.client.discovery import this_host
-from broker_core.client.flight import Client
-from broker_core.messages import assembly, representable
-from broker_core.messages import columns as message
+from penstock.broker_core import errors
+from penstock.broker_core.amqp import Message
+from penstock.broker_core.amqp.performatives import Properties
+from penstock.broker_core.amqp.types import UInt
+from penstock.broker_core.client.discovery import this_host
+from penstock.broker_core.client.flight import Client
+from penstock.broker_core.messages import assembly, representable
+from penstock.broker_core.messages import columns as message
 
 from .helpers import Reader, browse, numbered, rows_of, send, sequences
 

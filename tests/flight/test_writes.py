@@ -9,14 +9,14 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
-from broker_core import errors
-from broker_core.client.flight import Client
-from broker_core.engine.commands import queues as c
-from broker_core.engine.model.stages import attempt_name
-from broker_core.flight_plane import FlightPlane
-from broker_core.reading import stored as reading
-from broker_core.service.broker import BrokerService
-from broker_core.settings.keys import Settings
+from penstock.broker_core import errors
+from penstock.broker_core.client.flight import Client
+from penstock.broker_core.engine.commands import queues as c
+from penstock.broker_core.engine.model.stages import attempt_name
+from penstock.broker_core.flight_plane import FlightPlane
+from penstock.broker_core.reading import stored as reading
+from penstock.broker_core.service.broker import BrokerService
+from penstock.broker_core.settings.keys import Settings
 
 from .helpers import BODY, batch_of, browse, descriptor, raw, send, sequences
 

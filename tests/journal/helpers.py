@@ -7,8 +7,8 @@ import time
 from collections.abc import Iterator
 from typing import Any
 
-from broker_core.errors import StorageError
-from broker_core.journal import Disk, Journal
+from penstock.broker_core.errors import StorageError
+from penstock.broker_core.journal import Disk, Journal
 
 Content = tuple[bytes, bytes]  # meta, payload
 

@@ -17,7 +17,7 @@ from random import Random
 
 import pyarrow as pa
 
-from broker_core.journal.disk import Identity
+from penstock.broker_core.journal.disk import Identity
 
 PAGE = 4096
 ROOM = 3 * PAGE

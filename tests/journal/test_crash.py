@@ -12,8 +12,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from broker_core.errors import StorageError
-from broker_core.journal import Journal
+from penstock.broker_core.errors import StorageError
+from penstock.broker_core.journal import Journal
 
 from .helpers import Content, append, content, open_journal, read_all, running, until_idle
 from .lying_disk import LyingDisk

@@ -6,9 +6,9 @@ import re
 
 import pytest
 
-from broker_core.errors import DamagedJournal, StorageError
-from broker_core.journal import segments
-from broker_core.journal.records import Format, GroupHeader, pack_group
+from penstock.broker_core.errors import DamagedJournal, StorageError
+from penstock.broker_core.journal import segments
+from penstock.broker_core.journal.records import Format, GroupHeader, pack_group
 
 from .helpers import append, content, open_journal, read_all, running
 from .lying_disk import LyingDisk

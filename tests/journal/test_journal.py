@@ -11,9 +11,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from broker_core.errors import DamagedJournal, DataLoss, InvalidRequest, ResourceLimit, StorageError
-from broker_core.journal import groups
-from broker_core.journal.segments import read_header
+from penstock.broker_core.errors import DamagedJournal, DataLoss, InvalidRequest, ResourceLimit, StorageError
+from penstock.broker_core.journal import groups
+from penstock.broker_core.journal.segments import read_header
 
 from .helpers import append, content, open_journal, read_all, running
 from .lying_disk import LyingDisk
@@ -160,7 +160,7 @@ def test_positions_that_hold_nothing():
 
 
 def test_a_payload_is_checked_at_the_first_read_and_again_when_forgotten(monkeypatch):
-    from broker_core.journal import payloads
+    from penstock.broker_core.journal import payloads
 
     monkeypatch.setattr(payloads, "REMEMBERED", 2)
     disk = LyingDisk()

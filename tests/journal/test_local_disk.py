@@ -14,14 +14,14 @@ from pathlib import Path
 
 import pytest
 
-from broker_core.errors import DirectoryLocked, StorageError
-from broker_core.journal import Journal, LocalDisk
+from penstock.broker_core.errors import DirectoryLocked, StorageError
+from penstock.broker_core.journal import Journal, LocalDisk
 
 from .helpers import append, content, running
 
 HOLDER = """
     import sys, time
-    from broker_core.journal import Journal, LocalDisk
+    from penstock.broker_core.journal import Journal, LocalDisk
     journal = Journal.open(LocalDisk(sys.argv[1]))
     journal.start()
     for number in range(1000):

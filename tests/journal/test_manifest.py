@@ -15,8 +15,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from broker_core.errors import DamagedJournal, ResourceLimit, StorageError
-from broker_core.journal import LocalDisk, manifest
+from penstock.broker_core.errors import DamagedJournal, ResourceLimit, StorageError
+from penstock.broker_core.journal import LocalDisk, manifest
 
 from .helpers import append, content, open_journal, running
 from .lying_disk import LyingDisk
@@ -192,7 +192,7 @@ def test_a_manifest_that_cannot_be_written_on_a_full_disk_drops_nothing() -> Non
 
 KILLED = """
     import sys
-    from broker_core.journal import Journal, LocalDisk
+    from penstock.broker_core.journal import Journal, LocalDisk
     journal = Journal.open(LocalDisk(sys.argv[1]))
     journal.start()
     while True:

@@ -12,8 +12,8 @@ from pathlib import Path
 
 BEGIN = """
     import errno, logging, os, resource, sys
-    from broker_core.errors import DamagedJournal, PenstockError, ResourceLimit
-    from broker_core.journal import Journal, LocalDisk
+    from penstock.broker_core.errors import DamagedJournal, PenstockError, ResourceLimit
+    from penstock.broker_core.journal import Journal, LocalDisk
 
     data = sys.argv[1]
     hoard = []
@@ -100,7 +100,7 @@ def test_where_others_are_quicker_to_take_what_is_let_go_the_journal_waits(tmp_p
         while journal._disk._descriptors._reserve:
             os.close(journal._disk._descriptors._reserve.pop())
             take_all()
-        logging.getLogger("broker_core.journal.writer").addHandler(GivesBack())
+        logging.getLogger("penstock.broker_core.journal.writer").addHandler(GivesBack())
         try:
             journal.write_snapshot(journal.end, b"", [])
         except ResourceLimit as error:

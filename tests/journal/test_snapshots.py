@@ -7,7 +7,7 @@ from random import Random
 import numpy as np
 import pytest
 
-from broker_core.errors import DamagedJournal, ResourceLimit, StorageError
+from penstock.broker_core.errors import DamagedJournal, ResourceLimit, StorageError
 
 from .helpers import append, content, open_journal, running
 from .lying_disk import LyingDisk

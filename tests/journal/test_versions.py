@@ -14,8 +14,8 @@ from random import Random
 
 import pytest
 
-from broker_core.errors import DamagedJournal, StorageError
-from broker_core.journal import LocalDisk
+from penstock.broker_core.errors import DamagedJournal, StorageError
+from penstock.broker_core.journal import LocalDisk
 
 from .helpers import Content, append, content, open_journal, running
 from .lying_disk import Inode, LyingDisk

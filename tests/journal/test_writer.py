@@ -9,8 +9,8 @@ from collections import Counter
 
 import pytest
 
-from broker_core.errors import StorageError
-from broker_core.journal import writer
+from penstock.broker_core.errors import StorageError
+from penstock.broker_core.journal import writer
 
 from .helpers import append, content, open_journal, read_all, running, until_idle
 from .lying_disk import ROOM, LyingDisk

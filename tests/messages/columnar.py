@@ -8,10 +8,10 @@ from typing import Any
 import pyarrow as pa
 from hypothesis import strategies as st
 
-from broker_core.amqp.messages import Message
-from broker_core.amqp.performatives import Properties
-from broker_core.amqp.types import Symbol, Timestamp
-from broker_core.messages.columns import MESSAGE_COLUMNS
+from penstock.broker_core.amqp.messages import Message
+from penstock.broker_core.amqp.performatives import Properties
+from penstock.broker_core.amqp.types import Symbol, Timestamp
+from penstock.broker_core.messages.columns import MESSAGE_COLUMNS
 
 EPOCH = datetime(1970, 1, 1, tzinfo=timezone.utc)
 

@@ -9,10 +9,10 @@ import pyarrow as pa
 import pytest
 from hypothesis import strategies as st
 
-from broker_core.amqp.encoder import encode
-from broker_core.amqp.types import Symbol, UInt, ULong
-from broker_core.messages import columns as message
-from broker_core.messages.encoding import decode, plain
+from penstock.broker_core.amqp.encoder import encode
+from penstock.broker_core.amqp.types import Symbol, UInt, ULong
+from penstock.broker_core.messages import columns as message
+from penstock.broker_core.messages.encoding import decode, plain
 
 from .amqp_values import arrays, compounds, integers, scalar, scalars, symbols, values
 

@@ -10,16 +10,16 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from broker_core.amqp.decoder import decode
-from broker_core.amqp.encoder import encode
-from broker_core.amqp.errors import DecodeError, FieldError, RemoteProtocolError
-from broker_core.amqp.messages import Message, bare, decode_message, scan
-from broker_core.amqp.performatives import Header, Properties
-from broker_core.amqp.types import Array, Described, Symbol, UByte, UInt, ULong
-from broker_core.errors import ResourceLimit
-from broker_core.messages.columns import MESSAGE_COLUMNS, any_durable, sizes
-from broker_core.messages.encoding import arriving
-from broker_core.messages.encoding.arriving import address_of, arrived
+from penstock.broker_core.amqp.decoder import decode
+from penstock.broker_core.amqp.encoder import encode
+from penstock.broker_core.amqp.errors import DecodeError, FieldError, RemoteProtocolError
+from penstock.broker_core.amqp.messages import Message, bare, decode_message, scan
+from penstock.broker_core.amqp.performatives import Header, Properties
+from penstock.broker_core.amqp.types import Array, Described, Symbol, UByte, UInt, ULong
+from penstock.broker_core.errors import ResourceLimit
+from penstock.broker_core.messages.columns import MESSAGE_COLUMNS, any_durable, sizes
+from penstock.broker_core.messages.encoding import arriving
+from penstock.broker_core.messages.encoding.arriving import address_of, arrived
 
 from .amqp_values import STEADY, scalar, symbols, values
 
@@ -58,7 +58,7 @@ def messages(draw: st.DrawFn) -> Message:
 
 def reworded(octets: bytes, forms: list[int]) -> bytes:
     """The same sections with their descriptors in other forms: a symbol, a ulong of eight octets."""
-    from broker_core.amqp.messages import _SYMBOLS
+    from penstock.broker_core.amqp.messages import _SYMBOLS
 
     names = {code: name for name, code in _SYMBOLS.items()}
     out = b""

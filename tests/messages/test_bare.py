@@ -9,11 +9,11 @@ import pyarrow as pa
 import pytest
 from hypothesis import given, settings
 
-from broker_core.amqp.messages import decode_message, scan
-from broker_core.errors import InvalidRequest, ResourceLimit
-from broker_core.messages.columns import BARE_COLUMNS, MESSAGE_COLUMNS, STRING_MAP
-from broker_core.messages.encoding import bare
-from broker_core.messages.encoding.bare import annotation_sections, bare_messages
+from penstock.broker_core.amqp.messages import decode_message, scan
+from penstock.broker_core.errors import InvalidRequest, ResourceLimit
+from penstock.broker_core.messages.columns import BARE_COLUMNS, MESSAGE_COLUMNS, STRING_MAP
+from penstock.broker_core.messages.encoding import bare
+from penstock.broker_core.messages.encoding.bare import annotation_sections, bare_messages
 
 from .amqp_values import STEADY
 from .columnar import bare_message, batches, milliseconds

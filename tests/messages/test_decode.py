@@ -10,13 +10,13 @@ import pytest
 from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 
-from broker_core.amqp import Message, RemoteProtocolError, decode_message
-from broker_core.amqp.encoder import encode
-from broker_core.amqp.messages import scan
-from broker_core.amqp.performatives import Properties
-from broker_core.amqp.types import Byte, Described, Float, Int, Symbol, Timestamp, UInt, ULong
-from broker_core.messages import columns as message
-from broker_core.messages.encoding import decode, plain
+from penstock.broker_core.amqp import Message, RemoteProtocolError, decode_message
+from penstock.broker_core.amqp.encoder import encode
+from penstock.broker_core.amqp.messages import scan
+from penstock.broker_core.amqp.performatives import Properties
+from penstock.broker_core.amqp.types import Byte, Described, Float, Int, Symbol, Timestamp, UInt, ULong
+from penstock.broker_core.messages import columns as message
+from penstock.broker_core.messages.encoding import decode, plain
 
 from . import messages as m
 from .amqp_values import STEADY

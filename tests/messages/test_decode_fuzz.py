@@ -11,11 +11,11 @@ import tracemalloc
 
 import pytest
 
-from broker_core.amqp import Message
-from broker_core.amqp.encoder import encode
-from broker_core.amqp.performatives import Properties
-from broker_core.amqp.types import Array, Char, Decimal32, Described, Float, Int, Symbol, Timestamp, UInt, ULong
-from broker_core.messages.encoding import decode, plain
+from penstock.broker_core.amqp import Message
+from penstock.broker_core.amqp.encoder import encode
+from penstock.broker_core.amqp.performatives import Properties
+from penstock.broker_core.amqp.types import Array, Char, Decimal32, Described, Float, Int, Symbol, Timestamp, UInt, ULong
+from penstock.broker_core.messages.encoding import decode, plain
 
 from . import messages as m
 

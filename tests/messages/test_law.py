@@ -14,19 +14,19 @@ from typing import Any
 import proton
 import pytest
 
-from broker_core import selectors
-from broker_core.amqp import Message
-from broker_core.amqp.decoder import MAX_DEPTH, MAX_ITEMS, MAX_WIDTHLESS
-from broker_core.amqp.encoder import encode
-from broker_core.amqp.errors import RemoteProtocolError
-from broker_core.amqp.messages import bare, decode_message, scan
-from broker_core.amqp.performatives import Properties
-from broker_core.amqp.types import Char, Float, Int, Symbol, Timestamp, ULong
-from broker_core.errors import InvalidRequest
-from broker_core.messages.encoding import decode, plain, sections, shapes, validity
-from broker_core.messages.encoding.arriving import arrived
-from broker_core.messages.encoding.leaving import leaving
-from broker_core.messages.encoding.message_ids import digests
+from penstock.broker_core import selectors
+from penstock.broker_core.amqp import Message
+from penstock.broker_core.amqp.decoder import MAX_DEPTH, MAX_ITEMS, MAX_WIDTHLESS
+from penstock.broker_core.amqp.encoder import encode
+from penstock.broker_core.amqp.errors import RemoteProtocolError
+from penstock.broker_core.amqp.messages import bare, decode_message, scan
+from penstock.broker_core.amqp.performatives import Properties
+from penstock.broker_core.amqp.types import Char, Float, Int, Symbol, Timestamp, ULong
+from penstock.broker_core.errors import InvalidRequest
+from penstock.broker_core.messages.encoding import decode, plain, sections, shapes, validity
+from penstock.broker_core.messages.encoding.arriving import arrived
+from penstock.broker_core.messages.encoding.leaving import leaving
+from penstock.broker_core.messages.encoding.message_ids import digests
 
 from . import messages as m
 from .test_decode_fuzz import damaged, originals

@@ -10,17 +10,17 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from broker_core.amqp.encoder import encode
-from broker_core.amqp.errors import DecodeError
-from broker_core.amqp.messages import Message, bare, decode_message, scan
-from broker_core.amqp.performatives import Header
-from broker_core.amqp.types import Float, Symbol, UInt, ULong
-from broker_core.errors import InvalidRequest
-from broker_core.messages.encoding import leaving as module
-from broker_core.messages.encoding.arriving import arrived
-from broker_core.messages.encoding.bare import annotation_sections, bare_messages
-from broker_core.messages.encoding.headers import written
-from broker_core.messages.encoding.leaving import leaving
+from penstock.broker_core.amqp.encoder import encode
+from penstock.broker_core.amqp.errors import DecodeError
+from penstock.broker_core.amqp.messages import Message, bare, decode_message, scan
+from penstock.broker_core.amqp.performatives import Header
+from penstock.broker_core.amqp.types import Float, Symbol, UInt, ULong
+from penstock.broker_core.errors import InvalidRequest
+from penstock.broker_core.messages.encoding import leaving as module
+from penstock.broker_core.messages.encoding.arriving import arrived
+from penstock.broker_core.messages.encoding.bare import annotation_sections, bare_messages
+from penstock.broker_core.messages.encoding.headers import written
+from penstock.broker_core.messages.encoding.leaving import leaving
 
 from .amqp_values import STEADY, symbols, values
 from .columnar import bare_message, batches, milliseconds

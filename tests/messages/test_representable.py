@@ -9,11 +9,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from broker_core.errors import InvalidRequest
-from broker_core.messages import columns as message
-from broker_core.messages import representable
-from broker_core.messages.encoding.bare import annotation_sections, bare_messages
-from broker_core.messages.encoding.leaving import leaving
+from penstock.broker_core.errors import InvalidRequest
+from penstock.broker_core.messages import columns as message
+from penstock.broker_core.messages import representable
+from penstock.broker_core.messages.encoding.bare import annotation_sections, bare_messages
+from penstock.broker_core.messages.encoding.leaving import leaving
 
 from .amqp_values import STEADY
 

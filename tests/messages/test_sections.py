@@ -7,13 +7,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from broker_core.amqp import Message
-from broker_core.amqp.errors import RemoteProtocolError
-from broker_core.amqp.messages import scan
-from broker_core.amqp.performatives import Header
-from broker_core.amqp.types import Symbol
-from broker_core.errors import InvalidRequest
-from broker_core.messages.encoding import plain, sections, validity
+from penstock.broker_core.amqp import Message
+from penstock.broker_core.amqp.errors import RemoteProtocolError
+from penstock.broker_core.amqp.messages import scan
+from penstock.broker_core.amqp.performatives import Header
+from penstock.broker_core.amqp.types import Symbol
+from penstock.broker_core.errors import InvalidRequest
+from penstock.broker_core.messages.encoding import plain, sections, validity
 
 from . import messages as m
 from .amqp_values import STEADY

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from broker_core.security import quiet
+from penstock.broker_core.security import quiet
 
 
 @pytest.fixture(autouse=True)

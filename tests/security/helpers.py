@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from pathlib import Path
 
-from broker_core.amqp import scram
-from broker_core.security import Access, store
-from broker_core.security.rights import Right
-from broker_core.security.users import User, Users, credentials_of
+from penstock.broker_core.amqp import scram
+from penstock.broker_core.security import Access, store
+from penstock.broker_core.security.rights import Right
+from penstock.broker_core.security.users import User, Users, credentials_of
 
 #: RFC 7677's least: these tests check many passwords, and none of them is a secret.
 QUICK = scram.MIN_ITERATIONS

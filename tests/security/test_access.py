@@ -11,12 +11,12 @@ from typing import Any
 
 import pytest
 
-from broker_core import errors
-from broker_core.amqp import scram
-from broker_core.security import ANONYMOUS, Access, Right, store
-from broker_core.security.access import TOKEN_S, name_of
-from broker_core.security.quiet import LINES, WINDOW_S, Quiet
-from broker_core.settings.keys import Settings
+from penstock.broker_core import errors
+from penstock.broker_core.amqp import scram
+from penstock.broker_core.security import ANONYMOUS, Access, Right, store
+from penstock.broker_core.security.access import TOKEN_S, name_of
+from penstock.broker_core.security.quiet import LINES, WINDOW_S, Quiet
+from penstock.broker_core.settings.keys import Settings
 
 from .helpers import Clock, access_of, refreshed, user, write
 

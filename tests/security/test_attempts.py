@@ -6,10 +6,17 @@ from pathlib import Path
 
 import pytest
 
-from broker_core import errors
-from broker_core.amqp import scram
-from broker_core.security import attempts
-from broker_core.security.attempts import FAILURES_OF_A_NAME, FAILURES_OF_A_PEER, WINDOW_S, Attempts, host_of, on_this_machine
+from penstock.broker_core import errors
+from penstock.broker_core.amqp import scram
+from penstock.broker_core.security import attempts
+from penstock.broker_core.security.attempts import (
+    FAILURES_OF_A_NAME,
+    FAILURES_OF_A_PEER,
+    WINDOW_S,
+    Attempts,
+    host_of,
+    on_this_machine,
+)
 
 from .helpers import Clock, access_of, user, write
 

@@ -11,9 +11,9 @@ import pytest
 import trustme
 from cryptography.hazmat.primitives import serialization
 
-from broker_core import errors
-from broker_core.security import ServerTls
-from broker_core.settings.keys import Settings
+from penstock.broker_core import errors
+from penstock.broker_core.security import ServerTls
+from penstock.broker_core.settings.keys import Settings
 
 from .helpers import Clock, access_of, user, write
 

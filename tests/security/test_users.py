@@ -13,15 +13,15 @@ from typing import Any
 
 import pytest
 
-from broker_core import errors
-from broker_core.amqp import scram
-from broker_core.engine.columns import limits
-from broker_core.security import store
-from broker_core.security import users as users_module
-from broker_core.security.rights import Right, matches
-from broker_core.security.users import DEFAULT_ITERATIONS, Users, credentials_of, parse, render
-from broker_core.service.broker import BrokerService
-from broker_core.settings.keys import Settings
+from penstock.broker_core import errors
+from penstock.broker_core.amqp import scram
+from penstock.broker_core.engine.columns import limits
+from penstock.broker_core.security import store
+from penstock.broker_core.security import users as users_module
+from penstock.broker_core.security.rights import Right, matches
+from penstock.broker_core.security.users import DEFAULT_ITERATIONS, Users, credentials_of, parse, render
+from penstock.broker_core.service.broker import BrokerService
+from penstock.broker_core.settings.keys import Settings
 
 from .helpers import QUICK, user, write
 
@@ -249,10 +249,10 @@ ADD = """
 import sys
 import threading
 from pathlib import Path
-from broker_core.engine.columns import limits
-from broker_core.security import store
-from broker_core.security import users as users_module
-from broker_core.security.users import User
+from penstock.broker_core.engine.columns import limits
+from penstock.broker_core.security import store
+from penstock.broker_core.security import users as users_module
+from penstock.broker_core.security.users import User
 print("ready", flush=True)
 sys.stdin.readline()
 for number in range(20):

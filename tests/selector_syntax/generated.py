@@ -8,9 +8,9 @@ from typing import Any
 import pyarrow as pa
 from hypothesis import strategies as st
 
-from broker_core.amqp import Message
-from broker_core.amqp.performatives import Properties
-from broker_core.amqp.types import (
+from penstock.broker_core.amqp import Message
+from penstock.broker_core.amqp.performatives import Properties
+from penstock.broker_core.amqp.types import (
     Byte,
     Char,
     Decimal32,
@@ -25,9 +25,9 @@ from broker_core.amqp.types import (
     ULong,
     UShort,
 )
-from broker_core.messages.columns import MESSAGE_COLUMNS
-from broker_core.messages.encoding.texts import text
-from broker_core.selectors.syntax import Identifier
+from penstock.broker_core.messages.columns import MESSAGE_COLUMNS
+from penstock.broker_core.messages.encoding.texts import text
+from penstock.broker_core.selectors.syntax import Identifier
 
 from .reference import Loose
 
@@ -89,7 +89,7 @@ def worth(found: Any) -> Any:
 
 def identifiers() -> dict[str, Identifier]:
     """What the tests write, and what the parser makes of it."""
-    from broker_core.selectors import parse
+    from penstock.broker_core.selectors import parse
 
     written = {f'"{name}"' if "-" in name else name for name in PROPERTIES} | set(FIELDS)
     return {name: parse(f"{name} IS NULL").identifiers[0] for name in sorted(written)}

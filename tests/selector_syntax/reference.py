@@ -10,7 +10,7 @@ import operator
 import re
 from typing import Any
 
-from broker_core.selectors import syntax
+from penstock.broker_core.selectors import syntax
 
 COMPARE = {"=": operator.eq, "<>": operator.ne, "<": operator.lt, "<=": operator.le, ">": operator.gt, ">=": operator.ge}
 NUMERAL = re.compile(r"-?([0-9]{1,30}(\.[0-9]{0,30})?|\.[0-9]{1,30})([eE][+-]?[0-9]{1,2})?")

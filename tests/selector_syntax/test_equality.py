@@ -10,9 +10,9 @@ import pyarrow as pa
 from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 
-from broker_core.amqp import RemoteProtocolError
-from broker_core.messages.encoding.plain import decoded
-from broker_core.selectors import matches, parse, selector
+from penstock.broker_core.amqp import RemoteProtocolError
+from penstock.broker_core.messages.encoding.plain import decoded
+from penstock.broker_core.selectors import matches, parse, selector
 
 from . import generated, reference
 

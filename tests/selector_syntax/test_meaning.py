@@ -9,11 +9,11 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from broker_core.amqp import Message
-from broker_core.amqp.performatives import Properties
-from broker_core.amqp.types import Char, Decimal32, Int, Symbol, Timestamp, ULong
-from broker_core.messages.columns import MESSAGE_COLUMNS, STRING_MAP
-from broker_core.selectors import matches, parse
+from penstock.broker_core.amqp import Message
+from penstock.broker_core.amqp.performatives import Properties
+from penstock.broker_core.amqp.types import Char, Decimal32, Int, Symbol, Timestamp, ULong
+from penstock.broker_core.messages.columns import MESSAGE_COLUMNS, STRING_MAP
+from penstock.broker_core.selectors import matches, parse
 
 FROM_AMQP = {"colour": "red", "size": Int(5), "weight": 2.5, "new": True, "none": None, "text": "5", "kind": Symbol("box")}
 FROM_AMQP |= {"key": b"red", "order-id": uuid.UUID(int=7), "x": "a%b", "big": 2**53 + 1}

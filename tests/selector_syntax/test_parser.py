@@ -6,8 +6,8 @@ import sys
 
 import pytest
 
-from broker_core.errors import InvalidRequest, InvalidSelector
-from broker_core.selectors import parse
+from penstock.broker_core.errors import InvalidRequest, InvalidSelector
+from penstock.broker_core.selectors import parse
 
 SAME = [
     # precedence: OR, AND, NOT, comparisons, + -, * /, signs

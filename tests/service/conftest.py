@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from broker_core.service import broker as service
+from penstock.broker_core.service import broker as service
 
 
 @pytest.fixture(autouse=True)

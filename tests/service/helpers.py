@@ -10,14 +10,14 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from broker_core.engine.commands import queues as c
-from broker_core.engine.model.state import BrokerState
-from broker_core.errors import StorageError
-from broker_core.journal import Disk
-from broker_core.messages import columns as message
-from broker_core.reading import stored as reading
-from broker_core.service.broker import BrokerService
-from broker_core.settings.keys import Settings
+from penstock.broker_core.engine.commands import queues as c
+from penstock.broker_core.engine.model.state import BrokerState
+from penstock.broker_core.errors import StorageError
+from penstock.broker_core.journal import Disk
+from penstock.broker_core.messages import columns as message
+from penstock.broker_core.reading import stored as reading
+from penstock.broker_core.service.broker import BrokerService
+from penstock.broker_core.settings.keys import Settings
 
 from ..journal.lying_disk import LyingDisk
 
@@ -161,7 +161,7 @@ def _plain(value: Any) -> Any:
 def copy(state: BrokerState) -> BrokerState:
     from json import dumps
 
-    from broker_core.engine.model.state import pack_blocks
+    from penstock.broker_core.engine.model.state import pack_blocks
 
     meta, blocks = state.snapshot()
     return BrokerState.restore(dumps(meta).encode(), pack_blocks(blocks))

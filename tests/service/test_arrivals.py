@@ -7,11 +7,11 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from broker_core.client.flight import Client
-from broker_core.engine.columns.rowset import RowSet
-from broker_core.engine.commands import queues as c
-from broker_core.flight_plane import FlightPlane, actions
-from broker_core.service.broker import BrokerService
+from penstock.broker_core.client.flight import Client
+from penstock.broker_core.engine.columns.rowset import RowSet
+from penstock.broker_core.engine.commands import queues as c
+from penstock.broker_core.flight_plane import FlightPlane, actions
+from penstock.broker_core.service.broker import BrokerService
 
 from ..journal.lying_disk import LyingDisk
 from .helpers import advance, enqueue, numbered, running, stage

@@ -10,15 +10,15 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from broker_core import amqp
-from broker_core.amqp.performatives import Header, Properties
-from broker_core.amqp.types import Symbol, Timestamp, UInt, ULong
-from broker_core.engine.columns.attributes import NO_TRAITS, Coded
-from broker_core.engine.model.options import Rules, checked, rules
-from broker_core.messages import columns as message
-from broker_core.messages.columns import MESSAGE_COLUMNS
-from broker_core.messages.encoding.arriving import arrived
-from broker_core.service.attributes import traits_of
+from penstock.broker_core import amqp
+from penstock.broker_core.amqp.performatives import Header, Properties
+from penstock.broker_core.amqp.types import Symbol, Timestamp, UInt, ULong
+from penstock.broker_core.engine.columns.attributes import NO_TRAITS, Coded
+from penstock.broker_core.engine.model.options import Rules, checked, rules
+from penstock.broker_core.messages import columns as message
+from penstock.broker_core.messages.columns import MESSAGE_COLUMNS
+from penstock.broker_core.messages.encoding.arriving import arrived
+from penstock.broker_core.service.attributes import traits_of
 
 NOW = 1_700_000_000_000
 

@@ -8,13 +8,13 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from broker_core.engine import apply, decide
-from broker_core.engine.columns.rowset import RowSet
-from broker_core.engine.columns.states import Cause, Outcome
-from broker_core.engine.commands import queues as c
-from broker_core.engine.model.state import BrokerState, conserved
-from broker_core.errors import PenstockError, StorageError
-from broker_core.service.broker import BrokerService
+from penstock.broker_core.engine import apply, decide
+from penstock.broker_core.engine.columns.rowset import RowSet
+from penstock.broker_core.engine.columns.states import Cause, Outcome
+from penstock.broker_core.engine.commands import queues as c
+from penstock.broker_core.engine.model.state import BrokerState, conserved
+from penstock.broker_core.errors import PenstockError, StorageError
+from penstock.broker_core.service.broker import BrokerService
 
 from ..journal.lying_disk import LyingDisk
 from .helpers import (

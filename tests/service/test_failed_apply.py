@@ -15,16 +15,16 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from broker_core.client.flight import Client
-from broker_core.engine.apply.queues import _APPLIERS as appliers
-from broker_core.engine.columns.rowset import RowSet
-from broker_core.engine.columns.states import Outcome
-from broker_core.engine.commands import exchanges as x
-from broker_core.engine.commands import queues as c
-from broker_core.engine.events import queues as e
-from broker_core.errors import PenstockError, StorageError
-from broker_core.messaging import AcknowledgeMode, connect
-from broker_core.service import turn as turns
+from penstock.broker_core.client.flight import Client
+from penstock.broker_core.engine.apply.queues import _APPLIERS as appliers
+from penstock.broker_core.engine.columns.rowset import RowSet
+from penstock.broker_core.engine.columns.states import Outcome
+from penstock.broker_core.engine.commands import exchanges as x
+from penstock.broker_core.engine.commands import queues as c
+from penstock.broker_core.engine.events import queues as e
+from penstock.broker_core.errors import PenstockError, StorageError
+from penstock.broker_core.messaging import AcknowledgeMode, connect
+from penstock.broker_core.service import turn as turns
 
 from ..journal.lying_disk import LyingDisk
 from .helpers import Clock, abandon, enqueue, everything, numbered, open_service, running, stat
@@ -169,9 +169,9 @@ def test_the_lock_is_let_go_whatever_happens(what: str) -> None:
 
 SERVE = """
 import sys, threading
-from broker_core.engine.events import queues as e
-from broker_core.engine.apply.queues import _APPLIERS as appliers
-from broker_core.cli.main import main
+from penstock.broker_core.engine.events import queues as e
+from penstock.broker_core.engine.apply.queues import _APPLIERS as appliers
+from penstock.broker_core.cli.main import main
 
 sound = appliers[e.{event}]
 

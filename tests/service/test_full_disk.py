@@ -9,11 +9,11 @@ from collections.abc import Iterator
 import pyarrow as pa
 import pytest
 
-from broker_core.client.flight import Client
-from broker_core.engine.commands import queues as c
-from broker_core.errors import ResourceLimit
-from broker_core.flight_plane import FlightPlane
-from broker_core.service.broker import BrokerService
+from penstock.broker_core.client.flight import Client
+from penstock.broker_core.engine.commands import queues as c
+from penstock.broker_core.errors import ResourceLimit
+from penstock.broker_core.flight_plane import FlightPlane
+from penstock.broker_core.service.broker import BrokerService
 
 from ..journal.lying_disk import LyingDisk
 from .helpers import MIB, Clock, everything, killed, numbered, open_service, running

@@ -8,7 +8,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from broker_core.reading.gathering import gathered
+from penstock.broker_core.reading.gathering import gathered
 
 
 def records(source: Random, width: int) -> list[pa.RecordBatch]:

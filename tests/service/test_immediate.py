@@ -6,10 +6,10 @@ import threading
 from collections import Counter
 from collections.abc import Callable
 
-from broker_core.engine.columns.rowset import RowSet
-from broker_core.engine.columns.states import Outcome, State
-from broker_core.engine.commands import queues as c
-from broker_core.service.broker import BrokerService
+from penstock.broker_core.engine.columns.rowset import RowSet
+from penstock.broker_core.engine.columns.states import Outcome, State
+from penstock.broker_core.engine.commands import queues as c
+from penstock.broker_core.service.broker import BrokerService
 
 from ..journal.lying_disk import LyingDisk
 from .helpers import enqueue, numbered, running

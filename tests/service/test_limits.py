@@ -9,11 +9,11 @@ from typing import Any
 import numpy as np
 import pytest
 
-from broker_core.engine.columns.attributes import Coded, Traits
-from broker_core.engine.columns.rowset import RowSet
-from broker_core.engine.commands import queues as c
-from broker_core.errors import QueueFull
-from broker_core.service.broker import BrokerService
+from penstock.broker_core.engine.columns.attributes import Coded, Traits
+from penstock.broker_core.engine.columns.rowset import RowSet
+from penstock.broker_core.engine.commands import queues as c
+from penstock.broker_core.errors import QueueFull
+from penstock.broker_core.service.broker import BrokerService
 
 from ..journal.lying_disk import LyingDisk
 from .helpers import enqueue, numbered, running, stage, stat

@@ -9,18 +9,18 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from broker_core.engine.columns.rowset import BLOCK_ROWS
-from broker_core.engine.columns.states import Outcome
-from broker_core.engine.commands import queues as c
-from broker_core.engine.commands.moves import Redrive
-from broker_core.flight_plane import leasing
-from broker_core.messages import columns as message
-from broker_core.messages.encoding.arriving import arrived
-from broker_core.reading import stored as reading
-from broker_core.selectors import parse
-from broker_core.service import bitmaps, matching
-from broker_core.service.broker import BrokerService
-from broker_core.service.matching import Matcher
+from penstock.broker_core.engine.columns.rowset import BLOCK_ROWS
+from penstock.broker_core.engine.columns.states import Outcome
+from penstock.broker_core.engine.commands import queues as c
+from penstock.broker_core.engine.commands.moves import Redrive
+from penstock.broker_core.flight_plane import leasing
+from penstock.broker_core.messages import columns as message
+from penstock.broker_core.messages.encoding.arriving import arrived
+from penstock.broker_core.reading import stored as reading
+from penstock.broker_core.selectors import parse
+from penstock.broker_core.service import bitmaps, matching
+from penstock.broker_core.service.broker import BrokerService
+from penstock.broker_core.service.matching import Matcher
 
 from ..journal.lying_disk import LyingDisk
 from .helpers import running
@@ -132,7 +132,7 @@ def test_an_earlier_place_that_comes_back_is_offered_before_a_later_one(service:
 
 
 def test_encoded_and_columnar_records_of_any_size_are_evaluated_in_their_order(service: BrokerService) -> None:
-    from broker_core.amqp import Message
+    from penstock.broker_core.amqp import Message
 
     def encoded(*values: str) -> c.Enqueue:
         found = arrived([Message(application_properties={"colour": value}, data=[b""]).encode() for value in values])
@@ -194,7 +194,7 @@ def test_a_restart_evaluates_anew_from_the_journal(tmp_path: Path) -> None:
 
 
 def test_a_link_with_a_selector_is_never_served_without(service: BrokerService) -> None:
-    from broker_core.errors import InvalidRequest
+    from penstock.broker_core.errors import InvalidRequest
 
     service.submit(colours(1))
     taker = Taker(service)
@@ -229,7 +229,7 @@ def test_for_a_lease_as_much_is_evaluated_as_it_takes(messages: int | None, bloc
 
 
 def test_a_lease_gets_what_matches_and_keeps_its_selector_under_a_checkpoint(service: BrokerService) -> None:
-    from broker_core.errors import WrongOffset
+    from penstock.broker_core.errors import WrongOffset
 
     service.submit(colours(10, 3, 4, 9))
 

@@ -10,12 +10,12 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from broker_core.engine.columns.rowset import BLOCK_ROWS, RowSet
-from broker_core.engine.commands import moves as mc
-from broker_core.engine.commands import queues as c
-from broker_core.messages import columns as message
-from broker_core.reading import stored as reading
-from broker_core.service.broker import BrokerService
+from penstock.broker_core.engine.columns.rowset import BLOCK_ROWS, RowSet
+from penstock.broker_core.engine.commands import moves as mc
+from penstock.broker_core.engine.commands import queues as c
+from penstock.broker_core.messages import columns as message
+from penstock.broker_core.reading import stored as reading
+from penstock.broker_core.service.broker import BrokerService
 
 from ..journal.lying_disk import LyingDisk
 from .helpers import Clock, enqueue, numbered, running, table

@@ -13,10 +13,10 @@ from typing import Any
 
 import pytest
 
-from broker_core.engine.columns.rowset import RowSet
-from broker_core.engine.commands import queues as c
-from broker_core.errors import Fenced, PenstockError, StorageError
-from broker_core.service.broker import BrokerService
+from penstock.broker_core.engine.columns.rowset import RowSet
+from penstock.broker_core.engine.commands import queues as c
+from penstock.broker_core.errors import Fenced, PenstockError, StorageError
+from penstock.broker_core.service.broker import BrokerService
 
 from ..journal.lying_disk import LyingDisk
 from .helpers import abandon, advance, enqueue, everything, numbered, open_service, read, running, stage, stat

@@ -6,14 +6,14 @@ from random import Random
 
 import pytest
 
-from broker_core.client.flight import Client
-from broker_core.engine.columns.rowset import BLOCK_ROWS, RowSet
-from broker_core.engine.columns.states import Cause, Outcome, State
-from broker_core.engine.commands import queues as c
-from broker_core.errors import DataLoss, NotFound
-from broker_core.flight_plane import FlightPlane
-from broker_core.reading import stored as reading
-from broker_core.service.broker import BrokerService
+from penstock.broker_core.client.flight import Client
+from penstock.broker_core.engine.columns.rowset import BLOCK_ROWS, RowSet
+from penstock.broker_core.engine.columns.states import Cause, Outcome, State
+from penstock.broker_core.engine.commands import queues as c
+from penstock.broker_core.errors import DataLoss, NotFound
+from penstock.broker_core.flight_plane import FlightPlane
+from penstock.broker_core.reading import stored as reading
+from penstock.broker_core.service.broker import BrokerService
 
 from ..journal.lying_disk import LyingDisk
 from .helpers import (

@@ -10,11 +10,11 @@ from pathlib import Path
 
 import pytest
 
-from broker_core import Broker
-from broker_core.client.flight import Client
-from broker_core.engine.commands import queues as c
-from broker_core.service.broker import BrokerService
-from broker_core.service.clock import STANDSTILL, RunningClock
+from penstock.broker_core import Broker
+from penstock.broker_core.client.flight import Client
+from penstock.broker_core.engine.commands import queues as c
+from penstock.broker_core.service.broker import BrokerService
+from penstock.broker_core.service.clock import STANDSTILL, RunningClock
 
 from ..flight.helpers import Reader, send
 from ..journal.lying_disk import LyingDisk

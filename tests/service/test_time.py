@@ -8,11 +8,11 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
-from broker_core import amqp
-from broker_core.engine.commands import queues as c
-from broker_core.errors import DirectoryLocked, Fenced
-from broker_core.service.broker import BrokerService
-from broker_core.settings.keys import Settings
+from penstock.broker_core import amqp
+from penstock.broker_core.engine.commands import queues as c
+from penstock.broker_core.errors import DirectoryLocked, Fenced
+from penstock.broker_core.service.broker import BrokerService
+from penstock.broker_core.settings.keys import Settings
 
 from ..journal.lying_disk import LyingDisk
 from .helpers import (

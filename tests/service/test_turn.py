@@ -12,14 +12,14 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from broker_core.engine.columns.rowset import RowSet
-from broker_core.engine.columns.states import Cause, Outcome
-from broker_core.engine.commands import queues as c
-from broker_core.errors import DataLoss, InvalidRequest, NotFound, ResourceLimit, StorageError
-from broker_core.reading import recent
-from broker_core.reading import stored as reading
-from broker_core.reading.recent import Recent
-from broker_core.service.broker import FREE_SPACE_FOR_US, BrokerService
+from penstock.broker_core.engine.columns.rowset import RowSet
+from penstock.broker_core.engine.columns.states import Cause, Outcome
+from penstock.broker_core.engine.commands import queues as c
+from penstock.broker_core.errors import DataLoss, InvalidRequest, NotFound, ResourceLimit, StorageError
+from penstock.broker_core.reading import recent
+from penstock.broker_core.reading import stored as reading
+from penstock.broker_core.reading.recent import Recent
+from penstock.broker_core.service.broker import FREE_SPACE_FOR_US, BrokerService
 
 from ..journal.lying_disk import LyingDisk
 from .helpers import MIB, Clock, abandon, advance, described, enqueue, numbered, open_service, running, stage, stat

@@ -8,13 +8,13 @@ from pathlib import Path
 
 import pytest
 
-from broker_core import errors
-from broker_core.service import declared as declaring
-from broker_core.service.broker import BrokerService
-from broker_core.settings import declarations
-from broker_core.settings import keys as config
-from broker_core.settings.keys import KIB, MIB, Settings, load
-from broker_core.settings.listeners import Listener
+from penstock.broker_core import errors
+from penstock.broker_core.service import declared as declaring
+from penstock.broker_core.service.broker import BrokerService
+from penstock.broker_core.settings import declarations
+from penstock.broker_core.settings import keys as config
+from penstock.broker_core.settings.keys import KIB, MIB, Settings, load
+from penstock.broker_core.settings.listeners import Listener
 
 
 def write(folder: Path, text: str) -> Path:

@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from broker_core.errors import InvalidRequest
-from broker_core.settings.keys import load
-from broker_core.settings.listeners import Listener, parse, to_json
+from penstock.broker_core.errors import InvalidRequest
+from penstock.broker_core.settings.keys import load
+from penstock.broker_core.settings.listeners import Listener, parse, to_json
 
 TLS = {"tls_cert_file": "c", "tls_key_file": "k"}
 CA = {**TLS, "tls_client_ca_file": "a"}

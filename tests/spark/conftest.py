@@ -17,10 +17,10 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.streaming import StreamingQuery
 
-    from broker_core import Broker
-    from broker_core.client.flight import Client
+    from penstock.broker_core import Broker
+    from penstock.broker_core.client.flight import Client
 
-from jobs.session import DELTA  # after the check above
+from penstock.jobs.session import DELTA  # after the check above
 
 #: For every session a test starts, in this process or another.
 SETTINGS = {
@@ -47,7 +47,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
     from pyspark.sql import SparkSession
 
-    import connector
+    from penstock import connector
 
     os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
@@ -71,7 +71,7 @@ def settings() -> dict[str, str]:
 
 @pytest.fixture
 def broker(tmp_path: Path) -> Iterator[Broker]:
-    from broker_core import Broker
+    from penstock.broker_core import Broker
 
     with Broker(tmp_path / "broker") as running:
         yield running
@@ -79,7 +79,7 @@ def broker(tmp_path: Path) -> Iterator[Broker]:
 
 @pytest.fixture
 def client(broker: Broker) -> Iterator[Client]:
-    from broker_core.client.flight import Client
+    from penstock.broker_core.client.flight import Client
 
     with Client(broker.url) as connected:
         yield connected

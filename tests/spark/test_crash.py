@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 DRIVER = """
 import json, sys
 from pyspark.sql import SparkSession
-import connector
+from penstock import connector
 settings, url, table, checkpoint = json.loads(sys.argv[1]), *sys.argv[2:]
 builder = SparkSession.builder.master("local[2]")
 for name, value in settings.items():

@@ -23,10 +23,10 @@ if TYPE_CHECKING:
 DRIVER = """
 import json, os, signal, sys, time
 from pyspark.sql import SparkSession
-import connector
-from connector.offset import parse
-from connector.source import AmqpSource
-from connector.stream import StreamReader
+from penstock import connector
+from penstock.connector.offset import parse
+from penstock.connector.source import AmqpSource
+from penstock.connector.stream import StreamReader
 
 step, settings, url, table, checkpoint = sys.argv[1], json.loads(sys.argv[2]), *sys.argv[3:]
 group = os.getpgid(0)
@@ -134,8 +134,8 @@ def go_on(rig: Rig, step: str) -> None:
 
 
 def test_a_python_worker_that_dies_while_reading_costs_nothing(rig: Rig) -> None:
-    from connector.source import AmqpSource
-    from connector.stream import StreamReader
+    from penstock.connector.source import AmqpSource
+    from penstock.connector.stream import StreamReader
 
     died = Path(rig.path("died"))
 

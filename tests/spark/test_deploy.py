@@ -17,9 +17,9 @@ from typing import Any
 import pyspark
 import pytest
 
-from broker_core import Broker
-from broker_core.client.flight import Client
-from connector import pyfiles
+from penstock.broker_core import Broker
+from penstock.broker_core.client.flight import Client
+from penstock.connector import pyfiles
 
 SPARK_HOME = Path(pyspark.__file__).parent
 
@@ -46,7 +46,7 @@ url, folder, where = sys.argv[1:]
 
 #: The interpreter under the virtual environment, which has none of its packages.
 BASE_PYTHON = getattr(sys, "_base_executable", sys.executable)
-OURS = ("broker_core", "connector", "jobs", "penstock", "pyspark_penstock")
+OURS = ("penstock", "pyspark_penstock")
 
 
 @pytest.fixture(scope="module")
@@ -64,8 +64,7 @@ def installed(tmp_path: Path, repository: Path) -> Path:
     """A folder as a wheel's installation makes it: our packages, and the module that Spark finds."""
     folder = tmp_path / "installed"
     folder.mkdir()
-    for name in ("connector", "broker_core"):
-        (folder / name).symlink_to(Path(sys.modules[name].__file__ or "").parent)
+    (folder / "penstock").symlink_to(Path(sys.modules["penstock"].__file__ or "").parent)
     (folder / "pyspark_penstock.py").write_bytes((repository / "connector" / "_discovery.py").read_bytes())
     return folder
 
@@ -125,7 +124,7 @@ def test_spark_finds_the_format_by_itself(orders: Broker, tmp_path: Path, bare: 
     """And a `register` beside it does no harm."""
     script = tmp_path / "script.py"
     session = 'spark = SparkSession.builder.master("local[2]").config("spark.ui.enabled", "false").getOrCreate()\n'
-    registration = "import connector\nconnector.register(spark)\nconnector.register(spark)\n" if register else ""
+    registration = "from penstock import connector\nconnector.register(spark)\nconnector.register(spark)\n" if register else ""
     script.write_text(PREAMBLE + session + registration + ROUND_TRIP)
     env = environment(installed, bare)
     assert run([BASE_PYTHON, str(script), orders.url, str(tmp_path), ""], env=env, cwd=tmp_path) == DONE
@@ -146,7 +145,9 @@ def test_under_spark_connect_it_ships_itself(
     ]
     env = environment(*([installed] if server_has_it else []), bare)
     script = tmp_path / "script.py"
-    session = "spark = SparkSession.builder.remote(where).getOrCreate()\nimport connector\nconnector.register(spark)\n"
+    session = (
+        "spark = SparkSession.builder.remote(where).getOrCreate()\nfrom penstock import connector\nconnector.register(spark)\n"
+    )
     script.write_text(PREAMBLE + session + ROUND_TRIP)
     with process(server, env=env, log=tmp_path / "connect.log", ready=lambda: listens(port)):
         client = environment(installed, bare)
@@ -166,7 +167,7 @@ def test_on_a_standalone_cluster_with_py_files(orders: Broker, tmp_path: Path, b
     archive = tmp_path / "penstock.zip"
     pyfiles.write(archive)
     script = tmp_path / "script.py"
-    session = "spark = SparkSession.builder.getOrCreate()\nimport connector\nassert '.zip' in connector.__file__\n"
+    session = "spark = SparkSession.builder.getOrCreate()\nfrom penstock import connector\nassert '.zip' in connector.__file__\n"
     session += "connector.register(spark)\n"
     script.write_text(PREAMBLE + session + ROUND_TRIP)
 

@@ -11,12 +11,12 @@ import pytest
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
-from broker_core import Broker
-from broker_core.client.credentials import Credentials
-from broker_core.client.flight import Client
-from broker_core.security import store
-from broker_core.security.rights import Right
-from broker_core.security.users import User, credentials_of
+from penstock.broker_core import Broker
+from penstock.broker_core.client.credentials import Credentials
+from penstock.broker_core.client.flight import Client
+from penstock.broker_core.security import store
+from penstock.broker_core.security.rights import Right
+from penstock.broker_core.security.users import User, credentials_of
 
 PASSWORD = "correct horse battery"
 

@@ -10,11 +10,11 @@ import pyarrow as pa
 import pytest
 from pyspark.sql import SparkSession
 
-from broker_core import Broker
-from broker_core.amqp import Message, decode_message
-from broker_core.amqp.performatives import Properties
-from broker_core.amqp.types import Int, Symbol, Timestamp, ULong
-from broker_core.client.flight import Client
+from penstock.broker_core import Broker
+from penstock.broker_core.amqp import Message, decode_message
+from penstock.broker_core.amqp.performatives import Properties
+from penstock.broker_core.amqp.types import Int, Symbol, Timestamp, ULong
+from penstock.broker_core.client.flight import Client
 
 from ..flight.helpers import plant
 from .conftest import Rig

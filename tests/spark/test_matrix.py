@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 import pytest
 
-from broker_core import errors
-from broker_core.client.flight import Client
+from penstock.broker_core import errors
+from penstock.broker_core.client.flight import Client
 
 if TYPE_CHECKING:
     from conftest import Rig

@@ -11,8 +11,8 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
-from broker_core.client.flight import Client
-from broker_core.server.process import Broker
+from penstock.broker_core.client.flight import Client
+from penstock.broker_core.server.process import Broker
 
 Run = Callable[..., "subprocess.CompletedProcess[str]"]
 
@@ -38,7 +38,7 @@ def penstock(tmp_path: Path) -> Run:
         environment.pop("PENSTOCK_URL", None)
         if url is not None:
             environment["PENSTOCK_URL"] = url
-        command = [sys.executable, "-m", "broker_core", *arguments]
+        command = [sys.executable, "-m", "penstock", *arguments]
         return subprocess.run(
             command,
             capture_output=True,

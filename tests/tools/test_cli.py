@@ -13,9 +13,9 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
-from broker_core.client.flight import Client
-from broker_core.messages import columns as message
-from broker_core.server.process import Broker
+from penstock.broker_core.client.flight import Client
+from penstock.broker_core.messages import columns as message
+from penstock.broker_core.server.process import Broker
 
 from .conftest import Run, enqueue, hold
 
@@ -199,7 +199,7 @@ def test_help_names_the_exit_codes(penstock: Run) -> None:
 
 def serve(data: Path, *arguments: str) -> subprocess.Popen[str]:
     return subprocess.Popen(
-        [sys.executable, "-m", "broker_core", "serve", "--data", str(data), "--flight-port", "0", "--amqp-port", "0", *arguments],
+        [sys.executable, "-m", "penstock", "serve", "--data", str(data), "--flight-port", "0", "--amqp-port", "0", *arguments],
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         stdin=subprocess.DEVNULL,

@@ -12,8 +12,8 @@ from pathlib import Path
 
 import pytest
 
-from broker_core.server.process import Broker
-from broker_core.settings.keys import DEFAULT_URL
+from penstock.broker_core.server.process import Broker
+from penstock.broker_core.settings.keys import DEFAULT_URL
 
 pytestmark = [pytest.mark.spark, pytest.mark.slow, pytest.mark.timeout(600)]
 
@@ -23,8 +23,8 @@ ELSEWHERE = ("source ", "penstock serve", "pyspark ", "./dev")
 
 PRELUDE = """
 import subprocess, sys
-import connector
-from jobs.session import session
+from penstock import connector
+from penstock.jobs.session import session
 spark = session("README")
 
 def shell(*command):
@@ -91,7 +91,7 @@ def test_the_readme_shows_only_commands_that_exist(repository: Path) -> None:
 
 
 def test_the_options_of_the_readme_are_the_connector_s(repository: Path) -> None:
-    from connector.options import OPTIONS
+    from penstock.connector.options import OPTIONS
 
     table = (repository / "README.md").read_text().partition("## Options")[2].partition("### Columns")[0]
     named = {name for line in table.splitlines() if line.startswith("| `") for name in re.findall(r"`(\w+)`", line.split("|")[1])}

@@ -7,9 +7,9 @@ from collections.abc import Callable
 
 import pytest
 
-from broker_core.cli.main import main
-from broker_core.client.flight import Client
-from broker_core.server.process import Broker
+from penstock.broker_core.cli.main import main
+from penstock.broker_core.client.flight import Client
+from penstock.broker_core.server.process import Broker
 
 from .conftest import enqueue
 

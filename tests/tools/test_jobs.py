@@ -14,11 +14,11 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from broker_core.amqp import Message
-from broker_core.amqp.performatives import Properties
-from broker_core.amqp.types import ULong
-from broker_core.client.flight import Client
-from broker_core.server.process import Broker
+from penstock.broker_core.amqp import Message
+from penstock.broker_core.amqp.performatives import Properties
+from penstock.broker_core.amqp.types import ULong
+from penstock.broker_core.client.flight import Client
+from penstock.broker_core.server.process import Broker
 
 from .conftest import enqueue
 
@@ -54,7 +54,9 @@ def started(folder: Path, *arguments: str) -> subprocess.Popen[str]:
 
 def replays(folder: Path, *runs: list[str]) -> subprocess.Popen[str]:
     """One process for several runs of `jobs.replay`: a start of Spark takes some thirty times as long as such a run."""
-    script = "import json, sys; from jobs.replay import main; sys.exit(max(main(run) for run in json.loads(sys.argv[1])))"
+    script = (
+        "import json, sys; from penstock.jobs.replay import main; sys.exit(max(main(run) for run in json.loads(sys.argv[1])))"
+    )
     return started(folder, "-c", script, json.dumps(runs))
 
 
@@ -87,7 +89,7 @@ def test_ingest_then_replay_into_a_table_and_a_queue(job: Job, broker: Broker, c
     enqueue(client, "orders", *[text.encode() for text in sent])
 
     code, out, err = finished(
-        job("jobs.ingest", *ingest(broker, tmp_path, "--available-now", "--option", "maxMessagesPerTrigger=400"))
+        job("penstock.jobs.ingest", *ingest(broker, tmp_path, "--available-now", "--option", "maxMessagesPerTrigger=400"))
     )
     assert code == 0, err
     assert bodies(tmp_path / "table") == sent
@@ -130,7 +132,7 @@ def test_a_running_ingest_follows_the_queue_and_stops_on_sigterm(
     job: Job, broker: Broker, client: Client, tmp_path: Path
 ) -> None:
     enqueue(client, "orders", b"one")
-    process = job("jobs.ingest", *ingest(broker, tmp_path, "--interval", "0.2", "--consumer", "orders-to-delta"))
+    process = job("penstock.jobs.ingest", *ingest(broker, tmp_path, "--interval", "0.2", "--consumer", "orders-to-delta"))
     assert process.stdout is not None
     assert "batch 0: 1 messages" in process.stdout.readline()
     enqueue(client, "orders", b"two", b"three")
@@ -145,8 +147,10 @@ def test_a_running_ingest_follows_the_queue_and_stops_on_sigterm(
 
 def test_what_is_refused_is_one_sentence(job: Job, broker: Broker, tmp_path: Path) -> None:
     processes = {
-        "there is no queue 'orders'": job("jobs.ingest", *ingest(broker, tmp_path, "--available-now")),
-        "there is no queue 'gone'": job("jobs.replay", "--url", broker.url, "--queue", "gone", "--to", str(tmp_path / "x")),
+        "there is no queue 'orders'": job("penstock.jobs.ingest", *ingest(broker, tmp_path, "--available-now")),
+        "there is no queue 'gone'": job(
+            "penstock.jobs.replay", "--url", broker.url, "--queue", "gone", "--to", str(tmp_path / "x")
+        ),
     }
     for said, process in processes.items():
         code, _, err = finished(process)
@@ -159,7 +163,7 @@ def test_what_is_refused_is_one_sentence(job: Job, broker: Broker, tmp_path: Pat
 @pytest.mark.slow
 @pytest.mark.timeout(600)
 def test_the_demo_on_a_few_days(job: Job, tmp_path: Path) -> None:
-    process = job("jobs.demo", "--work", str(tmp_path / "demo"), "--flights", "30000", "--day", "2013-01-07")
+    process = job("penstock.jobs.demo", "--work", str(tmp_path / "demo"), "--flights", "30000", "--day", "2013-01-07")
     code, out, err = finished(process, 500)
     assert code == 0, out + err
     assert out.count("kill -9") == 2
@@ -170,13 +174,13 @@ def test_the_demo_on_a_few_days(job: Job, tmp_path: Path) -> None:
         environment = {**os.environ, "PENSTOCK_URL": broker.url}
         for command in ("queue stat flights", "queue peek flights --states archived", "lease list"):
             assert command in out
-            subprocess.run([sys.executable, "-m", "broker_core", *command.split()], env=environment, check=True, timeout=60)
+            subprocess.run([sys.executable, "-m", "penstock", *command.split()], env=environment, check=True, timeout=60)
 
 
 def test_the_demo_spares_a_folder_that_is_not_its_own(job: Job, tmp_path: Path) -> None:
     (tmp_path / "mine").mkdir()
     (tmp_path / "mine" / "letter").write_text("dear")
-    code, _, err = finished(job("jobs.demo", "--work", str(tmp_path / "mine")))
+    code, _, err = finished(job("penstock.jobs.demo", "--work", str(tmp_path / "mine")))
     assert code == 1
     assert "is not empty" in err
     assert (tmp_path / "mine" / "letter").exists()

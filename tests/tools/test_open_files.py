@@ -7,12 +7,12 @@ import sys
 
 import pytest
 
-from broker_core.server.open_files import OTHERS
+from penstock.broker_core.server.open_files import OTHERS
 
 PROGRAM = """
 import logging, resource, sys
 logging.basicConfig(stream=sys.stdout, format="%(message)s")
-from broker_core.server.open_files import make_room
+from penstock.broker_core.server.open_files import make_room
 soft, hard, connections = map(int, sys.argv[1:])
 resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
 print(make_room(connections), *resource.getrlimit(resource.RLIMIT_NOFILE))

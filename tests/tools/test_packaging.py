@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-import broker_core
+import penstock.broker_core
 
 
 @pytest.fixture(scope="session")
@@ -27,12 +27,18 @@ def wheel(repository: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_it_holds_every_module_and_nothing_else(wheel: Path, repository: Path) -> None:
     names = {name for name in zipfile.ZipFile(wheel).namelist() if ".dist-info/" not in name}
     modules = {
-        str(path.relative_to(repository))
+        f"penstock/{path.relative_to(repository)}"
         for package in ("broker_core", "connector", "jobs")
         for path in (repository / package).rglob("*.py")
     }
+    modules |= {"penstock/__init__.py", "penstock/__main__.py", "penstock/py.typed"}
     # The one file that moves: Spark looks for it at the top.
-    assert names == modules - {"connector/_discovery.py"} | {"pyspark_penstock.py"}
+    assert names == modules - {"penstock/connector/_discovery.py"} | {"pyspark_penstock.py"}
+
+
+def test_the_packages_at_the_top_are_linked(repository: Path) -> None:
+    links = {path.name: path.readlink().as_posix() for path in (repository / "penstock").iterdir() if path.is_symlink()}
+    assert links == {name: f"../{name}" for name in ("broker_core", "connector", "jobs")}
 
 
 def test_spark_s_entry_is_the_connector_s_discovery(wheel: Path, repository: Path) -> None:
@@ -51,18 +57,18 @@ def test_without_extras_it_needs_only_pyarrow(wheel: Path) -> None:
     assert [re.match(r"[\w-]+", line)[0] for line in needed] == ["pyarrow"]  # type: ignore[index]
     assert set(message.get_all("Provides-Extra", [])) == {"broker", "spark", "amqp", "dev"}
     assert message["License-Expression"] == "Apache-2.0"
-    assert message["Version"] == broker_core.__version__
+    assert message["Version"] == penstock.broker_core.__version__
 
 
 def test_the_command_line_is_installed(wheel: Path) -> None:
-    assert "penstock = broker_core.cli:main" in metadata(wheel, "entry_points.txt")
+    assert "penstock = penstock.broker_core.cli:main" in metadata(wheel, "entry_points.txt")
 
 
 def test_an_executor_needs_neither_numpy_nor_rich_nor_pyspark_for_the_client() -> None:
     program = (
         "import sys\n"
         "for name in ('numpy', 'pandas', 'rich', 'pyspark'): sys.modules[name] = None\n"
-        "import broker_core, broker_core.client.flight, broker_core.messages.columns, broker_core.errors\n"
+        "import penstock.broker_core.client.flight, penstock.broker_core.messages.columns, penstock.broker_core.errors\n"
     )
     subprocess.run([sys.executable, "-c", program], check=True)
 
@@ -75,14 +81,14 @@ def test_spark_s_entry_imports_no_pyarrow() -> None:
 
 @pytest.mark.skipif(not os.environ.get("PENSTOCK_TEST_WHEEL"), reason="only ./dev test promises it")
 def test_what_is_tested_is_the_wheel(repository: Path) -> None:
-    assert "site-packages" in broker_core.__file__
-    child = [sys.executable, "-c", "import broker_core; print(broker_core.__file__)"]
+    assert "site-packages" in penstock.broker_core.__file__
+    child = [sys.executable, "-c", "import penstock; print(penstock.__file__)"]
     done = subprocess.run(child, check=True, capture_output=True, text=True, cwd=repository)
     assert "site-packages" in done.stdout
 
 
 def test_the_spark_conf_is_what_the_jobs_set(repository: Path) -> None:
-    from jobs.session import DELTA, RECOMMENDED
+    from penstock.jobs.session import DELTA, RECOMMENDED
 
     lines = (repository / "conf" / "spark.conf").read_text().splitlines()
     pairs = dict(line.split(maxsplit=1) for line in lines if line and not line.startswith("#"))
@@ -92,7 +98,7 @@ def test_the_spark_conf_is_what_the_jobs_set(repository: Path) -> None:
 def test_the_checkpoint_manager_is_in_this_spark() -> None:
     import pyspark
 
-    from jobs.session import CHECKPOINT_MANAGER, RECOMMENDED
+    from penstock.jobs.session import CHECKPOINT_MANAGER, RECOMMENDED
 
     (jar,) = (Path(pyspark.__file__).parent / "jars").glob("spark-sql_2.13-*.jar")
     assert RECOMMENDED[CHECKPOINT_MANAGER].replace(".", "/") + ".class" in zipfile.ZipFile(jar).namelist()

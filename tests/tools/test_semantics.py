@@ -8,11 +8,18 @@ from typing import NamedTuple
 
 import pytest
 
-from broker_core.engine.columns.states import COUNTS_BY_RULE, LIMITED_BY_RULE, RETURN_COUNTS_ATTEMPT, Cause, Outcome, Reason
-from broker_core.engine.model import exchange_options
-from broker_core.engine.model.options import DEFAULT_ATTEMPTS, OPTIONS, TYPES, Option
-from broker_core.selectors.names import _FIELDS
-from connector import options as of_spark
+from penstock.broker_core.engine.columns.states import (
+    COUNTS_BY_RULE,
+    LIMITED_BY_RULE,
+    RETURN_COUNTS_ATTEMPT,
+    Cause,
+    Outcome,
+    Reason,
+)
+from penstock.broker_core.engine.model import exchange_options
+from penstock.broker_core.engine.model.options import DEFAULT_ATTEMPTS, OPTIONS, TYPES, Option
+from penstock.broker_core.selectors.names import _FIELDS
+from penstock.connector import options as of_spark
 
 #: In a cell: `name`: what is allowed, the default in **bold**; `name` (fixed): the same, for as long as the queue lives.
 SAID = re.compile(r"`(\w+)`( \(fixed\))?: (.+)")

@@ -16,10 +16,10 @@ from typing import Any
 
 import pytest
 
-from broker_core.amqp_plane.loop import interest
-from broker_core.cli import message_arguments
-from broker_core.client.flight import Client
-from broker_core.server.process import Broker
+from penstock.broker_core.amqp_plane.loop import interest
+from penstock.broker_core.cli import message_arguments
+from penstock.broker_core.client.flight import Client
+from penstock.broker_core.server.process import Broker
 
 from .conftest import Run
 
@@ -28,7 +28,7 @@ COLUMNS = ["body", "contentType", "durable", "properties"]
 
 def shell(broker: Broker, *arguments: str, given: bytes = b"", url: str | None = None) -> subprocess.CompletedProcess[bytes]:
     return subprocess.run(
-        [sys.executable, "-m", "broker_core", *arguments],
+        [sys.executable, "-m", "penstock", *arguments],
         input=given,
         capture_output=True,
         timeout=60,
@@ -40,7 +40,7 @@ def shell(broker: Broker, *arguments: str, given: bytes = b"", url: str | None =
 
 def begin(broker: Broker, *arguments: str) -> subprocess.Popen[bytes]:
     return subprocess.Popen(
-        [sys.executable, "-m", "broker_core", *arguments],
+        [sys.executable, "-m", "penstock", *arguments],
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,

@@ -8,12 +8,12 @@ import sys
 
 import pyarrow as pa
 
-from broker_core import Broker
-from broker_core.client.flight import Client
+from penstock.broker_core import Broker
+from penstock.broker_core.client.flight import Client
 
 
 def penstock(broker: Broker, *arguments: str) -> str:
-    command = [sys.executable, "-m", "broker_core", *arguments, "--url", broker.url]
+    command = [sys.executable, "-m", "penstock", *arguments, "--url", broker.url]
     return subprocess.run(command, capture_output=True, text=True, check=True).stdout
 
 

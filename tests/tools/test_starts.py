@@ -9,16 +9,16 @@ from pathlib import Path
 
 import pytest
 
-import broker_core
-from broker_core.server.process import Broker
+import penstock.broker_core
+from penstock.broker_core.server.process import Broker
 
-COMMAND = [sys.executable, "-m", "broker_core"]
+COMMAND = [sys.executable, "-m", "penstock"]
 #: Imports each module in a fork that has none of ours, and says which cannot be the first.
 EACH = """
 import os, sys
 import numpy, pyarrow.compute, pyarrow.flight, rich.console, rich.table
 for name in sys.argv[1:]:
-    assert not any(module.startswith("broker_core") for module in sys.modules)
+    assert not any(module.startswith("penstock") for module in sys.modules)
     child = os.fork()
     if child == 0:
         __import__(name)
@@ -29,12 +29,16 @@ for name in sys.argv[1:]:
 
 
 def modules(folder: Path) -> list[str]:
-    return sorted(f"broker_core.{folder.name}.{path.stem}" for path in folder.glob("*.py") if path.stem != "__init__")
+    return sorted(f"penstock.broker_core.{folder.name}.{path.stem}" for path in folder.glob("*.py") if path.stem != "__init__")
 
 
 def test_any_module_of_the_command_line_can_be_imported_first() -> None:
     """Each command imports what it needs when it runs: what another has imported must not be missing."""
-    names = [*modules(Path(broker_core.__file__).parent / "cli"), "broker_core.server.serve", "broker_core.client.flight"]
+    names = [
+        *modules(Path(penstock.broker_core.__file__).parent / "cli"),
+        "penstock.broker_core.server.serve",
+        "penstock.broker_core.client.flight",
+    ]
     assert len(names) > 15
     done = subprocess.run([sys.executable, "-c", EACH, *names], capture_output=True, text=True, timeout=100, check=False)
     assert (done.returncode, done.stdout) == (0, ""), done.stderr
@@ -65,4 +69,4 @@ def test_a_fork_is_a_child_with_its_own_files_folder_and_environment(tmp_path: P
         assert isinstance(started, forking.Popen)
         assert started.communicate(timeout=60) == (None, b"")
     assert started.returncode == 0
-    assert (tmp_path / "said").read_text() == f"penstock {broker_core.__version__}\n"
+    assert (tmp_path / "said").read_text() == f"penstock {penstock.broker_core.__version__}\n"

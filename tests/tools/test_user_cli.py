@@ -14,10 +14,10 @@ from pathlib import Path
 import pytest
 from pyarrow import flight
 
-from broker_core.amqp import scram
-from broker_core.security import store
-from broker_core.security.users import User
-from broker_core.server.process import Broker
+from penstock.broker_core.amqp import scram
+from penstock.broker_core.security import store
+from penstock.broker_core.security.users import User
+from penstock.broker_core.server.process import Broker
 
 from .conftest import Run
 
@@ -139,7 +139,7 @@ def test_a_wrong_directory_is_said(users: Callable[..., subprocess.CompletedProc
 
 
 def add_user(data: Path, name: str, stdin: int) -> subprocess.Popen[bytes]:
-    command = [sys.executable, "-m", "broker_core", "user", "add", name, "--data", str(data)]
+    command = [sys.executable, "-m", "penstock", "user", "add", name, "--data", str(data)]
     # A session of its own has no other terminal that getpass could find.
     return subprocess.Popen(command, stdin=stdin, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, start_new_session=True)
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections import defaultdict
 from pathlib import Path
 
-from broker_core.client.flight import Client
-from broker_core.flight_plane import FlightPlane
-from broker_core.service.broker import BrokerService
-from broker_core.settings.keys import Settings
+from penstock.broker_core.client.flight import Client
+from penstock.broker_core.flight_plane import FlightPlane
+from penstock.broker_core.service.broker import BrokerService
+from penstock.broker_core.settings.keys import Settings
 
 from ..flight.helpers import browse
 from .workload import ROWS, STAGES

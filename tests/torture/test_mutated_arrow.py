@@ -12,8 +12,8 @@ from random import Random
 import pyarrow as pa
 import pytest
 
-from broker_core import errors
-from broker_core.messages import columns as message
+from penstock.broker_core import errors
+from penstock.broker_core.messages import columns as message
 
 SEED = int(os.environ.get("PENSTOCK_TORTURE_SEED", "20261122"))
 SECONDS = float(os.environ.get("PENSTOCK_TORTURE_S", "0"))

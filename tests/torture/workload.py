@@ -25,10 +25,10 @@ if __name__ == "__main__":  # a script of its own, in the checkout or beside the
 
 import pyarrow as pa
 
-from broker_core import Broker
-from broker_core.amqp import Accepted, Message, Source, Target, decode_message, events
-from broker_core.amqp.performatives import RCV_FIRST, Header
-from broker_core.client.flight import Client as FlightClient
+from penstock.broker_core import Broker
+from penstock.broker_core.amqp import Accepted, Message, Source, Target, decode_message, events
+from penstock.broker_core.amqp.performatives import RCV_FIRST, Header
+from penstock.broker_core.client.flight import Client as FlightClient
 from tests.amqp_plane.library_client import Client
 from tests.flight.helpers import Reader, send
 

@@ -10,15 +10,15 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from broker_core.amqp import Condition
-from broker_core.amqp.performatives import Error
-from broker_core.amqp_plane.links.conditions import Refusal
+from penstock.broker_core.amqp import Condition
+from penstock.broker_core.amqp.performatives import Error
+from penstock.broker_core.amqp_plane.links.conditions import Refusal
 
 if TYPE_CHECKING:
-    from broker_core.amqp.performatives import Open
-    from broker_core.amqp_plane.connections.peer import Peer
-    from broker_core.amqp_plane.links.incoming import Incoming
-    from broker_core.amqp_plane.links.outgoing import Outgoing
+    from penstock.broker_core.amqp.performatives import Open
+    from penstock.broker_core.amqp_plane.connections.peer import Peer
+    from penstock.broker_core.amqp_plane.links.incoming import Incoming
+    from penstock.broker_core.amqp_plane.links.outgoing import Outgoing
 
     Key = tuple[str, str, bool, str]
 

@@ -13,29 +13,29 @@ from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from broker_core.amqp import Condition, Connection, Role, SaslServer, events
-from broker_core.amqp.errors import LocalProtocolError, RemoteProtocolError
-from broker_core.amqp.performatives import Error
-from broker_core.amqp.sasl import PLAIN
-from broker_core.amqp.states import ConnectionState, LinkState, SessionState
-from broker_core.amqp.transactions import TXN_ID
-from broker_core.amqp_plane.connections import opening
-from broker_core.amqp_plane.links import attaching
-from broker_core.amqp_plane.links.conditions import deleted
-from broker_core.amqp_plane.links.expiry import CONNECTION_ENDED, DETACHED, SESSION_ENDED
-from broker_core.amqp_plane.links.incoming import Incoming
-from broker_core.amqp_plane.links.outgoing import Outgoing
-from broker_core.amqp_plane.nodes.addresses import forget_terms
-from broker_core.amqp_plane.transactions.registry import Transactions
-from broker_core.engine.commands.queues import Maker
-from broker_core.security.rights import Right
+from penstock.broker_core.amqp import Condition, Connection, Role, SaslServer, events
+from penstock.broker_core.amqp.errors import LocalProtocolError, RemoteProtocolError
+from penstock.broker_core.amqp.performatives import Error
+from penstock.broker_core.amqp.sasl import PLAIN
+from penstock.broker_core.amqp.states import ConnectionState, LinkState, SessionState
+from penstock.broker_core.amqp.transactions import TXN_ID
+from penstock.broker_core.amqp_plane.connections import opening
+from penstock.broker_core.amqp_plane.links import attaching
+from penstock.broker_core.amqp_plane.links.conditions import deleted
+from penstock.broker_core.amqp_plane.links.expiry import CONNECTION_ENDED, DETACHED, SESSION_ENDED
+from penstock.broker_core.amqp_plane.links.incoming import Incoming
+from penstock.broker_core.amqp_plane.links.outgoing import Outgoing
+from penstock.broker_core.amqp_plane.nodes.addresses import forget_terms
+from penstock.broker_core.amqp_plane.transactions.registry import Transactions
+from penstock.broker_core.engine.commands.queues import Maker
+from penstock.broker_core.security.rights import Right
 
 if TYPE_CHECKING:
-    from broker_core.amqp.links import Link
-    from broker_core.amqp.sessions import Session
-    from broker_core.amqp_plane.connections.transport import Wire
-    from broker_core.amqp_plane.loop.server import AmqpPlane
-    from broker_core.settings.listeners import Listener
+    from penstock.broker_core.amqp.links import Link
+    from penstock.broker_core.amqp.sessions import Session
+    from penstock.broker_core.amqp_plane.connections.transport import Wire
+    from penstock.broker_core.amqp_plane.loop.server import AmqpPlane
+    from penstock.broker_core.settings.listeners import Listener
 
 log = logging.getLogger("penstock.amqp")
 

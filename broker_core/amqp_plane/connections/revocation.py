@@ -7,15 +7,15 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from broker_core.amqp import Condition
-from broker_core.amqp.performatives import Error
-from broker_core.amqp_plane.links.conditions import as_error, forbidden
-from broker_core.amqp_plane.links.incoming import Incoming
-from broker_core.security.rights import Right
+from penstock.broker_core.amqp import Condition
+from penstock.broker_core.amqp.performatives import Error
+from penstock.broker_core.amqp_plane.links.conditions import as_error, forbidden
+from penstock.broker_core.amqp_plane.links.incoming import Incoming
+from penstock.broker_core.security.rights import Right
 
 if TYPE_CHECKING:
-    from broker_core.amqp_plane.connections.peer import Endpoint, Peer
-    from broker_core.amqp_plane.loop.server import AmqpPlane
+    from penstock.broker_core.amqp_plane.connections.peer import Endpoint, Peer
+    from penstock.broker_core.amqp_plane.loop.server import AmqpPlane
 
 CHANGED = "the user was changed or removed after this login: log in again"
 

@@ -12,20 +12,20 @@ import logging
 import os
 from typing import TYPE_CHECKING, cast
 
-from broker_core.amqp import SaslServer
-from broker_core.amqp.sasl import EXTERNAL
-from broker_core.amqp_plane.connections.layers import LayerError, stack
-from broker_core.amqp_plane.connections.peer import Peer
-from broker_core.errors import Unauthenticated
+from penstock.broker_core.amqp import SaslServer
+from penstock.broker_core.amqp.sasl import EXTERNAL
+from penstock.broker_core.amqp_plane.connections.layers import LayerError, stack
+from penstock.broker_core.amqp_plane.connections.peer import Peer
+from penstock.broker_core.errors import Unauthenticated
 
 if TYPE_CHECKING:
     from concurrent.futures import Future
 
-    from broker_core.amqp.events import Event
-    from broker_core.amqp.scram import Credentials
-    from broker_core.amqp_plane.connections.layers import Layer
-    from broker_core.amqp_plane.loop.server import AmqpPlane
-    from broker_core.settings.listeners import Listener
+    from penstock.broker_core.amqp.events import Event
+    from penstock.broker_core.amqp.scram import Credentials
+    from penstock.broker_core.amqp_plane.connections.layers import Layer
+    from penstock.broker_core.amqp_plane.loop.server import AmqpPlane
+    from penstock.broker_core.settings.listeners import Listener
 
 log = logging.getLogger("penstock.amqp")
 

@@ -8,24 +8,24 @@ from __future__ import annotations
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from broker_core.amqp import Condition, Coordinator, Source, Target
-from broker_core.amqp.performatives import SENDER, SND_SETTLED, Error
-from broker_core.amqp_plane.links import resuming
-from broker_core.amqp_plane.links.browsing import Browsing
-from broker_core.amqp_plane.links.conditions import Refusal, as_error
-from broker_core.amqp_plane.links.incoming import Incoming, Relay
-from broker_core.amqp_plane.links.options import Wishes, wants_at_once, wishes_of
-from broker_core.amqp_plane.links.outgoing import Outgoing
-from broker_core.amqp_plane.links.termini import SourceTerminus, TargetTerminus
-from broker_core.amqp_plane.nodes.addresses import source_of, target_of, way_to
-from broker_core.amqp_plane.transactions.coordinator import ANSWERED, Control
-from broker_core.errors import PenstockError, StorageError
+from penstock.broker_core.amqp import Condition, Coordinator, Source, Target
+from penstock.broker_core.amqp.performatives import SENDER, SND_SETTLED, Error
+from penstock.broker_core.amqp_plane.links import resuming
+from penstock.broker_core.amqp_plane.links.browsing import Browsing
+from penstock.broker_core.amqp_plane.links.conditions import Refusal, as_error
+from penstock.broker_core.amqp_plane.links.incoming import Incoming, Relay
+from penstock.broker_core.amqp_plane.links.options import Wishes, wants_at_once, wishes_of
+from penstock.broker_core.amqp_plane.links.outgoing import Outgoing
+from penstock.broker_core.amqp_plane.links.termini import SourceTerminus, TargetTerminus
+from penstock.broker_core.amqp_plane.nodes.addresses import source_of, target_of, way_to
+from penstock.broker_core.amqp_plane.transactions.coordinator import ANSWERED, Control
+from penstock.broker_core.errors import PenstockError, StorageError
 
 if TYPE_CHECKING:
-    from broker_core.amqp import events
-    from broker_core.amqp.performatives import Attach
-    from broker_core.amqp_plane.connections.peer import Endpoint, Peer
-    from broker_core.service.turn import Turn
+    from penstock.broker_core.amqp import events
+    from penstock.broker_core.amqp.performatives import Attach
+    from penstock.broker_core.amqp_plane.connections.peer import Endpoint, Peer
+    from penstock.broker_core.service.turn import Turn
 
 MAX_NAME = 1024  # characters of a link's name, which is kept as long as the link; clients make up a few hundred
 DELAYED_DELIVERY, SHARED_SUBS = "DELAYED_DELIVERY", "SHARED-SUBS"

@@ -4,20 +4,20 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from broker_core.amqp import TransactionalState
-from broker_core.amqp.performatives import TERMINAL, DeliveryState
-from broker_core.amqp_plane.links.outgoing import Outgoing
-from broker_core.amqp_plane.transactions.retiring import known
-from broker_core.engine.commands import queues as c
+from penstock.broker_core.amqp import TransactionalState
+from penstock.broker_core.amqp.performatives import TERMINAL, DeliveryState
+from penstock.broker_core.amqp_plane.links.outgoing import Outgoing
+from penstock.broker_core.amqp_plane.transactions.retiring import known
+from penstock.broker_core.engine.commands import queues as c
 
 if TYPE_CHECKING:
-    from broker_core.amqp import Sender
-    from broker_core.amqp.deliveries import Delivery
-    from broker_core.amqp_plane.connections.peer import Peer
-    from broker_core.amqp_plane.links.termini import SourceTerminus
-    from broker_core.engine.columns.rowset import RowSet
-    from broker_core.engine.model.dispositions import Ending
-    from broker_core.service.turn import Turn
+    from penstock.broker_core.amqp import Sender
+    from penstock.broker_core.amqp.deliveries import Delivery
+    from penstock.broker_core.amqp_plane.connections.peer import Peer
+    from penstock.broker_core.amqp_plane.links.termini import SourceTerminus
+    from penstock.broker_core.engine.columns.rowset import RowSet
+    from penstock.broker_core.engine.model.dispositions import Ending
+    from penstock.broker_core.service.turn import Turn
 
 
 class Browsing(Outgoing):

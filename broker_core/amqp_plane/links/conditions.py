@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from broker_core import errors
-from broker_core.amqp import Condition
-from broker_core.amqp.errors import RemoteProtocolError
-from broker_core.amqp.performatives import Error
-from broker_core.security.rights import Right
+from penstock.broker_core import errors
+from penstock.broker_core.amqp import Condition
+from penstock.broker_core.amqp.errors import RemoteProtocolError
+from penstock.broker_core.amqp.performatives import Error
+from penstock.broker_core.security.rights import Right
 
 MAX_DESCRIPTION = 300  # octets: an error must fit any frame, and the smallest has 512
 

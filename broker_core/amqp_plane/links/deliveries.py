@@ -7,13 +7,13 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from broker_core import errors
-from broker_core.amqp import RemoteProtocolError
-from broker_core.messages.encoding.leaving import leaving
-from broker_core.reading.stored import Cut, OnDamage, Stretch, stretches
+from penstock.broker_core import errors
+from penstock.broker_core.amqp import RemoteProtocolError
+from penstock.broker_core.messages.encoding.leaving import leaving
+from penstock.broker_core.reading.stored import Cut, OnDamage, Stretch, stretches
 
 if TYPE_CHECKING:
-    from broker_core.service.broker import BrokerService
+    from penstock.broker_core.service.broker import BrokerService
 
 
 def messages_of(service: BrokerService, cut: Cut, damaged: OnDamage) -> Iterator[tuple[list[bytes], list[bytes] | Exception]]:

@@ -31,17 +31,17 @@ from collections import Counter
 from functools import partial
 from typing import TYPE_CHECKING
 
-from broker_core.amqp_plane.links import attaching
-from broker_core.amqp_plane.links.expiry import CONNECTION_ENDED, DETACHED, SESSION_ENDED
+from penstock.broker_core.amqp_plane.links import attaching
+from penstock.broker_core.amqp_plane.links.expiry import CONNECTION_ENDED, DETACHED, SESSION_ENDED
 
 if TYPE_CHECKING:
     import asyncio
 
-    from broker_core.amqp import Session
-    from broker_core.amqp_plane.connections.containers import Key
-    from broker_core.amqp_plane.connections.peer import Endpoint, Peer
-    from broker_core.amqp_plane.loop.server import Limits
-    from broker_core.service.turn import Turn
+    from penstock.broker_core.amqp import Session
+    from penstock.broker_core.amqp_plane.connections.containers import Key
+    from penstock.broker_core.amqp_plane.connections.peer import Endpoint, Peer
+    from penstock.broker_core.amqp_plane.loop.server import Limits
+    from penstock.broker_core.service.turn import Turn
 
 
 class Detached:

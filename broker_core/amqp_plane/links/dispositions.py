@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from broker_core.amqp import Accepted, Modified, Rejected, Released
-from broker_core.amqp.encoder import encode
-from broker_core.engine.columns.states import Cause, Outcome
-from broker_core.engine.model.dispositions import Ending
+from penstock.broker_core.amqp import Accepted, Modified, Rejected, Released
+from penstock.broker_core.amqp.encoder import encode
+from penstock.broker_core.engine.columns.states import Cause, Outcome
+from penstock.broker_core.engine.model.dispositions import Ending
 
 if TYPE_CHECKING:
-    from broker_core.amqp.performatives import DeliveryState
+    from penstock.broker_core.amqp.performatives import DeliveryState
 
 RETURNED = Ending(cause=Cause.RELEASED)
 NOT_HERE = Ending(cause=Cause.RELEASED, exclude=True)

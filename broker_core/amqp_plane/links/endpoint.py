@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from broker_core.amqp.states import LinkState
+from penstock.broker_core.amqp.states import LinkState
 
 if TYPE_CHECKING:
-    from broker_core.amqp import Link, Session
-    from broker_core.amqp.performatives import Error
-    from broker_core.amqp_plane.connections.containers import Key
-    from broker_core.amqp_plane.connections.peer import Peer
-    from broker_core.amqp_plane.links.termini import Terminus
+    from penstock.broker_core.amqp import Link, Session
+    from penstock.broker_core.amqp.performatives import Error
+    from penstock.broker_core.amqp_plane.connections.containers import Key
+    from penstock.broker_core.amqp_plane.connections.peer import Peer
+    from penstock.broker_core.amqp_plane.links.termini import Terminus
 
 
 class LinkEnd:

@@ -9,31 +9,31 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, Protocol
 
-from broker_core.amqp import Accepted, Condition, Declared, DecodeError, Receiver, Rejected, Released, TransactionalState
-from broker_core.amqp.performatives import RCV_SECOND, TERMINAL, Error, Source
-from broker_core.amqp.types import Symbol
-from broker_core.amqp_plane.links.conditions import Refusal, as_error
-from broker_core.amqp_plane.links.endpoint import LinkEnd
-from broker_core.amqp_plane.links.options import AtOnce
-from broker_core.amqp_plane.links.waiting_list import Line, also_staged
-from broker_core.amqp_plane.loop.exchanges import Unroutable
-from broker_core.amqp_plane.transactions.registry import provisional
-from broker_core.errors import PenstockError, QueueFull, TransactionRolledBack
-from broker_core.messages.encoding.arriving import address_of
-from broker_core.messages.encoding.user_id import user_id_of
+from penstock.broker_core.amqp import Accepted, Condition, Declared, DecodeError, Receiver, Rejected, Released, TransactionalState
+from penstock.broker_core.amqp.performatives import RCV_SECOND, TERMINAL, Error, Source
+from penstock.broker_core.amqp.types import Symbol
+from penstock.broker_core.amqp_plane.links.conditions import Refusal, as_error
+from penstock.broker_core.amqp_plane.links.endpoint import LinkEnd
+from penstock.broker_core.amqp_plane.links.options import AtOnce
+from penstock.broker_core.amqp_plane.links.waiting_list import Line, also_staged
+from penstock.broker_core.amqp_plane.loop.exchanges import Unroutable
+from penstock.broker_core.amqp_plane.transactions.registry import provisional
+from penstock.broker_core.errors import PenstockError, QueueFull, TransactionRolledBack
+from penstock.broker_core.messages.encoding.arriving import address_of
+from penstock.broker_core.messages.encoding.user_id import user_id_of
 
 if TYPE_CHECKING:
-    from broker_core.amqp import Link
-    from broker_core.amqp.deliveries import Delivery
-    from broker_core.amqp.performatives import Attach, DeliveryState
-    from broker_core.amqp.sessions import Session
-    from broker_core.amqp_plane.connections.peer import Peer
-    from broker_core.amqp_plane.links.termini import TargetTerminus
-    from broker_core.amqp_plane.loop.exchanges import Way
-    from broker_core.amqp_plane.transactions.registry import Open
-    from broker_core.messages.encoding.arriving import Arrived
-    from broker_core.service.broker import BrokerService
-    from broker_core.service.turn import Turn
+    from penstock.broker_core.amqp import Link
+    from penstock.broker_core.amqp.deliveries import Delivery
+    from penstock.broker_core.amqp.performatives import Attach, DeliveryState
+    from penstock.broker_core.amqp.sessions import Session
+    from penstock.broker_core.amqp_plane.connections.peer import Peer
+    from penstock.broker_core.amqp_plane.links.termini import TargetTerminus
+    from penstock.broker_core.amqp_plane.loop.exchanges import Way
+    from penstock.broker_core.amqp_plane.transactions.registry import Open
+    from penstock.broker_core.messages.encoding.arriving import Arrived
+    from penstock.broker_core.service.broker import BrokerService
+    from penstock.broker_core.service.turn import Turn
 
 RENEW_PART = 10  # credit is renewed when a tenth of the window has been confirmed
 

@@ -15,14 +15,14 @@ import re
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from broker_core.amqp import Condition, Source, Target
-from broker_core.amqp.types import Int, Symbol
-from broker_core.amqp_plane.links.conditions import Refusal
-from broker_core.amqp_plane.loop.interest import PRIORITIES
+from penstock.broker_core.amqp import Condition, Source, Target
+from penstock.broker_core.amqp.types import Int, Symbol
+from penstock.broker_core.amqp_plane.links.conditions import Refusal
+from penstock.broker_core.amqp_plane.loop.interest import PRIORITIES
 
 if TYPE_CHECKING:
-    from broker_core.amqp.performatives import Attach
-    from broker_core.amqp.types import Value
+    from penstock.broker_core.amqp.performatives import Attach
+    from penstock.broker_core.amqp.types import Value
 
 _PRIORITY = ("priority", "rabbitmq:priority")
 EXCLUSIVE, IMMEDIATE = "exclusive", "immediate"

@@ -12,36 +12,36 @@ from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from broker_core import errors
-from broker_core.amqp import Released, Sender, TransactionalState
-from broker_core.amqp.performatives import SND_UNSETTLED, TERMINAL, DeliveryState, Received
-from broker_core.amqp.resume import offset_of
-from broker_core.amqp.states import LinkState
-from broker_core.amqp_plane.links.conditions import as_error, deleted
-from broker_core.amqp_plane.links.deliveries import messages_of
-from broker_core.amqp_plane.links.dispositions import NOT_HERE, RETURNED, ending_of, left_behind
-from broker_core.amqp_plane.links.endpoint import LinkEnd
-from broker_core.amqp_plane.links.resumptions import START, Resumptions
-from broker_core.amqp_plane.links.tags import rows_of_tags
-from broker_core.amqp_plane.loop.interest import AWAITS, NOTIFIED, Consumer, Interest
-from broker_core.amqp_plane.loop.locks import Locks
-from broker_core.amqp_plane.transactions.acquisition import Acquisition
-from broker_core.amqp_plane.transactions.retiring import retire, still_open
-from broker_core.engine.columns.rowset import RowSet
-from broker_core.engine.columns.states import AVAILABLE, Cause
-from broker_core.engine.commands import queues as c
-from broker_core.engine.model.dispositions import Ending
-from broker_core.reading.stored import Cut
+from penstock.broker_core import errors
+from penstock.broker_core.amqp import Released, Sender, TransactionalState
+from penstock.broker_core.amqp.performatives import SND_UNSETTLED, TERMINAL, DeliveryState, Received
+from penstock.broker_core.amqp.resume import offset_of
+from penstock.broker_core.amqp.states import LinkState
+from penstock.broker_core.amqp_plane.links.conditions import as_error, deleted
+from penstock.broker_core.amqp_plane.links.deliveries import messages_of
+from penstock.broker_core.amqp_plane.links.dispositions import NOT_HERE, RETURNED, ending_of, left_behind
+from penstock.broker_core.amqp_plane.links.endpoint import LinkEnd
+from penstock.broker_core.amqp_plane.links.resumptions import START, Resumptions
+from penstock.broker_core.amqp_plane.links.tags import rows_of_tags
+from penstock.broker_core.amqp_plane.loop.interest import AWAITS, NOTIFIED, Consumer, Interest
+from penstock.broker_core.amqp_plane.loop.locks import Locks
+from penstock.broker_core.amqp_plane.transactions.acquisition import Acquisition
+from penstock.broker_core.amqp_plane.transactions.retiring import retire, still_open
+from penstock.broker_core.engine.columns.rowset import RowSet
+from penstock.broker_core.engine.columns.states import AVAILABLE, Cause
+from penstock.broker_core.engine.commands import queues as c
+from penstock.broker_core.engine.model.dispositions import Ending
+from penstock.broker_core.reading.stored import Cut
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from broker_core.amqp.deliveries import Delivery
-    from broker_core.amqp.performatives import Attach
-    from broker_core.amqp_plane.connections.peer import Peer
-    from broker_core.amqp_plane.links.termini import SourceTerminus
-    from broker_core.service.bitmaps import View
-    from broker_core.service.turn import Turn
+    from penstock.broker_core.amqp.deliveries import Delivery
+    from penstock.broker_core.amqp.performatives import Attach
+    from penstock.broker_core.amqp_plane.connections.peer import Peer
+    from penstock.broker_core.amqp_plane.links.termini import SourceTerminus
+    from penstock.broker_core.service.bitmaps import View
+    from penstock.broker_core.service.turn import Turn
 
 log = logging.getLogger("penstock.amqp")
 

@@ -13,12 +13,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from broker_core.amqp.encoder import encode
+from penstock.broker_core.amqp.encoder import encode
 
 if TYPE_CHECKING:
-    from broker_core.amqp.performatives import Attach, DeliveryState
-    from broker_core.amqp_plane.connections.peer import Endpoint
-    from broker_core.service.turn import Turn
+    from penstock.broker_core.amqp.performatives import Attach, DeliveryState
+    from penstock.broker_core.amqp_plane.connections.peer import Endpoint
+    from penstock.broker_core.service.turn import Turn
 
     Unsettled = Mapping[bytes, DeliveryState | None]
 

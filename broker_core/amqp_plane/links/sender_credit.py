@@ -16,8 +16,8 @@ from functools import partial
 from typing import TYPE_CHECKING, Protocol
 
 if TYPE_CHECKING:
-    from broker_core.amqp_plane.links.waiting_list import Line
-    from broker_core.service.broker import BrokerService
+    from penstock.broker_core.amqp_plane.links.waiting_list import Line
+    from penstock.broker_core.service.broker import BrokerService
 
 
 class Sending(Protocol):

@@ -9,24 +9,24 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from broker_core.amqp import Condition, Source, Target
-from broker_core.amqp_plane.links import expiry
-from broker_core.amqp_plane.links.conditions import Refusal
-from broker_core.amqp_plane.links.expiry import Expiry
-from broker_core.amqp_plane.links.options import EXCLUSIVE, IMMEDIATE, AtOnce, Wishes
-from broker_core.amqp_plane.loop.exchanges import way_of
-from broker_core.amqp_plane.nodes import dynamic as nodes
-from broker_core.amqp_plane.nodes import subscriptions
-from broker_core.amqp_plane.nodes.filters import Filters
-from broker_core.engine.commands import exchanges as x
-from broker_core.engine.commands import queues as c
+from penstock.broker_core.amqp import Condition, Source, Target
+from penstock.broker_core.amqp_plane.links import expiry
+from penstock.broker_core.amqp_plane.links.conditions import Refusal
+from penstock.broker_core.amqp_plane.links.expiry import Expiry
+from penstock.broker_core.amqp_plane.links.options import EXCLUSIVE, IMMEDIATE, AtOnce, Wishes
+from penstock.broker_core.amqp_plane.loop.exchanges import way_of
+from penstock.broker_core.amqp_plane.nodes import dynamic as nodes
+from penstock.broker_core.amqp_plane.nodes import subscriptions
+from penstock.broker_core.amqp_plane.nodes.filters import Filters
+from penstock.broker_core.engine.commands import exchanges as x
+from penstock.broker_core.engine.commands import queues as c
 
 if TYPE_CHECKING:
-    from broker_core.amqp.performatives import Error
-    from broker_core.amqp_plane.connections.peer import Peer
-    from broker_core.amqp_plane.loop.exchanges import Way
-    from broker_core.amqp_plane.nodes.subscriptions import Subscription
-    from broker_core.service.turn import Turn
+    from penstock.broker_core.amqp.performatives import Error
+    from penstock.broker_core.amqp_plane.connections.peer import Peer
+    from penstock.broker_core.amqp_plane.loop.exchanges import Way
+    from penstock.broker_core.amqp_plane.nodes.subscriptions import Subscription
+    from penstock.broker_core.service.turn import Turn
 
 OUTCOMES = ("amqp:accepted:list", "amqp:rejected:list", "amqp:released:list", "amqp:modified:list")
 

@@ -10,13 +10,13 @@ import logging
 from functools import partial
 from typing import TYPE_CHECKING
 
-from broker_core import errors
-from broker_core.amqp_plane.loop.interest import AWAITS, INTERESTED, NOTIFIED, RESTS, Interest
+from penstock.broker_core import errors
+from penstock.broker_core.amqp_plane.loop.interest import AWAITS, INTERESTED, NOTIFIED, RESTS, Interest
 
 if TYPE_CHECKING:
-    from broker_core.amqp_plane.links.outgoing import Outgoing
-    from broker_core.amqp_plane.loop.turn import Turns
-    from broker_core.service.turn import Turn
+    from penstock.broker_core.amqp_plane.links.outgoing import Outgoing
+    from penstock.broker_core.amqp_plane.loop.turn import Turns
+    from penstock.broker_core.service.turn import Turn
 
 log = logging.getLogger("penstock.amqp")
 

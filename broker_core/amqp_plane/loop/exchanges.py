@@ -8,20 +8,20 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
-from broker_core.amqp import Condition
-from broker_core.amqp_plane.links.conditions import Refusal
-from broker_core.engine.columns.rowset import as_array
-from broker_core.engine.model.exchange import chain
-from broker_core.errors import PenstockError
-from broker_core.reading.stored import store
-from broker_core.service.routing import Sending, prepared
+from penstock.broker_core.amqp import Condition
+from penstock.broker_core.amqp_plane.links.conditions import Refusal
+from penstock.broker_core.engine.columns.rowset import as_array
+from penstock.broker_core.engine.model.exchange import chain
+from penstock.broker_core.errors import PenstockError
+from penstock.broker_core.reading.stored import store
+from penstock.broker_core.service.routing import Sending, prepared
 
 if TYPE_CHECKING:
-    from broker_core.amqp_plane.connections.peer import Peer
-    from broker_core.engine.commands.exchanges import Route, Sent
-    from broker_core.messages.encoding.arriving import Arrived
-    from broker_core.service.broker import BrokerService
-    from broker_core.service.turn import Turn
+    from penstock.broker_core.amqp_plane.connections.peer import Peer
+    from penstock.broker_core.engine.commands.exchanges import Route, Sent
+    from penstock.broker_core.messages.encoding.arriving import Arrived
+    from penstock.broker_core.service.broker import BrokerService
+    from penstock.broker_core.service.turn import Turn
 
 
 class Unroutable(Refusal):

@@ -8,19 +8,19 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
-from broker_core import errors
-from broker_core.amqp import Condition
-from broker_core.amqp_plane.links.incoming import confirm
-from broker_core.amqp_plane.loop.exchanges import Unroutable
-from broker_core.engine.columns.rowset import RowSet
-from broker_core.engine.commands import queues as c
+from penstock.broker_core import errors
+from penstock.broker_core.amqp import Condition
+from penstock.broker_core.amqp_plane.links.incoming import confirm
+from penstock.broker_core.amqp_plane.loop.exchanges import Unroutable
+from penstock.broker_core.engine.columns.rowset import RowSet
+from penstock.broker_core.engine.commands import queues as c
 
 if TYPE_CHECKING:
-    from broker_core.amqp.deliveries import Delivery
-    from broker_core.amqp_plane.links.incoming import Sender
-    from broker_core.amqp_plane.loop.turn import Turns
-    from broker_core.messages.encoding.arriving import Arrived
-    from broker_core.service.turn import Turn
+    from penstock.broker_core.amqp.deliveries import Delivery
+    from penstock.broker_core.amqp_plane.links.incoming import Sender
+    from penstock.broker_core.amqp_plane.loop.turn import Turns
+    from penstock.broker_core.messages.encoding.arriving import Arrived
+    from penstock.broker_core.service.turn import Turn
 
 
 class Waiting(NamedTuple):

@@ -9,14 +9,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from broker_core.amqp import Modified
-from broker_core.amqp.performatives import TERMINAL
-from broker_core.amqp_plane.links.tags import rows_of_tags
+from penstock.broker_core.amqp import Modified
+from penstock.broker_core.amqp.performatives import TERMINAL
+from penstock.broker_core.amqp_plane.links.tags import rows_of_tags
 
 if TYPE_CHECKING:
-    from broker_core.amqp.deliveries import Delivery
-    from broker_core.amqp_plane.links.outgoing import Outgoing
-    from broker_core.service.turn import Turn
+    from penstock.broker_core.amqp.deliveries import Delivery
+    from penstock.broker_core.amqp_plane.links.outgoing import Outgoing
+    from penstock.broker_core.service.turn import Turn
 
 
 class Locks:

@@ -11,11 +11,11 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from broker_core.amqp.deliveries import Delivery
-    from broker_core.amqp.sessions import Session
-    from broker_core.amqp_plane.links.outgoing import Outgoing
-    from broker_core.amqp_plane.transactions.retiring import Retirement
-    from broker_core.engine.model.dispositions import Ending
+    from penstock.broker_core.amqp.deliveries import Delivery
+    from penstock.broker_core.amqp.sessions import Session
+    from penstock.broker_core.amqp_plane.links.outgoing import Outgoing
+    from penstock.broker_core.amqp_plane.transactions.retiring import Retirement
+    from penstock.broker_core.engine.model.dispositions import Ending
 
     Endings = dict[tuple[Outgoing, Ending | Retirement], list[Delivery]]
 

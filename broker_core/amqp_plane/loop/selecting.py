@@ -11,15 +11,15 @@ import logging
 from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING
 
-from broker_core import errors
+from penstock.broker_core import errors
 
 if TYPE_CHECKING:
     import asyncio
 
-    from broker_core.amqp_plane.links.outgoing import Outgoing
-    from broker_core.amqp_plane.loop.turn import Turns
-    from broker_core.selectors import Selector
-    from broker_core.service.matching import Matcher
+    from penstock.broker_core.amqp_plane.links.outgoing import Outgoing
+    from penstock.broker_core.amqp_plane.loop.turn import Turns
+    from penstock.broker_core.selectors import Selector
+    from penstock.broker_core.service.matching import Matcher
 
 log = logging.getLogger("penstock.amqp")
 

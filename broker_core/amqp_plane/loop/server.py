@@ -13,28 +13,28 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from broker_core import __version__, errors
-from broker_core.amqp import Condition, Settings
-from broker_core.amqp.performatives import Error
-from broker_core.amqp_plane.connections import revocation
-from broker_core.amqp_plane.connections.containers import SOLE, Containers
-from broker_core.amqp_plane.connections.transport import Wire
-from broker_core.amqp_plane.connections.unfinished import TIMEOUT_S, Unfinished
-from broker_core.amqp_plane.links.attaching import DELAYED_DELIVERY, SHARED_SUBS
-from broker_core.amqp_plane.links.conditions import Refusal
-from broker_core.amqp_plane.links.detached import Detached
-from broker_core.amqp_plane.links.sender_credit import Blocking
-from broker_core.amqp_plane.loop.turn import Turns
-from broker_core.security.quiet import Quiet
+from penstock.broker_core import __version__, errors
+from penstock.broker_core.amqp import Condition, Settings
+from penstock.broker_core.amqp.performatives import Error
+from penstock.broker_core.amqp_plane.connections import revocation
+from penstock.broker_core.amqp_plane.connections.containers import SOLE, Containers
+from penstock.broker_core.amqp_plane.connections.transport import Wire
+from penstock.broker_core.amqp_plane.connections.unfinished import TIMEOUT_S, Unfinished
+from penstock.broker_core.amqp_plane.links.attaching import DELAYED_DELIVERY, SHARED_SUBS
+from penstock.broker_core.amqp_plane.links.conditions import Refusal
+from penstock.broker_core.amqp_plane.links.detached import Detached
+from penstock.broker_core.amqp_plane.links.sender_credit import Blocking
+from penstock.broker_core.amqp_plane.loop.turn import Turns
+from penstock.broker_core.security.quiet import Quiet
 
 if TYPE_CHECKING:
     import ssl
 
-    from broker_core.amqp_plane.connections.peer import Peer
-    from broker_core.security.access import Access
-    from broker_core.service.broker import BrokerService
-    from broker_core.settings.keys import Settings as BrokerSettings
-    from broker_core.settings.listeners import Listener
+    from penstock.broker_core.amqp_plane.connections.peer import Peer
+    from penstock.broker_core.security.access import Access
+    from penstock.broker_core.service.broker import BrokerService
+    from penstock.broker_core.settings.keys import Settings as BrokerSettings
+    from penstock.broker_core.settings.listeners import Listener
 
 log = logging.getLogger("penstock.amqp")
 log.addFilter(Quiet())  # who is refused may be refused a thousand times a second

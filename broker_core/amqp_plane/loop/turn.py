@@ -23,34 +23,34 @@ from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from broker_core import errors
-from broker_core.amqp_plane.links.incoming import confirm, kept_out
-from broker_core.amqp_plane.links.options import AtOnce
-from broker_core.amqp_plane.links.tags import rows_of
-from broker_core.amqp_plane.loop import exchanges as exchanging
-from broker_core.amqp_plane.loop import immediate as at_once
-from broker_core.amqp_plane.loop.acquiring import Acquiring
-from broker_core.amqp_plane.loop.exchanges import Way
-from broker_core.amqp_plane.loop.outcomes import LARGE_TURN, Outcomes
-from broker_core.amqp_plane.loop.selecting import Selecting
-from broker_core.amqp_plane.loop.writing import Writing
-from broker_core.amqp_plane.transactions.posting import Posting
-from broker_core.amqp_plane.transactions.retiring import Retirement
-from broker_core.engine.commands import queues as c
-from broker_core.messages.encoding.arriving import Arrived, arrived
-from broker_core.reading.stored import store
+from penstock.broker_core import errors
+from penstock.broker_core.amqp_plane.links.incoming import confirm, kept_out
+from penstock.broker_core.amqp_plane.links.options import AtOnce
+from penstock.broker_core.amqp_plane.links.tags import rows_of
+from penstock.broker_core.amqp_plane.loop import exchanges as exchanging
+from penstock.broker_core.amqp_plane.loop import immediate as at_once
+from penstock.broker_core.amqp_plane.loop.acquiring import Acquiring
+from penstock.broker_core.amqp_plane.loop.exchanges import Way
+from penstock.broker_core.amqp_plane.loop.outcomes import LARGE_TURN, Outcomes
+from penstock.broker_core.amqp_plane.loop.selecting import Selecting
+from penstock.broker_core.amqp_plane.loop.writing import Writing
+from penstock.broker_core.amqp_plane.transactions.posting import Posting
+from penstock.broker_core.amqp_plane.transactions.retiring import Retirement
+from penstock.broker_core.engine.commands import queues as c
+from penstock.broker_core.messages.encoding.arriving import Arrived, arrived
+from penstock.broker_core.reading.stored import store
 
 if TYPE_CHECKING:
-    from broker_core.amqp.deliveries import Delivery
-    from broker_core.amqp_plane.connections.peer import Peer
-    from broker_core.amqp_plane.links.incoming import Sender
-    from broker_core.amqp_plane.links.outgoing import Outgoing
-    from broker_core.amqp_plane.loop.exchanges import Exchanged
-    from broker_core.amqp_plane.loop.outcomes import Endings
-    from broker_core.amqp_plane.transactions.registry import Open
-    from broker_core.engine.model.dispositions import Ending
-    from broker_core.service.broker import BrokerService
-    from broker_core.service.turn import Turn
+    from penstock.broker_core.amqp.deliveries import Delivery
+    from penstock.broker_core.amqp_plane.connections.peer import Peer
+    from penstock.broker_core.amqp_plane.links.incoming import Sender
+    from penstock.broker_core.amqp_plane.links.outgoing import Outgoing
+    from penstock.broker_core.amqp_plane.loop.exchanges import Exchanged
+    from penstock.broker_core.amqp_plane.loop.outcomes import Endings
+    from penstock.broker_core.amqp_plane.transactions.registry import Open
+    from penstock.broker_core.engine.model.dispositions import Ending
+    from penstock.broker_core.service.broker import BrokerService
+    from penstock.broker_core.service.turn import Turn
 
     Taken = list[tuple[str | AtOnce | Way | Posting, list[tuple[Sender, list[Delivery]]], Any]]  # Arrived; by a Way, Exchanged
 

@@ -9,10 +9,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
-from broker_core.amqp import Condition, Source, Target
-from broker_core.amqp.types import Described
-from broker_core.amqp_plane.links.conditions import Refusal, forbidden
-from broker_core.amqp_plane.links.termini import (
+from penstock.broker_core.amqp import Condition, Source, Target
+from penstock.broker_core.amqp.types import Described
+from penstock.broker_core.amqp_plane.links.conditions import Refusal, forbidden
+from penstock.broker_core.amqp_plane.links.termini import (
     DynamicSource,
     DynamicTarget,
     DynamicTopicSource,
@@ -22,17 +22,17 @@ from broker_core.amqp_plane.links.termini import (
     SubscriptionSource,
     TargetTerminus,
 )
-from broker_core.amqp_plane.loop.exchanges import way_of
-from broker_core.amqp_plane.nodes import subscriptions
-from broker_core.amqp_plane.nodes.dynamic import lifetime_of
-from broker_core.amqp_plane.nodes.filters import filters_of
-from broker_core.security.rights import Right
+from penstock.broker_core.amqp_plane.loop.exchanges import way_of
+from penstock.broker_core.amqp_plane.nodes import subscriptions
+from penstock.broker_core.amqp_plane.nodes.dynamic import lifetime_of
+from penstock.broker_core.amqp_plane.nodes.filters import filters_of
+from penstock.broker_core.security.rights import Right
 
 if TYPE_CHECKING:
-    from broker_core.amqp.performatives import Attach
-    from broker_core.amqp.types import Value
-    from broker_core.amqp_plane.connections.peer import Peer
-    from broker_core.amqp_plane.loop.exchanges import Way
+    from penstock.broker_core.amqp.performatives import Attach
+    from penstock.broker_core.amqp.types import Value
+    from penstock.broker_core.amqp_plane.connections.peer import Peer
+    from penstock.broker_core.amqp_plane.loop.exchanges import Way
 
 QUEUES, TOPICS = {"queue", "temporary-queue"}, {"topic", "temporary-topic"}
 OWNED = {"temporary-queue", "temporary-topic"}  # a dynamic node that is its connection's own

@@ -10,18 +10,18 @@ from __future__ import annotations
 import secrets
 from typing import TYPE_CHECKING, Any
 
-from broker_core.amqp import Condition
-from broker_core.amqp.types import Described, Symbol, ULong
-from broker_core.amqp_plane.links.conditions import Refusal, forbidden
-from broker_core.engine.commands import exchanges as x
-from broker_core.engine.commands import queues as c
-from broker_core.security.rights import Right
+from penstock.broker_core.amqp import Condition
+from penstock.broker_core.amqp.types import Described, Symbol, ULong
+from penstock.broker_core.amqp_plane.links.conditions import Refusal, forbidden
+from penstock.broker_core.engine.commands import exchanges as x
+from penstock.broker_core.engine.commands import queues as c
+from penstock.broker_core.security.rights import Right
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from broker_core.amqp_plane.connections.peer import Peer
-    from broker_core.service.turn import Turn
+    from penstock.broker_core.amqp_plane.connections.peer import Peer
+    from penstock.broker_core.service.turn import Turn
 
 PREFIX = "temp:"
 NAME_OCTETS = 12  # random ones: nobody else's name is guessed or made twice

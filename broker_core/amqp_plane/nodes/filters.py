@@ -9,17 +9,17 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
-from broker_core.amqp import Condition
-from broker_core.amqp.types import Described, Symbol
-from broker_core.amqp_plane.links.conditions import Refusal
-from broker_core.selectors import parse
+from penstock.broker_core.amqp import Condition
+from penstock.broker_core.amqp.types import Described, Symbol
+from penstock.broker_core.amqp_plane.links.conditions import Refusal
+from penstock.broker_core.selectors import parse
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from broker_core.amqp import Source
-    from broker_core.amqp.types import Value
-    from broker_core.selectors import Selector
+    from penstock.broker_core.amqp import Source
+    from penstock.broker_core.amqp.types import Value
+    from penstock.broker_core.selectors import Selector
 
 SELECTOR = ("apache.org:selector-filter:string", 0x0000468C00000004)
 NO_LOCAL = ("apache.org:no-local-filter:list", 0x0000468C00000003)

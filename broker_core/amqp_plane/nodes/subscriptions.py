@@ -15,25 +15,25 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from broker_core.amqp import Condition, Source
-from broker_core.amqp.performatives import Error
-from broker_core.amqp_plane.links.conditions import Refusal, forbidden
-from broker_core.amqp_plane.links.expiry import NEVER
-from broker_core.amqp_plane.nodes.dynamic import new_name
-from broker_core.amqp_plane.nodes.filters import said
-from broker_core.engine.columns.limits import MAX_NAME
-from broker_core.engine.columns.states import State
-from broker_core.engine.commands import exchanges as x
-from broker_core.engine.commands import queues as c
-from broker_core.errors import PenstockError, StorageError
-from broker_core.security.rights import Right
+from penstock.broker_core.amqp import Condition, Source
+from penstock.broker_core.amqp.performatives import Error
+from penstock.broker_core.amqp_plane.links.conditions import Refusal, forbidden
+from penstock.broker_core.amqp_plane.links.expiry import NEVER
+from penstock.broker_core.amqp_plane.nodes.dynamic import new_name
+from penstock.broker_core.amqp_plane.nodes.filters import said
+from penstock.broker_core.engine.columns.limits import MAX_NAME
+from penstock.broker_core.engine.columns.states import State
+from penstock.broker_core.engine.commands import exchanges as x
+from penstock.broker_core.engine.commands import queues as c
+from penstock.broker_core.errors import PenstockError, StorageError
+from penstock.broker_core.security.rights import Right
 
 if TYPE_CHECKING:
-    from broker_core.amqp_plane.connections.peer import Peer
-    from broker_core.amqp_plane.nodes.filters import Filters
-    from broker_core.engine.model.bindings import Binding
-    from broker_core.engine.model.queue import Queue
-    from broker_core.service.turn import Turn
+    from penstock.broker_core.amqp_plane.connections.peer import Peer
+    from penstock.broker_core.amqp_plane.nodes.filters import Filters
+    from penstock.broker_core.engine.model.bindings import Binding
+    from penstock.broker_core.engine.model.queue import Queue
+    from penstock.broker_core.service.turn import Turn
 
 SHARED, GLOBAL = "shared", "global"
 SUFFIX = "|"  # what tells several links of one shared subscription apart stands behind it

@@ -9,23 +9,23 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from broker_core.amqp import Condition, Modified, TransactionalState
-from broker_core.amqp.performatives import Error
-from broker_core.amqp_plane.links.conditions import Refusal, as_error
-from broker_core.amqp_plane.links.tags import rows_of, rows_of_tags
-from broker_core.engine.columns.states import Outcome
-from broker_core.engine.commands import transactions as tc
-from broker_core.engine.model.dispositions import ROLLED_BACK, Ending
-from broker_core.errors import PenstockError, StorageError
+from penstock.broker_core.amqp import Condition, Modified, TransactionalState
+from penstock.broker_core.amqp.performatives import Error
+from penstock.broker_core.amqp_plane.links.conditions import Refusal, as_error
+from penstock.broker_core.amqp_plane.links.tags import rows_of, rows_of_tags
+from penstock.broker_core.engine.columns.states import Outcome
+from penstock.broker_core.engine.commands import transactions as tc
+from penstock.broker_core.engine.model.dispositions import ROLLED_BACK, Ending
+from penstock.broker_core.errors import PenstockError, StorageError
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from broker_core.amqp.deliveries import Delivery
-    from broker_core.amqp.types import Value
-    from broker_core.amqp_plane.links.outgoing import Outgoing
-    from broker_core.amqp_plane.transactions.registry import Open
-    from broker_core.service.turn import Turn
+    from penstock.broker_core.amqp.deliveries import Delivery
+    from penstock.broker_core.amqp.types import Value
+    from penstock.broker_core.amqp_plane.links.outgoing import Outgoing
+    from penstock.broker_core.amqp_plane.transactions.registry import Open
+    from penstock.broker_core.service.turn import Turn
 
 ACCEPTED = Ending(outcome=Outcome.ACCEPTED)
 

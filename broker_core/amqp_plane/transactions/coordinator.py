@@ -8,22 +8,31 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from broker_core import errors
-from broker_core.amqp import Condition, Coordinator, Declare, Declared, DecodeError, Discharge, FieldError, TransactionalState
-from broker_core.amqp.performatives import Error
-from broker_core.amqp.transactions import LOCAL_TRANSACTIONS, MULTI_SSNS_PER_TXN, MULTI_TXNS_PER_SSN, request_of
-from broker_core.amqp_plane.links.conditions import Refusal, as_error
-from broker_core.amqp_plane.links.incoming import Incoming, can_reject
-from broker_core.amqp_plane.transactions.registry import Open
-from broker_core.amqp_plane.transactions.retiring import discharged
-from broker_core.engine.commands import transactions as tc
+from penstock.broker_core import errors
+from penstock.broker_core.amqp import (
+    Condition,
+    Coordinator,
+    Declare,
+    Declared,
+    DecodeError,
+    Discharge,
+    FieldError,
+    TransactionalState,
+)
+from penstock.broker_core.amqp.performatives import Error
+from penstock.broker_core.amqp.transactions import LOCAL_TRANSACTIONS, MULTI_SSNS_PER_TXN, MULTI_TXNS_PER_SSN, request_of
+from penstock.broker_core.amqp_plane.links.conditions import Refusal, as_error
+from penstock.broker_core.amqp_plane.links.incoming import Incoming, can_reject
+from penstock.broker_core.amqp_plane.transactions.registry import Open
+from penstock.broker_core.amqp_plane.transactions.retiring import discharged
+from penstock.broker_core.engine.commands import transactions as tc
 
 if TYPE_CHECKING:
-    from broker_core.amqp import Receiver, Source
-    from broker_core.amqp.deliveries import Delivery
-    from broker_core.amqp_plane.connections.peer import Peer
-    from broker_core.amqp_plane.links.termini import TargetTerminus
-    from broker_core.service.turn import Turn
+    from penstock.broker_core.amqp import Receiver, Source
+    from penstock.broker_core.amqp.deliveries import Delivery
+    from penstock.broker_core.amqp_plane.connections.peer import Peer
+    from penstock.broker_core.amqp_plane.links.termini import TargetTerminus
+    from penstock.broker_core.service.turn import Turn
 
 # The coordinator as it is, whatever was desired (4.5.1).
 ANSWERED = Coordinator(capabilities=(LOCAL_TRANSACTIONS, MULTI_TXNS_PER_SSN, MULTI_SSNS_PER_TXN))

@@ -7,21 +7,21 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from broker_core.amqp_plane.links.incoming import confirm
-from broker_core.amqp_plane.loop import exchanges as exchanging
-from broker_core.amqp_plane.loop.exchanges import Way
-from broker_core.engine.commands import transactions as tc
-from broker_core.errors import PenstockError, StorageError
-from broker_core.reading.stored import store
+from penstock.broker_core.amqp_plane.links.incoming import confirm
+from penstock.broker_core.amqp_plane.loop import exchanges as exchanging
+from penstock.broker_core.amqp_plane.loop.exchanges import Way
+from penstock.broker_core.engine.commands import transactions as tc
+from penstock.broker_core.errors import PenstockError, StorageError
+from penstock.broker_core.reading.stored import store
 
 if TYPE_CHECKING:
-    from broker_core.amqp.deliveries import Delivery
-    from broker_core.amqp_plane.links.incoming import Sender
-    from broker_core.amqp_plane.loop.turn import Turns
-    from broker_core.amqp_plane.transactions.registry import Open
-    from broker_core.messages.encoding.arriving import Arrived
-    from broker_core.service.broker import BrokerService
-    from broker_core.service.turn import Turn
+    from penstock.broker_core.amqp.deliveries import Delivery
+    from penstock.broker_core.amqp_plane.links.incoming import Sender
+    from penstock.broker_core.amqp_plane.loop.turn import Turns
+    from penstock.broker_core.amqp_plane.transactions.registry import Open
+    from penstock.broker_core.messages.encoding.arriving import Arrived
+    from penstock.broker_core.service.broker import BrokerService
+    from penstock.broker_core.service.turn import Turn
 
 
 class Posting(NamedTuple):

@@ -13,17 +13,17 @@ from __future__ import annotations
 import itertools
 from typing import TYPE_CHECKING
 
-from broker_core.amqp import Condition, TransactionalState
-from broker_core.amqp_plane.links.conditions import Refusal
-from broker_core.errors import TransactionRolledBack
+from penstock.broker_core.amqp import Condition, TransactionalState
+from penstock.broker_core.amqp_plane.links.conditions import Refusal
+from penstock.broker_core.errors import TransactionRolledBack
 
 if TYPE_CHECKING:
-    from broker_core.amqp.deliveries import Delivery
-    from broker_core.amqp.events import Named
-    from broker_core.amqp.performatives import DeliveryState, Outcome
-    from broker_core.amqp.transactions import Coordinated
-    from broker_core.amqp_plane.links.outgoing import Outgoing
-    from broker_core.amqp_plane.transactions.coordinator import Control
+    from penstock.broker_core.amqp.deliveries import Delivery
+    from penstock.broker_core.amqp.events import Named
+    from penstock.broker_core.amqp.performatives import DeliveryState, Outcome
+    from penstock.broker_core.amqp.transactions import Coordinated
+    from penstock.broker_core.amqp_plane.links.outgoing import Outgoing
+    from penstock.broker_core.amqp_plane.transactions.coordinator import Control
 
 ID_OCTETS = 8  # of an id: the engine's number
 

@@ -4,25 +4,25 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
-from broker_core.amqp import Condition, TransactionalState
-from broker_core.amqp.performatives import TERMINAL, Error
-from broker_core.amqp_plane.links.conditions import Refusal, as_error
-from broker_core.amqp_plane.links.dispositions import RETURNED, ending_of
-from broker_core.amqp_plane.links.tags import rows_of
-from broker_core.engine.commands import transactions as tc
-from broker_core.engine.model.dispositions import ROLLED_BACK, Ending
-from broker_core.errors import PenstockError, StorageError
+from penstock.broker_core.amqp import Condition, TransactionalState
+from penstock.broker_core.amqp.performatives import TERMINAL, Error
+from penstock.broker_core.amqp_plane.links.conditions import Refusal, as_error
+from penstock.broker_core.amqp_plane.links.dispositions import RETURNED, ending_of
+from penstock.broker_core.amqp_plane.links.tags import rows_of
+from penstock.broker_core.engine.commands import transactions as tc
+from penstock.broker_core.engine.model.dispositions import ROLLED_BACK, Ending
+from penstock.broker_core.errors import PenstockError, StorageError
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from broker_core.amqp.deliveries import Delivery
-    from broker_core.amqp.performatives import DeliveryState
-    from broker_core.amqp_plane.links.outgoing import Outgoing
-    from broker_core.amqp_plane.transactions.registry import Open
-    from broker_core.engine.columns.rowset import RowSet
-    from broker_core.engine.columns.states import Outcome
-    from broker_core.service.turn import Turn
+    from penstock.broker_core.amqp.deliveries import Delivery
+    from penstock.broker_core.amqp.performatives import DeliveryState
+    from penstock.broker_core.amqp_plane.links.outgoing import Outgoing
+    from penstock.broker_core.amqp_plane.transactions.registry import Open
+    from penstock.broker_core.engine.columns.rowset import RowSet
+    from penstock.broker_core.engine.columns.states import Outcome
+    from penstock.broker_core.service.turn import Turn
 
 
 class Retirement(NamedTuple):

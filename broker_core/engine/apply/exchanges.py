@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from broker_core.engine.apply.queues import on_event, place, runs_of
-from broker_core.engine.columns.attributes import Traits
-from broker_core.engine.columns.runs import Run
-from broker_core.engine.events import exchanges as xe
-from broker_core.engine.model.bindings import Binding
-from broker_core.engine.model.exchange import Exchange, Link
-from broker_core.engine.model.state import NEXT_HOLDER, BrokerState
+from penstock.broker_core.engine.apply.queues import on_event, place, runs_of
+from penstock.broker_core.engine.columns.attributes import Traits
+from penstock.broker_core.engine.columns.runs import Run
+from penstock.broker_core.engine.events import exchanges as xe
+from penstock.broker_core.engine.model.bindings import Binding
+from penstock.broker_core.engine.model.exchange import Exchange, Link
+from penstock.broker_core.engine.model.state import NEXT_HOLDER, BrokerState
 
 
 @on_event(xe.ExchangeDeclared)

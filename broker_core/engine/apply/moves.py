@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import numpy as np
 
-from broker_core.engine.apply.queues import archive, let_go, on_event, settle_in, take_out
-from broker_core.engine.columns.limits import MAX_ERROR_TEXT
-from broker_core.engine.columns.rowset import as_array
-from broker_core.engine.columns.states import ACQUIRED, ARCHIVED, AVAILABLE, HELD, Outcome, Reason
-from broker_core.engine.events import moves as me
-from broker_core.engine.model import consumers
-from broker_core.engine.model.last_values import in_state, stale
-from broker_core.engine.model.options import checked, rules
-from broker_core.engine.model.state import BrokerState
-from broker_core.engine.model.transfer import Cargo, load, unload
+from penstock.broker_core.engine.apply.queues import archive, let_go, on_event, settle_in, take_out
+from penstock.broker_core.engine.columns.limits import MAX_ERROR_TEXT
+from penstock.broker_core.engine.columns.rowset import as_array
+from penstock.broker_core.engine.columns.states import ACQUIRED, ARCHIVED, AVAILABLE, HELD, Outcome, Reason
+from penstock.broker_core.engine.events import moves as me
+from penstock.broker_core.engine.model import consumers
+from penstock.broker_core.engine.model.last_values import in_state, stale
+from penstock.broker_core.engine.model.options import checked, rules
+from penstock.broker_core.engine.model.state import BrokerState
+from penstock.broker_core.engine.model.transfer import Cargo, load, unload
 
 
 @on_event(me.Moved)

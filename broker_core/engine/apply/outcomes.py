@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from broker_core.engine.apply.queues import on_event
-from broker_core.engine.events import outcomes as oe
-from broker_core.engine.model.batch_outcomes import Said, StagedOutcomes
-from broker_core.engine.model.state import BrokerState
+from penstock.broker_core.engine.apply.queues import on_event
+from penstock.broker_core.engine.events import outcomes as oe
+from penstock.broker_core.engine.model.batch_outcomes import Said, StagedOutcomes
+from penstock.broker_core.engine.model.state import BrokerState
 
 
 @on_event(oe.OutcomesStaged)

@@ -10,21 +10,30 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-from broker_core.engine.columns.attributes import NO_TRAITS, Traits
-from broker_core.engine.columns.limits import MAX_ERROR_TEXT, MAX_EXCLUDED
-from broker_core.engine.columns.rowset import RowSet, row_count
-from broker_core.engine.columns.runs import Run
-from broker_core.engine.columns.series import Ints
-from broker_core.engine.columns.states import ACQUIRED, ARCHIVED, AVAILABLE, HELD, LIMITED_BY_RULE, Cause, Outcome, Reason
-from broker_core.engine.events import queues as e
-from broker_core.engine.model import consumers
-from broker_core.engine.model.admission import fresh
-from broker_core.engine.model.last_values import in_state, stale, superseded, surplus
-from broker_core.engine.model.lease import Batch, Lease, Stage
-from broker_core.engine.model.queue import ArchivedBlock, Queue
-from broker_core.engine.model.reads import Reads, SparkBatch, series_of
-from broker_core.engine.model.state import DISCARDED, NEXT_HOLDER, BrokerState, StagedPart
-from broker_core.engine.model.transaction import is_transactional
+from penstock.broker_core.engine.columns.attributes import NO_TRAITS, Traits
+from penstock.broker_core.engine.columns.limits import MAX_ERROR_TEXT, MAX_EXCLUDED
+from penstock.broker_core.engine.columns.rowset import RowSet, row_count
+from penstock.broker_core.engine.columns.runs import Run
+from penstock.broker_core.engine.columns.series import Ints
+from penstock.broker_core.engine.columns.states import (
+    ACQUIRED,
+    ARCHIVED,
+    AVAILABLE,
+    HELD,
+    LIMITED_BY_RULE,
+    Cause,
+    Outcome,
+    Reason,
+)
+from penstock.broker_core.engine.events import queues as e
+from penstock.broker_core.engine.model import consumers
+from penstock.broker_core.engine.model.admission import fresh
+from penstock.broker_core.engine.model.last_values import in_state, stale, superseded, surplus
+from penstock.broker_core.engine.model.lease import Batch, Lease, Stage
+from penstock.broker_core.engine.model.queue import ArchivedBlock, Queue
+from penstock.broker_core.engine.model.reads import Reads, SparkBatch, series_of
+from penstock.broker_core.engine.model.state import DISCARDED, NEXT_HOLDER, BrokerState, StagedPart
+from penstock.broker_core.engine.model.transaction import is_transactional
 
 _E = TypeVar("_E", bound=e.Event)
 _Applier = Callable[[BrokerState, Any, int], None]

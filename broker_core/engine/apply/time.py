@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from broker_core.engine.apply.queues import archive_waiting, on_event
-from broker_core.engine.columns.limits import NEVER
-from broker_core.engine.columns.states import AVAILABLE, HELD, Outcome
-from broker_core.engine.events import queues as e
-from broker_core.engine.model.state import BrokerState
+from penstock.broker_core.engine.apply.queues import archive_waiting, on_event
+from penstock.broker_core.engine.columns.limits import NEVER
+from penstock.broker_core.engine.columns.states import AVAILABLE, HELD, Outcome
+from penstock.broker_core.engine.events import queues as e
+from penstock.broker_core.engine.model.state import BrokerState
 
 
 @on_event(e.Expired)

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from broker_core.engine.apply.queues import on_event
-from broker_core.engine.events import transactions as te
-from broker_core.engine.model.state import BrokerState
+from penstock.broker_core.engine.apply.queues import on_event
+from penstock.broker_core.engine.events import transactions as te
+from penstock.broker_core.engine.model.state import BrokerState
 
 
 @on_event(te.TransactionBegun)

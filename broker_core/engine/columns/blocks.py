@@ -8,13 +8,13 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from broker_core.engine.columns.attributes import NO_TRAITS, Traits
-from broker_core.engine.columns.limits import NEVER
-from broker_core.engine.columns.overlays import Overlays
-from broker_core.engine.columns.rowset import BLOCK_BITS, BLOCK_ROWS, row_count
-from broker_core.engine.columns.runs import Pieces, Run, Runs
-from broker_core.engine.columns.series import Column, Ints, Rows, Series, Sizes
-from broker_core.engine.columns.states import ACQUIRED, ARCHIVED, AVAILABLE, HELD, State
+from penstock.broker_core.engine.columns.attributes import NO_TRAITS, Traits
+from penstock.broker_core.engine.columns.limits import NEVER
+from penstock.broker_core.engine.columns.overlays import Overlays
+from penstock.broker_core.engine.columns.rowset import BLOCK_BITS, BLOCK_ROWS, row_count
+from penstock.broker_core.engine.columns.runs import Pieces, Run, Runs
+from penstock.broker_core.engine.columns.series import Column, Ints, Rows, Series, Sizes
+from penstock.broker_core.engine.columns.states import ACQUIRED, ARCHIVED, AVAILABLE, HELD, State
 
 _FIRST_ROWS = 64  # rows allocated for a new block: a queue with one message must not cost a whole block
 _SCAN_ROWS = 1024  # rows looked at in one step when the mark of the first AVAILABLE one moves on

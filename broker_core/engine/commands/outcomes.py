@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from broker_core.engine.columns.rowset import RowSet
-from broker_core.engine.commands.queues import Command
-from broker_core.engine.model.batch_outcomes import Said
+from penstock.broker_core.engine.columns.rowset import RowSet
+from penstock.broker_core.engine.commands.queues import Command
+from penstock.broker_core.engine.model.batch_outcomes import Said
 
 
 @dataclass(frozen=True)

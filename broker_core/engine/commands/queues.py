@@ -6,15 +6,15 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from broker_core.engine.columns.attributes import NO_TRAITS, Traits
-from broker_core.engine.columns.limits import MAX_PURGED
-from broker_core.engine.columns.rowset import RowSet
-from broker_core.engine.columns.series import Ints
-from broker_core.engine.columns.states import Cause, Outcome
-from broker_core.engine.model.reads import SparkBatch
+from penstock.broker_core.engine.columns.attributes import NO_TRAITS, Traits
+from penstock.broker_core.engine.columns.limits import MAX_PURGED
+from penstock.broker_core.engine.columns.rowset import RowSet
+from penstock.broker_core.engine.columns.series import Ints
+from penstock.broker_core.engine.columns.states import Cause, Outcome
+from penstock.broker_core.engine.model.reads import SparkBatch
 
 if TYPE_CHECKING:
-    from broker_core.engine.model.search import Matching
+    from penstock.broker_core.engine.model.search import Matching
 
 
 class Now(NamedTuple):

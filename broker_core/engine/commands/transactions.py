@@ -5,11 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from broker_core.engine.columns.attributes import NO_TRAITS, Traits
-from broker_core.engine.columns.rowset import RowSet
-from broker_core.engine.columns.series import Ints
-from broker_core.engine.commands.queues import Command
-from broker_core.engine.model.dispositions import ROLLED_BACK, Ending
+from penstock.broker_core.engine.columns.attributes import NO_TRAITS, Traits
+from penstock.broker_core.engine.columns.rowset import RowSet
+from penstock.broker_core.engine.columns.series import Ints
+from penstock.broker_core.engine.commands.queues import Command
+from penstock.broker_core.engine.model.dispositions import ROLLED_BACK, Ending
 
 
 @dataclass(frozen=True)

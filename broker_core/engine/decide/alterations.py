@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from typing import Any
 
-from broker_core import errors
-from broker_core.engine.commands import moves as mc
-from broker_core.engine.commands import queues as c
-from broker_core.engine.decide.queues import Decision, need_queue, on
-from broker_core.engine.events import moves as me
-from broker_core.engine.model.options import OPTIONS, check_names, checked
-from broker_core.engine.model.queue import Queue
-from broker_core.engine.model.state import BrokerState
+from penstock.broker_core import errors
+from penstock.broker_core.engine.commands import moves as mc
+from penstock.broker_core.engine.commands import queues as c
+from penstock.broker_core.engine.decide.queues import Decision, need_queue, on
+from penstock.broker_core.engine.events import moves as me
+from penstock.broker_core.engine.model.options import OPTIONS, check_names, checked
+from penstock.broker_core.engine.model.queue import Queue
+from penstock.broker_core.engine.model.state import BrokerState
 
 
 @on(mc.AlterQueue)

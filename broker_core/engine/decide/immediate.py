@@ -9,13 +9,13 @@ from __future__ import annotations
 
 import numpy as np
 
-from broker_core.engine.columns.rowset import RowSet, as_array, clip
-from broker_core.engine.columns.states import LEGAL, Outcome, Verb
-from broker_core.engine.commands import queues as c
-from broker_core.engine.decide.queues import Decision, need_queue, on
-from broker_core.engine.events import queues as e
-from broker_core.engine.model.queue import Queue
-from broker_core.engine.model.state import BrokerState
+from penstock.broker_core.engine.columns.rowset import RowSet, as_array, clip
+from penstock.broker_core.engine.columns.states import LEGAL, Outcome, Verb
+from penstock.broker_core.engine.commands import queues as c
+from penstock.broker_core.engine.decide.queues import Decision, need_queue, on
+from penstock.broker_core.engine.events import queues as e
+from penstock.broker_core.engine.model.queue import Queue
+from penstock.broker_core.engine.model.state import BrokerState
 
 
 @on(c.Withdraw)

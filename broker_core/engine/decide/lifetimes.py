@@ -14,13 +14,13 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
-from broker_core.engine.events import exchanges as xe
-from broker_core.engine.events import moves as me
-from broker_core.engine.events import queues as e
-from broker_core.engine.model.exchange import Exchange, Link
-from broker_core.engine.model.queue import Queue
-from broker_core.engine.model.state import BrokerState
-from broker_core.errors import InUse
+from penstock.broker_core.engine.events import exchanges as xe
+from penstock.broker_core.engine.events import moves as me
+from penstock.broker_core.engine.events import queues as e
+from penstock.broker_core.engine.model.exchange import Exchange, Link
+from penstock.broker_core.engine.model.queue import Queue
+from penstock.broker_core.engine.model.state import BrokerState
+from penstock.broker_core.errors import InUse
 
 _UNTIL_EMPTY = ("empty", "unusedOrEmpty")
 _UNTIL_UNUSED = ("unused", "unusedOrEmpty")

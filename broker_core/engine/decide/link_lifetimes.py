@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from broker_core.engine.columns.limits import MAX_LINKS
-from broker_core.engine.commands import exchanges as x
-from broker_core.engine.commands import queues as c
-from broker_core.engine.decide.lifetimes import check_owner, what_ends
-from broker_core.engine.decide.queues import Decision, need_queue, on
-from broker_core.engine.events import exchanges as xe
-from broker_core.engine.model.state import BrokerState
-from broker_core.errors import ResourceLimit
+from penstock.broker_core.engine.columns.limits import MAX_LINKS
+from penstock.broker_core.engine.commands import exchanges as x
+from penstock.broker_core.engine.commands import queues as c
+from penstock.broker_core.engine.decide.lifetimes import check_owner, what_ends
+from penstock.broker_core.engine.decide.queues import Decision, need_queue, on
+from penstock.broker_core.engine.events import exchanges as xe
+from penstock.broker_core.engine.model.state import BrokerState
+from penstock.broker_core.errors import ResourceLimit
 
 
 @on(x.EndNode)

@@ -9,24 +9,24 @@ from typing import Any
 
 import numpy as np
 
-from broker_core import errors
-from broker_core.engine.columns.blocks import Block
-from broker_core.engine.columns.limits import MAX_MOVED, MAX_PURGED
-from broker_core.engine.columns.rowset import BLOCK_BITS, RowSet, as_array
-from broker_core.engine.columns.series import Ints
-from broker_core.engine.columns.states import ACQUIRED, AVAILABLE, HELD, Outcome
-from broker_core.engine.commands import moves as mc
-from broker_core.engine.commands import queues as c
-from broker_core.engine.decide.dead_letters import as_one
-from broker_core.engine.decide.queues import Decision, need_queue, on
-from broker_core.engine.events import moves as me
-from broker_core.engine.events import queues as e
-from broker_core.engine.model.capacity import Coming, fitting
-from broker_core.engine.model.last_values import in_state
-from broker_core.engine.model.queue import Queue
-from broker_core.engine.model.retention import stayed
-from broker_core.engine.model.state import BrokerState
-from broker_core.engine.model.transfer import column
+from penstock.broker_core import errors
+from penstock.broker_core.engine.columns.blocks import Block
+from penstock.broker_core.engine.columns.limits import MAX_MOVED, MAX_PURGED
+from penstock.broker_core.engine.columns.rowset import BLOCK_BITS, RowSet, as_array
+from penstock.broker_core.engine.columns.series import Ints
+from penstock.broker_core.engine.columns.states import ACQUIRED, AVAILABLE, HELD, Outcome
+from penstock.broker_core.engine.commands import moves as mc
+from penstock.broker_core.engine.commands import queues as c
+from penstock.broker_core.engine.decide.dead_letters import as_one
+from penstock.broker_core.engine.decide.queues import Decision, need_queue, on
+from penstock.broker_core.engine.events import moves as me
+from penstock.broker_core.engine.events import queues as e
+from penstock.broker_core.engine.model.capacity import Coming, fitting
+from penstock.broker_core.engine.model.last_values import in_state
+from penstock.broker_core.engine.model.queue import Queue
+from penstock.broker_core.engine.model.retention import stayed
+from penstock.broker_core.engine.model.state import BrokerState
+from penstock.broker_core.engine.model.transfer import column
 
 
 @on(mc.Move)

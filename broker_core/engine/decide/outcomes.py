@@ -4,22 +4,22 @@ from __future__ import annotations
 
 import numpy as np
 
-from broker_core import errors
-from broker_core.engine.columns.limits import MAX_MALFORMED_TEXTS, MAX_OUTCOMES, MAX_STAGES
-from broker_core.engine.columns.rowset import RowSet
-from broker_core.engine.columns.states import Verb
-from broker_core.engine.commands import outcomes as oc
-from broker_core.engine.commands import queues as c
-from broker_core.engine.decide import dead_letters as ends
-from broker_core.engine.decide.queues import Decision, check_not_ended, check_rows, need_queue, on, too_many_stages
-from broker_core.engine.decide.unsettled_batches import speakable
-from broker_core.engine.events import outcomes as oe
-from broker_core.engine.events import queues as e
-from broker_core.engine.model.batch_outcomes import ENDINGS, MALFORMED, Said, cut, shortened
-from broker_core.engine.model.capacity import Coming
-from broker_core.engine.model.lease import Batch, Lease, Stage
-from broker_core.engine.model.stages import check_stage
-from broker_core.engine.model.state import BrokerState
+from penstock.broker_core import errors
+from penstock.broker_core.engine.columns.limits import MAX_MALFORMED_TEXTS, MAX_OUTCOMES, MAX_STAGES
+from penstock.broker_core.engine.columns.rowset import RowSet
+from penstock.broker_core.engine.columns.states import Verb
+from penstock.broker_core.engine.commands import outcomes as oc
+from penstock.broker_core.engine.commands import queues as c
+from penstock.broker_core.engine.decide import dead_letters as ends
+from penstock.broker_core.engine.decide.queues import Decision, check_not_ended, check_rows, need_queue, on, too_many_stages
+from penstock.broker_core.engine.decide.unsettled_batches import speakable
+from penstock.broker_core.engine.events import outcomes as oe
+from penstock.broker_core.engine.events import queues as e
+from penstock.broker_core.engine.model.batch_outcomes import ENDINGS, MALFORMED, Said, cut, shortened
+from penstock.broker_core.engine.model.capacity import Coming
+from penstock.broker_core.engine.model.lease import Batch, Lease, Stage
+from penstock.broker_core.engine.model.stages import check_stage
+from penstock.broker_core.engine.model.state import BrokerState
 
 
 @on(oc.StageOutcomes)

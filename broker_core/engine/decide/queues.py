@@ -11,9 +11,9 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-from broker_core import errors
-from broker_core.engine.columns.blocks import Block
-from broker_core.engine.columns.limits import (
+from penstock.broker_core import errors
+from penstock.broker_core.engine.columns.blocks import Block
+from penstock.broker_core.engine.columns.limits import (
     MAX_ENDED_WRITES,
     MAX_PUBLISH_KEYS,
     MAX_QUEUES,
@@ -22,26 +22,26 @@ from broker_core.engine.columns.limits import (
     SECOND,
     STAGE_AGE,
 )
-from broker_core.engine.columns.packing import pack
-from broker_core.engine.columns.rowset import RowSet, clip, row_count
-from broker_core.engine.columns.series import Ints
-from broker_core.engine.columns.states import ACQUIRED, LEGAL, Cause, Outcome, State, Verb
-from broker_core.engine.commands import queues as c
-from broker_core.engine.decide import dead_letters as ends
-from broker_core.engine.decide.lifetimes import gone_at_start
-from broker_core.engine.decide.unsettled_batches import check_outcomes
-from broker_core.engine.events import queues as e
-from broker_core.engine.model.admission import admit, admit_stage, is_open
-from broker_core.engine.model.capacity import Coming
-from broker_core.engine.model.exclusions import refused_by_all
-from broker_core.engine.model.lease import Batch, Lease
-from broker_core.engine.model.names import check_name, check_node_name
-from broker_core.engine.model.options import check_names, checked
-from broker_core.engine.model.queue import Queue
-from broker_core.engine.model.reads import SparkBatch, series_of
-from broker_core.engine.model.stages import attempt_name, check_stage, is_attempt, write_of
-from broker_core.engine.model.state import DISCARDED, LINK_HOLDER, BrokerState
-from broker_core.engine.model.transaction import is_transactional
+from penstock.broker_core.engine.columns.packing import pack
+from penstock.broker_core.engine.columns.rowset import RowSet, clip, row_count
+from penstock.broker_core.engine.columns.series import Ints
+from penstock.broker_core.engine.columns.states import ACQUIRED, LEGAL, Cause, Outcome, State, Verb
+from penstock.broker_core.engine.commands import queues as c
+from penstock.broker_core.engine.decide import dead_letters as ends
+from penstock.broker_core.engine.decide.lifetimes import gone_at_start
+from penstock.broker_core.engine.decide.unsettled_batches import check_outcomes
+from penstock.broker_core.engine.events import queues as e
+from penstock.broker_core.engine.model.admission import admit, admit_stage, is_open
+from penstock.broker_core.engine.model.capacity import Coming
+from penstock.broker_core.engine.model.exclusions import refused_by_all
+from penstock.broker_core.engine.model.lease import Batch, Lease
+from penstock.broker_core.engine.model.names import check_name, check_node_name
+from penstock.broker_core.engine.model.options import check_names, checked
+from penstock.broker_core.engine.model.queue import Queue
+from penstock.broker_core.engine.model.reads import SparkBatch, series_of
+from penstock.broker_core.engine.model.stages import attempt_name, check_stage, is_attempt, write_of
+from penstock.broker_core.engine.model.state import DISCARDED, LINK_HOLDER, BrokerState
+from penstock.broker_core.engine.model.transaction import is_transactional
 
 
 @dataclass

@@ -12,21 +12,21 @@ from typing import Any
 
 import numpy as np
 
-from broker_core.engine.columns.attributes import Coded, Traits
-from broker_core.engine.columns.rowset import as_array, row_count
-from broker_core.engine.columns.series import Ints, Rows
-from broker_core.engine.commands import exchanges as x
-from broker_core.engine.commands import queues as c
-from broker_core.engine.commands import transactions as tc
-from broker_core.engine.decide.exchanges import need_exchange
-from broker_core.engine.decide.queues import Decision, decide, on
-from broker_core.engine.events import exchanges as xe
-from broker_core.engine.events import queues as e
-from broker_core.engine.model.admission import full, is_open
-from broker_core.engine.model.queue import Queue
-from broker_core.engine.model.routes import NO_ROWS, Part, Stale, asks, route
-from broker_core.engine.model.state import BrokerState
-from broker_core.errors import NotFound, PenstockError
+from penstock.broker_core.engine.columns.attributes import Coded, Traits
+from penstock.broker_core.engine.columns.rowset import as_array, row_count
+from penstock.broker_core.engine.columns.series import Ints, Rows
+from penstock.broker_core.engine.commands import exchanges as x
+from penstock.broker_core.engine.commands import queues as c
+from penstock.broker_core.engine.commands import transactions as tc
+from penstock.broker_core.engine.decide.exchanges import need_exchange
+from penstock.broker_core.engine.decide.queues import Decision, decide, on
+from penstock.broker_core.engine.events import exchanges as xe
+from penstock.broker_core.engine.events import queues as e
+from penstock.broker_core.engine.model.admission import full, is_open
+from penstock.broker_core.engine.model.queue import Queue
+from penstock.broker_core.engine.model.routes import NO_ROWS, Part, Stale, asks, route
+from penstock.broker_core.engine.model.state import BrokerState
+from penstock.broker_core.errors import NotFound, PenstockError
 
 
 @on(x.Route)

@@ -11,19 +11,19 @@ from typing import Any
 
 import numpy as np
 
-from broker_core.engine.columns.blocks import Block
-from broker_core.engine.columns.limits import EXPIRY_PERIOD, STAGE_AGE, STAGE_GRACE
-from broker_core.engine.columns.rowset import RowSet
-from broker_core.engine.columns.states import HELD, Cause, State
-from broker_core.engine.commands import queues as c
-from broker_core.engine.decide import dead_letters as ends
-from broker_core.engine.decide.leases import overdue
-from broker_core.engine.decide.queues import Decision, on
-from broker_core.engine.events import queues as e
-from broker_core.engine.model.capacity import Coming
-from broker_core.engine.model.queue import Queue
-from broker_core.engine.model.state import BrokerState
-from broker_core.engine.model.transaction import is_transactional
+from penstock.broker_core.engine.columns.blocks import Block
+from penstock.broker_core.engine.columns.limits import EXPIRY_PERIOD, STAGE_AGE, STAGE_GRACE
+from penstock.broker_core.engine.columns.rowset import RowSet
+from penstock.broker_core.engine.columns.states import HELD, Cause, State
+from penstock.broker_core.engine.commands import queues as c
+from penstock.broker_core.engine.decide import dead_letters as ends
+from penstock.broker_core.engine.decide.leases import overdue
+from penstock.broker_core.engine.decide.queues import Decision, on
+from penstock.broker_core.engine.events import queues as e
+from penstock.broker_core.engine.model.capacity import Coming
+from penstock.broker_core.engine.model.queue import Queue
+from penstock.broker_core.engine.model.state import BrokerState
+from penstock.broker_core.engine.model.transaction import is_transactional
 
 
 @on(c.Tick)

@@ -9,8 +9,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from broker_core import errors
-from broker_core.engine.columns.limits import (
+from penstock.broker_core import errors
+from penstock.broker_core.engine.columns.limits import (
     MAX_OWN_TRANSACTIONS,
     MAX_TRANSACTION_BYTES,
     MAX_TRANSACTION_MESSAGES,
@@ -18,17 +18,17 @@ from broker_core.engine.columns.limits import (
     SECOND,
     TRANSACTION_AGE,
 )
-from broker_core.engine.columns.rowset import RowSet
-from broker_core.engine.commands import queues as c
-from broker_core.engine.commands import transactions as tc
-from broker_core.engine.decide.links import release, settle
-from broker_core.engine.decide.queues import Decision, decide, need_queue, on, publish_stages, stage
-from broker_core.engine.events import queues as e
-from broker_core.engine.events import transactions as te
-from broker_core.engine.model.capacity import Coming
-from broker_core.engine.model.dispositions import ROLLED_BACK, Ending
-from broker_core.engine.model.state import BrokerState
-from broker_core.engine.model.transaction import Transaction, Word, stage_of
+from penstock.broker_core.engine.columns.rowset import RowSet
+from penstock.broker_core.engine.commands import queues as c
+from penstock.broker_core.engine.commands import transactions as tc
+from penstock.broker_core.engine.decide.links import release, settle
+from penstock.broker_core.engine.decide.queues import Decision, decide, need_queue, on, publish_stages, stage
+from penstock.broker_core.engine.events import queues as e
+from penstock.broker_core.engine.events import transactions as te
+from penstock.broker_core.engine.model.capacity import Coming
+from penstock.broker_core.engine.model.dispositions import ROLLED_BACK, Ending
+from penstock.broker_core.engine.model.state import BrokerState
+from penstock.broker_core.engine.model.transaction import Transaction, Word, stage_of
 
 Parts = list[tuple[e.Event, Any]]
 

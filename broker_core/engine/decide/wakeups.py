@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from broker_core.engine.events import exchanges as xe
-from broker_core.engine.events import moves as me
-from broker_core.engine.events import queues as e
-from broker_core.engine.model import consumers
-from broker_core.engine.model.lease import Stage
-from broker_core.engine.model.queue import Queue
-from broker_core.engine.model.state import BrokerState
+from penstock.broker_core.engine.events import exchanges as xe
+from penstock.broker_core.engine.events import moves as me
+from penstock.broker_core.engine.events import queues as e
+from penstock.broker_core.engine.model import consumers
+from penstock.broker_core.engine.model.lease import Stage
+from penstock.broker_core.engine.model.queue import Queue
+from penstock.broker_core.engine.model.state import BrokerState
 
 
 def worth_a_look(state: BrokerState, event: e.Event) -> Iterable[str]:

@@ -14,10 +14,10 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from broker_core.engine.columns.rowset import RowSet
-from broker_core.engine.columns.series import narrowed
-from broker_core.engine.commands.queues import PublishKey
-from broker_core.errors import DamagedJournal
+from penstock.broker_core.engine.columns.rowset import RowSet
+from penstock.broker_core.engine.columns.series import narrowed
+from penstock.broker_core.engine.commands.queues import PublishKey
+from penstock.broker_core.errors import DamagedJournal
 
 
 @dataclass(frozen=True)

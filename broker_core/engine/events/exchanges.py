@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from broker_core.engine.columns.series import Ints
-from broker_core.engine.events.codec import Event, know
+from penstock.broker_core.engine.columns.series import Ints
+from penstock.broker_core.engine.events.codec import Event, know
 
 
 @dataclass(frozen=True)

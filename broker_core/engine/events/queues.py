@@ -9,12 +9,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from broker_core.engine.columns.rowset import RowSet
-from broker_core.engine.columns.series import Ints
-from broker_core.engine.commands.queues import PublishKey
-from broker_core.engine.events.codec import Event as Event  # the type of all of them
-from broker_core.engine.events.codec import know
-from broker_core.engine.model.stages import attempt_name
+from penstock.broker_core.engine.columns.rowset import RowSet
+from penstock.broker_core.engine.columns.series import Ints
+from penstock.broker_core.engine.commands.queues import PublishKey
+from penstock.broker_core.engine.events.codec import Event as Event  # the type of all of them
+from penstock.broker_core.engine.events.codec import know
+from penstock.broker_core.engine.model.stages import attempt_name
 
 
 @dataclass(frozen=True)

@@ -10,13 +10,13 @@ from typing import NamedTuple
 
 import numpy as np
 
-from broker_core import errors
-from broker_core.engine.columns.attributes import Coded, Traits
-from broker_core.engine.columns.dictionary import Dictionary
-from broker_core.engine.columns.limits import MAX_GROUPS
-from broker_core.engine.columns.series import Ints
-from broker_core.engine.columns.states import State
-from broker_core.engine.model.queue import Queue
+from penstock.broker_core import errors
+from penstock.broker_core.engine.columns.attributes import Coded, Traits
+from penstock.broker_core.engine.columns.dictionary import Dictionary
+from penstock.broker_core.engine.columns.limits import MAX_GROUPS
+from penstock.broker_core.engine.columns.series import Ints
+from penstock.broker_core.engine.columns.states import State
+from penstock.broker_core.engine.model.queue import Queue
 
 NONE: Ints = np.zeros(0, np.int64)
 

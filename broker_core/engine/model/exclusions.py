@@ -7,13 +7,13 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from broker_core.engine.columns.rowset import RowSet, as_array
-from broker_core.engine.columns.series import Ints, Rows
-from broker_core.engine.columns.states import ARCHIVED, AVAILABLE
+from penstock.broker_core.engine.columns.rowset import RowSet, as_array
+from penstock.broker_core.engine.columns.series import Ints, Rows
+from penstock.broker_core.engine.columns.states import ARCHIVED, AVAILABLE
 
 if TYPE_CHECKING:
-    from broker_core.engine.columns.blocks import Block
-    from broker_core.engine.model.queue import Queue
+    from penstock.broker_core.engine.columns.blocks import Block
+    from penstock.broker_core.engine.model.queue import Queue
 
 
 class Exclusions:

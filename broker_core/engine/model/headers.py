@@ -14,8 +14,8 @@ from typing import Any
 
 import numpy as np
 
-from broker_core.engine.columns.series import Ints
-from broker_core.errors import InvalidRequest
+from penstock.broker_core.engine.columns.series import Ints
+from penstock.broker_core.errors import InvalidRequest
 
 X_MATCH = "x-match"
 MODES = ("all", "any", "all-with-x", "any-with-x")

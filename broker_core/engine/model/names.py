@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from broker_core.engine.columns.limits import MAX_NAME
-from broker_core.errors import InvalidRequest
+from penstock.broker_core.engine.columns.limits import MAX_NAME
+from penstock.broker_core.errors import InvalidRequest
 
 NODE_NAME = f"which has 1 to {MAX_NAME} printable characters without '/'"  # in errors, behind what it should be the name of
 

@@ -10,9 +10,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from broker_core.engine.model import exchange_options, options
-from broker_core.errors import InvalidRequest
-from broker_core.patterns import matches
+from penstock.broker_core.engine.model import exchange_options, options
+from penstock.broker_core.errors import InvalidRequest
+from penstock.broker_core.patterns import matches
 
 
 @dataclass(frozen=True)

@@ -10,8 +10,8 @@ from collections import Counter
 from collections.abc import Iterable
 from typing import Any, NamedTuple
 
-from broker_core.engine.columns.limits import PUBLISH_KEY_AGE
-from broker_core.engine.commands.queues import PublishKey
+from penstock.broker_core.engine.columns.limits import PUBLISH_KEY_AGE
+from penstock.broker_core.engine.commands.queues import PublishKey
 
 
 class Known(NamedTuple):

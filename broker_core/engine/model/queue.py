@@ -12,15 +12,15 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from broker_core.engine.columns.attributes import NO_TRAITS, Coded, Traits
-from broker_core.engine.columns.blocks import Block
-from broker_core.engine.columns.dictionary import Dictionary
-from broker_core.engine.columns.limits import NEVER
-from broker_core.engine.columns.returns import ReturnLog
-from broker_core.engine.columns.rowset import BLOCK_BITS, BLOCK_ROWS, RowSet, as_array, clip, row_count
-from broker_core.engine.columns.runs import Run
-from broker_core.engine.columns.series import Ints, Rows
-from broker_core.engine.columns.states import (
+from penstock.broker_core.engine.columns.attributes import NO_TRAITS, Coded, Traits
+from penstock.broker_core.engine.columns.blocks import Block
+from penstock.broker_core.engine.columns.dictionary import Dictionary
+from penstock.broker_core.engine.columns.limits import NEVER
+from penstock.broker_core.engine.columns.returns import ReturnLog
+from penstock.broker_core.engine.columns.rowset import BLOCK_BITS, BLOCK_ROWS, RowSet, as_array, clip, row_count
+from penstock.broker_core.engine.columns.runs import Run
+from penstock.broker_core.engine.columns.series import Ints, Rows
+from penstock.broker_core.engine.columns.states import (
     ACQUIRED,
     ARCHIVED,
     AVAILABLE,
@@ -32,12 +32,12 @@ from broker_core.engine.columns.states import (
     Outcome,
     State,
 )
-from broker_core.engine.columns.timetable import Timetable
-from broker_core.engine.columns.waiting import Waiting
-from broker_core.engine.model.duplicates import DuplicateWindow
-from broker_core.engine.model.exclusions import Exclusions
-from broker_core.engine.model.groups import Groups
-from broker_core.engine.model.options import level_of_priority, rules
+from penstock.broker_core.engine.columns.timetable import Timetable
+from penstock.broker_core.engine.columns.waiting import Waiting
+from penstock.broker_core.engine.model.duplicates import DuplicateWindow
+from penstock.broker_core.engine.model.exclusions import Exclusions
+from penstock.broker_core.engine.model.groups import Groups
+from penstock.broker_core.engine.model.options import level_of_priority, rules
 
 
 @dataclass

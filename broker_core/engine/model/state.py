@@ -10,29 +10,29 @@ from typing import Any
 
 import numpy as np
 
-from broker_core.engine.columns.attributes import NO_TRAITS, Traits
-from broker_core.engine.columns.blocks import Block
-from broker_core.engine.columns.limits import MAX_ENDED_WRITES
-from broker_core.engine.columns.packing import pack, unpack
-from broker_core.engine.columns.rowset import row_count
-from broker_core.engine.columns.series import Ints
-from broker_core.engine.columns.states import State
-from broker_core.engine.columns.timetable import Timetable
-from broker_core.engine.events.codec import from_json, to_json
-from broker_core.engine.model.batch_outcomes import Said, StagedOutcomes
-from broker_core.engine.model.consumers import began
-from broker_core.engine.model.duplicates import DuplicateWindow
-from broker_core.engine.model.exchange import Exchanges, Link
-from broker_core.engine.model.lease import Batch, Lease
-from broker_core.engine.model.options import checked
-from broker_core.engine.model.policies import Policies
-from broker_core.engine.model.publish_keys import PublishKeys
-from broker_core.engine.model.queue import ArchivedBlock, Clocks, Queue
-from broker_core.engine.model.reads import SparkBatch
-from broker_core.engine.model.retention import Finished
-from broker_core.engine.model.stages import write_of
-from broker_core.engine.model.transaction import Transactions
-from broker_core.errors import DamagedJournal
+from penstock.broker_core.engine.columns.attributes import NO_TRAITS, Traits
+from penstock.broker_core.engine.columns.blocks import Block
+from penstock.broker_core.engine.columns.limits import MAX_ENDED_WRITES
+from penstock.broker_core.engine.columns.packing import pack, unpack
+from penstock.broker_core.engine.columns.rowset import row_count
+from penstock.broker_core.engine.columns.series import Ints
+from penstock.broker_core.engine.columns.states import State
+from penstock.broker_core.engine.columns.timetable import Timetable
+from penstock.broker_core.engine.events.codec import from_json, to_json
+from penstock.broker_core.engine.model.batch_outcomes import Said, StagedOutcomes
+from penstock.broker_core.engine.model.consumers import began
+from penstock.broker_core.engine.model.duplicates import DuplicateWindow
+from penstock.broker_core.engine.model.exchange import Exchanges, Link
+from penstock.broker_core.engine.model.lease import Batch, Lease
+from penstock.broker_core.engine.model.options import checked
+from penstock.broker_core.engine.model.policies import Policies
+from penstock.broker_core.engine.model.publish_keys import PublishKeys
+from penstock.broker_core.engine.model.queue import ArchivedBlock, Clocks, Queue
+from penstock.broker_core.engine.model.reads import SparkBatch
+from penstock.broker_core.engine.model.retention import Finished
+from penstock.broker_core.engine.model.stages import write_of
+from penstock.broker_core.engine.model.transaction import Transactions
+from penstock.broker_core.errors import DamagedJournal
 
 # To change the snapshot: raise the version, and keep reading the older ones in `restore`. The first had no dictionaries of groups
 # and keys, no origins, no pause, no traits of stages, no exchanges; the second no signs of batches, no outcomes `malformed`, no

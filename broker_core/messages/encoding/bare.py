@@ -14,10 +14,10 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from broker_core.amqp.messages import APPLICATION_PROPERTIES, DATA, MESSAGE_ANNOTATIONS, PROPERTIES
-from broker_core.errors import ResourceLimit
-from broker_core.messages.annotations import DELIVERY_TIME
-from broker_core.messages.encoding.arrays import (
+from penstock.broker_core.amqp.messages import APPLICATION_PROPERTIES, DATA, MESSAGE_ANNOTATIONS, PROPERTIES
+from penstock.broker_core.errors import ResourceLimit
+from penstock.broker_core.messages.annotations import DELIVERY_TIME
+from penstock.broker_core.messages.encoding.arrays import (
     Bools,
     Ints,
     Octets,
@@ -33,7 +33,7 @@ from broker_core.messages.encoding.arrays import (
     refuse,
     valid,
 )
-from broker_core.messages.encoding.entries import NULL, STRING, SYMBOL, entries
+from penstock.broker_core.messages.encoding.entries import NULL, STRING, SYMBOL, entries
 
 BINARY, UINT, TIMESTAMP, LIST, MAP = 0xA0, 0x70, 0x83, 0xC0, 0xC1
 MAX_BYTES = 2**31 - 1  # of one column of messages: Arrow counts its octets in 31 bits

@@ -20,11 +20,11 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from broker_core.messages.columns import MESSAGE_COLUMNS, STRING_MAP, TIMESTAMP
-from broker_core.messages.encoding.fields import ALL_FIELDS, FIELDS
-from broker_core.messages.encoding.maps import map_array
-from broker_core.messages.encoding.octets import Mask, Places, offsets_of, validity
-from broker_core.messages.encoding.render import (
+from penstock.broker_core.messages.columns import MESSAGE_COLUMNS, STRING_MAP, TIMESTAMP
+from penstock.broker_core.messages.encoding.fields import ALL_FIELDS, FIELDS
+from penstock.broker_core.messages.encoding.maps import map_array
+from penstock.broker_core.messages.encoding.octets import Mask, Places, offsets_of, validity
+from penstock.broker_core.messages.encoding.render import (
     BINARY,
     JSON_NULL,
     NUMBERS,
@@ -38,7 +38,17 @@ from broker_core.messages.encoding.render import (
     texts,
     users,
 )
-from broker_core.messages.encoding.walk import APPLICATION_PROPERTIES, DATA, NULL, PROPERTIES, SEQUENCE, VALUE, Cells, Pairs, Walk
+from penstock.broker_core.messages.encoding.walk import (
+    APPLICATION_PROPERTIES,
+    DATA,
+    NULL,
+    PROPERTIES,
+    SEQUENCE,
+    VALUE,
+    Cells,
+    Pairs,
+    Walk,
+)
 
 #: Rows that are walked together: their octets then stay near the processor while each step passes over them.
 CHUNK_ROWS = 1 << 15
@@ -255,7 +265,7 @@ def _merged(
     found: dict[str, pa.Array], payload: pa.RecordBatch, rows: Indices, first: int, refused: dict[int, str]
 ) -> dict[str, pa.Array]:
     """The columns with these rows as the plain decoder gives them; what it refuses is null, and goes to `refused`."""
-    from broker_core.messages.encoding import plain
+    from penstock.broker_core.messages.encoding import plain
 
     names = list(found)
     parts = payload.take(pa.array(rows))

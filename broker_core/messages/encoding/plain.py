@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from broker_core.amqp.errors import RemoteProtocolError
-from broker_core.amqp.messages import (
+from penstock.broker_core.amqp.errors import RemoteProtocolError
+from penstock.broker_core.amqp.messages import (
     APPLICATION_PROPERTIES,
     DATA,
     HEADER,
@@ -22,8 +22,8 @@ from broker_core.amqp.messages import (
     decode_message,
     scan,
 )
-from broker_core.messages.encoding.fields import FIELDS
-from broker_core.messages.encoding.texts import text, to_json
+from penstock.broker_core.messages.encoding.fields import FIELDS
+from penstock.broker_core.messages.encoding.texts import text, to_json
 
 REFUSALS = (RemoteProtocolError,)
 

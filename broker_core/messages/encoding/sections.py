@@ -9,10 +9,10 @@ from __future__ import annotations
 import numpy as np
 import pyarrow as pa
 
-from broker_core.amqp.errors import DecodeError, RemoteProtocolError
-from broker_core.amqp.messages import DELIVERY_ANNOTATIONS, FOOTER, HEADER, MESSAGE_ANNOTATIONS, PROPERTIES, VALUE, scan
-from broker_core.errors import InvalidRequest
-from broker_core.messages.encoding import validity
+from penstock.broker_core.amqp.errors import DecodeError, RemoteProtocolError
+from penstock.broker_core.amqp.messages import DELIVERY_ANNOTATIONS, FOOTER, HEADER, MESSAGE_ANNOTATIONS, PROPERTIES, VALUE, scan
+from penstock.broker_core.errors import InvalidRequest
+from penstock.broker_core.messages.encoding import validity
 
 
 def check(messages: pa.Array) -> None:
