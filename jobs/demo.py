@@ -24,12 +24,12 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 from rich.console import Console
 
-from penstock import connector
+import penstock
 from penstock.broker_core.client.flight import Client
 from penstock.broker_core.errors import PenstockError
 from penstock.broker_core.server.process import Broker
 from penstock.jobs import flights
-from penstock.jobs.session import explain, session
+from penstock.jobs.session import session
 
 QUEUE = "flights"
 #: Batches, so that there is a middle to be killed in.
@@ -135,7 +135,7 @@ def main(argv: Sequence[str] | None = None) -> int:
             ok = run(work, given.day, given.flights, told)
         except (PySparkException, PenstockError, subprocess.TimeoutExpired) as error:
             traceback.print_exc()  # into the log
-            told.bad(explain(error))
+            told.bad(penstock.explain(error))
             ok = False
     if ok:
         _farewell(work, told)
@@ -149,7 +149,7 @@ def run(work: Path, day: str, limit: int | None, told: Told) -> bool:
     with Broker(work / "broker") as broker:
         told.fact(f"broker: process {broker.pid}, {broker.url}, journal in {_short(broker.data_dir)}, fsync always")
         spark = session("penstock demo", {"spark.sql.execution.arrow.pyspark.enabled": "true"})
-        connector.register(spark)
+        penstock.register(spark)
         try:
             source = flights.table(limit)
             told.step(f"A DataFrame of {source.num_rows:,} flights becomes a durable queue")

@@ -19,21 +19,21 @@ from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
-from penstock import connector
+import penstock
 from penstock.jobs import progress
-from penstock.jobs.session import explain, session
+from penstock.jobs.session import session
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     given = _parser().parse_args(argv)
     spark = session(f"penstock ingest {given.queue}")
-    connector.register(spark)
+    penstock.register(spark)
     try:
         query = start(spark, given)
         _stop_on_signal(query)
         total = progress.follow(query)
     except PySparkException as error:
-        return progress.fail(explain(error))
+        return progress.fail(penstock.explain(error))
     progress.say(f"done: {total:,} messages of {given.queue} into {given.table}")
     return 0
 

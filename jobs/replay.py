@@ -19,12 +19,12 @@ from pyspark.sql import DataFrame, Observation, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.types import BinaryType, StringType
 
-from penstock import connector
+import penstock
 from penstock.broker_core.errors import PenstockError
 from penstock.connector.options import Options
 from penstock.connector.sink import written_as
 from penstock.jobs import progress
-from penstock.jobs.session import explain, session
+from penstock.jobs.session import session
 
 #: What the archive knows of a message beyond the message itself.
 SETTLED = ("state", "outcome")
@@ -44,12 +44,12 @@ def main(argv: Sequence[str] | None = None) -> int:
     except PenstockError as error:
         return progress.fail(str(error))
     spark = session(f"penstock replay {given.queue}")
-    connector.register(spark)
+    penstock.register(spark)
     started = time.monotonic()
     try:
         count = send(archive(spark, given), given)
     except PySparkException as error:
-        return progress.fail(explain(error))
+        return progress.fail(penstock.explain(error))
     done = progress.in_seconds(count, time.monotonic() - started)
     progress.say(f"done: {done} from {given.queue} into {given.to_queue or given.to}")
     return 0

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import os
-import re
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 
 from pyspark.sql import SparkSession
 
@@ -67,22 +66,3 @@ def _require_delta_by_flags() -> None:
         "this Spark was submitted without Delta; submit it with --properties-file conf/spark.conf, or with "
         + " ".join(f"--conf {name}={value}" for name, value in DELTA.items())
     )
-
-
-def explain(error: BaseException) -> str:
-    """What was said where it went wrong, out of a Spark exception that wraps it in the stack traces of two languages."""
-    text = "\n".join(map(str, _causes(error)))
-    ours = re.findall(r"penstock\.broker_core\.errors\.\w+: (.+)", text)
-    if ours:
-        return str(ours[-1]).strip()
-    # The last line of a Python traceback names the exception.
-    raised = re.findall(r"^(?:\w+\.)*\w*(?:Error|Exception|Exit)(?:: .+)?$", text, re.MULTILINE)
-    lines = [line for line in text.strip().splitlines() if line.strip()]
-    return str(raised[-1]).strip() if "Traceback" in text and raised else lines[0] if lines else type(error).__name__
-
-
-def _causes(error: BaseException | None) -> Iterator[BaseException]:
-    """The exception and what caused it, innermost last; Spark keeps the causes of its own side in `_cause`."""
-    while error is not None:
-        yield error
-        error = getattr(error, "_cause", None) or error.__cause__

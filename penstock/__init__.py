@@ -1,9 +1,85 @@
-"""Penstock: message queues as Spark tables, and back. All that is installed begins with this name.
+"""Penstock: message queues as Spark tables, and back.
+
+    import penstock
+
+    penstock.register(spark)                                # format("amqp") for this Spark session
+    with penstock.Broker("data") as broker:                 # a broker in a child process
+        with penstock.connect(broker.amqp_url) as connection, connection.session() as session:
+            session.producer("orders").send("hello")        # an AMQP 1.0 client for applications
+    print(penstock.explain(error))                          # the one sentence of a Spark error that matters
+
+Importing this package imports nothing else: a Spark executor needs only a part of it. A name is imported when it is first used.
+What is inside:
 
 broker_core/   the broker, its planes and its clients
-connector/     the data source and sink for Spark
+connector/     the data source and the sink for Spark
 jobs/          jobs for spark-submit, and the demo
+extras         what to install for whom
 
-In the repository the three stand at the top and are links here; a wheel has them in this folder. Importing this package imports
-nothing else, since Spark's executors need only a part of it.
+In the repository the three folders stand at the top and are links here; a wheel has them in this folder.
 """
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+from penstock.broker_core import __version__
+
+if TYPE_CHECKING:
+    from penstock.broker_core.errors import PenstockError
+    from penstock.broker_core.messaging import (
+        AcknowledgeMode,
+        Backoff,
+        Confirmation,
+        Connection,
+        Consumer,
+        InDoubt,
+        Producer,
+        ReceivedMessage,
+        RolledBack,
+        Session,
+        connect,
+    )
+    from penstock.broker_core.server.process import Broker
+    from penstock.connector import register
+    from penstock.connector.explanation import explain
+
+__all__ = [
+    "AcknowledgeMode",
+    "Backoff",
+    "Broker",
+    "Confirmation",
+    "Connection",
+    "Consumer",
+    "InDoubt",
+    "PenstockError",
+    "Producer",
+    "ReceivedMessage",
+    "RolledBack",
+    "Session",
+    "__version__",
+    "connect",
+    "explain",
+    "register",
+]
+
+_MODULES = {
+    "Broker": "penstock.broker_core.server.process",
+    "PenstockError": "penstock.broker_core.errors",
+    "explain": "penstock.connector.explanation",
+    "register": "penstock.connector",
+}
+_NEEDED = {"Broker": "numpy", "register": "pyspark"}  # by what runs behind them
+
+
+def __getattr__(name: str) -> Any:
+    if name not in __all__:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    if name in _NEEDED:
+        from penstock.extras import require
+
+        require(_NEEDED[name], f"penstock.{name}")
+    return getattr(import_module(_MODULES.get(name, "penstock.broker_core.messaging")), name)
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

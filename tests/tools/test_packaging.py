@@ -31,7 +31,7 @@ def test_it_holds_every_module_and_nothing_else(wheel: Path, repository: Path) -
         for package in ("broker_core", "connector", "jobs")
         for path in (repository / package).rglob("*.py")
     }
-    modules |= {"penstock/__init__.py", "penstock/__main__.py", "penstock/py.typed"}
+    modules |= {f"penstock/{name}" for name in ("__init__.py", "__main__.py", "extras.py", "py.typed")}
     # The one file that moves: Spark looks for it at the top.
     assert names == modules - {"penstock/connector/_discovery.py"} | {"pyspark_penstock.py"}
 
@@ -61,7 +61,7 @@ def test_without_extras_it_needs_only_pyarrow(wheel: Path) -> None:
 
 
 def test_the_command_line_is_installed(wheel: Path) -> None:
-    assert "penstock = penstock.broker_core.cli:main" in metadata(wheel, "entry_points.txt")
+    assert "penstock = penstock.__main__:main" in metadata(wheel, "entry_points.txt")
 
 
 def test_an_executor_needs_neither_numpy_nor_rich_nor_pyspark_for_the_client() -> None:

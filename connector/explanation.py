@@ -1,0 +1,31 @@
+"""The sentence that matters, out of an error of Spark's."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+
+_OURS = re.compile(r"penstock\.broker_core\.errors\.\w+: (.+)")
+_RAISED = re.compile(r"^(?:\w+\.)*\w*(?:Error|Exception|Exit)(?:: .+)?$", re.MULTILINE)  # the last line of a Python traceback
+
+
+def explain(error: BaseException) -> str:
+    """Say what went wrong in one sentence: what was said where it happened.
+
+    Spark wraps an error of the connector in the stack traces of two languages. An error that is none of ours, or of another
+    library, gives the last line of its Python traceback, or else its first line.
+    """
+    text = "\n".join(map(str, _causes(error)))
+    ours = _OURS.findall(text)
+    if ours:
+        return str(ours[-1]).strip()
+    raised = _RAISED.findall(text)
+    lines = [line for line in text.strip().splitlines() if line.strip()]
+    return str(raised[-1]).strip() if "Traceback" in text and raised else lines[0] if lines else type(error).__name__
+
+
+def _causes(error: BaseException | None) -> Iterator[BaseException]:
+    """The exception and its causes, innermost last; Spark keeps the causes of its own side in `_cause`."""
+    while error is not None:
+        yield error
+        error = getattr(error, "_cause", None) or error.__cause__
