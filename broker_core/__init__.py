@@ -1,18 +1,26 @@
 """Penstock's broker: durable queues with full queue semantics, reached over Arrow Flight and AMQP 1.0.
 
-`with Broker(data_dir) as broker: broker.url` runs one in a child process. Importing this package imports nothing else,
-since Spark's executors need only a few of its modules.
+From top to bottom; a room imports only from below it (the rule is in pyproject.toml, and `./dev lint` holds it):
+
+cli                       the command line
+server                    a broker with its planes, in this process or in a child
+amqp_plane, flight_plane  two ways to talk to it; planes only translate
+service                   one state, one journal, one lock, one clock
+reading                   messages of a queue as record batches
+security                  users, permissions, TLS
+settings                  what may be configured
+messaging                 the AMQP client for applications
+amqp_client, client       the AMQP client that moves lists of messages; the Flight client
+selectors                 JMS selectors: parsed, and evaluated on columns
+messages                  a message as columns and as AMQP, and the way between
+engine                    decides and applies; pure
+journal                   all that is written to the disk
+amqp                      the AMQP 1.0 protocol, sans-I/O
+shipped                   modules that travel to Spark's executors as source
+errors, patterns          errors that say who is at fault; patterns of names
+
+Importing this package imports nothing else: Spark's executors need only a few of its modules.
 """
 
-from typing import Any
-
 __version__ = "0.1.0"
-__all__ = ["Broker", "__version__"]
-
-
-def __getattr__(name: str) -> Any:
-    if name == "Broker":
-        from penstock.broker_core.server.process import Broker
-
-        return Broker
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+__all__ = ["__version__"]

@@ -19,7 +19,7 @@ from pathlib import Path
 
 import pytest
 
-from penstock.broker_core import Broker
+from penstock import Broker
 from penstock.broker_core.amqp import Message, decode_message
 from penstock.broker_core.amqp.frames import encode_frame, protocol_header
 from penstock.broker_core.amqp.performatives import Close, Open

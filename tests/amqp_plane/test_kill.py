@@ -17,7 +17,7 @@ from pathlib import Path
 from random import Random
 from typing import Any
 
-from penstock.broker_core import Broker
+from penstock import Broker
 from penstock.broker_core.amqp import Accepted, Message, Modified, Receiver, Released, Source, Target, decode_message, events
 from penstock.broker_core.amqp.messages import Properties
 from penstock.broker_core.amqp.performatives import RCV_SECOND, Header

@@ -9,7 +9,8 @@ import pytest
 from proton import Message as ProtonMessage
 from proton.utils import BlockingConnection, SendException
 
-from penstock.broker_core import Broker, amqp_client
+from penstock import Broker
+from penstock.broker_core import amqp_client
 from penstock.broker_core.amqp import Message
 from penstock.broker_core.client.flight import Client
 from penstock.broker_core.errors import PenstockError

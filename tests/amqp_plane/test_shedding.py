@@ -16,7 +16,7 @@ from typing import Any
 
 import pytest
 
-from penstock.broker_core import Broker
+from penstock import Broker
 from penstock.broker_core.amqp.frames import AMQP_ID, SASL_FRAME, SASL_ID, encode_frame, protocol_header
 from penstock.broker_core.amqp.performatives import Open, SaslInit
 from penstock.broker_core.amqp_client import connect

@@ -17,7 +17,7 @@ import pyarrow as pa
 from feeding import anonymous_bytes
 from harness import MIB, Bench, Line
 
-from penstock.broker_core import Broker
+from penstock import Broker
 from penstock.broker_core.client.flight import Client
 from penstock.broker_core.flight_plane import protobuf
 from penstock.broker_core.flight_plane.server import SERVICE

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 import trustme
 
-from penstock.broker_core import Broker
+from penstock import Broker
 
 from .conftest import command_or_skip
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from penstock.broker_core import Broker
+from penstock import Broker
 from penstock.broker_core.client.flight import Client
 
 from .conftest import Start

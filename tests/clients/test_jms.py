@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from penstock.broker_core import Broker
+from penstock import Broker
 from penstock.broker_core.client.flight import Client
 
 from .conftest import command_or_skip

@@ -6,7 +6,7 @@ import time
 
 import pytest
 
-from penstock.broker_core import Broker
+from penstock import Broker
 from penstock.broker_core.client.flight import Client
 
 from .conftest import Start

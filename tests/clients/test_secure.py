@@ -15,7 +15,7 @@ import pytest
 import trustme
 from cryptography.hazmat.primitives import serialization
 
-from penstock.broker_core import Broker
+from penstock import Broker
 from penstock.broker_core.client.flight import Client
 
 from .conftest import Start

@@ -10,7 +10,7 @@ import pyarrow as pa
 import pytest
 from pyspark.sql.streaming.datasource import ReadMaxRows
 
-from penstock.broker_core import Broker
+from penstock import Broker
 from penstock.broker_core.client import discovery
 from penstock.broker_core.client.flight import Client
 from penstock.connector.options import Options

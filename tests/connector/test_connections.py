@@ -11,7 +11,8 @@ import pytest
 from pyarrow import flight
 from pyspark import cloudpickle
 
-from penstock.broker_core import Broker, errors
+from penstock import Broker
+from penstock.broker_core import errors
 from penstock.broker_core.client.credentials import Credentials
 from penstock.broker_core.client.discovery import Endpoint
 from penstock.broker_core.client.flight import Client

@@ -11,7 +11,8 @@ from typing import Any
 
 import pytest
 
-from penstock.broker_core import Broker, errors
+from penstock import Broker
+from penstock.broker_core import errors
 from penstock.broker_core.client.flight import Client
 from penstock.broker_core.engine import BrokerState
 from penstock.broker_core.engine.commands import queues as c

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from penstock.broker_core import Broker
+from penstock import Broker
 from penstock.broker_core.client.flight import Client
 from penstock.broker_core.security import quiet
 

@@ -21,7 +21,8 @@ import pyarrow as pa
 import pytest
 from pyarrow import flight
 
-from penstock.broker_core import Broker, errors
+from penstock import Broker
+from penstock.broker_core import errors
 from penstock.broker_core.client.discovery import this_host
 from penstock.broker_core.client.flight import Client
 from penstock.broker_core.messages import columns as message

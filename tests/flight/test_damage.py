@@ -10,7 +10,8 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from penstock.broker_core import Broker, amqp_client, errors
+from penstock import Broker
+from penstock.broker_core import amqp_client, errors
 from penstock.broker_core.amqp import Message, decode_message
 from penstock.broker_core.cli.main import main
 from penstock.broker_core.client.flight import Client

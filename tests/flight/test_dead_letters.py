@@ -7,7 +7,8 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from penstock.broker_core import Broker, amqp, amqp_client, errors, messaging
+from penstock import Broker
+from penstock.broker_core import amqp, amqp_client, errors, messaging
 from penstock.broker_core.amqp.performatives import Header, Properties
 from penstock.broker_core.amqp.types import Symbol
 from penstock.broker_core.client.discovery import this_host

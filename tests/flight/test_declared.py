@@ -9,7 +9,8 @@ from typing import Any
 
 import pytest
 
-from penstock.broker_core import Broker, errors
+from penstock import Broker
+from penstock.broker_core import errors
 from penstock.broker_core.client.flight import Client
 from penstock.broker_core.service import declared as declaring
 from penstock.broker_core.service.broker import BrokerService

@@ -24,7 +24,8 @@ import pytest
 import trustme
 from pyarrow import flight
 
-from penstock.broker_core import Broker, errors
+from penstock import Broker
+from penstock.broker_core import errors
 from penstock.broker_core.amqp import Message
 from penstock.broker_core.amqp.messages import Properties
 from penstock.broker_core.client.flight import Client

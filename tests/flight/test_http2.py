@@ -16,7 +16,7 @@ import h2.connection
 import h2.events
 import pytest
 
-from penstock.broker_core import Broker
+from penstock import Broker
 from penstock.broker_core.client.flight import Client
 from penstock.broker_core.flight_plane import arrow_ipc, frames, protobuf
 from penstock.broker_core.flight_plane.server import SERVICE

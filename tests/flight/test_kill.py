@@ -12,7 +12,8 @@ from random import Random
 
 import pyarrow as pa
 
-from penstock.broker_core import Broker, errors
+from penstock import Broker
+from penstock.broker_core import errors
 from penstock.broker_core.client.flight import Client
 
 from .helpers import BODY, Reader, batch_of, browse, descriptor, raw, send

@@ -12,7 +12,8 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from penstock.broker_core import Broker, errors
+from penstock import Broker
+from penstock.broker_core import errors
 from penstock.broker_core.amqp import Message
 from penstock.broker_core.amqp.performatives import Properties
 from penstock.broker_core.cli.main import main

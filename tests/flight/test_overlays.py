@@ -7,7 +7,8 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from penstock.broker_core import Broker, amqp, amqp_client, errors
+from penstock import Broker
+from penstock.broker_core import amqp, amqp_client, errors
 from penstock.broker_core.amqp.types import Symbol, UInt, ULong
 from penstock.broker_core.client.discovery import this_host
 from penstock.broker_core.client.flight import Client

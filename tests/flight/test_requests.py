@@ -11,7 +11,8 @@ import pyarrow as pa
 import pytest
 from pyarrow import flight
 
-from penstock.broker_core import Broker, errors
+from penstock import Broker
+from penstock.broker_core import errors
 from penstock.broker_core.client.flight import Client
 from penstock.broker_core.flight_plane.requests import ACTIONS, MAX_REQUEST_BYTES, PUTS, TICKETS
 

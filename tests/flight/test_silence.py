@@ -10,7 +10,8 @@ from typing import Any
 
 import pytest
 
-from penstock.broker_core import Broker, errors
+from penstock import Broker
+from penstock.broker_core import errors
 from penstock.broker_core.client import timeouts as silence
 from penstock.broker_core.client.flight import Client
 

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from penstock.broker_core import Broker
+from penstock import Broker
 from penstock.broker_core.client.flight import Client
 from penstock.broker_core.engine.commands import queues as c
 from penstock.broker_core.service.broker import BrokerService

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.streaming import StreamingQuery
 
-    from penstock.broker_core import Broker
+    from penstock import Broker
     from penstock.broker_core.client.flight import Client
 
 from penstock.jobs.session import DELTA  # after the check above
@@ -71,7 +71,7 @@ def settings() -> dict[str, str]:
 
 @pytest.fixture
 def broker(tmp_path: Path) -> Iterator[Broker]:
-    from penstock.broker_core import Broker
+    from penstock import Broker
 
     with Broker(tmp_path / "broker") as running:
         yield running

@@ -17,7 +17,7 @@ from typing import Any
 import pyspark
 import pytest
 
-from penstock.broker_core import Broker
+from penstock import Broker
 from penstock.broker_core.client.flight import Client
 from penstock.connector import pyfiles
 

@@ -11,7 +11,7 @@ import pytest
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
-from penstock.broker_core import Broker
+from penstock import Broker
 from penstock.broker_core.client.credentials import Credentials
 from penstock.broker_core.client.flight import Client
 from penstock.broker_core.security import store

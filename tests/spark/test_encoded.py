@@ -10,7 +10,7 @@ import pyarrow as pa
 import pytest
 from pyspark.sql import SparkSession
 
-from penstock.broker_core import Broker
+from penstock import Broker
 from penstock.broker_core.amqp import Message, decode_message
 from penstock.broker_core.amqp.performatives import Properties
 from penstock.broker_core.amqp.types import Int, Symbol, Timestamp, ULong

@@ -12,7 +12,8 @@ from pathlib import Path
 
 import pytest
 
-from penstock.broker_core import Broker, errors
+from penstock import Broker
+from penstock.broker_core import errors
 from penstock.broker_core.client.flight import Client
 
 from .conftest import enqueue
@@ -104,10 +105,7 @@ def test_an_error_in_the_block_is_not_hidden_by_a_broker_that_died(tmp_path: Pat
 
 
 def test_it_does_not_outlive_a_parent_that_is_killed(tmp_path: Path) -> None:
-    program = (
-        "import sys, time; from penstock.broker_core import Broker; "
-        "print(Broker(sys.argv[1]).start().pid, flush=True); time.sleep(60)"
-    )
+    program = "import sys, time; from penstock import Broker; print(Broker(sys.argv[1]).start().pid, flush=True); time.sleep(60)"
     parent = subprocess.Popen(
         [sys.executable, "-c", program, str(tmp_path / "data")], stdout=subprocess.PIPE, stdin=subprocess.DEVNULL, text=True
     )

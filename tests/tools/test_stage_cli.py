@@ -8,7 +8,7 @@ import sys
 
 import pyarrow as pa
 
-from penstock.broker_core import Broker
+from penstock import Broker
 from penstock.broker_core.client.flight import Client
 
 

@@ -25,7 +25,7 @@ if __name__ == "__main__":  # a script of its own, in the checkout or beside the
 
 import pyarrow as pa
 
-from penstock.broker_core import Broker
+from penstock import Broker
 from penstock.broker_core.amqp import Accepted, Message, Source, Target, decode_message, events
 from penstock.broker_core.amqp.performatives import RCV_FIRST, Header
 from penstock.broker_core.client.flight import Client as FlightClient
