@@ -68,11 +68,15 @@ scalars: dict[str, st.SearchStrategy[Any]] = {
 scalar = st.one_of(*scalars.values())
 
 
-def arrays(items: st.SearchStrategy[Any]) -> st.SearchStrategy[Array]:
-    def of(kind: str) -> st.SearchStrategy[Array]:
-        return st.lists(scalars[kind], max_size=5).map(lambda found: Array(kind, tuple(found)))
+def _arrays_of(kind: str) -> st.SearchStrategy[Array]:
+    return st.lists(scalars[kind], max_size=5).map(lambda found: Array(kind, tuple(found)))
 
-    flat = st.sampled_from(sorted(scalars)).flatmap(of)
+
+_flat_arrays = {kind: _arrays_of(kind) for kind in sorted(scalars)}
+
+
+def arrays(items: st.SearchStrategy[Any]) -> st.SearchStrategy[Array]:
+    flat = st.sampled_from(list(_flat_arrays)).flatmap(_flat_arrays.__getitem__)
     lists = st.lists(st.lists(items, max_size=3), max_size=3).map(lambda found: Array("list", tuple(found)))
     nested = st.lists(flat, max_size=3).map(lambda found: Array("array", tuple(found)))
     described = st.builds(lambda array, d: Array(array.kind, array.items, (d,)), flat, symbols)

@@ -49,8 +49,9 @@ def fate(engine: Engine, row: int = 0, name: str = "q") -> str:
 def survives(engine: Engine) -> Engine:
     """The same after a recovery and from a snapshot; nothing is lost on the way."""
     assert all(conserved(each) for each in engine.state.queues.values())
+    persisted = engine.persisted()
     for other in (engine.recovered(), engine.from_snapshot()):
-        assert other.persisted() == engine.persisted()
+        assert other.persisted() == persisted
         assert other.state.made == engine.state.made
         for name, each in engine.state.queues.items():
             mine, derived = queue(other, name), ("counts", "bytes", "available_bytes", "overlay_bytes", "stayed", "ended")

@@ -27,32 +27,38 @@ uints = st.integers(0, 2**32 - 1)
 maps = st.dictionaries(st.one_of(symbols, st.integers(0, 2**64 - 1).map(ULong)), values, max_size=3)
 
 
+# Strategies stand here, not in the functions that draw from them: one that is made for each draw is checked for each draw.
+HEADERS = st.none() | st.builds(
+    Header, durable=st.booleans(), priority=st.integers(0, 255), ttl=st.none() | uints, first_acquirer=st.booleans(),
+    delivery_count=uints,
+)  # fmt: skip
+ANNOTATIONS = st.none() | maps
+MESSAGE_ANNOTATIONS = st.one_of(st.none(), st.just({Symbol("x-opt-a"): UByte(1)}), maps)
+PROPERTIES = st.none() | st.builds(Properties, to=st.text(max_size=5), subject=st.text(max_size=300))
+SIMPLE = st.one_of(scalar, scalar, scalar, values)  # seldom one that is not: the message is then refused
+APPLICATION_PROPERTIES = st.none() | st.dictionaries(st.text(max_size=9), SIMPLE, max_size=3)
+BODIES = st.sampled_from(["data", "sequence", "value", "none"])
+DATA = st.lists(st.binary(max_size=300), min_size=1, max_size=3)
+SEQUENCES = st.lists(st.lists(values, max_size=3), min_size=1, max_size=2)
+
+
 @st.composite
 def messages(draw: st.DrawFn) -> Message:
     """A message of every kind of section; few are the same, yet headers and annotations repeat."""
     message = Message()
-    message.header = draw(
-        st.one_of(
-            st.none(),
-            st.builds(
-                Header, durable=st.booleans(), priority=st.integers(0, 255), ttl=st.one_of(st.none(), uints),
-                first_acquirer=st.booleans(), delivery_count=uints,
-            ),
-        )
-    )  # fmt: skip
-    message.delivery_annotations = draw(st.one_of(st.none(), maps))
-    message.message_annotations = draw(st.one_of(st.none(), st.just({Symbol("x-opt-a"): UByte(1)}), maps))
-    message.properties = draw(st.one_of(st.none(), st.builds(Properties, to=st.text(max_size=5), subject=st.text(max_size=300))))
-    simple = st.one_of(scalar, scalar, scalar, values)  # seldom one that is not: the message is then refused
-    message.application_properties = draw(st.one_of(st.none(), st.dictionaries(st.text(max_size=9), simple, max_size=3)))
-    kind = draw(st.sampled_from(["data", "sequence", "value", "none"]))
+    message.header = draw(HEADERS)
+    message.delivery_annotations = draw(ANNOTATIONS)
+    message.message_annotations = draw(MESSAGE_ANNOTATIONS)
+    message.properties = draw(PROPERTIES)
+    message.application_properties = draw(APPLICATION_PROPERTIES)
+    kind = draw(BODIES)
     if kind == "data":
-        message.data = draw(st.lists(st.binary(max_size=300), min_size=1, max_size=3))
+        message.data = draw(DATA)
     elif kind == "sequence":
-        message.sequences = draw(st.lists(st.lists(values, max_size=3), min_size=1, max_size=2))
+        message.sequences = draw(SEQUENCES)
     elif kind == "value":
         message.value, message.has_value = draw(values), True
-    message.footer = draw(st.one_of(st.none(), maps))
+    message.footer = draw(ANNOTATIONS)
     return message
 
 
@@ -68,12 +74,18 @@ def reworded(octets: bytes, forms: list[int]) -> bytes:
     return out
 
 
+MESSAGES = messages()
+CHANGES = st.sampled_from(["good", "good", "reworded", "mutated", "mutated", "cut", "shuffled", "longer"])
+OCTETS = st.integers(0, 255) | st.sampled_from([0x40, 0x45, 0x53, 0xA0, 0xC0, 0xC1, 0xD0, 0xD1])
+MORE = st.binary(max_size=9) | MESSAGES.map(Message.encode)
+
+
 @st.composite
 def octets(draw: st.DrawFn) -> bytes:
     """An encoded message, as it should be, or with descriptors in rare forms, mutated, cut, or with sections out of order."""
-    good = draw(messages()).encode()
+    good = draw(MESSAGES).encode()
     sections = scan(good)
-    kind = draw(st.sampled_from(["good", "good", "reworded", "mutated", "mutated", "cut", "shuffled", "longer"]))
+    kind = draw(CHANGES)
     if kind == "reworded":
         return reworded(good, draw(st.lists(st.integers(0, 2), min_size=len(sections), max_size=len(sections))))
     if kind == "mutated" and good:
@@ -82,9 +94,7 @@ def octets(draw: st.DrawFn) -> bytes:
         near = [s.start + i for s in sections for i in range(5) if s.start + i < len(good)]
         for _ in range(draw(st.integers(1, 3))):
             place = draw(st.one_of(st.sampled_from(near), st.integers(0, len(good) - 1)))
-            changed[place] = draw(
-                st.one_of(st.integers(0, 255), st.sampled_from([0x40, 0x45, 0x53, 0xA0, 0xC0, 0xC1, 0xD0, 0xD1]))
-            )
+            changed[place] = draw(OCTETS)
         return bytes(changed)
     if kind == "cut":
         return good[: draw(st.integers(0, len(good)))]
@@ -92,7 +102,7 @@ def octets(draw: st.DrawFn) -> bytes:
         order = draw(st.lists(st.sampled_from(sections), max_size=9)) if sections else []
         return b"".join(good[s.start : s.end] for s in order)
     if kind == "longer":
-        return good + draw(st.one_of(st.binary(max_size=9), messages().map(Message.encode)))
+        return good + draw(MORE)
     return good
 
 
@@ -139,26 +149,28 @@ def test_the_fast_way_is_the_plain_way(payloads: list[bytes]) -> None:
     assert np.array_equal(many.sizes, sizes(many.batch))
 
 
+HEADER_FIELDS = (
+    st.sampled_from(["40", "41", "42", "5600", "5601"]),
+    st.sampled_from(["40", "5004", "5070"]),
+    st.one_of(
+        st.binary(min_size=4, max_size=4).map(lambda four: "70" + four.hex()),
+        st.sampled_from(["40", "43", "5205", "5270", "7000000000", "7070707070", "70ffffffff", "7040404040"]),
+    ),
+)
+FIELDS_AFTER = st.sampled_from([[], [], ["41"], ["40", "43"], ["40", "5202"], ["42", "7000000001"]])
+HEADER_KINDS = st.sampled_from(["good", "good", "good", "good", "changed", "cut"])
+HEADER_OCTETS = st.integers(0, 255) | st.sampled_from([0x40, 0x43, 0x50, 0x52, 0x70])
+
+
 @st.composite
 def header_sections(draw: st.DrawFn) -> bytes:
     """Few shapes and any ttl, in every form; a third has an octet changed, or is cut short."""
-    durable = draw(st.sampled_from(["40", "41", "42", "5600", "5601"]))
-    priority = draw(st.sampled_from(["40", "5004", "5070"]))
-    ttl = draw(
-        st.one_of(
-            st.binary(min_size=4, max_size=4).map(lambda four: "70" + four.hex()),
-            st.sampled_from(["40", "43", "5205", "5270", "7000000000", "7070707070", "70ffffffff", "7040404040"]),
-        )
-    )
-    after = draw(st.sampled_from([[], [], ["41"], ["40", "43"], ["40", "5202"], ["42", "7000000001"]]))
-    fields = [durable, priority, ttl, *after]
+    fields = [*map(draw, HEADER_FIELDS), *draw(FIELDS_AFTER)]
     body = bytes((len(fields),)) + bytes.fromhex("".join(fields))
     section = bytearray(b"\x00\x53\x70\xc0" + bytes((len(body),)) + body)
-    kind = draw(st.sampled_from(["good", "good", "good", "good", "changed", "cut"]))
+    kind = draw(HEADER_KINDS)
     if kind == "changed":
-        section[draw(st.integers(0, len(section) - 1))] = draw(
-            st.one_of(st.integers(0, 255), st.sampled_from([0x40, 0x43, 0x50, 0x52, 0x70]))
-        )
+        section[draw(st.integers(0, len(section) - 1))] = draw(HEADER_OCTETS)
     return bytes(section[: draw(st.integers(0, len(section)))] if kind == "cut" else section)
 
 
