@@ -35,13 +35,13 @@ class Connection:
         self.name = str(address)
         self.host = address.host
         self.timeout_s = timeout_s
-        self.ends: dict[amqp.Link, ClientLink] = {}
+        self.links: dict[amqp.Link, ClientLink] = {}
         self._transport = transport
         self._machine = machine
         self._session: amqp.Session | None = None
         self._failure: errors.PenstockError | None = None
         self._closing = False
-        self._links = 0
+        self._link_count = 0
 
     @property
     def remote_properties(self) -> Mapping[str, Any]:
@@ -80,8 +80,8 @@ class Connection:
         return Receiver(self, address, self._link_name(), credit, limit, browse, presettled, selector, properties)
 
     def _link_name(self) -> str:
-        self._links += 1
-        return f"{self._machine.settings.container_id}-{self._links}"
+        self._link_count += 1
+        return f"{self._machine.settings.container_id}-{self._link_count}"
 
     def fileno(self) -> int:
         """For a `poll` beside other things: when it is readable, call `idle`."""
@@ -90,9 +90,9 @@ class Connection:
     def idle(self, timeout_s: float = 0.0) -> None:
         """Take in what comes within `timeout_s` and answer heartbeats. Raises the connection's failure."""
         deadline = time.monotonic() + timeout_s
-        self.turn(0.0)
+        self.step(0.0)
         while (left := deadline - time.monotonic()) > 0:
-            self.turn(left)
+            self.step(left)
 
     def next_heartbeat_s(self) -> float | None:
         """Seconds until `idle` is due at the latest; None if the broker asks for no heartbeats."""
@@ -107,7 +107,7 @@ class Connection:
         if self._failure is not None:
             raise self._failure
 
-    def turn(self, timeout_s: float) -> bool:
+    def step(self, timeout_s: float) -> bool:
         """Write what is ready, read what comes within `timeout_s`; whether something came. Raises the connection's failure."""
         now = time.monotonic()
         due = self._machine.next_tick(now)
@@ -121,7 +121,7 @@ class Connection:
         if due is not None:  # after reading: a sign of life may have waited in the socket
             found += self._machine.tick(now)
         for event in found:
-            self._on(event)
+            self._handle(event)
         try:  # also after a failure: the reason for it may be among what is to be said
             self.flush()
         except errors.PenstockError as error:
@@ -129,17 +129,17 @@ class Connection:
         self.check()
         return data is not None
 
-    def until(self, done: Callable[[], bool], what: str, limit_s: float | None = None) -> None:
+    def wait_until(self, done: Callable[[], bool], what: str, limit_s: float | None = None) -> None:
         """Turns until `done`. `what` completes the error when that takes longer than `limit_s`, or the time limit."""
         limit = self.timeout_s if limit_s is None else min(limit_s, self.timeout_s)
         deadline = time.monotonic() + limit
         while not done():
             left = deadline - time.monotonic()
             if left <= 0:
-                raise self.overdue(what, limit)
-            self.turn(left)
+                raise self.timeout_error(what, limit)
+            self.step(left)
 
-    def overdue(self, what: str, limit_s: float) -> errors.PenstockError:
+    def timeout_error(self, what: str, limit_s: float) -> errors.PenstockError:
         """The error for an answer that has not come in time."""
         return errors.PeerError(
             f"{self.name} has not answered within {limit_s:g} s: {what}. It may be overloaded or not a broker at"
@@ -173,7 +173,7 @@ class Connection:
 
     # --- what happens
 
-    def _on(self, event: events.Event) -> None:
+    def _handle(self, event: events.Event) -> None:
         if isinstance(event, events.Delivered | events.Attached | events.Detached | events.Aborted):
             self._on_link(event.link, event)
         elif isinstance(event, events.Flowed):
@@ -203,7 +203,7 @@ class Connection:
             self._machine.open()
 
     def _on_link(self, link: amqp.Link, event: events.Event) -> None:
-        end = self.ends.get(link)
+        end = self.links.get(link)
         if end is not None:
             end.on_event(event)
         elif isinstance(event, events.Attached):
@@ -216,16 +216,16 @@ class Connection:
         deliveries = event.deliveries
         if not event.settled and event.state is None:
             return
-        if len(self.ends) == 1:
-            for end in self.ends.values():
+        if len(self.links) == 1:
+            for end in self.links.values():
                 end.on_outcome(deliveries, event.state)
         else:
             by_link: dict[amqp.Link, list[Any]] = {}
             for delivery in deliveries:
                 by_link.setdefault(delivery.link, []).append(delivery)
             for link, own in by_link.items():
-                if link in self.ends:
-                    self.ends[link].on_outcome(own, event.state)
+                if link in self.links:
+                    self.links[link].on_outcome(own, event.state)
         if not event.settled and deliveries and deliveries[0].link.role == amqp.Sender.role:
             event.session.dispose(deliveries, settled=True)
 
@@ -238,7 +238,7 @@ class Connection:
 
     def open(self) -> None:
         """Shake hands: SASL, then the two opens. For `connect`."""
-        self.until(lambda: self._machine.remote_open is not None, "no AMQP greeting came")
+        self.wait_until(lambda: self._machine.remote_open is not None, "no AMQP greeting came")
 
     def close(self) -> None:
         """Say goodbye and close. What is unsettled goes back to where it was. Never raises for a broker that is gone."""
@@ -248,7 +248,7 @@ class Connection:
         if self._failure is None:
             try:
                 self._machine.close()
-                self.until(lambda: self._machine.finished, "it does not close", CLOSE_TIMEOUT_S)
+                self.wait_until(lambda: self._machine.finished, "it does not close", CLOSE_TIMEOUT_S)
             except (errors.PenstockError, amqp.ProtocolError):
                 pass
         self._transport.close()

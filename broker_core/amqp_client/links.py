@@ -33,12 +33,12 @@ class ClientLink:
         self.connection.check()
 
     def _attach(self, **terms: Any) -> None:
-        self.connection.ends[self.link] = self
+        self.connection.links[self.link] = self
         try:
             self.link.attach(**terms)
-            self.connection.until(self._attached, f"it does not answer an attach to {self.address!r}")
+            self.connection.wait_until(self._attached, f"it does not answer an attach to {self.address!r}")
         except BaseException as error:
-            self.connection.ends.pop(self.link, None)
+            self.connection.links.pop(self.link, None)
             if isinstance(error, amqp.LocalProtocolError):
                 raise errors.InvalidRequest(f"{self.address!r} cannot be attached to: {error}") from error
             raise
@@ -58,11 +58,11 @@ class ClientLink:
             try:
                 self.connection.check()
                 self.link.detach(closed=True)
-                self.connection.until(self._detached, "it does not answer a detach", CLOSE_TIMEOUT_S)
+                self.connection.wait_until(self._detached, "it does not answer a detach", CLOSE_TIMEOUT_S)
             except (errors.PenstockError, amqp.ProtocolError):
                 pass
         self._failure = self._failure or errors.PeerError(f"this link to {self.address!r} is closed")
-        self.connection.ends.pop(self.link, None)
+        self.connection.links.pop(self.link, None)
 
     # --- for the connection
 

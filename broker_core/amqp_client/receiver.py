@@ -70,13 +70,13 @@ class Receiver(ClientLink):
         """
         deadline = None if timeout_s is None else time.monotonic() + timeout_s
         self._renew()
-        self.connection.turn(0.0) if not self._waiting else self.connection.flush()
+        self.connection.step(0.0) if not self._waiting else self.connection.flush()
         while not self._waiting and not self.exhausted:
             self.check()
             left = self.connection.timeout_s if deadline is None else deadline - time.monotonic()
             if left <= 0:
                 return []
-            self.connection.turn(left)
+            self.connection.step(left)
         if most is None or most >= len(self._waiting):
             found, self._waiting = self._waiting, []
         else:
@@ -101,7 +101,7 @@ class Receiver(ClientLink):
             self.link.grant(self.link.link_credit, drain=True)
             self._draining = True
             try:
-                self.connection.until(self._drained, f"it does not drain {self.address!r}")
+                self.connection.wait_until(self._drained, f"it does not drain {self.address!r}")
             finally:
                 self._draining = False
 
@@ -148,11 +148,11 @@ class Receiver(ClientLink):
         """Credit for what may still come, once half of it is used: never more than `credit` under way and waiting together."""
         if self._draining or self.link.state is not LinkState.ATTACHED:
             return
-        room = self._credit - len(self._waiting)
+        capacity = self._credit - len(self._waiting)
         if self._limit is not None:
-            room = min(room, self._limit - self.received)
-        if room > self.link.link_credit and self.link.link_credit <= self._credit // 2:
-            self.link.grant(room)
+            capacity = min(capacity, self._limit - self.received)
+        if capacity > self.link.link_credit and self.link.link_credit <= self._credit // 2:
+            self.link.grant(capacity)
 
     # --- for the connection
 

@@ -26,7 +26,7 @@ MAX_REFUSALS = 1000
 class Refusal(NamedTuple):
     """`place` counts this sender's messages from 0; `state` is the outcome (Rejected, Released, Modified)."""
 
-    place: int
+    sequence: int
     state: object
 
 
@@ -43,7 +43,7 @@ class Sender(ClientLink):
         super().__init__(connection, address)
         self.sent = self.accepted = self.refused = 0
         self.refusals: list[Refusal] = []
-        self._told = self._flushing = 0
+        self._reported = self._flushing = 0
         self.link = connection.session.sender(name)
         mode = SND_SETTLED if presettled else SND_UNSETTLED
         self._attach(source=amqp.Source(), target=amqp.Target(address=address), snd_settle_mode=mode)
@@ -62,7 +62,7 @@ class Sender(ClientLink):
         position, count = 0, len(payloads)
         while position < count:
             if not self._ready():
-                self.connection.until(self._ready, f"it gives no credit for {self.address!r} (is it out of disk or memory?)")
+                self.connection.wait_until(self._ready, f"it gives no credit for {self.address!r} (is it out of disk or memory?)")
             step = min(CHUNK_MESSAGES, CHUNK_OCTETS // (len(payloads[position]) + 1) + 1)
             chunk = payloads[position : position + step]
             first = self.sent
@@ -72,7 +72,7 @@ class Sender(ClientLink):
             position += done
             self.connection.flush()
             while self.connection.congested:
-                self.connection.until(self._written, "it reads nothing more")
+                self.connection.wait_until(self._written, "it reads nothing more")
 
     def _ready(self) -> bool:
         self.check()
@@ -87,7 +87,7 @@ class Sender(ClientLink):
             self.link.send(tag, payload)
         except LocalProtocolError as error:
             raise errors.ResourceLimit(f"message {self.sent:,} was not sent to {self.address!r}: {error}") from error
-        self.connection.until(self._unblocked, "its window stays closed")
+        self.connection.wait_until(self._unblocked, "its window stays closed")
         return 1
 
     def _unblocked(self) -> bool:
@@ -101,9 +101,9 @@ class Sender(ClientLink):
         """
         while self.link.unsettled:
             self._flushing = len(self.link.unsettled)
-            self.connection.until(self._progressed, f"{self._flushing:,} messages to {self.address!r} are not confirmed")
-        if self.refused > self._told:
-            news, self._told = self.refused - self._told, self.refused
+            self.connection.wait_until(self._progressed, f"{self._flushing:,} messages to {self.address!r} are not confirmed")
+        if self.refused > self._reported:
+            news, self._reported = self.refused - self._reported, self.refused
             state = self.refusals[-min(news, len(self.refusals))].state
             raise failures.from_outcome(state, f"{news:,} of {self.sent:,} messages to {self.address!r} were")
 

@@ -26,7 +26,7 @@ class Transport:
     def __init__(self, sock: socket.socket, address: Address) -> None:
         self._socket = sock
         self._address = address
-        self._waiting: memoryview = memoryview(b"")
+        self._unwritten: memoryview = memoryview(b"")
         self._poll = select.poll()  # not select(): a program may have more than 1,024 files open
         self._poll.register(sock.fileno(), 0)
 
@@ -46,23 +46,23 @@ class Transport:
     @property
     def congested(self) -> bool:
         """Whether octets given to `write` wait for the socket."""
-        return bool(self._waiting)
+        return bool(self._unwritten)
 
     def write(self, data: bytes) -> None:
         """Write what the socket takes now; the rest waits here. Must not be called while `congested`."""
-        assert not self._waiting
-        self._waiting = memoryview(data)
-        self._push()
+        assert not self._unwritten
+        self._unwritten = memoryview(data)
+        self._write_pending()
 
-    def _push(self) -> None:
+    def _write_pending(self) -> None:
         try:
-            while self._waiting:
-                part = self._waiting[:_TLS_WRITE_OCTETS] if isinstance(self._socket, ssl.SSLSocket) else self._waiting
-                self._waiting = self._waiting[self._socket.send(part) :]
+            while self._unwritten:
+                part = self._unwritten[:_TLS_WRITE_OCTETS] if isinstance(self._socket, ssl.SSLSocket) else self._unwritten
+                self._unwritten = self._unwritten[self._socket.send(part) :]
         except (BlockingIOError, ssl.SSLWantWriteError, ssl.SSLWantReadError):
             pass
         except OSError as error:
-            self._waiting = memoryview(b"")
+            self._unwritten = memoryview(b"")
             raise self._gone(error) from error
 
     def read(self, timeout_s: float) -> bytes | None:
@@ -72,11 +72,11 @@ class Transport:
             return data
         ready = self._poll_once(timeout_s)
         if ready & select.POLLOUT:
-            self._push()
+            self._write_pending()
         return self._read_now() if ready & ~select.POLLOUT else None
 
     def _poll_once(self, timeout_s: float) -> int:
-        self._poll.modify(self._socket.fileno(), select.POLLIN | (select.POLLOUT if self._waiting else 0))
+        self._poll.modify(self._socket.fileno(), select.POLLIN | (select.POLLOUT if self._unwritten else 0))
         ready = self._poll.poll(max(0.0, timeout_s) * 1000)
         return ready[0][1] if ready else 0
 

@@ -8,11 +8,20 @@
         print(message.body)
         message.acknowledge()
 
-For AMQP 1.0 brokers of any make; on `broker_core.amqp_client`, which moves lists of messages on one thread and is the faster one.
-The rooms: `opening` (connect), `connection` (servers, reconnect) on `backoff` and `wire` (the thread that reads), `session` with
-`lanes` (callbacks), `ledger` (what is not settled) and `modes`, `producer` with `sending`, `consumer` with `arrivals`,
-`received` and `pull`,
-`transactions`; `source_link` and `target_link` are the two kinds of AMQP link.
+It works with AMQP 1.0 brokers of any make. It builds on `penstock.broker_core.amqp_client`, which moves lists of messages on one
+thread and is the faster one.
+
+| module | what it holds |
+|---|---|
+| `opening` | `connect` |
+| `connection`, `servers`, `backoff` | several servers, reconnect |
+| `wire` | one connection to one server, and the thread that reads from it |
+| `session` | one line of work |
+| `lanes`, `callbacks` | one session's callbacks, on a bounded pool |
+| `modes`, `ledger` | acknowledge modes; deliveries that are not settled |
+| `producer`, `sending`, `target_link` | sending |
+| `consumer`, `arrivals`, `received`, `pull`, `source_link` | receiving |
+| `transactions` | local transactions |
 """
 
 from penstock.broker_core.messaging.backoff import Backoff

@@ -1,4 +1,4 @@
-"""What has come over the links of one consumer and was not taken yet: one queue of arrivals, fair between the links."""
+"""Messages that have come over the links of one consumer and wait to be taken: one queue, fair between the links."""
 
 from __future__ import annotations
 
@@ -10,7 +10,10 @@ V = TypeVar("V")
 
 
 class Arrivals(Generic[K, V]):
-    """First in, first out for each link; the links take turns. Bounded by the credit that their owner gives."""
+    """A queue per link, first in, first out; the links take turns.
+
+    The credit that the owner grants bounds it.
+    """
 
     def __init__(self) -> None:
         self._waiting: dict[K, deque[V]] = {}
@@ -23,17 +26,18 @@ class Arrivals(Generic[K, V]):
         return bool(self._turns)
 
     def waiting(self, link: K) -> int:
-        """How many of one link's."""
+        """Number of items of one link."""
         return len(self._waiting.get(link, ()))
 
     def add(self, link: K, items: list[V]) -> None:
+        """Append items of one link, in their order."""
         queue = self._waiting.setdefault(link, deque())
         if not queue and items:
             self._turns.append(link)
         queue += items
 
     def take(self) -> tuple[K, V] | None:
-        """The next, of the link whose turn it is."""
+        """Remove and return the next item, of the link whose turn it is; None when there is none."""
         if not self._turns:
             return None
         link = self._turns.popleft()
@@ -46,7 +50,7 @@ class Arrivals(Generic[K, V]):
         return link, item
 
     def clear(self) -> list[V]:
-        """Everything, taken at once; each link's in its order."""
+        """Remove and return all items, those of each link in their order."""
         found = [item for queue in self._waiting.values() for item in queue]
         self._waiting.clear()
         self._turns.clear()

@@ -1,4 +1,4 @@
-"""When and where to connect again: a pure plan, with the randomness given."""
+"""Plan of a reconnect: when to try which server. Pure; the caller gives the randomness."""
 
 from __future__ import annotations
 
@@ -30,15 +30,15 @@ class Backoff:
             raise InvalidRequest("attempts must be at least 1, or None for no limit")
 
     def plan(self, urls: Sequence[str], lost: str, random: Callable[[], float]) -> Iterator[tuple[float, str]]:
-        """Pairs of (seconds to wait first, url to try). The server after `lost` comes first, at once; each round takes all.
+        """Yield pairs of (seconds to wait first, url to try). The server after `lost` comes first, at once; each round tries all.
 
-        `random` gives numbers from 0 to 1.
+        `random` returns numbers from 0 to 1.
         """
         start = urls.index(lost) + 1 if lost in urls else 0
         growing = self.first_s
         for attempt in count() if self.attempts is None else range(self.attempts):
             pause = 0.0
-            # Before each round; before the first only where there is no other server than the one that was just lost.
+            # Wait before each round. Before the first one, wait only if the server just lost is the only one.
             if attempt % len(urls) == 0 and (attempt or len(urls) == 1):
                 pause, growing = growing, min(self.most_s, growing * self.factor)
             yield pause * (1 - self.jitter * random()), urls[(start + attempt) % len(urls)]

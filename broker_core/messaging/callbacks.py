@@ -1,4 +1,4 @@
-"""What the callbacks of one session are called with, and in which order: outcomes of sends first, then its consumers in turn."""
+"""Callbacks of one session and their order: outcomes of sends first, then its consumers in turn."""
 
 from __future__ import annotations
 
@@ -8,19 +8,22 @@ from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING
 
-from penstock.broker_core.messaging.lanes import Lane, Task
+from penstock.broker_core.messaging.lanes import SerialExecutor, Task
 
 if TYPE_CHECKING:
     from penstock.broker_core.messaging.received import ReceivedMessage
     from penstock.broker_core.messaging.sending import Confirmation
     from penstock.broker_core.messaging.session import Session
 
-#: Outcomes that wait for their callback; above that a send waits (unless a callback makes it, which would wait for itself).
-MAX_UNTOLD = 10_000
+#: Outcomes that wait for their callback. Above that a send waits, unless a callback makes it: it would wait for itself.
+MAX_PENDING_OUTCOMES = 10_000
 
 
-class Callbacks(Lane):
-    """The lane of one session. Everything under the connection's lock, but the callbacks themselves."""
+class Callbacks(SerialExecutor):
+    """The serial executor of one session.
+
+    Callers hold the connection's lock; the callbacks themselves run without it.
+    """
 
     def __init__(self, session: Session) -> None:
         super().__init__(session.changed, session.connection.pool, self._next)
@@ -29,21 +32,23 @@ class Callbacks(Lane):
 
     @property
     def full(self) -> bool:
-        return len(self._outcomes) >= MAX_UNTOLD and not self.inside
+        """True when so many outcomes wait for their callback that a send has to wait."""
+        return len(self._outcomes) >= MAX_PENDING_OUTCOMES and not self.inside
 
-    def tell(self, confirmation: Confirmation) -> None:
-        """Its callback is due."""
+    def add_outcome(self, confirmation: Confirmation) -> None:
+        """Enqueue the callback of a confirmation."""
         self._outcomes.append(confirmation)
         self.wake()
 
-    def finish(self) -> None:
-        """What the outcomes call, called by the thread that closes the session, without the lock: the pool may have no thread
-        for it, and soon there is no pool.
+    def run_outcomes(self) -> None:
+        """Run the callbacks of all outcomes in the calling thread, which closes the session and does not hold the lock.
+
+        The pool may have no free thread for them, and soon there is no pool.
         """
         with self._changed:
             if self.inside:
                 return
-            self._held += 1
+            self._pauses += 1
             self._changed.wait_for(lambda: self._thread is None)
             self._thread = threading.get_ident()
         try:
@@ -56,33 +61,33 @@ class Callbacks(Lane):
         finally:
             with self._changed:
                 self._thread = None
-                self._held -= 1
+                self._pauses -= 1
                 self._changed.notify_all()
 
     def _next(self) -> Task | None:
         if self._outcomes:
             confirmation = self._outcomes.popleft()
             assert confirmation.callback is not None
-            return partial(self._told, confirmation.callback, confirmation)
+            return partial(self._call_with_outcome, confirmation.callback, confirmation)
         consumers = self._session.consumers
-        for place, consumer in enumerate(consumers):
+        for index, consumer in enumerate(consumers):
             if consumer.callback is not None and not consumer.closed and (message := consumer.take()) is not None:
-                consumers.append(consumers.pop(place))  # the others' turn
-                return partial(self._hand_out, consumer.callback, message)
+                consumers.append(consumers.pop(index))  # the others come before it next time
+                return partial(self._call_with_message, consumer.callback, message)
         return None
 
-    def _told(self, callback: Callable[[Confirmation], None], confirmation: Confirmation) -> None:
-        self._guarded(partial(callback, confirmation))
+    def _call_with_outcome(self, callback: Callable[[Confirmation], None], confirmation: Confirmation) -> None:
+        self._call(partial(callback, confirmation))
 
-    def _hand_out(self, callback: Callable[[ReceivedMessage], None], message: ReceivedMessage) -> None:
-        good = self._guarded(partial(callback, message))
+    def _call_with_message(self, callback: Callable[[ReceivedMessage], None], message: ReceivedMessage) -> None:
+        good = self._call(partial(callback, message))
         with self._session.changed:
-            (self._session.ledger.done if good else self._session.ledger.failed)(message)
+            (self._session.ledger.processed if good else self._session.ledger.failed)(message)
 
-    def _guarded(self, callback: Task) -> bool:
+    def _call(self, callback: Task) -> bool:
         try:
             callback()
-        except Exception as error:  # the application's own: it is told, and the next callback has its turn
+        except Exception as error:  # the application's own: report it, and go on with the next callback
             self._session.connection.report(error)
             return False
         return True

@@ -1,4 +1,4 @@
-"""The connection of an application: to one of several servers, and to the next one when that is lost."""
+"""Connection of an application: to one of several servers, and to the next one when that is lost."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from itertools import count
 from penstock.broker_core import errors
 from penstock.broker_core.messaging.lanes import Pool
 from penstock.broker_core.messaging.modes import AcknowledgeMode
-from penstock.broker_core.messaging.servers import Means, Servers
+from penstock.broker_core.messaging.servers import Dependencies, Servers
 from penstock.broker_core.messaging.session import Session
 from penstock.broker_core.messaging.wire import Wire
 
@@ -19,18 +19,19 @@ _LOG = logging.getLogger(__name__)
 
 
 class Connection:
-    """Made by `connect`; any number of threads may use it, each with sessions of its own.
+    """A connection that reconnects, made by `connect`. Any number of threads may use it, each with sessions of its own.
 
-    When it is lost it is made anew, to the next server, as `Backoff` says; meanwhile everything waits, up to its time limit.
-    What that means for messages is at-least-once: sends that were not confirmed are sent again, with their ids; messages that
-    were not settled are delivered again, and settling one of them is a PeerError; a transaction is rolled back, which its commit
-    says.
+    When the server is lost, it connects to the next one, as `Backoff` plans. Meanwhile every call waits, up to its time limit.
+    Delivery is at least once:
+    - sends that were not confirmed are sent again, with the same message ids;
+    - messages that were not settled are delivered again, and settling one of the old deliveries raises PeerError;
+    - a transaction is rolled back, and its commit raises RolledBack.
     """
 
     def __init__(
         self,
         servers: Servers,
-        means: Means,
+        dependencies: Dependencies,
         *,
         client_id: str,
         timeout_s: float,
@@ -41,13 +42,13 @@ class Connection:
         self.timeout_s = timeout_s
         self.changed = threading.Condition(threading.RLock())
         self.pool = Pool(callback_threads)
-        self.clock = means.clock
-        #: The server that it is connected to; None while there is none.
+        self.clock = dependencies.clock
+        #: Url of the server in use; None while there is none.
         self.url: str | None = None
-        #: How often it was lost.
+        #: Number of times that a server was lost.
         self.losses = 0
         self._servers = servers
-        self._wall = means.wall
+        self._wall = dependencies.wall
         self._on_error = on_error
         self._wire: Wire | None = None
         self._sessions: list[Session] = []
@@ -58,18 +59,18 @@ class Connection:
     # --- for the application
 
     def session(self, mode: AcknowledgeMode = AcknowledgeMode.AUTO) -> Session:
-        """A session; with AcknowledgeMode.TRANSACTED one of transactions."""
+        """Open a session. With AcknowledgeMode.TRANSACTED its work belongs to transactions."""
         with self.changed:
             made = Session(self, mode)
-            self.persist(made.attach)
+            self.on_current_wire(made.attach)
             self._sessions.append(made)
         return made
 
     def close(self, *, flush: bool = True) -> None:
         """Close every session (see `Session.close`), then say goodbye. Raises the first error of a session."""
         found: errors.PenstockError | None = None
-        # Those whose callback runs come last: it may wait for another session, whose end lets it go on.
-        for session in sorted(self._sessions, key=lambda each: each.lane.busy):
+        # Sessions with a running callback close last: the callback may wait for another session, whose end releases it.
+        for session in sorted(self._sessions, key=lambda each: each.callbacks.busy):
             try:
                 session.close(flush=flush)
             except errors.PenstockError as error:
@@ -94,12 +95,15 @@ class Connection:
     # --- for its parts, under the lock
 
     def check(self) -> None:
-        """Raises what ended this connection for good."""
+        """Raise the error that ended this connection for good, if there is one."""
         if self._failure is not None:
             raise self._failure
 
     def wait_for(self, done: Callable[[], bool], timeout_s: float | None) -> bool:
-        """Waits until `done`, over reconnects; whether it came to that. Raises what ended this connection for good."""
+        """Wait until `done()`, over reconnects; return False when `timeout_s` is over first.
+
+        Raises the error that ended this connection for good.
+        """
 
         def met() -> bool:
             if done():
@@ -109,22 +113,22 @@ class Connection:
 
         return self.changed.wait_for(met, timeout_s)
 
-    def present(self) -> Wire:
-        """The wire that there is now, or as soon as there is one."""
+    def current_wire(self) -> Wire:
+        """Return the wire in use; wait for one while there is none. Raises PeerError after the time limit."""
         if not self.wait_for(lambda: self._wire is not None, self.timeout_s):
             raise errors.PeerError(f"no broker has answered within {self.timeout_s:g} s at any of {self._servers}")
         assert self._wire is not None
         return self._wire
 
-    def persist(self, action: Callable[[Wire], None]) -> None:
-        """Do it on the present wire; where that is lost meanwhile, again on the next one."""
+    def on_current_wire(self, action: Callable[[Wire], None]) -> None:
+        """Run `action` on the wire in use; if that wire is lost meanwhile, run it again on the next one."""
         while True:
-            wire = self.present()
+            wire = self.current_wire()
             try:
                 action(wire)
             except errors.PenstockError:
                 self.check()
-                if self._wire is wire and not wire.over:
+                if self._wire is wire and not wire.failed:
                     raise
                 self.wait_for(partial(self._another, wire), self.timeout_s)
             else:
@@ -134,31 +138,33 @@ class Connection:
         return self._wire is not wire
 
     def wall_ms(self) -> int:
+        """Milliseconds since 1970."""
         return int(self._wall() * 1000)
 
     def new_message_id(self) -> str:
-        """An id that no other message has."""
+        """Return an id that no other message has."""
         return f"{self.client_id}:{next(self._ids)}"
 
     def report(self, error: Exception) -> None:
-        """What no call can raise: logged, and told to `on_error` on a thread of the pool."""
+        """Log an error that no call can raise, and pass it to `on_error` on a thread of the pool."""
         _LOG.warning("%s", error, exc_info=None if isinstance(error, errors.PenstockError) else error)
         if self._on_error is not None:
             with self.changed:
                 self.pool.submit(partial(self._on_error, error))
 
     def forget(self, session: Session) -> None:
+        """Remove a session that is closed."""
         if session in self._sessions:
             self._sessions.remove(session)
 
     # --- connecting
 
     def open(self) -> None:
-        """The first connection. Raises the last server's error when none answers."""
+        """Connect for the first time. Raises the last server's error when none answers."""
         self._use(*self._servers.first())
 
     def _use(self, wire: Wire, url: str) -> None:
-        """Everything goes on here. Raises when it is lost meanwhile."""
+        """Move all sessions to this wire. Raises when the wire is lost meanwhile."""
         with self.changed:
             self.check()
             wire.start(self.changed, self._timers, self._lost)
@@ -166,7 +172,7 @@ class Connection:
                 for session in list(self._sessions):
                     session.attach(wire)
                 wire.check()
-                self.check()  # it may have been closed meanwhile
+                self.check()  # the application may have closed it meanwhile
             except errors.PenstockError as error:
                 self._interrupt(error)
                 raise
@@ -174,23 +180,24 @@ class Connection:
             self.changed.notify_all()
 
     def _timers(self) -> float | None:
-        """After each turn of the pump: gathered acknowledgements whose time has come leave, and what is to be sent again as far
-        as there is credit; the seconds until the next.
+        """Do the work that is due, after each step of the pump; return the seconds until the next.
+
+        Acknowledgements whose time has come leave, and producers send again as far as they have credit.
         """
         now = self.clock()
         left = []
         for session in self._sessions:
             for producer in session.producers:
-                producer.go_on()
+                producer.resend()
         for consumer in [each for session in self._sessions for each in session.consumers]:
-            if consumer.gathered.due(now):
+            if consumer.acknowledgements.due(now):
                 consumer.session.ledger.flush(consumer)
-            elif consumer.gathered.deadline is not None:
-                left.append(consumer.gathered.deadline - now)
+            elif consumer.acknowledgements.deadline is not None:
+                left.append(consumer.acknowledgements.deadline - now)
         return min(left, default=None)
 
     def _lost(self, wire: Wire, error: errors.PenstockError) -> None:
-        """The pump of a wire that is over; its thread makes the next one."""
+        """Connect again after the wire in use has failed. Its pump calls this; the pump's thread makes the next wire."""
         with self.changed:
             if wire is not self._wire or self._closing.is_set():
                 return
@@ -200,7 +207,7 @@ class Connection:
             self._interrupt(error)
             self.changed.notify_all()
         self.report(error)
-        final = self._servers.again(lost, error, self._closing, self._use)
+        final = self._servers.reconnect(lost, error, self._closing, self._use)
         if final is not None:
             self._fail(final)
 

@@ -1,4 +1,4 @@
-"""Receiving from one source or several, one message at a time: waited for, pulled, or handed to a callback."""
+"""Receiving from one or several sources, one message at a time: waited for, pulled, or passed to a callback."""
 
 from __future__ import annotations
 
@@ -10,48 +10,50 @@ from penstock.broker_core import errors
 from penstock.broker_core.amqp import DecodeError, FieldError, decode_message
 from penstock.broker_core.amqp.deliveries import Delivery
 from penstock.broker_core.messaging.arrivals import Arrivals
-from penstock.broker_core.messaging.modes import Gathered
+from penstock.broker_core.messaging.modes import PendingAcknowledgements
 from penstock.broker_core.messaging.pull import pull
-from penstock.broker_core.messaging.received import NOT_HERE, ReceivedMessage, expiry_ms
-from penstock.broker_core.messaging.source_link import SourceLink, Terms
+from penstock.broker_core.messaging.received import UNDELIVERABLE_HERE, ReceivedMessage, expiry_ms
+from penstock.broker_core.messaging.source_link import SourceLink, SourceOptions
 
 if TYPE_CHECKING:
     from penstock.broker_core.messaging.session import Session
 
-#: Messages that may be under way or waiting here, over all sources, where nothing else is said.
+#: Default prefetch: messages on the way or waiting here, over all sources together.
 PREFETCH = 1000
 
 Callback = Callable[[ReceivedMessage], None]
 
 
 class Consumer:
-    """Made by `Session.consumer`. `expired` counts messages that expired while they waited here.
+    """A consumer of one or several sources, made by `Session.consumer`.
 
-    Its sources share the prefetch equally and take turns. With prefetch 0 nothing comes but what `receive` asks for.
+    The sources share the prefetch equally and take turns. With prefetch 0 the broker sends only messages that `receive` asks for.
+    `expired` counts messages that expired while they waited here.
     """
 
-    def __init__(self, session: Session, addresses: Sequence[str], prefetch: int, terms: Terms, delay_s: float) -> None:
+    def __init__(self, session: Session, addresses: Sequence[str], prefetch: int, options: SourceOptions, delay_s: float) -> None:
         if not addresses or prefetch < 0:
             raise errors.InvalidRequest("a consumer needs a source, and a prefetch of 0 (pull) or more messages")
         self.session = session
         self.addresses = tuple(addresses)
         self.prefetch = prefetch
-        self.browse = terms.browse
+        self.browse = options.browse
         self.expired = 0
         self.arrivals: Arrivals[SourceLink, tuple[Delivery, int]] = Arrivals()
-        self.gathered = Gathered(prefetch, delay_s)
+        self.acknowledgements = PendingAcknowledgements(prefetch, delay_s)
         self.links: list[SourceLink] = []
         self.closed = False
         self.callback: Callback | None = None
-        self._terms = terms
+        self._options = options
         self._failure: errors.PenstockError | None = None
 
     # --- for the application
 
     def receive(self, timeout_s: float | None = None) -> ReceivedMessage | None:
-        """The next message; None when none came within `timeout_s` seconds (None: as long as it takes; 0: what has come already).
+        """Return the next message; None when none came within `timeout_s` seconds.
 
-        Raises what ended this consumer, or its connection for good; a connection that is made anew is waited for.
+        None waits without a limit; 0 takes only what has come already. A reconnect is waited for. Raises the error that ended
+        this consumer, or its connection for good.
         """
         session = self.session
         deadline = None if timeout_s is None else time.monotonic() + timeout_s
@@ -65,25 +67,28 @@ class Consumer:
                 while (message := self.take()) is None and self.wait_for(lambda: bool(self.arrivals), deadline):
                     pass
             if message is not None:
-                session.ledger.done(message)
+                session.ledger.processed(message)
         return message
 
     def listen(self, callback: Callback) -> None:
-        """Hand every message to `callback`, one after another with the session's other callbacks, on a thread of the pool.
+        """Pass every message to `callback`, on a thread of the pool, one after another with the session's other callbacks.
 
-        It may make every call of this client. What it raises goes to the connection's `on_error`, and the message back
-        (auto and dups-ok), its delivery counted.
+        The callback may make every call of this client. An exception of it goes to the connection's `on_error`; in the modes auto
+        and dups-ok the message then returns to its queue, with this delivery counted.
         """
         with self.session.changed:
             self._check_usable()
             if self.prefetch == 0:
                 raise errors.InvalidRequest("with prefetch 0 nothing comes by itself: use receive(), or a prefetch")
             self.callback = callback
-            self.session.lane.wake()
+            self.session.callbacks.wake()
 
     def close(self) -> None:
-        """Nothing more comes, and what waits here goes back. What was handed out may still be settled; then its links end."""
-        with self.session.changed, self.session.lane.held():
+        """Stop receiving, and return the messages that wait here to their queues.
+
+        Messages that the application has received may still be settled; the links end after the last of them.
+        """
+        with self.session.changed, self.session.callbacks.paused():
             if not self.closed:
                 self.closed = True
                 self.session.ledger.close_consumer(self)
@@ -97,7 +102,7 @@ class Consumer:
             raise errors.InvalidRequest(f"this consumer of {', '.join(self.addresses)} is closed")
 
     def wait_for(self, done: Callable[[], bool], deadline: float | None) -> bool:
-        """Waits over reconnects. Raises what ended this consumer."""
+        """Wait until `done()`, over reconnects; return False at `deadline`. Raises the error that ended this consumer."""
 
         def met() -> bool:
             if done():
@@ -111,23 +116,23 @@ class Consumer:
         return self.session.connection.wait_for(met, left)
 
     def take(self) -> ReceivedMessage | None:
-        """The next that has come and is not expired, entered in the session's ledger."""
+        """Return the next message that is here and not expired, and enter it in the session's ledger; None when there is none."""
         session = self.session
         while (found := self.arrivals.take()) is not None:
             link, (delivery, arrived_ms) = found
             if self.prefetch:
                 link.renew(self.arrivals.waiting(link))
             if delivery.remote_settled and not delivery.settled:
-                continue  # the broker has taken it back
+                continue  # the broker has revoked it
             message = self._decoded(link, delivery)
             if message is None:
                 continue
-            ends = expiry_ms(message.message, arrived_ms)
-            if ends is not None and ends <= session.connection.wall_ms() and not self.browse:
+            expiry = expiry_ms(message.message, arrived_ms)
+            if expiry is not None and expiry <= session.connection.wall_ms() and not self.browse:
                 self.expired += 1
                 session.ledger.expired(message)
                 continue
-            session.ledger.taken(message)
+            session.ledger.delivered(message)
             return message
         session.flush()
         return None
@@ -140,20 +145,20 @@ class Consumer:
             return ReceivedMessage(self, session.wire, delivery, decode_message(delivery.payload), link.address, number)
         except (DecodeError, FieldError) as error:
             if not delivery.settled:
-                session.dispose([delivery], NOT_HERE)
+                session.dispose([delivery], UNDELIVERABLE_HERE)
             session.connection.report(errors.PeerError(f"a message from {link.address!r} is malformed, and went back: {error}"))
             return None
 
     def attach(self) -> None:
-        """Links on the session's present connection."""
+        """Attach a link for each source on the session's current connection."""
         session = self.session
         assert session.wire is not None
         assert session.machine is not None
         share = -(-self.prefetch // len(self.addresses))
         for address in self.addresses:
             try:
-                link = SourceLink(session.wire, session.machine, address, self._terms, share, self._arrived, self.fail)
-            except BaseException:  # all of them, or none
+                link = SourceLink(session.wire, session.machine, address, self._options, share, self._arrived, self.fail)
+            except BaseException:  # all links, or none
                 self._detach()
                 raise
             self.links.append(link)
@@ -163,18 +168,18 @@ class Consumer:
 
     def _detach(self) -> None:
         for link in self.links:
-            link.leave()
+            link.detach()
         self.links.clear()
         self.session.flush()
 
     def lost(self) -> None:
-        """The connection is gone, and what waited here goes back to the queue with it."""
+        """Forget the links and all that waits here: the connection is lost, and the broker delivers the messages again."""
         self.links.clear()
         self.arrivals.clear()
-        self.gathered.take()
+        self.acknowledgements.take()
 
     def fail(self, error: errors.PenstockError) -> None:
-        """The broker has ended a link of ours."""
+        """Record the error with which the broker has ended a link."""
         self._failure = self._failure or error
         if self.callback is not None:
             self.session.connection.report(error)
@@ -183,4 +188,4 @@ class Consumer:
         now = self.session.connection.wall_ms()
         self.arrivals.add(link, [(delivery, now) for delivery in deliveries])
         if self.callback is not None:
-            self.session.lane.wake()
+            self.session.callbacks.wake()

@@ -1,8 +1,8 @@
-"""Callbacks: those of one session one after another, those of several side by side on a bounded pool.
+"""Threads for callbacks: one session's run one after another, several sessions' side by side on a bounded pool.
 
-A lane has at most one callback in the pool, running or waiting for a thread, and goes to the end of the pool's line after each:
-so no session's callbacks overlap, none starves another session, and nothing piles up here: what waits, waits with its consumer,
-which credit bounds.
+A `SerialExecutor` has at most one task in the pool, running or waiting for a thread, and goes to the end of the pool's queue
+after each. So the callbacks of one session never overlap, no session starves another, and no tasks pile up in the pool: messages
+wait with their consumer, where credit bounds them.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ Task = Callable[[], None]
 
 
 class Pool:
-    """At most `threads` threads for the callbacks of one connection, made when they are first needed."""
+    """At most `threads` threads for the callbacks of one connection, started when they are first needed."""
 
     def __init__(self, threads: int) -> None:
         self._threads = threads
@@ -24,7 +24,7 @@ class Pool:
         self._closed = False
 
     def submit(self, task: Task) -> None:
-        """Under the connection's lock."""
+        """Run a task on a thread of the pool. The caller holds the connection's lock. Ignored after `close`."""
         if self._closed:
             return
         if self._executor is None:
@@ -32,16 +32,17 @@ class Pool:
         self._executor.submit(task)
 
     def close(self) -> None:
-        """Nothing is taken any more; what was may end."""
+        """Refuse new tasks; those that were submitted still run."""
         self._closed = True
         if self._executor is not None:
             self._executor.shutdown(wait=False)
 
 
-class Lane:
-    """One session's callbacks. `take` gives the next thing to do, or None; it is asked under the lock of `changed`.
+class SerialExecutor:
+    """A runner of tasks, one after another on the pool.
 
-    A task must not raise, and must not hold that lock.
+    `take` returns the next task, or None; it is called under the lock of `changed`. A task must not raise, and must not hold the
+    lock.
     """
 
     def __init__(self, changed: threading.Condition, pool: Pool, take: Callable[[], Task | None]) -> None:
@@ -49,39 +50,42 @@ class Lane:
         self._pool = pool
         self._take = take
         self._scheduled = False
-        self._held = 0
+        self._pauses = 0
         self._thread: int | None = None
 
     def wake(self) -> None:
-        """There may be something to do. Under the lock."""
-        if not self._scheduled and not self._held:
+        """Schedule a run, since there may be a task now. The caller holds the lock."""
+        if not self._scheduled and not self._pauses:
             self._scheduled = True
             self._pool.submit(self._step)
 
     @property
     def busy(self) -> bool:
-        """Whether a callback runs."""
+        """True while a task runs."""
         return self._thread is not None
 
     @property
     def inside(self) -> bool:
-        """Whether the caller is a callback of this lane."""
+        """True when the caller is a task of this executor."""
         return self._thread == threading.get_ident()
 
     @contextmanager
-    def held(self) -> Iterator[None]:
-        """Under the lock: waits for a callback that runs (unless it is the caller); none begins meanwhile."""
-        self._held += 1
+    def paused(self) -> Iterator[None]:
+        """Wait for the running task, unless it is the caller, and let none begin inside the `with` block.
+
+        The caller holds the lock.
+        """
+        self._pauses += 1
         try:
             self._changed.wait_for(lambda: self._thread is None or self.inside)
             yield
         finally:
-            self._held -= 1
+            self._pauses -= 1
             self.wake()
 
     def _step(self) -> None:
         with self._changed:
-            task = None if self._held else self._take()
+            task = None if self._pauses else self._take()
             if task is None:
                 self._scheduled = False
                 return

@@ -1,7 +1,7 @@
-"""What a session has handed out and not settled, and how each acknowledge mode ends it.
+"""Deliveries that a session has passed to the application and not settled, and how each acknowledge mode settles them.
 
-What the connection's loss takes away is forgotten here: the broker delivers it again. An acknowledgement that the client makes by
-itself is then a no-op, since nobody could act on an error; one that the application makes is a PeerError.
+When the connection is lost, its deliveries are forgotten here: the broker delivers them again. An acknowledgement that the client
+makes by itself then does nothing, since nobody could act on an error; one that the application makes raises PeerError.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from penstock.broker_core.amqp import Accepted, serial
 from penstock.broker_core.amqp.deliveries import Delivery
 from penstock.broker_core.amqp.states import LinkState
 from penstock.broker_core.messaging.modes import AcknowledgeMode
-from penstock.broker_core.messaging.received import ACCEPTED, FAILED, NOT_HERE, RELEASED, Outcome, ReceivedMessage
+from penstock.broker_core.messaging.received import ACCEPTED, FAILED, RELEASED, UNDELIVERABLE_HERE, Outcome, ReceivedMessage
 
 if TYPE_CHECKING:
     from penstock.broker_core.messaging.consumer import Consumer
@@ -25,64 +25,67 @@ if TYPE_CHECKING:
 _Mode = AcknowledgeMode
 
 
-def taken_back(message: ReceivedMessage) -> errors.PeerError | None:
-    """Why nothing can be said any more of a message that was handed out, if so."""
+def revoked(message: ReceivedMessage) -> errors.PeerError | None:
+    """Return the error for a delivery that can no longer be settled; None when it can."""
     if message.delivery.remote_settled or message.delivery.link.state is not LinkState.ATTACHED:
         return errors.PeerError(f"the broker has taken {message!r} back, or its link is gone: it is delivered again")
     return None
 
 
 class Ledger:
-    """Of one session; everything under the connection's lock. `open` are the messages by their number, oldest first."""
+    """Unsettled deliveries of one session. The caller holds the connection's lock.
+
+    `unsettled` maps the number of each message to the message, oldest first.
+    """
 
     def __init__(self, session: Session, mode: AcknowledgeMode) -> None:
         self._session = session
         self._mode = mode
-        self.open: dict[int, ReceivedMessage] = {}
+        self.unsettled: dict[int, ReceivedMessage] = {}
 
     # --- what happens to a message
 
-    def taken(self, message: ReceivedMessage) -> None:
-        """Handed to the application."""
-        if message.delivery.settled:  # taken at most once, or a copy
+    def delivered(self, message: ReceivedMessage) -> None:
+        """Enter a message that is passed to the application."""
+        if message.delivery.settled:  # presettled: at most once, or a copy
             message.outcome = ACCEPTED
         elif message.consumer.browse:
             self._session.dispose([message.delivery], ACCEPTED)
             message.outcome = ACCEPTED
         else:
-            self.open[message.number] = message
+            self.unsettled[message.number] = message
 
-    def done(self, message: ReceivedMessage) -> None:
-        """The application has it (`receive`), or is done with it (its callback has returned)."""
-        if message.number in self.open and self._mode.by_itself:
+    def processed(self, message: ReceivedMessage) -> None:
+        """Acknowledge automatically: `receive` has returned the message, or its callback has returned."""
+        if message.number in self.unsettled and self._mode.automatic:
             self._gather(message, ACCEPTED)
 
     def failed(self, message: ReceivedMessage) -> None:
-        """The callback has raised: what the client would have acknowledged by itself goes back."""
-        if message.number in self.open and self._mode.by_itself:
+        """Return a message to its queue after its callback has raised, in the modes that acknowledge automatically."""
+        if message.number in self.unsettled and self._mode.automatic:
             self._settle([message], FAILED)
 
     def expired(self, message: ReceivedMessage) -> None:
-        """It expired while it waited here: settled as such, and counted like one that was consumed."""
+        """Settle a message that expired while it waited here; it counts like a consumed one."""
         if not message.delivery.settled:
-            self.open[message.number] = message
-            self._gather(message, NOT_HERE)
+            self.unsettled[message.number] = message
+            self._gather(message, UNDELIVERABLE_HERE)
 
     def acknowledge(self, message: ReceivedMessage, outcome: Outcome) -> None:
-        """The application's word. Raises as `ReceivedMessage.acknowledge` says."""
-        if message.number not in self.open:
-            self._check_closed_case(message, outcome)
+        """Apply an outcome that the application gives. Raises as `ReceivedMessage.acknowledge` says."""
+        if message.number not in self.unsettled:
+            self._check_settled(message, outcome)
         elif self._mode is _Mode.TRANSACTED:
-            message.wanted = outcome
-        elif (error := taken_back(message)) is not None:
-            del self.open[message.number]
+            message.commit_outcome = outcome
+        elif (error := revoked(message)) is not None:
+            del self.unsettled[message.number]
             raise error
         elif self._mode is _Mode.CLIENT and isinstance(outcome, Accepted):
-            self._settle([each for each in self.open.values() if each.number <= message.number], outcome)
-        elif not (self._mode.by_itself and isinstance(outcome, Accepted)):  # that comes by itself
+            self._settle([each for each in self.unsettled.values() if each.number <= message.number], outcome)
+        elif not (self._mode.automatic and isinstance(outcome, Accepted)):  # the client accepts by itself
             self._settle([message], outcome)
 
-    def _check_closed_case(self, message: ReceivedMessage, outcome: Outcome) -> None:
+    def _check_settled(self, message: ReceivedMessage, outcome: Outcome) -> None:
         if message.outcome is None:
             raise errors.PeerError(
                 f"{message!r} came on a connection that is lost, or went back with its session: nothing was settled, and it is"
@@ -97,47 +100,48 @@ class Ledger:
         if self._mode is not _Mode.DUPS_OK:
             self._settle([message], outcome)
             return
-        del self.open[message.number]
+        del self.unsettled[message.number]
         message.outcome = outcome
-        gathered, connection = message.consumer.gathered, self._session.connection
-        first = not gathered
-        gathered.add(message, outcome, connection.clock())
-        if gathered.due(connection.clock()):
+        pending, connection = message.consumer.acknowledgements, self._session.connection
+        first = not pending
+        pending.add(message, outcome, connection.clock())
+        if pending.due(connection.clock()):
             self.flush(message.consumer)
         elif first and self._session.wire is not None:
-            self._session.wire.wake()  # there is a time to keep now
+            self._session.wire.wake()  # the pump has a new deadline
 
     def flush(self, consumer: Consumer) -> None:
-        """Tell the broker what was gathered."""
-        for outcome, entries in groupby(consumer.gathered.take(), key=lambda entry: entry[1]):
+        """Send the gathered acknowledgements of a consumer."""
+        for outcome, entries in groupby(consumer.acknowledgements.take(), key=lambda entry: entry[1]):
             self._session.dispose([message.delivery for message, _ in entries], outcome)
-        self._let_go()
+        self._detach_closed_consumers()
 
     def _settle(self, messages: list[ReceivedMessage], outcome: Outcome) -> None:
         for message in messages:
-            self.open.pop(message.number, None)
+            self.unsettled.pop(message.number, None)
             message.outcome = outcome
         self._session.dispose([message.delivery for message in messages], outcome)
-        self._let_go()
+        self._detach_closed_consumers()
 
     def settled(self, messages: list[ReceivedMessage]) -> None:
-        """A transaction has ended them."""
+        """Remove messages whose transaction has committed."""
         for message in messages:
-            self.open.pop(message.number, None)
-            message.outcome = message.wanted
-        self._let_go()
+            self.unsettled.pop(message.number, None)
+            message.outcome = message.commit_outcome
+        self._detach_closed_consumers()
 
     def lost(self) -> None:
-        """The connection is gone, and what was open on it goes back without us."""
-        self.open.clear()
-        self._let_go()
+        """Forget everything: the connection is lost, and the broker delivers the messages again."""
+        self.unsettled.clear()
+        self._detach_closed_consumers()
 
     # --- going back
 
-    def give_back(self, *, go_on: bool = True) -> None:
-        """All that is handed out and open goes back, the delivery counted, and all that waits here, uncounted.
+    def requeue_everything(self, *, resume: bool = True) -> None:
+        """Return every message to its queue: unsettled ones with the delivery counted, waiting ones without.
 
-        Credit is taken back first, so that nothing overtakes them; then they go in the order of their deliveries. May wait.
+        First it drains the credit, so that no later message overtakes them; then they return in the order of their deliveries.
+        With `resume` the links get credit again. May wait.
         """
         session = self._session
         links = [link for consumer in session.consumers for link in consumer.links]
@@ -146,20 +150,22 @@ class Ledger:
         session.drain(links)
         for consumer in list(session.consumers):
             self.flush(consumer)
-        self.return_all(lambda consumer: True)
-        for consumer in session.consumers if go_on else ():
+        self.requeue(lambda consumer: True)
+        for consumer in session.consumers if resume else ():
             for link in consumer.links:
-                link.go_on()
+                link.resume()
                 if consumer.prefetch and not consumer.closed:
                     link.renew(0)
         session.flush()
 
-    def return_all(self, of: Callable[[Consumer], bool], *, handed_out: bool = True) -> None:
-        """What waits at some consumers, and what they `handed_out`, in the order of the deliveries."""
+    def requeue(self, of: Callable[[Consumer], bool], *, handed_out: bool = True) -> None:
+        """Return the waiting messages of the consumers chosen by `of`, and with `handed_out` their unsettled ones, in delivery
+        order.
+        """
         back: list[tuple[Delivery, Any]] = []
         if handed_out:
-            for message in [each for each in self.open.values() if of(each.consumer)]:
-                del self.open[message.number]
+            for message in [each for each in self.unsettled.values() if of(each.consumer)]:
+                del self.unsettled[message.number]
                 back.append((message.delivery, FAILED))
         for consumer in self._session.consumers:
             if of(consumer):
@@ -169,11 +175,13 @@ class Ledger:
             back.sort(key=lambda entry: serial.difference(entry[0].id, base))
         for outcome, entries in groupby(back, key=lambda entry: entry[1]):
             self._session.dispose([delivery for delivery, _ in entries], outcome)
-        self._let_go()
+        self._detach_closed_consumers()
 
     def close_consumer(self, consumer: Consumer) -> None:
-        """What waits goes back; what is handed out may still be settled, and keeps the links until then. May wait: what went back
-        while there is credit would come again, and count.
+        """Return the waiting messages of a consumer; its unsettled ones may still be settled, and keep its links until then.
+
+        May wait: it drains the credit first. A message returned while there is credit would come again, and its delivery would
+        count.
         """
         for link in consumer.links:
             link.stop()
@@ -181,14 +189,14 @@ class Ledger:
             self._session.drain(list(consumer.links))
         finally:
             self.flush(consumer)
-            self.return_all(lambda each: each is consumer, handed_out=False)
+            self.requeue(lambda each: each is consumer, handed_out=False)
 
-    def _let_go(self) -> None:
-        """Ends the links of closed consumers that have nothing open any more."""
-        busy = {message.consumer for message in self.open.values()}
+    def _detach_closed_consumers(self) -> None:
+        """Detach the links of closed consumers that have no unsettled message any more."""
+        busy = {message.consumer for message in self.unsettled.values()}
         for consumer in [each for each in self._session.consumers if each.closed and each not in busy]:
             for link in consumer.links:
                 with suppress(errors.PenstockError):
-                    link.leave()
+                    link.detach()
             self._session.consumers.remove(consumer)
         self._session.flush()

@@ -8,37 +8,40 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from penstock.broker_core.messaging.received import ReceivedMessage
 
-#: Gathered acknowledgements leave when they are so much of the consumer's window.
-SHARE = 0.65
-#: Seconds after which they leave though they are fewer.
-DELAY_S = 0.3
+#: Share of the consumer's window at which gathered acknowledgements are sent.
+ACKNOWLEDGE_RATIO = 0.65
+#: Seconds after which fewer are sent too.
+ACKNOWLEDGE_DELAY_S = 0.3
 
 
 class AcknowledgeMode(Enum):
-    """Who says that a message is done, and how often the broker is told."""
+    """Side that acknowledges a message, and how often the broker is told."""
 
-    #: The client itself, after each message: when `receive` returns it, or when its callback has returned.
+    #: The client acknowledges each message when `receive` returns it, or when its callback has returned.
     AUTO = "auto"
-    #: The application; `acknowledge` is for all messages of the session up to that one.
+    #: The application acknowledges; `acknowledge` covers all messages of the session up to that one.
     CLIENT = "client"
-    #: The application, for each message by itself.
+    #: The application acknowledges each message by itself.
     INDIVIDUAL = "individual"
-    #: The client itself, many at a time: what was not told when a connection breaks is delivered again.
+    #: The client acknowledges many at a time; those not sent when a connection breaks are delivered again.
     DUPS_OK = "dups-ok"
-    #: The transaction: all that was received since the last `commit` is done with the next one.
+    #: The next `commit` acknowledges all messages received since the last one.
     TRANSACTED = "transacted"
 
     @property
-    def by_itself(self) -> bool:
-        """Whether the client acknowledges without being told."""
+    def automatic(self) -> bool:
+        """True when the client acknowledges by itself."""
         return self in (AcknowledgeMode.AUTO, AcknowledgeMode.DUPS_OK)
 
 
-class Gathered:
-    """Outcomes of one consumer that have not left yet. `window` is its prefetch in messages; times are seconds of any clock."""
+class PendingAcknowledgements:
+    """Acknowledgements of one consumer that were not sent yet.
+
+    `window` is its prefetch in messages, `delay_s` the longest delay in seconds; `now` is the time of any clock in seconds.
+    """
 
     def __init__(self, window: int, delay_s: float) -> None:
-        self._most = max(1.0, window * SHARE)
+        self._threshold = max(1.0, window * ACKNOWLEDGE_RATIO)
         self._delay = delay_s
         self._entries: list[tuple[ReceivedMessage, Any]] = []
         self.deadline: float | None = None
@@ -47,15 +50,16 @@ class Gathered:
         return len(self._entries)
 
     def add(self, message: ReceivedMessage, outcome: Any, now: float) -> None:
-        """One more. A message that expired counts like any other: else a consumer of nothing but those would wait for ever."""
+        """Append one. An expired message counts too: else a consumer that gets nothing else would wait for ever."""
         if not self._entries:
             self.deadline = now + self._delay
         self._entries.append((message, outcome))
 
     def due(self, now: float) -> bool:
-        return len(self._entries) >= self._most or (self.deadline is not None and now >= self.deadline)
+        """Return True when they are to be sent: enough of them, or long enough ago."""
+        return len(self._entries) >= self._threshold or (self.deadline is not None and now >= self.deadline)
 
     def take(self) -> list[tuple[ReceivedMessage, Any]]:
-        """All of them, oldest first."""
+        """Remove and return all of them, oldest first."""
         found, self._entries, self.deadline = self._entries, [], None
         return found

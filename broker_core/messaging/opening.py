@@ -1,4 +1,4 @@
-"""From urls and credentials to a connection."""
+"""Opening a connection from urls and credentials."""
 
 from __future__ import annotations
 
@@ -15,24 +15,24 @@ from penstock.broker_core.client.credentials import Credentials
 from penstock.broker_core.errors import InvalidRequest
 from penstock.broker_core.messaging.backoff import Backoff
 from penstock.broker_core.messaging.connection import Connection
-from penstock.broker_core.messaging.servers import Means, Servers
+from penstock.broker_core.messaging.servers import Dependencies, Servers
 from penstock.broker_core.messaging.wire import Wire
 
 #: Threads for the callbacks of one connection.
 CALLBACK_THREADS = 8
 
-_COMES_BACK = Backoff()
+_DEFAULT_BACKOFF = Backoff()
 
 
 def _wait(seconds: float, closing: threading.Event) -> None:
     closing.wait(seconds)
 
 
-class Surroundings(NamedTuple):
+class Environment(NamedTuple):
     """Clocks and randomness of the connections that `connect` opens. Applications use the real ones; tests give their own.
 
-    `clock` counts seconds, `wall` seconds since 1970; `random` gives 0 to 1; `pause(seconds, closing)` waits so long, or until
-    the event is set.
+    `clock` returns seconds, `wall` seconds since 1970, `random` a number from 0 to 1; `pause(seconds, closing)` waits that long,
+    or until the event is set.
     """
 
     clock: Callable[[], float] = time.monotonic
@@ -51,17 +51,17 @@ class Surroundings(NamedTuple):
         key_file: str | None = None,
         client_id: str | None = None,
         timeout_s: float = TIMEOUT_S,
-        reconnect: Backoff | None = _COMES_BACK,
+        reconnect: Backoff | None = _DEFAULT_BACKOFF,
         callback_threads: int = CALLBACK_THREADS,
         on_error: Callable[[Exception], None] | None = None,
     ) -> Connection:
-        """An open connection to the first server that answers; the others are for when it is lost.
+        """Open a connection to the first server that answers; the others are for reconnects.
 
-        Credentials and TLS as for `broker_core.amqp_client.connect`. `client_id` is the name that the broker knows this client
-        by, kept over reconnects. `timeout_s` bounds each wait for the broker; `reconnect=None` makes a loss final.
-        `callback_threads` bounds how many sessions' callbacks run side by side; `on_error` is told what no call can raise:
-        losses, exceptions of callbacks. Raises InvalidRequest for a wrong argument, PeerError when no server answers,
-        Unauthenticated when one does not let us in.
+        Credentials and TLS as for `penstock.broker_core.amqp_client.connect`. `client_id` is the container id at the broker, kept
+        over reconnects. `timeout_s` bounds each wait for the broker; `reconnect=None` makes a loss final. `callback_threads`
+        bounds how many sessions' callbacks run side by side; `on_error` gets errors that no call can raise: losses, exceptions of
+        callbacks. Raises InvalidRequest for a wrong argument, PeerError when no server answers, Unauthenticated when one refuses
+        the login.
         """
         servers = [urls] if isinstance(urls, str) else list(urls)
         if not servers or callback_threads < 1:
@@ -87,10 +87,10 @@ class Surroundings(NamedTuple):
             assert isinstance(wire, Wire)
             return wire
 
-        means = Means(dial, *self)
+        dependencies = Dependencies(dial, *self)
         connection = Connection(
-            Servers(servers, means, reconnect),
-            means,
+            Servers(servers, dependencies, reconnect),
+            dependencies,
             client_id=name,
             timeout_s=timeout_s,
             callback_threads=callback_threads,
@@ -100,5 +100,5 @@ class Surroundings(NamedTuple):
         return connection
 
 
-#: Opens a connection in the real surroundings.
-connect = Surroundings().connect
+#: Opens a connection in the real environment.
+connect = Environment().connect

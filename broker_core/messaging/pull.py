@@ -1,4 +1,4 @@
-"""Prefetch 0: explicit pull. One message is asked for when the application asks, and never does more than one stay here."""
+"""Explicit pull (prefetch 0): the client asks for one message when the application does, and never keeps more than one."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ if TYPE_CHECKING:
 
 
 def pull(consumer: Consumer, deadline: float | None) -> ReceivedMessage | None:
-    """The next message of any source, or None at `deadline`. Under the lock.
+    """Return the next message of any source, or None at `deadline`. The caller holds the lock.
 
-    With one source: credit 1, and a drain when the time is over. With several they are first asked in turn, one message each with
-    a drain, so that of full queues only one gives something away; if all are empty each gets credit 1, and what a second one
-    sends meanwhile goes back, undelivered.
+    From one source: credit 1, and a drain when the time is over. From several: first each in turn gets credit 1 with a drain, so
+    that only one of several full queues gives a message away. If all are empty, each gets credit 1; a second message that comes
+    meanwhile goes back undelivered.
     """
     if len(consumer.addresses) > 1 or (deadline is not None and deadline <= time.monotonic()):
         message = _sweep(consumer)
@@ -33,21 +33,21 @@ def pull(consumer: Consumer, deadline: float | None) -> ReceivedMessage | None:
 def _await(consumer: Consumer, links: list[SourceLink], deadline: float | None) -> ReceivedMessage | None:
     for link in links:
         if link.stopped:
-            link.ask(drain=False)
+            link.request_one(drain=False)
     consumer.session.flush()
-    # Also when the connection was made anew: those links are to be asked.
+    # A reconnect ends the wait too: the new links have to be asked.
     consumer.wait_for(lambda: bool(consumer.arrivals) or consumer.links != links, deadline)
-    return _settled_down(consumer, links) if consumer.links == links else None
+    return _drain_and_take(consumer, links) if consumer.links == links else None
 
 
 def _sweep(consumer: Consumer) -> ReceivedMessage | None:
-    """What is there now: the sources in turn, beginning with another one each time."""
+    """Return a message that a source has now; the sources are asked in turn, beginning with another one each time."""
     links = consumer.links
     if links:
         links.append(links.pop(0))
     for link in list(links):
         while link in links:
-            link.ask(drain=True)
+            link.request_one(drain=True)
             consumer.session.drain([link])
             if not consumer.arrivals:
                 break
@@ -56,11 +56,11 @@ def _sweep(consumer: Consumer) -> ReceivedMessage | None:
     return None
 
 
-def _settled_down(consumer: Consumer, links: list[SourceLink]) -> ReceivedMessage | None:
-    """Take all credit back, then the first that has come; a second one was not asked for, and goes back."""
+def _drain_and_take(consumer: Consumer, links: list[SourceLink]) -> ReceivedMessage | None:
+    """Drain the credit, then return the first message that has come; a second one was not asked for and goes back."""
     for link in links:
         if not link.stopped:
-            link.ask(drain=True)
+            link.request_one(drain=True)
     consumer.session.drain(links)
     message = consumer.take()
     if message is not None:

@@ -1,4 +1,4 @@
-"""One message as the application gets it."""
+"""A message as the application receives it."""
 
 from __future__ import annotations
 
@@ -15,20 +15,21 @@ if TYPE_CHECKING:
 Outcome = Accepted | Rejected | Released | Modified
 
 ACCEPTED, RELEASED = Accepted(), Released()
-#: Handed out and not done: it goes back, and the delivery counts.
+#: Returned to the queue after a failure; the delivery counts.
 FAILED = Modified(delivery_failed=True)
-#: No use for this consumer: it goes back, counts, and does not come here again. What expired in the prefetch is settled so: AMQP
-#: has no word for it, and the broker, whose clock rules, then finds it expired.
-NOT_HERE = Modified(delivery_failed=True, undeliverable_here=True)
+#: Returned to the queue, counted, and not delivered to this link again. A message that expired in the prefetch is settled so:
+#: AMQP has no outcome for it, and the broker then finds it expired by its own clock.
+UNDELIVERABLE_HERE = Modified(delivery_failed=True, undeliverable_here=True)
 
 
 class ReceivedMessage:
-    """`message` is all of it, decoded (`broker_core.amqp.Message`); `source` the address that it came from.
+    """A received message. `message` is all of it, decoded (`penstock.broker_core.amqp.Message`); `source` the address that it
+    came from.
 
-    `number` counts what the session has handed out; `outcome` is what it was settled with, None as long as it is not.
+    `number` counts the messages of the session; `outcome` is the one it was settled with, None until then.
     """
 
-    __slots__ = ("consumer", "delivery", "message", "number", "outcome", "source", "wanted", "wire")
+    __slots__ = ("commit_outcome", "consumer", "delivery", "message", "number", "outcome", "source", "wire")
 
     def __init__(self, consumer: Consumer, wire: Wire, delivery: Delivery, message: Message, source: str, number: int) -> None:
         self.consumer = consumer
@@ -38,15 +39,15 @@ class ReceivedMessage:
         self.source = source
         self.number = number
         self.outcome: Outcome | None = None
-        #: In a transaction: what the commit is to settle it with.
-        self.wanted: Outcome = ACCEPTED
+        #: In a transaction: the outcome with which the commit settles it.
+        self.commit_outcome: Outcome = ACCEPTED
 
     def __repr__(self) -> str:
         return f"ReceivedMessage({self.number} from {self.source!r}, {len(self.delivery.payload)} octets)"
 
     @property
     def body(self) -> Any:
-        """Bytes of a data body, the value of an amqp-value, the items of a sequence; None without a body."""
+        """The octets of a data body, the value of an amqp-value, the items of a sequence; None without a body."""
         message = self.message
         if message.data:
             return b"".join(message.data)
@@ -56,32 +57,35 @@ class ReceivedMessage:
 
     @property
     def delivery_count(self) -> int:
-        """How often it was delivered before, in vain."""
+        """Number of failed deliveries before this one."""
         return 0 if self.message.header is None else self.message.header.delivery_count
 
     @property
     def redelivered(self) -> bool:
+        """True when an earlier delivery failed (JMSRedelivered)."""
         return self.delivery_count > 0
 
     def acknowledge(self, outcome: Outcome = ACCEPTED) -> None:
-        """It is done, or (`Rejected`, `Released`, `Modified`) not; see `AcknowledgeMode` for how many messages that concerns.
+        """Settle the message: accepted, or `Rejected`, `Released`, `Modified`. `AcknowledgeMode` says how many messages that
+        covers.
 
-        An outcome other than accepted is always for this message alone. In a transaction it is what the commit settles it with.
-        Raises PeerError when the connection on which it came is lost (it is delivered again), or the broker took it back;
-        InvalidRequest when it has another outcome already.
+        An outcome other than accepted is always for this message alone. In a transaction the commit settles it with this outcome.
+        Raises PeerError when its connection is lost (it is delivered again) or the broker has revoked it; InvalidRequest when it
+        has another outcome already.
         """
         self.consumer.session.acknowledge(self, outcome)
 
 
 def expiry_ms(message: Message, arrived_ms: int) -> int | None:
-    """When it expires, in ms since 1970: the earlier of its absolute expiry time and its time to live, counted from arrival.
+    """Return when a message expires, in ms since 1970: the earlier of its absolute expiry time and its time to live after
+    arrival.
 
-    Of a dead letter the absolute time, which its broker cannot change, was that of its first life.
+    The absolute expiry time of a dead letter is not looked at: it is that of the original message, and a broker cannot change it.
     """
-    ends = []
+    times = []
     dead = message.message_annotations is not None and DEATH_REASON in message.message_annotations
     if message.properties is not None and message.properties.absolute_expiry_time and not dead:
-        ends.append(int(message.properties.absolute_expiry_time))
+        times.append(int(message.properties.absolute_expiry_time))
     if message.header is not None and message.header.ttl:
-        ends.append(arrived_ms + int(message.header.ttl))
-    return min(ends, default=None)
+        times.append(arrived_ms + int(message.header.ttl))
+    return min(times, default=None)

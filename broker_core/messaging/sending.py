@@ -1,4 +1,4 @@
-"""What the application gives to a producer, made into an encoded message; and what becomes of it."""
+"""A message on its way out: encoded from what the application gives, and confirmed or refused by the broker."""
 
 from __future__ import annotations
 
@@ -15,15 +15,17 @@ from penstock.broker_core.amqp_client import failures
 if TYPE_CHECKING:
     from penstock.broker_core.messaging.producer import Producer
 
-#: What the application may give: a whole message, octets (a data body), or text (an amqp-value).
+#: A whole message, octets (a data body), or text (an amqp-value).
 Sendable = Message | bytes | str
 
 
-def prepared(
+def encoded(
     given: Sendable, persistent: bool | None, priority: int | None, ttl_ms: int | None, message_id: str
 ) -> tuple[bytes, bool]:
-    """The encoded message, and whether it is persistent. What the application said in the message itself stays, unless it says it
-    here too; a message without an id gets one, by which a broker can tell a repetition.
+    """Return the encoded message, and whether it is persistent.
+
+    The message's own header fields stay unless an argument overrides them. A message without an id gets `message_id`, by which a
+    broker can recognise a repetition. Raises InvalidRequest for what cannot be encoded.
     """
     if isinstance(given, Message):
         message = given
@@ -46,13 +48,13 @@ def prepared(
     try:
         return replace(message, header=header, properties=properties).encode(), header.durable
     except EncodeError as error:
-        raise errors.InvalidRequest(f"the message cannot be said in AMQP: {error}") from error
+        raise errors.InvalidRequest(f"the message cannot be encoded in AMQP: {error}") from error
 
 
 class Confirmation:
-    """What becomes of one message that was sent: made by `Producer.send`.
+    """Outcome of one message that was sent, made by `Producer.send`.
 
-    `outcome` is the broker's, None as long as there is none. In a transaction it is what the commit will make of it.
+    `outcome` is the broker's, None until it comes. In a transaction it is provisional until the commit.
     """
 
     __slots__ = ("_changed", "_producer", "awaited", "callback", "error", "outcome", "payload", "transaction")
@@ -70,25 +72,25 @@ class Confirmation:
         self._changed = changed
         self.payload = payload
         self.transaction = transaction
-        self.awaited = awaited  # somebody waits for it now, and will be told
+        self.awaited = awaited  # a call waits for it now, and will raise its error
         self.callback = callback
         self.outcome: object | None = None
         self.error: errors.PenstockError | None = None
 
     @property
     def done(self) -> bool:
-        """Whether the broker has confirmed or refused it, or nothing can come any more."""
+        """True when the broker has confirmed or refused the message, or no outcome can come any more."""
         return self.outcome is not None or self.error is not None
 
     def wait(self, timeout_s: float | None = None) -> None:
-        """Until it is confirmed. Raises the error of a refusal, or PeerError after `timeout_s`: it may be confirmed later."""
+        """Wait for the outcome. Raises the error of a refusal, or PeerError after `timeout_s`: it may be confirmed later."""
         with self._changed:
-            self._producer.await_(lambda: self.done, timeout_s, f"a message to {self._producer.address!r} is not confirmed")
+            self._producer.wait_until(lambda: self.done, timeout_s, f"a message to {self._producer.address!r} is not confirmed")
         if self.error is not None:
             raise self.error
 
     def settle(self, state: object | None) -> None:
-        """The broker's word."""
+        """Record the broker's outcome."""
         outcome = state.outcome if isinstance(state, TransactionalState) else state
         self.outcome = outcome
         if not isinstance(outcome, Accepted):

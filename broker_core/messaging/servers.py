@@ -1,4 +1,4 @@
-"""The servers that a connection may be to: which one is taken first, and which after a loss."""
+"""Servers of a connection: the order in which they are tried, at first and after a loss."""
 
 from __future__ import annotations
 
@@ -10,15 +10,15 @@ from penstock.broker_core import errors
 from penstock.broker_core.messaging.backoff import Backoff
 from penstock.broker_core.messaging.wire import Wire
 
-#: What no other server and no waiting mends: a wrong password tried again and again only locks an account.
+#: Errors that no other server and no waiting mends: a wrong password tried again and again only locks the account.
 _FINAL = (errors.Unauthenticated, errors.NotAllowed)
 
 
-class Means(NamedTuple):
-    """What a connection takes from the world: given, so that tests can say what happens.
+class Dependencies(NamedTuple):
+    """Functions that a connection calls: injected, so that tests can give their own.
 
-    `dial` makes an open wire to a url, not pumped yet; `clock` counts seconds, `wall` seconds since 1970; `random` gives 0 to 1;
-    `pause(seconds, closing)` waits so long, or until the event is set.
+    `dial` opens a wire to a url, without its pump; `clock` returns seconds, `wall` seconds since 1970, `random` a number from 0
+    to 1; `pause(seconds, closing)` waits that long, or until the event is set.
     """
 
     dial: Callable[[str], Wire]
@@ -29,39 +29,40 @@ class Means(NamedTuple):
 
 
 class Servers:
-    """Tried in the order of `urls`. Without a `backoff` a loss is final."""
+    """Servers tried in the order of `urls`. Without a `backoff` a loss is final."""
 
-    def __init__(self, urls: Sequence[str], means: Means, backoff: Backoff | None) -> None:
+    def __init__(self, urls: Sequence[str], dependencies: Dependencies, backoff: Backoff | None) -> None:
         self._urls = list(urls)
-        self._means = means
+        self._dependencies = dependencies
         self._backoff = backoff
 
     def __str__(self) -> str:
         return ", ".join(self._urls)
 
     def first(self) -> tuple[Wire, str]:
-        """The first that answers; each is tried once. Raises the last one's error."""
+        """Connect to the first server that answers; each is tried once. Raises the last one's error."""
         for url in self._urls[:-1]:
             try:
-                return self._means.dial(url), url
+                return self._dependencies.dial(url), url
             except errors.PeerError:
                 pass
-        return self._means.dial(self._urls[-1]), self._urls[-1]
+        return self._dependencies.dial(self._urls[-1]), self._urls[-1]
 
-    def again(
+    def reconnect(
         self, lost: str, error: errors.PenstockError, closing: threading.Event, use: Callable[[Wire, str], None]
     ) -> errors.PenstockError | None:
-        """After `lost` was lost with `error`: dials until `use` takes a wire without raising. Returns the error that is final, if
-        it comes to that; None when there is a server again, or `closing` was set.
+        """Dial after `lost` was lost with `error`, until `use` takes a wire without raising.
+
+        Returns the final error, or None when there is a server again or `closing` was set.
         """
         if self._backoff is None:
             return error
-        for pause, url in self._backoff.plan(self._urls, lost, self._means.random):
-            self._means.pause(pause, closing)
+        for pause, url in self._backoff.plan(self._urls, lost, self._dependencies.random):
+            self._dependencies.pause(pause, closing)
             if closing.is_set():
                 return None
             try:
-                wire = self._means.dial(url)
+                wire = self._dependencies.dial(url)
                 try:
                     use(wire, url)
                 except BaseException:

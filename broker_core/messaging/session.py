@@ -1,4 +1,4 @@
-"""A session: one line of work, with its own acknowledge mode, its callbacks one after another, and perhaps its transaction."""
+"""A session: a line of work with its own acknowledge mode, its callbacks one after another, and perhaps a transaction."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from penstock.broker_core.messaging.ledger import Ledger
 from penstock.broker_core.messaging.modes import AcknowledgeMode
 from penstock.broker_core.messaging.producer import WINDOW_OCTETS, Producer
 from penstock.broker_core.messaging.received import Outcome, ReceivedMessage
-from penstock.broker_core.messaging.source_link import SourceLink, Terms
+from penstock.broker_core.messaging.source_link import SourceLink, SourceOptions
 from penstock.broker_core.messaging.transactions import RolledBack, Transaction
 
 if TYPE_CHECKING:
@@ -26,9 +26,9 @@ if TYPE_CHECKING:
 
 
 class Session:
-    """Made by `Connection.session`. One thread at a time: its callbacks, or the application's own, not both side by side.
+    """A session, made by `Connection.session`. One thread at a time: its callbacks, or the application's own, not both at once.
 
-    What waits raises the connection's failure once that is final; a connection that is made anew is waited for.
+    A call that waits goes on waiting over a reconnect; it raises the connection's failure once that is final.
     """
 
     def __init__(self, connection: Connection, mode: AcknowledgeMode) -> None:
@@ -41,7 +41,7 @@ class Session:
         self.consumers: list[Consumer] = []
         self.producers: list[Producer] = []
         self.ledger = Ledger(self, mode)
-        self.lane = Callbacks(self)
+        self.callbacks = Callbacks(self)
         self._transaction = Transaction(self)
         self._numbers = 0
         self._closed = False
@@ -49,8 +49,10 @@ class Session:
     # --- for the application
 
     def producer(self, address: str, *, window_octets: int = WINDOW_OCTETS, send_timeout_s: float | None = None) -> Producer:
-        """A producer for one address. At most `window_octets` of its messages are unconfirmed; `send_timeout_s` bounds a send
-        (None: the connection's time limit). Raises the broker's refusal: NotFound, NotAllowed and so on.
+        """Make a producer for one address.
+
+        At most `window_octets` of its messages are unconfirmed; `send_timeout_s` bounds a send (None: the connection's time
+        limit). Raises the broker's refusal: NotFound, NotAllowed and so on.
         """
         made = Producer(self, address, window_octets, self.connection.timeout_s if send_timeout_s is None else send_timeout_s)
         self._add(made)
@@ -66,57 +68,59 @@ class Session:
         exclusive: bool = False,
         priority: int | None = None,
         callback: Callback | None = None,
-        gather_s: float = modes.DELAY_S,
+        gather_s: float = modes.ACKNOWLEDGE_DELAY_S,
     ) -> Consumer:
-        """A consumer of one source or several, which take turns; `prefetch` is for all of them together, 0 means explicit pull.
+        """Make a consumer of one or several sources, which take turns.
 
-        `browse` looks at copies; `no_local` leaves out what this connection has sent; `exclusive`: no other consumer beside it;
-        `priority`: of consumers that could have a message, the highest gets it; `gather_s`: how long dups-ok may keep an
-        acknowledgement back. With `callback` see `Consumer.listen`.
+        `prefetch` is for all of them together; 0 means explicit pull. `browse` receives copies; `no_local` leaves out messages
+        that this connection has sent; `exclusive` admits no other consumer; `priority`: of several consumers that could get a
+        message, the highest gets it; `gather_s` is the longest delay of an acknowledgement in dups-ok. For `callback` see
+        `Consumer.listen`.
         """
-        made = Consumer(self, addresses, prefetch, Terms(selector, no_local, browse, exclusive, priority), gather_s)
+        made = Consumer(self, addresses, prefetch, SourceOptions(selector, no_local, browse, exclusive, priority), gather_s)
         self._add(made)
         if callback is not None:
             made.listen(callback)
         return made
 
     def recover(self) -> None:
-        """What was handed out and is not acknowledged goes back and comes again, from the oldest on, its delivery counted."""
+        """Return all unacknowledged messages to their queues; they come again, oldest first, with their delivery counted."""
         if self.transacted:
             raise errors.InvalidRequest("a transacted session is rolled back, not recovered")
-        with self.changed, self.lane.held():
+        with self.changed, self.callbacks.paused():
             self.check()
-            self.ledger.give_back()
+            self.ledger.requeue_everything()
 
     def commit(self) -> None:
-        """Everything sent and received since the last commit happens, or nothing. Raises RolledBack or InDoubt."""
+        """Commit everything sent and received since the last commit, all or nothing. Raises RolledBack or InDoubt."""
         with self.changed:
             self._check_transacted()
             self._transaction.commit()
 
     def rollback(self) -> None:
-        """Nothing of it happens: what was received goes back and comes again, from the oldest on, its delivery counted."""
-        with self.changed, self.lane.held():
+        """Discard the sends; return what was received to its queue. It comes again, oldest first, with its delivery counted."""
+        with self.changed, self.callbacks.paused():
             self._check_transacted()
             self._transaction.rollback()
 
     def close(self, *, flush: bool = True) -> None:
-        """What was sent is confirmed first (`flush`), what is not acknowledged goes back, a transaction is rolled back. A running
-        callback is waited for, and those of outcomes have been called after this. Raises the first refusal of an asynchronous
-        send that nobody was told of.
+        """Close the session: wait for confirmations (`flush`), return unacknowledged messages, roll back a transaction.
+
+        It waits for a running callback, and runs the callbacks of outcomes that are still due. Raises the first refusal of an
+        asynchronous send that was not reported yet.
         """
         try:
-            with self.changed, self.lane.held():
+            with self.changed, self.callbacks.paused():
                 if not self._closed:
                     self._closed = True
                     self._end(flush)
         finally:
-            self.lane.finish()
+            self.callbacks.run_outcomes()
 
     def _end(self, flush: bool) -> None:
         try:
             if self.transacted:
-                self._transaction.rollback(go_on=False)
+                self._transaction.rollback(resume=False)
             elif flush:
                 for producer in list(self.producers):
                     producer.flush()
@@ -125,9 +129,9 @@ class Session:
 
     def _leave(self) -> None:
         with suppress(errors.PenstockError):
-            self.ledger.give_back(go_on=False)
+            self.ledger.requeue_everything(resume=False)
         for producer in list(self.producers):
-            producer.leave()
+            producer.detach()
         if self.wire is not None and self.machine is not None:
             self.wire.end(self.machine)
         self.wire = self.machine = None
@@ -143,6 +147,7 @@ class Session:
     # --- for its parts, under the lock
 
     def check(self) -> None:
+        """Raise the connection's final error, or InvalidRequest after `close`."""
         self.connection.check()
         if self._closed:
             raise errors.InvalidRequest("this session is closed")
@@ -153,10 +158,10 @@ class Session:
             raise errors.InvalidRequest("this session has no transaction: make it with AcknowledgeMode.TRANSACTED")
 
     def _add(self, part: Consumer | Producer) -> None:
-        """Attached, and attached again with each new connection."""
+        """Attach a producer or consumer, now and on each new connection."""
         with self.changed:
             self.check()
-            self.connection.persist(lambda wire: self._attach_one(part))
+            self.connection.on_current_wire(lambda wire: self._attach_one(part))
             if isinstance(part, Consumer):
                 self.consumers.append(part)
             else:
@@ -167,37 +172,46 @@ class Session:
             part.lost()
         part.attach()
 
-    def present(self) -> tuple[Wire, amqp.Session]:
-        """The connection that there is now, or as soon as there is one."""
-        self.connection.present()
+    def current(self) -> tuple[Wire, amqp.Session]:
+        """Return the current wire and AMQP session; wait for them during a reconnect."""
+        self.connection.current_wire()
         assert self.wire is not None
         assert self.machine is not None
         return self.wire, self.machine
 
     def transaction_id(self) -> bytes:
+        """Return the id of the current transaction; declare one if there is none. May wait."""
         return self._transaction.declared()
 
-    def doom(self, error: errors.PenstockError) -> None:
-        self._transaction.doom(error)
+    def mark_rollback_only(self, error: errors.PenstockError) -> None:
+        """Make the current transaction's commit fail with `error` as its cause."""
+        self._transaction.mark_rollback_only(error)
 
     def next_number(self) -> int:
+        """Return the number of the next received message, from 1."""
         self._numbers += 1
         return self._numbers
 
     def acknowledge(self, message: ReceivedMessage, outcome: Outcome) -> None:
+        """Settle a message, as `ReceivedMessage.acknowledge` says."""
         with self.changed:
             self.ledger.acknowledge(message, outcome)
 
     def forget_producer(self, producer: Producer) -> None:
+        """Remove a producer that is closed."""
         if producer in self.producers:
             self.producers.remove(producer)
 
     def flush(self) -> None:
+        """Write what is ready to the socket."""
         if self.wire is not None:
             self.wire.flush()
 
     def dispose(self, deliveries: Sequence[Delivery], state: Any, *, settled: bool = True) -> None:
-        """Tell the broker of deliveries, in their order; those that it has taken back, or whose link is gone, are left out."""
+        """Send an outcome for deliveries, in their order.
+
+        Deliveries that the broker has revoked, or whose link is gone, are left out.
+        """
         machine = self.machine
         own = [
             each
@@ -210,23 +224,23 @@ class Session:
             return
         base = own[0].id
         own.sort(key=lambda delivery: serial.difference(delivery.id, base))
-        with suppress(LocalProtocolError):  # the connection has just ended: they go back without us
+        with suppress(LocalProtocolError):  # the connection has just ended: the broker requeues them by itself
             machine.dispose(own, state, settled=settled)
         self.flush()
 
     def drain(self, links: list[SourceLink]) -> None:
-        """Wait until nothing is under way on these links; on a connection that is lost nothing is."""
+        """Wait until no message is on its way on these links. A lost connection counts as drained."""
         wire = self.wire
         if wire is None:
             return
         wire.flush()
         if not self.connection.wait_for(lambda: self.wire is not wire or all(link.stopped for link in links), wire.timeout_s):
-            raise wire.overdue("it does not drain", wire.timeout_s)
+            raise wire.timeout_error("it does not drain", wire.timeout_s)
 
     # --- connections come and go
 
     def attach(self, wire: Wire) -> None:
-        """Everything of this session, on a new connection. Raises when that is lost again."""
+        """Attach all producers and consumers on a new connection. Raises when that is lost again."""
         self.wire, self.machine = wire, wire.begin()
         parts: list[Consumer | Producer] = [*self.producers, *self.consumers]
         for part in parts:
@@ -234,10 +248,10 @@ class Session:
                 self._attach_one(part)
             except errors.PenstockError as error:
                 wire.check()
-                part.fail(error)  # this one cannot go on; the others do
+                part.fail(error)  # only this one ends
 
     def lost(self, error: errors.PenstockError) -> None:
-        """The connection is gone."""
+        """Reset all parts: the connection is lost."""
         self.wire = self.machine = None
         self._transaction.lost(error)
         rolled_back = RolledBack(f"the transaction was rolled back: {error}")

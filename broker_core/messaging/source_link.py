@@ -1,4 +1,4 @@
-"""One source of a consumer: a receiving link with its share of the consumer's credit."""
+"""One source of a consumer: a receiving link with its part of the consumer's credit."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ SELECTOR, NO_LOCAL = "apache.org:selector-filter:string", "apache.org:no-local-f
 _SELECTOR_CODE, _NO_LOCAL_CODE = ULong(0x0000468C00000004), ULong(0x0000468C00000003)
 
 
-class Terms(NamedTuple):
-    """What a consumer asks for at each of its sources."""
+class SourceOptions(NamedTuple):
+    """Options that a consumer asks for at each of its sources."""
 
     selector: str | None = None
     no_local: bool = False
@@ -31,6 +31,7 @@ class Terms(NamedTuple):
     priority: int | None = None
 
     def filter(self) -> dict[str, Value]:
+        """Return the filter set of the source (3.5.8 of the core specification)."""
         wanted: dict[str, Value] = {}
         if self.selector is not None:
             wanted[Symbol(SELECTOR)] = Described(_SELECTOR_CODE, self.selector)
@@ -39,7 +40,7 @@ class Terms(NamedTuple):
         return wanted
 
     def properties(self) -> dict[str, Value]:
-        """Of the link; the core specification has no names for these, brokers have."""
+        """Return the link properties. The core specification has no names for these; brokers have."""
         wanted: dict[str, Value] = {}
         if self.priority is not None:
             wanted[Symbol("priority")] = Int(self.priority)
@@ -49,8 +50,10 @@ class Terms(NamedTuple):
 
 
 class SourceLink(ClientLink):
-    """Attached when made. `share` is its credit when nothing waits; `arrived(link, deliveries)` and `failed(error)` are called
-    by the pump, under the lock."""
+    """A receiving link, attached when made. `window` is its credit when no message waits.
+
+    The pump calls `arrived(link, deliveries)` and `failed(error)` under the lock.
+    """
 
     link: amqp.Receiver
 
@@ -59,49 +62,51 @@ class SourceLink(ClientLink):
         wire: Wire,
         session: amqp.Session,
         address: str,
-        terms: Terms,
-        share: int,
+        options: SourceOptions,
+        window: int,
         arrived: Callable[[SourceLink, list[Delivery]], None],
         failed: Callable[[errors.PenstockError], None],
     ) -> None:
         super().__init__(wire, address)
-        self._share = share
+        self._window = window
         self._arrived, self._failed = arrived, failed
         self._stopped = False
         self.link = session.receiver(wire.link_name())
-        wanted = terms.filter()
+        wanted = options.filter()
         self._attach(
-            source=amqp.Source(address=address, distribution_mode="copy" if terms.browse else None, filter=wanted or None),
+            source=amqp.Source(address=address, distribution_mode="copy" if options.browse else None, filter=wanted or None),
             target=amqp.Target(),
-            snd_settle_mode=SND_SETTLED if terms.browse else SND_UNSETTLED,
-            properties=terms.properties() or None,
+            snd_settle_mode=SND_SETTLED if options.browse else SND_UNSETTLED,
+            properties=options.properties() or None,
         )
-        heeded = getattr(self.link.source, "filter", None) or {}
-        if missing := [name for name in wanted if name not in heeded]:
+        honoured = getattr(self.link.source, "filter", None) or {}
+        if missing := [name for name in wanted if name not in honoured]:
             self.close()
             raise errors.InvalidRequest(
-                f"the broker does not heed {missing[0]} at {address!r}: it would send everything; leave the filter out"
+                f"the broker does not support the filter {missing[0]} at {address!r} and would send everything; leave the"
+                " filter out"
             )
 
     @property
     def usable(self) -> bool:
+        """True while the link is attached and has not failed."""
         return self.link.state is LinkState.ATTACHED and self._failure is None
 
     # --- credit
 
     def renew(self, waiting: int) -> None:
-        """Credit for what may still come, once half of the share is used; `waiting` have come and were not taken."""
-        room = self._share - waiting
-        if self.usable and not self._stopped and room > self.link.link_credit and self.link.link_credit <= self._share // 2:
-            self._grant(room)
+        """Grant new credit once half of the window is used; `waiting` messages have come and were not taken."""
+        capacity = self._window - waiting
+        if self.usable and not self._stopped and capacity > self.link.link_credit and self.link.link_credit <= self._window // 2:
+            self._grant(capacity)
 
-    def ask(self, *, drain: bool) -> None:
-        """One message, if there is one (`drain`), or when there is one."""
+    def request_one(self, *, drain: bool) -> None:
+        """Ask for one message: one that is there now (`drain`), or the next one."""
         if self.usable:
             self._grant(1, drain)
 
     def stop(self) -> None:
-        """Take the credit back: what the broker has for it comes first. Asks only; see `stopped`."""
+        """Drain the credit: messages for it that the broker has come first. Does not wait; see `stopped`."""
         self._stopped = True
         if self.usable and self.link.link_credit:
             self._grant(self.link.link_credit, drain=True)
@@ -110,15 +115,16 @@ class SourceLink(ClientLink):
         with suppress(LocalProtocolError):  # the connection has just ended
             self.link.grant(credit, drain=drain)
 
-    def go_on(self) -> None:
+    def resume(self) -> None:
+        """Allow new credit after `stop`."""
         self._stopped = False
 
     @property
     def stopped(self) -> bool:
-        """Whether nothing is under way any more."""
+        """True when no message can be on its way any more."""
         return not self.usable or self.link.link_credit == 0
 
-    def leave(self) -> None:
+    def detach(self) -> None:
         """Detach for good, without waiting for the answer."""
         if self.usable:
             with suppress(LocalProtocolError):
@@ -128,12 +134,13 @@ class SourceLink(ClientLink):
     # --- for the connection
 
     def on_event(self, event: events.Event) -> None:
+        """Handle an event of this link."""
         if isinstance(event, events.Delivered):
             self._arrived(self, event.deliveries)
             return
         before = self._failure
         super().on_event(event)
         if isinstance(event, events.Detached | events.Violated):
-            self.connection.ends.pop(self.link, None)
+            self.connection.links.pop(self.link, None)
             if before is None and self._failure is not None:
                 self._failed(self._failure)

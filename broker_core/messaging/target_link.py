@@ -1,4 +1,4 @@
-"""The sending link of a producer."""
+"""Sending link of a producer."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ if TYPE_CHECKING:
 
 
 class TooLarge(errors.ResourceLimit):
-    """The broker takes no message of this size; nothing was sent."""
+    """A message larger than the broker takes; nothing was sent."""
 
 
 class TargetLink(ClientLink):
-    """Attached when made. `settled(place, state)` and `failed(error)` are called by the pump, under the lock."""
+    """A sending link, attached when made. The pump calls `settled(sequence, state)` and `failed(error)` under the lock."""
 
     link: amqp.Sender
 
@@ -46,25 +46,28 @@ class TargetLink(ClientLink):
 
     @property
     def usable(self) -> bool:
+        """True while the link is attached and has not failed."""
         return self.link.state is LinkState.ATTACHED and self._failure is None
 
     @property
     def ready(self) -> bool:
-        """Whether a message may be put now."""
+        """True when a message may be put now."""
         return self.usable and self.link.can_send and len(self.link.unsettled) < MAX_UNSETTLED and not self.connection.congested
 
-    def put(self, place: int, payload: bytes, state: DeliveryState | None = None) -> None:
-        """Send a message, when `ready`; `place` is its name on this link. What the session's window does not take now leaves
-        later. On a connection that is just ending it is lost with that.
+    def put(self, sequence: int, payload: bytes, state: DeliveryState | None = None) -> None:
+        """Send a message; only when `ready`. `sequence` becomes its delivery tag.
+
+        Frames that do not fit the session's window are sent later. On a connection that is just ending the message is lost with
+        it.
         """
         limit = self.link.max_message_size
         if limit and len(payload) > limit:
             raise TooLarge(f"a message of {len(payload):,} octets was not sent: {self.address!r} takes {limit:,}")
         with suppress(LocalProtocolError):
-            self.link.send(place.to_bytes(8, "big"), payload, state=state)
+            self.link.send(sequence.to_bytes(8, "big"), payload, state=state)
         self.connection.flush()
 
-    def leave(self) -> None:
+    def detach(self) -> None:
         """Detach for good, without waiting for the answer."""
         if self.usable:
             with suppress(LocalProtocolError):
@@ -75,15 +78,17 @@ class TargetLink(ClientLink):
     # --- for the connection
 
     def on_event(self, event: events.Event) -> None:
+        """Handle an event of this link."""
         before = self._failure
         super().on_event(event)
         if isinstance(event, events.Flowed):
             self.link.drained()
         elif isinstance(event, events.Detached | events.Violated):
-            self.connection.ends.pop(self.link, None)
+            self.connection.links.pop(self.link, None)
             if before is None and self._failure is not None:
                 self._failed(self._failure)
 
     def on_outcome(self, deliveries: list[Any], state: object) -> None:
+        """Report the outcome of each delivery by its sequence number."""
         for delivery in deliveries:
             self._settled(int.from_bytes(delivery.tag, "big"), state)

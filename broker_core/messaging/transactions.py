@@ -1,8 +1,8 @@
 """Local transactions (part 4 of AMQP 1.0) with the coordinator of any broker.
 
-The messages received in a transaction are retired with it at its end, all in one go: so a transaction is not bounded by what the
-client has told so far, and a rollback has nothing to undo at the broker but the sends. After a rollback the deliveries are still
-acquired by their links (4.4.3); the session then gives them back (see `Ledger.give_back`).
+All messages received in a transaction are retired together at its end. So the acknowledgements that were sent so far do not bound
+a transaction, and a rollback undoes nothing at the broker but the sends. After a rollback the links still hold the deliveries
+(4.4.3); the session then returns them (see `Ledger.requeue_everything`).
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from penstock.broker_core.amqp import Accepted, Message
 from penstock.broker_core.amqp.performatives import Coordinator, Declare, Declared, Discharge, TransactionalState
 from penstock.broker_core.amqp.transactions import LOCAL_TRANSACTIONS
 from penstock.broker_core.amqp_client import failures
-from penstock.broker_core.messaging.ledger import taken_back
+from penstock.broker_core.messaging.ledger import revoked
 from penstock.broker_core.messaging.target_link import TargetLink
 
 if TYPE_CHECKING:
@@ -24,85 +24,85 @@ if TYPE_CHECKING:
 
 
 class RolledBack(errors.PeerError):
-    """Nothing of the transaction happened: what was sent in it is gone, what was received is delivered again."""
+    """A transaction that was rolled back: its sends are discarded, its received messages are delivered again."""
 
 
 class InDoubt(errors.PeerError):
-    """The connection was lost while the broker committed: all of it happened, or nothing; nobody here knows which."""
+    """A connection lost during the commit: all of the transaction happened, or nothing; the client cannot know which."""
 
 
 class Transaction:
-    """The present transaction of one session, declared when something is first done in it. Everything under the lock."""
+    """Current transaction of one session, declared at its first use. The caller holds the lock."""
 
     def __init__(self, session: Session) -> None:
         self._session = session
         self._link: TargetLink | None = None
         self._id: bytes | None = None
-        self._doom: errors.PenstockError | None = None
-        self._asked = 0
+        self._rollback_cause: errors.PenstockError | None = None
+        self._requests = 0
         self._answers: dict[int, object] = {}
 
     def declared(self) -> bytes:
-        """Its name at the broker, which is asked for one when something is first done. May wait."""
+        """Return the transaction's id; declare it at the broker at its first use. May wait."""
         if self._id is None:
-            answer = self._ask(Message(value=Declare(), has_value=True), "declare a transaction")
+            answer = self._request(Message(value=Declare(), has_value=True), "declare a transaction")
             if not isinstance(answer, Declared):
                 raise failures.from_outcome(answer, "the declaration of a transaction was")
             self._id = answer.txn_id
         return self._id
 
-    def doom(self, error: errors.PenstockError) -> None:
-        """It cannot be committed any more, because of `error`."""
-        self._doom = self._doom or error
+    def mark_rollback_only(self, error: errors.PenstockError) -> None:
+        """Forbid the commit, because of `error`."""
+        self._rollback_cause = self._rollback_cause or error
 
     def lost(self, error: errors.PenstockError) -> None:
-        """The connection is gone, and the broker rolls back."""
-        if self._id is not None or self._session.ledger.open:
-            self.doom(error)
+        """Reset after the loss of the connection: the broker rolls back."""
+        if self._id is not None or self._session.ledger.unsettled:
+            self.mark_rollback_only(error)
         self._link = self._id = None
         self._answers.clear()
 
     def commit(self) -> None:
-        """Raises RolledBack or InDoubt."""
+        """Discharge the transaction. Raises RolledBack or InDoubt."""
         session = self._session
         try:
             for producer in list(session.producers):  # their presumptive outcomes come before the discharge (4.4.1)
                 producer.flush()
         except errors.PenstockError as error:
-            self.doom(error)
-        messages = list(session.ledger.open.values())
-        for why in filter(None, map(taken_back, messages)):
-            self.doom(why)
-        if self._doom is not None:
-            doom = self._doom
+            self.mark_rollback_only(error)
+        messages = list(session.ledger.unsettled.values())
+        for why in filter(None, map(revoked, messages)):
+            self.mark_rollback_only(why)
+        if self._rollback_cause is not None:
+            cause = self._rollback_cause
             self.rollback()
-            raise RolledBack(f"the transaction was rolled back: {doom}") from doom
+            raise RolledBack(f"the transaction was rolled back: {cause}") from cause
         if self._id is None and not messages:
             return
         try:
             name = self.declared()
-            for wanted, group in groupby(messages, key=lambda message: message.wanted):
+            for wanted, group in groupby(messages, key=lambda message: message.commit_outcome):
                 state = TransactionalState(txn_id=name, outcome=wanted)
                 session.dispose([message.delivery for message in group], state, settled=False)
         except errors.PenstockError as error:
             self.rollback()
             raise RolledBack(f"the transaction was rolled back: {error}") from error
         self._discharge(name)
-        for wanted, group in groupby(messages, key=lambda message: message.wanted):
+        for wanted, group in groupby(messages, key=lambda message: message.commit_outcome):
             session.dispose([message.delivery for message in group], wanted)
         session.ledger.settled(messages)
 
     def _discharge(self, name: bytes) -> None:
         self._id = None
         try:
-            answer = self._ask(Message(value=Discharge(txn_id=name, fail=False), has_value=True), "commit")
+            answer = self._request(Message(value=Discharge(txn_id=name, fail=False), has_value=True), "commit")
         except errors.PenstockError as error:
             wire = self._session.wire
-            if wire is None or wire.over or self._link is None or self._link.usable:
+            if wire is None or wire.failed or self._link is None or self._link.usable:
                 if wire is not None:
-                    wire.give_up(error)  # what it has settled is not known: both sides begin anew
+                    wire.abandon(error)  # the broker's state is unknown: both sides begin anew
                 raise InDoubt(f"nobody knows whether the transaction was committed: {error}") from error
-            reason = error  # a coordinator that ends the link says that it could not, too (4.4.3)
+            reason = error  # a coordinator may also refuse by ending the link (4.4.3)
         else:
             if isinstance(answer, Accepted):
                 return
@@ -110,39 +110,39 @@ class Transaction:
         self.rollback()
         raise RolledBack(f"the transaction was rolled back: {reason}") from reason
 
-    def rollback(self, *, go_on: bool = True) -> None:
-        """What was sent is gone, what was received goes back in its order, its delivery counted."""
+    def rollback(self, *, resume: bool = True) -> None:
+        """Discard the sends; return the received messages in their order, with their delivery counted."""
         name, self._id = self._id, None
         if name is not None and self._link is not None and self._link.usable:
-            with suppress(errors.PenstockError):  # without its answer the connection is gone, and the transaction with it
-                self._ask(Message(value=Discharge(txn_id=name, fail=True), has_value=True), "roll back")
+            with suppress(errors.PenstockError):  # no answer: the connection is gone, and the transaction with it
+                self._request(Message(value=Discharge(txn_id=name, fail=True), has_value=True), "roll back")
         for producer in self._session.producers:
             producer.roll_back(RolledBack("the transaction was rolled back"))
-        self._session.ledger.give_back(go_on=go_on)
-        self._doom = None
+        self._session.ledger.requeue_everything(resume=resume)
+        self._rollback_cause = None
 
     # --- the control link
 
-    def _ask(self, request: Message, what: str) -> object:
-        wire, machine = self._session.present()
+    def _request(self, request: Message, what: str) -> object:
+        wire, machine = self._session.current()
         if self._link is None or not self._link.usable:
             target = Coordinator(capabilities=(LOCAL_TRANSACTIONS,))
             self._link = TargetLink(wire, machine, "the coordinator", self._answered, self._gone, target)
         link = self._link
-        wire.until(lambda: link.ready or not link.usable, f"its coordinator gives no credit to {what}")
+        wire.wait_until(lambda: link.ready or not link.usable, f"its coordinator gives no credit to {what}")
         link.check()
-        place, self._asked = self._asked, self._asked + 1
-        link.put(place, request.encode())
-        wire.until(lambda: place in self._answers or not link.usable, f"it does not {what}")
-        if place not in self._answers:
+        sequence, self._requests = self._requests, self._requests + 1
+        link.put(sequence, request.encode())
+        wire.wait_until(lambda: sequence in self._answers or not link.usable, f"it does not {what}")
+        if sequence not in self._answers:
             link.check()
-        return self._answers.pop(place)
+        return self._answers.pop(sequence)
 
-    def _answered(self, place: int, state: object) -> None:
-        self._answers[place] = state
+    def _answered(self, sequence: int, state: object) -> None:
+        self._answers[sequence] = state
 
     def _gone(self, error: errors.PenstockError) -> None:
-        """The control link has ended, and the broker rolls back what was declared on it (4.4)."""
+        """Handle the end of the control link: the broker rolls back what was declared on it (4.4)."""
         if self._id is not None:
-            self.doom(error)
+            self.mark_rollback_only(error)
         self._id = None

@@ -1,7 +1,7 @@
-"""One connection to one server, pumped by a thread of its own: what the application's threads wait for comes in here.
+"""One connection to one server, read by a thread of its own (the pump).
 
-`broker_core.amqp_client.Connection` is for one thread; here the pump alone reads, under one lock, and everybody else writes and
-waits under the same lock. The pump never calls the application: callbacks have their pool, so they may wait for what it brings.
+`penstock.broker_core.amqp_client.Connection` is for one thread. Here only the pump reads; all other threads write and wait under
+the same lock. The pump never calls the application: callbacks run on their pool, so they may wait for what the pump reads.
 """
 
 from __future__ import annotations
@@ -21,12 +21,15 @@ from penstock.broker_core.amqp_client.transport import Transport
 
 _LOG = logging.getLogger(__name__)
 
-#: What is due at this time, done under the lock; returns the seconds until something is due again.
+#: Does the work that is due, under the lock; returns the seconds until more is due, None if nothing is.
 Timers = Callable[[], "float | None"]
 
 
 class Wire(amqp_client.Connection):
-    """Opened by one thread like its base; from `start` on, `changed` is the lock of everything, and told of every change."""
+    """A connection with a pump. One thread opens it, like its base.
+
+    From `start` on, `changed` is the lock of everything, and is notified of every change.
+    """
 
     def __init__(self, transport: Transport, machine: amqp.Connection, address: Address, timeout_s: float) -> None:
         super().__init__(transport, machine, address, timeout_s)
@@ -35,7 +38,7 @@ class Wire(amqp_client.Connection):
         self._ended: set[amqp.Session] = set()
 
     def start(self, changed: threading.Condition, timers: Timers, lost: Callable[[Wire, errors.PenstockError], None]) -> None:
-        """Begin to read. `lost` is called once by the pump, without the lock, when the connection ends without `close`."""
+        """Start the pump. It calls `lost` once, without the lock, when the connection ends without `close`."""
         self._changed = changed
         self._wake_reader, self._wake_writer = socket.socketpair()
         self._wake_reader.setblocking(False)
@@ -46,7 +49,7 @@ class Wire(amqp_client.Connection):
     # --- for the application's threads, under the lock
 
     def begin(self) -> amqp.Session:
-        """A new session. Raises ResourceLimit when the server takes no more."""
+        """Begin a session. Raises ResourceLimit when the server takes no more."""
         self.check()
         try:
             session = self._machine.begin()
@@ -56,16 +59,17 @@ class Wire(amqp_client.Connection):
         return session
 
     def end(self, session: amqp.Session) -> None:
-        """Our end of a session; the server's answer is not waited for."""
+        """End a session, without waiting for the server's answer."""
         with suppress(errors.PenstockError, amqp.ProtocolError):
             self.check()
             self._ended.add(session)
             session.end()
             self.flush()
 
-    def until(self, done: Callable[[], bool], what: str, limit_s: float | None = None) -> None:
+    def wait_until(self, done: Callable[[], bool], what: str, limit_s: float | None = None) -> None:
+        """Wait for `done()`, under the lock; the pump reads meanwhile. Raises like the base."""
         if self._changed is None:
-            super().until(done, what, limit_s)
+            super().wait_until(done, what, limit_s)
             return
         limit = self.timeout_s if limit_s is None else min(limit_s, self.timeout_s)
         self.flush()
@@ -77,35 +81,35 @@ class Wire(amqp_client.Connection):
             return False
 
         if not self._changed.wait_for(met, limit):
-            raise self.overdue(what, limit)
+            raise self.timeout_error(what, limit)
 
     def flush(self) -> None:
-        """As far as the socket takes it; the pump does the rest. What breaks here is told by `check`."""
+        """Write what the socket takes; the pump writes the rest. A failure is raised by `check`."""
         try:
             super().flush()
         except errors.PenstockError as error:
             self._fail(error)
-        told = self.congested or self._failure is not None
-        if told and self._changed is not None and threading.current_thread() is not self._thread:
+        needs_pump = self.congested or self._failure is not None
+        if needs_pump and self._changed is not None and threading.current_thread() is not self._thread:
             self.wake()
 
     def wake(self) -> None:
-        """The pump is to look again: at timers, at what waits to be written."""
-        with suppress(OSError):  # full: it will wake anyway; closed: it is over
+        """Wake the pump: it looks at the timers and at what is to be written."""
+        with suppress(OSError):  # full: it wakes anyway; closed: it has ended
             self._wake_writer.send(b"\0")
 
     @property
-    def over(self) -> bool:
-        """Whether nothing can be sent on it any more."""
+    def failed(self) -> bool:
+        """True when nothing can be sent on it any more."""
         return self._failure is not None
 
-    def give_up(self, error: errors.PenstockError) -> None:
-        """A server that does not answer is as good as lost."""
+    def abandon(self, error: errors.PenstockError) -> None:
+        """Fail the wire: its server does not answer."""
         self._fail(error)
         self.wake()
 
     def link_name(self) -> str:
-        """A new name for a link."""
+        """Return a new name for a link."""
         return self._link_name()
 
     # --- the pump
@@ -143,22 +147,22 @@ class Wire(amqp_client.Connection):
                     self._wake_reader.recv(4096)
                 if self._stop or self._machine.finished:
                     return
-                # What has come is more than one reading takes, or waits inside TLS: look again at once.
-                more = self.turn(0.0)
+                # One read may leave octets in the socket or inside TLS: read again at once.
+                more = self.step(0.0)
                 due = 0.0 if more else _sooner(timers(), self.next_heartbeat_s())
                 self.flush()
                 changed.notify_all()
 
-    def _on(self, event: events.Event) -> None:
+    def _handle(self, event: events.Event) -> None:
         if isinstance(event, events.Ended) and event.session in self._ended:
             self._ended.discard(event.session)
         else:
-            super()._on(event)
+            super()._handle(event)
 
     # --- the end
 
     def close(self) -> None:
-        """Say goodbye and close; not to be called under the lock. Never raises for a server that is gone."""
+        """Close the connection. The caller does not hold the lock. Never raises for a server that is gone."""
         if self._changed is None:
             super().close()
             return
@@ -167,7 +171,7 @@ class Wire(amqp_client.Connection):
                 self._closing = True
                 with suppress(errors.PenstockError, amqp.ProtocolError):
                     self._machine.close()
-                    self.until(lambda: self._machine.finished, "it does not close", CLOSE_TIMEOUT_S)
+                    self.wait_until(lambda: self._machine.finished, "it does not close", CLOSE_TIMEOUT_S)
             self._closing = self._stop = True
             self._failure = self._failure or errors.PeerError(f"this connection to {self.name} is closed")
             self.wake()

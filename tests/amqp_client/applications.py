@@ -1,4 +1,4 @@
-"""What the tests of `broker_core.messaging` share: round trips, filled queues, and a coordinator for the peer."""
+"""What the tests of `penstock.broker_core.messaging` share: round trips, filled queues, and a coordinator for the peer."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from penstock.broker_core.amqp.performatives import (
 )
 from penstock.broker_core.amqp.states import LinkState
 from penstock.broker_core.messaging import Connection, Session
-from penstock.broker_core.messaging.opening import Surroundings
+from penstock.broker_core.messaging.opening import Environment
 
 from .peer import Peer
 
@@ -30,8 +30,8 @@ LIMIT_S = 30.0
 
 def connect(urls: str | Sequence[str], **options: Any) -> Connection:
     """`messaging.connect`, with the clocks, the randomness and the pauses that `options` name besides its own parameters."""
-    surroundings = {name: options.pop(name) for name in Surroundings._fields if name in options}
-    return Surroundings(**surroundings).connect(urls, **options)
+    environment = {name: options.pop(name) for name in Environment._fields if name in options}
+    return Environment(**environment).connect(urls, **options)
 
 
 def bodies(*names: str, **header: Any) -> list[bytes]:

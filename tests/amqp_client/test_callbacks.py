@@ -9,7 +9,7 @@ import pytest
 
 from penstock.broker_core import errors
 from penstock.broker_core.messaging import AcknowledgeMode, Confirmation, ReceivedMessage, connect
-from penstock.broker_core.messaging.lanes import Lane, Pool, Task
+from penstock.broker_core.messaging.lanes import Pool, SerialExecutor, Task
 
 from .applications import LIMIT_S, bodies, round_trip, said
 from .peer import Peer
@@ -53,7 +53,7 @@ def test_c12_a_lane_runs_one_task_at_a_time_in_order_and_lets_other_lanes_in_bet
 
     with changed:
         for name in "ab":
-            Lane(changed, pool, lambda name=name: take(name)).wake()  # type: ignore[misc]
+            SerialExecutor(changed, pool, lambda name=name: take(name)).wake()  # type: ignore[misc]
     assert finished.wait(LIMIT_S)
     assert ran == ["a0", "b0", "a1", "b1", "a2", "b2"]
     with changed:
@@ -170,7 +170,7 @@ def test_c12_after_close_no_callback_runs() -> None:
         closing = threading.Thread(target=session.close)
         closing.start()
         other = connection.session()
-        while not session.lane._held:  # until then it is not asked to close
+        while not session.callbacks._pauses:  # until then it is not asked to close
             round_trip(other)
         go_on.set()
         closing.join(LIMIT_S)

@@ -160,7 +160,7 @@ def test_c5_full_queues_are_pulled_in_turn() -> None:
 # --- what is asked of the source
 
 
-def test_a_filter_that_the_broker_does_not_heed_is_an_error() -> None:
+def test_a_filter_that_the_broker_does_not_support_is_an_error() -> None:
     def forget(peer: Peer, machine: amqp.Connection, event: events.Event) -> bool:
         if isinstance(event, events.Attached) and event.attach.source.filter and event.attach.source.address == "deaf":
             event.link.attach(source=amqp.Source(address="deaf"), target=event.attach.target)
@@ -169,7 +169,7 @@ def test_a_filter_that_the_broker_does_not_heed_is_an_error() -> None:
 
     with Peer(hook=forget) as peer, connect(peer.url) as connection:
         session = connection.session()
-        with pytest.raises(errors.InvalidRequest, match=r"does not heed apache\.org:selector-filter:string"):
+        with pytest.raises(errors.InvalidRequest, match=r"does not support apache\.org:selector-filter:string"):
             session.consumer("deaf", selector="a = 1")
         session.consumer("q", selector="a = 1", no_local=True, priority=7, browse=True)
         attach = next(e.attach for e in peer.seen if isinstance(e, events.Attached) and e.attach.source.address == "q")

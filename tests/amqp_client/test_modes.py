@@ -9,7 +9,7 @@ from penstock.broker_core.amqp import Message, Modified, Rejected, Released, eve
 from penstock.broker_core.amqp.performatives import Header, Properties
 from penstock.broker_core.amqp.types import Symbol
 from penstock.broker_core.messaging import AcknowledgeMode
-from penstock.broker_core.messaging.modes import Gathered
+from penstock.broker_core.messaging.modes import PendingAcknowledgements
 from penstock.broker_core.messaging.received import expiry_ms
 
 from .applications import LIMIT_S, Gate, bodies, connect, round_trip, said
@@ -64,7 +64,7 @@ def test_c7_individual_is_for_one_message() -> None:
 
 
 def test_c7_dups_ok_waits_for_65_percent_of_the_window_or_its_time() -> None:
-    gathered = Gathered(window=10, delay_s=3.0)
+    gathered = PendingAcknowledgements(window=10, delay_s=3.0)
     due = []
     for number in range(7):
         gathered.add(number, None, now=100.0)  # type: ignore[arg-type]
@@ -74,7 +74,7 @@ def test_c7_dups_ok_waits_for_65_percent_of_the_window_or_its_time() -> None:
     gathered.add(7, None, now=200.0)  # type: ignore[arg-type]
     assert gathered.deadline == 203.0
     assert (gathered.due(202.9), gathered.due(203.0)) == (False, True)
-    assert Gathered(window=0, delay_s=3.0).deadline is None
+    assert PendingAcknowledgements(window=0, delay_s=3.0).deadline is None
 
 
 def test_c7_dups_ok_tells_the_broker_in_one_frame() -> None:

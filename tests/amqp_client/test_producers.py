@@ -188,7 +188,7 @@ def test_c9_a_link_that_the_broker_ends_fails_its_producer_only() -> None:
 
 
 def test_c9_outcomes_that_wait_for_their_callback_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(callbacks, "MAX_UNTOLD", 2)
+    monkeypatch.setattr(callbacks, "MAX_PENDING_OUTCOMES", 2)
     running, go_on = threading.Event(), threading.Event()
     told: list[Confirmation] = []
 

@@ -48,7 +48,7 @@ def test_the_first_refusal_is_raised_once_and_all_are_listed() -> None:
         sender.send(messages(10))
         with pytest.raises(errors.InvalidRequest, match=r"3 of 10 messages to 'orders' were rejected: no AMQP message"):
             sender.flush()
-        assert [refusal.place for refusal in sender.refusals] == [3, 7, 8]
+        assert [refusal.sequence for refusal in sender.refusals] == [3, 7, 8]
         assert (sender.accepted, sender.refused) == (7, 3)
         sender.send(messages(1))
         sender.flush()
