@@ -17,7 +17,7 @@ thread and is the faster one.
 | `connection`, `servers`, `backoff` | several servers, reconnect |
 | `wire` | one connection to one server, and the thread that reads from it |
 | `session` | one line of work |
-| `lanes`, `callbacks` | one session's callbacks, on a bounded pool |
+| `executors`, `callbacks` | one session's callbacks, on a bounded pool |
 | `modes`, `ledger` | acknowledge modes; deliveries that are not settled |
 | `producer`, `sending`, `target_link` | sending |
 | `consumer`, `arrivals`, `received`, `pull`, `source_link` | receiving |

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING
 
-from penstock.broker_core.messaging.lanes import SerialExecutor, Task
+from penstock.broker_core.messaging.executors import SerialExecutor, Task
 
 if TYPE_CHECKING:
     from penstock.broker_core.messaging.received import ReceivedMessage

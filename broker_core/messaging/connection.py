@@ -9,7 +9,7 @@ from functools import partial
 from itertools import count
 
 from penstock.broker_core import errors
-from penstock.broker_core.messaging.lanes import Pool
+from penstock.broker_core.messaging.executors import Pool
 from penstock.broker_core.messaging.modes import AcknowledgeMode
 from penstock.broker_core.messaging.servers import Dependencies, Servers
 from penstock.broker_core.messaging.session import Session

@@ -23,8 +23,7 @@ UNDELIVERABLE_HERE = Modified(delivery_failed=True, undeliverable_here=True)
 
 
 class ReceivedMessage:
-    """A received message. `message` is all of it, decoded (`penstock.broker_core.amqp.Message`); `source` the address that it
-    came from.
+    """A received message. `message` is all of it, decoded (an `amqp.Message`); `source` the address that it came from.
 
     `number` counts the messages of the session; `outcome` is the one it was settled with, None until then.
     """

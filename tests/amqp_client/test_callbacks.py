@@ -9,7 +9,7 @@ import pytest
 
 from penstock.broker_core import errors
 from penstock.broker_core.messaging import AcknowledgeMode, Confirmation, ReceivedMessage, connect
-from penstock.broker_core.messaging.lanes import Pool, SerialExecutor, Task
+from penstock.broker_core.messaging.executors import Pool, SerialExecutor, Task
 
 from .applications import LIMIT_S, bodies, round_trip, said
 from .peer import Peer

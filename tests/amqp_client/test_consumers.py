@@ -169,7 +169,7 @@ def test_a_filter_that_the_broker_does_not_support_is_an_error() -> None:
 
     with Peer(hook=forget) as peer, connect(peer.url) as connection:
         session = connection.session()
-        with pytest.raises(errors.InvalidRequest, match=r"does not support apache\.org:selector-filter:string"):
+        with pytest.raises(errors.InvalidRequest, match=r"does not support the filter apache\.org:selector-filter:string"):
             session.consumer("deaf", selector="a = 1")
         session.consumer("q", selector="a = 1", no_local=True, priority=7, browse=True)
         attach = next(e.attach for e in peer.seen if isinstance(e, events.Attached) and e.attach.source.address == "q")
