@@ -1,4 +1,4 @@
-"""Which broker, and as whom: what every planner and task needs to connect, in one value that travels to executors.
+"""Access to a broker: its address and our credentials, in one value that travels to executors.
 
 It holds secrets (a password, a private key, a token), so it travels only inside readers and writers, which Spark keeps in memory;
 it is in no offset and no commit message, and its repr shows none of them. Of partitions, which Spark pickles one by one, none
@@ -31,15 +31,15 @@ class Access:
         return Client(self.url, self.credentials, known=self.known)
 
     def at(self, known: Endpoint | None) -> Access:
-        """The same, with the endpoint that somebody else has found."""
+        """Return a copy with the endpoint that somebody else has found."""
         return replace(self, known=known)
 
     def found_by(self, client: Client) -> Access:
-        """The same, with what that client knows now."""
+        """Return a copy with the endpoint that this client knows now."""
         return replace(self, known=client.endpoint)
 
     def found(self) -> Access:
-        """The same, asked for now. Raises what keeps us from the broker."""
+        """Return a copy with the endpoint, discovered now. Raises PenstockError where no broker answers."""
         if not self.url.startswith(SCHEMES):
             return self
         with self.client() as client:

@@ -1,4 +1,4 @@
-"""How long to wait for a broker that is away: it may only be starting again. Planning and reading can be repeated."""
+"""Waits for a broker that is away: it may only be starting again. Planning and reading can be repeated."""
 
 from __future__ import annotations
 

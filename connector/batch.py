@@ -49,6 +49,7 @@ class BatchReader(DataSourceReader):
         self._outcome: str | None = options["outcome"]
 
     def partitions(self) -> list[InputPartition]:
+        """Plan the ranges of all queues, and one partition for each range. Raises PenstockError."""
         queues = self._options["queue"]
         least = -(-self._options["minPartitions"] // len(queues))
         sizes = {"minPartitions": least, "maxMessages": self._options["maxMessagesPerPartition"]}
@@ -64,7 +65,7 @@ class BatchReader(DataSourceReader):
         ]
 
     def _asked(self, queue: str) -> dict[str, Any]:
-        """What messages, as plan and ticket say it."""
+        """The messages to read, as plan and ticket name them."""
         return {
             "queue": queue,
             "states": list(self._options["states"]),
@@ -76,6 +77,7 @@ class BatchReader(DataSourceReader):
         }
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        """Read one partition's messages, in a task."""
         # Spark makes one partition of nothing where there is none.
         found = read_browsed(partition, self._options.access) if isinstance(partition, BrowsePartition) else iter(())
         return as_declared(found, self._nullable)
@@ -85,6 +87,7 @@ class PushdownBatchReader(BatchReader):
     """Also narrows the range by what the query's filters say. Spark still applies them all: a bound only spares moving rows."""
 
     def pushFilters(self, filters: list[Filter]) -> Iterable[Filter]:
+        """Narrow the range by these filters; return all of them, so that Spark applies them too."""
         for filter_ in filters:
             self._narrow(filter_)
         return filters

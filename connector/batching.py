@@ -16,7 +16,7 @@ MOST_BYTES = 2 * BATCH_BYTES
 
 
 def coalesce(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """The same rows in the same order, small batches joined until they hold `BATCH_ROWS` rows or `BATCH_BYTES` bytes."""
+    """Join small batches until they hold `BATCH_ROWS` rows or `BATCH_BYTES` bytes; rows and order stay the same."""
     filled = (batch for batch in batches if batch.num_rows)
     # What is large enough by itself is not copied for the sake of the few rows before it.
     measured = ((b, b.num_rows, size := b.nbytes, True, b.num_rows >= BATCH_ROWS or size >= BATCH_BYTES) for b in filled)
@@ -41,7 +41,7 @@ def halved(batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
 
 
 def as_declared(batches: Iterable[pa.RecordBatch], nullable: Sequence[bool]) -> Iterator[pa.RecordBatch]:
-    """The same batches with the nullability that a user's schema declares, which Spark compares to the letter."""
+    """Give batches the nullability that a user's schema declares, which Spark compares to the letter."""
     schema: pa.Schema | None = None
     for batch in batches:
         if schema is None:

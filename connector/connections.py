@@ -76,7 +76,7 @@ class Connections:
         _close(gone)
 
     def _outdated(self) -> list[_Idle]:
-        """Those that nobody is to have any more; they are taken out."""
+        """Take out and return the connections that nobody is to have any more."""
         now = self._clock()
         gone = [idle for idle in self._idle if now - idle.left > IDLE_S or now - idle.made > AGE_S]
         self._idle = [idle for idle in self._idle if idle not in gone]

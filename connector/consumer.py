@@ -1,4 +1,4 @@
-"""What a stream reads with: offsets as Spark hands them over, to one lease or, for several queues, to many."""
+"""Offsets as Spark hands them over, to the lease of one queue or the leases of several."""
 
 from __future__ import annotations
 
@@ -29,10 +29,12 @@ class Consumer(Protocol):
     def settle(self, end: Mapping[str, Any]) -> None:
         """All up to `end` is finished."""
 
-    def close(self) -> None: ...
+    def close(self) -> None:
+        """Close the connection. Leases stay."""
 
 
 def consumer_of(options: Options) -> Consumer:
+    """Return the consumer for one queue or for several, as the option `queue` names them."""
     return OneQueue(options) if len(options["queue"]) == 1 else SeveralQueues(options)
 
 
@@ -45,9 +47,11 @@ class OneQueue:
         self._until: int | None = None  # the queue's tail when an `availableNow` run began
 
     def fix_tail(self) -> None:
+        """Remember the queue's end: nothing that comes later is taken."""
         self._until = self._lease.next_sequence()
 
     def advance(self, start: Mapping[str, Any], *, wait: bool) -> dict[str, Any]:
+        """Settle up to `start` and acquire the next batch, in one request."""
         wanted = Wanted(
             self._options["maxMessagesPerTrigger"],
             self._options["maxBytesPerTrigger"],
@@ -59,13 +63,16 @@ class OneQueue:
         return self._lease.advance(parse_one(start), wanted).offset.to_json()
 
     def plan(self, start: Mapping[str, Any], end: Mapping[str, Any]) -> list[LeasePartition]:
+        """Plan the tasks of the batch between two offsets; none where they are the same."""
         finished, wanted = parse_one(start), parse_one(end)
         return [] if finished.batch == wanted.batch else self._lease.plan(finished, wanted, self._options["minPartitions"])
 
     def settle(self, end: Mapping[str, Any]) -> None:
+        """Settle up to `end`; nothing for the initial offset."""
         finished = parse_one(end)
         if not finished.initial:
             self._lease.settle(finished)
 
     def close(self) -> None:
+        """Close the connection. The lease stays."""
         self._lease.close()

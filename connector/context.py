@@ -1,4 +1,4 @@
-"""What Spark tells its tasks of themselves."""
+"""Query, batch and attempt of a task, as Spark tells it."""
 
 from __future__ import annotations
 

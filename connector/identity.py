@@ -1,4 +1,4 @@
-"""Who a query is to the broker: the name of its lease, and what must not change under a checkpoint."""
+"""Identity of a query at the broker: the name of its lease, and what must not change under a checkpoint."""
 
 from __future__ import annotations
 

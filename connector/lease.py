@@ -31,7 +31,7 @@ LONG_POLL_MS = 100  # all sources of a query are asked in one thread: a longer w
 
 
 class Wanted(NamedTuple):
-    """What one trigger may take of a queue. None: any number."""
+    """Limits of what one trigger takes of a queue. None: no limit."""
 
     messages: int | None
     bytes: int | None
@@ -183,6 +183,7 @@ class Lease:
         self._settled = end.batch
 
     def close(self) -> None:
+        """End the renewals and close the connection. The lease stays."""
         self._stopped.set()
         self._client.close()
 

@@ -53,6 +53,7 @@ class Piece(NamedTuple):
     inode: int
 
     def numbers(self) -> pa.Array:
+        """Row numbers in the record, as int32. Only where `taken` is set."""
         return pa.Array.from_buffers(pa.int32(), self.rows, [None, pa.py_buffer(self.taken or b"")])
 
     @property
@@ -119,6 +120,7 @@ def says_where(batch: pa.RecordBatch) -> bool:
 
 
 def pieces_of(batch: pa.RecordBatch) -> list[Piece]:
+    """Read an answer of the broker as pieces."""
     return [Piece(*row) for row in zip(*(column.to_pylist() for column in batch.columns), strict=True)]
 
 
@@ -129,6 +131,9 @@ def assembled(
     queue: str,
     aside: Callable[[Mapping[int, str]], None],
 ) -> Iterator[pa.RecordBatch]:
+    """Assemble record batches of `columns` from mapped files, `BATCH_ROWS` rows or `BATCH_BYTES` bytes at a time.
+
+    `aside` is told of each message that is not valid AMQP, by sequence number and with the reason; it is left out."""
     measured = ((p, p.rows, p.length, message.is_encoded(p.columns), p.rows >= LARGE_ROWS) for p in pieces)
     for group in assembly.grouped(measured, BATCH_ROWS, BATCH_BYTES):
         malformed: dict[int, str] = {}

@@ -32,12 +32,15 @@ class Offset(NamedTuple):
 
     @property
     def initial(self) -> bool:
+        """True for the offset at which every query begins."""
         return not self.lease
 
     def at(self, batch: int, sign: str | None = None) -> Offset:
+        """Return the offset of another batch of the same lease."""
         return self._replace(batch=batch, sign=sign)
 
     def to_json(self) -> dict[str, Any]:
+        """Return the form that Spark keeps in its checkpoint."""
         names = {} if self.initial else {"broker": self.broker, "lease": self.lease, "run": self.run}
         if self.sign is None:
             return {"v": ONE, **names, "batch": self.batch}
@@ -63,13 +66,14 @@ class Offsets(NamedTuple):
         return Offset(self.broker, f"{self.lease}/{queue}", self.run, batch, sign)
 
     def with_each(self, offsets: Mapping[str, Offset]) -> Offsets:
-        """The same, with these queues' own offsets instead of those it had of them."""
+        """Return a copy with these queues' own offsets in place of those it had."""
         batches = {**dict(self.batches), **{queue: offset.batch for queue, offset in offsets.items()}}
         signs = {queue: sign for queue, sign in self.signs if queue not in offsets}
         signs |= {queue: offset.sign for queue, offset in offsets.items() if offset.sign is not None}
         return self._replace(batches=tuple(sorted(batches.items())), signs=tuple(sorted(signs.items())))
 
     def to_json(self) -> dict[str, Any]:
+        """Return the form that Spark keeps in its checkpoint."""
         names = {"broker": self.broker, "lease": self.lease, "run": self.run}
         said = {**names, "turn": self.turn, "batches": dict(self.batches)}
         return {"v": SIGNED, **said, "signs": dict(self.signs)} if self.signs else {"v": SEVERAL, **said}

@@ -34,6 +34,7 @@ class LeasePartition(InputPartition):
         return f"LeasePartition(batch {self.batch} of lease {self.lease!r}: {self.first}..{self.last}{groups})"
 
     def ticket(self, op: str, columns: Sequence[str], fail_on_data_loss: bool) -> dict[str, Any]:
+        """Return the request for this partition's messages, with the Spark batch that it is read for."""
         names = ("lease", "run", "epoch", "batch", "first", "last", "bucket", "buckets")
         fields = {name: getattr(self, name) for name in names}
         query, number = spark_batch() or (None, None)

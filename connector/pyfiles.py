@@ -34,6 +34,7 @@ def write(out: Path) -> list[str]:
 
 
 def main(arguments: list[str]) -> int:
+    """Write the zip that the command line names; return the exit code."""
     if len(arguments) != 1 or arguments[0].startswith("-"):
         print("usage: python -m penstock.connector.pyfiles OUT.zip", file=sys.stderr)
         return 2

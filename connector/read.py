@@ -1,4 +1,4 @@
-"""What a task does: the record batches of one part, from the broker or, on its own host, straight from its segment files.
+"""Reading in a task: the record batches of one partition, from the broker or, on its own host, from its segment files.
 
 An executor on the broker's host needs no server to copy messages: it asks where they lie (`op=map`, which also checks the epoch
 and journals the read), maps the files and assembles the columns itself (`mapped.py`). Where that cannot be, or is not worth it,
@@ -90,6 +90,7 @@ def _messages(client: Client, part: LeasePartition, columns: Sequence[str], fail
 
 
 def read_browsed(look: BrowsePartition, access: Access) -> Iterator[pa.RecordBatch]:
+    """Read one partition of a batch read. A message that is not valid AMQP is named on stderr and left out."""
     with access.at(look.known).client() as client:
         columns = look.ticket["columns"]
         ticket = {**look.ticket, "columns": assembly.needed(columns), "stored": True}

@@ -1,4 +1,4 @@
-"""How a session gets to know the format; apart from `__init__`, so that importing the package stays light."""
+"""Registration of the format with a session; apart from `__init__`, so that importing the package stays light."""
 
 from __future__ import annotations
 
@@ -21,6 +21,7 @@ ALREADY_THERE = "DATA_SOURCE_ALREADY_EXISTS"
 
 
 def register_with(spark: Any) -> None:
+    """Register `AmqpSource` with the session; ship the code by value where the other side cannot import it."""
     if type(spark).__module__.startswith("pyspark.sql.connect") or _from_zip():
         _ship_by_value()
     try:

@@ -64,11 +64,12 @@ _BY_LOWER = {name.lower(): name for name in TYPES}
 
 
 def default_schema() -> StructType:
-    """What a source gives without a user's schema."""
+    """Return the schema of a source to which the user gives none."""
     return source_schema(message.DEFAULT_COLUMNS)
 
 
 def source_schema(columns: tuple[str, ...]) -> StructType:
+    """Return the schema of these columns, with their types and nullability."""
     return StructType([StructField(name, TYPES[name], name not in message.NOT_NULL) for name in columns])
 
 
@@ -112,7 +113,7 @@ def _no_such_column(name: str, allowed: list[str], stream: bool) -> str:
 
 
 def sink_columns(schema: StructType, *, queue: str | None, ignore_unknown: bool) -> dict[str, int]:
-    """Which column of the DataFrame goes where: message columns, and `queue` where it routes, to their index.
+    """Map message columns, and `queue` where it routes, to their index in the DataFrame.
 
     Names match whatever their case, as everywhere in Spark. The option `queue` wins over the column, as the option `topic` of
     Spark's Kafka sink does: what was read from one queue can then be written to another without dropping the column. Raises
@@ -149,7 +150,7 @@ SETTLE: dict[str, DataType] = {"delivery": BinaryType(), "outcome": StringType()
 
 
 def settle_columns(schema: StructType, *, ignore_unknown: bool) -> dict[str, int]:
-    """Which column of the DataFrame says what, to its index; what else was read with the message may stand beside it.
+    """Map the columns of an outcome to their index in the DataFrame; other columns of the source may stand beside them.
 
     Raises InvalidRequest for an unknown column, a wrong type, or one that is missing.
     """

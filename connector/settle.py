@@ -53,7 +53,7 @@ def by_lease(batch: pa.RecordBatch) -> Iterator[tuple[str, pa.RecordBatch]]:
 
 
 def lease_of(delivery: bytes) -> tuple[bytes, str]:
-    """What all deliveries of its lease begin with (version, length of the name, name), and the name."""
+    """Return the octets that all deliveries of a lease begin with (version, length of the name, name), and the name."""
     length = int.from_bytes(delivery[1:3], "big")
     head = delivery[: 3 + length]
     try:

@@ -22,7 +22,7 @@ SLICE_MS = 20  # an idle query waits at one queue at a time, so long
 
 
 class _Credit:
-    """What one trigger may still take, of all queues together. None: any number."""
+    """Messages and bytes that one trigger may still take, of all queues together. None: any number."""
 
     def __init__(self, messages: int | None, size: int | None) -> None:
         self._messages, self._bytes = messages, size
@@ -57,9 +57,11 @@ class SeveralQueues:
         self._until: dict[str, int] | None = None  # the queues' tails when an `availableNow` run began
 
     def fix_tail(self) -> None:
+        """Remember each queue's end: nothing that comes later is taken."""
         self._until = {queue: int(self._client.call("queue.stat", queue=queue)["nextSequence"]) for queue in self._queues}
 
     def advance(self, start: Mapping[str, Any], *, wait: bool) -> dict[str, Any]:
+        """Settle up to `start` and acquire the next batch, of one or more queues."""
         given = parse_several(start)
         known = self._enter(given)
         order = self._order(known, given is None)
@@ -70,6 +72,7 @@ class SeveralQueues:
         return INITIAL.to_json() if given is None else given.to_json()
 
     def plan(self, start: Mapping[str, Any], end: Mapping[str, Any]) -> list[LeasePartition]:
+        """Plan the tasks of the batches between two offsets, of all queues that have one."""
         given, wanted = parse_several(start), parse_several(end)
         if wanted is None:
             return []
@@ -80,6 +83,7 @@ class SeveralQueues:
         return [part for queue in changed for part in self._leases[queue].plan(before[queue], known.of(queue), each)]
 
     def settle(self, end: Mapping[str, Any]) -> None:
+        """Settle each queue up to its part of `end`; nothing for the initial offset."""
         finished = parse_several(end)
         if finished is None:
             return
@@ -88,6 +92,7 @@ class SeveralQueues:
             self._leases[queue].settle(known.of(queue))
 
     def close(self) -> None:
+        """Close the connections. Leases stay."""
         for lease in self._leases.values():
             lease.close()
         self._client.close()

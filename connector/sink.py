@@ -51,8 +51,7 @@ _UNSURE_ONCE = "no broker has confirmed this write, which may have been sent: wr
 
 
 class Staged(WriterCommitMessage):
-    """What one attempt of a task did: which stage of which write it filled, and the query and batch it did so for (None in a
-    batch write)."""
+    """Report of one attempt of a task: the stage that it filled, and for which query and batch (None in a batch write)."""
 
     def __init__(
         self,
@@ -71,7 +70,7 @@ class Staged(WriterCommitMessage):
 
 
 class _Writer:
-    """What both sinks share."""
+    """Base of both sinks."""
 
     def __init__(self, options: Options, schema: StructType, overwrite: bool) -> None:
         options.check_for(WRITE)
@@ -91,7 +90,7 @@ class _Writer:
         self._access = options.access.found()  # once, for all tasks; only an AMQP url is asked for anything
 
     def _stage(self, batches: Iterator[pa.RecordBatch], write: str, key: dict[str, Any] | None) -> Staged:
-        """What an attempt of a task does: stage its rows, unless the write is a repetition."""
+        """Stage the rows of one attempt of a task, unless the write is a repetition."""
         mine, batch = attempt(), spark_batch()
         said = Staged(write, None, batch and batch.query, batch and batch.number)
         try:
@@ -107,7 +106,7 @@ class _Writer:
         return said
 
     def _fill(self, client: Client, stage: dict[str, Any], batches: Iterator[pa.RecordBatch]) -> int:
-        """How many messages the stage holds, or how many rows said what became of one. With none there is no stage."""
+        """Fill a stage; return how many messages it holds, or how many rows named an outcome. With 0 there is no stage."""
         target = self._target()
         if self._options["operation"] == "settle":
             outcomes = (settle.prepared(batch, self._columns) for batch in batches)
@@ -118,7 +117,7 @@ class _Writer:
         return _send(client, {**stage, **target}, coalesced(rows for _, rows in prepared))
 
     def _target(self) -> dict[str, Any] | None:
-        """Where all rows go, as the broker is told; None where each row names its queue."""
+        """Name the one queue or exchange of all rows; None where each row names its queue."""
         if self._options["exchange"] is not None:
             name, key = self._options["exchange"]
             return {"exchange": name, "routingKey": key}
@@ -169,9 +168,11 @@ class BatchWriter(_Writer, DataSourceArrowWriter):
     """`df.write.format("amqp")`: all of the DataFrame or nothing. With `txnAppId` and `txnVersion` a repetition is a no-op."""
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
+        """Stage the rows of one task."""
         return self._stage(iterator, self._write, self._key)
 
     def commit(self, messages: list[WriterCommitMessage | None]) -> None:
+        """Publish all stages at once; with `txnAppId` also an empty write, since its version counts as done."""
         tasks = _staged(messages)
         if self._key or any(task.attempt is not None for task in tasks):
             self._publish(tasks, self._write, self._key)
@@ -179,6 +180,7 @@ class BatchWriter(_Writer, DataSourceArrowWriter):
             self._forget(self._write)  # what killed attempts may have left
 
     def abort(self, messages: list[WriterCommitMessage | None]) -> None:
+        """Discard all stages of the write."""
         self._forget(self._write)
 
     @property
@@ -207,6 +209,7 @@ class StreamWriter(_Writer, DataSourceStreamArrowWriter):
             raise InvalidRequest("options txnAppId and txnVersion are for df.write; a stream has its query id and batch id")
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
+        """Stage the rows of one task of a micro-batch. Raises InvalidRequest where Spark names no query."""
         batch = spark_batch()
         if batch is None:
             raise InvalidRequest(
@@ -216,6 +219,7 @@ class StreamWriter(_Writer, DataSourceStreamArrowWriter):
         return self._stage(iterator, self._write_of(batch.number), _key(*batch))
 
     def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
+        """Publish all stages of a micro-batch at once. Raises InvalidRequest where tasks wrote for another one."""
         # Spark commits with another writer than the one that its tasks have: what they tell names the write.
         tasks = _staged(messages)
         for task in tasks:
@@ -229,6 +233,7 @@ class StreamWriter(_Writer, DataSourceStreamArrowWriter):
             self._publish(tasks, tasks[0].write, _key(tasks[0].query, batchId))
 
     def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
+        """Discard all stages of a micro-batch."""
         for write in {task.write for task in _staged(messages)}:
             self._forget(write)
 
@@ -248,8 +253,10 @@ def _staged(messages: Sequence[WriterCommitMessage | None]) -> list[Staged]:
 
 
 def _send(client: Client, stage: dict[str, Any], batches: Iterable[pa.RecordBatch | tuple[pa.RecordBatch, bytes]]) -> int:
-    """Stage batches in order; return how many messages it holds: not those that an exchange drops. Nothing is sent when there are
-    none."""
+    """Stage batches in order; return how many messages the stage holds, without those that an exchange drops.
+
+    Nothing is sent where there are none.
+    """
     ready = iter(batches)
     first = next(ready, None)
     if first is None:
@@ -265,6 +272,7 @@ def _send(client: Client, stage: dict[str, Any], batches: Iterable[pa.RecordBatc
 
 
 def coalesced(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """Join small batches and halve those that are too large for one message to the broker."""
     return (part for batch in coalesce(batches) for part in halved(batch))
 
 

@@ -21,8 +21,10 @@ from penstock.connector.stream import StreamReader
 
 
 class AmqpSource(DataSource):
-    """`spark.readStream`, `spark.read`, `df.write` and `df.writeStream` with `format("amqp")`. Raises InvalidRequest at once for
-    an option that is unknown or wrong; what depends on the place is checked by the reader or writer."""
+    """`spark.readStream`, `spark.read`, `df.write` and `df.writeStream` with `format("amqp")`.
+
+    Raises InvalidRequest at once for an option that is unknown or wrong; the reader or writer checks what depends on the place.
+    """
 
     def __init__(self, options: Mapping[str, str]) -> None:
         super().__init__(options if isinstance(options, MutableMapping) else dict(options))
@@ -30,19 +32,25 @@ class AmqpSource(DataSource):
 
     @classmethod
     def name(cls) -> str:
+        """Return the name of the format."""
         return "amqp"
 
     def schema(self) -> StructType:
+        """Return the schema for a read without one of the user's."""
         return default_schema()
 
     def reader(self, schema: StructType) -> DataSourceReader:
+        """Return a batch reader, which takes filters where the option `pushdown` is true."""
         return (PushdownBatchReader if self._options["pushdown"] else BatchReader)(self._options, schema)
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:
+        """Return a reader for `spark.readStream`."""
         return StreamReader(self._options, schema)
 
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
+        """Return a writer for `df.write`. Raises InvalidRequest for mode `overwrite`."""
         return BatchWriter(self._options, schema, overwrite)
 
     def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamWriter:
+        """Return a writer for `df.writeStream`. Raises InvalidRequest for output mode `complete`."""
         return StreamWriter(self._options, schema, overwrite)

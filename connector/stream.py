@@ -41,26 +41,33 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     # --- In the planner ------------------------------------------------------------------------------------------------
 
     def initialOffset(self) -> dict[str, Any]:
+        """Return the offset at which every query begins."""
         return INITIAL.to_json()
 
     def getDefaultReadLimit(self) -> ReadLimit:
+        """Return a limit of one kind, always, so that the trigger `once` can be told from others."""
         # Always this kind, so that `once` shows: it alone then asks with ReadAllAvailable. The limits themselves are enforced
         # by the broker, from the options: rows and bytes together, which one read limit cannot say.
         return ReadMaxRows(self._options["maxMessagesPerTrigger"] or _NO_LIMIT)
 
     def prepareForTriggerAvailableNow(self) -> None:
+        """Take nothing that comes from now on."""
         self._consumer.fix_tail()
 
     def latestOffset(self, start: Mapping[str, Any], limit: ReadLimit) -> dict[str, Any]:
+        """Settle up to `start`, acquire the next batch, and return the offset after it."""
         return self._consumer.advance(start, wait=not isinstance(limit, ReadAllAvailable))
 
     def partitions(self, start: Mapping[str, Any], end: Mapping[str, Any]) -> Sequence[InputPartition]:
+        """Plan the tasks of the batch between two offsets."""
         return self._consumer.plan(start, end)
 
     def commit(self, end: Mapping[str, Any]) -> None:
+        """Settle up to `end`."""
         self._consumer.settle(end)
 
     def stop(self) -> None:
+        """Close the connection. Spark 4.2 does not call this."""
         if self._kept is not None:
             self._kept.close()
 
@@ -73,6 +80,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     # --- In a task -----------------------------------------------------------------------------------------------------
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        """Read one partition's messages, in a task."""
         assert isinstance(partition, LeasePartition)
         batches = read_leased(partition, self._options.access, self._columns, self._options["failOnDataLoss"])
         return as_declared(batches, self._nullable)

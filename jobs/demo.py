@@ -50,28 +50,36 @@ class Told:
         self._step = 0
 
     def step(self, text: str) -> None:
+        """Begin the next numbered step."""
         self._step += 1
         self._console.print(f"\n[bold cyan]{self._step}[/]  [bold]{text}[/]  [dim]({self.seconds():.0f} s)[/]")
 
     def fact(self, text: str) -> None:
+        """Tell a fact."""
         self._console.print(f"   {text}")
 
     def other(self, text: str) -> None:
+        """Repeat a line of another process."""
         self._console.print(f"   │ {text}", style="dim", markup=False)
 
     def kill(self, text: str) -> None:
+        """Tell of a process that is killed."""
         self._console.print(f"   [bold red]kill -9[/] {text}")
 
     def good(self, text: str) -> None:
+        """Tell of a check that holds."""
         self._console.print(f"   [bold green]✓[/] {text}")
 
     def bad(self, text: str) -> None:
+        """Tell of a check that fails."""
         self._console.print(f"   [bold red]✗[/] {text}")
 
     def plain(self, text: str) -> None:
+        """Print a text as it is."""
         self._console.print(text, markup=False)
 
     def seconds(self) -> float:
+        """Seconds since the demo began."""
         return time.monotonic() - self._started
 
 
@@ -110,22 +118,26 @@ class Ingest:
             )
 
     def kill(self) -> None:
+        """Kill the driver, its JVM and its workers, and wait for their end."""
         if self.process.poll() is None:
             os.killpg(self.process.pid, signal.SIGKILL)
         self.process.wait()
         self._reader.join(10)
 
     def wait(self, limit_s: float = 240) -> int:
+        """Wait for the job's end; return its exit code. Raises TimeoutExpired after `limit_s` seconds."""
         code = self.process.wait(limit_s)
         self._reader.join(10)
         return code
 
     def last_words(self) -> str:
+        """Return the last error that the job logged, or the path of its log."""
         said = [line for line in self._log.read_text(errors="replace").splitlines() if line.startswith("error: ")]
         return said[-1] if said else f"see {self._log}"
 
 
 def main(argv: Sequence[str] | None = None) -> int:
+    """Run the demo; return 0 when every check holds."""
     given = _parser().parse_args(argv)
     work = given.work.absolute()
     told = Told()
@@ -145,6 +157,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def run(work: Path, day: str, limit: int | None, told: Told) -> bool:
+    """Send, ingest under kills, compare, replay; return True when every check holds."""
     told.step("A broker, and a Spark")
     with Broker(work / "broker") as broker:
         told.fact(f"broker: process {broker.pid}, {broker.url}, journal in {_short(broker.data_dir)}, fsync always")
@@ -164,6 +177,7 @@ def run(work: Path, day: str, limit: int | None, told: Told) -> bool:
 
 
 def send(spark: SparkSession, broker: Broker, source: pa.Table, told: Told) -> DataFrame:
+    """Write the flights to the queue; return them as they were sent."""
     # A few tasks, in the order of the calendar: thirty-four would only add what a task costs.
     sent = flights.messages(spark, source).coalesce(4).cache()
     sent.count()
@@ -221,6 +235,7 @@ def await_middle(broker: Broker, limit_s: float = 60) -> int:
 
 
 def compare(sent: DataFrame, got: DataFrame, told: Told) -> bool:
+    """Compare the table with what was sent; return True when no flight is missing or there twice."""
     columns = [F.col("messageId"), F.col("subject"), F.col("body").cast("string").alias("body")]
     there, here = sent.select(*columns), got.select(*columns)
     number, distinct = got.select(F.count(F.lit(1)), F.count_distinct("sequenceNumber")).first() or (0, 0)
@@ -233,6 +248,7 @@ def compare(sent: DataFrame, got: DataFrame, told: Told) -> bool:
 
 
 def replay(spark: SparkSession, broker: Broker, source: pa.Table, got: DataFrame, day: str, told: Told) -> bool:
+    """Read one day out of the queue's archive, and compare it with the table."""
     told.step(f"Settled is not gone: {day}, out of the queue's archive")
     first, last, expected = got.where(F.col("subject") == day).select(
         F.min("sequenceNumber"), F.max("sequenceNumber"), F.count(F.lit(1))
@@ -293,7 +309,7 @@ def _clear(work: Path) -> None:
 
 @contextmanager
 def _noise_into(path: Path) -> Iterator[None]:
-    """What Spark's JVM and Ivy write to stdout and stderr goes to a file; errors of ours come back out by themselves."""
+    """Send what Spark's JVM and Ivy write to stdout and stderr into a file; errors of ours come back out by themselves."""
     saved = os.dup(1), os.dup(2)
     with open(path, "ab") as log:
         os.dup2(log.fileno(), 1)

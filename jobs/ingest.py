@@ -1,6 +1,6 @@
-"""A queue into a Delta table, each message exactly once.
+r"""A queue into a Delta table, each message exactly once.
 
-    spark-submit --properties-file conf/spark.conf jobs/ingest.py \\
+    spark-submit --properties-file conf/spark.conf jobs/ingest.py \
         --url grpc://127.0.0.1:8815 --queue orders --table /data/orders --checkpoint /data/orders.checkpoint
 
 Runs until SIGTERM or Ctrl-C, or with --available-now until the queue is empty. Start it again with the same checkpoint and
@@ -25,6 +25,7 @@ from penstock.jobs.session import session
 
 
 def main(argv: Sequence[str] | None = None) -> int:
+    """Run the job until it is stopped, or with --available-now until the queue is empty; return the exit code."""
     given = _parser().parse_args(argv)
     spark = session(f"penstock ingest {given.queue}")
     penstock.register(spark)
@@ -39,6 +40,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def start(spark: SparkSession, given: argparse.Namespace) -> StreamingQuery:
+    """Start the query that the arguments describe."""
     reader = spark.readStream.format("amqp").option("url", given.url).option("queue", given.queue)
     if given.consumer:
         reader = reader.option("consumer", given.consumer)

@@ -15,15 +15,18 @@ LOOK_S = 0.25
 
 
 def say(text: str) -> None:
+    """Print a line with the time of day."""
     print(f"{time.strftime('%H:%M:%S')}  {text}", flush=True)
 
 
 def fail(text: str) -> int:
+    """Print an error on stderr; return exit code 1."""
     print(f"error: {text}", file=sys.stderr, flush=True)
     return 1
 
 
 def in_seconds(messages: int, seconds: float) -> str:
+    """Format a count, a duration and the rate of both."""
     return f"{messages:,} messages in {seconds:.1f} s ({messages / max(seconds, 0.001):,.0f}/s)"
 
 

@@ -1,6 +1,6 @@
-"""What passed through a queue, again: from its archive into a table, or into a queue.
+r"""Replay: what passed through a queue, out of its archive, into a table or into a queue.
 
-    spark-submit --properties-file conf/spark.conf jobs/replay.py --url grpc://127.0.0.1:8815 --queue orders \\
+    spark-submit --properties-file conf/spark.conf jobs/replay.py --url grpc://127.0.0.1:8815 --queue orders \
         --since 2026-03-01T00:00:00Z --until 2026-03-02T00:00:00Z --outcome rejected --to-queue orders
 
 Choose by time of arrival, by sequence number, by outcome, or by any condition in SQL; what stays in the queue stays
@@ -36,6 +36,7 @@ ONCE = 1
 
 
 def main(argv: Sequence[str] | None = None) -> int:
+    """Run the job; return the exit code."""
     given = _parser().parse_args(argv)
     try:
         if given.to_queue and given.once_as and sent_before(given):
@@ -82,7 +83,7 @@ def archive(spark: SparkSession, given: argparse.Namespace) -> DataFrame:
 
 
 def sent_before(given: argparse.Namespace) -> bool:
-    """Whether a run under this name has sent already: a second one reads nothing, and says so."""
+    """Ask the broker for a run that has sent under this name: a second one reads nothing, and says so."""
     options = Options({"url": given.to_url or given.url, "queue": given.to_queue})
     name = written_as(given.once_as, {"queue": options["queue"][0]})
     with options.access.client() as client:
