@@ -39,8 +39,10 @@ def pytest_configure(config: pytest.Config) -> None:
         raise pytest.UsageError(f"penstock would be tested from {origin}, not from the installed wheel: run ./dev test")
 
 
-# Tests of a folder that share what is dear to start (a JVM, foreign clients), and so stay in one process. The longest goes first.
+# Tests of a folder that share what is dear to start (a JVM, foreign clients), and so stay in one process.
 TOGETHER = ("spark", "clients")
+# The longest go first, so that no process is alone with one of them at the end.
+FIRST = (*TOGETHER, "tests/tools/test_jobs.py", "tests/tools/test_documents.py", "tests/amqp_plane/test_leaving.py")
 
 
 def _group(nodeid: str) -> str:
@@ -50,7 +52,7 @@ def _group(nodeid: str) -> str:
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    items.sort(key=lambda item: TOGETHER.index(group) if (group := _group(item.nodeid)) in TOGETHER else len(TOGETHER))
+    items.sort(key=lambda item: FIRST.index(group) if (group := _group(item.nodeid)) in FIRST else len(FIRST))
 
 
 def pytest_collection_finish() -> None:

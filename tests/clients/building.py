@@ -12,7 +12,7 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 HERE = Path(__file__).resolve().parent
@@ -114,3 +114,9 @@ CLIENTS: dict[str, tuple[dict[str, str], Callable[[Path], None], Callable[[Path]
     ),
     "proton": ({}, _make_proton, lambda folder: [sys.executable, str(folder / "client.py")]),
 }
+
+
+if __name__ == "__main__":  # `./dev test` on the build machine, before there is a test
+    for client in CLIENTS:
+        with suppress(MissingTool, OSError, subprocess.SubprocessError):
+            command_of(client)

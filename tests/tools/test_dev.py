@@ -104,6 +104,12 @@ def test_the_stamp_follows_the_contents_and_the_names(repository: Path, tmp_path
     assert stamp() != second
 
 
+def test_the_foreign_clients_are_built_beside_the_installation(repository: Path, tmp_path: Path) -> None:
+    program = f'BUILD="{tmp_path}/build"; find_python() {{ echo echo; }}; build_clients; wait; cat "$BUILD/clients.log"'
+    (script,) = functions(repository, program).stdout.splitlines()
+    assert Path(script).exists()
+
+
 def fuzz(
     repository: Path, folder: Path, arguments: str, *, fails: bool = False, command: str = "fuzz"
 ) -> subprocess.CompletedProcess[str]:
