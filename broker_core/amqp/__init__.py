@@ -33,7 +33,7 @@ type, one table), `messages` (sections of a message), `transactions` (what a con
 (one at a time, a buffer at a time), `scram` and `sasl`, `states` (the tables), `links` with `senders` and `receivers`,
 `sessions` with `outbox`, `runs` and `disposing` (dispositions out), `resume`, `handshake`, `idle`, `connection`, `events`;
 beside them `errors`, `serial` (numbers that wrap) and `settings`.
-What is implemented, section by section, is in docs/spec-coverage.md.
+What is implemented, section by section, is in docs/protocols/amqp.md.
 """
 
 from .connection import Connection

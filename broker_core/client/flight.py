@@ -1,4 +1,4 @@
-"""A thin client of the Flight plane (docs/flight-protocol.md): JSON out, JSON in, Penstock's errors raised.
+"""A thin client of the Flight plane (docs/protocols/flight.md): JSON out, JSON in, Penstock's errors raised.
 
 It needs nothing but pyarrow, so that a Spark executor can use it. With an `amqp://` or `amqps://` address it first asks the
 broker there for its Flight endpoint (`discovery`), and again whenever that may have changed: when its token has expired, and

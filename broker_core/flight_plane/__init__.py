@@ -1,4 +1,4 @@
-"""The Flight plane: docs/flight-protocol.md, translated into commands. No rule of a queue lives here.
+"""The Flight plane: docs/protocols/flight.md, translated into commands. No rule of a queue lives here.
 
 From the socket up:
 - `listener` (who is let in, time-outs, threads), `wires` (plain, TLS), `connection` and `frames` (HTTP/2)

@@ -27,7 +27,7 @@ MAX_LEASE_TIMEOUT_S = 10 * 365 * 86400
 
 
 class Actions:
-    """The actions of docs/flight-protocol.md on one broker; `url` is where it is reached."""
+    """The actions of docs/protocols/flight.md on one broker; `url` is where it is reached."""
 
     def __init__(self, service: BrokerService, permissions: Permissions) -> None:
         self.url = ""

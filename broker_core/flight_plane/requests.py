@@ -1,4 +1,4 @@
-"""What a request may say: its fields, their types and defaults, for every action, ticket and put of docs/flight-protocol.md."""
+"""What a request may say: its fields, their types and defaults, for every action, ticket and put of docs/protocols/flight.md."""
 
 from __future__ import annotations
 

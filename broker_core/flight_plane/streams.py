@@ -33,7 +33,7 @@ from penstock.broker_core.service.matching import evaluated
 
 
 class Streams:
-    """The tickets of docs/flight-protocol.md on one broker."""
+    """The tickets of docs/protocols/flight.md on one broker."""
 
     def __init__(self, service: BrokerService, permissions: Permissions) -> None:
         self._service = service

@@ -1,4 +1,4 @@
-"""Where messages lie, for a reader on this host that maps the journal's files itself: `op=map` of docs/flight-protocol.md."""
+"""Where messages lie, for a reader on this host that maps the journal's files itself: `op=map` of docs/protocols/flight.md."""
 
 from __future__ import annotations
 

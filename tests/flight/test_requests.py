@@ -56,16 +56,21 @@ def ask(client: Client, request: dict[str, Any]) -> None:
         list(client.get(**request))
 
 
+def documented(repository: Path) -> dict[str, tuple[list[str], list[str]]]:
+    """By action, what docs/protocols/flight.md says of it: its fields, and what its answer has."""
+    text = (repository / "docs" / "protocols" / "flight.md").read_text().partition("\n## Actions\n")[2].partition("\n## ")[0]
+    found = {}
+    said = re.compile(r"^#### `([\w.]+)`\n- Fields: (.*?)\n- Answer: (.*?)\n\n", re.MULTILINE | re.DOTALL)
+    for name, fields, answer in said.findall(text + "\n\n"):
+        found[name] = (re.findall(r"(?:^|,\s+)`(\w+)`", fields), re.findall(r"`(\w+)`", answer))
+    return found
+
+
 def test_the_tables_here_and_the_protocol_name_the_same_requests(repository: Path) -> None:
-    text = (repository / "docs" / "flight-protocol.md").read_text()
-    documented = {}
-    for line in text.splitlines():
-        cells = [cell.strip() for cell in re.split(r"(?<!\\)\|", line)]
-        if len(cells) >= 4 and re.fullmatch(r"`[a-z]+(\.[a-zA-Z]+)?`", cells[1]):
-            documented[cells[1].strip("`")] = set(re.findall(r"(?:^|, )`(\w+)`", cells[2]))
-    assert documented.keys() == ACTIONS.keys() == VALID.keys()
-    for name, fields in documented.items():
-        assert fields == set(ACTIONS[name]) == set(VALID[name]), name
+    said = documented(repository)
+    assert said.keys() == ACTIONS.keys() == VALID.keys()
+    for name, (fields, _) in said.items():
+        assert set(fields) == set(ACTIONS[name]) == set(VALID[name]), name
     assert VALID_TICKETS.keys() == TICKETS.keys()
     for name, fields in VALID_TICKETS.items():
         assert set(fields) == set(TICKETS[name]), name
@@ -73,13 +78,12 @@ def test_the_tables_here_and_the_protocol_name_the_same_requests(repository: Pat
 
 
 def test_the_protocol_names_what_a_stat_and_a_lease_say(repository: Path, client: Client, prepared: str) -> None:
-    text = (repository / "docs" / "flight-protocol.md").read_text()
-    rows = (re.split(r"(?<!\\)\|", line) for line in text.splitlines() if line.startswith(("| `queue.stat`", "| `lease.list`")))
-    said = {cells[1].strip(" `"): cells[3].strip() for cells in rows}
     stat = client.call("queue.stat", queue=prepared)
-    assert re.findall(r"(?:^|, )`(\w+)`", said["queue.stat"]) == list(stat)
+    assert documented(repository)["queue.stat"][1] == list(stat)
+    text = (repository / "docs" / "protocols" / "flight.md").read_text()
+    leases = text.partition("\n#### `lease.list`\n")[2].partition("\n#### ")[0]
     for name in client.call("lease.list")["leases"][0]:
-        assert f"`{name}`" in said["lease.list"]
+        assert f"`{name}`" in leases
 
 
 @pytest.mark.parametrize("action", VALID)

@@ -209,7 +209,7 @@ class Release(Command):
 
 @dataclass(frozen=True)
 class EnterLease(Command):
-    """First part of every planner's request: may this planner speak for the lease? See docs/flight-protocol.md."""
+    """First part of every planner's request: may this planner speak for the lease? See docs/protocols/flight.md."""
 
     queue: str
     lease: str

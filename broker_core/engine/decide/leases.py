@@ -1,4 +1,4 @@
-"""What is decided about leases: the protocol of docs/flight-protocol.md and ARCHITECTURE.md.
+"""What is decided about leases: the protocol of docs/protocols/flight.md and ARCHITECTURE.md.
 
 A request of a planner comes in parts: EnterLease, then FinishBatches and AcquireBatch, or PlanBatches; each is decided on the
 state that the one before left.

@@ -1,0 +1,137 @@
+"""docs/security.md: its recipes run as they stand, its rights name every request. docs/operate.md: its limits are those of the code."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from penstock.broker_core.settings.keys import DEFAULT_AMQP_PORT, DEFAULT_FLIGHT_PORT, GIB, Settings
+from penstock.broker_core.engine.columns import limits
+from penstock.broker_core.flight_plane.permissions import NEEDS
+from penstock.broker_core.server.open_files import OTHERS
+from penstock.broker_core.server.process import Broker
+from penstock.broker_core.security.rights import Right
+
+BLOCK = re.compile(r"^```(\w+)\n(.*?)^```", re.MULTILINE | re.DOTALL)
+
+
+@pytest.fixture(scope="module")
+def page(repository: Path) -> str:
+    return (repository / "docs" / "security.md").read_text()
+
+
+def recipe(page: str, title: str) -> list[tuple[str, str]]:
+    """The language and the text of each code block of a recipe."""
+    text = page.partition(f"\n## Recipe: {title}\n")[2].partition("\n## ")[0]
+    assert text, title
+    return BLOCK.findall(text)
+
+
+@pytest.fixture
+def shell(tmp_path: Path) -> dict[str, str]:
+    """An environment in which `penstock` is what these tests run against."""
+    binaries = tmp_path / "bin"
+    binaries.mkdir()
+    (binaries / "penstock").write_text(f'#!/bin/sh\nexec "{sys.executable}" -m penstock "$@"\n')
+    (binaries / "penstock").chmod(0o755)
+    environment = {**os.environ, "PATH": f"{binaries}{os.pathsep}{os.environ['PATH']}"}
+    environment.pop("PENSTOCK_URL", None)
+    return environment
+
+
+@pytest.mark.skipif(shutil.which("openssl") is None, reason="openssl is not installed")
+def test_the_recipes_from_top_to_bottom(page: str, shell: dict[str, str], tmp_path: Path) -> None:
+    def run(text: str) -> str:
+        done = subprocess.run(
+            ["sh", "-ec", text],
+            cwd=tmp_path,
+            env=shell,
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            timeout=120,
+            check=False,
+        )
+        assert done.returncode == 0, f"{text}\n{done.stdout}{done.stderr}"
+        return done.stdout
+
+    said = ""
+    for language, text in (*recipe(page, "users and permissions"), *recipe(page, "certificates with openssl")):
+        assert language == "bash"
+        said += run(text)
+    assert "shop may receive, send on orders.*" in said
+    assert "anonymous may browse on news" in said
+    assert {"broker.pem: OK", "spark.pem: OK"} <= set(said.splitlines())
+
+    (language, config), (_, with_passwords), (_, with_certificate) = recipe(page, "a broker with TLS on both planes")
+    assert language == "toml"
+    # Free ports, and nobody but this machine.
+    config = config.replace("5671", "0").replace("0.0.0.0", "127.0.0.1")
+    (tmp_path / "penstock.toml").write_text(config)
+    with Broker(tmp_path / "data", config=tmp_path / "penstock.toml", fsync="never") as broker:
+        ports = {"5671": broker.amqp_url.rpartition(":")[2], "8815": broker.flight_url.rpartition(":")[2]}
+        for documented, port in ports.items():
+            with_passwords = with_passwords.replace(f"localhost:{documented}", f"localhost:{port}")
+            with_certificate = with_certificate.replace(f"localhost:{documented}", f"localhost:{port}")
+        assert "orders.new" in run(with_passwords)
+        assert run(with_certificate) == "hello over TLS\n"
+
+
+def test_every_right_and_every_request_is_named_with_it(page: str) -> None:
+    rights = page.partition("\n## Rights\n")[2].partition("\n### ")[0]
+    assert re.findall(r"^\| `(\w+)` \|", rights, re.MULTILINE) == [right.value for right in Right]
+    text = page.partition("\n### Over Flight\n")[2].partition("\n## ")[0]
+    documented: dict[str, set[str]] = {}
+    heading = ""
+    for line in text.splitlines():
+        if line.startswith(("- ", "  ")):
+            for name in re.findall(r"`((?:\w+\.)?\w+)`", line):
+                documented.setdefault(name, set()).add(heading)
+        elif line:
+            heading = line
+    assert NEEDS.keys() <= documented.keys()
+    for name, need in NEEDS.items():
+        wanted = "A user" if need.on is None else "Any right" if need.right is None else f"`{need.right.value}`"
+        assert any(wanted in heading for heading in documented[name]), (name, wanted)
+
+
+@pytest.fixture(scope="module")
+def of_operators(repository: Path) -> str:
+    return (repository / "docs" / "operate.md").read_text()
+
+
+@pytest.mark.parametrize(
+    ("limit", "value"),
+    [
+        ("characters of a name of a queue, exchange, lease or stage", f"{limits.MAX_NAME}"),
+        ("queues", f"{limits.MAX_QUEUES:,}"),
+        ("exchanges", f"{limits.MAX_EXCHANGES:,}"),
+        ("bindings of one exchange", f"{limits.MAX_BINDINGS:,}"),
+        ("leases", f"{limits.MAX_LEASES:,}"),
+        ("stages, each an attempt of one task of a write", f"{limits.MAX_STAGES:,}"),
+        ("staged bytes, all together", f"{limits.MAX_STAGED_BYTES // GIB} GiB"),
+        ("open transactions", f"{limits.MAX_TRANSACTIONS:,}, of one connection {limits.MAX_OWN_TRANSACTIONS:,}"),
+        ("messages of one transaction", f"{limits.MAX_TRANSACTION_MESSAGES:,}"),
+        ("bytes of one transaction", f"{limits.MAX_TRANSACTION_BYTES // GIB} GiB"),
+        ("age of one transaction", f"{limits.TRANSACTION_AGE // limits.SECOND // 3600} hour"),
+        ("message groups of one queue with unsettled messages", f"{limits.MAX_GROUPS:,}"),
+        ("publish keys, all users together", f"{limits.MAX_PUBLISH_KEYS:,}"),
+    ],
+)
+def test_a_limit_is_told_as_it_is(of_operators: str, limit: str, value: str) -> None:
+    assert f"\n| {limit} | {value} |\n" in of_operators
+
+
+def test_the_ports_and_the_open_files_are_told_as_they_are(of_operators: str) -> None:
+    assert f"| `flight_port` | {DEFAULT_FLIGHT_PORT} |" in of_operators
+    assert f"| `amqp_port` | {DEFAULT_AMQP_PORT} |" in of_operators
+    settings = Settings(data=Path("d"))
+    wanted = settings.amqp_max_connections + settings.flight_max_connections + OTHERS
+    assert f"`amqp_max_connections` + `flight_max_connections` + {OTHERS}" in " ".join(of_operators.split())
+    assert f"{wanted:,} with the defaults" in " ".join(of_operators.split())
