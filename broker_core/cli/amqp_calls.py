@@ -27,7 +27,7 @@ def connection(given: argparse.Namespace) -> Connection:
     if not given.url.startswith(("amqp://", "amqps://")):
         raise UsageError(
             f"--url cannot be {given.url!r}; messages go over AMQP, so it must be amqp://HOST[:PORT] or amqps://HOST[:PORT]"
-            " ($PENSTOCK_URL may be such a one for every command)"
+            " (every command takes such a $PENSTOCK_URL)"
         )
     credentials = login.credentials(given)
     tls = given.url.startswith("amqps://")

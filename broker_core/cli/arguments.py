@@ -71,16 +71,16 @@ _METAVARS = {
 
 
 def _queue(commands: Commands[argparse.ArgumentParser]) -> None:
-    queue = make_group(commands, "queue", "declare, look into and remove queues")
+    queue = make_group(commands, "queue", "declare, inspect and remove queues")
 
-    declare = client_command(queue, "declare", "make a queue; nothing happens when it is there already, declared alike", "queue")
+    declare = client_command(queue, "declare", "make a queue; the same declaration again changes nothing", "queue")
     _name(declare)
     declare.add_argument("--type", default="fifo", help="fifo (default), priority or lastvalue")
     declare.add_argument("--option", action="append", default=[], metavar="K=V", help="an option of the queue; may be repeated")
 
-    client_command(queue, "list", "all queues with their counts", "queue", run="list_all")
+    client_command(queue, "list", "list all queues with their counts", "queue", run="list_all")
 
-    _name(client_command(queue, "stat", "one queue in numbers", "queue"))
+    _name(client_command(queue, "stat", "show one queue in numbers", "queue"))
 
     peek = client_command(queue, "peek", "look at messages without taking them", "queue")
     _name(peek)
@@ -90,35 +90,35 @@ def _queue(commands: Commands[argparse.ArgumentParser]) -> None:
         "--states",
         default="available",
         metavar="LIST",
-        help="of available, acquired, archived, comma-separated; default: available",
+        help="some of available, acquired, archived, comma-separated; default: available",
     )
-    peek.add_argument("--selector", metavar="TEXT", help="only what matches, such as \"colour = 'red' AND size > 5\"")
+    peek.add_argument("--selector", metavar="TEXT", help="only messages that match, such as \"colour = 'red' AND size > 5\"")
 
     _alter(queue)
     _moves(queue)
 
-    text = "archive every waiting message as purged, delayed ones too; what somebody holds is left alone"
+    text = "archive every waiting message as purged, delayed ones too; messages that somebody holds stay"
     _name(client_command(queue, "purge", text, "queue"))
 
     delete = client_command(queue, "delete", "remove a queue and its messages", "queue")
     _name(delete)
-    delete.add_argument("--force", action="store_true", help="also when a lease still holds messages of it: they are gone then")
+    delete.add_argument("--force", action="store_true", help="even when a lease still holds messages of it; they are gone then")
 
 
 def _alter(queue: Commands[argparse.ArgumentParser]) -> None:
     alter = client_command(queue, "alter", "change options of a queue while it lives", "moves")
     _name(alter)
     alter.add_argument("--option", action="append", default=[], metavar="K=V", help="an option of the queue; may be repeated")
-    alter.add_argument("--reset", action="append", default=[], metavar="K", help="put an option back to its default")
+    alter.add_argument("--reset", action="append", default=[], metavar="K", help="set an option back to its default")
 
-    _name(client_command(queue, "pause", "deliver nothing; what is sent still comes in", "moves"))
+    _name(client_command(queue, "pause", "deliver nothing until it is resumed; what is sent still comes in", "moves"))
     _name(client_command(queue, "resume", "deliver again", "moves"))
 
 
 def _moves(queue: Commands[argparse.ArgumentParser]) -> None:
     for name, text in (
         ("move", "send waiting messages to another queue, in order; delayed ones keep their time"),
-        ("copy", "send waiting messages to another queue too; their bodies are stored once"),
+        ("copy", "send copies of waiting messages to another queue; a body is stored once"),
     ):
         command = client_command(queue, name, text, "moves")
         command.add_argument("name", metavar="SOURCE")
@@ -131,8 +131,8 @@ def _moves(queue: Commands[argparse.ArgumentParser]) -> None:
     discard = client_command(queue, "discard", text, "moves")
     _name(discard)
     discard.add_argument("--sequence", type=_natural, required=True, metavar="N", help="its sequence number")
-    discard.add_argument("--to", type=_natural, dest="last", metavar="N", help="the last sequence number, of several")
-    discard.add_argument("--error", metavar="TEXT", help="why; kept in the archive")
+    discard.add_argument("--to", type=_natural, dest="last", metavar="N", help="of several messages, the last sequence number")
+    discard.add_argument("--error", metavar="TEXT", help="the reason, kept in the archive")
 
     redrive = client_command(queue, "redrive", "send dead letters back to the queues that they came from", "moves")
     _name(redrive)
@@ -140,9 +140,11 @@ def _moves(queue: Commands[argparse.ArgumentParser]) -> None:
 
 
 def _lease(commands: Commands[argparse.ArgumentParser]) -> None:
-    lease = make_group(commands, "lease", "what Spark queries hold, and how to free it")
+    lease = make_group(commands, "lease", "show what Spark queries hold, and free it")
 
-    client_command(lease, "list", "all leases: who holds how much, since when", "lease", run="list_all")
+    client_command(
+        lease, "list", "list all leases: which query holds how much, and when it was last heard", "lease", run="list_all"
+    )
 
     release = client_command(lease, "release", "end the batch that a lease holds", "lease")
     _name(release)
@@ -158,21 +160,23 @@ def _lease(commands: Commands[argparse.ArgumentParser]) -> None:
         help="its messages go back to their places and are read again",
     )
 
-    settle = client_command(lease, "settle", "give one message of the held batch an outcome (a poisonous row)", "lease")
+    settle = client_command(lease, "settle", "end one message of the held batch, such as a poisonous one", "lease")
     _name(settle)
     settle.add_argument("--sequence", type=_natural, required=True, metavar="N", help="the message's sequence number")
     settle.add_argument("--outcome", required=True, choices=["accepted", "rejected", "released", "modified"])
-    settle.add_argument("--error", metavar="TEXT", help="why, kept with the archived message")
+    settle.add_argument("--error", metavar="TEXT", help="the reason, kept with the archived message")
 
     _name(client_command(lease, "delete", "forget a lease whose query will never come back", "lease"))
 
 
 def _stage(commands: Commands[argparse.ArgumentParser]) -> None:
-    stage = make_group(commands, "stage", "what writes have staged and not yet published")
+    stage = make_group(commands, "stage", "show what writes have staged and not yet published, and discard it")
 
-    client_command(stage, "list", "all writes that wait for their publish: how much, since when", "stage", run="list_all")
+    client_command(
+        stage, "list", "list all writes that wait for their publish: how much, and since when", "stage", run="list_all"
+    )
 
-    text = "forget what a write has staged, because its driver is gone; its messages were never in a queue"
+    text = "discard what a write has staged whose driver is gone; its messages were never in a queue"
     _name(client_command(stage, "discard", text, "stage"))
 
 
@@ -238,7 +242,7 @@ def _natural(text: str) -> int:
 def positive(text: str) -> int:
     number = _natural(text)
     if number == 0:
-        raise argparse.ArgumentTypeError("0 is too few")
+        raise argparse.ArgumentTypeError("0 is less than 1")
     return number
 
 

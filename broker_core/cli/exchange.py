@@ -16,7 +16,7 @@ def declare(given: argparse.Namespace) -> int:
     options = pairs(given.option)
     with calls.broker(given) as broker:
         answer = broker.call("exchange.declare", exchange=given.name, type=given.type, options=options)
-    said = "is declared" if answer["created"] else "was there already, declared alike"
+    said = "is declared" if answer["created"] else "was there already, with the same type and options"
     return show.answer(given, answer, f"exchange {given.name} {said}")
 
 

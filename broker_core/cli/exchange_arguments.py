@@ -10,9 +10,9 @@ _TYPES = "direct (the routing key as it is), topic (patterns: * is one word, # a
 
 
 def add_commands(commands: arguments.Commands[argparse.ArgumentParser]) -> None:
-    exchange = arguments.make_group(commands, "exchange", "declare and bind exchanges, which lead messages to queues")
+    exchange = arguments.make_group(commands, "exchange", "declare exchanges and bind them to queues")
 
-    text = "make an exchange; nothing happens when it is there already, declared alike"
+    text = "make an exchange; the same declaration again changes nothing"
     declare = _command(exchange, "declare", text)
     declare.add_argument("--type", default="direct", help=f"{_TYPES}; default: direct")
     declare.add_argument(
@@ -24,9 +24,9 @@ def add_commands(commands: arguments.Commands[argparse.ArgumentParser]) -> None:
     )
 
     _command(exchange, "delete", "remove an exchange and its bindings; the queues stay")
-    arguments.client_command(exchange, "list", "all exchanges with their bindings", "exchange", run="list_all")
+    arguments.client_command(exchange, "list", "list all exchanges with their bindings", "exchange", run="list_all")
 
-    bind = _command(exchange, "bind", "lead messages to a queue; nothing happens when they are led there alike already")
+    bind = _command(exchange, "bind", "route messages of an exchange to a queue; the same binding again changes nothing")
     bind.add_argument("queue", metavar="QUEUE")
     bind.add_argument("--key", default="", help="the routing key, or the pattern of a topic exchange")
     bind.add_argument(
@@ -37,11 +37,11 @@ def add_commands(commands: arguments.Commands[argparse.ArgumentParser]) -> None:
         help="of a headers exchange: an application property and the value it must have (null: any), or"
         " x-match=all|any|all-with-x|any-with-x; may be repeated",
     )
-    bind.add_argument("--selector", metavar="TEXT", help="a JMS selector that the messages must match, too")
+    bind.add_argument("--selector", metavar="TEXT", help="a JMS selector that the messages must match too")
 
-    unbind = _command(exchange, "unbind", "lead messages to a queue no longer")
+    unbind = _command(exchange, "unbind", "remove bindings of an exchange to a queue")
     unbind.add_argument("queue", metavar="QUEUE")
-    unbind.add_argument("--key", help="only the bindings with this key or pattern; default: all of this queue")
+    unbind.add_argument("--key", help="only the bindings with this key or pattern; default: all bindings to this queue")
 
 
 def _command(commands: arguments.Commands[argparse.ArgumentParser], name: str, text: str) -> argparse.ArgumentParser:

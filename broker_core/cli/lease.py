@@ -36,7 +36,7 @@ def settle(given: argparse.Namespace) -> int:
         answer = broker.call(
             "lease.settleRow", lease=given.name, sequence=given.sequence, outcome=given.outcome, error=given.error
         )
-    said = f"message {answer['sequence']:,} is {given.outcome}; start the query of lease {given.name} again, if it runs"
+    said = f"message {answer['sequence']:,} is {given.outcome}; if the query of lease {given.name} runs, start it again"
     return show.answer(given, answer, said)
 
 

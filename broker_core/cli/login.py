@@ -28,7 +28,9 @@ def credentials(given: argparse.Namespace) -> Credentials:
 def _password(given: argparse.Namespace) -> str:
     if given.password_file is None:
         if not sys.stdin.isatty():
-            raise UsageError("--user needs --password-file FILE where nobody can be asked; its first line is the password")
+            raise UsageError(
+                "--user needs --password-file FILE when there is no terminal to ask at; its first line is the password"
+            )
         return getpass.getpass(f"Password of {given.user}: ")
     try:
         with open(given.password_file, "rb") as file:

@@ -15,10 +15,10 @@ LINK_PRIORITIES = range(-128, 128)
 
 def add_login(command: argparse.ArgumentParser) -> None:
     command.add_argument("--user", metavar="NAME", help="log in as this user; asks for the password at a terminal")
-    command.add_argument("--password-file", metavar="FILE", help="its first line is the user's password")
+    command.add_argument("--password-file", metavar="FILE", help="a file whose first line is the user's password")
     command.add_argument("--ca-file", metavar="FILE", help="trust these CAs (PEM) instead of the system's, for TLS")
-    command.add_argument("--cert-file", metavar="FILE", help="a client certificate (PEM), which also says who you are")
-    command.add_argument("--key-file", metavar="FILE", help="its key; default: in --cert-file")
+    command.add_argument("--cert-file", metavar="FILE", help="a client certificate (PEM), which can also be your login")
+    command.add_argument("--key-file", metavar="FILE", help="the certificate's key (PEM); default: in --cert-file")
 
 
 def add_commands(commands: arguments.Commands[argparse.ArgumentParser]) -> None:
@@ -34,7 +34,7 @@ def _send(commands: arguments.Commands[argparse.ArgumentParser]) -> None:
         "Sends each line of the files, or of stdin, as a message (without its end of line; an empty line is an empty message)."
         " When it ends with exit code 0, the broker has confirmed every one of them.",
     )
-    send.add_argument("files", metavar="FILE", nargs="*", type=Path, help="default: stdin")
+    send.add_argument("files", metavar="FILE", nargs="*", type=Path, help="files to read; default: stdin")
     send.set_defaults(more="files")
     send.add_argument("--whole", action="store_true", help="each file is one message, not each line")
     send.add_argument(
@@ -46,16 +46,25 @@ def _send(commands: arguments.Commands[argparse.ArgumentParser]) -> None:
     )
     send.add_argument("--content-type", metavar="TYPE", help="of every message, such as application/json")
     send.add_argument(
-        "--durable", action=argparse.BooleanOptionalAction, default=True, help="whether the broker must keep them over a restart"
+        "--durable",
+        action=argparse.BooleanOptionalAction,
+        default=True,
+        help="whether the broker must keep the messages over a restart",
     )
-    send.add_argument("--ttl", type=_seconds, metavar="SECONDS", help="they expire after so long; default: never")
-    send.add_argument("--delay", type=_seconds, metavar="SECONDS", help="they are delivered after so long; default: at once")
+    send.add_argument("--ttl", type=_seconds, metavar="SECONDS", help="time after which the messages expire; default: never")
     send.add_argument(
-        "--priority", type=arguments.whole, choices=range(10), metavar="N", help="0 to 9; default: none, which is 4"
+        "--delay", type=_seconds, metavar="SECONDS", help="time after which the messages are delivered; default: at once"
     )
-    send.add_argument("--subject", metavar="TEXT", help="of every message; at an exchange without a routing key it is the key")
+    send.add_argument(
+        "--priority", type=arguments.whole, choices=range(10), metavar="N", help="0 to 9; default: none, which counts as 4"
+    )
+    send.add_argument(
+        "--subject", metavar="TEXT", help="of every message; the routing key, where an exchange is addressed without one"
+    )
     send.add_argument("--group-id", metavar="TEXT", help="the message group of every message")
-    send.add_argument("--message-id", metavar="TEXT", help="of every message; a queue that detects duplicates takes one")
+    send.add_argument(
+        "--message-id", metavar="TEXT", help="of every message; a queue that detects duplicates takes one message of an id"
+    )
 
 
 def _receive(commands: arguments.Commands[argparse.ArgumentParser]) -> None:
@@ -63,31 +72,31 @@ def _receive(commands: arguments.Commands[argparse.ArgumentParser]) -> None:
         commands,
         "receive",
         "take messages, and write their bodies to stdout or into files",
-        "Writes the body of each message as a line to stdout, and accepts it when that was written; what was not goes back to its"
-        " place. A pipe takes more than its reader may read: limit with --count, or write files.",
+        "Writes the body of each message as a line to stdout, then accepts the message. Messages that were not written go back to"
+        " their places. A pipe takes more messages than its reader reads: limit them with --count, or write files.",
     )
-    receive.add_argument("--count", type=arguments.positive, metavar="N", help="stop after so many; default: no limit")
+    receive.add_argument("--count", type=arguments.positive, metavar="N", help="stop after N messages; default: no limit")
     receive.add_argument(
         "--wait",
         type=_seconds_or_forever,
         default=1.0,
         metavar="SECONDS",
-        help="stop when no message has come for so long; inf: never; default: 1",
+        help="stop when no message comes for this time; inf: never; default: 1",
     )
     receive.add_argument("--browse", action="store_true", help="look at copies: everything stays in the queue")
-    receive.add_argument("--selector", metavar="TEXT", help="only what matches, such as \"colour = 'red' AND size > 5\"")
-    receive.add_argument("--exclusive", action="store_true", help="be the only consumer, or be refused")
+    receive.add_argument("--selector", metavar="TEXT", help="only messages that match, such as \"colour = 'red' AND size > 5\"")
+    receive.add_argument("--exclusive", action="store_true", help="be the only consumer of the queue, or be refused")
     receive.add_argument(
         "--priority",
         type=_link_priority,
         metavar="N",
-        help="-128 to 127: consumers with a lower one get what this leaves; default: 0",
+        help="-128 to 127; consumers with a lower priority get what this one leaves; default: 0",
     )
     receive.add_argument(
         "--output",
         default="-",
         metavar="DIR",
-        help="a file for each message in DIR, named by numbers; default: -, lines on stdout",
+        help="write each message into a file of its own in DIR, named by a number; default: -, lines on stdout",
     )
 
 

@@ -13,12 +13,12 @@ from penstock.broker_core.cli.pairs import pairs
 def alter(given: argparse.Namespace) -> int:
     options: dict[str, str | None] = {**pairs(given.option)}
     if both := [name for name in given.reset if name in options]:
-        raise UsageError(f"--option and --reset both name {both[0]!r}; say one of them")
+        raise UsageError(f"--option and --reset both name {both[0]!r}; give one of them")
     options.update(dict.fromkeys(given.reset))
     if not options:
-        raise UsageError("say what to alter: --option NAME=VALUE, or --reset NAME for its default")
+        raise UsageError("nothing to alter: give --option NAME=VALUE, or --reset NAME for its default")
     answer = _ask(given, "queue.alter", options=options)
-    said = "is altered" if answer["altered"] else "was so already"
+    said = "is altered" if answer["altered"] else "had these options already"
     return show.answer(given, answer, f"queue {given.name} {said}")
 
 
@@ -28,7 +28,7 @@ def pause(given: argparse.Namespace) -> int:
 
 
 def resume(given: argparse.Namespace) -> int:
-    return show.answer(given, _ask(given, "queue.resume"), f"queue {given.name} delivers")
+    return show.answer(given, _ask(given, "queue.resume"), f"queue {given.name} delivers again")
 
 
 def move(given: argparse.Namespace) -> int:

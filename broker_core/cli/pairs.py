@@ -15,6 +15,6 @@ def pairs(texts: Iterable[str], flag: str = "--option") -> dict[str, str]:
         if not name or not equals:
             raise UsageError(f"{flag} cannot be {text!r}; it must be NAME=VALUE")
         if name in found:
-            raise UsageError(f"{flag} names {name!r} twice; say it once")
+            raise UsageError(f"{flag} names {name!r} twice; give it once")
         found[name] = value
     return found

@@ -26,4 +26,6 @@ def list_all(given: argparse.Namespace) -> int:
 def discard(given: argparse.Namespace) -> int:
     with calls.broker(given) as broker:
         answer = broker.call("stage.discard", write=given.name, timeout_s=calls.LONG_S)
-    return show.answer(given, answer, f"{answer['discarded']:,} stages of {given.name} are discarded; its job, if it runs, fails")
+    return show.answer(
+        given, answer, f"{answer['discarded']:,} stages of {given.name} are discarded; if its job still runs, it fails"
+    )

@@ -23,7 +23,7 @@ _PERMISSIONS = {"user": "user", "queue": "queue", "rights": "rights"}
 
 def add(given: argparse.Namespace) -> int:
     if given.no_password and not given.certificate:
-        raise UsageError("--no-password needs --certificate: nobody could ever log in")
+        raise UsageError("--no-password needs --certificate: with neither, nobody could log in as this user")
     u.check_user_name(given.name)  # before anybody is asked for a password
     credentials = None if given.no_password else u.credentials_of(_password(given), os.urandom(u.SALT_BYTES))
     user = User(credentials, tuple(dict.fromkeys(given.certificate)))
@@ -31,7 +31,7 @@ def add(given: argparse.Namespace) -> int:
     def change(users: Users) -> Users:
         if given.name in users.users and not given.replace:
             raise errors.AlreadyExists(
-                f"there is a user {given.name!r} already; --replace sets its password and certificates anew"
+                f"there is a user {given.name!r} already; --replace replaces its password and certificates"
             )
         if given.replace:
             users.need(given.name)
@@ -41,9 +41,9 @@ def add(given: argparse.Namespace) -> int:
     if given.json:
         show.print_json(_row(users, given.name))
         return 0
-    show.say(f"user {given.name} is {'set anew' if given.replace else 'added'}")
+    show.say(f"user {given.name} is {'changed' if given.replace else 'added'}")
     if len(users.users) == 1 and not given.replace:
-        show.say("it is the first: from now on nobody may do what is not permitted; see `penstock permit --help`")
+        show.say("it is the first user: from now on the broker denies what no permission allows; see `penstock permit --help`")
     return 0
 
 
@@ -63,7 +63,8 @@ def remove(given: argparse.Namespace) -> int:
         after = users.remove(given.name)
         if not after.users and not given.force:
             raise errors.InUse(
-                f"{given.name!r} is the last user: without users everything is allowed to everybody; --force does it"
+                f"{given.name!r} is the last user: without users everything is allowed to everybody. --force "
+                f"removes it all the same"
             )
         return after
 
@@ -74,7 +75,7 @@ def remove(given: argparse.Namespace) -> int:
 def permit(given: argparse.Namespace) -> int:
     if given.list:
         if given.queue is not None:
-            raise UsageError("--list takes no QUEUE: it shows what a user may do, or everybody")
+            raise UsageError("--list takes no QUEUE: it shows what one user may do, or all users")
         return _list_permissions(given)
     if given.rights is None:
         raise UsageError("permit takes USER QUEUE RIGHT[,RIGHT…], or --list")
@@ -132,7 +133,7 @@ def _rights(text: str) -> list[Right]:
     try:
         return [Right(name) for name in names]
     except ValueError:
-        raise UsageError(f"{text!r} are not rights; they are all, or some of {', '.join(Right)}, comma-separated") from None
+        raise UsageError(f"{text!r} is not a list of rights; give all, or some of {', '.join(Right)}, comma-separated") from None
 
 
 def _file(given: argparse.Namespace, *, make: bool = False) -> Path:
@@ -179,5 +180,5 @@ def _line(octets: bytes, where: str) -> str:
     except UnicodeDecodeError:
         raise UsageError(f"the password in {where} is not UTF-8") from None
     if not password:
-        raise UsageError(f"the first line of {where} is empty: there must be a password")
+        raise UsageError(f"the first line of {where} is empty: it must be the password")
     return password

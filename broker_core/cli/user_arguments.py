@@ -11,15 +11,15 @@ _FILE = "The broker notices within a second, without a restart."
 
 
 def add_commands(commands: arguments.Commands[argparse.ArgumentParser]) -> None:
-    user = arguments.make_group(commands, "user", "who may log in")
+    user = arguments.make_group(commands, "user", "manage who may log in")
 
-    add = _file_command(user, "add", f"add a user, or give one another password or certificate. {_FILE}")
+    add = _file_command(user, "add", f"add a user, or change the password and certificates of one. {_FILE}")
     add.add_argument("name", metavar="NAME")
     how = add.add_mutually_exclusive_group()
     how.add_argument(
         "--password-file",
         metavar="FILE",
-        help="its first line is the password; - is stdin. Default: asked for at a terminal, else the first line of stdin",
+        help="a file whose first line is the password; - is stdin. Default: ask at the terminal, else read stdin",
     )
     how.add_argument("--no-password", action="store_true", help="only a certificate proves this user; needs --certificate")
     add.add_argument(
@@ -29,22 +29,28 @@ def add_commands(commands: arguments.Commands[argparse.ArgumentParser]) -> None:
         metavar="NAME",
         help="a TLS certificate with this common name is this user (SASL EXTERNAL); may be repeated",
     )
-    add.add_argument("--replace", action="store_true", help="the user is there: set all of this anew, and keep its permissions")
+    add.add_argument(
+        "--replace", action="store_true", help="replace the password and certificates of an existing user; its permissions stay"
+    )
 
-    _file_command(user, "list", "all users, how they log in and what they may do", run="list_all")
+    _file_command(user, "list", "list all users, how they log in and what they may do", run="list_all")
 
     remove = _file_command(user, "remove", f"remove a user and its permissions. {_FILE}")
     remove.add_argument("name", metavar="NAME")
-    remove.add_argument("--force", action="store_true", help="also the last one: from then on everything is allowed to everybody")
+    remove.add_argument(
+        "--force", action="store_true", help="remove the last user too: from then on everything is allowed to everybody"
+    )
 
-    permit = _file_command(commands, "permit", f"let a user do something with a queue, or no longer. {_FILE}")
-    permit.add_argument("user", metavar="USER", nargs="?", help="or anonymous, for whoever gives no name")
-    permit.add_argument("queue", metavar="QUEUE", nargs="?", help="its name, or a pattern: each * stands for any text")
+    permit = _file_command(commands, "permit", f"give a user rights on a queue, or take them away. {_FILE}")
+    permit.add_argument("user", metavar="USER", nargs="?", help="a user, or anonymous: clients that log in without a user name")
     permit.add_argument(
-        "rights", metavar="RIGHT[,RIGHT…]", nargs="?", help="of send, receive, browse, settle, replay, admin; or all"
+        "queue", metavar="QUEUE", nargs="?", help="a queue's name, or a pattern in which each * stands for any text"
+    )
+    permit.add_argument(
+        "rights", metavar="RIGHT[,RIGHT…]", nargs="?", help="some of send, receive, browse, settle, replay, admin; or all"
     )
     what = permit.add_mutually_exclusive_group()
-    what.add_argument("--revoke", action="store_true", help="take these rights away, as they were given")
+    what.add_argument("--revoke", action="store_true", help="take these rights away from this user, for this queue or pattern")
     what.add_argument("--list", action="store_true", help="show what is permitted, to USER or to everybody")
 
 
@@ -57,6 +63,6 @@ def _file_command(
     command.set_defaults(local=True)
     place = command.add_mutually_exclusive_group(required=True)
     place.add_argument("--data", type=Path, metavar="DIR", help="the broker's data directory; the file is users.json in it")
-    place.add_argument("--users-file", type=Path, metavar="FILE", help="the file, where the broker has the setting users_file")
+    place.add_argument("--users-file", type=Path, metavar="FILE", help="the file that the broker's setting users_file names")
     command.add_argument("--json", action="store_true", help="print JSON to stdout, errors as JSON to stderr")
     return command

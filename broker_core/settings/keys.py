@@ -158,7 +158,9 @@ class Settings:
     """Everything a broker is started with. Values are checked, and texts such as "64 MiB" turned into numbers, here."""
 
     data: Path = field(metadata={"kind": PATH, "why": "The journal, its snapshots and the lock; one broker at a time."})
-    host: str = key("127.0.0.1", HOST, "Nobody else reaches it until you say so, and have users and TLS.")
+    host: str = key(
+        "127.0.0.1", HOST, "The address to listen on: this machine alone, until you change it. Before you do, add users and TLS."
+    )
     # A program gets free ports; `penstock serve` the documented ones (`load`).
     flight_port: int = key(0, PORT, f"Arrow Flight, which Spark speaks. `penstock serve` takes {DEFAULT_FLIGHT_PORT}.")
     amqp_port: int | None = key(
@@ -181,24 +183,28 @@ class Settings:
     # Declared at each start: the same again changes nothing.
     queues: tuple[DeclaredQueue, ...] = key((), QUEUES, "Queues that are there when the broker has started.")
     exchanges: tuple[DeclaredExchange, ...] = key((), EXCHANGES, "Exchanges that are there when the broker has started.")
-    bindings: tuple[DeclaredBinding, ...] = key((), BINDINGS, "What leads from these exchanges to these queues.")
+    bindings: tuple[DeclaredBinding, ...] = key((), BINDINGS, "Bindings of these exchanges to these queues.")
     policies: tuple[DeclaredPolicy, ...] = key(
-        (), POLICIES, "By a name's pattern: options that declarations do not name, and, with create, what a first use makes."
+        (),
+        POLICIES,
+        "For names that match a pattern: options that a declaration leaves out and, with create, what a first use makes.",
     )
     users_file: Path = key(None, FILE, "Users and what they may do, written by `penstock user`. Left out: users.json in `data`.")
     allow_anonymous: bool = key(
         False,
         SWITCH,
-        "Lets peers without a name in from a network: AMQP offers ANONYMOUS there, and a broker starts there without users, open "
-        "to everybody. On loopback they are let in anyway.",
+        "Lets clients in from a network without a user name: AMQP offers ANONYMOUS there, and a broker without users starts "
+        "there, open to everybody. On loopback such clients are let in anyway.",
     )
     fsync: str = key(
         "always",
         choice("always", "interval", "never"),
-        "When a confirmed message is on the disk: at once (group commit), every fsync_interval_s, or when the system likes. With"
-        " interval and never a confirmed message survives kill -9, but not a power cut.",
+        "When a confirmed message is on the disk: at once (group commit), every fsync_interval_s, or when the system likes. "
+        "With interval and never a confirmed message survives kill -9, but not a power cut.",
     )
-    fsync_interval_s: float = key(1.0, seconds(0.001), "The most a power cut takes with fsync = interval.")
+    fsync_interval_s: float = key(
+        1.0, seconds(0.001), "With fsync = interval: a power cut takes at most what was confirmed in this time."
+    )
     segment_bytes: int = key(
         256 * MIB,
         size(MIB),
@@ -240,7 +246,10 @@ class Settings:
         "Arrow Flight connections at once, each a thread and 100 KiB when idle. One more is closed at once.",
     )
     flight_max_connections_per_user: int = key(
-        512, count(1, 100_000), "Half of them, so that one user leaves room for others. All nameless peers are one user."
+        512,
+        count(1, 100_000),
+        "Connections of one user: by default half of all, so that nobody takes them all. All clients without a user name count "
+        "as one user.",
     )
     flight_max_calls: int = key(
         512, count(1, 100_000), "Arrow Flight calls at once, each a thread; Spark's tasks make one each. One more is refused."
@@ -248,24 +257,26 @@ class Settings:
     flight_max_calls_per_user: int = key(
         384,
         count(1, 100_000),
-        "Three quarters of them, so that one user leaves room for others. All nameless peers are one user.",
+        "Calls of one user: by default three quarters of all, so that nobody takes them all. All clients without a user name "
+        "count as one user.",
     )
     flight_login_timeout_s: float = key(
         10.0,
         seconds(0.1),
-        "From connecting to the first call of somebody who is let in, TLS between. Who is silent is gone then.",
+        "From connecting to the first call that is let in, TLS included. Then a silent connection is closed.",
     )
     flight_receive_bytes: int = key(
         96 * MIB,
         size(MIB),
-        "Memory for record batches that are being received, over all connections; the next ones wait. One larger is alone.",
+        "Memory for record batches that are being received, over all connections; more batches wait. A larger one is received "
+        "alone.",
     )
 
     max_publish_keys_per_user: int = key(
         100_000,
         count(1, 1_000_000),
-        "A txnAppId or a query's id for each queue, known for a year after its last write: a tenth of what the broker keeps, so "
-        "that one user leaves room for others. All nameless peers are one user.",
+        "Publish keys of one user (a txnAppId or a query's id for each queue), known for a year after the last write: a tenth "
+        "of what the broker keeps, so that nobody takes them all. All clients without a user name count as one user.",
     )
 
     amqp_max_frame_bytes: int = key(
@@ -279,10 +290,13 @@ class Settings:
         "AMQP connections at once, each 100 KiB at most when idle: 400 MiB. One more is closed at once.",
     )
     amqp_max_connections_per_user: int = key(
-        2048, count(1, 1_000_000), "Half of them, so that one user leaves room for others. All nameless peers are one user."
+        2048,
+        count(1, 1_000_000),
+        "Connections of one user: by default half of all, so that nobody takes them all. All clients without a user name count "
+        "as one user.",
     )
     amqp_max_sessions: int = key(
-        256, count(1, 65_536), "Sessions on one connection, some KiB each. JMS makes one for each of its own sessions."
+        256, count(1, 65_536), "Sessions on one connection, some KiB each. JMS makes one for each JMS session."
     )
     amqp_max_links: int = key(
         1024,
@@ -292,59 +306,62 @@ class Settings:
     amqp_max_nodes_per_user: int = key(
         5000,
         count(1, 10_000),
-        "Queues and exchanges made by one user that are still there (dynamic nodes, subscriptions, first uses): half of the "
-        "queues that a broker has, so that one user leaves room for others. All nameless peers are one user.",
+        "Queues and exchanges made by one user and not gone yet (dynamic nodes, subscriptions, first uses): half of the queues "
+        "that a broker may have, so that nobody takes them all. All clients without a user name count as one user.",
     )
     amqp_check_user_id: bool = key(
         True,
         SWITCH,
-        "Where there are users, refuses a message whose user-id names another than the one who sends it. Off for a bridge, which "
-        "sends what others have sent.",
+        "Where there are users, refuses a message whose user-id names another user than its sender. Turn it off for a bridge, "
+        "which sends messages of other users.",
     )
     amqp_max_detached_links_per_user: int = key(
         1000,
         count(0, 1_000_000),
-        "Links of one user that are detached and live on for what is unsettled on them, some KiB each; one more ends when it is "
-        "detached, and what it held returns. As many as a connection may have attached. All nameless peers are one user.",
+        "Detached links of one user that live on for their unsettled deliveries, some KiB each: about as many as a connection "
+        "may have attached. One more ends when it is detached, and what it held returns. All clients without a user name count "
+        "as one user.",
     )
     amqp_max_detached_deliveries_per_user: int = key(
         100_000,
         count(0, 10_000_000),
-        "Unsettled deliveries of such links whose session has ended: as many as a connection may have while it is there.",
+        "Unsettled deliveries of one user's detached links whose session has ended: as many as a living connection may have.",
     )
     amqp_max_expiry_timeout_s: int = key(
         300,
         count(0, 86_400),
-        "The longest time for which a terminus without a link is kept, whatever it asks for: time to come back after a network "
-        "was away, and short enough for those who wait for what it holds.",
+        "The longest time for which a terminus without a link is kept, whatever its client asks for: long enough to come back "
+        "after a network failure, short enough for consumers that wait for what it holds.",
     )
     amqp_login_timeout_s: float = key(
         10.0,
         seconds(0.1),
-        "From connecting to AMQP's open, TLS, WebSocket and SASL between. A slow network needs a second; who is silent is gone.",
+        "From connecting to AMQP's open, TLS, WebSocket and SASL included. A slow network needs a second; then a silent "
+        "connection is closed.",
     )
     amqp_idle_timeout_s: float = key(
         120.0,
         seconds(1),
-        "Silent for so long, a peer is gone and what it held returns. It is told half: to send something at least so often.",
+        "After this silence a client counts as gone, and what it held returns. The broker asks it to send something in half "
+        "this time.",
     )
     amqp_max_unsettled: int = key(
         10_000,
         count(1, 10_000_000),
-        "Deliveries sent on one link that wait for their outcome; more credit than that waits too. Ten times a usual prefetch.",
+        "Deliveries sent on one link that wait for their outcome: ten times a usual prefetch. Credit beyond that waits.",
     )
     amqp_max_unsettled_per_session: int = key(
         100_000,
         count(1, 10_000_000),
-        "The same, over all links of a session: all that its connection may have, unless less is said.",
+        "The same, over all links of a session: by default all that its connection may have.",
     )
     amqp_max_unsettled_per_connection: int = key(
-        100_000, count(1, 10_000_000), "The same, over all links of a connection: it bounds what one peer holds in memory."
+        100_000, count(1, 10_000_000), "The same, over all links of a connection: bounds the memory that one client takes."
     )
     amqp_credit: int = key(
         1000,
         count(1, 1_000_000),
-        "Messages that a sender may have under way on one link: enough to hide an fsync, few enough to hold in memory.",
+        "Unconfirmed messages of a sender on one link: enough to hide an fsync, few enough to hold in memory.",
     )
 
     def __post_init__(self) -> None:
@@ -364,7 +381,7 @@ class Settings:
             if self.amqp_max_unsettled > getattr(self, name):
                 raise errors.InvalidRequest(
                     f"amqp_max_unsettled ({self.amqp_max_unsettled:,}) is more than {name} ({getattr(self, name):,}), so no link"
-                    " could have it; lower the first or raise the second"
+                    " could have so many; lower the first or raise the second"
                 )
 
     @property
@@ -395,7 +412,7 @@ class Settings:
             raise errors.InvalidRequest(f"{missing} is missing: tls_cert_file and tls_key_file are a pair")
         for name in ("tls_client_ca_file", "flight_tls"):
             if getattr(self, name) and self.tls_cert_file is None:
-                raise errors.InvalidRequest(f"{name} needs a certificate of the broker's: set tls_cert_file and tls_key_file")
+                raise errors.InvalidRequest(f"{name} needs a certificate of the broker: set tls_cert_file and tls_key_file")
 
 
 KEYS: dict[str, Kind] = {item.name: item.metadata["kind"] for item in fields(Settings)}

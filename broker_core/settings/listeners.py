@@ -167,7 +167,9 @@ def complete(
         if without is None:
             without = _may_be_nameless(listener, anonymous) and "ANONYMOUS" in names
         if without and "ANONYMOUS" not in names:
-            raise _refused(number, "without_sasl", "lets nameless peers in, so ANONYMOUS must be among its mechanisms")
+            raise _refused(
+                number, "without_sasl", "lets clients in without a user name, so ANONYMOUS must be among its mechanisms"
+            )
         if listener.port and any((other.host, other.port) == (listener.host, listener.port) for other in done):
             raise _refused(number, "port", f"{listener.host}:{listener.port} is another listener's already")
         done.append(replace(listener, mechanisms=names, without_sasl=without))
@@ -182,7 +184,7 @@ def _check(number: int, listener: Listener, certificate: bool, client_ca: bool) 
             number, "mechanisms", f"PLAIN would show passwords to the network at {listener.host}: set tls, or listen on 127.0.0.1"
         )
     if "EXTERNAL" in listener.mechanisms and not (listener.tls and client_ca):
-        raise _refused(number, "mechanisms", "EXTERNAL is a client's certificate: it needs tls, and tls_client_ca_file to check")
+        raise _refused(number, "mechanisms", "EXTERNAL is a login by a client's certificate: it needs tls and tls_client_ca_file")
 
 
 def _refused(number: int, name: str, text: str) -> errors.InvalidRequest:

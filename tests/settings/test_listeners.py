@@ -94,7 +94,7 @@ def test_without_a_sasl_layer_only_where_anonymous_is() -> None:
         ({"port": 0, "mechanisms": ["DIGEST-MD5"]}, "listeners[1].mechanisms cannot be ['DIGEST-MD5']"),
         ({"port": 0, "tsl": True}, "listeners[1]: tsl is not a key; allowed are host, port, tls"),
         ({"port": 0, "tls": True}, "listeners[1].tls needs a certificate: set tls_cert_file and tls_key_file"),
-        ({"port": 0, "mechanisms": ["EXTERNAL"]}, "listeners[1].mechanisms EXTERNAL is a client's certificate"),
+        ({"port": 0, "mechanisms": ["EXTERNAL"]}, "listeners[1].mechanisms EXTERNAL is a login by a client's certificate"),
         ({"port": 9}, "listeners[1].port 127.0.0.1:9 is another listener's already"),
     ],
 )

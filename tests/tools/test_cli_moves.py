@@ -49,7 +49,7 @@ def test_a_living_queue_is_altered_and_paused(penstock: Run, broker: Broker, cli
     ask("declare", "orders")
     assert ask("alter", "orders", "--option", "maxAttempts=3") == {"queue": "orders", "altered": True}
     assert ask("stat", "orders")["options"]["maxAttempts"] == 3
-    assert "so already" in penstock("queue", "alter", "orders", "--option", "maxAttempts=3", url=broker.url).stdout
+    assert "had these options already" in penstock("queue", "alter", "orders", "--option", "maxAttempts=3", url=broker.url).stdout
     assert ask("alter", "orders", "--reset", "maxAttempts")["altered"]
     refused = penstock("queue", "alter", "orders", "--option", "groups=held", url=broker.url)
     assert (refused.returncode, "maxAttempts" in refused.stderr) == (1, True)

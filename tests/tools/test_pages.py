@@ -1,4 +1,4 @@
-"""docs/security.md: its recipes run as they stand, its rights name every request. docs/operate.md: its limits are those of the code."""
+"""docs/security.md: its recipes run, and its rights name every request. docs/operate.md: its limits are those of the code."""
 
 from __future__ import annotations
 

@@ -71,7 +71,7 @@ def test_a_password_is_set_anew_and_permissions_stay(
     users("permit", "alice", "q", "send")
     before = json.loads((tmp_path / "data" / "users.json").read_text())
     assert users("user", "add", "alice", password="new").returncode == 1
-    assert users("user", "add", "alice", "--replace", password="new").stdout == "user alice is set anew\n"
+    assert users("user", "add", "alice", "--replace", password="new").stdout == "user alice is changed\n"
     after = json.loads((tmp_path / "data" / "users.json").read_text())
     assert after["permissions"] == before["permissions"]
     assert after["users"] != before["users"]
@@ -87,7 +87,7 @@ def test_nothing_that_was_a_password_is_shown(users: Callable[..., subprocess.Co
 @pytest.mark.parametrize(
     ("command", "password", "code", "said"),
     [
-        (["user", "add", "bob"], "", 2, "is empty: there must be a password"),
+        (["user", "add", "bob"], "", 2, "is empty: it must be the password"),
         (["user", "add", "bob"], "x" * 1025, 1, "a password has 1 to 1024 characters"),
         (["user", "add", "bob", "--no-password"], None, 2, "--no-password needs --certificate"),
         (["user", "add", "bob", "--no-password", "--certificate", "cn"], None, 1, "'cn' is named for 'alice' and 'bob'"),
@@ -98,7 +98,7 @@ def test_nothing_that_was_a_password_is_shown(users: Callable[..., subprocess.Co
         (["user", "remove", "bob"], None, 1, "there is no user 'bob'"),
         (["user", "remove", "alice"], None, 1, "is the last user"),
         (["permit", "bob", "q", "send"], None, 1, "there is no user 'bob'"),
-        (["permit", "alice", "q", "fly"], None, 2, "'fly' are not rights"),
+        (["permit", "alice", "q", "fly"], None, 2, "'fly' is not a list of rights"),
         (["permit", "alice", "q"], None, 2, "permit takes USER QUEUE RIGHT"),
         (["permit", "alice", "q", "send", "--revoke"], None, 1, "was not permitted that on 'q'"),
         (["permit", "--list", "bob"], None, 1, "there is no user 'bob'"),
