@@ -70,17 +70,20 @@ class Finder(MetaPathFinder, InspectLoader):
         self._sources = sources
 
     def find_spec(self, name: str, path: object, target: object = None) -> ModuleSpec | None:
+        """Find a module among the sources."""
         return spec_from_loader(name, self) if self.is_package(name) or name in self._sources else None
 
     def is_package(self, name: str) -> bool:
+        """Say whether the source of this name is a package's."""
         return name + "." in self._sources
 
     def get_source(self, name: str) -> str:
+        """Return the text of a module."""
         return zlib.decompress(self._sources.get(name) or self._sources[name + "."]).decode()
 
 
 def sources() -> dict[str, bytes]:
-    """What `SOURCES` is to be: by module name, compressed."""
+    """Collect what `SOURCES` is to be: by module name, compressed."""
     found = {}
     for name in _NEEDED:
         path = getattr(importlib.import_module(name), "__path__", ())

@@ -1,4 +1,4 @@
-"""How a client logs in and whom it trusts: a user with a password, a certificate, a CA.
+"""Credentials of a client, and whom it trusts: a user with a password, a certificate, a CA.
 
 Files are read once, where the user named them, and their content travels: an executor on another machine needs no files. No
 secret is in a repr, and none is ever in an error's text.
@@ -66,7 +66,7 @@ class Credentials:
 
     @property
     def certificates(self) -> bool:
-        """Whether there is anything that has a meaning with TLS only."""
+        """True where there is anything that has a meaning with TLS only."""
         return self.ca is not None or self.cert is not None
 
     def tls_context(self) -> ssl.SSLContext:

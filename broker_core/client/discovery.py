@@ -64,7 +64,7 @@ def discover(url: str, credentials: Credentials, timeout_s: float) -> Endpoint:
 
 
 def endpoint_of(url: str, host: str, properties: Mapping[str, Any]) -> Endpoint:
-    """What the properties of the broker's open say about Flight."""
+    """Read the Flight endpoint out of the properties of the broker's open."""
     scheme, port, token = (properties.get(f"flight-{name}") for name in ("scheme", "port", "token"))
     if scheme is None and port is None:
         raise errors.InvalidRequest(
@@ -83,7 +83,7 @@ def endpoint_of(url: str, host: str, properties: Mapping[str, Any]) -> Endpoint:
 
 
 def is_loopback(host: str) -> bool:
-    """Whether a name or address is this very machine's. A name that only resolves to it does not count."""
+    """Say whether a name or address is this very machine's. A name that only resolves to it does not count."""
     try:
         return host.lower() == "localhost" or ipaddress.ip_address(host.strip("[]").partition("%")[0]).is_loopback
     except ValueError:

@@ -77,7 +77,7 @@ class Client:
 
     @property
     def endpoint(self) -> Endpoint:
-        """Where the Flight plane is, as far as this client knows; for another one's `known`. A secret: with it goes the token."""
+        """Endpoint of the Flight plane, as far as this client knows; for another one's `known`. A secret: the token is in it."""
         return self._endpoint
 
     def call(self, action: str, *, timeout_s: float | None = None, **fields: Any) -> dict[str, Any]:
@@ -164,6 +164,7 @@ class Client:
             steps.close()
 
     def close(self) -> None:
+        """Close the connection; what is under way fails."""
         self._closed = True
         self._flight.close()
 

@@ -25,6 +25,7 @@ _Result = TypeVar("_Result")
 
 
 def silent(url: str, seconds: float) -> errors.PeerError:
+    """Make the error for a broker that has said nothing for so many seconds."""
     return errors.PeerError(
         f"the broker at {url} has said nothing for {seconds:g} s: the network is silent, or the broker stands still. Try again "
         "when it can be reached; what was sent may have been stored"
@@ -42,7 +43,9 @@ class Steps:
         self.stuck = False
 
     def take(self, step: Callable[[], _Result]) -> _Result:
-        """What the step returns, or raises. PeerError when it takes too long; then nothing else can be asked."""
+        """Take a step in the other thread; return what it returns, or raise what it raises.
+
+        Raises PeerError when it takes too long; then nothing else can be asked."""
         if self.stuck:
             raise silent(self._url, self._seconds)
         if not self._begun:
@@ -61,6 +64,7 @@ class Steps:
         return found
 
     def close(self) -> None:
+        """End the thread, after the step that is under way."""
         self._asked.put(None)
 
     def _run(self) -> None:

@@ -73,7 +73,7 @@ def deaths(block: Block, rows: Rows, queue: Queue) -> Deaths | None:
 
 
 def errors_of(block: Block, rows: Rows) -> dict[int, str]:
-    """What was said by who rejected messages of these rows, by the index within the rows."""
+    """Return the error texts of those who rejected messages, by the index within `rows`."""
     if not block.errors:
         return {}
     numbers = as_array(rows)

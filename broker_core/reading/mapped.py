@@ -1,4 +1,4 @@
-"""Where messages lie, for a reader on this host that maps the journal's files itself: `op=map` of docs/protocols/flight.md."""
+"""Places of messages, for a reader on this host that maps the journal's files itself: `op=map` of docs/protocols/flight.md."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def unmappable(cuts: Sequence[Cut], columns: Sequence[str]) -> str | None:
 
 
 def batch(journal: Journal, cut: Cut, queue: str) -> pa.RecordBatch:
-    """Where the rows of a cut, of one delivery count, lie, as `SCHEMA` has it; the payloads verified."""
+    """Say where the rows of a cut, of one delivery count, lie, as `SCHEMA` has it; the payloads are verified."""
     attempts = cut.attempts if isinstance(cut.attempts, int) else int(cut.attempts[0])
     pieces = cut.pieces
     where = {}

@@ -39,7 +39,7 @@ class Recent:
             self.bytes -= gone
 
     def among(self, positions: npt.NDArray[np.int64]) -> dict[int, pa.RecordBatch]:
-        """Those of them that are still here."""
+        """Return those of the records at these positions that are still here."""
         found = {}
         for position in positions.tolist():
             entry = self._batches.get(position)

@@ -47,6 +47,7 @@ class Stored(NamedTuple):
 
     @property
     def nbytes(self) -> int:
+        """Bytes that it takes in the journal."""
         return sum(map(len, self.buffers))
 
 
@@ -64,7 +65,7 @@ def load(journal: Journal, position: int) -> pa.RecordBatch:
 
 
 def mask_of(payload: pa.Buffer) -> int:
-    """Which columns the batch in it has."""
+    """Return the mask of columns that the batch in this payload has."""
     return int.from_bytes(payload.slice(0, MASK_BYTES).to_pybytes(), "little")
 
 
@@ -117,7 +118,7 @@ class Cut(NamedTuple):
 
     @property
     def annotated(self) -> bool:
-        """Whether the broker adds anything to the annotations of any of them."""
+        """True where the broker adds anything to the annotations of any of them."""
         return bool(self.overlays) or self.deaths is not None
 
 
@@ -155,6 +156,7 @@ class Stretch(NamedTuple):
     cut: Cut
 
     def sequences(self) -> npt.NDArray[np.int64]:
+        """Sequence numbers of its rows."""
         return self.cut.sequences(self.part)
 
     @property
@@ -164,6 +166,7 @@ class Stretch(NamedTuple):
 
     @property
     def returned(self) -> Ints | int:
+        """Counts of returns without an attempt, of each row or of all."""
         return self.cut.returned if isinstance(self.cut.returned, int) else self.cut.returned[self.part]
 
     def ttl(self, now: int) -> npt.NDArray[np.int64] | None:
@@ -176,6 +179,7 @@ class Stretch(NamedTuple):
 
     @property
     def overlays(self) -> Mapping[int, list[bytes]]:
+        """Annotations that the broker adds, by row."""
         return self.cut.overlays_of(self.part, self.time)
 
 
@@ -217,13 +221,16 @@ class Wanted(NamedTuple):
 
     @property
     def rows(self) -> int:
+        """Number of rows."""
         return int(self.share.of.stop) - int(self.share.of.start)
 
     @property
     def is_encoded(self) -> bool:
+        """True for AMQP messages as they came, False for columns."""
         return "message" in self.record.schema.names
 
     def taken(self) -> pa.RecordBatch:
+        """Take its rows out of the record."""
         if self.scattered is None:
             return self.record.slice(self.share.first, self.rows)
         return self.record.take(pa.array(self.scattered))
@@ -304,7 +311,7 @@ def batches(
 def _measured(
     journal: Journal, cuts: Iterable[Cut], columns: Container[str], queue: str, *, ended: bool
 ) -> Iterator[tuple[tuple[Cut, Wanted], int, int, bool, bool]]:
-    """What is wanted of each record, as `assembly.grouped` takes it; with `ended` nulls for what has ended and is damaged."""
+    """Yield what is wanted of each record, as `assembly.grouped` takes it; `ended`: nulls for what is damaged and has ended."""
     for cut in cuts:
         for share, found in _shares(cut.pieces, partial(_columns_of_record, columns, journal, cut)):
             if isinstance(found, Wanted):
@@ -375,7 +382,7 @@ def _taken(waiting: list[Wanted]) -> pa.RecordBatch:
 
 
 def _spans(waiting: list[tuple[Cut, Wanted]]) -> list[_Span]:
-    """Where the broker's own columns of the rows are, in order."""
+    """Find the broker's own columns of the rows, in order."""
     found: list[_Span] = []
     for cut, each in waiting:
         part = each.share.of
@@ -426,7 +433,7 @@ def _settled(spans: list[_Span]) -> pa.Array:
 
 
 def _errors(spans: list[_Span], otherwise: str | None) -> pa.Array:
-    """What was said by who rejected the messages; of few, if any."""
+    """Build the column of the rejecters' error texts, if there are any."""
     found: list[str | None] = []
     for cut, part in spans:
         said: list[str | None] = [otherwise] * (part.stop - part.start)

@@ -1,4 +1,4 @@
-"""Who may do what: the users file, permissions, tokens and TLS, for every plane alike. docs/security.md is its page.
+"""Access: the users file, permissions, tokens and TLS, for every plane alike. docs/security.md is its page.
 
 rights.py    the six rights, and queue patterns
 users.py     what is kept of users, as a value, and its JSON

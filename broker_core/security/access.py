@@ -95,12 +95,12 @@ class Access:
 
     @property
     def enforced(self) -> bool:
-        """Whether permissions are asked for: there are users, or the broker may not be open without any."""
+        """True where permissions are asked for: there are users, or the broker may not be open without any."""
         return self._now.enforced
 
     # Who is it?
     def credentials(self, name: str) -> Credentials | None:
-        """What SASL checks a password against; None for a name without one."""
+        """Return what SASL checks a password against; None for a name without one."""
         user = self._now.users.users.get(name)
         return None if user is None else user.credentials
 
@@ -165,19 +165,19 @@ class Access:
 
     # What may it do?
     def may(self, user: str, right: Right, queue: str | None) -> bool:
-        """Whether `user` has the right on this queue; with None, on all queues there are and will be."""
+        """Say whether `user` has the right on this queue; with None, on all queues there are and will be."""
         now = self._now
         return not now.enforced or right in now.rights(user, queue)
 
     def may_any(self, user: str, queue: str | None = None) -> bool:
-        """Whether `user` has any right on this queue, and so may know that it is there; with None, on any queue."""
+        """Say whether `user` has any right on this queue, and so may know that it is there; with None, on any queue."""
         now = self._now
         if not now.enforced:
             return True
         return bool(now.permissions.get(user)) if queue is None else bool(now.rights(user, queue))
 
     def may_somewhere(self, user: str, right: Right) -> bool:
-        """Whether there is a queue or pattern on which `user` has the right."""
+        """Say whether there is a queue or pattern on which `user` has the right."""
         now = self._now
         return not now.enforced or any(right in rights for rights in now.permissions.get(user, {}).values())
 

@@ -30,7 +30,7 @@ class Attempts:
         self._counts: OrderedDict[tuple[str, str | None], tuple[float, int]] = OrderedDict()  # since when, how many
 
     def blocked(self, peer: str, name: str | None = None) -> bool:
-        """Whether a login from there, with that name, is to be refused unseen. Without a name: whether any is."""
+        """Say whether a login from there, with that name, is refused unseen. Without a name: whether any is."""
         host, name = host_of(peer), _short(name)
         with self._lock:
             if self._count((host, None)) >= FAILURES_OF_A_PEER:
@@ -68,7 +68,7 @@ def host_of(peer: str) -> str:
 
 
 def on_this_machine(peer: str) -> bool:
-    """Whether what passes between it and us leaves no machine. `peer` as for `host_of`."""
+    """Say whether what passes between `peer` and us leaves no machine. `peer` as for `host_of`."""
     text, address = _address(peer)
     return text == "unix" if address is None else address.is_loopback
 

@@ -47,6 +47,7 @@ class Passwords:
         return right
 
     def was_right(self, credentials: Credentials, password: str) -> bool:
+        """Say whether this password was right for these credentials not long ago."""
         mark = self._mark(credentials, password)
         with self._lock:
             if mark not in self._right:
@@ -67,6 +68,6 @@ def decoy(secret: bytes, iterations: int, name: str) -> Credentials:
 
 
 def usual_iterations(users: Users) -> int:
-    """What an unknown user must seem to have: what most have."""
+    """Return the iterations that most users have: an unknown user must seem to have as many."""
     kept = (user.credentials for user in users.users.values())
     return next((n for n, _ in Counter(c.iterations for c in kept if c is not None).most_common(1)), DEFAULT_ITERATIONS)

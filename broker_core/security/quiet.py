@@ -20,6 +20,7 @@ class Quiet(logging.Filter):
         self._since, self._lines = clock(), 0
 
     def filter(self, record: logging.LogRecord) -> bool:
+        """Let a record through, unless there were too many of late; the next window says how many were left out."""
         with self._lock:
             now, left_out = self._clock(), 0
             if now - self._since >= WINDOW_S:

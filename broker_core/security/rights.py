@@ -10,7 +10,7 @@ __all__ = ["Right", "matches"]
 
 
 class Right(str, Enum):
-    """What a permission may allow; docs/security.md has the table of requests. The values stand in the users file."""
+    """Right that a permission may give; docs/security.md has the table of requests. The values stand in the users file."""
 
     SEND = "send"  # enqueue, stage, publish
     RECEIVE = "receive"  # acquire, and end what one has acquired: links, and the leases of a Spark query

@@ -47,8 +47,10 @@ def mark_of(path: Path) -> Mark | None:
 
 
 def read(path: Path) -> Users | None:
-    """What the file says; None when there is none. InvalidRequest, naming the file, when it cannot be read or does not hold;
-    ResourceLimit when it cannot be opened just now, for want of a file descriptor."""
+    """Read the users file; None when there is none.
+
+    Raises InvalidRequest, naming the file, when it cannot be read or does not hold; ResourceLimit when it cannot be opened just
+    now, for want of a file descriptor."""
     try:
         with path.open("rb") as file:
             data = file.read(MAX_FILE_BYTES + 1)

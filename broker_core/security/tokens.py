@@ -18,18 +18,21 @@ MAX_TOKEN = 4096  # characters
 
 
 class Claim(NamedTuple):
+    """Claim of a token: who, until when, and which identity of that name."""
+
     user: str
     expires: int  # seconds since 1970
     identity: str
 
 
 def sign(key: bytes, claim: Claim) -> str:
+    """Make a token of a claim, signed with `key`."""
     body = _text(json.dumps(claim).encode())
     return f"{body}.{_text(hmac.digest(key, body.encode(), 'sha256'))}"
 
 
 def verify(key: bytes, token: str) -> Claim | None:
-    """What the token claims; None when we did not sign it. Expiry is the caller's to check."""
+    """Return the claim of a token; None when we did not sign it. The caller checks its expiry."""
     body, _, mac = token.partition(".")
     if len(token) > MAX_TOKEN or not token.isascii():
         return None

@@ -1,4 +1,4 @@
-"""What is kept of users: a value that never changes, edits that give a new one, and its JSON.
+"""Users: a value that never changes, edits that give a new one, and its JSON.
 
     {"version": 1,
      "secret": base64,                      from which an unknown user gets a salt that looks like anybody's
@@ -52,6 +52,8 @@ Permissions = Mapping[str, Mapping[str, frozenset[Right]]]  # user → queue or 
 
 @dataclass(frozen=True)
 class Users:
+    """All that the users file says. A value: each edit returns a new one."""
+
     secret: bytes = field(repr=False)
     users: Mapping[str, User] = field(default_factory=dict)
     permissions: Permissions = field(default_factory=dict)
@@ -73,6 +75,7 @@ class Users:
         return replace(self, users=users, permissions={n: p for n, p in self.permissions.items() if n != name})
 
     def need(self, name: str) -> User:
+        """Return this user. Raises NotFound."""
         if name not in self.users:
             raise errors.NotFound(f"there is no user {name!r}: add it with `penstock user add {name}`")
         return self.users[name]
@@ -101,7 +104,7 @@ class Users:
 
 
 def credentials_of(password: str, salt: bytes, iterations: int = DEFAULT_ITERATIONS) -> Credentials:
-    """What is kept of a new password; `salt` are random octets. InvalidRequest for one that cannot be."""
+    """Derive what is kept of a new password; `salt` are random octets. Raises InvalidRequest for a password that cannot be."""
     if not 1 <= len(password) <= MAX_PASSWORD:
         raise errors.InvalidRequest(f"a password has 1 to {MAX_PASSWORD} characters, this one {len(password)}")
     try:
@@ -126,6 +129,7 @@ def check_user_name(name: str) -> None:
 
 
 def check_text(what: str, text: str) -> None:
+    """Raise InvalidRequest for a name that is empty, too long or not printable; `what` names it in the error."""
     if not 1 <= len(text) <= MAX_NAME or not text.isprintable():
         raise errors.InvalidRequest(f"{what} has 1 to {MAX_NAME} printable characters, not {text!r:.80}")
 
@@ -144,6 +148,8 @@ def _check_certificates(users: Mapping[str, User]) -> None:
 
 
 def render(users: Users) -> bytes:
+    """Render the users file."""
+
     def of(user: User) -> dict[str, Any]:
         kept = user.credentials
         scram_fields = (
@@ -171,9 +177,10 @@ def render(users: Users) -> bytes:
 
 
 def parse(data: bytes) -> Users:
-    """What `render` wrote, or a person changed. InvalidRequest for anything that does not hold, whole: a line that is not
-    understood could be the one that forbids something.
-    """
+    """Parse what `render` wrote, or a person changed.
+
+    Raises InvalidRequest for anything that does not hold, whole: a line that is not understood could be the one that forbids
+    something."""
     try:
         document = strict_json.loads(data)
     except (ValueError, RecursionError) as error:

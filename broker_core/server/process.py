@@ -81,18 +81,19 @@ class Broker:
 
     @property
     def url(self) -> str:
-        """What goes into the option `url`. It stays the same over a restart."""
+        """Value for the option `url`. It stays the same over a restart."""
         return self.flight_url
 
     @property
     def flight_url(self) -> str:
+        """Address of the Flight plane. Raises InvalidRequest before the first start."""
         if self._flight_url is None:
             raise errors.InvalidRequest("this broker was not started yet: use `with Broker(…) as broker:`, or call start()")
         return self._flight_url
 
     @property
     def amqp_url(self) -> str:
-        """Where any AMQP 1.0 client finds it, the first listener's. It stays the same over a restart."""
+        """Address of the first AMQP listener, for any AMQP 1.0 client. It stays the same over a restart."""
         if self._flight_url is None:
             raise errors.InvalidRequest("this broker was not started yet: use `with Broker(…) as broker:`, or call start()")
         if self._amqp_url is None:
@@ -108,10 +109,11 @@ class Broker:
 
     @property
     def running(self) -> bool:
+        """True while the process lives."""
         return self._process is not None and self._process.poll() is None
 
     def log(self) -> str:
-        """What the broker has said on stderr since its last start."""
+        """Text that the broker has written to stderr since its last start."""
         if self._said is None:
             return ""
         # pread: the child writes through the same file description, so its place must not move.
@@ -201,7 +203,7 @@ class Broker:
 
     @property
     def _listens_elsewhere(self) -> bool:
-        """Whether the listeners are named one by one, each with its port."""
+        """True where the listeners are named one by one, each with its port."""
         return "listeners" in self._flags or (self._config is not None and "listeners" in configuration.read_file(self._config))
 
     def _await_ready(self, process: subprocess.Popen[bytes]) -> dict[str, Any]:

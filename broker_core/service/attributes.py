@@ -27,7 +27,7 @@ _GROUP_ENDS = -1  # as a group-sequence: the last message of its group
 
 
 def traits_of(batch: pa.RecordBatch, rules: Rules, now: int) -> Traits:
-    """What `rules` make the queue ask of the messages of a stored batch, columnar or encoded. `now`: milliseconds since 1970."""
+    """Read what `rules` make the queue ask of the messages of a stored batch. `now`: milliseconds since 1970."""
     names = batch.schema.names
     found: dict[str, Any] = {}
     if "priority" in names:
@@ -70,10 +70,9 @@ def _priority(batch: pa.RecordBatch) -> npt.NDArray[Any] | None:
 
 
 def _expiry(batch: pa.RecordBatch, bound: int, now: int) -> npt.NDArray[Any] | None:
-    """When each message expires: after its ttl, at the latest `bound` milliseconds from now.
+    """Compute when each message expires: after its ttl, at the latest `bound` milliseconds from now.
 
-    The absolute expiry time is a note of the sender's: what is sent again out of the archive would else be gone at once.
-    """
+    The absolute expiry time is a note of the sender's: what is sent again out of the archive would else be gone at once."""
     at = np.zeros(batch.num_rows, np.int64)
     if "ttl" in batch.schema.names:
         ttl = np.minimum(_numbers(batch.column("ttl"), 0), _LATEST - now)
@@ -87,7 +86,7 @@ _LATEST = 1 << 53  # milliseconds: 285,000 years
 
 
 def _due(batch: pa.RecordBatch, now: int) -> npt.NDArray[Any] | None:
-    """When each message may first be delivered; None if all may at once."""
+    """Compute when each message may first be delivered; None if all may at once."""
     at = np.zeros(batch.num_rows, np.int64)
     if "deliveryTime" in batch.schema.names:
         at = np.clip(_numbers(batch.column("deliveryTime"), 0) // 1000, 0, _LATEST)

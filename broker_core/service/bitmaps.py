@@ -32,11 +32,13 @@ class Bitmap(NamedTuple):
     bits: bytes
 
     def array(self) -> npt.NDArray[np.bool_]:
+        """Unpack to one bool for each row."""
         if not self.bits:
             return _NONE[: self.rows]
         return np.unpackbits(np.frombuffer(self.bits, np.uint8), count=self.rows, bitorder="little").view(np.bool_)
 
     def extended(self, values: npt.NDArray[np.bool_]) -> Bitmap:
+        """Return this bitmap with more rows behind it."""
         rows = self.rows + len(values)
         if not self.bits and not values.any():
             return Bitmap(rows, b"")
@@ -47,8 +49,9 @@ _NOTHING = Bitmap(0, b"")
 
 
 class View:
-    """What is known of one selector in one queue: `engine.search.Matching`. For one command, or several of one request: what
-    they have seen stays known to them."""
+    """Matches of one selector in one queue, as far as they are known: `engine.search.Matching`.
+
+    For one command, or several of one request: what they have seen stays known to them."""
 
     def __init__(self, cache: Cache, text: str, queue: Queue) -> None:
         self._cache, self._text, self._queue = cache, text, queue
@@ -56,6 +59,7 @@ class View:
         self.unknown: int | None = None  # the block in which a search that found nothing came to what is not evaluated
 
     def known(self, queue: Queue, block: int) -> npt.NDArray[np.bool_]:
+        """Return the known prefix of a block; `unknown` names the block where it ends before the block does."""
         if queue is not self._queue:  # it was deleted and declared again since
             self.unknown = None
             return _NONE[:0]
@@ -68,7 +72,7 @@ class View:
         return self.saw(block, self._cache.get(self._text, self._queue, block))
 
     def saw(self, block: int, bitmap: Bitmap) -> Bitmap:
-        """What is known with this; the longer of two is an extension of the other."""
+        """Keep the longer of two bitmaps of a block, one of which extends the other; return it."""
         seen = self._seen.get(block, _NOTHING)
         if bitmap.rows > seen.rows:
             seen = self._seen[block] = bitmap
@@ -92,6 +96,7 @@ class Cache:
         return text, number, block
 
     def get(self, text: str, queue: Queue, block: int) -> Bitmap:
+        """Return the bitmap of a selector and a block; an empty one where none is kept."""
         key = self._key(text, queue, block)
         found = self._bitmaps.get(key)
         if found is None:
@@ -100,6 +105,7 @@ class Cache:
         return found
 
     def put(self, text: str, queue: Queue, block: int, bitmap: Bitmap) -> None:
+        """Keep a bitmap; drop the least recently used ones beyond the budget."""
         key = self._key(text, queue, block)
         before = self._bitmaps.pop(key, None)
         if before is not None:

@@ -1,4 +1,4 @@
-"""Who waits for room in a queue that is full: told once there is some, or when the queue is gone."""
+"""Producers that wait for capacity of a full queue: told once there is some, or when the queue is gone."""
 
 from __future__ import annotations
 
@@ -13,6 +13,8 @@ log = logging.getLogger("penstock")
 
 
 class Waiting(NamedTuple):
+    """One who waits, and for how much."""
+
     messages: int
     size: int  # bytes of all of them
     callback: Callable[[], None]

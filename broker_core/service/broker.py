@@ -107,6 +107,7 @@ class BrokerService:
 
     @property
     def broker_id(self) -> str:
+        """Name of the data directory, made when it was."""
         return self.journal.broker_id
 
     def _recover(self) -> BrokerState:
@@ -180,11 +181,11 @@ class BrokerService:
         return max(self._clock().wall, self.state.time) // 1000
 
     def rules(self, queue_name: str) -> Rules:
-        """What was declared of a queue, as it is now. Without the lock: who goes by it is refused if the queue is gone."""
+        """Return what was declared of a queue, as it is now. Without the lock: a command is refused if the queue is gone."""
         return need_queue(self.state, queue_name).rules
 
     def traits(self, queue_name: str, batch: pa.RecordBatch) -> Traits:
-        """What the queue has to know of the messages of a stored batch, which arrive now. Without the lock: see `rules`."""
+        """Read what the queue has to know of the messages of a stored batch, which arrive now. Without the lock: see `rules`."""
         return traits_of(batch, self.rules(queue_name), self.wall_ms())
 
     # Arrivals
@@ -206,6 +207,7 @@ class BrokerService:
             self._arrivals.add(callback)
 
     def remove_arrival_listener(self, callback: Callable[[str], None]) -> None:
+        """Undo `add_arrival_listener`."""
         with self._lock:
             self._arrivals.remove(callback)
 
@@ -231,8 +233,9 @@ class BrokerService:
         return self.journal.has_room(nbytes)
 
     def credit(self, queue_name: str, usual: int = 0) -> int | None:
-        """How many more messages, of `usual` bytes if it has none to judge by, the queue has room for, 0 if it is gone; None: any
-        number. Without the lock: see `rules`."""
+        """Return how many more messages the queue has room for: 0 if it is gone, None for any number.
+
+        `usual`: bytes of a message where the queue has none to judge by. Without the lock: see `rules`."""
         queue = self.state.queues.get(queue_name)
         return 0 if queue is None else admission.room(queue, usual)
 
@@ -350,7 +353,8 @@ class BrokerService:
         first: int,
         last: int | None,
     ) -> list[tuple[int, int, int]]:
-        """What `browse` will find, block by block: first and last sequence number, and how many messages `select` picks there.
+        """Count what `browse` will find, block by block: first and last sequence number, and how many messages `select` picks.
+
         Of a block that has left memory all, or none where `archived` says no: it is not opened."""
         with self._lock:
             queue = need_queue(self.state, queue_name)
@@ -373,7 +377,7 @@ class BrokerService:
         return found
 
     def damaged(self, queue_name: str) -> list[str]:
-        """What is known of messages of the queue that cannot be read, and have not ended."""
+        """Describe the messages of the queue that cannot be read, and have not ended."""
         found = self.damage.of(queue_name)
         with self._lock:
             queue = self.state.queues.get(queue_name)
@@ -465,7 +469,7 @@ class BrokerService:
 
 
 def _has_live(queue: Queue, first: int, last: int) -> bool:
-    """Whether one of these messages has not ended."""
+    """Say whether one of these messages has not ended."""
     blocks = [queue.blocks.get(number) for number in range(first >> BLOCK_BITS, (last >> BLOCK_BITS) + 1)]
     return any(bool((block.state[block.rows_between(first, last)] != ARCHIVED).any()) for block in blocks if block is not None)
 

@@ -21,6 +21,7 @@ STANDSTILL = 5_000_000
 
 
 def system_clock() -> Now:
+    """Read the machine's clocks: wall and monotonic, in microseconds."""
     return Now(time.time_ns() // 1000, time.monotonic_ns() // 1000)
 
 

@@ -1,4 +1,4 @@
-"""What the broker knows of messages whose payload is damaged: found when they are read, named in the log and in `queue stat`.
+"""Messages whose payload is damaged: found when they are read, named in the log and in `queue stat`.
 
 They stay in their queue until somebody restores the file or discards them; everything around them goes on.
 """
@@ -33,7 +33,7 @@ class Damage:
         self._known: dict[str, dict[tuple[int, int], Damaged]] = {}
 
     def note(self, error: DamagedMessages) -> None:
-        """It was found once more, or for the first time."""
+        """Note damage that was found, once more or for the first time."""
         queue, first, last = error.queue, error.first, error.last
         with self._lock:
             known = self._known.get(queue)
@@ -48,6 +48,6 @@ class Damage:
         log.error("%s", error)
 
     def of(self, queue: str) -> list[Damaged]:
-        """What was found in a queue, in order."""
+        """Return what was found in a queue, in order."""
         with self._lock:
             return sorted(self._known.get(queue, {}).values())

@@ -1,4 +1,4 @@
-"""Which messages of a queue a selector matches: evaluated once, piece by piece, and kept as bitmaps by selector and block.
+"""Matches of selectors, message by message: evaluated once, piece by piece, and kept as bitmaps by selector and block.
 
 A payload never changes, so nor does what matches. What is known is a prefix of each block, which grows as the block does. The
 engine asks for it in the middle of a search (`View.known`), and stops where nobody has looked; who asked then lets `look_further`
@@ -61,11 +61,11 @@ class Matcher:
 
     @property
     def bytes(self) -> int:
-        """What the bitmaps take."""
+        """Bytes that the bitmaps take."""
         return self._cache.bytes
 
     def view(self, queue: str, selector: Selector) -> View:
-        """What is known, for a command that is about to be carried out. NotFound."""
+        """Return what is known, for a command that is about to be carried out. Raises NotFound."""
         return View(self._cache, selector.text, need_queue(self._state, queue))
 
     def look_further(
@@ -141,7 +141,7 @@ class Matcher:
 
 
 class _Piece(NamedTuple):
-    """What is to be evaluated: rows that are or may become live, where they lie, and the records that are still at hand."""
+    """Rows to be evaluated that are or may become live, where they lie, and the records that are still at hand."""
 
     start: int
     stop: int
@@ -162,7 +162,7 @@ def _piece(block: Block, start: int, most: int, recent: Recent, retained_from: i
 
 
 def _waiting(queue: Queue, view: View, number: int, with_sizes: bool) -> tuple[int, int]:
-    """How many of a block's messages are AVAILABLE and known to match, and their bytes where those are asked for."""
+    """Count a block's messages that are AVAILABLE and known to match, and their bytes where those are asked for."""
     block = queue.blocks.get(number)
     if block is None:
         return 0, 0
@@ -179,8 +179,7 @@ def evaluated(
     batches: Mapping[int, pa.RecordBatch],
     damaged: OnDamage | None = None,
 ) -> npt.NDArray[np.bool_]:
-    """Whether each of the rows of `pieces` matches, in their order. Small neighbours are evaluated together. What `damaged` is
-    told of does not match."""
+    """Evaluate the rows of `pieces`, in their order; small neighbours together. What `damaged` is told of does not match."""
     found = np.zeros(int(pieces.rows.sum()), np.bool_)
     waiting: list[tuple[slice, pa.RecordBatch]] = []
 

@@ -49,7 +49,7 @@ class Sending:
         return self.keys
 
     def with_keys(self) -> Sending:
-        """The same, with its routing keys read."""
+        """Return a copy with its routing keys read."""
         return self if self.keys is not None else replace(self, keys=subjects(self.payload.batch))
 
 

@@ -27,6 +27,7 @@ class Alarm:
         self._thread = threading.Thread(target=self._run, name="penstock-alarm", daemon=True)
 
     def start(self) -> None:
+        """Start the thread."""
         self._thread.start()
 
     def look(self) -> None:
@@ -37,6 +38,7 @@ class Alarm:
                 self._changed.notify()
 
     def close(self) -> None:
+        """End the thread, and wait for its end."""
         with self._changed:
             self._closing = True
             self._changed.notify()

@@ -44,12 +44,15 @@ class Arrivals:
         self._listeners: tuple[Callable[[str], None], ...] = ()
 
     def add(self, callback: Callable[[str], None]) -> None:
+        """Add a listener: it is called with the name of each queue that has news."""
         self._listeners = (*self._listeners, callback)
 
     def remove(self, callback: Callable[[str], None]) -> None:
+        """Remove a listener."""
         self._listeners = tuple(other for other in self._listeners if other != callback)
 
     def tell(self, queues: Iterable[str]) -> None:
+        """Tell the listeners of these queues. What a listener raises is logged."""
         for queue in queues:
             self.count += 1
             for callback in self._listeners:
@@ -59,10 +62,11 @@ class Arrivals:
                     log.exception("a listener for arrivals failed at queue %r", queue)
 
     def wake(self) -> None:
-        """Those in `wait`: once a turn."""
+        """Wake those in `wait`: once a turn."""
         self._came.notify_all()
 
     def wait(self, seen: int, timeout_s: float) -> bool:
+        """Wait until more came than `seen`; False after `timeout_s` seconds without."""
         return self._came.wait_for(lambda: self.count != seen, max(0.0, timeout_s))
 
 
@@ -180,31 +184,31 @@ class Turn:
             self._check()
 
     def plan(self, exchange: str, keys: str | Coded) -> Plan:
-        """What has to be read of messages with these routing keys before they can be routed: see `routing`."""
+        """Plan what has to be read of messages with these routing keys before they can be routed: see `routing`."""
         need_exchange(self._state, exchange)
         return plan(self._state.exchanges.by_name, self._state.queues, exchange, keys)
 
     def available(self, queue_name: str) -> int:
-        """How many messages of the queue are AVAILABLE."""
+        """Count the AVAILABLE messages of the queue."""
         return need_queue(self._state, queue_name).counts[AVAILABLE]
 
     def limited(self, queue_name: str) -> bool:
-        """Whether what is in the queue may keep out what comes."""
+        """Say whether what is in the queue may keep out what comes."""
         queue = self._state.queues.get(queue_name)
         return queue is not None and bool(queue.rules.max_messages or queue.rules.max_bytes or queue.rules.key)
 
     def freed_by_outcomes(self, queue_name: str) -> bool:
-        """Whether the end of a message may make one available: the next of its group, or itself."""
+        """Say whether the end of a message may make one available: the next of its group, or itself."""
         queue = self._state.queues.get(queue_name)
         return queue is not None and (queue.rules.groups != "none" or queue.rules.rejected == "return")
 
     def unlocked(self, queue_name: str) -> int:
-        """How many messages of the queue went back because a lock ended."""
+        """Count the messages of the queue that went back because a lock ended."""
         queue = self._state.queues.get(queue_name)
         return 0 if queue is None else queue.unlocked
 
     def held(self, queue_name: str, holder: int, rows: RowSet) -> RowSet:
-        """Those of the rows that this holder has."""
+        """Return those of the rows that this holder has."""
         queue = self._state.queues.get(queue_name)
         return RowSet() if queue is None else queue.held_by(holder, rows)
 
@@ -214,7 +218,7 @@ class Turn:
         return None if queue is None else queue.active
 
     def has_passed_all(self, queue_name: str, holder: int) -> bool:
-        """Whether there is nothing in the queue that this link has not looked at."""
+        """Say whether there is nothing in the queue that this link has not looked at."""
         queue = self._state.queues.get(queue_name)
         link = None if queue is None else queue.subscriptions.get(holder)
         if queue is None or link is None:

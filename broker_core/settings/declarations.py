@@ -1,6 +1,6 @@
-"""What a broker's settings declare: queues, exchanges and bindings that are there when it has started, and policies by name.
+"""Declarations in a broker's settings: queues, exchanges and bindings that are there when it has started, and policies by name.
 
-Here is how they are written; whether the engine takes them shows when they are declared (`service.declared`).
+This module says how they are written; whether the engine takes them shows when they are declared (`service.declared`).
 """
 
 from __future__ import annotations
@@ -15,6 +15,8 @@ from penstock.broker_core.settings import strict_json
 
 @dataclass(frozen=True)
 class DeclaredQueue:
+    """Queue that is declared at the start."""
+
     name: str
     type: str = "fifo"
     options: Mapping[str, Any] = field(default_factory=dict)
@@ -22,6 +24,8 @@ class DeclaredQueue:
 
 @dataclass(frozen=True)
 class DeclaredExchange:
+    """Exchange that is declared at the start."""
+
     name: str
     type: str = "direct"
     options: Mapping[str, Any] = field(default_factory=dict)

@@ -1,4 +1,4 @@
-"""What can be set on a broker, each with its unit, its limits and the reason for its default.
+"""Settings of a broker, each with its unit, its limits and the reason for its default.
 
 One table, the fields of `Settings`, serves four readers: the program (`Settings(data=…)`), the file (`--config`), the command
 line (a flag for each key) and `conf/penstock.toml`, which a test compares with it.
@@ -38,13 +38,14 @@ _TIMES = {"": 1.0, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
 
 @dataclass(frozen=True)
 class Kind:
-    """How a key's value is written and which values it may have."""
+    """Form of a key's value: how it is written, and which values it may have."""
 
     allowed: str
     parse: Callable[[object], Any]
 
 
 def key(default: Any, kind: Kind, why: str) -> Any:
+    """Declare a field of `Settings`: its default, its kind, and why the default is what it is."""
     return field(default=default, metadata={"kind": kind, "why": why})
 
 
@@ -61,6 +62,8 @@ def _number_with_unit(value: object, units: Mapping[str, float]) -> float:
 
 
 def size(least: int, *, most: int | None = None, unset: bool = False) -> Kind:
+    """Kind of a number of bytes, with or without a unit, from `least` to `most`; None too where it may be `unset`."""
+
     def parse(value: object) -> int | None:
         if value is None and unset:
             return None
@@ -77,6 +80,8 @@ def size(least: int, *, most: int | None = None, unset: bool = False) -> Kind:
 
 
 def count(least: int, most: int) -> Kind:
+    """Kind of a whole number from `least` to `most`."""
+
     def parse(value: object) -> int:
         number = listeners.parse_number(value)
         if not least <= number <= most:
@@ -87,6 +92,8 @@ def count(least: int, most: int) -> Kind:
 
 
 def seconds(least: float, *, unset: bool = False) -> Kind:
+    """Kind of a duration, with or without a unit, of at least `least` seconds; None too where it may be `unset`."""
+
     def parse(value: object) -> float | None:
         if value is None and unset:
             return None
@@ -101,6 +108,8 @@ def seconds(least: float, *, unset: bool = False) -> Kind:
 
 
 def choice(*names: str) -> Kind:
+    """Kind of one word out of `names`."""
+
     def parse(value: object) -> str:
         if value not in names:
             raise ValueError
@@ -386,7 +395,7 @@ class Settings:
 
     @property
     def amqp_listeners(self) -> tuple[Listener, ...]:
-        """Where AMQP is listened for: `listeners`, or the one at `host` and `amqp_port`, or none. Mechanisms are filled in."""
+        """Listeners for AMQP: `listeners`, or the one at `host` and `amqp_port`, or none. Mechanisms are filled in."""
         if self.amqp_port is None:
             return ()
         return self.listeners or self._complete((Listener(self.host, self.amqp_port),))

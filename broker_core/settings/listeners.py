@@ -1,4 +1,4 @@
-"""Where AMQP is listened for: each listener has its own address, TLS, WebSocket or not, and ways to log in.
+"""Listeners for AMQP: each has its own address, TLS, WebSocket or not, and ways to log in.
 
 What may be offered follows from who can listen in. A password in clear (PLAIN) needs TLS, or a loopback address; peers without
 a name (ANONYMOUS, no SASL layer at all) are let in on loopback, and elsewhere only where `allow_anonymous` or that listener's
@@ -46,7 +46,7 @@ class Listener:
 
     @property
     def loopback(self) -> bool:
-        """Whether this machine alone can reach it. A name other than localhost may mean anything, so it does not count."""
+        """True where only this machine can reach it. A name other than localhost may mean anything, so it does not count."""
         if self.host.lower() == "localhost":
             return True
         try:
@@ -95,7 +95,7 @@ def parse(value: object) -> tuple[Listener, ...]:
 
 
 def to_json(listeners: Sequence[Listener]) -> str:
-    """What `parse` makes the same listeners of."""
+    """Render listeners as text of which `parse` makes the same listeners."""
     return json.dumps([asdict(listener) for listener in listeners])
 
 
@@ -140,8 +140,9 @@ def _parse_mechanisms(value: object) -> tuple[str, ...]:
 
 
 def safe_mechanisms(listener: Listener, client_ca: bool, anonymous: bool) -> tuple[str, ...]:
-    """What is offered where nothing is named. `client_ca`: whether client certificates can be checked. `anonymous`: whether peers
-    without a name may come from a network."""
+    """Return the SASL mechanisms that are offered where the listener names none.
+
+    `client_ca`: client certificates can be checked. `anonymous`: peers without a name may come from a network."""
     safe = {
         "EXTERNAL": listener.tls and client_ca,
         "SCRAM-SHA-256": True,
