@@ -1,7 +1,7 @@
 """Every error of Penstock: who is at fault, what happened, what to do.
 
-`fault` is one of *caller* (the request is wrong, or no longer allowed), *peer* (the other side broke the protocol or went
-away) and *storage* (the disk, or what is on it). `code` is stable and travels over the wire; the text is for people.
+`fault` is one of *caller* (the request is wrong, or no longer allowed), *peer* (the other side broke the protocol or went away)
+and *storage* (the disk, or data on it). `code` is stable and travels over the wire; the text is for people.
 """
 
 from __future__ import annotations
@@ -11,23 +11,24 @@ from typing import ClassVar
 
 
 class PenstockError(Exception):
-    """The base: catch this for everything that Penstock itself reports."""
+    """Base of all errors that Penstock itself reports."""
 
     code: ClassVar[str] = "error"
     fault: ClassVar[str] = "caller"
 
     def to_json(self) -> bytes:
+        """Return code, fault and text as UTF-8 JSON, for the wire."""
         return json.dumps({"code": self.code, "fault": self.fault, "message": str(self)}).encode()
 
 
 class InvalidRequest(PenstockError):
-    """A field is missing, unknown, or has a value that is not allowed."""
+    """A field that is missing, unknown, or has a value that is not allowed."""
 
     code = "invalid"
 
 
 class InvalidSelector(InvalidRequest):
-    """A message selector that cannot be parsed, or passes a limit. `position` is the first character that is wrong, from 1."""
+    """A message selector that cannot be parsed, or exceeds a limit. `position` is the first wrong character, from 1."""
 
     def __init__(self, text: str, position: int = 1) -> None:
         super().__init__(text)
@@ -35,31 +36,31 @@ class InvalidSelector(InvalidRequest):
 
 
 class NotFound(PenstockError):
-    """A queue, lease or stage of that name does not exist."""
+    """A queue, lease or stage that does not exist."""
 
     code = "not-found"
 
 
 class AlreadyExists(PenstockError):
-    """The name is taken by something declared differently."""
+    """A name that is taken by something declared differently."""
 
     code = "exists"
 
 
 class InUse(PenstockError):
-    """What is to be deleted or begun again still holds messages for somebody."""
+    """Something to be deleted or restarted that still holds messages for somebody."""
 
     code = "in-use"
 
 
 class Fenced(PenstockError):
-    """An older epoch of a lease asks for something: another reader has taken the lease up since."""
+    """A request of an older epoch of a lease: another reader has taken the lease over since."""
 
     code = "fenced"
 
 
 class DataLoss(PenstockError):
-    """Messages that the offset names are no longer there, or no longer its own (see `failOnDataLoss`)."""
+    """Messages named by an offset that are gone, or belong to it no longer (see `failOnDataLoss`)."""
 
     code = "data-loss"
 
@@ -71,80 +72,81 @@ class WrongOffset(PenstockError):
 
 
 class IllegalTransition(PenstockError):
-    """A message is not in a state from which the table allows this; nothing was changed."""
+    """A message in a state from which the table does not allow this transition; nothing was changed."""
 
     code = "illegal-transition"
 
 
 class ResourceLimit(PenstockError):
-    """A named limit is reached: the disk's free-space mark, a size, a count."""
+    """A named limit that is reached: the disk's free-space mark, a size, a count."""
 
     code = "resource-limit"
 
 
 class QueueFull(ResourceLimit):
-    """A queue has no room for what was to be stored there."""
+    """A queue without capacity for messages to be stored there."""
 
     code = "queue-full"
 
 
 class UnknownTransaction(PenstockError):
-    """No transaction of that number is open."""
+    """A transaction id that is not open."""
 
     code = "unknown-transaction"
 
 
 class TransactionRolledBack(PenstockError):
-    """Nothing of a transaction was done, or will be; the text says why. Do its work again in a new one."""
+    """A transaction rolled back by the broker, for the reason in the text. Repeat its work in a new one."""
 
     code = "transaction-rolled-back"
 
 
 class TransactionTimedOut(PenstockError):
-    """The work of a transaction took too long: nothing of it was done."""
+    """A transaction that took too long and was rolled back."""
 
     code = "transaction-timed-out"
 
 
 class Unauthenticated(PenstockError):
-    """Nobody knows who asks: no credentials, wrong ones, or a token that has expired."""
+    """A request without credentials, with wrong ones, or with a token that has expired."""
 
     code = "unauthenticated"
 
 
 class NotAllowed(PenstockError):
-    """The user is known, and has no permission for this."""
+    """A known user without permission for this."""
 
     code = "not-allowed"
 
 
 class NotDelivered(PenstockError):
-    """The broker took the messages and gave them back: no queue was for them, or none can take them now."""
+    """Messages that the broker gave back: no queue was bound for them, or none can take them now."""
 
     code = "not-delivered"
 
 
 class NotMappable(PenstockError):
-    """The rows lie too scattered to be read from the segments in place; ask for the messages instead."""
+    """Rows too scattered to be read from the segments in place; ask for the messages instead."""
 
     code = "not-mappable"
 
 
 class PeerError(PenstockError):
-    """The other side broke the protocol, or cannot be reached."""
+    """A peer that broke the protocol, or cannot be reached."""
 
     code = "unreachable"
     fault = "peer"
 
 
 class MalformedMessage(PenstockError):
-    """A stored message, sent in AMQP's encoding, whose octets are none. Nothing was read of it; the text says how to get past."""
+    """A stored message that is not well-formed AMQP. Nothing of it was read; the text says how to go on without it."""
 
     code = "malformed"
     fault = "peer"
 
     @classmethod
     def of(cls, queue: str, sequence: int, reason: str) -> MalformedMessage:
+        """Return the error for one message, by its sequence number in the queue."""
         return cls(
             f"message {sequence} of queue {queue!r} is no well-formed AMQP message, which is its sender's fault ({reason})."
             " It is still there: a batch read of the column 'message' alone gives its octets. To let a stream go on without it:"
@@ -153,25 +155,26 @@ class MalformedMessage(PenstockError):
 
 
 class StorageError(PenstockError):
-    """A write or fsync failed; the broker stops, since nobody can know what is on the disk."""
+    """A failed write or fsync. The broker stops, since nobody can know what is on the disk."""
 
     code = "storage"
     fault = "storage"
 
 
 class DamagedJournal(StorageError):
-    """Bytes that were confirmed read back wrong: names the file and the offset."""
+    """Confirmed bytes that read back wrong. The text names the file and the offset."""
 
     code = "damaged"
 
 
 class DamagedMessages(DamagedJournal):
-    """The record that holds messages read back wrong: names queue, messages, file and offset, and how to go on without them."""
+    """A damaged record that holds messages. The text names queue, messages, file and offset, and how to go on without them."""
 
     queue, first, last = "", 0, 0
 
     @classmethod
     def of(cls, queue: str, first: int, last: int, error: DamagedJournal) -> DamagedMessages:
+        """Return the error for the messages `first` to `last`, by their sequence numbers in the queue."""
         messages, names, to = f"message {first}", "it", ""
         if last != first:
             messages, names, to = f"messages {first} to {last}", "them", f" --to {last}"
@@ -184,13 +187,13 @@ class DamagedMessages(DamagedJournal):
 
     @staticmethod
     def text(error: DamagedJournal) -> str:
-        """The error with the file's name instead of its path, which is nobody's business elsewhere."""
+        """Return the error's text with the file's name instead of its path, which does not concern clients."""
         path, comma, rest = str(error).partition(", offset ")
         return f"damaged: {path.rpartition('/')[2]}{comma}{rest}"
 
 
 class DirectoryLocked(StorageError):
-    """Another broker holds the data directory; the text says which process."""
+    """A data directory that another broker holds; the text names its process."""
 
     code = "locked"
 
@@ -199,11 +202,11 @@ def _kinds(of: type[PenstockError]) -> list[type[PenstockError]]:
     return [of, *(kind for each in of.__subclasses__() for kind in _kinds(each))]
 
 
-_BY_CODE = {kind.code: kind for kind in reversed(_kinds(PenstockError))}  # of kinds with the same code, the general one
+_BY_CODE = {kind.code: kind for kind in reversed(_kinds(PenstockError))}  # the base wins where several share a code
 
 
 def from_json(data: bytes) -> PenstockError:
-    """The error that `to_json` wrote; an unknown code becomes a plain `PenstockError`."""
+    """Return the error that `to_json` wrote. An unknown code becomes a plain `PenstockError`, other bytes a `PeerError`."""
     try:
         fields = json.loads(data)
         return _BY_CODE.get(fields["code"], PenstockError)(fields["message"])

@@ -1,12 +1,12 @@
-"""Patterns of names of queues and exchanges, as permissions and policies have them."""
+"""Patterns for names of queues and exchanges, as permissions and policies use them."""
 
 from __future__ import annotations
 
 
 def matches(pattern: str, name: str) -> bool:
-    """Whether `name` is one that `pattern` names; each `*` stands for any text, none included.
+    """Return True if `pattern` matches `name`; each `*` stands for any text, including none.
 
-    Not a regular expression: its time is linear, whatever the pattern.
+    Not a regular expression: the time is linear, whatever the pattern.
     """
     first, *rest = pattern.split("*")
     if not rest:
@@ -14,10 +14,10 @@ def matches(pattern: str, name: str) -> bool:
     last = rest.pop()
     if len(name) < len(first) + len(last) or not (name.startswith(first) and name.endswith(last)):
         return False
-    place, stop = len(first), len(name) - len(last)
-    for part in rest:  # the leftmost place of each is as good as any
-        found = name.find(part, place, stop)
+    position, stop = len(first), len(name) - len(last)
+    for part in rest:  # the leftmost match of each part leaves the most for the next
+        found = name.find(part, position, stop)
         if found < 0:
             return False
-        place = found + len(part)
+        position = found + len(part)
     return True

@@ -12,8 +12,16 @@
         print([decode_message(delivery.payload).data for delivery in deliveries])
         receiver.accept(deliveries)
 
-It moves lists of messages, not single ones, so that it can be the load generator of a benchmark. The rooms: `address`,
-`transport` (sockets and TLS), `dial` (connect), `connection` (the loop), `links` with `sender` and `receiver`, `failures`.
+It moves lists of messages, not single ones, so that it can be the load generator of a benchmark. The modules:
+
+| module | what it holds |
+|---|---|
+| `address` | urls |
+| `dial` | `connect`, `login` |
+| `transport` | sockets and TLS |
+| `connection` | the loop between socket and protocol |
+| `links`, `sender`, `receiver` | links |
+| `failures` | Penstock's errors for the peer's |
 """
 
 from penstock.broker_core.amqp_client.connection import Connection

@@ -1,4 +1,4 @@
-"""Where a broker is: the two kinds of AMQP url, taken apart."""
+"""Address of a broker: the two kinds of AMQP url, parsed."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ DEFAULT_PORTS = {"amqp": 5672, "amqps": 5671}
 
 
 class Address(NamedTuple):
-    """`host` as a resolver takes it, without the brackets of an IPv6 address."""
+    """Host, port and TLS. `host` is as a resolver takes it, without the brackets of an IPv6 address."""
 
     host: str
     port: int
@@ -23,7 +23,7 @@ class Address(NamedTuple):
 
 
 def parse(url: str) -> Address:
-    """`amqp://HOST[:PORT]` or `amqps://HOST[:PORT]`. Raises InvalidRequest; never repeats a password."""
+    """Parse `amqp://HOST[:PORT]` or `amqps://HOST[:PORT]`. Raises InvalidRequest; never repeats a password."""
     try:
         parts = urlsplit(url)
         host, port = parts.hostname, parts.port

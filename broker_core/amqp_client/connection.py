@@ -1,7 +1,7 @@
-"""One connection to a broker: the loop between the socket and `broker_core.amqp`, and who may wait for what.
+"""One connection to a broker: the loop between the socket and `amqp`.
 
-Everything happens inside the caller's calls; there is no thread. While a call waits, whatever comes is taken in and heartbeats
-are answered; a program that does something else for longer than the broker's idle time-out calls `idle` now and then.
+Everything happens inside the caller's calls; there is no thread. A call that waits also reads frames and answers heartbeats; a
+program that does something else for longer than the broker's idle time-out calls `idle` now and then.
 """
 
 from __future__ import annotations
@@ -20,15 +20,15 @@ from penstock.broker_core.amqp_client.receiver import DEFAULT_CREDIT, Receiver
 from penstock.broker_core.amqp_client.sender import Sender
 from penstock.broker_core.amqp_client.transport import Transport
 
-#: Seconds that a call waits for the broker, unless `connect` is told otherwise.
+#: Default time limit of a call that waits for the broker, seconds.
 TIMEOUT_S = 60.0
 
 
 class Connection:
-    """Made by `connect`. Not to be used from two threads at once.
+    """A connection made by `connect`, for one thread at a time.
 
-    Every method that waits raises PeerError when the broker says nothing for `timeout_s`, and the connection's own error once
-    that is over.
+    Every method that waits raises PeerError when the broker says nothing for `timeout_s`, and the connection's own error once it
+    has failed. `links` maps the protocol's links to the client's.
     """
 
     def __init__(self, transport: Transport, machine: amqp.Connection, address: Address, timeout_s: float) -> None:
@@ -45,7 +45,7 @@ class Connection:
 
     @property
     def remote_properties(self) -> Mapping[str, Any]:
-        """What the broker said about itself in its open."""
+        """Properties in the broker's open frame."""
         opened = self._machine.remote_open
         return (opened.properties if opened is not None else None) or {}
 
@@ -58,7 +58,7 @@ class Connection:
         return self._session
 
     def sender(self, address: str, *, presettled: bool = False) -> Sender:
-        """A link that sends to `address`. Raises the broker's refusal: NotFound, NotAllowed and so on."""
+        """Attach a link that sends to `address`. Raises the broker's refusal: NotFound, NotAllowed and so on."""
         return Sender(self, address, self._link_name(), presettled)
 
     def receiver(
@@ -72,10 +72,11 @@ class Connection:
         selector: str | None = None,
         properties: Mapping[str, Any] | None = None,
     ) -> Receiver:
-        """A link that receives from `address`: at most `credit` messages at a time, at most `limit` in all.
+        """Attach a link that receives from `address`: at most `credit` messages at a time, at most `limit` in all.
 
-        `browse` looks at copies and takes nothing; `presettled` takes without a settlement (at most once); `selector`, in the
-        syntax of JMS, takes only what matches; `properties` are the link's, by which brokers are asked for more.
+        `browse` receives copies and takes nothing; `presettled` receives without settlement (at most once); `selector`, in the
+        syntax of JMS, takes only messages that match; `properties` are link properties, for options that a broker has beyond
+        AMQP.
         """
         return Receiver(self, address, self._link_name(), credit, limit, browse, presettled, selector, properties)
 
@@ -84,18 +85,18 @@ class Connection:
         return f"{self._machine.settings.container_id}-{self._link_count}"
 
     def fileno(self) -> int:
-        """For a `poll` beside other things: when it is readable, call `idle`."""
+        """Return the socket's descriptor, to poll it beside others: when it is readable, call `idle`."""
         return self._transport.fileno()
 
     def idle(self, timeout_s: float = 0.0) -> None:
-        """Take in what comes within `timeout_s` and answer heartbeats. Raises the connection's failure."""
+        """Read for `timeout_s` and answer heartbeats. Raises the connection's failure."""
         deadline = time.monotonic() + timeout_s
         self.step(0.0)
         while (left := deadline - time.monotonic()) > 0:
             self.step(left)
 
     def next_heartbeat_s(self) -> float | None:
-        """Seconds until `idle` is due at the latest; None if the broker asks for no heartbeats."""
+        """Return the seconds until `idle` is due at the latest; None if the broker asks for no heartbeats."""
         now = time.monotonic()
         due = self._machine.next_tick(now)
         return None if due is None else max(0.0, due - now)
@@ -103,12 +104,12 @@ class Connection:
     # --- waiting
 
     def check(self) -> None:
-        """Raises what ended this connection, if something did."""
+        """Raise the error that ended this connection, if there is one."""
         if self._failure is not None:
             raise self._failure
 
     def step(self, timeout_s: float) -> bool:
-        """Write what is ready, read what comes within `timeout_s`; whether something came. Raises the connection's failure."""
+        """Write what is ready, then read for at most `timeout_s`; return True if octets came. Raises the connection's failure."""
         now = time.monotonic()
         due = self._machine.next_tick(now)
         data = self._exchange(timeout_s if due is None else min(timeout_s, max(0.0, due - now)))
@@ -118,11 +119,11 @@ class Connection:
             found = self._machine.receive_data(data, now)
         elif data is not None:
             found = self._machine.receive_eof()
-        if due is not None:  # after reading: a sign of life may have waited in the socket
+        if due is not None:  # after the read: a heartbeat may have waited in the socket
             found += self._machine.tick(now)
         for event in found:
             self._handle(event)
-        try:  # also after a failure: the reason for it may be among what is to be said
+        try:  # also after a failure: the frames to write may tell the broker its reason
             self.flush()
         except errors.PenstockError as error:
             self._fail(error)
@@ -130,7 +131,7 @@ class Connection:
         return data is not None
 
     def wait_until(self, done: Callable[[], bool], what: str, limit_s: float | None = None) -> None:
-        """Turns until `done`. `what` completes the error when that takes longer than `limit_s`, or the time limit."""
+        """Step until `done()`. Raises PeerError, completed by `what`, after `limit_s` or the time limit."""
         limit = self.timeout_s if limit_s is None else min(limit_s, self.timeout_s)
         deadline = time.monotonic() + limit
         while not done():
@@ -140,14 +141,14 @@ class Connection:
             self.step(left)
 
     def timeout_error(self, what: str, limit_s: float) -> errors.PenstockError:
-        """The error for an answer that has not come in time."""
+        """Return the error for an answer that has not come in time."""
         return errors.PeerError(
             f"{self.name} has not answered within {limit_s:g} s: {what}. It may be overloaded or not a broker at"
             " all; try again, or raise the time limit"
         )
 
     def flush(self) -> None:
-        """Give the socket what is ready; what it does not take waits for the next turn."""
+        """Write what the socket takes now; the next step writes the rest."""
         if not self._transport.congested:
             data = self._machine.data_to_send()
             if data:
@@ -155,7 +156,7 @@ class Connection:
 
     @property
     def congested(self) -> bool:
-        """Whether the socket has not taken everything yet; a sender then waits before it makes more."""
+        """True while octets wait for the socket; a sender then waits before it makes more."""
         return self._transport.congested
 
     def _exchange(self, timeout_s: float) -> bytes | None:
@@ -171,7 +172,7 @@ class Connection:
             self._failure = error
         return self._failure
 
-    # --- what happens
+    # --- events
 
     def _handle(self, event: events.Event) -> None:
         if isinstance(event, events.Delivered | events.Attached | events.Detached | events.Aborted):
@@ -184,7 +185,7 @@ class Connection:
         elif isinstance(event, events.Violated):
             if event.link is not None:
                 self._on_link(event.link, event)
-            elif event.error.condition == amqp.Condition.UNAUTHORIZED_ACCESS:  # no mechanism that we can use, or a false server
+            elif event.error.condition == amqp.Condition.UNAUTHORIZED_ACCESS:  # no usable mechanism, or a false server
                 self._fail(errors.Unauthenticated(f"{self.name}: {event.error.description}; see the user and the TLS options"))
             else:
                 self._fail(errors.PeerError(f"{self.name} does not speak AMQP 1.0 as it should: {event.error}"))
@@ -203,13 +204,13 @@ class Connection:
             self._machine.open()
 
     def _on_link(self, link: amqp.Link, event: events.Event) -> None:
-        end = self.links.get(link)
-        if end is not None:
-            end.on_event(event)
+        client_link = self.links.get(link)
+        if client_link is not None:
+            client_link.on_event(event)
         elif isinstance(event, events.Attached):
             if link.local_attach is None:  # nobody attaches to a client
                 link.refuse(amqp.Condition.NOT_ALLOWED, "this client is no broker")
-            else:  # the answer to one of ours that was given up
+            else:  # a late answer to an attach that was given up
                 link.detach(closed=True)
 
     def _on_disposed(self, event: events.Disposed) -> None:
@@ -217,8 +218,8 @@ class Connection:
         if not event.settled and event.state is None:
             return
         if len(self.links) == 1:
-            for end in self.links.values():
-                end.on_outcome(deliveries, event.state)
+            for client_link in self.links.values():
+                client_link.on_outcome(deliveries, event.state)
         else:
             by_link: dict[amqp.Link, list[Any]] = {}
             for delivery in deliveries:
@@ -234,14 +235,14 @@ class Connection:
             self._fail(failures.from_peer(event.error, f"{self.name} closed the connection"))
             self._machine.close()
 
-    # --- the beginning and the end
+    # --- open and close
 
     def open(self) -> None:
         """Shake hands: SASL, then the two opens. For `connect`."""
         self.wait_until(lambda: self._machine.remote_open is not None, "no AMQP greeting came")
 
     def close(self) -> None:
-        """Say goodbye and close. What is unsettled goes back to where it was. Never raises for a broker that is gone."""
+        """Close the connection. Unsettled messages return to their queues. Never raises for a broker that is gone."""
         if self._closing:
             return
         self._closing = True
@@ -262,6 +263,7 @@ class Connection:
 
 
 def unauthenticated(name: str) -> errors.PenstockError:
+    """Return the error for a refused login."""
     return errors.Unauthenticated(
-        f"{name} does not let us in: the user name, the password or the certificate is wrong, or nobody may come without one"
+        f"{name} refuses the login: the user name, the password or the certificate is wrong or missing"
     )

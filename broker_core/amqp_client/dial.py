@@ -1,4 +1,4 @@
-"""From a url and credentials to an open connection: which mechanisms may be used where."""
+"""Opening a connection from a url and credentials: which SASL mechanisms may be used where."""
 
 from __future__ import annotations
 
@@ -14,18 +14,18 @@ from penstock.broker_core.amqp_client.connection import TIMEOUT_S, Connection
 from penstock.broker_core.client.credentials import Credentials
 from penstock.broker_core.errors import InvalidRequest
 
-#: Octets of a frame that we take. Larger messages come in several.
+#: Largest frame that we accept, octets. Larger messages come in several.
 MAX_FRAME_OCTETS = 64 * 1024
-#: Octets of a SASL frame: a server with many mechanisms needs more than the 512 of the text.
+#: Largest SASL frame, octets: a server with many mechanisms needs more than the 512 of the specification (2.3.1).
 MAX_SASL_FRAME_OCTETS = 8 * 1024
-#: Transfer frames that may be under way to us, on top of what credit says.
+#: Incoming window: transfer frames that may be on their way to us, whatever the credit.
 WINDOW_FRAMES = 8192
-#: Milliseconds: a broker that says nothing for twice as long is given up, which is to be within a minute.
+#: Idle time-out, milliseconds. A broker silent for twice as long has failed: that is noticed within a minute.
 IDLE_TIME_OUT_MS = 25_000
 
 
 def new_container_id() -> str:
-    """A name that no other client has."""
+    """Return a container id that no other client has."""
     return f"penstock-client-{secrets.token_hex(8)}"
 
 
@@ -39,11 +39,11 @@ def connect(
     key_file: str | None = None,
     timeout_s: float = TIMEOUT_S,
 ) -> Connection:
-    """An open connection to `amqp://HOST[:PORT]` or `amqps://HOST[:PORT]`.
+    """Open a connection to `amqp://HOST[:PORT]` or `amqps://HOST[:PORT]`.
 
-    A user name logs in with SCRAM-SHA-256, or with PLAIN over TLS or on this machine; else a certificate with EXTERNAL; else it
-    is ANONYMOUS. `timeout_s` bounds every wait. Raises InvalidRequest for what is given wrong, PeerError when no broker answers,
-    Unauthenticated when it does not let us in.
+    A user name logs in with SCRAM-SHA-256, or with PLAIN over TLS or on this machine; without one, a certificate logs in with
+    EXTERNAL, and without that the login is ANONYMOUS. `timeout_s` bounds every wait. Raises InvalidRequest for a wrong argument,
+    PeerError when no broker answers, Unauthenticated when it refuses the login.
     """
     credentials = Credentials.from_files(user, password, ca_file, cert_file, key_file)
     tls = parse(url).tls
@@ -70,9 +70,9 @@ def login(
     kind: type[Connection] = Connection,
     container_id: str | None = None,
 ) -> Connection:
-    """`connect` with a TLS context that is made already; `external` says that it holds a certificate to log in with.
+    """Connect with a TLS context that is made already; `external` says that it holds a certificate to log in with.
 
-    What comes out is of the class `kind`. `container_id` is a name to keep over several connections; else it is a new one.
+    Returns a connection of the class `kind`. `container_id` is one to keep over several connections; by default it is new.
     """
     address = parse(url)
     wire = transport.dial(address, tls, timeout_s)

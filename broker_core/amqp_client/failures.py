@@ -1,4 +1,4 @@
-"""From what the peer says to Penstock's errors: who is at fault, and what to do."""
+"""Penstock's errors for the peer's conditions and outcomes: who is at fault, and what to do."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _KINDS: dict[str, type[errors.PenstockError]] = {
 
 
 def from_peer(error: Error | None, what: str) -> errors.PenstockError:
-    """The error for `what` (a sentence's beginning: "the broker closed the connection"), by the peer's condition."""
+    """Return the error for the peer's condition; `what` begins its text ("the broker closed the connection")."""
     if error is None:
         return errors.PeerError(what)
     text = f"{what}: {error.description} ({error.condition})" if error.description else f"{what}: {error.condition}"
@@ -29,12 +29,12 @@ def from_peer(error: Error | None, what: str) -> errors.PenstockError:
 
 
 def from_outcome(state: object, what: str) -> errors.PenstockError:
-    """The error for messages that were not accepted."""
+    """Return the error for messages that were not accepted; `what` begins its text."""
     if isinstance(state, Rejected):
         kind = from_peer(state.error, f"{what} rejected")
         return kind if state.error is not None else errors.InvalidRequest(str(kind))
     if isinstance(state, Released):
-        text = "the broker did not take them; send them again. An exchange does so where no binding is for them"
+        text = "the broker did not take them; send them again. An exchange releases messages that no binding matches"
         return errors.NotDelivered(f"{what} released: {text}")
     if isinstance(state, Modified):
         return errors.NotDelivered(f"{what} returned as undeliverable; send them again later")

@@ -1,4 +1,4 @@
-"""What senders and receivers of the client have in common: being attached, refused, detached and closed."""
+"""Common part of the client's senders and receivers: attach, refusal, detach."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from penstock.broker_core.amqp_client import failures
 if TYPE_CHECKING:
     from penstock.broker_core.amqp_client.connection import Connection
 
-#: Seconds that a goodbye may take, which is only a courtesy.
+#: Seconds to wait for the answer to a close or detach, which is only a courtesy.
 CLOSE_TIMEOUT_S = 5.0
 
 
 class ClientLink:
-    """A link of the connection's one session. Raises what the broker gave as the reason, once it has ended the link."""
+    """A link of a client. Its calls raise the broker's reason once the broker has ended the link."""
 
     link: amqp.Link
 
@@ -27,7 +27,7 @@ class ClientLink:
         self._failure: errors.PenstockError | None = None
 
     def check(self) -> None:
-        """Raises what ended this link or its connection."""
+        """Raise the error that ended this link or its connection, if there is one."""
         if self._failure is not None:
             raise self._failure
         self.connection.check()
@@ -53,7 +53,7 @@ class ClientLink:
         return self.link.state is LinkState.DETACHED
 
     def close(self) -> None:
-        """End the link for good. What is unsettled goes back to where it was. Never raises for what is over already."""
+        """Detach for good. Unsettled messages return to their queues. Never raises for a link that has ended."""
         if self.link.state is LinkState.ATTACHED and self._failure is None:
             try:
                 self.connection.check()
@@ -67,7 +67,7 @@ class ClientLink:
     # --- for the connection
 
     def on_event(self, event: events.Event) -> None:
-        """One event of this link, in its order."""
+        """Handle one event of this link, in the order of the wire."""
         if isinstance(event, events.Detached):
             if self.link.state is LinkState.DETACH_RCVD:
                 self.link.detach(closed=True)
@@ -77,7 +77,7 @@ class ClientLink:
             self._failure = errors.PeerError(f"the broker broke the protocol on the link to {self.address!r}: {event.error}")
 
     def on_outcome(self, deliveries: list[Any], state: object) -> None:
-        """The peer has given these deliveries of this link a state."""
+        """Handle the state that the peer has given to deliveries of this link."""
 
     def __enter__(self) -> Any:
         return self

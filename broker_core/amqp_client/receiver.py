@@ -1,4 +1,4 @@
-"""Receiving: deliveries in batches as they come, credit renewed as they are taken, outcomes in ranges."""
+"""Receiving: deliveries in batches, credit renewed as they are taken, outcomes in ranges."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from penstock.broker_core.amqp_client.links import ClientLink
 if TYPE_CHECKING:
     from penstock.broker_core.amqp_client.connection import Connection
 
-#: Messages that may be under way or waiting here, where nothing else is said.
+#: Default credit: messages on the way or waiting here.
 DEFAULT_CREDIT = 1000
 
 _ACCEPTED, _RELEASED = Accepted(), Released()
@@ -29,9 +29,9 @@ def _filter(selector: str | None) -> Mapping[str, Any] | None:
 
 
 class Receiver(ClientLink):
-    """A receiving link, made by `Connection.receiver`. What was received and given no outcome goes back when the link ends.
+    """A receiving link, made by `Connection.receiver`. When it ends, deliveries without an outcome return to their queue.
 
-    A delivery has `payload` (the encoded message, see `broker_core.amqp.decode_message`), `id` and `tag`.
+    A delivery has `payload` (the encoded message, see `amqp.decode_message`), `id` and `tag`.
     """
 
     link: amqp.Receiver
@@ -65,8 +65,10 @@ class Receiver(ClientLink):
         connection.flush()
 
     def receive(self, most: int | None = None, timeout_s: float | None = None) -> list[Delivery]:
-        """The deliveries that have come, at most `most`, in order; waits for the first of them up to `timeout_s` seconds (None:
-        as long as it takes) and is empty when none came, or none can come because `limit` is reached.
+        """Return the deliveries that have come, at most `most`, in order.
+
+        Waits for the first of them up to `timeout_s` seconds (None: without a limit). Empty when none came, or none can come
+        because `limit` is reached.
         """
         deadline = None if timeout_s is None else time.monotonic() + timeout_s
         self._renew()
@@ -88,13 +90,13 @@ class Receiver(ClientLink):
 
     @property
     def exhausted(self) -> bool:
-        """Whether as many messages have come as `limit` allows."""
+        """True when as many messages have come as `limit` allows."""
         return self._limit is not None and self.received >= self._limit
 
     def drain(self) -> None:
-        """Wait until the queue has given what it has, within the credit, and take the rest of the credit back.
+        """Wait until the broker has sent what it has for the credit, and take the rest of the credit back.
 
-        What came meanwhile is for `receive`, which grants new credit.
+        Messages that came meanwhile are for `receive`, which grants new credit.
         """
         self.check()
         if self.link.link_credit:
@@ -112,15 +114,15 @@ class Receiver(ClientLink):
     # --- outcomes
 
     def accept(self, deliveries: Sequence[Delivery]) -> None:
-        """They are done. Neighbours share a frame; nothing is waited for."""
+        """Accept deliveries. Neighbours share a frame; nothing is waited for."""
         self._settle(deliveries, _ACCEPTED)
 
     def release(self, deliveries: Sequence[Delivery]) -> None:
-        """They go back to their places, as if they had never been delivered."""
+        """Release deliveries: they return to their positions in the queue, not counted."""
         self._settle(deliveries, _RELEASED)
 
     def reject(self, deliveries: Sequence[Delivery], description: str | None = None, condition: str = "amqp:not-allowed") -> None:
-        """They cannot be used by anybody: the broker archives or dead-letters them."""
+        """Reject deliveries that nobody can use: the broker archives or dead-letters them."""
         self._settle(deliveries, Rejected(error=Error(condition=condition, description=description)))
 
     def modify(
@@ -131,7 +133,7 @@ class Receiver(ClientLink):
         undeliverable: bool = False,
         annotations: Mapping[str, Any] | None = None,
     ) -> None:
-        """They go back; `failed` counts the delivery, `undeliverable` keeps them from this link."""
+        """Return deliveries; `failed` counts this delivery, `undeliverable` keeps them from this link."""
         state = Modified(delivery_failed=failed, undeliverable_here=undeliverable, message_annotations=annotations)
         self._settle(deliveries, state)
 
@@ -145,7 +147,7 @@ class Receiver(ClientLink):
     # --- credit
 
     def _renew(self) -> None:
-        """Credit for what may still come, once half of it is used: never more than `credit` under way and waiting together."""
+        """Grant new credit once half of it is used: messages on the way and waiting are never more than `credit`."""
         if self._draining or self.link.state is not LinkState.ATTACHED:
             return
         capacity = self._credit - len(self._waiting)
@@ -157,6 +159,7 @@ class Receiver(ClientLink):
     # --- for the connection
 
     def on_event(self, event: events.Event) -> None:
+        """Handle an event of this link."""
         if isinstance(event, events.Delivered):
             self.received += len(event.deliveries)
             self._waiting += event.deliveries

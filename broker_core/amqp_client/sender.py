@@ -1,4 +1,4 @@
-"""Sending: whole encoded messages, as many at a time as credit and window take, confirmed by outcomes that come later."""
+"""Sending: encoded messages, as many at a time as credit and window allow, confirmed by outcomes that come later."""
 
 from __future__ import annotations
 
@@ -17,17 +17,17 @@ if TYPE_CHECKING:
 #: Messages and octets made into frames between two writes: enough to share the cost of a write, little enough to overlap with
 #: the broker's work.
 CHUNK_MESSAGES, CHUNK_OCTETS = 256, 512 * 1024
-#: Deliveries without an outcome; a broker that gives more credit than this waits for us, not the other way round.
+#: Limit of deliveries without an outcome. Credit beyond it is not used: the broker has to settle first.
 MAX_UNSETTLED = 65_536
-#: Refusals that are kept one by one; above that they are only counted.
+#: Limit of refusals kept one by one; above it they are only counted.
 MAX_REFUSALS = 1000
 
 
 class Refusal(NamedTuple):
-    """`place` counts this sender's messages from 0; `state` is the outcome (Rejected, Released, Modified)."""
+    """A message that was not accepted."""
 
-    sequence: int
-    state: object
+    sequence: int  # counts this sender's messages from 0
+    state: object  # the outcome: Rejected, Released, Modified
 
 
 class Sender(ClientLink):
@@ -50,14 +50,14 @@ class Sender(ClientLink):
 
     @property
     def unsettled(self) -> int:
-        """Messages whose outcome has not come yet."""
+        """Number of messages whose outcome has not come yet."""
         return len(self.link.unsettled)
 
     def send(self, payloads: Sequence[bytes]) -> None:
-        """Send encoded messages in order; returns when the last of them is on its way, not when it is confirmed (see `flush`).
+        """Send encoded messages in order; return when the last of them is written, not when it is confirmed (see `flush`).
 
-        Raises ResourceLimit for one that is larger than the broker takes, or when no credit comes within the time limit: what was
-        sent before it stays sent (`sent` says how many).
+        Raises ResourceLimit for one larger than the broker takes, PeerError when no credit comes within the time limit. Messages
+        before it stay sent (`sent` says how many).
         """
         position, count = 0, len(payloads)
         while position < count:
@@ -82,7 +82,7 @@ class Sender(ClientLink):
         return not self.connection.congested
 
     def _send_one(self, tag: bytes, payload: bytes) -> int:
-        """One that does not fit a frame: its frames leave as the session's window takes them."""
+        """Send a message that does not fit a frame: its frames leave as the session's window takes them."""
         try:
             self.link.send(tag, payload)
         except LocalProtocolError as error:
@@ -97,7 +97,7 @@ class Sender(ClientLink):
     def flush(self) -> None:
         """Wait until every message sent so far has its outcome.
 
-        Raises when any was not accepted since the last `flush`: the error of the first of them, with their number.
+        Raises when any was not accepted since the last `flush`: the error of the first, with their number.
         """
         while self.link.unsettled:
             self._flushing = len(self.link.unsettled)
@@ -114,11 +114,13 @@ class Sender(ClientLink):
     # --- for the connection
 
     def on_event(self, event: events.Event) -> None:
+        """Handle an event of this link."""
         super().on_event(event)
         if isinstance(event, events.Flowed):
             self.link.drained()
 
     def on_outcome(self, deliveries: list[Any], state: object) -> None:
+        """Count accepted and refused messages; keep the first refusals."""
         if type(state) is Accepted:
             self.accepted += len(deliveries)
             return

@@ -1,7 +1,7 @@
-"""Octets to and from a broker: a TCP or TLS socket that never blocks but in `wait`, and never for longer than it is told.
+"""Octets to and from a broker: a non-blocking TCP or TLS socket; a read waits no longer than it is told.
 
-A blocking `sendall` could wait for ever for a broker that itself waits for us to read; so writing goes as far as the socket
-takes it, and who waits, waits for both directions.
+A blocking `sendall` could wait for ever for a broker that itself waits for us to read. So a write goes as far as the socket takes
+it, and a call that waits waits for both directions.
 """
 
 from __future__ import annotations
@@ -14,14 +14,14 @@ import ssl
 from penstock.broker_core.amqp_client.address import Address
 from penstock.broker_core.errors import PeerError
 
-#: Octets of one read. Larger ones only move the work; smaller ones cost a call each.
+#: Octets of one read. More gains nothing; less costs more calls.
 READ_OCTETS = 256 * 1024
-#: Octets of TLS plaintext given to OpenSSL at once: it encrypts them before it returns.
+#: Octets of plaintext given to OpenSSL at once: it encrypts all of them before it returns.
 _TLS_WRITE_OCTETS = 256 * 1024
 
 
 class Transport:
-    """A connected socket. Raises PeerError for what the network does, always with the address."""
+    """A connected socket. Raises PeerError for failures of the network, always with the address."""
 
     def __init__(self, sock: socket.socket, address: Address) -> None:
         self._socket = sock
@@ -32,7 +32,7 @@ class Transport:
 
     @property
     def secure(self) -> bool:
-        """Whether a password may be said here as it is: over TLS, or to this very machine."""
+        """True when a password may be sent in clear text: over TLS, or to this machine."""
         if isinstance(self._socket, ssl.SSLSocket):
             return True
         try:
@@ -41,11 +41,12 @@ class Transport:
             return False
 
     def fileno(self) -> int:
+        """Return the socket's descriptor."""
         return self._socket.fileno()
 
     @property
     def congested(self) -> bool:
-        """Whether octets given to `write` wait for the socket."""
+        """True while octets given to `write` wait for the socket."""
         return bool(self._unwritten)
 
     def write(self, data: bytes) -> None:
@@ -66,7 +67,7 @@ class Transport:
             raise self._gone(error) from error
 
     def read(self, timeout_s: float) -> bytes | None:
-        """What has come, up to READ_OCTETS; None when nothing came in time, b"" when the broker has closed. Also writes."""
+        """Return what has come, up to READ_OCTETS; None when nothing came in time, b"" at the end. Also writes."""
         data = self._read_now()
         if data is not None:
             return data
@@ -87,7 +88,7 @@ class Transport:
             while size < READ_OCTETS:
                 data = self._socket.recv(READ_OCTETS - size)
                 if not data and found:
-                    break  # the end is told with the next read
+                    break  # the next read returns the end
                 found.append(data)
                 size += len(data)
                 if not data or not isinstance(self._socket, ssl.SSLSocket):  # TLS gives one record, 16 KiB, at a time
@@ -100,6 +101,7 @@ class Transport:
         return b"".join(found) if found else None
 
     def close(self) -> None:
+        """Close the socket."""
         self._socket.close()
 
     def _gone(self, error: OSError) -> PeerError:
@@ -108,7 +110,7 @@ class Transport:
 
 
 def dial(address: Address, tls: ssl.SSLContext | None, timeout_s: float) -> Transport:
-    """Connect, and shake hands where there is TLS. Raises PeerError saying what to do."""
+    """Connect, with a TLS handshake if `tls` is given. Raises PeerError saying what to do."""
     try:
         sock = socket.create_connection((address.host, address.port), timeout_s)
     except OSError as error:
