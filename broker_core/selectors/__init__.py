@@ -1,11 +1,18 @@
-"""Message selectors: JMS 2.0's conditions (`apache.org:selector-filter:string`), compiled once and evaluated on columns.
+"""Message selectors: the conditions of JMS 2.0 (`apache.org:selector-filter:string`), compiled once and evaluated on columns.
 
-`parse` gives a `Selector`, `matches` the rows of a stored payload that it matches. From text to tree go `lexer`, `parser` and
-`syntax`. `names` says what identifiers mean, `evaluate` what the operators do (on `operands` and `truth`, with `patterns` and
-`numerals`), `columnar` and `encoded` (with `typed` and `single`) where values come from. To parse, neither numpy nor pyarrow is
-needed.
+`parse` returns a `Selector`; `matches` returns the rows of a stored payload that it matches. Parsing needs neither numpy nor
+pyarrow.
 
-A selector sees what stays as it is while a message waits. So what it matches can be evaluated once for each block of a queue.
+| modules | what they hold |
+|---|---|
+| `lexer`, `parser`, `syntax` | from text to tree |
+| `names` | identifiers: fields and application properties |
+| `evaluate`, `truth`, `patterns`, `numerals` | operators on columns |
+| `operands` | values of an expression in many messages |
+| `columnar`, `encoded`, `typed`, `single` | operands from the two forms of a payload |
+| `selector` | the compiled selector |
+
+A selector reads only what does not change while a message waits. So its matches can be computed once for each block of a queue.
 """
 
 from penstock.broker_core.selectors.selector import Selector, matches, parse

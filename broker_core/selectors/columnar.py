@@ -1,7 +1,7 @@
-"""The operands of a selector from columns: those of a columnar payload, and those that stand beside an encoded message.
+"""Operands of a selector from columns: those of a columnar payload, and those stored beside an encoded message.
 
 The application properties of a columnar payload are loose (see `operands`): they came from a DataFrame, whose `properties` are a
-map of strings, from somebody who could say in no other way that the size is 5.
+map of strings, so a sender could only write the number 5 as text.
 """
 
 from __future__ import annotations
@@ -27,10 +27,10 @@ _NULL = Operand(YES)
 
 
 def columnar(payload: pa.RecordBatch, name: Identifier) -> Operand:
-    """The operand of one identifier in every row of a columnar payload."""
+    """Return the operand of one identifier in every row of a columnar payload."""
     if name.field is None:
         column = _column(payload, "properties")
-        return _NULL if column is None else _looked_up(column, name.name)
+        return _NULL if column is None else _property(column, name.name)
     if name.field in HEADER:
         return header(payload, name.field)
     column = _column(payload, name.field)
@@ -44,32 +44,32 @@ def columnar(payload: pa.RecordBatch, name: Identifier) -> Operand:
     return of_ints(values, there)
 
 
-def _looked_up(maps: pa.Array, name: str) -> Operand:
-    """The value of this key in each map."""
+def _property(maps: pa.Array, name: str) -> Operand:
+    """Return the value of this key in each map."""
     bounds = offsets_of(maps)
     first, last, each = int(bounds[0]), int(bounds[-1]), int(bounds[1] - bounds[0])
-    alike = each > 0 and maps.null_count == 0 and bool((bounds[1:] - bounds[:-1] == each).all())
+    same_keys = each > 0 and maps.null_count == 0 and bool((bounds[1:] - bounds[:-1] == each).all())
     keys = maps.keys.slice(first, last - first)
-    if not alike or not _periodic(keys, each):
+    if not same_keys or not _periodic(keys, each):
         return of_texts(pc.map_lookup(maps, name, "first"), loose=True)
-    # All maps have the keys of the first in its order, as those of one DataFrame do: its place in that one is enough.
+    # All maps have the keys of the first in its order, as maps of one DataFrame do: the index in the first is enough.
     known = keys.slice(0, each).to_pylist()
     if name not in known:
         return _NULL
-    items, places = maps.items, slice(first + known.index(name), last, each)
+    items, rows = maps.items, slice(first + known.index(name), last, each)
     ends = offsets_of(items)
-    there = YES if items.null_count == 0 else np.asarray(items.is_valid())[places]
-    starts, ends = ends[:-1][places].astype(np.int64), ends[1:][places].astype(np.int64)
+    there = YES if items.null_count == 0 else np.asarray(items.is_valid())[rows]
+    starts, ends = ends[:-1][rows].astype(np.int64), ends[1:][rows].astype(np.int64)
     return Operand(~there, texts=Texts(there, buffer=items.buffers()[2], starts=starts, ends=ends), loose=True)
 
 
 def _periodic(keys: pa.Array, each: int) -> bool:
-    """Whether the keys repeat themselves, so many at a time."""
+    """Return True if the keys repeat themselves, `each` at a time."""
     ends, data = offsets_of(keys), keys.buffers()[2]
     if data is None:
         return False
     width = int(ends[each] - ends[0])
-    # Then each key ends so much further than the one before by `each`, and so do the octets repeat themselves.
+    # Keys repeat if each ends `width` octets after the key `each` before it, and the octets repeat with that period.
     if not (ends[each:] - ends[:-each] == width).all():
         return False
     octets = np.frombuffer(data, np.uint8)[ends[0] : ends[-1]]
@@ -77,7 +77,7 @@ def _periodic(keys: pa.Array, each: int) -> bool:
 
 
 def header(payload: pa.RecordBatch, field: str) -> Operand:
-    """The operand of a field of the header, in a payload of either form."""
+    """Return the operand of a field of the header, in a payload of either form."""
     column = _column(payload, "durable" if field == "deliveryMode" else field)
     if field in ("durable", "deliveryMode"):
         durable = NO if column is None else column.fill_null(False).to_numpy(zero_copy_only=False)
@@ -101,5 +101,5 @@ def _ints(column: pa.Array) -> tuple[Any, Any]:
 
 
 def _column(payload: pa.RecordBatch, name: str) -> Any:
-    place = payload.schema.get_field_index(name)
-    return payload.column(place) if place >= 0 else None
+    index = payload.schema.get_field_index(name)
+    return payload.column(index) if index >= 0 else None

@@ -1,7 +1,8 @@
-"""The operands of a selector from encoded messages, with the exact types of AMQP, without a Python object for a message.
+"""Operands of a selector from encoded messages, with the exact types of AMQP, without a Python object for a message.
 
-All sections are measured, but only the values that are asked for are read: a property that nobody asks for is not looked at, not
-even for damage. What the vectors do not follow (see `encoding.walk`) is *odd*, and left to `single`, the library's decoder.
+All sections are measured, but only the needed values are read: damage in a property that the selector does not name goes
+unnoticed. A row that the vector operations cannot follow (see `encoding.walk`) is *odd*, and left to `single`, the library's
+decoder.
 """
 
 from __future__ import annotations
@@ -21,13 +22,13 @@ from penstock.broker_core.selectors.names import TYPES
 from penstock.broker_core.selectors.operands import Operand, of_texts
 from penstock.broker_core.selectors.syntax import Identifier
 from penstock.broker_core.selectors.truth import YES
-from penstock.broker_core.selectors.typed import cleared, numbers_of, operand_of
+from penstock.broker_core.selectors.typed import numbers_of, operand_of, without_odd
 
 Found = dict[Identifier, Operand]
 
 
 def encoded(payload: pa.RecordBatch, names: Sequence[Identifier]) -> tuple[Found, Mask]:
-    """The operand of each identifier in every row, and the odd rows, in which they mean nothing."""
+    """Return the operand of each identifier in every row, and the mask of odd rows, where the operands mean nothing."""
     beside = {name: header(payload, name.field) for name in names if name.field in HEADER}
     inside = [name for name in names if name not in beside]
     walk, buffer = _walk(payload.column("message"))
@@ -63,7 +64,7 @@ def _walk(column: pa.Array) -> tuple[Walk, pa.Buffer]:
 
 
 def _skip_body(walk: Walk) -> None:
-    # Found before the first is followed: a second section of a body is none of these, and makes the message odd.
+    # Find all sections before skipping one: a second body section would then follow, and makes the message odd.
     kinds = [(DATA, BINARY), (SEQUENCE, (0x45, 0xC0, 0xD0)), (VALUE, ())]
     for rows, constructors in [(walk.rows_of(code), constructors) for code, constructors in kinds]:
         if rows is not None:
@@ -81,11 +82,11 @@ _INTEGERS = {"timestamp": (0x83,), "uint": (0x70, 0x52, 0x43)}
 
 
 def _field(walk: Walk, buffer: pa.Buffer, fields: list[Cells | None], field: str) -> Operand:
-    place, _, wire = FIELDS[field]
-    cells = fields[place] if fields else None
+    index, _, wire = FIELDS[field]
+    cells = fields[index] if fields else None
     if cells is None:
         return Operand(YES)
-    cells = cleared(walk, cells)
+    cells = without_odd(walk, cells)
     if TYPES[field] == "string":
         array, bad = users(buffer, cells) if wire == "binary" else texts(buffer, cells, _ALLOWED[wire])
         walk.odd[bad] = True

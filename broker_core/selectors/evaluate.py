@@ -1,11 +1,11 @@
-"""A selector's tree over the columns of many messages: a few vector operations for each node.
+"""Evaluation of a selector's tree over the columns of many messages: a few vector operations for each node.
 
-- A comparison of NULL is unknown; of values of unlike types it is false, and so are `<>`, NOT BETWEEN, NOT IN and NOT LIKE then
-  (only NOT before a condition turns that round).
+- A comparison with NULL is unknown. A comparison of values of different types is false, and so are `<>`, NOT BETWEEN, NOT IN and
+  NOT LIKE (only NOT before a condition turns that round).
 - Exact numbers compare as 64-bit integers, an exact with an approximate one as doubles.
-- Arithmetic of exact numbers is exact while it stays below 2^62, and else a double; `/` always gives a double, as in the other
-  brokers. A division by zero, and arithmetic of what is no number, is NULL.
-- A name alone is a condition: its value where that is a boolean, else unknown.
+- Arithmetic of exact numbers is exact while it stays below 2^62, else a double; `/` always gives a double, as in other brokers.
+  A division by zero, and arithmetic of anything but numbers, is NULL.
+- A name alone is a condition: its value if that is a boolean, else unknown.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ import pyarrow.compute as pc
 from penstock.broker_core.selectors import patterns, syntax
 from penstock.broker_core.selectors.operands import Booleans, Numbers, Operand, Texts, literal, mask_of
 from penstock.broker_core.selectors.syntax import Identifier, Literal, Node
-from penstock.broker_core.selectors.truth import NO, YES, Mask, Truth, both, either, opposite
+from penstock.broker_core.selectors.truth import NO, YES, Mask, Truth, conjunction, disjunction, negation
 
 Columns = Mapping[Identifier, Operand]
 
@@ -39,11 +39,11 @@ _CALCULATE: dict[str, Callable[[Any, Any], Any]] = {"+": operator.add, "-": oper
 
 
 def truth(node: Node, columns: Columns) -> Truth:
-    """Where a condition is true, and where unknown. `columns` has the operand of each identifier in it."""
+    """Return where a condition is true, and where unknown. `columns` has the operand of each identifier in it."""
     if isinstance(node, syntax.Logic):
-        return reduce(both if node.operator == "AND" else either, (truth(term, columns) for term in node.terms))
+        return reduce(conjunction if node.operator == "AND" else disjunction, (truth(term, columns) for term in node.terms))
     if isinstance(node, syntax.Not):
-        return opposite(truth(node.operand, columns))
+        return negation(truth(node.operand, columns))
     if isinstance(node, syntax.Comparison):
         return _compared(node.operator, operand(node.left, columns), operand(node.right, columns))
     if isinstance(node, syntax.Between):
@@ -58,16 +58,16 @@ def truth(node: Node, columns: Columns) -> Truth:
 
 
 def operand(node: Node, columns: Columns) -> Operand:
-    """What an expression is worth in each row."""
+    """Return the value of an expression in each row."""
     if isinstance(node, Literal):
         return literal(node.value)
     if isinstance(node, Identifier):
         return columns[node]
     if isinstance(node, syntax.Negative):
-        return _calculated("-", _ZERO, operand(node.operand, columns).as_numbers)
+        return _arithmetic("-", _ZERO, operand(node.operand, columns).as_numbers)
     if isinstance(node, syntax.Arithmetic):
         left, right = operand(node.left, columns), operand(node.right, columns)
-        return _calculated(node.operator, left.as_numbers, right.as_numbers)
+        return _arithmetic(node.operator, left.as_numbers, right.as_numbers)
     found = truth(node, columns)
     return Operand(found.unknown, booleans=Booleans(~found.unknown, found.true))
 
@@ -79,10 +79,10 @@ def _compared(sign: str, left: Operand, right: Operand) -> Truth:
     unknown = left.null | right.null
     compare, found = _COMPARE[sign], NO
     order = sign not in ("=", "<>")
-    # Two loose texts are equal as texts; only what orders them has to know whether they are numbers. And what they show is only
-    # looked for where the other side is of that type.
-    alike = left.loose and right.loose
-    if (order and alike) or left.numbers is not None or right.numbers is not None:
+    # Two loose texts are equal as texts; only an order has to know whether they show numbers. A text is only read as a number or
+    # boolean if the other side is of that type.
+    both_loose = left.loose and right.loose
+    if (order and both_loose) or left.numbers is not None or right.numbers is not None:
         one, other = left.as_numbers, right.as_numbers
         if one is not None and other is not None:
             found = found | _compare_numbers(compare, one, other)
@@ -121,8 +121,8 @@ def _compare_texts(sign: str, left: Texts, right: Texts) -> Mask:
 def _between(node: syntax.Between, columns: Columns) -> Truth:
     value, low, high = (operand(part, columns) for part in (node.operand, node.low, node.high))
     if node.negated:
-        return either(_compared("<", value, low), _compared(">", value, high))
-    return both(_compared(">=", value, low), _compared("<=", value, high))
+        return disjunction(_compared("<", value, low), _compared(">", value, high))
+    return conjunction(_compared(">=", value, low), _compared("<=", value, high))
 
 
 # --- Texts -----------------------------------------------------------------------------------------------------------------
@@ -164,7 +164,7 @@ def _numbers(found: Numbers) -> Operand:
 _ZERO = Numbers(YES, np.int64(0), None, YES)
 
 
-def _calculated(sign: str, left: Numbers | None, right: Numbers | None) -> Operand:
+def _arithmetic(sign: str, left: Numbers | None, right: Numbers | None) -> Operand:
     if left is None or right is None:
         return Operand(YES)
     there = left.there & right.there

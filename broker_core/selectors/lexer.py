@@ -1,4 +1,4 @@
-"""The words of a selector: JMS 2.0, 3.8.1.1, with positions for whoever has to be told where something is wrong."""
+"""Tokens of a selector (JMS 2.0, 3.8.1.1), with positions for error messages."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from typing import NoReturn
 
 from penstock.broker_core.errors import InvalidSelector
 
-MAX_LENGTH = 4096  # characters of a selector; of qpid-jms' users none is known to need more than a few hundred
+MAX_LENGTH = 4096  # characters of a selector; selectors in use have a few hundred at most
 KEYWORDS = frozenset({"AND", "BETWEEN", "ESCAPE", "FALSE", "IN", "IS", "LIKE", "NOT", "NULL", "OR", "TRUE"})
-MOST_EXACT = 2**63  # of a literal: only its negative fits 64 bits, which the parser checks
+MOST_EXACT = 2**63  # largest literal: it fits 64 bits only after a minus, which the parser checks
 
-#: `quoted` is a name in double quotes, which JMS does not have: every broker lets one select by a property such as `order-id` so.
+#: `quoted` is a name in double quotes. JMS does not have it; brokers do, to select by a property such as `order-id`.
 _TOKEN = re.compile(
     r"""
     (?P<space>[ \t\n\r\f]+)
@@ -32,7 +32,10 @@ _NAME_PART = re.compile(r"[\w$.]")
 
 @dataclass(frozen=True)
 class Token:
-    """`kind`: keyword, operator (`text` is then canonical), identifier, quoted, string, number, end. `position` counts from 1."""
+    """A token. `position` counts from 1.
+
+    `kind`: keyword, operator (`text` is then canonical), identifier, quoted, string, number, end.
+    """
 
     kind: str
     text: str
@@ -40,41 +43,42 @@ class Token:
     position: int
 
     @property
-    def shown(self) -> str:
+    def described(self) -> str:
+        """The token as an error message shows it."""
         return "the end" if self.kind == "end" else repr(self.text)
 
 
 def tokens(text: str) -> list[Token]:
-    """The words of `text`, the last one of kind `end`. Raises InvalidSelector."""
+    """Return the tokens of `text`; the last one is of kind `end`. Raises InvalidSelector."""
     if len(text) > MAX_LENGTH:
-        raise InvalidSelector(f"the selector has {len(text)} characters, {MAX_LENGTH} are allowed", MAX_LENGTH + 1)
-    found, place = [], 0
-    while place < len(text):
-        match = _TOKEN.match(text, place)
+        raise InvalidSelector(f"the selector has {len(text)} characters; at most {MAX_LENGTH} are allowed", MAX_LENGTH + 1)
+    found, index = [], 0
+    while index < len(text):
+        match = _TOKEN.match(text, index)
         if match is None or match.lastgroup is None:
-            _unreadable(text, place)
+            _unreadable(text, index)
         kind, word = match.lastgroup, match.group()
         if kind == "comment":
-            wrong(place + 1, repr(word), "no comments (for a minus before a minus, put a space between them)")
-        place = match.end()
+            wrong(index + 1, repr(word), "no comments (for a minus before a minus, put a space between them)")
+        index = match.end()
         if kind != "space":
             found.append(_token(kind, word, match.start() + 1))
-        if kind in ("exact", "approximate") and place < len(text) and _NAME_PART.match(text[place]):
-            wrong(match.start() + 1, repr(word + text[place]), "a number, or a name that begins with a letter, '_' or '$'")
+        if kind in ("exact", "approximate") and index < len(text) and _NAME_PART.match(text[index]):
+            wrong(match.start() + 1, repr(word + text[index]), "a number, or a name that begins with a letter, '_' or '$'")
     return [*found, Token("end", "", None, len(text) + 1)]
 
 
 def wrong(position: int, found: str, allowed: str) -> NoReturn:
-    """Raise InvalidSelector: what was found at `position`, and what is allowed there."""
+    """Raise InvalidSelector: `found` stands at `position`, where `allowed` is allowed."""
     raise InvalidSelector(f"the selector is wrong at character {position}: found {found}; allowed here: {allowed}", position)
 
 
-def _unreadable(text: str, place: int) -> NoReturn:
-    character = text[place]
+def _unreadable(text: str, index: int) -> NoReturn:
+    character = text[index]
     if character in "'\"":
-        wrong(place + 1, "a quotation that does not end", f"text that ends with {character}; {character} itself is written twice")
+        wrong(index + 1, "a quotation that does not end", f"text that ends with {character}; {character} itself is written twice")
     operators = "operators are = <> < <= > >= + - * /"
-    wrong(place + 1, repr(character), f"names, numbers, strings in '…', parentheses; {operators}")
+    wrong(index + 1, repr(character), f"names, numbers, strings in '…', parentheses; {operators}")
 
 
 def _token(kind: str, word: str, position: int) -> Token:
@@ -95,7 +99,7 @@ def _token(kind: str, word: str, position: int) -> Token:
 
 
 def _exact(word: str, position: int) -> int:
-    """Java's integer literals: decimal, octal with a leading 0, hexadecimal; all as 64 bits, whether there is an L or not."""
+    """Parse Java's integer literals: decimal, octal with a leading 0, hexadecimal; 64 bits, with an L or without."""
     digits = word.rstrip("lL")
     try:
         value = int(digits, 16) if digits[:2] in ("0x", "0X") else int(digits, 8 if digits[0] == "0" else 10)
@@ -107,7 +111,7 @@ def _exact(word: str, position: int) -> int:
 
 
 def _approximate(word: str, position: int) -> float:
-    """Java's floating-point literals. With an F the nearest float: what a property of that type is compared with."""
+    """Parse Java's floating-point literals. With an F it is the nearest float, to compare with a property of that type."""
     value = float(word.rstrip("fFdD"))
     if word[-1] in "fF":
         try:

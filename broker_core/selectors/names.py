@@ -1,4 +1,4 @@
-"""What an identifier of a selector stands for: a field of the message, or one of its application properties.
+"""Identifiers of a selector: fields of the message, and its application properties.
 
 | identifier | or | is | type |
 |---|---|---|---|
@@ -19,12 +19,12 @@
 | | `amqp.content_type`, `amqp.content_encoding` | as they were sent | string |
 | `name`, `some.name`, `JMS_name` | `properties.name`, `"name"` | the application property of that name | its own |
 
-The `amqp.` names are those of Qpid's C++ broker. In double quotes every name is an application property's, whatever it looks like
-(`"order-id"`, `"JMSType"`). Names are case-sensitive. Any other name that begins with JMS or `amqp.` is refused, since it would
-never match anything; so is what changes while a message waits, since what a selector matches is decided once.
+The `amqp.` names are those of Qpid's C++ broker. A name in double quotes is always an application property (`"order-id"`,
+`"JMSType"`). Names are case-sensitive. Any other name that begins with JMS or `amqp.` is refused, since it would never match
+anything. Names of what changes while a message waits are refused too, since a selector is evaluated once.
 
 (1) A ulong's digits, a uuid's 36 characters, base64 of a binary. `JMSMessageID` and `JMSCorrelationID` may also be compared with
-what qpid-jms shows of such ids (`'ID:AMQP_ULONG:7'`, `'ID:AMQP_UUID:…'`, `'ID:AMQP_NO_PREFIX:…'`).
+the texts that qpid-jms shows for such ids (`'ID:AMQP_ULONG:7'`, `'ID:AMQP_UUID:…'`, `'ID:AMQP_NO_PREFIX:…'`).
 """
 
 from __future__ import annotations
@@ -37,14 +37,14 @@ from penstock.broker_core.selectors.lexer import Token, wrong
 Type = Literal["string", "number", "boolean", "any"]
 
 
-class Meaning(NamedTuple):
-    """`field`: one of `TYPES`, or None for the application property `name`."""
+class FieldOrProperty(NamedTuple):
+    """A field of the message (`field`, one of `TYPES`), or the application property `name` (`field` is None)."""
 
     field: str | None
     name: str
 
 
-#: Fields by the column that they come from; `deliveryMode` is made from `durable`.
+#: Type of each field, by its column; `deliveryMode` is computed from `durable`.
 TYPES: dict[str, Type] = {
     **dict.fromkeys(("messageId", "correlationId", "subject", "to", "replyTo", "deliveryMode"), "string"),
     **dict.fromkeys(("groupId", "userId", "contentType", "contentEncoding"), "string"),
@@ -78,32 +78,32 @@ _CHANGING = ("JMSRedelivered", "JMSXDeliveryCount", "amqp.redelivered", "amqp.de
 _PREFIX = "properties."
 
 
-def meaning(token: Token) -> Meaning:
-    """What an identifier's token stands for. Raises InvalidSelector for a reserved name without a meaning."""
+def resolve(token: Token) -> FieldOrProperty:
+    """Return the field or property that an identifier names. Raises InvalidSelector for a reserved name without a meaning."""
     name = str(token.value)
     if token.kind == "quoted":
-        return Meaning(None, name)
+        return FieldOrProperty(None, name)
     if name in _FIELDS:
         field = _FIELDS[name]
-        return Meaning(field, CANONICAL[field])
+        return FieldOrProperty(field, CANONICAL[field])
     if name in _CHANGING:
-        allowed = "names of what stays as it is while a message waits: what matches is decided once"
+        allowed = "names of what does not change while a message waits: a selector is evaluated once"
         wrong(token.position, f"{name!r}", f"{allowed}. Take every message and look at its delivery count, or set maxAttempts")
     if name.startswith(_PREFIX):
-        return Meaning(None, name[len(_PREFIX) :])
+        return FieldOrProperty(None, name[len(_PREFIX) :])
     if is_reserved(name):
         allowed = f'{", ".join(sorted(_FIELDS))}; an application property of this name as "{name}"'
         wrong(token.position, f"{name!r}", allowed)
-    return Meaning(None, name)
+    return FieldOrProperty(None, name)
 
 
 def is_reserved(name: str) -> bool:
-    """Does this name, without quotes, stand for something other than the application property of that name?"""
+    """Return True if this name, without quotes, is not the application property of that name."""
     return name.startswith(("amqp.", _PREFIX)) or (name.startswith("JMS") and not name.startswith("JMS_"))
 
 
 def id_text(text: str) -> str:
-    """What the column holds of an id that qpid-jms shows as `text`."""
+    """Return the column's text of an id that qpid-jms shows as `text`."""
     for prefix in ("ID:AMQP_NO_PREFIX:", "ID:AMQP_STRING:", "ID:AMQP_ULONG:", "ID:AMQP_UUID:"):
         if text.startswith(prefix):
             return text[len(prefix) :]

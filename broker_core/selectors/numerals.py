@@ -1,7 +1,7 @@
-"""Texts that show a number: what a DataFrame's properties are compared with numbers by.
+"""Numbers in texts: by them a DataFrame's string properties compare with numbers.
 
 A numeral is an optional minus, up to `MOST_DIGITS` decimal digits, perhaps a point and as many again, perhaps an exponent of one
-or two digits; nothing around it. One of at most 19 digits alone, which fits 64 bits, is exact. No other text is a number.
+or two digits; nothing around it. One of at most 19 digits alone that fits 64 bits is exact. No other text is a number.
 """
 
 from __future__ import annotations
@@ -22,8 +22,8 @@ _MINUS, _ZERO = ord("-"), ord("0")
 
 
 def numbers_of(texts: Texts) -> Numbers:
-    """The numbers that the texts show; `there` says of which texts."""
-    ints, exact = _ints(*texts.places())
+    """Return the numbers that the texts show; `there` says in which rows."""
+    ints, exact = _ints(*texts.extents())
     exact &= texts.there
     rest = np.flatnonzero(~exact & texts.there)
     if not len(rest):
@@ -39,7 +39,7 @@ def numbers_of(texts: Texts) -> Numbers:
 
 
 def _ints(octets: Any, starts: Any, ends: Any) -> tuple[Any, Any]:
-    """The texts that are digits only, digit by digit; and which these are."""
+    """Parse the texts that are digits only, digit by digit; return the values, and the mask of those texts."""
     if not len(starts):
         return np.zeros(0, np.int64), np.zeros(0, np.bool_)
     first, begin, negative = octets.take(starts, mode="clip"), starts, None
@@ -52,14 +52,14 @@ def _ints(octets: Any, starts: Any, ends: Any) -> tuple[Any, Any]:
     digit = first - np.uint8(_ZERO)
     fits = (digit < 10) & (digits > 0) & (digits <= _INT_DIGITS)
     values = digit.astype(np.int64 if most < _INT_DIGITS else np.uint64)
-    for place in range(1, most):
-        digit = octets.take(begin + place, mode="clip") - np.uint8(_ZERO)
+    for index in range(1, most):
+        digit = octets.take(begin + index, mode="clip") - np.uint8(_ZERO)
         longer = values * values.dtype.type(10) + digit
-        if place < least:
+        if index < least:
             fits &= digit < 10
             values = longer
         else:
-            live = digits > place
+            live = digits > index
             fits &= (digit < 10) | ~live
             values = np.where(live, longer, values)
     if most == _INT_DIGITS:

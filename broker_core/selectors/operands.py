@@ -1,11 +1,11 @@
-"""What an expression is worth in each of many messages: a value of one of JMS' types, or NULL.
+"""Operands: the value of an expression in each of many messages, of one of JMS' types, or NULL.
 
-An operand holds up to three columns, one a type, each with the rows in which the value is of that type; in a row that is in none
-of them the value is NULL, or something that JMS has no type for (a binary, a decimal). A column or mask may be one element,
-which then stands for all rows, as that of a literal does.
+An operand holds up to three columns, one per type, each with the rows in which the value is of that type. In a row that is in
+none of them the value is NULL, or has no type in JMS (a binary, a decimal). A column or mask may have one element, which then
+stands for all rows, as for a literal.
 
-An operand is *loose* where only text could be sent: a DataFrame's `properties` are a map of strings. Its text also counts as the
-number or boolean that it shows, wherever the other side is one.
+An operand is *loose* if only text could be sent: a DataFrame's `properties` are a map of strings. Its text also counts as the
+number or boolean that it shows, if the other side is one.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from penstock.broker_core.selectors.truth import NO, YES, Mask
 
 
 class Numbers(NamedTuple):
-    """`there`: where the value is a number. `ints` where it is `exact`, `floats` where not; None where there is none at all."""
+    """Numbers, in rows where `there` is true: `ints` where `exact`, `floats` elsewhere. A column without any value is None."""
 
     there: Mask
     ints: Any
@@ -32,6 +32,7 @@ class Numbers(NamedTuple):
     exact: Mask
 
     def as_floats(self) -> Any:
+        """Return all numbers as doubles."""
         if self.ints is None:
             return self.floats
         ints = np.asarray(self.ints).astype(np.float64)
@@ -40,8 +41,10 @@ class Numbers(NamedTuple):
 
 @dataclass
 class Texts:
-    """Strings, anything (null too) where the value is none: one `literal` for all rows, an Arrow `given`, or slices of a buffer
-    that nobody has copied yet."""
+    """Strings, in rows where `there` is true; other rows hold anything, null too.
+
+    They are one `literal` for all rows, an Arrow array `given`, or slices of a buffer that are not copied yet.
+    """
 
     there: Mask
     literal: str | None = None
@@ -52,13 +55,13 @@ class Texts:
 
     @cached_property
     def array(self) -> pa.Array:
-        """As an Arrow string array."""
+        """The strings as an Arrow array."""
         if self.given is not None:
             return self.given
         return with_nulls(slices(self.buffer, self.starts, self.ends), pa.string(), None)
 
-    def places(self) -> tuple[Any, Any, Any]:
-        """The octets of all strings, where each begins, and where it ends."""
+    def extents(self) -> tuple[Any, Any, Any]:
+        """Return the octets of all strings, the start and the end of each."""
         buffer, starts, ends = self.buffer, self.starts, self.ends
         if self.given is not None:
             bounds = offsets(self.given)
@@ -67,35 +70,39 @@ class Texts:
         return octets, starts, ends
 
     def equal(self, text: str) -> Any:
-        """Which of them are just this text."""
+        """Return the mask of rows with exactly this text."""
         if self.literal is not None:
             return np.bool_(self.literal == text)
         if self.given is not None:
             return mask_of(pc.equal(self.given, text))
         wanted = text.encode()
-        octets, starts, ends = self.places()
+        octets, starts, ends = self.extents()
         found = ends - starts == len(wanted)
         rows = np.flatnonzero(found & (len(wanted) > 0))
         if len(rows):
-            found[rows] = are(octets, starts[rows], wanted)
+            found[rows] = equal_at(octets, starts[rows], wanted)
         return found
 
 
-def are(octets: Any, starts: Any, wanted: bytes) -> Any:
-    """Whether the octets from each start on are the wanted ones; so many of them there must be."""
+def equal_at(octets: Any, starts: Any, wanted: bytes) -> Any:
+    """Return the mask of starts at which `octets` holds `wanted`. Each start must have that many octets after it."""
     width = len(wanted)
-    # As numpy's byte strings: those of equal width differ only if they differ without the zeros at their ends, which it ignores.
+    # Numpy's byte strings ignore zeros at their ends; strings of one width are equal with them if they are without.
     texts = np.ndarray((len(octets) - width + 1,), f"S{width}", octets, strides=(1,))
     return texts[starts] == np.bytes_(wanted)
 
 
 class Booleans(NamedTuple):
+    """Booleans, in rows where `there` is true."""
+
     there: Mask
     values: Mask
 
 
 @dataclass
 class Operand:
+    """Values of an expression by type; `null` is the mask of NULL. `loose` text also counts as the number or boolean it shows."""
+
     null: Mask
     numbers: Numbers | None = None
     texts: Texts | None = None
@@ -104,7 +111,7 @@ class Operand:
 
     @cached_property
     def as_numbers(self) -> Numbers | None:
-        """The numbers, those that loose text shows too."""
+        """The numbers, including those that loose text shows."""
         if self.loose and self.texts is not None:
             from penstock.broker_core.selectors.numerals import numbers_of
 
@@ -113,7 +120,7 @@ class Operand:
 
     @cached_property
     def as_booleans(self) -> Booleans | None:
-        """The booleans, those that loose text shows too: `true` and `false` in any case."""
+        """The booleans, including those that loose text shows: `true` and `false` in any case."""
         if self.loose and self.texts is not None:
             lower = pc.ascii_lower(self.texts.array)
             true, false = mask_of(pc.equal(lower, "true")), mask_of(pc.equal(lower, "false"))
@@ -122,6 +129,7 @@ class Operand:
 
 
 def literal(value: bool | int | float | str) -> Operand:
+    """Return the operand of a literal, the same in every row."""
     if isinstance(value, bool):
         return Operand(NO, booleans=Booleans(YES, np.bool_(value)))
     if isinstance(value, int):
@@ -132,21 +140,23 @@ def literal(value: bool | int | float | str) -> Operand:
 
 
 def of_texts(array: pa.Array, *, loose: bool = False) -> Operand:
-    """A column of strings; null is NULL."""
+    """Return the operand of a column of strings; null is NULL."""
     there = YES if array.null_count == 0 else np.asarray(array.is_valid())
     return Operand(~there, texts=Texts(there, given=array), loose=loose)
 
 
 def of_ints(values: Any, there: Mask) -> Operand:
+    """Return the operand of a column of exact numbers; NULL where `there` is false."""
     return Operand(~there, Numbers(there, values, None, YES))
 
 
 def of_booleans(values: Any) -> Operand:
+    """Return the operand of a column of booleans, none NULL."""
     return Operand(NO, booleans=Booleans(YES, values))
 
 
 def of_values(values: list[Any]) -> Operand:
-    """Python values, one a row: None, bool, int, float, str, and anything else for what JMS has no type for."""
+    """Return the operand of Python values, one a row: None, bool, int, float, str; anything else has no type in JMS."""
 
     def where(*types: type) -> Any:
         return np.array([type(value) in types for value in values], np.bool_)
@@ -165,7 +175,7 @@ def of_values(values: list[Any]) -> Operand:
 
 
 def mask_of(array: pa.Array) -> Any:
-    """An Arrow boolean array as numpy's, False where null."""
+    """Return an Arrow boolean array as numpy's, False where null."""
     if array.null_count:
         array = array.fill_null(False)
     return array.to_numpy(zero_copy_only=False)

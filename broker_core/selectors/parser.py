@@ -1,8 +1,8 @@
-"""From a selector's text to its tree: JMS 2.0, 3.8.1.1, by operator precedence (a Pratt parser: two calls a level of nesting).
+"""Parser of selectors: JMS 2.0, 3.8.1.1, by operator precedence (a Pratt parser: two calls per level of nesting).
 
-From loose to tight: OR, AND, NOT, comparisons, + and -, * and /, signs. NOT binds looser than a comparison, as the specification
-has it: `NOT a = 1` is `NOT (a = 1)`. Comparisons do not chain. What can be known of types before there is a message is checked
-here: strings and booleans have = and <> only, arithmetic is for numbers, IN, LIKE and IS NULL ask an identifier.
+From loose to tight: OR, AND, NOT, comparisons, + and -, * and /, signs. NOT binds looser than a comparison, as in the
+specification: `NOT a = 1` is `NOT (a = 1)`. Comparisons do not chain. Types that are known without a message are checked here:
+strings and booleans have = and <> only, arithmetic is for numbers, IN, LIKE and IS NULL need an identifier.
 """
 
 from __future__ import annotations
@@ -12,9 +12,9 @@ from penstock.broker_core.selectors import names, patterns, syntax
 from penstock.broker_core.selectors.lexer import MOST_EXACT, Token, tokens, wrong
 from penstock.broker_core.selectors.syntax import AND, COMPARISON, NOT, OR, PRODUCT, SIGN, SUM, Identifier, Literal, Node
 
-MAX_DEPTH = 100  # levels of a tree, and of what is open while it is read
-MAX_TERMS = 256  # nodes of a tree that are neither literals nor identifiers: each is a few vector operations
-MAX_IDENTIFIERS = 32  # different ones: each is a column that has to be found in every message
+MAX_DEPTH = 100  # levels of a tree, and of nested calls while it is parsed
+MAX_TERMS = 256  # operators of a tree: each is a few vector operations
+MAX_IDENTIFIERS = 32  # different ones: each is a column to be read from every message
 
 _COMPARISONS = ("=", "<>", "<", "<=", ">", ">=")
 _LEVELS = {"OR": OR, "AND": AND, "+": SUM, "-": SUM, "*": PRODUCT, "/": PRODUCT}
@@ -23,13 +23,13 @@ _OPERAND = "a name, a number, a string in '…', TRUE, FALSE, '('"
 
 
 def parse(text: str) -> Node:
-    """The tree of a selector. Raises InvalidSelector with the position, what was found there and what is allowed."""
+    """Return the tree of a selector. Raises InvalidSelector with the position, what was found there and what is allowed."""
     parser = _Parser(tokens(text))
     if parser.next.kind == "end":
         raise InvalidSelector("the selector is empty: leave it out to get every message")
     tree = parser.expression(OR)
     if parser.next.kind != "end":
-        wrong(parser.next.position, parser.next.shown, parser.follows(tree))
+        wrong(parser.next.position, parser.next.described, parser.follows(tree))
     parser.condition(tree, 1, "the whole selector")
     _check_size(tree)
     return tree
@@ -46,86 +46,86 @@ def _check_size(tree: Node) -> None:
             terms += 1
     for found, most, what in ((terms, MAX_TERMS, "operators"), (len(identifiers), MAX_IDENTIFIERS, "different names")):
         if found > most:
-            raise InvalidSelector(f"the selector has {found} {what}, {most} are allowed")
+            raise InvalidSelector(f"the selector has {found} {what}; at most {most} are allowed")
 
 
 class _Parser:
-    def __init__(self, words: list[Token]) -> None:
-        self._words = words
-        self._place = 0
+    def __init__(self, tokens: list[Token]) -> None:
+        self._tokens = tokens
+        self._index = 0
         self._depth = 0
 
     @property
     def next(self) -> Token:
-        return self._words[self._place]
+        return self._tokens[self._index]
 
     def _take(self) -> Token:
-        token = self._words[self._place]
+        token = self._tokens[self._index]
         if token.kind != "end":
-            self._place += 1
+            self._index += 1
         return token
 
-    def _at(self, *texts: str) -> bool:
+    def _is_next(self, *texts: str) -> bool:
         return self.next.kind in ("keyword", "operator") and self.next.text in texts
 
     def _expect(self, text: str) -> None:
-        if not self._at(text):
-            wrong(self.next.position, self.next.shown, text if text.isalpha() else f"'{text}'")
+        if not self._is_next(text):
+            wrong(self.next.position, self.next.described, text if text.isalpha() else f"'{text}'")
         self._take()
 
     def _string(self, what: str) -> tuple[str, Token]:
         token = self._take()
         if token.kind != "string":
-            wrong(token.position, token.shown, f"{what}, a string in '…'")
+            wrong(token.position, token.described, f"{what}, a string in '…'")
         return str(token.value), token
 
     # --- Expressions ---------------------------------------------------------------------------------------------------------
 
-    def expression(self, least: int) -> Node:
-        """What stands here, as long as its operators bind at least as tightly as `least`."""
+    def expression(self, minimum: int) -> Node:
+        """Parse an expression whose operators bind at least as tightly as `minimum`."""
         self._depth += 1
         if self._depth > MAX_DEPTH:
-            wrong(self.next.position, self.next.shown, f"no more than {MAX_DEPTH} levels of parentheses and operators")
+            wrong(self.next.position, self.next.described, f"no more than {MAX_DEPTH} levels of parentheses and operators")
         start = self.next.position
         left, tightest = self._operand()
         while self.next.kind in ("keyword", "operator"):
             level = _LEVELS.get(self.next.text, -1)
-            if not least <= level <= tightest:
+            if not minimum <= level <= tightest:
                 break
-            left = self._continued(left, level, start)
-            tightest = AND if level == COMPARISON else level  # a comparison's result is nobody's operand without parentheses
+            left = self._operator(left, level, start)
+            tightest = AND if level == COMPARISON else level  # a comparison's result is no operand without parentheses
         self._depth -= 1
         return left
 
     def _operand(self) -> tuple[Node, int]:
-        """What stands before the first operator, and how tightly the next one may bind to it."""
+        """Parse an operand; return it, and how tightly the next operator may bind to it."""
         token = self._take()
         if token.kind in ("string", "number"):
             return self._literal(token), SIGN
         if token.kind in ("identifier", "quoted"):
-            return Identifier(*names.meaning(token)), SIGN
+            return Identifier(*names.resolve(token)), SIGN
         if token.kind == "keyword":
-            return self._word(token)
+            return self._keyword(token)
         if token.text == "(" and token.kind == "operator":
             inside = self.expression(OR)
-            if not self._at(")"):
-                wrong(self.next.position, self.next.shown, f"')', {self.follows(inside)}")
+            if not self._is_next(")"):
+                wrong(self.next.position, self.next.described, f"')', {self.follows(inside)}")
             self._take()
             return inside, SIGN
         if token.text not in ("+", "-") or token.kind != "operator":
-            wrong(token.position, token.shown, f"{_OPERAND}, NOT, '+', '-'")
+            wrong(token.position, token.described, f"{_OPERAND}, NOT, '+', '-'")
         return self._signed(token), SIGN
 
-    def _word(self, token: Token) -> tuple[Node, int]:
+    def _keyword(self, token: Token) -> tuple[Node, int]:
         if token.text in ("TRUE", "FALSE"):
             return Literal(token.text == "TRUE"), SIGN
         if token.text == "NULL":
-            wrong(token.position, "NULL", f"{_OPERAND}; whether there is a value is asked with IS NULL and IS NOT NULL")
+            wrong(token.position, "NULL", f"{_OPERAND}; to test for NULL, write IS NULL or IS NOT NULL")
         if token.text != "NOT":
-            wrong(token.position, token.shown, f"{_OPERAND}, NOT, '+', '-'")
+            wrong(token.position, token.described, f"{_OPERAND}, NOT, '+', '-'")
         position = self.next.position
         operand = self.expression(NOT)
-        self.condition(operand, position, "what NOT is before")
+        self.condition(operand, position, "the operand of NOT")
         return syntax.Not(operand), AND
 
     def _literal(self, token: Token) -> Literal:
@@ -144,14 +144,14 @@ class _Parser:
             return Literal(-value)
         position = self.next.position
         operand = self.expression(SIGN)
-        self._number(operand, position, f"what '{sign.text}' is before")
+        self._number(operand, position, f"the operand of '{sign.text}'")
         if sign.text == "+":
             return operand
         if isinstance(operand, Literal) and isinstance(operand.value, (int, float)) and operand.value != -MOST_EXACT:
             return Literal(-operand.value)
         return syntax.Negative(operand)
 
-    def _continued(self, left: Node, level: int, start: int) -> Node:
+    def _operator(self, left: Node, level: int, start: int) -> Node:
         token = self._take()
         if token.text in ("AND", "OR"):
             return self._logic(token.text, left, level, start)
@@ -170,7 +170,7 @@ class _Parser:
         right = self.expression(level + 1)
         terms: list[Node] = []
         for operand, at in ((left, start), (right, position)):
-            self.condition(operand, at, f"what {operator} stands beside")
+            self.condition(operand, at, f"an operand of {operator}")
             same = isinstance(operand, syntax.Logic) and operand.operator == operator
             terms += operand.terms if same and isinstance(operand, syntax.Logic) else [operand]
         return syntax.Logic(operator, tuple(terms))
@@ -195,15 +195,15 @@ class _Parser:
         if negated:
             token = self._take()
             if token.kind != "keyword" or token.text not in ("BETWEEN", "IN", "LIKE"):
-                wrong(token.position, token.shown, "BETWEEN, IN, LIKE")
+                wrong(token.position, token.described, "BETWEEN, IN, LIKE")
         if token.text == "BETWEEN":
             return self._between(left, start, negated)
         if not isinstance(left, Identifier):
             wrong(start, "an expression", f"before {token.text} the name of a field or property")
         if token.text == "IS":
-            negated = self._at("NOT") and self._take() is not None
-            if not self._at("NULL"):
-                wrong(self.next.position, self.next.shown, "NULL" if negated else "NULL, NOT NULL")
+            negated = self._is_next("NOT") and self._take() is not None
+            if not self._is_next("NULL"):
+                wrong(self.next.position, self.next.described, "NULL" if negated else "NULL, NOT NULL")
             self._take()
             return syntax.IsNull(left, negated)
         if left.type not in ("string", "any"):
@@ -211,7 +211,7 @@ class _Parser:
         return self._in(left, negated) if token.text == "IN" else self._like(left, negated)
 
     def _between(self, left: Node, start: int, negated: bool) -> Node:
-        self._number(left, start, "what BETWEEN asks about")
+        self._number(left, start, "the value before BETWEEN")
         low = self._bound()
         self._expect("AND")
         return syntax.Between(left, low, self._bound(), negated)
@@ -228,19 +228,19 @@ class _Parser:
         while True:
             text, _ = self._string("a value of IN")
             values.append(names.id_text(text) if _is_id(left) else text)
-            if not self._at(",", ")"):
-                wrong(self.next.position, self.next.shown, "',', ')'")
+            if not self._is_next(",", ")"):
+                wrong(self.next.position, self.next.described, "',', ')'")
             if self._take().text == ")":
                 return syntax.In(left, tuple(sorted(set(values))), negated)
 
     def _like(self, left: Identifier, negated: bool) -> Node:
         pattern, token = self._string("the pattern of LIKE")
         escape = None
-        if self._at("ESCAPE"):
+        if self._is_next("ESCAPE"):
             self._take()
             escape, word = self._string("the character of ESCAPE")
             if len(escape) != 1:
-                wrong(word.position, word.shown, "one character in '…'")
+                wrong(word.position, word.described, "one character in '…'")
         signs = patterns.wildcards(pattern, escape)
         if signs > patterns.MAX_WILDCARDS:
             wrong(token.position, f"{signs} signs %", f"at most {patterns.MAX_WILDCARDS} in a pattern")
@@ -259,7 +259,7 @@ class _Parser:
             )
 
     def follows(self, node: Node) -> str:
-        """What may stand after a whole expression."""
+        """Return what may stand after a whole expression, for an error message."""
         if isinstance(node, (Literal, Identifier)) or node.type != "boolean":
             return "= <> < <= > >= + - * / BETWEEN IN LIKE IS NOT AND OR, or the end"
         return "AND, OR, or the end"

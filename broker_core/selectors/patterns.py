@@ -7,21 +7,21 @@ from __future__ import annotations
 
 from typing import Any
 
-MAX_WILDCARDS = 32  # signs % of a pattern, neighbours counted once: a search passes over a text for each
+MAX_WILDCARDS = 32  # signs % of a pattern, neighbours counted once: a search reads the text once for each
 
 ANY, ONE = object(), object()
 
 
 def parts(pattern: str, escape: str | None) -> list[Any]:
-    """The pattern as texts, ONE (for `_`) and ANY (for `%`, never twice in turn)."""
+    """Return the pattern as texts, ONE (for `_`) and ANY (for `%`, never twice in a row)."""
     found: list[Any] = []
-    place = 0
-    while place < len(pattern):
-        character = pattern[place]
-        place += 1
-        if character == escape and place < len(pattern) and pattern[place] in ("_", "%", escape):
-            _literal(found, pattern[place])
-            place += 1
+    index = 0
+    while index < len(pattern):
+        character = pattern[index]
+        index += 1
+        if character == escape and index < len(pattern) and pattern[index] in ("_", "%", escape):
+            _literal(found, pattern[index])
+            index += 1
         elif character == "_":
             found.append(ONE)
         elif character == "%":
@@ -40,11 +40,12 @@ def _literal(found: list[Any], character: str) -> None:
 
 
 def wildcards(pattern: str, escape: str | None) -> int:
+    """Return the number of ANY in a pattern."""
     return sum(part is ANY for part in parts(pattern, escape))
 
 
 def regular(found: list[Any]) -> str:
-    """The parts as a regular expression of RE2 for the whole of a text."""
+    """Return the parts as a regular expression of RE2 for a whole text."""
     return r"(?s)\A" + "".join(".*" if part is ANY else "." if part is ONE else _quoted(part) for part in found) + r"\z"
 
 

@@ -1,4 +1,4 @@
-"""A compiled selector, and which messages it matches."""
+"""A compiled selector, and its evaluation on a payload."""
 
 from __future__ import annotations
 
@@ -16,23 +16,25 @@ if TYPE_CHECKING:
 
     from penstock.broker_core.selectors.operands import Operand
 
-#: Rows that are evaluated together: their octets then stay near the processor while each step passes over them.
+#: Rows evaluated together: their octets then stay in the processor's cache from step to step.
 CHUNK_ROWS = 1 << 15
-#: Where it is not the column of the field's name.
+#: Column of a field, if it is not of the same name.
 _COLUMNS = {None: "properties", "deliveryMode": "durable"}
 _COMPILED = 256  # selectors that are kept compiled
 
 
 @dataclass(frozen=True)
 class Selector:
-    """`text` is canonical: selectors that say the same in the same order, however they are written, are equal by it."""
+    """A compiled selector. `text` is canonical: two selectors with the same meaning in the same order are equal, however
+    written.
+    """
 
     text: str
     identifiers: tuple[Identifier, ...]
     tree: Node
 
-    def looked_at(self, payload: pa.RecordBatch) -> pa.RecordBatch:
-        """The payload's columns that the selector looks at; always one at least, so that there are rows."""
+    def needed_columns(self, payload: pa.RecordBatch) -> pa.RecordBatch:
+        """Return the payload with the columns that the selector needs, at least one, so that there are rows."""
         names = payload.schema.names
         wanted = {_COLUMNS.get(one.field, one.field) for one in self.identifiers} | {"message"}
         return payload.select([name for name in names if name in wanted] or names[:1])
@@ -49,23 +51,23 @@ class Selector:
 
 @lru_cache(maxsize=_COMPILED)
 def parse(text: str) -> Selector:
-    """The selector that `text` says. Raises InvalidSelector: where, what was found there, and what is allowed."""
+    """Compile a selector. Raises InvalidSelector: position, what was found there, and what is allowed."""
     tree = parser.parse(text)
     identifiers = dict.fromkeys(node for node, _ in syntax.walk(tree) if isinstance(node, Identifier))
     return Selector(syntax.render(tree), tuple(identifiers), tree)
 
 
 def matches(selector: Selector, payload: pa.RecordBatch) -> npt.NDArray[np.bool_]:
-    """Which rows of a stored payload, of either form, the selector matches: bool of shape (rows,).
+    """Return which rows of a stored payload, of either form, the selector matches: bool of shape (rows,).
 
-    A row for which it is unknown does not match, nor does an encoded message that is malformed. Nothing is raised for what the
-    payload holds.
+    A row with an unknown result does not match, nor does an encoded message that is malformed. Nothing is raised for the content
+    of a payload.
     """
     import numpy as np
 
     found = np.zeros(payload.num_rows, np.bool_)
     evaluate = _encoded if "message" in payload.schema.names else _columnar
-    with np.errstate(all="ignore"):  # numbers that are none, or infinite, are values like others: numpy need not warn of them
+    with np.errstate(all="ignore"):  # NaN and infinity are values like others here
         for first in range(0, payload.num_rows, CHUNK_ROWS):
             part = payload.slice(first, CHUNK_ROWS)
             found[first : first + part.num_rows] = evaluate(selector, part)
@@ -88,7 +90,7 @@ def _encoded(selector: Selector, payload: pa.RecordBatch) -> Any:
     found = np.broadcast_to(_true(selector, columns), payload.num_rows) & ~odd
     rows = np.flatnonzero(odd)
     if len(rows):
-        columns, accepted = single.one_by_one(payload.take(pa.array(rows)), selector.identifiers)
+        columns, accepted = single.decode_each(payload.take(pa.array(rows)), selector.identifiers)
         found[rows[accepted]] = _true(selector, columns)
     return found
 

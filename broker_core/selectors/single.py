@@ -1,7 +1,7 @@
-"""The operands of a selector from encoded messages, one at a time by the library's decoder: those that `encoded` calls odd.
+"""Operands of a selector from single encoded messages, by the library's decoder: for the rows that `encoded` calls odd.
 
-A section that is asked for is decoded as a whole here, and refused as a whole: such a message is malformed, and matches nothing.
-Of what was decoded only the values that are asked for stay: a message may have a hundred thousand others.
+A section is decoded as a whole here, and refused as a whole: such a message is malformed, and matches nothing. Only the needed
+values are kept: a message may have a hundred thousand others.
 """
 
 from __future__ import annotations
@@ -26,8 +26,8 @@ from penstock.broker_core.selectors.operands import of_values
 from penstock.broker_core.selectors.syntax import Identifier
 
 
-def one_by_one(payload: pa.RecordBatch, names: Sequence[Identifier]) -> tuple[Found, Ints]:
-    """The operand of each identifier in the messages that are well-formed, and which rows those are."""
+def decode_each(payload: pa.RecordBatch, names: Sequence[Identifier]) -> tuple[Found, Ints]:
+    """Return the operand of each identifier in the well-formed messages, and the rows of those."""
     codes = {APPLICATION_PROPERTIES if name.field is None else PROPERTIES for name in names if name.field not in HEADER}
     inside = [name for name in names if name.field not in HEADER]
     accepted: list[int] = []
@@ -64,7 +64,7 @@ def _of_field(properties: Any, field: str) -> Any:
 
 
 def _scalar(value: Any) -> Any:
-    """A value of an application property as one of `of_values`' types."""
+    """Return the value of an application property as one of the types of `of_values`."""
     if value is None or isinstance(value, bool):
         return value
     if isinstance(value, int):
@@ -73,4 +73,4 @@ def _scalar(value: Any) -> Any:
         return float(value)
     if isinstance(value, (str, UUID)):
         return str.__str__(value) if isinstance(value, str) else str(value)
-    return ...  # what JMS has no type for
+    return ...  # JMS has no type for it

@@ -13,33 +13,41 @@ from penstock.broker_core.selectors.names import TYPES, Type, is_reserved
 
 @dataclass(frozen=True)
 class Literal:
+    """A number, string or boolean."""
+
     value: bool | int | float | str
 
     @property
     def type(self) -> Type:
+        """Its type."""
         return "boolean" if isinstance(self.value, bool) else "string" if isinstance(self.value, str) else "number"
 
 
 @dataclass(frozen=True)
 class Identifier:
-    """A `field` of the message (see `names`), or where that is None the application property `name`."""
+    """A `field` of the message (see `names`), or if that is None the application property `name`."""
 
     field: str | None
     name: str
 
     @property
     def type(self) -> Type:
+        """The field's type; "any" for a property."""
         return "any" if self.field is None else TYPES[self.field]
 
 
 @dataclass(frozen=True)
 class Negative:
+    """A minus before an operand."""
+
     operand: Node
     type: Type = "number"
 
 
 @dataclass(frozen=True)
 class Arithmetic:
+    """A sum, difference, product or quotient."""
+
     operator: str  # + - * /
     left: Node
     right: Node
@@ -48,6 +56,8 @@ class Arithmetic:
 
 @dataclass(frozen=True)
 class Comparison:
+    """A comparison of two operands."""
+
     operator: str  # = <> < <= > >=
     left: Node
     right: Node
@@ -56,6 +66,8 @@ class Comparison:
 
 @dataclass(frozen=True)
 class Between:
+    """BETWEEN or NOT BETWEEN."""
+
     operand: Node
     low: Node
     high: Node
@@ -65,6 +77,8 @@ class Between:
 
 @dataclass(frozen=True)
 class In:
+    """IN or NOT IN."""
+
     operand: Identifier
     values: tuple[str, ...]  # sorted, each once
     negated: bool
@@ -73,6 +87,8 @@ class In:
 
 @dataclass(frozen=True)
 class Like:
+    """LIKE or NOT LIKE."""
+
     operand: Identifier
     pattern: str
     escape: str | None
@@ -82,6 +98,8 @@ class Like:
 
 @dataclass(frozen=True)
 class IsNull:
+    """IS NULL or IS NOT NULL."""
+
     operand: Identifier
     negated: bool
     type: Type = "boolean"
@@ -89,13 +107,15 @@ class IsNull:
 
 @dataclass(frozen=True)
 class Not:
+    """NOT before a condition."""
+
     operand: Node
     type: Type = "boolean"
 
 
 @dataclass(frozen=True)
 class Logic:
-    """AND or OR of two or more, none of which is of the same operator."""
+    """AND or OR of two or more terms; no term has the same operator."""
 
     operator: str
     terms: tuple[Node, ...]
@@ -106,6 +126,7 @@ Node: TypeAlias = "Literal | Identifier | Negative | Arithmetic | Comparison | B
 
 
 def children(node: Node) -> tuple[Node, ...]:
+    """Return the operands of a node."""
     if isinstance(node, (Arithmetic, Comparison)):
         return node.left, node.right
     if isinstance(node, Between):
@@ -118,7 +139,7 @@ def children(node: Node) -> tuple[Node, ...]:
 
 
 def walk(node: Node) -> Iterator[tuple[Node, int]]:
-    """Every node with its depth, from 1, without recursion: a tree that nobody has checked may be deep."""
+    """Yield every node with its depth, from 1, without recursion: an unchecked tree may be deep."""
     waiting = [(node, 1)]
     while waiting:
         found, depth = waiting.pop()
@@ -128,12 +149,12 @@ def walk(node: Node) -> Iterator[tuple[Node, int]]:
 
 # --- The canonical text ----------------------------------------------------------------------------------------------------
 
-# How tightly a node's own operator binds; a part that binds less tightly than its place asks for stands in parentheses.
+# How tightly an operator binds. An operand that binds less tightly than its operator demands is put in parentheses.
 OR, AND, NOT, COMPARISON, SUM, PRODUCT, SIGN, ATOM = range(8)
 
 
 def render(node: Node) -> str:
-    """The canonical text."""
+    """Return the canonical text."""
     return _text(node)[0]
 
 
@@ -170,9 +191,9 @@ def _condition(node: Comparison | Between | In | Like | IsNull) -> str:
     return f"{subject} IS {negation}NULL"
 
 
-def _part(node: Node, least: int) -> str:
+def _part(node: Node, minimum: int) -> str:
     text, level = _text(node)
-    return text if level >= least else f"({text})"
+    return text if level >= minimum else f"({text})"
 
 
 def _literal(value: bool | int | float | str) -> tuple[str, int]:

@@ -1,4 +1,4 @@
-"""Truth of many messages at once, in SQL's three values: true, false, unknown (JMS 2.0, tables 3-4 to 3-6)."""
+"""Truth values of many messages at once, in SQL's three values: true, false, unknown (JMS 2.0, tables 3-4 to 3-6)."""
 
 from __future__ import annotations
 
@@ -12,26 +12,30 @@ YES, NO = np.bool_(True), np.bool_(False)
 
 
 class Truth(NamedTuple):
-    """Where it is true, and where unknown; never both. Everywhere else it is false."""
+    """Masks of rows that are true and unknown; no row is both. All other rows are false."""
 
     true: Mask
     unknown: Mask
 
     @property
     def false(self) -> Mask:
+        """Mask of rows that are false."""
         return ~(self.true | self.unknown)
 
 
-def both(left: Truth, right: Truth) -> Truth:
+def conjunction(left: Truth, right: Truth) -> Truth:
+    """Return left AND right (table 3-4)."""
     false = left.false | right.false
     true = left.true & right.true
     return Truth(true, ~(false | true))
 
 
-def either(left: Truth, right: Truth) -> Truth:
+def disjunction(left: Truth, right: Truth) -> Truth:
+    """Return left OR right (table 3-5)."""
     true = left.true | right.true
     return Truth(true, (left.unknown | right.unknown) & ~true)
 
 
-def opposite(one: Truth) -> Truth:
+def negation(one: Truth) -> Truth:
+    """Return NOT of a truth value (table 3-6)."""
     return Truth(one.false, one.unknown)

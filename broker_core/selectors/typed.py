@@ -1,8 +1,8 @@
-"""Values of one application property in many encoded messages, as an operand with the exact types of AMQP.
+"""Operands from the values of one application property in many encoded messages, with the exact types of AMQP.
 
 AMQP's integers are exact (a ulong beyond 63 bits is a double), a timestamp is its milliseconds, float and double are approximate;
-string, symbol and uuid are strings. Binary and the decimals are values without a type: not NULL, and like nothing. Every other
-constructor, and what breaks its type's rule, makes the message odd.
+string, symbol and uuid are strings. Binary and the decimals are values without a type: not NULL, and equal to nothing. Every
+other constructor, and a value that breaks its type's rule, makes the message odd.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ import pyarrow as pa
 from penstock.broker_core.messages.encoding.octets import Mask
 from penstock.broker_core.messages.encoding.render import BINARY, NUMBERS, STRING, SYMBOL, allowing, numbers, texts
 from penstock.broker_core.messages.encoding.walk import NULL, Cells, Pairs, Rows, Walk
-from penstock.broker_core.selectors.operands import Booleans, Numbers, Operand, Texts, are
+from penstock.broker_core.selectors.operands import Booleans, Numbers, Operand, Texts, equal_at
 
 _TEXT = allowing(*STRING, *SYMBOL, 0x98)
 _UNTYPED = (0x74, 0x84, 0x94, *BINARY)
@@ -27,8 +27,8 @@ _KNOWN = allowing(*STRING, *SYMBOL, 0x98, *_UNTYPED, *_INTS, *_FLOATS, _BOOLEAN,
 
 
 def operand_of(walk: Walk, buffer: pa.Buffer, entries: list[Pairs], name: str) -> Operand:
-    """The operand of one application property: its value in every map, by its constructor."""
-    cells = cleared(walk, _values(walk, entries, name.encode()))
+    """Return the operand of one application property: its value in every map, by its constructor."""
+    cells = without_odd(walk, _values(walk, entries, name.encode()))
     code = cells.code
     present = np.flatnonzero(np.bincount(code, minlength=256))
     walk.odd |= ~_KNOWN[code]
@@ -43,7 +43,7 @@ def operand_of(walk: Walk, buffer: pa.Buffer, entries: list[Pairs], name: str) -
 
 
 def _values(walk: Walk, entries: list[Pairs], name: bytes) -> Cells:
-    """The value of this key in each map; NULL where it is not there. Odd where it is there twice."""
+    """Return the value of this key in each map; NULL if it is absent. A row that has the key twice is odd."""
     found = Cells.none(walk.first)
     seen = np.zeros(len(walk.first), np.bool_)
     for entry in entries:
@@ -65,13 +65,15 @@ def _values(walk: Walk, entries: list[Pairs], name: bytes) -> Cells:
 
 
 def _same(walk: Walk, of: Rows, key: Cells, name: bytes) -> Rows | None:
-    """The keys that are `name`: indices into the entry's rows, a slice if they are all of all rows, None if there are none."""
+    """Return the keys equal to `name`: indices into the entry's rows, a slice if they are all of all rows, None if there are
+    none.
+    """
     fits = (key.end - key.start == len(name)) & ~walk.odd[of]
     if not fits.any():
         return None
     fits &= (key.code == STRING[0]) | (key.code == STRING[1])
     rows = np.flatnonzero(fits)
-    rows = rows[are(walk.buffer, key.start[rows], name)] if len(rows) else rows
+    rows = rows[equal_at(walk.buffer, key.start[rows], name)] if len(rows) else rows
     if not len(rows):
         return None
     return slice(None) if isinstance(of, slice) and len(rows) == len(walk.first) else rows
@@ -88,6 +90,7 @@ def _texts(walk: Walk, buffer: pa.Buffer, cells: Cells) -> Texts:
 
 
 def numbers_of(buffer: pa.Buffer, cells: Cells, odd: Mask) -> Numbers:
+    """Return the numbers in the cells, by constructor; odd rows are left out."""
     rows = len(cells.code)
     ints, exact = np.zeros(rows, np.int64), np.zeros(rows, np.bool_)
     floats, there = np.zeros(rows, np.float64), np.zeros(rows, np.bool_)
@@ -124,8 +127,8 @@ def _booleans(walk: Walk, buffer: pa.Buffer, cells: Cells) -> Booleans:
     return Booleans(there, true)
 
 
-def cleared(walk: Walk, cells: Cells) -> Cells:
-    """The cells, null in rows that are odd: their places mean nothing."""
+def without_odd(walk: Walk, cells: Cells) -> Cells:
+    """Return the cells with null in odd rows, where their offsets mean nothing."""
     if walk.odd.any():
         cells.clear(walk.odd, walk.first)
     return cells

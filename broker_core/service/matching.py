@@ -219,6 +219,6 @@ def _payloads(
 
     def record(position: int) -> pa.RecordBatch:
         batch = batches.get(position)
-        return selector.looked_at(load(journal, position) if batch is None else batch)
+        return selector.needed_columns(load(journal, position) if batch is None else batch)
 
     return ((each.share.of, each.taken()) for each in wanted(pieces, record, damaged))

@@ -113,7 +113,7 @@ def test_what_one_gives_back_is_offered_to_the_next_before_what_comes_later(made
     ("text", "said"),
     [
         ("colour =", "at character 9: found the end"),
-        ("JMSRedelivered", "what matches is decided once"),
+        ("JMSRedelivered", "a selector is evaluated once"),
         ("", "leave it out"),
         (5, "a selector is a string"),
     ],

@@ -83,16 +83,16 @@ WRONG = [
     # what can be known of types
     ("3 + 5", 1, "a number", "the whole selector is a condition"),
     ("'a'", 1, "a string", "the whole selector is a condition"),
-    ("a = 1 AND 2", 11, "a number", "what AND stands beside is a condition"),
-    ("NOT 5", 5, "a number", "what NOT is before is a condition"),
+    ("a = 1 AND 2", 11, "a number", "an operand of AND is a condition"),
+    ("NOT 5", 5, "a number", "the operand of NOT is a condition"),
     ("a < 'x'", 5, "a string", "strings and booleans have = and <> only"),
     ("TRUE > a", 1, "a boolean", "strings and booleans have = and <> only"),
     ("amqp.durable >= 1", 1, "a boolean", "strings and booleans have = and <> only"),
     ("a + 'x' = 'yx'", 5, "a string", "an operand of '+' is a number"),
-    ("- (a = 1) = 1", 3, "a boolean", "what '-' is before is a number"),
-    ("JMSType BETWEEN 1 AND 2", 1, "a string", "what BETWEEN asks about is a number"),
+    ("- (a = 1) = 1", 3, "a boolean", "the operand of '-' is a number"),
+    ("JMSType BETWEEN 1 AND 2", 1, "a string", "the value before BETWEEN is a number"),
     ("a BETWEEN 1, 2", 12, "found ','", "AND"),
-    ("a = NULL", 5, "found NULL", "IS NULL and IS NOT NULL"),
+    ("a = NULL", 5, "found NULL", "IS NULL or IS NOT NULL"),
     ("a IS 5", 6, "found '5'", "NULL, NOT NULL"),
     ("a NOT = 5", 7, "found '='", "BETWEEN, IN, LIKE"),
     ("a IN ()", 7, "found ')'", "a value of IN, a string"),
@@ -106,14 +106,14 @@ WRONG = [
     # names that would never match, or not always the same
     ("JMSFoo = 1", 1, "found 'JMSFoo'", "JMSCorrelationID, JMSDeliveryMode"),
     ("amqp.foo = 1", 1, "found 'amqp.foo'", 'as "amqp.foo"'),
-    ("a = 1 AND JMSRedelivered", 11, "found 'JMSRedelivered'", "what matches is decided once"),
+    ("a = 1 AND JMSRedelivered", 11, "found 'JMSRedelivered'", "a selector is evaluated once"),
     ("JMSXDeliveryCount > 1", 1, "found 'JMSXDeliveryCount'", "set maxAttempts"),
     ("amqp.delivery_count > 1", 1, "found 'amqp.delivery_count'", "look at its delivery count"),
 ]
 
 
 @pytest.mark.parametrize(("text", "position", "found", "allowed"), WRONG)
-def test_what_is_no_selector_is_refused_with_the_place_what_stands_there_and_what_may(
+def test_a_text_that_is_no_selector_is_refused_with_its_position_what_was_found_and_what_is_allowed(
     text: str, position: int, found: str, allowed: str
 ) -> None:
     with pytest.raises(InvalidSelector) as error:
@@ -137,8 +137,8 @@ TOO_MUCH = {
     "parentheses": ("(" * 101 + "a" + ")" * 101, "no more than 100 levels"),
     "signs": ("a = " + "- " * 101 + "b", "no more than 100 levels"),
     "a long sum": ("a" + " + a" * 101 + " = 1", "deeper than 100 levels"),
-    "operators": (" OR ".join(["a=1"] * 257), "258 operators, 256 are allowed"),
-    "names": (" OR ".join(f"a{n}" for n in range(33)), "33 different names, 32 are allowed"),
+    "operators": (" OR ".join(["a=1"] * 257), "258 operators; at most 256 are allowed"),
+    "names": (" OR ".join(f"a{n}" for n in range(33)), "33 different names; at most 32 are allowed"),
     "signs %": ("a LIKE '" + "%x" * 33 + "'", "at most 32 in a pattern"),
 }
 
