@@ -264,6 +264,4 @@ class Connection:
 
 def unauthenticated(name: str) -> errors.PenstockError:
     """Return the error for a refused login."""
-    return errors.Unauthenticated(
-        f"{name} refuses the login: the user name, the password or the certificate is wrong or missing"
-    )
+    return errors.Unauthenticated(f"{name} refuses the login: the user name, the password or the certificate is wrong or missing")
