@@ -1,4 +1,4 @@
-"""What `penstock send` and `penstock receive` share: the connection, stopping on a signal, and the sign of life."""
+"""Common parts of `penstock send` and `penstock receive`: the connection, stopping on a signal, and the sign of life."""
 
 from __future__ import annotations
 

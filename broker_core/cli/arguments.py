@@ -20,6 +20,7 @@ Commands = argparse._SubParsersAction  # its only name
 
 
 def parser() -> argparse.ArgumentParser:
+    """Build the parser of the whole command line; modules of commands are imported when their command runs."""
     top = argparse.ArgumentParser(
         prog="penstock",
         description="Message queues into Spark tables and back, exactly once.",
@@ -185,6 +186,7 @@ def _sentence(text: str) -> str:
 
 
 def make_group(commands: Commands[argparse.ArgumentParser], name: str, text: str) -> Commands[argparse.ArgumentParser]:
+    """Add a group of commands, such as `queue`."""
     group = commands.add_parser(name, help=text, description=_sentence(text), allow_abbrev=False)
     return group.add_subparsers(title="commands", metavar="COMMAND", required=True)
 
@@ -192,6 +194,7 @@ def make_group(commands: Commands[argparse.ArgumentParser], name: str, text: str
 def client_command(
     commands: Commands[argparse.ArgumentParser], name: str, text: str, module: str, run: str | None = None
 ) -> argparse.ArgumentParser:
+    """Add a command that talks to a broker: with `--url` and a login. `run` names its function in `module`."""
     command = make_command(commands, name, text, _sentence(text), lazily(module, run or name))
     url = os.environ.get("PENSTOCK_URL", config.DEFAULT_URL)
     command.add_argument(
@@ -207,6 +210,7 @@ def client_command(
 def make_command(
     commands: Commands[argparse.ArgumentParser], name: str, text: str, description: str, run: Run
 ) -> argparse.ArgumentParser:
+    """Add a command that calls `run`."""
     command = commands.add_parser(name, help=text, description=description, epilog=_EXIT_CODES, allow_abbrev=False)
     command.set_defaults(run=run)
     return command
@@ -229,6 +233,7 @@ def lazily(module: str, function: str) -> Run:
 
 
 def whole(text: str) -> int:
+    """Parse a whole number, for argparse."""
     return listeners.parse_number(text)
 
 
@@ -240,6 +245,7 @@ def _natural(text: str) -> int:
 
 
 def positive(text: str) -> int:
+    """Parse a whole number from 1 on, for argparse."""
     number = _natural(text)
     if number == 0:
         raise argparse.ArgumentTypeError("0 is less than 1")

@@ -19,6 +19,7 @@ _SCHEMES = ("amqp://", "amqps://", "grpc://", "grpc+tls://")
 
 @contextmanager
 def broker(given: argparse.Namespace) -> Iterator[Client]:
+    """Connect to the broker of `--url`; close the connection afterwards. Raises UsageError for a url that cannot be."""
     if not given.url.startswith(_SCHEMES) or "@" in given.url:
         raise UsageError(
             "--url must be amqp://HOST[:PORT], amqps://HOST[:PORT], grpc://HOST:PORT or grpc+tls://HOST:PORT, without a user"

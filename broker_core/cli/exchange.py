@@ -13,6 +13,7 @@ _LIST = {"exchange": "exchange", "type": "type", "options": "options", "queue": 
 
 
 def declare(given: argparse.Namespace) -> int:
+    """Run `penstock exchange declare`."""
     options = pairs(given.option)
     with calls.broker(given) as broker:
         answer = broker.call("exchange.declare", exchange=given.name, type=given.type, options=options)
@@ -21,12 +22,14 @@ def declare(given: argparse.Namespace) -> int:
 
 
 def delete(given: argparse.Namespace) -> int:
+    """Run `penstock exchange delete`."""
     with calls.broker(given) as broker:
         answer = broker.call("exchange.delete", exchange=given.name)
     return show.answer(given, answer, f"exchange {given.name} is deleted")
 
 
 def list_all(given: argparse.Namespace) -> int:
+    """Run `penstock exchange list`."""
     with calls.broker(given) as broker:
         exchanges = broker.call("exchange.list")["exchanges"]
     if given.json:
@@ -57,6 +60,7 @@ def _pairs(values: dict[str, Any]) -> str:
 
 
 def bind(given: argparse.Namespace) -> int:
+    """Run `penstock exchange bind`."""
     arguments = {name: _value(text) for name, text in pairs(given.argument, "--argument").items()}
     asked = {"key": given.key, "arguments": arguments, "selector": given.selector}
     with calls.broker(given) as broker:
@@ -66,7 +70,7 @@ def bind(given: argparse.Namespace) -> int:
 
 
 def _value(text: str) -> Any:
-    """What is JSON is that, any other a text."""
+    """Parse a text as JSON; a text that is none stands for itself."""
     try:
         return json.loads(text)
     except ValueError:
@@ -74,6 +78,7 @@ def _value(text: str) -> Any:
 
 
 def unbind(given: argparse.Namespace) -> int:
+    """Run `penstock exchange unbind`."""
     with calls.broker(given) as broker:
         answer = broker.call("exchange.unbind", exchange=given.name, queue=given.queue, key=given.key)
     return show.answer(given, answer, f"{answer['unbound']} bindings of exchange {given.name} to queue {given.queue} are gone")

@@ -10,6 +10,7 @@ _TYPES = "direct (the routing key as it is), topic (patterns: * is one word, # a
 
 
 def add_commands(commands: arguments.Commands[argparse.ArgumentParser]) -> None:
+    """Add the group `exchange`."""
     exchange = arguments.make_group(commands, "exchange", "declare exchanges and bind them to queues")
 
     text = "make an exchange; the same declaration again changes nothing"

@@ -19,12 +19,14 @@ _LIST = {
 
 
 def list_all(given: argparse.Namespace) -> int:
+    """Run `penstock lease list`."""
     with calls.broker(given) as broker:
         leases = broker.call("lease.list")["leases"]
     return show.listed(given, leases, _LIST, empty="no leases: no Spark query has taken from a queue yet")
 
 
 def release(given: argparse.Namespace) -> int:
+    """Run `penstock lease release`."""
     with calls.broker(given) as broker, show.waiting(f"releasing {given.name}", quiet=given.json):
         answer = broker.call("lease.release", lease=given.name, how=given.how, timeout_s=calls.LONG_S)
     done = "settled" if given.how == "settle" else "given back"
@@ -32,6 +34,7 @@ def release(given: argparse.Namespace) -> int:
 
 
 def settle(given: argparse.Namespace) -> int:
+    """Run `penstock lease settle`."""
     with calls.broker(given) as broker:
         answer = broker.call(
             "lease.settleRow", lease=given.name, sequence=given.sequence, outcome=given.outcome, error=given.error
@@ -41,6 +44,7 @@ def settle(given: argparse.Namespace) -> int:
 
 
 def delete(given: argparse.Namespace) -> int:
+    """Run `penstock lease delete`."""
     with calls.broker(given) as broker:
         answer = broker.call("lease.delete", lease=given.name)
     return show.answer(given, answer, f"lease {given.name} is deleted")

@@ -1,4 +1,4 @@
-"""How the client commands log in: the flags, and what they give."""
+"""Login of the client commands: the flags, and the credentials that they give."""
 
 from __future__ import annotations
 

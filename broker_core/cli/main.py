@@ -71,6 +71,7 @@ def report(error: errors.PenstockError, *, as_json: bool, local: bool = False) -
 
 
 def exit_code(error: errors.PenstockError) -> int:
+    """Return the exit code for an error."""
     if isinstance(error, errors.MalformedMessage):
         return REFUSED  # its sender is at fault, and the broker can be used
     return USAGE if isinstance(error, UsageError) else _BY_FAULT[error.fault][0]

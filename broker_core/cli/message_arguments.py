@@ -14,6 +14,7 @@ LINK_PRIORITIES = range(-128, 128)
 
 
 def add_login(command: argparse.ArgumentParser) -> None:
+    """Add the options of a login."""
     command.add_argument("--user", metavar="NAME", help="log in as this user; asks for the password at a terminal")
     command.add_argument("--password-file", metavar="FILE", help="a file whose first line is the user's password")
     command.add_argument("--ca-file", metavar="FILE", help="trust these CAs (PEM) instead of the system's, for TLS")
@@ -22,6 +23,7 @@ def add_login(command: argparse.ArgumentParser) -> None:
 
 
 def add_commands(commands: arguments.Commands[argparse.ArgumentParser]) -> None:
+    """Add `send` and `receive`."""
     _send(commands)
     _receive(commands)
 

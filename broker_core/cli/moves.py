@@ -11,6 +11,7 @@ from penstock.broker_core.cli.pairs import pairs
 
 
 def alter(given: argparse.Namespace) -> int:
+    """Run `penstock queue alter`."""
     options: dict[str, str | None] = {**pairs(given.option)}
     if both := [name for name in given.reset if name in options]:
         raise UsageError(f"--option and --reset both name {both[0]!r}; give one of them")
@@ -23,19 +24,23 @@ def alter(given: argparse.Namespace) -> int:
 
 
 def pause(given: argparse.Namespace) -> int:
+    """Run `penstock queue pause`."""
     answer = _ask(given, "queue.pause")
     return show.answer(given, answer, f"queue {given.name} is paused: it delivers nothing until it is resumed")
 
 
 def resume(given: argparse.Namespace) -> int:
+    """Run `penstock queue resume`."""
     return show.answer(given, _ask(given, "queue.resume"), f"queue {given.name} delivers again")
 
 
 def move(given: argparse.Namespace) -> int:
+    """Run `penstock queue move`."""
     return _shift(given, "move", "moved")
 
 
 def copy(given: argparse.Namespace) -> int:
+    """Run `penstock queue copy`."""
     return _shift(given, "copy", "copied")
 
 
@@ -47,6 +52,7 @@ def _shift(given: argparse.Namespace, what: str, done: str) -> int:
 
 
 def redrive(given: argparse.Namespace) -> int:
+    """Run `penstock queue redrive`."""
     answer = _ask(given, "queue.redrive", messages=given.limit)
     said = f"{answer['redriven']:,} dead letters of {given.name} are back where they came from"
     if answer["stayed"]:
@@ -55,6 +61,7 @@ def redrive(given: argparse.Namespace) -> int:
 
 
 def discard(given: argparse.Namespace) -> int:
+    """Run `penstock queue discard`."""
     if given.last is not None and given.last < given.sequence:
         raise UsageError(f"--to {given.last} is before --sequence {given.sequence}")
     answer = _ask(given, "queue.discard", sequence=given.sequence, last=given.last, error=given.error)

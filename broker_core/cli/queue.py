@@ -34,6 +34,7 @@ _MAPS = ["properties", "annotations"]  # the latter say where a dead letter come
 
 
 def declare(given: argparse.Namespace) -> int:
+    """Run `penstock queue declare`."""
     options = pairs(given.option)
     with calls.broker(given) as broker:
         answer = broker.call("queue.declare", queue=given.name, type=given.type, options=options)
@@ -42,6 +43,7 @@ def declare(given: argparse.Namespace) -> int:
 
 
 def list_all(given: argparse.Namespace) -> int:
+    """Run `penstock queue list`."""
     with calls.broker(given) as broker:
         queues = broker.call("queue.list")["queues"]
     if given.json:
@@ -53,6 +55,7 @@ def list_all(given: argparse.Namespace) -> int:
 
 
 def stat(given: argparse.Namespace) -> int:
+    """Run `penstock queue stat`."""
     with calls.broker(given) as broker:
         answer = broker.call("queue.stat", queue=given.name)
     (show.print_json if given.json else show.print_facts)(answer)
@@ -60,6 +63,7 @@ def stat(given: argparse.Namespace) -> int:
 
 
 def peek(given: argparse.Namespace) -> int:
+    """Run `penstock queue peek`."""
     states = [state.strip() for state in given.states.split(",")]
     if not set(states) <= set(STATES):
         raise UsageError(f"--states cannot be {given.states!r}; allowed are {', '.join(STATES)}, comma-separated")
@@ -113,12 +117,14 @@ def _messages(broker: Client, given: argparse.Namespace, states: list[str]) -> I
 
 
 def purge(given: argparse.Namespace) -> int:
+    """Run `penstock queue purge`."""
     with calls.broker(given) as broker, show.waiting(f"purging {given.name}", quiet=given.json):
         answer = broker.call("queue.purge", queue=given.name, timeout_s=calls.LONG_S)
     return show.answer(given, answer, f"{answer['purged']:,} messages of {given.name} purged")
 
 
 def delete(given: argparse.Namespace) -> int:
+    """Run `penstock queue delete`."""
     with calls.broker(given) as broker, show.waiting(f"deleting {given.name}", quiet=given.json):
         answer = broker.call("queue.delete", queue=given.name, force=given.force, timeout_s=calls.LONG_S)
     return show.answer(given, answer, f"queue {given.name} is deleted")

@@ -27,6 +27,7 @@ _FIELDS = ("messageId", "correlationId", "subject", "to", "replyTo", "contentTyp
 
 
 def run(given: argparse.Namespace) -> int:
+    """Run `penstock receive`."""
     if given.json and given.output != "-":
         raise UsageError("--json writes to stdout, so it has no meaning with --output DIR")
     write = _json_lines if given.json else _lines if given.output == "-" else Folder(Path(given.output)).write
@@ -55,7 +56,9 @@ def run(given: argparse.Namespace) -> int:
 
 
 def _readable(receiver: Receiver, deliveries: list[Delivery], given: argparse.Namespace) -> list[Delivery]:
-    """Those that can be written. An older broker let others in: they are rejected, so that nobody gets them again and again."""
+    """Return the deliveries that can be written.
+
+    An older broker let others in: they are rejected, so that nobody gets them again and again."""
     found = []
     for delivery in deliveries:
         try:
@@ -71,7 +74,7 @@ def _readable(receiver: Receiver, deliveries: list[Delivery], given: argparse.Na
 
 
 def _next(receiver: Receiver, wait_s: float, stop: Stop) -> list[Delivery]:
-    """What comes within `wait_s` seconds; nothing when nothing did, or when it is time to stop."""
+    """Wait up to `wait_s` seconds for deliveries; none when nothing came, or when it is time to stop."""
     left = wait_s
     while not stop.asked and not receiver.exhausted and left > 0:
         turn = min(left, TURN_S)
@@ -141,6 +144,7 @@ class Folder:
         self._next = max(taken, default=0) + 1
 
     def write(self, deliveries: Sequence[Delivery]) -> None:
+        """Write each body into a file of its own, synced before it is accepted."""
         try:
             for delivery in deliveries:
                 with open(self._path / f"{self._next:08}", "xb") as file:

@@ -26,6 +26,7 @@ MAX_BODY_OCTETS = 64 << 20
 
 
 def run(given: argparse.Namespace) -> int:
+    """Run `penstock send`."""
     prefix = head(given)
     for file in given.files:
         if not os.access(file, os.R_OK) or file.is_dir():

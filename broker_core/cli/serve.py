@@ -24,6 +24,7 @@ log = logging.getLogger("penstock")
 
 
 def run(given: argparse.Namespace) -> int:
+    """Run `penstock serve`."""
     logging.basicConfig(
         stream=sys.stderr,
         level=given.log_level.upper(),

@@ -1,4 +1,4 @@
-"""What the commands print: tables for people, JSON for programs."""
+"""Output of the commands: tables for people, JSON for programs."""
 
 from __future__ import annotations
 
@@ -18,6 +18,7 @@ _PREVIEW = 60
 
 
 def print_json(value: Any) -> None:
+    """Print a value as JSON."""
     print(as_json(value))
 
 
@@ -69,11 +70,12 @@ def print_facts(facts: Mapping[str, Any]) -> None:
 
 
 def say(text: str) -> None:
+    """Print a line for a person."""
     print(text)
 
 
 def answer(given: argparse.Namespace, value: Mapping[str, Any], text: str) -> int:
-    """What a command has done: `value` for a program that said `--json`, `text` for a person. Returns the exit code."""
+    """Print what a command has done: `value` for a program that said `--json`, `text` for a person. Returns the exit code."""
     if given.json:
         print_json(value)
     else:

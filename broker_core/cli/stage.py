@@ -17,6 +17,7 @@ _LIST = {
 
 
 def list_all(given: argparse.Namespace) -> int:
+    """Run `penstock stage list`."""
     with calls.broker(given) as broker:
         stages = broker.call("stage.list")["stages"]
     empty = "nothing waits for a publish: no write is under way, and none was left behind"
@@ -24,6 +25,7 @@ def list_all(given: argparse.Namespace) -> int:
 
 
 def discard(given: argparse.Namespace) -> int:
+    """Run `penstock stage discard`."""
     with calls.broker(given) as broker:
         answer = broker.call("stage.discard", write=given.name, timeout_s=calls.LONG_S)
     return show.answer(

@@ -22,6 +22,7 @@ _PERMISSIONS = {"user": "user", "queue": "queue", "rights": "rights"}
 
 
 def add(given: argparse.Namespace) -> int:
+    """Run `penstock user add`."""
     if given.no_password and not given.certificate:
         raise UsageError("--no-password needs --certificate: with neither, nobody could log in as this user")
     u.check_user_name(given.name)  # before anybody is asked for a password
@@ -48,6 +49,7 @@ def add(given: argparse.Namespace) -> int:
 
 
 def list_all(given: argparse.Namespace) -> int:
+    """Run `penstock user list`."""
     users = _read(given)
     rows = [_row(users, name) for name in sorted(users.users)]
     if given.json:
@@ -59,6 +61,8 @@ def list_all(given: argparse.Namespace) -> int:
 
 
 def remove(given: argparse.Namespace) -> int:
+    """Run `penstock user remove`."""
+
     def change(users: Users) -> Users:
         after = users.remove(given.name)
         if not after.users and not given.force:
@@ -73,6 +77,7 @@ def remove(given: argparse.Namespace) -> int:
 
 
 def permit(given: argparse.Namespace) -> int:
+    """Run `penstock permit`."""
     if given.list:
         if given.queue is not None:
             raise UsageError("--list takes no QUEUE: it shows what one user may do, or all users")
@@ -111,7 +116,7 @@ def _list_permissions(given: argparse.Namespace) -> int:
 
 
 def _row(users: Users, name: str) -> dict[str, Any]:
-    """What may be shown of a user: never what a password is checked against."""
+    """Select what may be shown of a user: never what a password is checked against."""
     user = users.users[name]
     held = users.permissions.get(name, {})
     return {

@@ -11,6 +11,7 @@ _FILE = "The broker notices within a second, without a restart."
 
 
 def add_commands(commands: arguments.Commands[argparse.ArgumentParser]) -> None:
+    """Add the group `user`, and `permit`."""
     user = arguments.make_group(commands, "user", "manage who may log in")
 
     add = _file_command(user, "add", f"add a user, or change the password and certificates of one. {_FILE}")

@@ -39,6 +39,7 @@ class Dictionaries:
         self._lock = threading.Lock()
 
     def take(self, octets: int) -> None:
+        """Take octets for a sender's dictionary. Raises ResourceLimit where all senders' together take too many."""
         with self._lock:
             if octets > self._left:
                 raise errors.ResourceLimit(
@@ -48,6 +49,7 @@ class Dictionaries:
             self._left -= octets
 
     def give(self, octets: int) -> None:
+        """Give octets back."""
         with self._lock:
             self._left += octets
 
@@ -94,6 +96,7 @@ class BatchReader:
             raise errors.InvalidRequest(f"the record batch is malformed: {error}") from None
 
     def close(self) -> None:
+        """Read no more, and give back what its dictionaries took."""
         self.closed = True
         self._reader = None
         self._dictionaries.give(sum(self._held.values()))
@@ -138,7 +141,7 @@ class BatchReader:
             self._pieces.append(body)
 
     def _measure(self, metadata: memoryview | bytes, body: int) -> int:
-        """What kind of message it is."""
+        """Measure a message before it is read; return its kind."""
         if len(metadata) > METADATA_BYTES:
             raise errors.ResourceLimit(f"the metadata of an Arrow message has at most {METADATA_BYTES} bytes")
         try:
@@ -166,15 +169,17 @@ class BatchReader:
 
 
 def too_large(limit: int, octets: int) -> errors.PenstockError:
+    """Make the error for a record batch of too many bytes."""
     return errors.ResourceLimit(f"a record batch has at most {limit} bytes, this one {octets}: send smaller ones")
 
 
 def too_many(limit: int, rows: int) -> errors.PenstockError:
+    """Make the error for a record batch of too many rows."""
     return errors.ResourceLimit(f"a record batch has at most {limit} rows, this one {rows}: send smaller ones")
 
 
 class _Found:
-    """What a message's metadata says of its size."""
+    """Sizes that a message's metadata claims."""
 
     def __init__(self, body_length: int) -> None:
         self.body_length = body_length

@@ -1,4 +1,4 @@
-"""What a browse asks for, as columns; and how it is cut into tasks: by the messages that are there, not by all numbers ever."""
+"""Browses as columns, and their division into tasks: by the messages that are there, not by all numbers ever."""
 
 from __future__ import annotations
 
@@ -47,14 +47,16 @@ def split(blocks: list[tuple[int, int, int]], wanted: int) -> list[list[int]]:
 
 
 def _sequence(blocks: list[tuple[int, int, int]], befores: list[int], message: int) -> int:
-    """Where the message of this index is, if those of a block lie evenly in it. `befores`: the index of each block's first."""
+    """Estimate the sequence number of the message of this index, as if those of a block lay evenly in it.
+
+    `befores`: the index of each block's first."""
     at = bisect_right(befores, message) - 1
     first, last, count = blocks[at]
     return first + (message - befores[at]) * (last - first + 1) // count
 
 
 def archived(f: dict[str, Any]) -> Callable[[ArchivedBlock], bool]:
-    """Whether something of a block that has left memory, all of it archived, may be among what a browse asks for."""
+    """Make a test for blocks that have left memory, all of them archived: may a browse want something of one?"""
     outcome, since, until, states = _outcome(f), f["since"], f["until"], strings("states", f["states"])
 
     def may(entry: ArchivedBlock) -> bool:

@@ -19,7 +19,7 @@ class Budget:
         self._line: deque[tuple[int, Callable[[], None]]] = deque()
 
     def take(self, octets: int, granted: Callable[[], None]) -> bool:
-        """Whether they were taken. If not, they will be, and then `granted` is called, in another's thread."""
+        """Take octets; return True when they were taken. Else they will be, and then `granted` is called, in another's thread."""
         octets = min(octets, self._total)
         with self._lock:
             if not self._line and octets <= self._left:

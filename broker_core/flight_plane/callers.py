@@ -1,4 +1,4 @@
-"""Who calls: the HTTP header `authorization` of each call, into a user, and what that user may do."""
+"""Callers: the HTTP header `authorization` of each call, into a user, and what that user may do."""
 
 from __future__ import annotations
 
@@ -16,12 +16,13 @@ log = logging.getLogger("penstock.security")
 
 
 class Asking(Protocol):
-    """What is known of a call before anybody knows whose it is."""
+    """Call of which nobody knows yet whose it is."""
 
     authorization: str | None
 
     @property
-    def peer(self) -> str: ...
+    def peer(self) -> str:
+        """Address of the caller."""
 
 
 class Caller:
@@ -34,6 +35,7 @@ class Caller:
         self._identity = None if access is None else access.identity(user)
 
     def may(self, right: Right, queue: str) -> bool:
+        """Say whether the caller has this right on this queue."""
         return self._access is None or self._access.may(self.user, right, queue)
 
     def sees(self, queue: str) -> bool:
@@ -41,6 +43,7 @@ class Caller:
         return self._access is None or self._access.may_any(self.user, queue)
 
     def may_somewhere(self, right: Right) -> bool:
+        """Say whether there is a queue or pattern on which the caller has this right."""
         return self._access is None or self._access.may_somewhere(self.user, right)
 
     def refuse(self, what: str) -> errors.PenstockError:

@@ -75,7 +75,7 @@ class Call:
     # --- what comes in: the connection's thread, with the mutex
 
     def target(self) -> memoryview | None:
-        """Where the next octets go, if they have a place already."""
+        """Memory for the next octets, if they have a place already."""
         return None if self._message is None else self._message.view[self._filled :]
 
     def counted(self, octets: int) -> None:
@@ -91,10 +91,12 @@ class Call:
         self._advance()
 
     def feed(self, data: bytes | memoryview) -> None:
+        """Take octets of the peer's messages."""
         self._raw += data
         self._advance()
 
     def end(self) -> None:
+        """Note that the peer sends nothing more."""
         self._ended = True
         self._arrived.notify_all()
 
@@ -106,7 +108,7 @@ class Call:
 
     @property
     def stalled_since(self) -> float | None:
-        """When the message was begun that is coming and has its memory; None where there is none."""
+        """Time at which the message began that is under way and has its memory; None where there is none."""
         return self._begun if self._message is not None else None
 
     @property
@@ -121,6 +123,7 @@ class Call:
 
     @property
     def unplaced(self) -> int:
+        """Count the octets that came and have no place yet."""
         return len(self._raw)
 
     def _advance(self) -> None:
@@ -203,6 +206,7 @@ class Call:
 
     @property
     def peer(self) -> str:
+        """Address of the caller."""
         return self.connection.peer
 
     def admit(self, user: str, limit: int, refusal: Callable[[int], errors.PenstockError]) -> None:
@@ -245,7 +249,7 @@ class Call:
         return message
 
     def _is_over(self) -> bool:
-        """Whether the peer has sent its last message. Raises what keeps another one from coming."""
+        """Say whether the peer has sent its last message. Raises what keeps another one from coming."""
         if self.gone:
             raise Gone
         if self._failure is not None:

@@ -40,6 +40,8 @@ log = logging.getLogger("penstock.flight")
 
 
 class Connection:
+    """One client's connection: HTTP/2 (RFC 9113) from its preface to its end, and the calls on it."""
+
     def __init__(self, listener: Listener, wire: Wire, peer: str, budget: Budget) -> None:
         self.peer, self.budget = peer, budget
         self.mutex = threading.Lock()
@@ -319,7 +321,7 @@ class Connection:
         self._said += data
 
     def _answer(self, data: bytes) -> None:
-        """The same, of what the peer makes us say."""
+        """Send what the peer makes us answer; too many unread answers end the connection."""
         with self.mutex:
             if len(self._said) > CONTROL_BYTES:
                 raise ProtocolError(Code.ENHANCE_YOUR_CALM, "more to answer than the peer reads")
@@ -373,6 +375,7 @@ class Connection:
         self._listener.count(user)
 
     def forget(self, call: Call) -> None:
+        """Forget a call that has ended."""
         with self.mutex:
             self._calls.pop(call.number, None)
         self.settle()

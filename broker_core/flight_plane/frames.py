@@ -17,6 +17,8 @@ LEAST_FRAME = 16_384  # the largest frame that everybody takes
 
 
 class Kind(IntEnum):
+    """Frame types (RFC 9113, 6)."""
+
     DATA = 0
     HEADERS = 1
     PRIORITY = 2
@@ -36,6 +38,8 @@ PRIORITY = 0x20
 
 
 class Setting(IntEnum):
+    """Settings (RFC 9113, 6.5.2)."""
+
     HEADER_TABLE_SIZE = 1
     ENABLE_PUSH = 2
     MAX_CONCURRENT_STREAMS = 3
@@ -73,6 +77,7 @@ _SETTING = struct.Struct(">HL")
 
 
 def header(length: int, kind: Kind, flags: int, stream: int) -> bytes:
+    """Encode the header of a frame with `length` octets of payload."""
     return _HEADER.pack(length >> 8, length & 0xFF, kind, flags, stream)
 
 
@@ -83,11 +88,13 @@ def parse_header(data: bytes | memoryview, at: int = 0) -> tuple[int, int, int, 
 
 
 def settings(values: Mapping[Setting, int]) -> bytes:
+    """Encode a SETTINGS frame."""
     payload = b"".join(_SETTING.pack(name, value) for name, value in values.items())
     return header(len(payload), Kind.SETTINGS, 0, 0) + payload
 
 
 def parse_settings(payload: bytes) -> list[tuple[int, int]]:
+    """Decode a SETTINGS frame's payload into pairs of identifier and value. Raises ProtocolError."""
     if len(payload) % _SETTING.size:
         raise ProtocolError(Code.FRAME_SIZE_ERROR, "a SETTINGS frame of no whole settings")
     return list(_SETTING.iter_unpack(payload))
@@ -122,5 +129,6 @@ def _length(number: int) -> bytes:
 
 
 def goaway(last_stream: int, code: Code, reason: str) -> bytes:
+    """Encode a GOAWAY frame; `reason` is cut after 500 octets."""
     payload = last_stream.to_bytes(4, "big") + code.to_bytes(4, "big") + reason.encode(errors="replace")[:500]
     return header(len(payload), Kind.GOAWAY, 0, 0) + payload

@@ -43,7 +43,7 @@ log.addFilter(Quiet())  # who is refused may be refused a thousand times a secon
 
 @dataclass(frozen=True)
 class Limits:
-    """What all peers together and one user may have; see the settings of these names."""
+    """Limits of all peers together and of one user; see the settings of these names."""
 
     connections: int
     connections_per_user: int
@@ -54,6 +54,7 @@ class Limits:
 
     @classmethod
     def of(cls, settings: Settings) -> Limits:
+        """Take the limits from the settings."""
         return cls(
             settings.flight_max_connections,
             settings.flight_max_connections_per_user,

@@ -69,7 +69,7 @@ def _end(service: BrokerService, queue: str) -> int:
 
 
 def _in_parts(service: BrokerService, f: dict[str, Any], command: _Command) -> tuple[int, bool, int]:
-    """How many messages went, whether the target has no room for more, and how many could not go."""
+    """Move in parts; return how many messages went, whether the target's capacity ended it, and how many could not go."""
     last, place, done, stayed = _end(service, f["queue"]) - 1, f.get("first", 0), 0, 0
     if f.get("last") is not None:
         last = min(last, f["last"])

@@ -34,6 +34,7 @@ class OutcomeReceiver:
         self._service, self._request, self._tell, self._check = service, request, acknowledge, check
 
     def receive(self, reader: BatchReader) -> None:
+        """Take a stream of outcomes into its stage, and acknowledge each batch."""
         batches = messages = 0
 
         def acknowledge() -> None:
@@ -75,7 +76,7 @@ def _check_columns(data: pa.RecordBatch) -> None:
 
 
 def outcomes(data: pa.RecordBatch, found: delivery.Deliveries) -> list[Said]:
-    """What these rows say, each message once: of several rows about it the last one counts."""
+    """Read the outcomes of these rows, one for each message: of several rows about it the last one counts."""
     if int(found.sequences.min()) < 0:
         raise errors.InvalidRequest(f"column 'delivery' is none that a stream has read, in row {int(found.rows[0])}")
     outcome = data.column("outcome")

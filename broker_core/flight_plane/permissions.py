@@ -1,4 +1,4 @@
-"""What each request needs: one table. docs/security.md shows it; a test compares it with the requests there are."""
+"""Rights that each request needs: one table. docs/security.md shows it; a test compares it with the requests there are."""
 
 from __future__ import annotations
 
@@ -165,7 +165,7 @@ class Permissions:
         return [] if queue is None else [name for name in list(queue.origins) if name in queues]
 
     def _stages(self, fields: dict[str, Any]) -> list[StageParts]:
-        """Those of the named stages that are there."""
+        """Return those of the named stages that are there."""
         state = self._service.state
         if "stage" in fields:
             names = [stage_of(fields)]

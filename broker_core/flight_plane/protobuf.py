@@ -51,7 +51,7 @@ def _varint(view: memoryview, at: int) -> tuple[int, int]:
 
 
 def field(number: int, length: int) -> bytes:
-    """What stands before a field of so many octets."""
+    """Encode the tag and length before a field of so many octets."""
     return _number(number << 3 | 2) + _number(length)
 
 

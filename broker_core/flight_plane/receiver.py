@@ -56,6 +56,7 @@ class Receiver:
         self._batches = self._messages = self._dropped = 0
 
     def receive(self, reader: BatchReader) -> None:
+        """Take a stream of messages into its queue, exchange or stage, and acknowledge each batch when it is durable."""
         # A queue or an exchange that is not there is refused before anything is sent.
         target = self._target()
         if target is not None:
@@ -129,7 +130,7 @@ class Receiver:
             raise self._failure
 
     def _target(self) -> c.Command | None:
-        """What asks whether that is there which the request names."""
+        """Make the command that asks for the queue or exchange which the request names; None where each batch names its own."""
         queue, exchange, key = (self._request[name] for name in ("queue", "exchange", "routingKey"))
         if self._request.get("routed"):
             if any(each is not None for each in (queue, exchange, key)):

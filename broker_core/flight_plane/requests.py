@@ -1,4 +1,4 @@
-"""What a request may say: its fields, their types and defaults, for every action, ticket and put of docs/protocols/flight.md."""
+"""Requests: their fields, with types and defaults, for every action, ticket and put of docs/protocols/flight.md."""
 
 from __future__ import annotations
 
@@ -215,6 +215,7 @@ def _is_unicode(request: Any) -> bool:
 
 
 def by_op(data: bytes, known: dict[str, Fields]) -> dict[str, Any]:
+    """Parse a request whose field `op` says which it is. Raises InvalidRequest."""
     with _turn(data):
         op = _json("request", data).get("op")
     if not isinstance(op, str) or op not in known:
@@ -223,12 +224,14 @@ def by_op(data: bytes, known: dict[str, Fields]) -> dict[str, Any]:
 
 
 def strings(what: str, values: list[Any]) -> list[str]:
+    """Check for a list of strings. Raises InvalidRequest."""
     if not all(isinstance(value, str) for value in values):
         raise errors.InvalidRequest(f"{what} must be a list of strings")
     return values
 
 
 def numbers(what: str, values: list[Any]) -> list[int]:
+    """Check for a list of whole numbers from 0 on. Raises InvalidRequest."""
     if not all(type(value) is int and 0 <= value < 2**62 for value in values):
         raise errors.InvalidRequest(f"{what} must be a list of whole numbers from 0 on")
     return values
@@ -253,6 +256,7 @@ def reader_of(fields: dict[str, Any]) -> SparkBatch | None:
 
 
 def key_of(what: str, value: dict[str, Any]) -> PublishKey:
+    """Parse the key of a publish. Raises InvalidRequest."""
     fields = parse(f"{what}: key", json.dumps(value).encode(), _KEY)
     if fields["kind"] not in ("stream", "txn"):
         raise errors.InvalidRequest(f"{what}: key.kind must be 'stream' or 'txn'")

@@ -60,7 +60,7 @@ class FlightPlane:
 
 
 class BrokerMistake(errors.PenstockError):
-    """What happened is in the log; who asked learns no more of our inside."""
+    """Mistake of ours: the log says what happened, and the caller learns no more of our inside."""
 
     code = "error"
     fault = "storage"

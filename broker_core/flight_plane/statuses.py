@@ -1,5 +1,5 @@
-"""How a call ends, as a block of trailers: gRPC's status, and beside it what pyarrow's C++ server says, so that Flight's clients
-make the same errors of it.
+"""The end of a call, as a block of trailers: gRPC's status, and beside it what pyarrow's C++ server says, so that Flight's
+clients make the same errors of it.
 """
 
 from __future__ import annotations

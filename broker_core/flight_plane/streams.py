@@ -86,7 +86,7 @@ class Streams:
         self._service.damage.note(errors.DamagedMessages.of(queue, int(sequences[0]), int(sequences[-1]), error))
 
     def _noting(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """The same; what is damaged is named in the log and in `queue.stat`, too."""
+        """Pass batches on; name what is damaged in the log and in `queue.stat`, too."""
         try:
             yield from batches
         except errors.DamagedMessages as error:

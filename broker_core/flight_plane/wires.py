@@ -18,6 +18,8 @@ Octets = bytes | memoryview
 
 
 class Wire(Protocol):
+    """Socket under a connection, with or without TLS."""
+
     def receive(self, into: memoryview) -> int:
         """Wait for octets; how many came, 0 at the end. OSError when the connection breaks."""
 
@@ -37,11 +39,14 @@ def prepare(connection: socket.socket) -> None:
 
 
 class Plain:
+    """Wire without TLS."""
+
     def __init__(self, connection: socket.socket) -> None:
         self._socket = connection
         self.receive = connection.recv_into
 
     def send(self, pieces: Sequence[Octets]) -> None:
+        """Send all of it, as `Wire.send`."""
         _send(self._socket, pieces)
 
 
@@ -58,6 +63,7 @@ class Tls:
         self._cipher = bytearray(_RECORD)
 
     def handshake(self) -> None:
+        """Shake hands, within the socket's timeout. Raises ssl.SSLError or OSError."""
         while True:
             try:
                 self._tls.do_handshake()
@@ -74,6 +80,7 @@ class Tls:
                 return
 
     def receive(self, into: memoryview) -> int:
+        """Wait for octets, as `Wire.receive`."""
         while True:
             with self._lock:
                 try:
@@ -89,6 +96,7 @@ class Tls:
                 return 0
 
     def send(self, pieces: Sequence[Octets]) -> None:
+        """Send all of it, as `Wire.send`."""
         with self._sending:
             for piece in pieces:
                 view = memoryview(piece)

@@ -118,7 +118,7 @@ def readable(batch: pa.RecordBatch, sequence: Integers, malformed: Malformed) ->
 def _made(
     names: Sequence[str], payload: pa.RecordBatch, queue: str, sequence: Integers, malformed: Malformed | None
 ) -> dict[str, pa.Array]:
-    """What is asked for and can be had from the other form."""
+    """Make the columns that are asked for and can be had from the other form."""
     held = payload.schema.names
     if not payload.num_rows:
         return {}
@@ -136,7 +136,7 @@ def _made(
 
 
 def needed(columns: Sequence[str]) -> list[str]:
-    """What to ask for as it is stored, to make `columns` of it: of either form, whichever the messages turn out to have."""
+    """Name the columns to ask for as they are stored, to make `columns` of them: of either form, whichever the messages have."""
     names = dict.fromkeys(["sequenceNumber", *columns])
     if "message" in names:
         names.update(dict.fromkeys(name for name in SENT_COLUMNS if name in BARE_COLUMNS))

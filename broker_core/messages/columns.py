@@ -1,4 +1,4 @@
-"""What a message is in columns: names, Arrow types, the stored form, and the schema of a stream that leaves the broker
+"""A message in columns: names, Arrow types, the stored form, and the schema of a stream that leaves the broker
 (`assembly` makes its batches).
 
 Pure pyarrow, since the broker, the connector's planner and Spark's executors all use it. Nothing here loops over messages.
@@ -203,7 +203,7 @@ def is_encoded(mask: int) -> bool:
 
 
 def stored_form(batch: pa.RecordBatch) -> tuple[int, pa.RecordBatch]:
-    """What is stored of a validated batch: its mask, and the batch as `unpack` gives it back.
+    """Return the stored form of a validated batch: its mask, and the batch as `unpack` gives it back.
 
     Columns that are null in every row are not stored, nor are those that are no message columns.
     """

@@ -32,7 +32,7 @@ class Deliveries(NamedTuple):
 
 
 def prefix(lease: str, batch: int, epoch: int) -> bytes:
-    """What all deliveries of a batch begin with; eight octets of sequence number follow."""
+    """Return the octets with which all deliveries of a batch begin; eight octets of sequence number follow."""
     name = lease.encode()
     return _HEAD.pack(VERSION, len(name)) + name + _TAIL.pack(batch, epoch)
 

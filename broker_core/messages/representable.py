@@ -1,4 +1,4 @@
-"""What AMQP can say of a message in columns: checked when it comes in, since it has to leave to AMQP clients as well.
+"""Validity of a message in columns as AMQP: checked when it comes in, since it has to leave to AMQP clients as well.
 
 What can be said is a column's type and what stands here; `encoding.bare` writes it. Pure pyarrow, since Spark's tasks check too
 before they send. Columns that are not there cost nothing, and nothing here loops over messages.

@@ -33,11 +33,12 @@ def stored_offsets(array: pa.Array) -> npt.NDArray[np.int32]:
 
 
 def offsets(array: pa.Array) -> Ints:
-    """The same as 64-bit numbers."""
+    """Return an array's offsets as 64-bit numbers."""
     return stored_offsets(array).astype(np.int64)
 
 
 def valid(array: pa.Array) -> Bools:
+    """Return True for each element that is not null."""
     if array.null_count == 0:
         return np.ones(len(array), np.bool_)
     found: Bools = array.is_valid().to_numpy(zero_copy_only=False)
@@ -50,6 +51,7 @@ def numbers(array: pa.Array) -> Ints:
 
 
 def as_binary(array: pa.Array) -> pa.Array:
+    """View texts as binary, without a copy."""
     return array.view(pa.binary())
 
 
@@ -148,4 +150,5 @@ def check_ascii(name: str, array: pa.Array, row_of: Ints | None = None) -> None:
 
 
 def refuse(name: str, row: int, why: str) -> NoReturn:
+    """Raise InvalidRequest for one cell, with the reason."""
     raise InvalidRequest(f"column {name!r} in row {row}: {why}")

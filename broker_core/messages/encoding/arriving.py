@@ -50,7 +50,7 @@ MAX_BATCH_BYTES = 2**31 - 1  # an Arrow binary column counts its octets in 31 bi
 
 
 class Arrived(NamedTuple):
-    """What became of a sequence of messages.
+    """Result of a sequence of messages that arrived.
 
     `batch`: those that are well-formed, in their order, in the stored form, of which `mask` says the columns; those that are null
     in all rows are left out.
@@ -99,7 +99,7 @@ def arrived(payloads: Sequence[bytes]) -> Arrived:
 
 
 def address_of(payload: bytes) -> str | None:
-    """What the properties of an encoded message say in `to`; None if nothing. Raises DecodeError if they are malformed."""
+    """Read `to` in the properties of an encoded message; None if there is none. Raises DecodeError if they are malformed."""
     for section in scan(payload):
         if section.code == PROPERTIES:
             return _third(payload, section.value, section.end)
@@ -201,7 +201,7 @@ def _cut(payloads: Sequence[bytes], parts: _Parts) -> list[tuple[int, Exception]
 
 
 def _annotations(payload: bytes, position: int) -> tuple[int, bytes | None]:
-    """Where the bare message begins, and the message annotations. KeyError where the plain way has to look at any."""
+    """Find where the bare message begins, and the message annotations. KeyError where the plain way has to look at any."""
     note = None
     table = _TABLES[HEADER]
     while position < len(payload) and payload[position + 2] < PROPERTIES:
@@ -304,7 +304,7 @@ def _batch(parts: _Parts, distinct: list[Said], lengths: list[int]) -> tuple[pa.
 
 
 def _ttls(parts: _Parts) -> pa.Array:
-    """Where at least one is not among what is `said`."""
+    """Build the column of ttls, where at least one is not among what is `said`."""
     found = np.frombuffer(b"".join(parts.ttls.values()), ">u4").astype(np.int64)
     if len(found) == len(parts.said):
         return pa.array(found)

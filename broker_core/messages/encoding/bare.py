@@ -66,7 +66,7 @@ def bare_messages(payload: pa.RecordBatch) -> pa.Array:
 
 
 def bare_parts(payload: pa.RecordBatch) -> list[pa.Array]:
-    """The same as columns that are yet to be joined, row by row."""
+    """Encode bare messages as columns that are yet to be joined, row by row."""
     held = _held(payload)
     parts, sizes = _properties(held, payload.num_rows)
     if "properties" in held:

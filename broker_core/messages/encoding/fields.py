@@ -1,4 +1,4 @@
-"""Which column comes from which field of the section of properties (3.2.4), and what each field may hold on the wire."""
+"""Columns of the section of properties (3.2.4): the field of each, and what a field may hold on the wire."""
 
 from __future__ import annotations
 

@@ -32,7 +32,7 @@ _UINT = b"\x70"  # of 4 octets. Those of one octet are few enough to be `known`
 
 
 class Said(NamedTuple):
-    """What a header says, in the order of the stored columns."""
+    """Fields of a header, in the order of the stored columns."""
 
     priority: int | None
     durable: bool | None
@@ -55,7 +55,7 @@ _written: dict[tuple[Any, ...], bytes] = {}
 
 
 def read(octets: bytes) -> Said:
-    """What a header section says. Raises DecodeError, or FieldError for a field of the wrong type or too many of them."""
+    """Read a header section. Raises DecodeError, or FieldError for a field of the wrong type or too many of them."""
     said = known.get(octets)
     if said is None:
         said = _read(octets)
@@ -77,7 +77,7 @@ def _keep(table: dict[Any, Any], key: Any, value: Any) -> None:
 
 
 def _keep_but_ttl(octets: bytes, said: Said) -> None:
-    """What differs from this valid header in its ttl only need not be read. In rare forms it is."""
+    """Remember a valid header, so that one that differs only in its ttl need not be read. In rare forms it is."""
     if not octets.startswith(_SHORT):
         return
     at = len(_SHORT) + 2  # after size and count

@@ -88,7 +88,7 @@ def _part(numbers: int | npt.NDArray[Any], of: slice) -> int | npt.NDArray[Any]:
 
 
 def _columns(payload: pa.RecordBatch, names: list[str]) -> tuple[list[pa.Array], list[pa.Array], list[pa.Array]]:
-    """What is before the bare message, the bare message, what is after it: columns to be joined, possibly none."""
+    """Return columns to be joined: before the bare message, the bare message, and after it; possibly none."""
     if "encodedAnnotations" in names:
         notes = payload.column("encodedAnnotations")
     else:

@@ -33,7 +33,7 @@ def digests(batch: pa.RecordBatch) -> np.ndarray[Any, np.dtype[np.bytes_]] | Non
 
 
 def message_id(message: bytes | None) -> Any:
-    """What the properties of a bare message say: a string, ulong, uuid or binary; None where nothing can be read."""
+    """Read the message id of a bare message: a string, ulong, uuid or binary; None where nothing can be read."""
     try:
         for section in scan(message or b""):
             if section.code == PROPERTIES:

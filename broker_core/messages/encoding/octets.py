@@ -78,6 +78,7 @@ def data_of(array: pa.Array) -> Octets:
 
 
 def lengths_of(array: pa.Array) -> npt.NDArray[np.int32]:
+    """Return the length of each element, in bytes."""
     return np.diff(offsets_of(array))
 
 
@@ -97,7 +98,7 @@ def validity(valid: Mask | None) -> pa.Buffer | None:
 
 
 def with_nulls(array: pa.Array, type_: pa.DataType, valid: Mask | None) -> pa.Array:
-    """The same binary array under another variable type, null where not `valid`. Nothing is copied."""
+    """Return the same binary array under another variable type, null where not `valid`. Nothing is copied."""
     return pa.Array.from_buffers(type_, len(array), [validity(valid), *array.buffers()[1:]])
 
 
@@ -108,6 +109,7 @@ def fixed(buffer: pa.Buffer, starts: Places, kind: str) -> npt.NDArray[Any]:
 
 
 def is_ascii(octets: Octets) -> bool:
+    """Say whether all octets are below 128."""
     return not len(octets) or int(octets.max()) < 128
 
 

@@ -92,7 +92,7 @@ def _body(message: Message) -> bytes | None:
 
 
 def user_text(user: bytes) -> str | None:
-    """What the column `userId` shows."""
+    """Return what the column `userId` shows."""
     try:
         return user.decode()
     except UnicodeDecodeError:

@@ -133,7 +133,7 @@ def users(buffer: pa.Buffer, cells: Cells) -> tuple[pa.Array, Indices]:
 
 
 def _sliced(buffer: pa.Buffer, cells: Cells, present: Indices, sliced: list[int]) -> tuple[pa.Array, Indices]:
-    """What is text as it is, cut out (empty in all other rows), and the rows where it breaks its type's rule."""
+    """Cut out what is text as it is (empty in all other rows), and find the rows where it breaks its type's rule."""
     base = _taken(buffer, cells, present, sliced)
     bad = _NONE
     if any(c in STRING for c in sliced):
@@ -195,6 +195,7 @@ def _number(kind: str) -> _Writer:
 
 
 def numbers(buffer: pa.Buffer, start: Places, kind: str) -> npt.NDArray[np.generic]:
+    """Read a fixed-width number at each place, in this machine's byte order."""
     values = fixed(buffer, start, kind)
     return values.astype(values.dtype.newbyteorder("="))
 

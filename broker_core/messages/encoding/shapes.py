@@ -69,7 +69,7 @@ def valid(message: bytes) -> bool:
 
 
 def _section(message: bytes, position: int) -> int:
-    """Where the section that begins here ends; raises where it is not understood."""
+    """Find the end of the section that begins here; raises where it is not understood."""
     code = message[position + 3]
     if code in (0xC0, 0xC1):
         end = position + 5 + message[position + 4]
@@ -117,14 +117,14 @@ def _walk(octets: bytes) -> None:
 
 
 def _begin(octets: bytes) -> tuple[int, int]:
-    """How many elements a section has, and where the first begins."""
+    """Count the elements of a section, and find where the first begins."""
     if octets[3] in (0xC0, 0xC1):
         return octets[5], 6
     return int.from_bytes(octets[8:12], "big"), 12
 
 
 def _value(octets: bytes, position: int, kinds: tuple[int, ...]) -> int:
-    """Where the value at `position` ends."""
+    """Find the end of the value at `position`."""
     how = kinds[octets[position]]
     if how > 0:
         return position + how

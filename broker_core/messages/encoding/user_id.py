@@ -1,4 +1,4 @@
-"""Whose an encoded message says it is: the `user-id` of its properties (3.2.4).
+"""User of an encoded message: the `user-id` of its properties (3.2.4).
 
 It is looked for in every message that a user sends, so only as far as it stands: the sections before the properties are stepped
 over by their sizes. What is not in the usual form is read the plain way.
@@ -40,7 +40,7 @@ def user_id_of(payload: bytes) -> bytes | None:
 
 
 def _properties(payload: bytes) -> int:
-    """Where their list begins; -1 if there are none."""
+    """Find where the list of properties begins; -1 if there are none."""
     position = 0
     while payload[position : position + 2] == _SECTION:
         code, kind = payload[position + 2], payload[position + 3]

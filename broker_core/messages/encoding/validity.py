@@ -59,7 +59,7 @@ def invalid(messages: Sequence[bytes]) -> dict[int, RemoteProtocolError]:
 
 
 def unsure(messages: pa.Array) -> Mask:
-    """Which of a binary column (without nulls) the vectors do not find valid: those are for `check`."""
+    """Mark those of a binary column (without nulls) that the vectors do not find valid: `check` looks at these."""
     parts = [_unsure(messages.slice(first, CHUNK_ROWS)) for first in range(0, len(messages), CHUNK_ROWS)]
     return np.concatenate(parts) if parts else np.zeros(0, np.bool_)
 

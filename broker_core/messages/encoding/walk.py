@@ -57,15 +57,18 @@ class Cells:
 
     @staticmethod
     def none(rows: Places) -> Cells:
+        """Make a cell for each row, all null."""
         return Cells(np.full(len(rows), NULL, np.uint8), rows.copy(), rows.copy())
 
     def put(self, rows: Rows, code: Octets, start: Places, end: Places) -> None:
+        """Set the cells of these rows."""
         if isinstance(rows, slice):
             self.code, self.start, self.end = code, start, end
         else:
             self.code[rows], self.start[rows], self.end[rows] = code, start, end
 
     def clear(self, rows: Mask, places: Places) -> None:
+        """Make the cells of these rows null."""
         self.code[rows] = NULL
         self.start[rows] = self.end[rows] = places[rows]
 
@@ -165,6 +168,7 @@ class Walk:
         self.advance(rows, end)
 
     def require(self, rows: Rows, code: Octets, constructors: tuple[int, ...]) -> None:
+        """Mark the rows whose constructor is none of `constructors`."""
         fits = code == constructors[0]
         for constructor in constructors[1:]:
             fits |= code == constructor
