@@ -171,11 +171,10 @@ class Stage:
 
     def settle(self) -> None:
         """Until the plane has done all that it knows of, its effects included."""
-        turns, done = self.plane.turns, threading.Event()
+        passes, done = self.plane.passes, threading.Event()
 
         def look() -> None:
-            busy = turns._scheduled or turns._effects or turns._ready or turns._outcomes.later or turns._notified or turns._woken
-            if busy:
+            if passes.busy:
                 self.plane._loop.call_later(0.001, look)
             else:
                 done.set()

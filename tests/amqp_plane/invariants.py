@@ -14,7 +14,7 @@ from typing import Any, TypeVar
 import numpy as np
 
 from penstock.broker_core.amqp_plane.links.outgoing import Outgoing
-from penstock.broker_core.amqp_plane.links.waiting_list import Line
+from penstock.broker_core.amqp_plane.links.waiting_list import WaitingList
 from penstock.broker_core.engine import decide
 from penstock.broker_core.engine.columns.states import State
 from penstock.broker_core.engine.commands import queues as c
@@ -51,12 +51,12 @@ def waits_in_vain(stage: Stage, now: c.Now) -> str | None:
     return next((wrong for check in WAITS for wrong in check(stage, now)), None)
 
 
-def hungry_receivers(stage: Stage, now: c.Now) -> Iterator[str]:
+def idle_receivers(stage: Stage, now: c.Now) -> Iterator[str]:
     for link in _consumers(stage):
         view = None if link.selector is None else stage.service.matching.view(link.queue, link.selector)
         rows = decide(stage.service.state, c.Acquire(link.queue, link.holder, 1, None, view), now).reply
         if rows.count:
-            yield f"{link} has an appetite of {link.appetite()} and could have {rows.sequences()}: it stands as {link.standing}"
+            yield f"{link} has a capacity of {link.capacity()} and could have {rows.sequences()}: it stands as {link.standing}"
 
 
 def unanswered_drains(stage: Stage, now: c.Now) -> Iterator[str]:
@@ -66,29 +66,29 @@ def unanswered_drains(stage: Stage, now: c.Now) -> Iterator[str]:
 def _consumers(stage: Stage) -> list[Outgoing]:
     """Those who could take something."""
     queues = stage.service.state.queues
-    links = [link for interest in stage.plane.turns.acquiring._queues.values() for link in interest.members.values()]
+    links = [link for interest in stage.plane.passes.acquiring._queues.values() for link in interest.members.values()]
     return [
         link
         for link in links
-        if link.acquires and link.queue in queues and link.holder in queues[link.queue].subscriptions and link.appetite() > 0
+        if link.acquires and link.queue in queues and link.holder in queues[link.queue].subscriptions and link.capacity() > 0
     ]
 
 
 def starving_senders(stage: Stage, now: c.Now) -> Iterator[str]:
-    blocking = stage.plane.blocking
+    blocking = stage.plane.sender_credit
     for name, waiting in blocking._waiting.items():
         queue = stage.service.state.queues.get(name)
         free = room(queue) if queue is not None else None
         promised = blocking._totals.get(name, 0)
         for who in waiting if free else ():
-            if isinstance(who, Line):
+            if isinstance(who, WaitingList):
                 if who._waiting and not who._underway and promised < free:  # type: ignore[operator]
                     yield f"{len(who._waiting)} messages wait in a line for {name!r}, which has room for {free}"
             elif not promised and not who.link.link_credit and not who._unconfirmed:  # type: ignore[attr-defined]
                 yield f"{who} has no credit, and {name!r} has room for {free}"
 
 
-WAITS = (hungry_receivers, unanswered_drains, starving_senders)
+WAITS = (idle_receivers, unanswered_drains, starving_senders)
 
 
 # --- what is counted is what the columns say
@@ -194,14 +194,14 @@ def _stays(queue: Queue) -> bool:
 
 
 def _left_in_the_plane(plane: Any) -> dict[str, Any]:
-    blocking, turns = plane.blocking, plane.turns
+    blocking, passes = plane.sender_credit, plane.passes
     return {
         "credit": [*blocking._granted, *blocking._totals],
         "senders that wait": [*blocking._waiting],
-        "lines": [*blocking.lines],
+        "lines": [*blocking.waiting_lists],
         "bytes in lines": blocking.waiting_bytes,
-        "receivers": [*turns.acquiring._queues],
-        "receivers that wait": [*turns.selecting._waiting],
-        "deliveries": [*turns._arriving, *turns._immediate],
-        "clients held up": [*turns._held],
+        "receivers": [*passes.acquiring._queues],
+        "receivers that wait": [*passes.selecting._waiting],
+        "deliveries": [*passes._batch._messages, *passes._immediate],
+        "clients held up": [*passes._batch._paused],
     }

@@ -165,7 +165,7 @@ def what_waits_at_the_anonymous_terminus_ends(s: Stage) -> None:
     a.expect(Detach)
     s.service.submit(c.Purge("fewer"))
     s.show("fewer")
-    s.until(lambda: not s.plane.blocking.lines and not s.plane.blocking.waiting_bytes, "nothing of it is kept")
+    s.until(lambda: not s.plane.sender_credit.waiting_lists and not s.plane.sender_credit.waiting_bytes, "nothing of it is kept")
 
 
 def nobody_waits_for_room_at_once_or_in_a_transaction(s: Stage) -> None:

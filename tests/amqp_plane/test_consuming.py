@@ -12,7 +12,7 @@ from penstock.broker_core.amqp import Accepted, Condition, Receiver, Released, S
 from penstock.broker_core.amqp.performatives import Properties
 from penstock.broker_core.amqp.states import LinkState
 from penstock.broker_core.amqp.types import Described, Symbol
-from penstock.broker_core.amqp_plane.loop.acquiring import HELPING_MESSAGES
+from penstock.broker_core.amqp_plane.loop.acquiring import QUANTUM_MESSAGES
 from penstock.broker_core.amqp_plane.loop.interest import INTERESTED
 from penstock.broker_core.engine.commands import queues as c
 
@@ -52,7 +52,7 @@ class Consumer:
         return self
 
     def waits(self) -> bool:
-        links = list(self.made.plane.turns.acquiring._queues["q"].members.values())
+        links = list(self.made.plane.passes.acquiring._queues["q"].members.values())
         return any(link.link.name == self.link.name and link.standing == INTERESTED for link in links)
 
     def until(self, count: int) -> None:
@@ -265,17 +265,17 @@ def test_all_who_can_take_are_asked_however_many_they_are(made: Stage) -> None:
 
 
 def test_more_than_one_helping_is_taken_at_once(made: Stage) -> None:
-    """Q4: a consumer with credit for all of a turn's messages gets them all, though a turn else gives it one helping."""
-    consumer = Consumer(made, "consumer").grant(HELPING_MESSAGES + 200)
+    """Q4: a consumer with credit for all of a turn's messages gets them all, though a turn else gives it one quantum."""
+    consumer = Consumer(made, "consumer").grant(QUANTUM_MESSAGES + 200)
     producer = Producer(made)
-    tags = [b"%04d" % number for number in range(HELPING_MESSAGES + 100)]
+    tags = [b"%04d" % number for number in range(QUANTUM_MESSAGES + 100)]
     producer.send(*tags)
     assert set(producer.until(*tags)) == {Accepted}
     consumer.until(len(tags))
 
 
 def standing(made: Stage) -> list[int]:
-    interest = made.plane.turns.acquiring._queues.get("q")
+    interest = made.plane.passes.acquiring._queues.get("q")
     return [link.standing for link in list(interest.members.values())] if interest is not None else []
 
 

@@ -13,7 +13,7 @@ import pytest
 from penstock.broker_core.amqp import Accepted, Modified, Receiver, Released, Sender, Source, Target, events
 from penstock.broker_core.amqp.states import LinkState
 from penstock.broker_core.amqp_plane.loop import acquiring
-from penstock.broker_core.amqp_plane.loop.acquiring import HELPING_MESSAGES
+from penstock.broker_core.amqp_plane.loop.acquiring import QUANTUM_MESSAGES
 from penstock.broker_core.amqp_plane.loop.interest import INTERESTED
 
 from ..journal.lying_disk import LyingDisk
@@ -92,7 +92,7 @@ def publish(made: Stage, count: int, size: int = 8) -> None:
 
 def waiting(made: Stage, *queues: str) -> int:
     """How many links wait for messages, of all queues or these."""
-    found = made.plane.turns.acquiring._queues
+    found = made.plane.passes.acquiring._queues
     interests = [found[queue] for queue in queues if queue in found] if queues else list(found.values())
     return sum(link.standing == INTERESTED for interest in interests for link in list(interest.members.values()))
 
@@ -100,13 +100,13 @@ def waiting(made: Stage, *queues: str) -> int:
 def test_links_of_all_sessions_and_connections_get_their_share(made: Stage) -> None:
     """C4: 24 links that all want more than there is: nobody goes without, each message goes to one of them, in order."""
     crowd = Crowd(made, connections=3, sessions=2, links=4)
-    count = 3 * 24 * HELPING_MESSAGES
+    count = 3 * 24 * QUANTUM_MESSAGES
     crowd.accepts = False
     crowd.grant(count)
     made.until(lambda: waiting(made) == 24, "all wait")
     publish(made, count)
     crowd.until(count)
-    assert min(map(len, crowd.got.values())) >= HELPING_MESSAGES
+    assert min(map(len, crowd.got.values())) >= QUANTUM_MESSAGES
     assert sorted(number for numbers in crowd.got.values() for number in numbers) == list(range(count))
     assert all(numbers == sorted(numbers) for numbers in crowd.got.values())
 
@@ -245,7 +245,7 @@ def test_waiting_links_that_end_are_forgotten(made: Stage) -> None:
         link.detach()
         client.until(lambda link=link: link.state is LinkState.DETACHED, "the answer to the detach")  # type: ignore[misc]
     made.settle()
-    assert not made.plane.turns.acquiring._queues
+    assert not made.plane.passes.acquiring._queues
 
 
 def test_a_socket_that_is_not_read_holds_nobody_up(made: Stage) -> None:

@@ -129,15 +129,15 @@ def play(folder: Path, scenario: Scenario, steps: int, how: str) -> bool:
 
 def nothing_stays(s: Leaving, peers: list[Any]) -> None:
     assert len(s.plane._wires) == 1
-    turns, containers = s.plane.turns, s.plane.containers
+    passes, containers = s.plane.passes, s.plane.containers
     assert {key[1] for key in containers._links} == {"bystander"}
     assert list(containers._peers) == [("anonymous", "bystander")]
     assert containers.count("anonymous") == 1
-    waiting = [link for interest in turns.acquiring._queues.values() for link in interest.members.values()]
+    waiting = [link for interest in passes.acquiring._queues.values() for link in interest.members.values()]
     assert {link.peer.container for link in waiting} == {"bystander"}
-    assert not turns._arriving
-    assert not turns._outcomes
-    assert not turns._held
+    assert not passes._batch._messages
+    assert not passes._batch._outcomes
+    assert not passes._batch._paused
     assert s.counts("q").get("acquired", 0) == 0, "what it held is back"
     with s.service.turn():
         consumers = [name for name, queue in s.service.state.queues.items() for _ in queue.subscriptions]

@@ -80,7 +80,7 @@ def test_a_close_that_is_not_answered_is_waited_for_only_so_long(tmp_path: Path,
 
 
 SIZE = 100 * KIB
-#: Of messages that are acquired for a peer that does not read: what waits for its socket on both sides, and one helping.
+#: Of messages that are acquired for a peer that does not read: what waits for its socket on both sides, and one quantum.
 ON_THE_WAY = transport.WRITE_BUFFER + 8 * MIB
 
 

@@ -98,7 +98,7 @@ def test_so_many_octets_wait_for_room(s: Stage, monkeypatch: pytest.MonkeyPatch)
     for number in (1, 2, 3):
         s.service.submit(c.Purge("few"))
         a.expect(Disposition, first=number, state=Accepted())
-    s.until(lambda: not s.plane.blocking.lines and not s.plane.blocking.waiting_bytes, "nothing of it is kept")
+    s.until(lambda: not s.plane.sender_credit.waiting_lists and not s.plane.sender_credit.waiting_bytes, "nothing of it is kept")
 
 
 @pytest.mark.parametrize("settled", [True, False])

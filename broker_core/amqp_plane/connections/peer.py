@@ -112,11 +112,11 @@ class Peer:
                 self.log(f"cannot answer: {error}")
                 self.close(Error(condition=Condition.NOT_ALLOWED, description=str(error)[:200]))
         if self.connection.has_data_to_send or self.connection.finished:
-            self.touch()  # else the links say what there is to be done: an outcome alone needs no turn
+            self.send_soon()  # else the links say what there is to be done: an outcome alone needs no turn
 
-    def touch(self) -> None:
+    def send_soon(self) -> None:
         """Something may be there to be sent, at the end of the turn."""
-        self.plane.turns.touch(self)
+        self.plane.passes.send_soon(self)
 
     def send(self) -> None:
         """Write what the protocol has to say."""
@@ -200,7 +200,7 @@ class Peer:
                 self.plane.detached.expire(endpoint)
         else:
             self._connection_ended()
-        self.plane.turns.last(lambda: self._say_close(error))
+        self.plane.passes.after_all(lambda: self._say_close(error))
 
     def _say_close(self, error: Error | None) -> None:
         if self.connection.may_send:
@@ -208,18 +208,18 @@ class Peer:
             self.wire.expect_close()
         elif not self.gone and self.connection.local_open is None:  # there is no way to say it
             self.wire.abort()
-        self.touch()
+        self.send_soon()
 
     def _on_close(self, event: events.Closed) -> None:
         if event.error is not None:
             self.log(f"closed with {event.error.condition!r:.80}: {event.error.description!r:.300}")
         self._connection_ended()
-        self.plane.turns.last(self._answer_close)
+        self.plane.passes.after_all(self._answer_close)
 
     def _answer_close(self) -> None:
         if self.connection.state is ConnectionState.CLOSE_RCVD and not self.gone:
             self.connection.close()
-            self.touch()
+            self.send_soon()
 
     def _on_violation(self, event: events.Violated) -> None:
         self.log(f"broke the protocol: {event.error}")
@@ -258,10 +258,10 @@ class Peer:
             self.underway.pop(session, None)
             if session.state is SessionState.END_RCVD and self.connection.may_send:
                 session.end()
-                self.touch()
+                self.send_soon()
 
         self._session_ended(session)
-        self.plane.turns.last(answer)
+        self.plane.passes.after_all(answer)
 
     def _session_ended(self, session: Session) -> None:
         """Its links are detached by that, and not closed."""
@@ -294,7 +294,7 @@ class Peer:
             condition = Condition.FRAME_SIZE_TOO_SMALL if small else Condition.NOT_ALLOWED
             session.end(Error(condition=condition, description=str(error)[:200]))
         forget_terms(link.local_attach, link.remote_attach)
-        self.touch()
+        self.send_soon()
 
     def awaits_attach(self, link: Link) -> bool:
         waiting = (LinkState.ATTACH_RCVD, LinkState.DETACH_RCVD_UNANSWERED)
@@ -338,7 +338,7 @@ class Peer:
         if self.full:
             waiting, self.full = self.full, {}
             for link in sorted(waiting, key=lambda link: link.took_at):  # so that none takes all the room again and again
-                self.plane.turns.hungry(link)
+                self.plane.passes.has_capacity(link)
 
     def _on_disposition(self, event: events.Disposed) -> None:
         several: dict[Link, list[Any]] = {}
@@ -362,7 +362,7 @@ class Peer:
         def answer() -> None:
             if link.state is LinkState.DETACH_RCVD and link.session.may_send:
                 link.detach(closed=closed, error=None if endpoint is None else endpoint.detach_error)
-                self.touch()
+                self.send_soon()
             if endpoint is None or endpoint.ended:  # else its deliveries live
                 link.session.forget(link)
 
@@ -370,7 +370,7 @@ class Peer:
             self._end([link], None)
         else:
             self.plane.detached.leave(endpoint, DETACHED)
-        self.plane.turns.last(answer)
+        self.plane.passes.after_all(answer)
 
     def detach(self, endpoint: Endpoint, error: Error) -> None:
         """Our detach, with the reason. Nothing happens when the link has ended already."""
@@ -385,7 +385,7 @@ class Peer:
         self.log(f"link {endpoint.link.name!r:.80} detached: {error.condition}: {error.description}")
         endpoint.stolen = True
         self.plane.detached.leave(endpoint, DETACHED)
-        self.plane.turns.last(lambda: self._say_detach(endpoint.link, error))
+        self.plane.passes.after_all(lambda: self._say_detach(endpoint.link, error))
 
     def _on_stolen(self, event: events.Stolen) -> None:
         """By another of the same connection; it is told so already."""
@@ -400,17 +400,17 @@ class Peer:
             endpoint = self.links.get(link)
             if endpoint is not None:
                 self.forget(endpoint)
-                self.plane.turns.first(partial(attaching.end, endpoint=endpoint))
+                self.plane.passes.in_pass(partial(attaching.end, endpoint=endpoint))
         for link in links:
             if error is not None:
-                self.plane.turns.last(lambda link=link: self._say_detach(link, error))  # type: ignore[misc]
+                self.plane.passes.after_all(lambda link=link: self._say_detach(link, error))  # type: ignore[misc]
 
     def _say_detach(self, link: Link, error: Error) -> None:
         if self.awaits_attach(link):
             self.refuse(link, error)
         elif link.state is LinkState.ATTACHED and link.session.may_send:
             link.detach(closed=True, error=error)
-        self.touch()
+        self.send_soon()
 
     def look_for_deleted(self) -> None:
         """Detach the links whose queue or exchange is gone. Every link of the plane is asked, every quarter of a second."""
@@ -429,7 +429,7 @@ class Peer:
         """The link is none any more; what is under way for it is carried out."""
         self.links.pop(endpoint.link, None)
         if self._waiting:
-            self.plane.turns.last(self._look_at_waiting)
+            self.plane.passes.after_all(self._look_at_waiting)
         self.plane.containers.detach(endpoint)
 
 

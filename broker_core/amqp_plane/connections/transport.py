@@ -71,12 +71,15 @@ class Wire(asyncio.Protocol):
             self._begin()
 
     def data_received(self, data: bytes) -> None:
-        turns = self.plane.turns
-        turns.reading(self.plane.ready.count)
+        if self.plane.ready.count != 1:
+            self._read(data)
+            return
+        passes = self.plane.passes
+        passes.reading()
         try:
             self._read(data)
         finally:
-            turns.read()
+            passes.read()
 
     def _read(self, data: bytes) -> None:
         try:

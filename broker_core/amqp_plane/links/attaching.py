@@ -14,10 +14,10 @@ from penstock.broker_core.amqp_plane.links import resuming
 from penstock.broker_core.amqp_plane.links.browsing import Browsing
 from penstock.broker_core.amqp_plane.links.conditions import Refusal, as_error
 from penstock.broker_core.amqp_plane.links.incoming import Incoming, Relay
-from penstock.broker_core.amqp_plane.links.options import Wishes, wants_at_once, wishes_of
+from penstock.broker_core.amqp_plane.links.options import LinkOptions, link_options_of, wants_immediate
 from penstock.broker_core.amqp_plane.links.outgoing import Outgoing
 from penstock.broker_core.amqp_plane.links.termini import SourceTerminus, TargetTerminus
-from penstock.broker_core.amqp_plane.nodes.addresses import source_of, target_of, way_to
+from penstock.broker_core.amqp_plane.nodes.addresses import route_to, source_of, target_of
 from penstock.broker_core.amqp_plane.transactions.coordinator import ANSWERED, Control
 from penstock.broker_core.errors import PenstockError, StorageError
 
@@ -49,12 +49,12 @@ def attach(peer: Peer, event: events.Attached) -> None:
     except (Refusal, PenstockError) as error:
         peer.log(f"link {link.name!r:.80} refused: {error}")
         said = as_error(error)
-        peer.plane.turns.last(lambda: peer.refuse(link, said))
+        peer.plane.passes.after_all(lambda: peer.refuse(link, said))
         return
     peer.plane.containers.attach(endpoint)
     endpoint.kept = peer.plane.detached.take(endpoint)
     peer.links[link] = endpoint
-    peer.plane.turns.first(lambda turn: _carry_out(peer, turn, endpoint, theirs))
+    peer.plane.passes.in_pass(lambda turn: _carry_out(peer, turn, endpoint, theirs))
 
 
 def _endpoint(peer: Peer, link: Any, theirs: Attach) -> Endpoint:
@@ -64,15 +64,15 @@ def _endpoint(peer: Peer, link: Any, theirs: Attach) -> Endpoint:
             return Control(peer, link, TargetTerminus(peer, "", None), source)
         target = target_of(peer, theirs.target)
         to = target or TargetTerminus(peer, "", None)
-        to.at_once = wants_at_once(theirs.target)
+        to.immediate = wants_immediate(theirs.target)
         to.expiry = to.granted(theirs.target)
         if target is not None:
             return Incoming(peer, link, target)
-        return Relay(peer, link, to, partial(way_to, peer), source)
+        return Relay(peer, link, to, partial(route_to, peer), source)
     terminus = source_of(peer, theirs)
     default = theirs.source.default_outcome if isinstance(theirs.source, Source) else None
     terminus.expiry = terminus.granted(theirs.source)
-    terminus.wishes = Wishes() if terminus.browse else wishes_of(theirs)  # who only looks consumes nothing
+    terminus.options = LinkOptions() if terminus.browse else link_options_of(theirs)  # who only looks consumes nothing
     kind = Browsing if terminus.browse else Outgoing
     return kind(peer, link, terminus, default, presettled=theirs.snd_settle_mode == SND_SETTLED)
 
@@ -102,10 +102,10 @@ def _carry_out(peer: Peer, turn: Turn, endpoint: Endpoint, theirs: Attach) -> No
         peer.forget(endpoint)
         endpoint.ended = True
         endpoint.terminus.close(turn, closed=False)
-        peer.plane.turns.behind(turn, lambda: peer.refuse(link, said))
+        peer.plane.passes.behind_all(turn, lambda: peer.refuse(link, said))
         return
     endpoint.opened = True
-    peer.plane.turns.behind(turn, lambda: _answer(peer, endpoint, theirs))
+    peer.plane.passes.behind_all(turn, lambda: _answer(peer, endpoint, theirs))
 
 
 def _is_same(turn: Turn, kept: Endpoint, endpoint: Endpoint) -> bool:
@@ -144,7 +144,7 @@ def _answer(peer: Peer, endpoint: Endpoint, theirs: Attach) -> None:
     else:
         assert isinstance(terminus, SourceTerminus)
         source = terminus.answer(theirs.source if isinstance(theirs.source, Source) else Source())
-        offered, granted = _offered(theirs, SHARED_SUBS), terminus.wishes.answered(theirs) or None
+        offered, granted = _offered(theirs, SHARED_SUBS), terminus.options.answered(theirs) or None
         unsettled, incomplete = resuming.unsettled_map(endpoint, theirs)
         peer.say(
             link,
@@ -157,7 +157,7 @@ def _answer(peer: Peer, endpoint: Endpoint, theirs: Attach) -> None:
                 properties=granted,
             ),
         )
-        peer.plane.turns.hungry(endpoint)
+        peer.plane.passes.has_capacity(endpoint)
 
 
 def _offered(theirs: Attach, *known: str) -> tuple[str, ...]:

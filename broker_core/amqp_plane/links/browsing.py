@@ -32,7 +32,7 @@ class Browsing(Outgoing):
         self._place = 0
 
     def begin(self, turn: Turn) -> None:
-        self.peer.plane.turns.acquiring.join(turn, self)
+        self.peer.plane.passes.acquiring.join(turn, self)
 
     def take(self, turn: Turn, messages: int, max_bytes: int, behind: tuple[int, ...] = ()) -> tuple[RowSet, int]:
         (rows, self._place), end = turn.carry(c.Browse(self.queue, self._place, messages, max_bytes, self._look()))
@@ -62,7 +62,7 @@ class Browsing(Outgoing):
         waiting = [d for d in deliveries if not settled and isinstance(state, TERMINAL) and not d.settled]
         if waiting and self.may_tell:
             self.link.session.dispose(waiting, state)
-            self.peer.touch()
+            self.peer.send_soon()
         self.made_room()
 
     def end(self, turn: Turn) -> None:

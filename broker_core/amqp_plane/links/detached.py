@@ -63,21 +63,21 @@ class Detached:
 
     def leave(self, endpoint: Endpoint, moment: int) -> None:
         """An attached link has lost its handle, its session or its connection, and no error has ended it."""
-        peer, turns = endpoint.peer, endpoint.peer.plane.turns
+        peer, passes = endpoint.peer, endpoint.peer.plane.passes
         peer.forget(endpoint)
         if not endpoint.keeps or endpoint.terminus.expiry.ends(moment):
-            turns.first(partial(attaching.end, endpoint=endpoint))
+            passes.in_pass(partial(attaching.end, endpoint=endpoint))
             return
         if self._of_user[peer.user] >= self._limits.detached_links_per_user:
             peer.log(f"{endpoint} ends: {self._limits.detached_links_per_user} detached links a user are kept")
-            turns.first(partial(attaching.end, endpoint=endpoint))
+            passes.in_pass(partial(attaching.end, endpoint=endpoint))
             return
         key = endpoint.key
         endpoint.detached = True
         self._links[key] = endpoint
         self._of_user[peer.user] += 1
         peer.detached[endpoint.link] = endpoint
-        turns.first(partial(self._suspend, endpoint=endpoint))
+        passes.in_pass(partial(self._suspend, endpoint=endpoint))
         self._pass(endpoint, moment)
 
     def session_ended(self, peer: Peer, session: Session) -> None:
@@ -126,7 +126,7 @@ class Detached:
     def look(self, endpoint: Endpoint) -> None:
         """Something of a detached link was settled: perhaps that was all there was to be kept."""
         if self._links.get(endpoint.key) is endpoint and endpoint.idle:
-            endpoint.peer.plane.turns.first(partial(self._end_idle, endpoint=endpoint))
+            endpoint.peer.plane.passes.in_pass(partial(self._end_idle, endpoint=endpoint))
 
     def _end_idle(self, turn: Turn, endpoint: Endpoint) -> None:
         if self._links.get(endpoint.key) is endpoint and endpoint.idle:
@@ -147,7 +147,7 @@ class Detached:
 
     def expire(self, endpoint: Endpoint) -> None:
         """Its time is over, in the next turn."""
-        endpoint.peer.plane.turns.first(partial(self.end, endpoint=endpoint))
+        endpoint.peer.plane.passes.in_pass(partial(self.end, endpoint=endpoint))
 
     def links(self) -> list[Endpoint]:
         return list(self._links.values())

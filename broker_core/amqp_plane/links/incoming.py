@@ -14,8 +14,8 @@ from penstock.broker_core.amqp.performatives import RCV_SECOND, TERMINAL, Error,
 from penstock.broker_core.amqp.types import Symbol
 from penstock.broker_core.amqp_plane.links.conditions import Refusal, as_error
 from penstock.broker_core.amqp_plane.links.endpoint import LinkEnd
-from penstock.broker_core.amqp_plane.links.options import AtOnce
-from penstock.broker_core.amqp_plane.links.waiting_list import Line, also_staged
+from penstock.broker_core.amqp_plane.links.options import Immediate
+from penstock.broker_core.amqp_plane.links.waiting_list import WaitingList, also_staged
 from penstock.broker_core.amqp_plane.loop.exchanges import Unroutable
 from penstock.broker_core.amqp_plane.transactions.registry import provisional
 from penstock.broker_core.errors import PenstockError, QueueFull, TransactionRolledBack
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from penstock.broker_core.amqp.sessions import Session
     from penstock.broker_core.amqp_plane.connections.peer import Peer
     from penstock.broker_core.amqp_plane.links.termini import TargetTerminus
-    from penstock.broker_core.amqp_plane.loop.exchanges import Way
+    from penstock.broker_core.amqp_plane.loop.exchanges import ExchangeRoute
     from penstock.broker_core.amqp_plane.transactions.registry import Open
     from penstock.broker_core.messages.encoding.arriving import Arrived
     from penstock.broker_core.service.broker import BrokerService
@@ -125,12 +125,12 @@ class Incoming(LinkEnd):
         return [delivery for delivery in deliveries if not delivery.resumed]
 
     def _route(self, deliveries: list[Delivery], transaction: Open | None = None) -> None:
-        self._send(self.terminus.way(), deliveries, transaction)
+        self._send(self.terminus.route(), deliveries, transaction)
 
-    def _send(self, way: str | AtOnce | Way, deliveries: list[Delivery], transaction: Open | None) -> None:
-        if transaction is not None and isinstance(way, AtOnce):
-            way = way.queue  # nobody can have it before the commit
-        self.peer.plane.turns.arrived(way, self, deliveries, transaction)
+    def _send(self, route: str | Immediate | ExchangeRoute, deliveries: list[Delivery], transaction: Open | None) -> None:
+        if transaction is not None and isinstance(route, Immediate):
+            route = route.queue  # nobody can have it before the commit
+        self.peer.plane.passes.enqueue(route, self, deliveries, transaction)
 
     # --- effects
 
@@ -182,7 +182,7 @@ class Incoming(LinkEnd):
     def _give_up(self, delivery: Delivery, error: Error) -> None:
         """Detach, because of a delivery that no outcome can be told of, once everything before it is told."""
         error = _naming(error, delivery)
-        self.peer.plane.turns.last(lambda: self.peer.detach(self, error))
+        self.peer.plane.passes.after_all(lambda: self.peer.detach(self, error))
 
     def _dispose(self, deliveries: list[Delivery], outcome: Accepted | Rejected | Released | Declared) -> None:
         session = self.link.session
@@ -204,7 +204,7 @@ class Incoming(LinkEnd):
                 delivery.payload = b""
             if first:
                 session.dispose(first, state)
-        self.peer.touch()
+        self.peer.send_soon()
         if self.detached:
             self.peer.plane.detached.look(self)
 
@@ -216,11 +216,11 @@ class Incoming(LinkEnd):
         if not self._alive:
             return
         wanted = self.peer.plane.limits.credit - self._unconfirmed - self._unfinished
-        credit = self.peer.plane.blocking.allowed(self, wanted, self._unconfirmed, self.link.link_credit)
+        credit = self.peer.plane.sender_credit.allowed(self, wanted, self._unconfirmed, self.link.link_credit)
         more = credit - self.link.link_credit
         if credit > 0 and more >= (batch if credit == wanted else 1):
             self.link.grant(credit)
-            self.peer.touch()
+            self.peer.send_soon()
 
     # --- the end
 
@@ -249,7 +249,7 @@ class Incoming(LinkEnd):
 
     def suspend(self, turn: Turn) -> None:
         """The link is detached, and lives."""
-        self.peer.plane.blocking.forget(self)
+        self.peer.plane.sender_credit.forget(self)
 
     def session_ended(self) -> None:
         """Its deliveries have no ids any more."""
@@ -286,7 +286,7 @@ class Incoming(LinkEnd):
 
     def end(self, turn: Turn) -> None:
         self.ended = True
-        self.peer.plane.blocking.forget(self)
+        self.peer.plane.sender_credit.forget(self)
 
 
 def _naming(error: Error, delivery: Delivery) -> Error:
@@ -302,50 +302,56 @@ class Relay(Incoming):
     """The anonymous terminus: each message says where it goes in its property `to` (OASIS anonymous terminus 1.0)."""
 
     def __init__(
-        self, peer: Peer, link: Receiver, terminus: TargetTerminus, find: Callable[[str | None], str | Way], source: Source
+        self,
+        peer: Peer,
+        link: Receiver,
+        terminus: TargetTerminus,
+        find: Callable[[str | None], str | ExchangeRoute],
+        source: Source,
     ) -> None:
         super().__init__(peer, link, terminus)
         self._find = find
         self._can_reject = can_reject(source)
-        self._lines: dict[str, Line] = {}  # by queue
+        self._waiting_lists: dict[str, WaitingList] = {}  # by queue
 
     def _route(self, deliveries: list[Delivery], transaction: Open | None = None) -> None:
-        routed: dict[str | AtOnce | Way, list[Delivery]] = {}
+        routed: dict[str | Immediate | ExchangeRoute, list[Delivery]] = {}
         for delivery in deliveries:
             try:
-                way: str | AtOnce | Way = self._find(address_of(delivery.payload))
-                at_once = self.terminus.at_once
-                if isinstance(way, str) and (at_once or transaction is not None) and self.peer.plane.blocking.is_full(way):
-                    staged = also_staged(self.peer.plane.service, way)
-                    raise QueueFull(f"the queue {way!r} is full{staged}: send by a link to it, which waits for room")
-                if isinstance(way, str) and at_once:
-                    way = AtOnce(way)
-                routed.setdefault(way, []).append(delivery)
+                route: str | Immediate | ExchangeRoute = self._find(address_of(delivery.payload))
+                immediate = self.terminus.immediate
+                may_wait = not immediate and transaction is None
+                if isinstance(route, str) and not may_wait and self.peer.plane.sender_credit.is_full(route):
+                    staged = also_staged(self.peer.plane.service, route)
+                    raise QueueFull(f"the queue {route!r} is full{staged}: send by a link to it, which waits for room")
+                if isinstance(route, str) and immediate:
+                    route = Immediate(route)
+                routed.setdefault(route, []).append(delivery)
             except (Refusal, DecodeError, QueueFull) as error:
                 self.keep_out(delivery, error)
-        for way, several in routed.items():
-            line = self._line(way) if isinstance(way, str) and transaction is None else None
+        for route, several in routed.items():
+            line = self._waiting_list(route) if isinstance(route, str) and transaction is None else None
             if line is None:
-                self._send(way, several, transaction)
+                self._send(route, several, transaction)
             else:
                 line.add(several)
 
-    def _line(self, queue: str) -> Line | None:
+    def _waiting_list(self, queue: str) -> WaitingList | None:
         """What messages for a queue that blocks stand in, if they have to wait or not: none overtakes another."""
-        plane, line = self.peer.plane, self._lines.get(queue)
+        plane, line = self.peer.plane, self._waiting_lists.get(queue)
         if line is None and plane.service.credit(queue) is not None:
-            line = self._lines[queue] = Line(self, queue)
-            plane.blocking.lines[line] = None
+            line = self._waiting_lists[queue] = WaitingList(self, queue)
+            plane.sender_credit.waiting_lists[line] = None
         return line
 
-    def leave(self, line: Line) -> None:
+    def leave(self, line: WaitingList) -> None:
         """Nothing of it waits, or is under way."""
-        self._lines.pop(line.queue, None)
-        self.peer.plane.blocking.lines.pop(line, None)
+        self._waiting_lists.pop(line.queue, None)
+        self.peer.plane.sender_credit.waiting_lists.pop(line, None)
 
     def end(self, turn: Turn) -> None:
         super().end(turn)
-        for line in list(self._lines.values()):
+        for line in list(self._waiting_lists.values()):
             line.end()
             self.leave(line)
 
@@ -358,7 +364,7 @@ class Relay(Incoming):
 
     def session_ended(self) -> None:
         """What waits in a line was not taken: its sender keeps it."""
-        for line in list(self._lines.values()):
+        for line in list(self._waiting_lists.values()):
             for delivery in line.end():
                 self.link.unsettled.pop(delivery.tag, None)
             self.leave(line)
@@ -366,8 +372,8 @@ class Relay(Incoming):
     def go_on(self, turn: Turn, kept: Incoming) -> None:
         super().go_on(turn, kept)
         assert isinstance(kept, Relay)
-        self._lines, kept._lines = kept._lines, {}
-        for line in self._lines.values():
+        self._waiting_lists, kept._waiting_lists = kept._waiting_lists, {}
+        for line in self._waiting_lists.values():
             line.follow(self)
 
     def keep_out(self, delivery: Delivery, error: Exception) -> None:

@@ -28,7 +28,7 @@ _PRIORITY = ("priority", "rabbitmq:priority")
 EXCLUSIVE, IMMEDIATE = "exclusive", "immediate"
 
 
-class Wishes(NamedTuple):
+class LinkOptions(NamedTuple):
     """Of a link that a client receives on."""
 
     priority: int = 0
@@ -43,7 +43,7 @@ class Wishes(NamedTuple):
         return said
 
 
-def wishes_of(attach: Attach) -> Wishes:
+def link_options_of(attach: Attach) -> LinkOptions:
     """Refusal where a wish is there and says nothing that can be granted."""
     given: Mapping[str, Any] = attach.properties or {}
     said = next((given[name] for name in _PRIORITY if name in given), 0)
@@ -52,7 +52,7 @@ def wishes_of(attach: Attach) -> Wishes:
     if not isinstance(exclusive, bool):
         raise Refusal(Condition.INVALID_FIELD, f"the link property 'exclusive' is a boolean, not {exclusive!r:.80}")
     source = attach.source
-    return Wishes(priority, exclusive or (isinstance(source, Source) and EXCLUSIVE in source.capabilities))
+    return LinkOptions(priority, exclusive or (isinstance(source, Source) and EXCLUSIVE in source.capabilities))
 
 
 def _number(value: object) -> int:
@@ -64,12 +64,12 @@ def _number(value: object) -> int:
     raise Refusal(Condition.INVALID_FIELD, f"the link property 'priority' is a whole number, not {value!r:.80}")
 
 
-class AtOnce(NamedTuple):
+class Immediate(NamedTuple):
     """How messages go that are to be delivered at once or not at all."""
 
     queue: str
 
 
-def wants_at_once(target: object) -> bool:
+def wants_immediate(target: object) -> bool:
     """Whether what is sent there is to be delivered at once or not at all."""
     return isinstance(target, Target) and IMMEDIATE in target.capabilities

@@ -89,13 +89,13 @@ class Outgoing(LinkEnd, Consumer):
     def begin(self, turn: Turn) -> None:
         """It consumes from here on. Raises where it may not, beside those who do."""
         self.holder, _ = turn.carry(self.terminus.subscribe())
-        self.priority = self.terminus.wishes.priority
+        self.priority = self.terminus.options.priority
         self.locks.begin(turn)
-        self.peer.plane.turns.acquiring.join(turn, self)
+        self.peer.plane.passes.acquiring.join(turn, self)
 
     # --- taking
 
-    def appetite(self) -> int:
+    def capacity(self) -> int:
         """How many messages it could take now."""
         link = self.link
         if self.ended or not self.holder or link.state is not LinkState.ATTACHED or self.peer.stalled:
@@ -153,11 +153,11 @@ class Outgoing(LinkEnd, Consumer):
         if self._asked and self._alive and not self._backlog and not self._pending:
             self._asked = False
             self.link.drained()
-            self.peer.touch()
+            self.peer.send_soon()
 
     def _go_on(self) -> None:
         """Take more, if it can."""
-        self.peer.plane.turns.hungry(self, anyway=self._asked or bool(self.resumptions.waiting))
+        self.peer.plane.passes.has_capacity(self, anyway=self._asked or bool(self.resumptions.waiting))
         if self.standing not in (NOTIFIED, AWAITS) and not (self._asked and self._is_held_up()):
             self.found_nothing()  # it can take nothing now, whatever there is
 
@@ -213,7 +213,7 @@ class Outgoing(LinkEnd, Consumer):
 
     def pump(self) -> None:
         """Send what credit and windows allow of what is ready."""
-        self.peer.touch()
+        self.peer.send_soon()
         link, sent, state = self.link, list[bytes](), self.acquisition.state
         self._tell_outcomes()
         while self._backlog and self._can_send:
@@ -291,7 +291,7 @@ class Outgoing(LinkEnd, Consumer):
     def _settle_sent(self, tags: list[bytes]) -> None:
         """Sent settled: nobody will answer. It ends once it has left, not before, so that nothing is lost on our side."""
         rows = rows_of_tags(tags)
-        self.peer.plane.turns.first(lambda turn: self.carry(turn, c.Settle(self.queue, self.holder, rows)))
+        self.peer.plane.passes.in_pass(lambda turn: self.carry(turn, c.Settle(self.queue, self.holder, rows)))
 
     def give_back(self) -> None:
         """The credit for what is ready was withdrawn."""
@@ -312,7 +312,7 @@ class Outgoing(LinkEnd, Consumer):
         if self._backlog:
             self.give_back()
         if several:
-            self.peer.plane.turns.hungry(self)
+            self.peer.plane.passes.has_capacity(self)
 
     def keep_unsent(self, held: Callable[[RowSet], RowSet]) -> None:
         """Of what waits for the disk, send only what the link still holds."""
@@ -335,7 +335,7 @@ class Outgoing(LinkEnd, Consumer):
 
     def _release(self, tags: list[bytes], ending: Ending) -> None:
         rows = rows_of_tags(tags)
-        self.peer.plane.turns.first(lambda turn: self.carry(turn, ending.command(self.queue, self.holder, rows)))
+        self.peer.plane.passes.in_pass(lambda turn: self.carry(turn, ending.command(self.queue, self.holder, rows)))
 
     # --- what the receiver says
 
@@ -364,7 +364,7 @@ class Outgoing(LinkEnd, Consumer):
         for delivery in fresh:
             delivery.state = state if isinstance(state, TERMINAL) else Released()
         if fresh:
-            self.peer.plane.turns.decided(self, ending, fresh)
+            self.peer.plane.passes.settle(self, ending, fresh)
         if settled:
             self.made_room()
 
@@ -373,7 +373,7 @@ class Outgoing(LinkEnd, Consumer):
         waiting = [d for d in deliveries if not d.settled and not d.remote_settled]
         if waiting and self.may_tell:
             self.link.session.dispose(waiting, waiting[0].state)
-            self.peer.touch()
+            self.peer.send_soon()
         self.made_room()
 
     def made_room(self) -> None:
@@ -383,7 +383,7 @@ class Outgoing(LinkEnd, Consumer):
         if self.detached:
             self.peer.plane.detached.look(self)
         self.peer.has_room()  # first: who has waited for it longest
-        self.peer.plane.turns.hungry(self)
+        self.peer.plane.passes.has_capacity(self)
 
     # --- the end
 
@@ -484,7 +484,7 @@ class Outgoing(LinkEnd, Consumer):
     def _follow(self, turn: Turn, kept: Outgoing) -> None:
         self.holder, self.priority = kept.holder, kept.priority
         self.locks.follow(kept.locks)
-        self.peer.plane.turns.acquiring.join(turn, self)
+        self.peer.plane.passes.acquiring.join(turn, self)
 
     def known_unsettled(self, theirs: Attach) -> dict[bytes, DeliveryState | None]:
         """What our map says: of the deliveries that are resumed, and of those whose outcome the receiver has said."""
@@ -496,7 +496,7 @@ class Outgoing(LinkEnd, Consumer):
 
     def _leave(self) -> None:
         """It waits for nothing any more."""
-        self.peer.plane.turns.acquiring.leave(self)
+        self.peer.plane.passes.acquiring.leave(self)
         self.peer.full.pop(self, None)
 
     def carry(self, turn: Turn, command: c.Command) -> None:
@@ -508,7 +508,7 @@ class Outgoing(LinkEnd, Consumer):
             self.peer.log(f"{self}: {error}")
         except errors.ResourceLimit as error:
             said = error
-            self.peer.plane.turns.after(turn.end, lambda: self.fail(said))
+            self.peer.plane.passes.when_durable(turn.end, lambda: self.fail(said))
 
     def fail(self, error: errors.PenstockError) -> None:
         """It cannot go on: the queue was deleted, or a limit does not let it say what it has to."""

@@ -16,7 +16,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Protocol
 
 if TYPE_CHECKING:
-    from penstock.broker_core.amqp_plane.links.waiting_list import Line
+    from penstock.broker_core.amqp_plane.links.waiting_list import WaitingList
     from penstock.broker_core.service.broker import BrokerService
 
 
@@ -32,7 +32,7 @@ class Sending(Protocol):
     def renew(self) -> None: ...
 
 
-class Blocking:
+class SenderCredit:
     """All senders of the plane to queues that block; used in its thread, which `call` brings functions to. How much room a queue
     has may be a moment old."""
 
@@ -43,7 +43,7 @@ class Blocking:
         self._totals: dict[str, int] = {}
         self._waiting: dict[str, dict[Sending, None]] = {}  # links with less credit than they should have
         self._asked: set[str] = set()  # full queues of which we shall be told when they have room
-        self.lines: dict[Line, None] = {}
+        self.waiting_lists: dict[WaitingList, None] = {}
         self.waiting_bytes = 0  # of messages in lines
 
     def is_full(self, queue: str) -> bool:
@@ -106,7 +106,7 @@ class Blocking:
     def tick(self, now: float) -> None:
         """Now and then."""
         self.look()
-        for line in list(self.lines) if self.lines else ():
+        for line in list(self.waiting_lists) if self.waiting_lists else ():
             line.look(now)
 
     def _look_at(self, queue: str) -> None:

@@ -13,8 +13,8 @@ from penstock.broker_core.amqp import Condition, Source, Target
 from penstock.broker_core.amqp_plane.links import expiry
 from penstock.broker_core.amqp_plane.links.conditions import Refusal
 from penstock.broker_core.amqp_plane.links.expiry import Expiry
-from penstock.broker_core.amqp_plane.links.options import EXCLUSIVE, IMMEDIATE, AtOnce, Wishes
-from penstock.broker_core.amqp_plane.loop.exchanges import way_of
+from penstock.broker_core.amqp_plane.links.options import EXCLUSIVE, IMMEDIATE, Immediate, LinkOptions
+from penstock.broker_core.amqp_plane.loop.exchanges import route_of
 from penstock.broker_core.amqp_plane.nodes import dynamic as nodes
 from penstock.broker_core.amqp_plane.nodes import subscriptions
 from penstock.broker_core.amqp_plane.nodes.filters import Filters
@@ -24,7 +24,7 @@ from penstock.broker_core.engine.commands import queues as c
 if TYPE_CHECKING:
     from penstock.broker_core.amqp.performatives import Error
     from penstock.broker_core.amqp_plane.connections.peer import Peer
-    from penstock.broker_core.amqp_plane.loop.exchanges import Way
+    from penstock.broker_core.amqp_plane.loop.exchanges import ExchangeRoute
     from penstock.broker_core.amqp_plane.nodes.subscriptions import Subscription
     from penstock.broker_core.service.turn import Turn
 
@@ -92,7 +92,7 @@ class SourceTerminus(Terminus):
         super().__init__(peer, queue, named)
         self.filters = filters
         self.browse = browse
-        self.wishes = Wishes()
+        self.options = LinkOptions()
 
     def granted(self, asked: object) -> Expiry:
         return Expiry("link-detach") if self.browse else super().granted(asked)  # who only looks has nothing to come back to
@@ -100,14 +100,14 @@ class SourceTerminus(Terminus):
     def subscribe(self) -> c.Command:
         selector = self.filters.selector
         text = None if selector is None else selector.text
-        return c.Subscribe(self.queue, self.wishes.priority, self.wishes.exclusive, text)
+        return c.Subscribe(self.queue, self.options.priority, self.options.exclusive, text)
 
     def is_same(self, asked: Terminus) -> bool:
         return super().is_same(asked) and self.is_alike(asked)
 
     def is_alike(self, asked: Terminus) -> bool:
         """What is beside the node."""
-        if not isinstance(asked, SourceTerminus) or (self.browse, self.wishes) != (asked.browse, asked.wishes):
+        if not isinstance(asked, SourceTerminus) or (self.browse, self.options) != (asked.browse, asked.options):
             return False
         return self.filters.answered == asked.filters.answered
 
@@ -121,7 +121,7 @@ class SourceTerminus(Terminus):
             filter=self.filters.answered,
             default_outcome=asked.default_outcome,
             outcomes=OUTCOMES,
-            capabilities=_those(asked.capabilities, "queue", "temporary-queue", *[EXCLUSIVE] * self.wishes.exclusive),
+            capabilities=_those(asked.capabilities, "queue", "temporary-queue", *[EXCLUSIVE] * self.options.exclusive),
         )
 
 
@@ -268,14 +268,14 @@ class TargetTerminus(Terminus):
     """Where a link's messages go to: a queue."""
 
     known: tuple[str, ...] = ("queue", "temporary-queue", IMMEDIATE)
-    at_once = False
+    immediate = False
 
     def is_same(self, asked: Terminus) -> bool:
-        return super().is_same(asked) and isinstance(asked, TargetTerminus) and asked.at_once == self.at_once
+        return super().is_same(asked) and isinstance(asked, TargetTerminus) and asked.immediate == self.immediate
 
-    def way(self) -> str | AtOnce | Way:
-        """The queue for a message that comes now, or the way through an exchange."""
-        return AtOnce(self.queue) if self.at_once else self.queue
+    def route(self) -> str | Immediate | ExchangeRoute:
+        """The queue for a message that comes now, or the route through an exchange."""
+        return Immediate(self.queue) if self.immediate else self.queue
 
     def answer(self, asked: Target) -> Target:
         capabilities = _those(asked.capabilities, *self.known)
@@ -298,8 +298,8 @@ class ExchangeTarget(TargetTerminus):
     def is_same(self, asked: Terminus) -> bool:
         return super().is_same(asked) and isinstance(asked, ExchangeTarget) and asked._key == self._key
 
-    def way(self) -> str | AtOnce | Way:
-        return way_of(self.peer, self._exchange, self._key)
+    def route(self) -> str | Immediate | ExchangeRoute:
+        return route_of(self.peer, self._exchange, self._key)
 
 
 class DynamicTarget(TargetTerminus):
@@ -325,11 +325,11 @@ class DynamicTarget(TargetTerminus):
         """A node that is asked for again, or by its name."""
         if type(asked) is DynamicTarget:
             return (asked._lifetime, asked.is_topic, asked.owned) == (self._lifetime, self.is_topic, self.owned)
-        return isinstance(asked, TargetTerminus) and not asked.at_once and asked.named == self.named
+        return isinstance(asked, TargetTerminus) and not asked.immediate and asked.named == self.named
 
-    def way(self) -> str | AtOnce | Way:
+    def route(self) -> str | Immediate | ExchangeRoute:
         assert self.named is not None
-        return way_of(self.peer, self.named, None) if self.is_topic else super().way()
+        return route_of(self.peer, self.named, None) if self.is_topic else super().route()
 
     def answer(self, asked: Target) -> Target:
         target = super().answer(asked)

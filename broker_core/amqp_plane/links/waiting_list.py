@@ -25,8 +25,8 @@ WAITING_BYTES = 64 << 20  # of all that wait: they are in memory
 DELIVERY_BYTES = 1 << 10  # and what each takes beside its payload
 
 
-class Line:
-    """The messages of one relay for one queue; to a turn, and to `Blocking`, their sender."""
+class WaitingList:
+    """The messages of one relay for one queue; to a turn, and to `SenderCredit`, their sender."""
 
     def __init__(self, relay: Relay, queue: str) -> None:
         self.peer: Peer = relay.peer
@@ -38,7 +38,7 @@ class Line:
         self._underway = 0  # that were handed on, and are not confirmed
 
     def add(self, deliveries: list[Delivery]) -> None:
-        blocking, until = self.peer.plane.blocking, self.peer.plane.now() + ROOM_TIMEOUT_S
+        blocking, until = self.peer.plane.sender_credit, self.peer.plane.now() + ROOM_TIMEOUT_S
         self.usual_bytes = len(deliveries[-1].payload)
         for delivery in deliveries:
             blocking.waiting_bytes += _cost(delivery)
@@ -55,7 +55,7 @@ class Line:
         """Hand on what there is room for."""
         if self._relay.ended:
             return
-        count = self.peer.plane.blocking.allowed(self, len(self._waiting), self._underway)
+        count = self.peer.plane.sender_credit.allowed(self, len(self._waiting), self._underway)
         self._hand_on(count)
         self._rest()
 
@@ -80,7 +80,7 @@ class Line:
         left = []
         while self._waiting:
             left.append(self._next())
-        self.peer.plane.blocking.forget(self)
+        self.peer.plane.sender_credit.forget(self)
         return left
 
     def follow(self, relay: Relay) -> None:
@@ -90,11 +90,11 @@ class Line:
     def _hand_on(self, count: int) -> None:
         if count:
             self._underway += count
-            self.peer.plane.turns.arrived(self.queue, self, [self._next() for _ in range(count)])
+            self.peer.plane.passes.enqueue(self.queue, self, [self._next() for _ in range(count)])
 
     def _next(self, *, last: bool = False) -> Delivery:
         delivery, _ = self._waiting.pop() if last else self._waiting.popleft()
-        self.peer.plane.blocking.waiting_bytes -= _cost(delivery)
+        self.peer.plane.sender_credit.waiting_bytes -= _cost(delivery)
         return delivery
 
     def _came_back(self, count: int) -> None:
@@ -111,9 +111,9 @@ class Line:
         if self._waiting:
             return
         if self._underway:
-            self.peer.plane.blocking.allowed(self, 0, self._underway)
+            self.peer.plane.sender_credit.allowed(self, 0, self._underway)
         else:
-            self.peer.plane.blocking.forget(self)
+            self.peer.plane.sender_credit.forget(self)
             self._relay.leave(self)
 
     def _full(self, why: str) -> QueueFull:

@@ -1,7 +1,7 @@
 """Acquisitions for the links that receive: in each turn, who is to look in its queue, and what it finds.
 
 Whom to ask, and in what order, is `Interest`'s to say, one for each queue that links receive from. Nobody takes more than one
-helping a turn, so a link with much credit does not hold up others; who is at the limit of its connection says so by its appetite.
+quantum a turn, so a link with much credit does not hold up others; who is at the limit of its connection says so by its capacity.
 """
 
 from __future__ import annotations
@@ -15,21 +15,21 @@ from penstock.broker_core.amqp_plane.loop.interest import AWAITS, INTERESTED, NO
 
 if TYPE_CHECKING:
     from penstock.broker_core.amqp_plane.links.outgoing import Outgoing
-    from penstock.broker_core.amqp_plane.loop.turn import Turns
+    from penstock.broker_core.amqp_plane.loop.passes import Passes
     from penstock.broker_core.service.turn import Turn
 
 log = logging.getLogger("penstock.amqp")
 
-HELPING_MESSAGES = 512  # one acquisition: a large one is cheap, and a small one lets the next link have its turn soon
-HELPING_BYTES = 1 << 20
+QUANTUM_MESSAGES = 512  # one acquisition: a large one is cheap, and a small one lets the next link have its turn soon
+QUANTUM_BYTES = 1 << 20
 LOOKS = 1000  # of one queue's links in one turn: about 50 ms under the broker's lock; the others look in the next one
 
 
 class Acquiring:
     """Used in the loop's thread; `carry_out` under the broker's lock."""
 
-    def __init__(self, turns: Turns) -> None:
-        self._turns = turns
+    def __init__(self, passes: Passes) -> None:
+        self._passes = passes
         self._queues: dict[str, Interest[Outgoing]] = {}
         self._looking: dict[str, bool] = {}  # queues with somebody to look; False: the last turn was too short for all
         self._browsers = 0
@@ -59,22 +59,22 @@ class Acquiring:
             self._look_soon(link.queue)  # others may have been behind it
             link.interest = None
 
-    def hungry(self, link: Outgoing, *, anyway: bool = False) -> None:
+    def has_capacity(self, link: Outgoing, *, anyway: bool = False) -> None:
         """The link may be able to take messages. One that waits for news does not look before, unless `anyway`: it would find
         nothing."""
-        if (link.standing == RESTS or (anyway and link.standing == INTERESTED)) and link.appetite() > 0:
-            assert link.interest is not None  # else it has no appetite
+        if (link.standing == RESTS or (anyway and link.standing == INTERESTED)) and link.capacity() > 0:
+            assert link.interest is not None  # else it has no capacity
             link.interest.wants(link, anyway=anyway)
             if link.standing == NOTIFIED:
                 self._look_soon(link.queue)
 
-    def decided(self, link: Outgoing) -> None:
+    def evaluated(self, link: Outgoing) -> None:
         """What the link has waited for is evaluated."""
         interest = link.interest
         if interest is None or link.standing != AWAITS:
-            self.hungry(link)
+            self.has_capacity(link)
             return
-        if link.appetite() > 0:
+        if link.capacity() > 0:
             interest.resumes(link)
         else:
             interest.rests(link)
@@ -82,7 +82,7 @@ class Acquiring:
 
     def _look_soon(self, queue: str) -> None:
         self._looking.setdefault(queue, True)
-        self._turns.schedule()
+        self._passes.want()
 
     # --- a turn
 
@@ -95,7 +95,7 @@ class Acquiring:
             self._looking.setdefault(queue, True)
 
     def carry_out(self, turn: Turn) -> None:
-        """One helping for each that is to look and finds something."""
+        """One quantum for each that is to look and finds something."""
         looking, self._looking = self._looking, {}
         for queue, anew in looking.items():
             interest = self._queues.get(queue)
@@ -107,7 +107,7 @@ class Acquiring:
             if not complete or interest.busy:
                 self._looking[queue] = complete
         if self._looking:
-            self._turns.schedule()
+            self._passes.want()
 
     def exhaust(self, turn: Turn, queue: str) -> None:
         """Let the queue's links take all that they can: what is left, nobody can take at once."""
@@ -126,12 +126,12 @@ class Acquiring:
             link = interest.next(available)
             if link is None:
                 return True
-            appetite = link.appetite()
-            if appetite <= 0:
+            capacity = link.capacity()
+            if capacity <= 0:
                 interest.rests(link)
             elif available or link.link.drain or not link.acquires or link.resumptions.waiting:
                 try:
-                    self._acquire(turn, link, interest, appetite)
+                    self._acquire(turn, link, interest, capacity)
                 except errors.StorageError:
                     raise
                 except Exception:  # a mistake of ours: it concerns one link, and everybody else is served
@@ -141,20 +141,20 @@ class Acquiring:
                 interest.misses(link)
         return False
 
-    def _acquire(self, turn: Turn, link: Outgoing, interest: Interest[Outgoing], appetite: int) -> None:
+    def _acquire(self, turn: Turn, link: Outgoing, interest: Interest[Outgoing], capacity: int) -> None:
         behind = interest.ahead_of(link)
         try:
-            rows, end = link.take(turn, min(appetite, HELPING_MESSAGES), HELPING_BYTES, behind)
+            rows, end = link.take(turn, min(capacity, QUANTUM_MESSAGES), QUANTUM_BYTES, behind)
             cuts = turn.cuts(link.queue, rows) if rows else []
         except errors.StorageError:
             raise
         except errors.PenstockError as error:
             interest.rests(link)
-            self._turns.after(turn.end, partial(link.fail, error))
+            self._passes.when_durable(turn.end, partial(link.fail, error))
             return
         if not rows and link.undecided is not None:
             interest.awaits(link)
-            self._turns.selecting.look_further(link, link.undecided)
+            self._passes.selecting.look_further(link, link.undecided)
             return
         if not rows and behind and not turn.has_passed_all(link.queue, link.holder):
             interest.stands_back(link)
@@ -162,12 +162,12 @@ class Acquiring:
         if not rows:
             interest.waits(link)
             if link.link.drain:
-                self._turns.after(end, link.found_nothing)
+                self._passes.when_durable(end, link.found_nothing)
             return
         link.taken(rows)
         self.handled += rows.count
-        self._turns.after(end, lambda: link.deliver(rows, cuts))
-        if rows.count >= appetite and link.appetite() <= 0:
+        self._passes.when_durable(end, lambda: link.deliver(rows, cuts))
+        if rows.count >= capacity and link.capacity() <= 0:
             interest.rests(link)
         elif link.acquires and not link.link.drain and not link.resumptions.waiting and not turn.available(link.queue):
             interest.waits(link)  # it has all that there was: to look again would only keep the disk waiting

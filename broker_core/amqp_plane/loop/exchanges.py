@@ -28,7 +28,7 @@ class Unroutable(Refusal):
     """No queue is for this message, now."""
 
 
-class Way(NamedTuple):
+class ExchangeRoute(NamedTuple):
     """How messages go: what goes the same way in one turn goes together."""
 
     exchange: str
@@ -37,11 +37,11 @@ class Way(NamedTuple):
     transaction: int | None = None
 
 
-def way_of(peer: Peer, exchange: str, key: str | None, transaction: int | None = None) -> Way:
-    """The way of messages of this peer to an exchange, without a routing key by their subjects."""
+def route_of(peer: Peer, exchange: str, key: str | None, transaction: int | None = None) -> ExchangeRoute:
+    """The route of messages of this peer to an exchange, without a routing key by their subjects."""
     exchanges = peer.plane.service.state.exchanges.by_name
     asks = any(each.minds_senders for each in chain(exchanges, exchange))
-    return Way(exchange, key, peer.container if asks else None, transaction)
+    return ExchangeRoute(exchange, key, peer.container if asks else None, transaction)
 
 
 class Exchanged(NamedTuple):
@@ -53,11 +53,11 @@ class Exchanged(NamedTuple):
     error: PenstockError | None = None
 
 
-def read(service: BrokerService, way: Way, found: Arrived) -> Exchanged:
+def read(service: BrokerService, route: ExchangeRoute, found: Arrived) -> Exchanged:
     """What the exchange's bindings have to know of messages that have come. Without the lock, but for a moment."""
     payload = store(found.batch, found.mask)
     sending = Sending(
-        way.exchange, payload, found.sizes, way.key, found.durable, way.container, transaction=way.transaction
+        route.exchange, payload, found.sizes, route.key, found.durable, route.container, transaction=route.transaction
     ).with_keys()
     try:
         with service.turn(hurry=False) as turn:

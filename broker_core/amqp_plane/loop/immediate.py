@@ -18,7 +18,7 @@ from penstock.broker_core.engine.commands import queues as c
 if TYPE_CHECKING:
     from penstock.broker_core.amqp.deliveries import Delivery
     from penstock.broker_core.amqp_plane.links.incoming import Sender
-    from penstock.broker_core.amqp_plane.loop.turn import Turns
+    from penstock.broker_core.amqp_plane.loop.passes import Passes
     from penstock.broker_core.messages.encoding.arriving import Arrived
     from penstock.broker_core.service.turn import Turn
 
@@ -32,7 +32,7 @@ class Waiting(NamedTuple):
     refused: list[tuple[int, Exception]]
     placed: c.Placed
 
-    def withdraw(self, turn: Turn, turns: Turns) -> None:
+    def withdraw(self, turn: Turn, passes: Passes) -> None:
         """Everybody has acquired: what is left goes, and the senders hear what became of all."""
         sent, kept = self._sent(), self.placed.kept
         first = self.placed.next - len(sent if kept is None else kept)
@@ -42,12 +42,12 @@ class Waiting(NamedTuple):
             raise
         except errors.PenstockError as error:  # the queue was deleted in this turn
             refusal = error
-            turns.after(turn.end, lambda: confirm(self.parts, self.refused, refusal))
+            passes.when_durable(turn.end, lambda: confirm(self.parts, self.refused, refusal))
             return
         places = [row - first for row in rows.sequences().tolist()]
         gone = [sent[place if kept is None else kept[place]] for place in places]
         nobody = Unroutable(Condition.NOT_FOUND, f"nobody could take it at once from {self.queue!r:.80}")
-        turns.after(end, lambda: confirm(self.parts, [*self.refused, *((index, nobody) for index in gone)], None))
+        passes.when_durable(end, lambda: confirm(self.parts, [*self.refused, *((index, nobody) for index in gone)], None))
 
     def _sent(self) -> list[int]:
         """Of the deliveries that were enqueued, row by row, the index among all."""

@@ -60,7 +60,7 @@ class Locks:
         if waiting and link.may_tell:
             link.link.session.dispose(waiting, waiting[0].state)
             link.peer.log(f"{link}: {len(waiting)} deliveries were not settled before their lock ended")
-            link.peer.touch()
+            link.peer.send_soon()
         link.made_room()
 
     def _held(self, turn: Turn, tags: list[bytes]) -> set[bytes]:

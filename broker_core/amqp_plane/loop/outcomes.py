@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
     Endings = dict[tuple[Outgoing, Ending | Retirement], list[Delivery]]
 
-LARGE_TURN = 256  # deliveries that are worth a turn by themselves; fewer wait for the disk to be done with the turn before
+LARGE_PASS = 256  # deliveries that are worth a turn by themselves; fewer wait for the disk to be done with the turn before
 
 
 class Outcomes:
@@ -35,7 +35,7 @@ class Outcomes:
     def add(self, link: Outgoing, ending: Ending | Retirement, deliveries: list[Delivery]) -> bool:
         """Whether it asks for a turn."""
         waits = ending.outcome is None or not all(delivery.remote_settled for delivery in deliveries)
-        now = waits or len(deliveries) >= LARGE_TURN
+        now = waits or len(deliveries) >= LARGE_PASS
         (self.now if now else self.later).setdefault((link, ending), []).extend(deliveries)
         return now
 

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     import asyncio
 
     from penstock.broker_core.amqp_plane.links.outgoing import Outgoing
-    from penstock.broker_core.amqp_plane.loop.turn import Turns
+    from penstock.broker_core.amqp_plane.loop.passes import Passes
     from penstock.broker_core.selectors import Selector
     from penstock.broker_core.service.matching import Matcher
 
@@ -29,8 +29,8 @@ _Key = tuple[str, str]  # queue, selector
 class Selecting:
     """Used in the loop's thread. What waits is bounded by the links that there are."""
 
-    def __init__(self, turns: Turns, matcher: Matcher, loop: asyncio.AbstractEventLoop) -> None:
-        self._turns, self._matcher, self._loop = turns, matcher, loop
+    def __init__(self, passes: Passes, matcher: Matcher, loop: asyncio.AbstractEventLoop) -> None:
+        self._passes, self._matcher, self._loop = passes, matcher, loop
         self._waiting: dict[_Key, dict[Outgoing, None]] = {}
         self._thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="penstock-selecting")
 
@@ -72,8 +72,8 @@ class Selecting:
             if failure is not None and not link.ended:
                 link.fail(failure)
             else:
-                self._turns.acquiring.decided(link)
-        self._turns.schedule()  # somebody may wait for what they say
+                self._passes.acquiring.evaluated(link)
+        self._passes.want()  # somebody may wait for what they say
 
     def close(self) -> None:
         """Nothing is evaluated any more."""

@@ -23,8 +23,8 @@ from penstock.broker_core.amqp_plane.connections.unfinished import TIMEOUT_S, Un
 from penstock.broker_core.amqp_plane.links.attaching import DELAYED_DELIVERY, SHARED_SUBS
 from penstock.broker_core.amqp_plane.links.conditions import Refusal
 from penstock.broker_core.amqp_plane.links.detached import Detached
-from penstock.broker_core.amqp_plane.links.sender_credit import Blocking
-from penstock.broker_core.amqp_plane.loop.turn import Turns
+from penstock.broker_core.amqp_plane.links.sender_credit import SenderCredit
+from penstock.broker_core.amqp_plane.loop.passes import Passes
 from penstock.broker_core.security.quiet import Quiet
 
 if TYPE_CHECKING:
@@ -134,8 +134,8 @@ class AmqpPlane:
         self._users = access.generation  # of the users file, when the peers were last looked at
         self.ready = Ready()
         self._loop = asyncio.SelectorEventLoop(self.ready)
-        self.blocking = Blocking(service, self.call)
-        self.turns = Turns(service, self._loop, self.blocking.look)
+        self.sender_credit = SenderCredit(service, self.call)
+        self.passes = Passes(service, self._loop, self.sender_credit.look)
         self.detached = Detached(self._loop, self.limits)
         self.unfinished = Unfinished(self.limits.message_bytes, self.now)
         self.protocol = self._protocol()
@@ -214,7 +214,7 @@ class AmqpPlane:
     def left(self, peer: Peer) -> None:
         self.containers.leave(peer)
         self.unfinished.forget(peer)
-        self.turns.forget(peer)
+        self.passes.forget(peer)
 
     def leave(self, wire: Wire) -> None:
         self._wires.discard(wire)
@@ -250,7 +250,7 @@ class AmqpPlane:
         self._loop.call_later(TICK_S, self._tick)  # first: whatever goes wrong below, time goes on
         now = self.now()
         self.access.refresh()  # also the Flight plane does, so what it answers here does not say whether there is news
-        self.blocking.tick(now)
+        self.sender_credit.tick(now)
         for peer in self.unfinished.late():
             text = f"no message was completed for {TIMEOUT_S:g} s or more, and others need the room of what is half sent"
             self.unfinished.forget(peer)
@@ -281,7 +281,7 @@ class AmqpPlane:
             return
         self._run(self._stop())
         self.passwords.shutdown(cancel_futures=True)
-        self.turns.close()
+        self.passes.close()
         self._loop.call_soon_threadsafe(self._loop.stop)
         self._thread.join()
         self._loop.close()

@@ -1,6 +1,6 @@
-"""How what the turns carried out gets to the disk: at once where somebody waits for it, soon where nobody does.
+"""How what the passes carried out gets to the disk: at once where somebody waits for it, soon where nobody does.
 
-A thread of the journal's does it, unless the turn was small: to wake that thread, and to be woken by it, takes longer than a
+A thread of the journal's does it, unless the pass was small: to wake that thread, and to be woken by it, takes longer than a
 quick disk. Then the loop writes itself, and all others wait so long; the journal says no where that is not known to be short.
 """
 
@@ -8,40 +8,54 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from penstock.broker_core.amqp_plane.loop.deadlines import Deadline
+
 if TYPE_CHECKING:
     import asyncio
     from collections.abc import Callable
 
     from penstock.broker_core.journal import Journal
 
-FEW = 4  # deliveries of a turn, in and out: with more there is something to do while the thread writes
+FEW = 4  # deliveries of a pass, in and out: with more there is something to do while the thread writes
 REST_S = 0.002  # what nobody waits for is written with what somebody does, or after so long
 
 
 class Writing:
+    """Asks the journal to write. Used in the loop's thread."""
+
     def __init__(self, journal: Journal, loop: asyncio.AbstractEventLoop) -> None:
         self._journal = journal
-        self._loop = loop
-        self._rests = False
+        self._rest = Deadline(loop, REST_S, self._rested)
+        self._resting = 0  # the log's end when the deadline was set
+        self._asked = 0  # the journal was told that somebody waits for the log up to here
 
     def begin(self, end: int, deliveries: int, meanwhile: Callable[[], object]) -> bool:
-        """Somebody waits for the log up to `end`, which a turn of so many deliveries has brought. Whether this thread has written
-        it: then it is durable, or the journal has failed, and `meanwhile` may have been called: see `Journal.write_here`."""
+        """Have the log written up to `end`, which somebody waits for; a pass of so many `deliveries` has brought it.
+
+        Whether this thread has written it: then it is durable, or the journal has failed, and `meanwhile` may have been called:
+        see `Journal.write_here`.
+        """
         if end <= self._journal.durable:
             return False
         if deliveries <= FEW and self._journal.write_here(meanwhile):
             return True
-        self._journal.hurry(end)
+        self._hurry(end)
         return False
 
     def rest(self) -> None:
-        """Nobody waits for the end of the log."""
-        if not self._rests and self._journal.end > self._journal.durable:
-            self._rests = True
-            self._loop.call_later(REST_S, self._rested, self._journal.end)
+        """See to it that the log is written up to its end soon, though nobody waits for it."""
+        sure, end = max(self._journal.durable, self._asked), self._journal.end
+        if self._resting <= sure:  # or it does not run
+            self._rest.cancel()
+            if end > sure:
+                self._resting = end
+                self._rest.set()
 
-    def _rested(self, end: int) -> None:
-        self._rests = False
-        if end > self._journal.durable:
-            self._journal.hurry(end)
+    def _rested(self) -> None:
+        if self._resting > self._journal.durable:
+            self._hurry(self._resting)
         self.rest()
+
+    def _hurry(self, end: int) -> None:
+        self._asked = max(self._asked, end)
+        self._journal.hurry(end)

@@ -22,7 +22,7 @@ from penstock.broker_core.amqp_plane.links.termini import (
     SubscriptionSource,
     TargetTerminus,
 )
-from penstock.broker_core.amqp_plane.loop.exchanges import way_of
+from penstock.broker_core.amqp_plane.loop.exchanges import route_of
 from penstock.broker_core.amqp_plane.nodes import subscriptions
 from penstock.broker_core.amqp_plane.nodes.dynamic import lifetime_of
 from penstock.broker_core.amqp_plane.nodes.filters import filters_of
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from penstock.broker_core.amqp.performatives import Attach
     from penstock.broker_core.amqp.types import Value
     from penstock.broker_core.amqp_plane.connections.peer import Peer
-    from penstock.broker_core.amqp_plane.loop.exchanges import Way
+    from penstock.broker_core.amqp_plane.loop.exchanges import ExchangeRoute
 
 QUEUES, TOPICS = {"queue", "temporary-queue"}, {"topic", "temporary-topic"}
 OWNED = {"temporary-queue", "temporary-topic"}  # a dynamic node that is its connection's own
@@ -94,10 +94,10 @@ def target_of(peer: Peer, target: object) -> TargetTerminus | None:
     return TargetTerminus(peer, place.name, place.name)
 
 
-def way_to(peer: Peer, address: str | None) -> str | Way:
-    """Where a message goes that says so itself: a queue, or the way through an exchange. Refusal."""
+def route_to(peer: Peer, address: str | None) -> str | ExchangeRoute:
+    """Where a message goes that says so itself: a queue, or the route through an exchange. Refusal."""
     place = find(peer, address, Right.SEND)
-    return way_of(peer, place.name, place.key) if place.is_exchange else place.name
+    return route_of(peer, place.name, place.key) if place.is_exchange else place.name
 
 
 def source_of(peer: Peer, attach: Attach) -> SourceTerminus:

@@ -98,7 +98,7 @@ class Acquisition:
             except PenstockError as error:
                 transaction.fail(error)
 
-        link.peer.plane.turns.first(retire)
+        link.peer.plane.passes.in_pass(retire)
 
     def without_strays(self, deliveries: list[Delivery]) -> list[Delivery]:
         """Of deliveries of which something was said outside of any transaction, those of which that could be. If one was acquired
@@ -143,7 +143,7 @@ class Acquisition:
         if waiting and link.may_tell:
             self.aborts = link.link.abort_rest()
             link.session.dispose([delivery for delivery in waiting if not delivery.settled], waiting[0].state)
-            link.peer.touch()
+            link.peer.send_soon()
         if mine and not link.ended:
             link.made_room()
 

@@ -69,12 +69,12 @@ class Control(Incoming):
         self.peer.detach(self, Error(condition=Condition.NOT_ALLOWED, description=text))
 
     def _request(self, delivery: Delivery) -> None:
-        body, turns = request_of(delivery.payload), self.peer.plane.turns
+        body, passes = request_of(delivery.payload), self.peer.plane.passes
         delivery.payload = b""
         if isinstance(body, Declare):
             if body.global_id is not None:
                 raise Refusal(Condition.NOT_IMPLEMENTED, "there are no distributed transactions here: leave the global-id out")
-            turns.first(lambda turn: self._declare(turn, delivery))
+            passes.in_pass(lambda turn: self._declare(turn, delivery))
             return
         assert isinstance(body, Discharge)
         transaction, fail = self.peer.transactions.find(body.txn_id), bool(body.fail)
@@ -86,7 +86,7 @@ class Control(Incoming):
         for link in transaction.takers:
             if link.acquisition.transaction is transaction:
                 link.acquisition.begin(None)
-        turns.first(lambda turn: self._discharge(turn, delivery, transaction, fail))
+        passes.in_pass(lambda turn: self._discharge(turn, delivery, transaction, fail))
 
     # --- in the turn
 
@@ -99,12 +99,12 @@ class Control(Incoming):
             raise
         except errors.PenstockError as error:
             said = error
-            self.peer.plane.turns.behind(turn, lambda: self._reject(delivery, said))
+            self.peer.plane.passes.behind_all(turn, lambda: self._reject(delivery, said))
             return
         transaction = Open(number, self)
         self.peer.transactions.add(transaction)
         self._declared[transaction] = None
-        self.peer.plane.turns.after(0, lambda: self._tell_declared(delivery, transaction))
+        self.peer.plane.passes.when_durable(0, lambda: self._tell_declared(delivery, transaction))
 
     def _discharge(self, turn: Turn, delivery: Delivery, transaction: Open, fail: bool) -> None:
         if transaction.over:
@@ -116,7 +116,7 @@ class Control(Incoming):
         why, _ = turn.carry(tc.Discharge(transaction.number, fail))
         if fail or why is not None:
             _undo(turn, transaction)
-        self.peer.plane.turns.behind(turn, lambda: self._discharged(delivery, transaction, not fail, why))
+        self.peer.plane.passes.behind_all(turn, lambda: self._discharged(delivery, transaction, not fail, why))
 
     def end(self, turn: Turn) -> None:
         """Roll back what was declared on this link and is not discharged (4.1)."""

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from penstock.broker_core.amqp_plane.links.incoming import confirm
 from penstock.broker_core.amqp_plane.loop import exchanges as exchanging
-from penstock.broker_core.amqp_plane.loop.exchanges import Way
+from penstock.broker_core.amqp_plane.loop.exchanges import ExchangeRoute
 from penstock.broker_core.engine.commands import transactions as tc
 from penstock.broker_core.errors import PenstockError, StorageError
 from penstock.broker_core.reading.stored import store
@@ -17,7 +17,7 @@ from penstock.broker_core.reading.stored import store
 if TYPE_CHECKING:
     from penstock.broker_core.amqp.deliveries import Delivery
     from penstock.broker_core.amqp_plane.links.incoming import Sender
-    from penstock.broker_core.amqp_plane.loop.turn import Turns
+    from penstock.broker_core.amqp_plane.loop.passes import Passes
     from penstock.broker_core.amqp_plane.transactions.registry import Open
     from penstock.broker_core.messages.encoding.arriving import Arrived
     from penstock.broker_core.service.broker import BrokerService
@@ -27,17 +27,17 @@ if TYPE_CHECKING:
 class Posting(NamedTuple):
     """Where messages go if a transaction commits."""
 
-    way: str | Way
+    route: str | ExchangeRoute
     transaction: Open
 
     @property
-    def by(self) -> str | Way:
+    def by(self) -> str | ExchangeRoute:
         """With the transaction said, for an exchange."""
-        return self.way._replace(transaction=self.transaction.number) if isinstance(self.way, Way) else self.way
+        return self.route._replace(transaction=self.transaction.number) if isinstance(self.route, ExchangeRoute) else self.route
 
-    def carry(self, turn: Turn, turns: Turns, parts: list[tuple[Sender, list[Delivery]]], found: Any) -> None:
-        """Stage what has come; an effect tells the links. `found`: as for the way itself (Exchanged, Arrived)."""
-        exchanged = isinstance(self.way, Way)
+    def carry(self, turn: Turn, passes: Passes, parts: list[tuple[Sender, list[Delivery]]], found: Any) -> None:
+        """Stage what has come; an effect tells the links. `found`: as for the route itself (Exchanged, Arrived)."""
+        exchanged = isinstance(self.route, ExchangeRoute)
         arrived = found.found if exchanged else found
         refused: list[tuple[int, Exception]] = arrived.refused
         error, end, service = None, turn.end, parts[0][0].peer.plane.service
@@ -55,11 +55,11 @@ class Posting(NamedTuple):
             self.transaction.fail(refused[0][1] if error is None else error)  # at once: its discharge may stand behind this
         else:
             self.transaction.carried += sum(len(deliveries) for _, deliveries in parts)
-        turns.after(end, lambda: confirm(parts, refused, error))
+        passes.when_durable(end, lambda: confirm(parts, refused, error))
 
     def _post(self, turn: Turn, service: BrokerService, found: Arrived) -> int:
-        assert isinstance(self.way, str)
+        assert isinstance(self.route, str)
         stored = store(found.batch, found.mask)
-        traits = service.traits(self.way, stored.batch)
+        traits = service.traits(self.route, stored.batch)
         count, number = found.batch.num_rows, self.transaction.number
-        return turn.carry(tc.Post(number, self.way, count, found.sizes, stored, traits))[1]
+        return turn.carry(tc.Post(number, self.route, count, found.sizes, stored, traits))[1]

@@ -79,9 +79,9 @@ def retire(link: Outgoing, deliveries: list[Delivery], state: TransactionalState
     acquired = [d for d in fresh if link.acquisition.deliveries.get(d) is transaction]
     if acquired:  # of these a rollback undoes the acquisition, and applies no default
         fresh = [d for d in fresh if d not in link.acquisition.deliveries]
-        peer.plane.turns.decided(link, Retirement(ending, None, transaction, settled), acquired)
+        peer.plane.passes.settle(link, Retirement(ending, None, transaction, settled), acquired)
     if fresh:
-        peer.plane.turns.decided(link, Retirement(ending, link.default, transaction, settled), fresh)
+        peer.plane.passes.settle(link, Retirement(ending, link.default, transaction, settled), fresh)
     if settled:
         link.made_room()
 
@@ -124,6 +124,6 @@ def discharged(link: Outgoing, txn_id: bytes, deliveries: Iterable[Delivery], *,
     if told and link.may_tell:
         for outcome, several in told:
             link.link.session.dispose(several, outcome)
-        link.peer.touch()
+        link.peer.send_soon()
     if not link.ended:
         link.made_room()

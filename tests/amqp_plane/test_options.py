@@ -10,7 +10,7 @@ from penstock.broker_core.amqp import Condition, Source, Target
 from penstock.broker_core.amqp.performatives import Attach
 from penstock.broker_core.amqp.types import Byte, Int, Long, Symbol, UInt
 from penstock.broker_core.amqp_plane.links.conditions import Refusal
-from penstock.broker_core.amqp_plane.links.options import Wishes, wants_at_once, wishes_of
+from penstock.broker_core.amqp_plane.links.options import LinkOptions, link_options_of, wants_immediate
 
 
 def attach(capabilities: tuple[str, ...] = (), **properties: Any) -> Attach:
@@ -22,21 +22,21 @@ def attach(capabilities: tuple[str, ...] = (), **properties: Any) -> Attach:
 @pytest.mark.parametrize("name", ["priority", "rabbitmq__priority"])
 def test_a_priority_by_either_name_and_of_any_integer(name: str, value: Any) -> None:
     asked = attach(**{name: value})
-    wishes = wishes_of(asked)
-    assert wishes == Wishes(5, False)
+    wishes = link_options_of(asked)
+    assert wishes == LinkOptions(5, False)
     assert wishes.answered(asked) == {Symbol(name.replace("__", ":")): Int(5)}
 
 
 @pytest.mark.parametrize(("value", "held"), [(1 << 40, 127), (-(1 << 31), -128), ("-7", -7)])
 def test_a_priority_out_of_range_is_the_nearest(value: Any, held: int) -> None:
-    assert wishes_of(attach(priority=value)).priority == held
+    assert link_options_of(attach(priority=value)).priority == held
 
 
 def test_exclusive_is_a_property_or_a_capability_and_who_asks_for_nothing_gets_nothing() -> None:
-    assert wishes_of(attach(exclusive=True)) == wishes_of(attach(("queue", "exclusive"))) == Wishes(0, True)
+    assert link_options_of(attach(exclusive=True)) == link_options_of(attach(("queue", "exclusive"))) == LinkOptions(0, True)
     plain = attach(("queue",), other=1)
-    assert wishes_of(plain) == Wishes()
-    assert wishes_of(plain).answered(plain) == {}
+    assert link_options_of(plain) == LinkOptions()
+    assert link_options_of(plain).answered(plain) == {}
 
 
 @pytest.mark.parametrize(
@@ -46,11 +46,11 @@ def test_exclusive_is_a_property_or_a_capability_and_who_asks_for_nothing_gets_n
 )
 def test_a_wish_that_says_nothing_is_refused_by_name(properties: dict[str, Any]) -> None:
     with pytest.raises(Refusal, match=next(iter(properties))) as refused:
-        wishes_of(attach(**properties))
+        link_options_of(attach(**properties))
     assert refused.value.condition == Condition.INVALID_FIELD
 
 
 def test_immediate_is_a_capability_of_the_target() -> None:
-    assert wants_at_once(Target(address="q", capabilities=("queue", "immediate")))
-    assert not wants_at_once(Target(address="q", capabilities=("queue",)))
-    assert not wants_at_once(None)
+    assert wants_immediate(Target(address="q", capabilities=("queue", "immediate")))
+    assert not wants_immediate(Target(address="q", capabilities=("queue",)))
+    assert not wants_immediate(None)

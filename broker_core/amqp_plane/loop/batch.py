@@ -1,0 +1,165 @@
+"""What the sockets brought and the links handed in since the last pass.
+
+Messages wait by destination, outcomes by link, actions in their order. A pass takes all of it, but for two cases. Where the
+journal has no capacity for the messages they wait, all of them, since they came in an order, and what came with them or behind
+them waits too; their connections are not read from meanwhile. Outcomes that nobody waits for stand back (see `outcomes`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+from penstock.broker_core import errors
+from penstock.broker_core.amqp_plane.links.options import Immediate
+from penstock.broker_core.amqp_plane.loop import exchanges
+from penstock.broker_core.amqp_plane.loop.exchanges import ExchangeRoute
+from penstock.broker_core.amqp_plane.loop.outcomes import Outcomes
+from penstock.broker_core.amqp_plane.transactions.posting import Posting
+from penstock.broker_core.messages.encoding.arriving import arrived
+
+if TYPE_CHECKING:
+    from penstock.broker_core.amqp.deliveries import Delivery
+    from penstock.broker_core.amqp_plane.connections.peer import Peer
+    from penstock.broker_core.amqp_plane.links.incoming import Sender
+    from penstock.broker_core.amqp_plane.links.outgoing import Outgoing
+    from penstock.broker_core.amqp_plane.loop.outcomes import Endings
+    from penstock.broker_core.amqp_plane.transactions.retiring import Retirement
+    from penstock.broker_core.engine.model.dispositions import Ending
+    from penstock.broker_core.service.broker import BrokerService
+    from penstock.broker_core.service.turn import Turn
+
+    Action = Callable[[Turn], None]
+    Destination = str | Immediate | ExchangeRoute | Posting
+    Parts = list[tuple[Sender, list[Delivery]]]
+    Messages = list[tuple[Destination, Parts, Any]]  # the last is what was read of them: Arrived; by an exchange, Exchanged
+
+RECORD_BYTES = 16 << 20  # of one queue's messages in one command; what a pass brings beyond that makes another
+
+
+class Batch:
+    """One plane's. Used in the loop's thread, without the broker's lock. `size`: deliveries that came since the last pass."""
+
+    def __init__(self, service: BrokerService, hold_up: Callable[[], None]) -> None:
+        """`hold_up` is told that messages have to wait until more of the log is durable."""
+        self._service = service
+        self._hold_up = hold_up
+        self._messages: dict[Destination, Parts] = {}
+        self._outcomes = Outcomes()
+        self._actions: list[Action] = []
+        self._paused: dict[Peer, None] = {}  # connections that are not read from
+        self.size = 0
+
+    # --- handing in
+
+    def add_messages(self, destination: Destination, sender: Sender, deliveries: list[Delivery]) -> None:
+        """Add complete deliveries of one sender."""
+        self.size += len(deliveries)
+        parts = self._messages.setdefault(destination, [])
+        if parts and parts[-1][0] is sender:
+            parts[-1][1].extend(deliveries)  # they are confirmed together, in ranges
+        else:
+            parts.append((sender, deliveries))
+
+    def add_outcome(self, link: Outgoing, ending: Ending | Retirement, deliveries: list[Delivery]) -> bool:
+        """Add a receiver's outcome. Whether it asks for a pass; if not it stands back."""
+        asks = self._outcomes.add(link, ending, deliveries)
+        if asks:
+            self.size += len(deliveries)
+        return asks
+
+    def add_action(self, action: Action) -> None:
+        """Add something to be carried out under the lock, after the outcomes and before anybody acquires."""
+        self._actions.append(action)
+
+    # --- what is here
+
+    @property
+    def has_messages(self) -> bool:
+        """Whether messages wait; between two passes, or in one for which the journal had no capacity."""
+        return bool(self._messages)
+
+    @property
+    def is_wanted(self) -> bool:
+        """Whether anything is here that asked for a pass."""
+        return bool(self._messages or self._outcomes.now or self._actions)
+
+    @property
+    def stands_back(self) -> bool:
+        """Whether outcomes are here that nobody waits for."""
+        return bool(self._outcomes.later)
+
+    # --- taking
+
+    def take_messages(self) -> Messages:
+        """Take the messages, read into columns; none if the journal has no capacity for them."""
+        taken: Messages = []
+        if not self._messages or not self._have_capacity():
+            return taken
+        waiting, self._messages = self._messages, {}
+        for destination, parts in waiting.items():
+            while parts:
+                record, size = [], 0
+                while parts and size < RECORD_BYTES:
+                    record.append(parts.pop(0))
+                    size += sum(len(delivery.payload) for delivery in record[-1][1])
+                found: Any = arrived([d.payload for _, deliveries in record for d in deliveries])
+                by = destination.by if isinstance(destination, Posting) else destination
+                if isinstance(by, ExchangeRoute):
+                    found = exchanges.read(self._service, by, found)
+                taken.append((destination, record, found))
+        return taken
+
+    def take_rest(self, messages: Messages) -> tuple[Endings, list[Action]]:
+        """Take outcomes and actions, for a pass that carries out these messages.
+
+        Outcomes that stand back come along where more is carried out that was said on their session; all of them where there are
+        actions, since the end of a link comes after all outcomes.
+        """
+        actions, self._actions = self._actions, []
+        outcomes = self._outcomes.take(every=bool(actions))
+        if self._outcomes.later:
+            sessions = {link.session for _, parts, _ in messages for link, _ in parts}
+            sessions.update(link.session for link, _ in outcomes)
+            _add(outcomes, self._outcomes.take_before(sessions))
+        return outcomes, actions
+
+    def bring(self, outcomes: Endings, chosen: Callable[[str], bool]) -> None:
+        """Take outcomes that stand back and are of the chosen queues, into `outcomes`."""
+        _add(outcomes, self._outcomes.take_of(lambda link: chosen(link.queue)))
+
+    def take_standing_back(self) -> Endings:
+        """Take the outcomes that nobody waits for."""
+        return self._outcomes.take_later()
+
+    def let_go_on(self) -> None:
+        """Read again from the connections that were held up."""
+        paused, self._paused = self._paused, {}
+        for peer in paused:
+            peer.resume_reading()
+
+    def _have_capacity(self) -> bool:
+        """Whether the messages go on: to be carried out, or back to their senders, where the disk is full."""
+        several = [part for parts in self._messages.values() for part in parts]
+        try:
+            fits = self._fits(sum(len(delivery.payload) for _, deliveries in several for delivery in deliveries))
+        except errors.PenstockError as error:
+            self._messages = {}
+            for link, deliveries in several:
+                link.refused(deliveries, error)
+            return False
+        for link, _ in several if not fits else ():
+            self._paused[link.peer] = None
+            link.peer.pause_reading()
+        return fits
+
+    def _fits(self, size: int) -> bool:
+        if self._service.room(size):
+            return True
+        self._hold_up()  # before the second look: the news that there is capacity again must not fall between the two
+        return self._service.room(size)
+
+
+def _add(outcomes: Endings, more: Endings) -> None:
+    for key, deliveries in more.items():
+        outcomes.setdefault(key, []).extend(deliveries)

@@ -1,0 +1,373 @@
+"""Passes of the loop: what all sockets brought becomes few commands, one journal write, and effects that wait for the disk.
+
+The links hand in what came (`enqueue`, `settle`, `in_pass`, `has_capacity`): that is the *batch*. When the loop has served
+every socket that was ready, a pass carries it all out in one turn of the broker's lock: one Enqueue per queue, one Settle or
+Release per link and outcome, then acquisitions for the links that wait. Each command's *effect* (dispositions, transfers, an
+answer to an attach) stands with its log position in one line, and leaves when the journal's writer says that the log is durable
+up to there. Of a small pass it is made ready, to the octet, while the disk is at work. The *gate* says when a pass runs.
+
+What a session says is durable in the order in which it was said, though a pass sorts it by queue and link: a pass is in the log
+as a whole or not at all, and carries all that its sessions have said before. So messages for which the journal has no capacity
+keep back whatever came with them or behind them, and an outcome that nobody waits for goes with what its session says next.
+
+`acquiring` says who acquires what. A message that is to be delivered at once or not at all (*immediate*) is withdrawn at the end
+of its pass, when all had time to acquire it, and then its sender hears what became of it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable
+from functools import partial
+from typing import TYPE_CHECKING
+
+from penstock.broker_core import errors
+from penstock.broker_core.amqp_plane.links.incoming import confirm, kept_out
+from penstock.broker_core.amqp_plane.links.options import Immediate
+from penstock.broker_core.amqp_plane.links.tags import rows_of
+from penstock.broker_core.amqp_plane.loop import exchanges, gate, immediate
+from penstock.broker_core.amqp_plane.loop.acquiring import Acquiring
+from penstock.broker_core.amqp_plane.loop.batch import Batch
+from penstock.broker_core.amqp_plane.loop.deadlines import Deadline
+from penstock.broker_core.amqp_plane.loop.effects import Effect, Effects
+from penstock.broker_core.amqp_plane.loop.exchanges import ExchangeRoute
+from penstock.broker_core.amqp_plane.loop.gate import Gate
+from penstock.broker_core.amqp_plane.loop.outcomes import LARGE_PASS
+from penstock.broker_core.amqp_plane.loop.selecting import Selecting
+from penstock.broker_core.amqp_plane.loop.writing import Writing
+from penstock.broker_core.amqp_plane.transactions.posting import Posting
+from penstock.broker_core.amqp_plane.transactions.retiring import Retirement
+from penstock.broker_core.engine.commands import queues as c
+from penstock.broker_core.reading.stored import store
+
+if TYPE_CHECKING:
+    from penstock.broker_core.amqp.deliveries import Delivery
+    from penstock.broker_core.amqp_plane.connections.peer import Peer
+    from penstock.broker_core.amqp_plane.links.incoming import Sender
+    from penstock.broker_core.amqp_plane.links.outgoing import Outgoing
+    from penstock.broker_core.amqp_plane.loop.batch import Action, Messages, Parts
+    from penstock.broker_core.amqp_plane.loop.exchanges import Exchanged
+    from penstock.broker_core.amqp_plane.loop.outcomes import Endings
+    from penstock.broker_core.amqp_plane.transactions.registry import Open
+    from penstock.broker_core.engine.model.dispositions import Ending
+    from penstock.broker_core.messages.encoding.arriving import Arrived
+    from penstock.broker_core.service.broker import BrokerService
+    from penstock.broker_core.service.turn import Turn
+
+log = logging.getLogger("penstock.amqp")
+
+LINGER_S = 0.001  # outcomes that nobody waits for are carried out when everybody has been told, or after so long
+
+
+class Passes:
+    """Everything between the links and the broker. Used in the loop's thread, but for what `_on_…` says."""
+
+    def __init__(self, service: BrokerService, loop: asyncio.AbstractEventLoop, has_run: Callable[[], None]) -> None:
+        """`has_run` is called behind each turn of the broker's lock, when its messages and outcomes have changed capacities."""
+        self._service = service
+        self._loop = loop
+        self._has_run = has_run
+        self._gate = Gate(lambda: loop.call_soon(self._called), self._run)
+        self._batch = Batch(service, partial(self._gate.happened, gate.HOLD_UP))
+        self._effects = Effects()
+        self._writing = Writing(service.journal, loop)
+        self._lingering = Deadline(loop, LINGER_S, self._catch_up)
+        self.acquiring = Acquiring(self)
+        self.selecting = Selecting(self, service.matching, loop)
+        self.has_capacity = self.acquiring.has_capacity
+        self._immediate: list[immediate.Waiting] = []
+        self._to_send: dict[Peer, None] = {}
+        # Written by other threads as well:
+        self._news: dict[str, None] = {}  # queues in which something became available, in that order
+        self._in_turn = False  # this thread has the broker's lock: the news is its own
+        self._woken = self._told = False  # a call is under way because of news; because of the disk
+        service.add_arrival_listener(self._on_arrival)
+        service.journal.add_listener(self._on_durable)
+
+    def close(self) -> None:
+        """Hear no more news, and evaluate nothing any more."""
+        self._service.remove_arrival_listener(self._on_arrival)
+        self.selecting.close()
+
+    @property
+    def busy(self) -> bool:
+        """Whether anything is still to be done without anybody's help, but for what waits for capacity of the journal."""
+        wanted = self._gate.state in (gate.SCHEDULED, gate.AT_ONCE)
+        return bool(wanted or not self._effects.idle or self._batch.stands_back or self._news or self._woken)
+
+    # --- what the links hand in
+
+    def enqueue(
+        self, route: str | Immediate | ExchangeRoute, link: Sender, deliveries: list[Delivery], transaction: Open | None = None
+    ) -> None:
+        """Carry out complete deliveries for a queue, or by an exchange, in the next pass. `link.confirmed` or `link.refused` is
+        told what became of them."""
+        destination = route if transaction is None or isinstance(route, Immediate) else Posting(route, transaction)
+        self._batch.add_messages(destination, link, deliveries)
+        self.want()
+
+    def settle(self, link: Outgoing, ending: Ending | Retirement, deliveries: list[Delivery]) -> None:
+        """Carry out the receiver's outcome for deliveries. `link.settled` is told when it holds, if the receiver waits for that;
+        if nobody does, it may share a later pass."""
+        if self._batch.add_outcome(link, ending, deliveries):
+            self.want()
+        else:
+            self._lingering.set()
+
+    def in_pass(self, action: Action) -> None:
+        """Carry out `action` under the lock in the next pass, after the outcomes and before anybody acquires."""
+        self._batch.add_action(action)
+        self.want()
+
+    def when_durable(self, end: int, effect: Effect) -> None:
+        """Let `effect` happen when the log is durable up to `end`, in order: see `Effects.when_durable`."""
+        self._effects.when_durable(end, effect)
+
+    def behind_all(self, turn: Turn, effect: Effect) -> None:
+        """Let `effect` happen behind every effect so far and all that `turn` has carried: it must not overtake anything."""
+        self._effects.behind_all(turn.end, effect)
+
+    def after_all(self, effect: Effect) -> None:
+        """Let `effect` happen behind all that has been handed in."""
+        self.in_pass(lambda turn: self.behind_all(turn, effect))
+
+    def send_soon(self, peer: Peer) -> None:
+        """Send what the peer's protocol machine has to say, at the end of the pass."""
+        self._to_send[peer] = None
+        self.want()
+
+    def forget(self, peer: Peer) -> None:
+        """Send nothing more: the connection has gone."""
+        self._to_send.pop(peer, None)
+
+    def want(self) -> None:
+        """Have a pass run soon."""
+        if self._gate.state is not gate.SCHEDULED:
+            self._gate.happened(gate.WANT)
+
+    # --- when a pass runs
+
+    def reading(self) -> None:
+        """Note that the only socket that was ready is read from here on, until `read`."""
+        self._gate.happened(gate.READ)
+
+    def read(self) -> None:
+        """Run the pass that the socket made necessary: nothing else comes into it, so another round of the loop is not needed."""
+        try:
+            self._gate.happened(gate.READ_OVER)
+        except Exception as error:  # as for what the loop calls itself: it is not the socket's fault
+            self._loop.call_exception_handler({"message": "a pass failed", "exception": error})
+
+    def _called(self) -> None:
+        self._gate.happened(gate.RUN)
+
+    # --- other threads
+
+    def _on_arrival(self, queue: str) -> None:
+        """Note that something became available. Called under the broker's lock by whoever made it so."""
+        self._news[queue] = None
+        if not self._in_turn and not self._woken:
+            self._woken = True
+            self._call(self._wake)
+
+    def _on_durable(self, durable: int) -> None:
+        """Note that more of the log is durable. Called by the thread that has written it."""
+        if not self._told and (self._effects or self._gate.waits):
+            self._told = True
+            self._call(self._advance)
+
+    def _call(self, function: Effect) -> None:
+        try:
+            self._loop.call_soon_threadsafe(function)
+        except RuntimeError:  # the loop is closed: the plane has stopped
+            log.debug("news after the loop has closed")
+
+    def _wake(self) -> None:
+        self._woken = False
+        self.want()
+
+    # --- a pass
+
+    def _run(self) -> None:
+        """Run a pass, unless it is small and the disk is still at work on the one before: nothing could be told any earlier, and
+        what comes meanwhile makes one larger pass of it. A client that sends frame by frame would else make a pass of each.
+        """
+        batch, effects, acquiring = self._batch, self._effects, self.acquiring
+        if effects and batch.size < LARGE_PASS and effects.end > self._service.journal.durable:
+            self._gate.happened(gate.HOLD_UP)
+            self._watch_outcomes()
+            self._send()
+            return
+        handled, acquiring.handled = batch.size, 0
+        batch.size = 0
+        messages = batch.take_messages()
+        outcomes: Endings = {}
+        actions: list[Action] = []
+        if not batch.has_messages:  # else the rest may have been said behind what waits there
+            batch.let_go_on()
+            outcomes, actions = batch.take_rest(messages)
+        if messages or outcomes or actions or acquiring or self._news or self._immediate:
+            self._carry_out(messages, outcomes, actions)
+        self._watch_outcomes()
+        self._advance(handled + acquiring.handled)
+
+    def _watch_outcomes(self) -> None:
+        """See to it that outcomes that nobody waits for do not wait for ever."""
+        if self._batch.stands_back:
+            self._lingering.set()
+        else:
+            self._lingering.cancel()
+
+    def _catch_up(self) -> None:
+        """Carry out the outcomes that nobody waits for, unless something is to be carried out that was said before them."""
+        if self._batch.is_wanted:
+            return
+        if outcomes := self._batch.take_standing_back():
+            self._lingering.cancel()
+            with self._service.turn(hurry=False) as turn:
+                for (link, ending), deliveries in outcomes.items():
+                    self._settle(turn, link, ending, deliveries)
+            self._has_run()
+            self._writing.rest()
+
+    def _carry_out(self, messages: Messages, outcomes: Endings, actions: list[Action]) -> None:
+        batch = self._batch
+        with self._service.turn(hurry=False) as turn:
+            self._in_turn = True
+            try:
+                if messages:
+                    self._make_capacity(turn, outcomes)
+                # Who asks for messages may have said these just before, and asks for what they free, too.
+                if self.acquiring and not batch.has_messages:  # else this may have been said behind what waits there
+                    batch.bring(outcomes, turn.freed_by_outcomes)
+                for destination, parts, found in messages:
+                    if isinstance(destination, Posting):
+                        destination.carry(turn, self, parts, found)
+                    elif isinstance(destination, ExchangeRoute):
+                        self._exchange(turn, parts, found)
+                    else:
+                        self._enqueue(turn, destination, parts, found)
+                for (link, ending), deliveries in outcomes.items():
+                    self._settle(turn, link, ending, deliveries)
+                for action in actions:
+                    self._act(turn, action)
+                self._acquire(turn)
+            finally:
+                self._in_turn = False
+        self._has_run()
+
+    def _make_capacity(self, turn: Turn, outcomes: Endings) -> None:
+        """Carry out outcomes of queues that are limited, and take them out of `outcomes`: what comes may need the capacity that
+        they make, and who sends it may have said them just before."""
+        self._batch.bring(outcomes, turn.limited)
+        for link, ending in [key for key in outcomes if turn.limited(key[0].queue)]:
+            self._settle(turn, link, ending, outcomes.pop((link, ending)))
+
+    def _acquire(self, turn: Turn) -> None:
+        news, self._news = self._news, {}
+        for queue in news:
+            self.acquiring.news(turn, queue)
+        self.acquiring.carry_out(turn)
+        if self._immediate:
+            waiting, self._immediate = self._immediate, []
+            for each in waiting:
+                self.acquiring.exhaust(turn, each.queue)
+                if self.selecting.concerns(each.queue):
+                    self._immediate.append(each)  # until all can say whether they want it
+                else:
+                    each.withdraw(turn, self)
+        if self._news:  # an acquisition made something AVAILABLE elsewhere
+            self.want()
+
+    @staticmethod
+    def _act(turn: Turn, action: Action) -> None:
+        try:
+            action(turn)
+        except errors.StorageError:
+            raise
+        except Exception:  # a mistake of ours: it concerns one link, and everybody else is served
+            log.exception("something of a pass failed; the connection it belongs to may hang until it times out")
+
+    def _enqueue(self, turn: Turn, to: str | Immediate, parts: Parts, found: Arrived) -> None:
+        count, error, end, refused = found.batch.num_rows, None, turn.end, found.refused
+        queue = to if isinstance(to, str) else to.queue
+        if count:
+            try:
+                stored = store(found.batch, found.mask)
+                traits = self._service.traits(queue, stored.batch)
+                placed, end = turn.carry(c.Enqueue(queue, count, found.sizes, stored, found.durable, traits))
+                if placed.refused:
+                    refused = kept_out(self._service, queue, found, placed.refused)
+                if isinstance(to, Immediate):
+                    self._immediate.append(immediate.Waiting(queue, parts, found, refused, placed))
+                    return
+            except errors.StorageError:
+                raise
+            except errors.PenstockError as refusal:
+                error, end = refusal, turn.end
+        self.when_durable(end, lambda: confirm(parts, refused, error))
+
+    def _exchange(self, turn: Turn, parts: Parts, found: Exchanged) -> None:
+        error, end, refused = None, turn.end, found.found.refused
+        if found.found.batch.num_rows:
+            try:
+                refused, end = exchanges.carry(turn, self._service, found)
+            except errors.StorageError:
+                raise
+            except errors.PenstockError as refusal:
+                error, end = refusal, turn.end
+        self.when_durable(end, lambda: confirm(parts, refused, error))
+
+    def _settle(self, turn: Turn, link: Outgoing, ending: Ending | Retirement, deliveries: list[Delivery]) -> None:
+        if isinstance(ending, Retirement):
+            ending.carry(turn, link, deliveries)
+            return  # nobody is told before the discharge
+        try:
+            _, end = turn.carry(ending.command(link.queue, link.holder, rows_of(deliveries)))
+        except errors.ResourceLimit as error:
+            self.when_durable(turn.end, partial(link.fail, error))
+            return
+        except errors.StorageError:
+            raise
+        except errors.PenstockError as error:
+            # A lock has ended, the link in between, or the queue is gone: what became of these messages is decided already.
+            log.info("%s: an outcome came too late: %s", link, error)
+            held, late = link.locks.divided(turn, deliveries)
+            if held and late:
+                self._settle(turn, link, ending, held)
+            link.locks.end(late)
+            return
+        if all(delivery.remote_settled for delivery in deliveries):
+            return  # the receiver waits for no answer, and its capacity was given back at once
+        self.when_durable(end, lambda: link.settled(ending, deliveries))
+
+    # --- what leaves
+
+    def _advance(self, handled: int = LARGE_PASS) -> None:
+        """Let all happen that the disk allows, and send what comes of it. `handled`: the deliveries of a pass just done."""
+        journal, effects = self._service.journal, self._effects
+        end = effects.end
+        self._told = True  # what the loop writes itself is no news
+        written = self._writing.begin(end, handled, lambda: effects.happen(end))
+        self._told = False
+        if written and journal.durable < end:
+            self._fall_silent()
+            return
+        happened = effects.happen(journal.durable) or written  # now: what was told in between was told in vain
+        waited = self._gate.waits
+        self._gate.happened(gate.DISK)
+        self._send()
+        if happened and not effects and not waited:
+            self._catch_up()
+        self._writing.rest()
+
+    def _fall_silent(self) -> None:
+        """Cut off everybody: the journal failed when all had been made ready to be told, and nobody may hear of it."""
+        for peer in self._to_send:
+            peer.wire.abort()
+
+    def _send(self) -> None:
+        peers, self._to_send = self._to_send, {}
+        for peer in peers:
+            peer.send()
