@@ -5,6 +5,7 @@ loop/           the event loop: what all sockets brought as few commands, one jo
 links/          an attach, its link, what goes over it, and what lives on when it is detached
 nodes/          what an attach names or makes: addresses, filters, dynamic nodes, subscriptions
 transactions/   control links, and what is done in a transaction
+ports           what a link may ask of the loop, of its connection and of the plane
 """
 
 from penstock.broker_core.amqp_plane.loop.server import AmqpPlane

@@ -43,6 +43,7 @@ from penstock.broker_core.service.blocked_producers import Rooms, Waiting
 from penstock.broker_core.service.clock import RunningClock
 from penstock.broker_core.service.damage import Damage
 from penstock.broker_core.service.matching import Matcher
+from penstock.broker_core.service.nodes import Nodes
 from penstock.broker_core.service.ticker import Alarm
 from penstock.broker_core.service.turn import Arrivals, Turn
 from penstock.broker_core.settings.keys import Settings
@@ -93,6 +94,7 @@ class BrokerService:
             disk.close()  # somebody else may try, with another version or a repaired directory
             raise
         self.matching = Matcher(self.state, self.journal, self._lock, self._recent, self.damage)
+        self.nodes = Nodes(self.state, self._lock)
         self._rooms = Rooms(self.state)
         self._alarm = Alarm(self.state, clock, lambda: self.submit(c.Tick()))
         self._free = (0, 0, 0)  # of the disk, bytes; the journal's durable position then; until when `room` believes it

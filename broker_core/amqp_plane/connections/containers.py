@@ -17,8 +17,7 @@ from penstock.broker_core.amqp_plane.links.conditions import Refusal
 if TYPE_CHECKING:
     from penstock.broker_core.amqp.performatives import Open
     from penstock.broker_core.amqp_plane.connections.peer import Peer
-    from penstock.broker_core.amqp_plane.links.incoming import Incoming
-    from penstock.broker_core.amqp_plane.links.outgoing import Outgoing
+    from penstock.broker_core.amqp_plane.ports import Endpoint
 
     Key = tuple[str, str, bool, str]
 
@@ -39,7 +38,7 @@ class Containers:
     def __init__(self) -> None:
         self._peers: dict[tuple[str, str], list[Peer]] = {}
         self._users: dict[str, int] = {}
-        self._links: dict[Key, Incoming | Outgoing] = {}
+        self._links: dict[Key, Endpoint] = {}
 
     # --- connections
 
@@ -80,7 +79,7 @@ class Containers:
 
     # --- links
 
-    def attach(self, endpoint: Incoming | Outgoing) -> None:
+    def attach(self, endpoint: Endpoint) -> None:
         """The name is this link's now; the link that had it is detached, and what it leaves is this one's to resume (2.6.1)."""
         key = endpoint.key
         older = self._links.get(key)
@@ -88,7 +87,7 @@ class Containers:
             older.peer.steal(older, STOLEN)
         self._links[key] = endpoint
 
-    def detach(self, endpoint: Incoming | Outgoing) -> None:
+    def detach(self, endpoint: Endpoint) -> None:
         key = endpoint.key
         if self._links.get(key) is endpoint:
             del self._links[key]

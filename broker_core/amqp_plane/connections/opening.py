@@ -46,7 +46,7 @@ def answer(peer: Peer, theirs: Open) -> None:
 
 def _refusal(peer: Peer, theirs: Open) -> Refusal | None:
     try:
-        if not revocation.holds(peer):  # looked at after the token was made: it must not be a later record's
+        if not revocation.holds(peer.plane.access, peer):  # looked at after the token was made: it must not be a later record's
             raise Refusal(Condition.UNAUTHORIZED_ACCESS, revocation.CHANGED)
         peer.plane.admit(peer)
         peer.plane.containers.enter(peer, theirs)

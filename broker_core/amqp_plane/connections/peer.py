@@ -24,7 +24,6 @@ from penstock.broker_core.amqp_plane.links import attaching
 from penstock.broker_core.amqp_plane.links.conditions import deleted
 from penstock.broker_core.amqp_plane.links.expiry import CONNECTION_ENDED, DETACHED, SESSION_ENDED
 from penstock.broker_core.amqp_plane.links.incoming import Incoming
-from penstock.broker_core.amqp_plane.links.outgoing import Outgoing
 from penstock.broker_core.amqp_plane.nodes.addresses import forget_terms
 from penstock.broker_core.amqp_plane.transactions.registry import Transactions
 from penstock.broker_core.engine.commands.queues import Maker
@@ -34,7 +33,9 @@ if TYPE_CHECKING:
     from penstock.broker_core.amqp.links import Link
     from penstock.broker_core.amqp.sessions import Session
     from penstock.broker_core.amqp_plane.connections.transport import Wire
+    from penstock.broker_core.amqp_plane.links.outgoing import Outgoing
     from penstock.broker_core.amqp_plane.loop.server import AmqpPlane
+    from penstock.broker_core.amqp_plane.ports import Endpoint, Host, Kept, Loop
     from penstock.broker_core.settings.listeners import Listener
 
 log = logging.getLogger("penstock.amqp")
@@ -42,7 +43,6 @@ log = logging.getLogger("penstock.amqp")
 _numbers = itertools.count()
 ANONYMOUS = "anonymous"
 LINE = 600  # characters of the log that one thing of a peer's may take
-Endpoint = Incoming | Outgoing
 
 
 class Peer:
@@ -50,6 +50,8 @@ class Peer:
 
     def __init__(self, plane: AmqpPlane, wire: Wire, listener: Listener, sasl: SaslServer) -> None:
         self.plane = plane
+        self.host: Host = plane
+        self.loop: Loop = plane.passes
         self.wire = wire
         self.user = ANONYMOUS
         self.identity: str | None = ""  # of the user's record that the login was checked against
@@ -59,7 +61,7 @@ class Peer:
         self.gone = False
         self.identifier = f"{wire.address} {next(_numbers)}"  # no other connection's, in one life of the broker
         self.links: dict[Link, Endpoint] = {}
-        self.detached: dict[Link, Endpoint] = {}  # that live on: see the module of that name
+        self.detached: dict[Link, Kept] = {}  # that live on: see the module of that name
         self.underway: Counter[Session] = Counter()  # messages acquired for links of a session that have not left
         self.full: dict[Outgoing, None] = {}  # links that wait for a limit on unsettled deliveries, of session or connection
         self.takes = 0  # how often a link took something
@@ -200,7 +202,7 @@ class Peer:
                 self.plane.detached.expire(endpoint)
         else:
             self._connection_ended()
-        self.plane.passes.after_all(lambda: self._say_close(error))
+        self.loop.after_all(lambda: self._say_close(error))
 
     def _say_close(self, error: Error | None) -> None:
         if self.connection.may_send:
@@ -214,7 +216,7 @@ class Peer:
         if event.error is not None:
             self.log(f"closed with {event.error.condition!r:.80}: {event.error.description!r:.300}")
         self._connection_ended()
-        self.plane.passes.after_all(self._answer_close)
+        self.loop.after_all(self._answer_close)
 
     def _answer_close(self) -> None:
         if self.connection.state is ConnectionState.CLOSE_RCVD and not self.gone:
@@ -261,7 +263,7 @@ class Peer:
                 self.send_soon()
 
         self._session_ended(session)
-        self.plane.passes.after_all(answer)
+        self.loop.after_all(answer)
 
     def _session_ended(self, session: Session) -> None:
         """Its links are detached by that, and not closed."""
@@ -310,7 +312,7 @@ class Peer:
                 text = "messages that are sent to us name their transactions themselves"
                 self.detach(endpoint, Error(condition=Condition.NOT_IMPLEMENTED, description=text))
                 return
-            if not endpoint.acquisition.asked((event.flow.properties or {})[TXN_ID]):
+            if not endpoint.acquire_in((event.flow.properties or {})[TXN_ID]):
                 return
         if event.link is not None and session not in self.squeezed:
             self._at(event.link, lambda endpoint: endpoint.flowed(asked=True))
@@ -338,7 +340,7 @@ class Peer:
         if self.full:
             waiting, self.full = self.full, {}
             for link in sorted(waiting, key=lambda link: link.took_at):  # so that none takes all the room again and again
-                self.plane.passes.has_capacity(link)
+                self.loop.has_capacity(link)
 
     def _on_disposition(self, event: events.Disposed) -> None:
         several: dict[Link, list[Any]] = {}
@@ -370,7 +372,7 @@ class Peer:
             self._end([link], None)
         else:
             self.plane.detached.leave(endpoint, DETACHED)
-        self.plane.passes.after_all(answer)
+        self.loop.after_all(answer)
 
     def detach(self, endpoint: Endpoint, error: Error) -> None:
         """Our detach, with the reason. Nothing happens when the link has ended already."""
@@ -385,7 +387,7 @@ class Peer:
         self.log(f"link {endpoint.link.name!r:.80} detached: {error.condition}: {error.description}")
         endpoint.stolen = True
         self.plane.detached.leave(endpoint, DETACHED)
-        self.plane.passes.after_all(lambda: self._say_detach(endpoint.link, error))
+        self.loop.after_all(lambda: self._say_detach(endpoint.link, error))
 
     def _on_stolen(self, event: events.Stolen) -> None:
         """By another of the same connection; it is told so already."""
@@ -400,10 +402,10 @@ class Peer:
             endpoint = self.links.get(link)
             if endpoint is not None:
                 self.forget(endpoint)
-                self.plane.passes.in_pass(partial(attaching.end, endpoint=endpoint))
+                self.loop.in_pass(partial(attaching.end, endpoint=endpoint))
         for link in links:
             if error is not None:
-                self.plane.passes.after_all(lambda link=link: self._say_detach(link, error))  # type: ignore[misc]
+                self.loop.after_all(lambda link=link: self._say_detach(link, error))  # type: ignore[misc]
 
     def _say_detach(self, link: Link, error: Error) -> None:
         if self.awaits_attach(link):
@@ -414,22 +416,21 @@ class Peer:
 
     def look_for_deleted(self) -> None:
         """Detach the links whose queue or exchange is gone. Every link of the plane is asked, every quarter of a second."""
-        state = self.plane.service.state
-        queues, exchanges = state.queues, state.exchanges.by_name
+        nodes = self.plane.nodes
         for endpoint in [*self.links.values(), *self.detached.values()]:
             if not endpoint.opened:
                 continue
             queue, named = endpoint.queue, endpoint.terminus.named
-            if queue and queue not in queues:
+            if queue and not nodes.has_queue(queue):
                 self.detach(endpoint, deleted(queue))
-            elif named is not None and named is not queue and named not in exchanges and named not in queues:
+            elif named is not None and named is not queue and not (nodes.has_exchange(named) or nodes.has_queue(named)):
                 self.detach(endpoint, deleted(named))
 
     def forget(self, endpoint: Endpoint) -> None:
         """The link is none any more; what is under way for it is carried out."""
         self.links.pop(endpoint.link, None)
         if self._waiting:
-            self.plane.passes.after_all(self._look_at_waiting)
+            self.loop.after_all(self._look_at_waiting)
         self.plane.containers.detach(endpoint)
 
 
@@ -438,4 +439,4 @@ def one_line(text: str) -> str:
     return (text if text.isprintable() else ascii(text))[:LINE]
 
 
-__all__ = ["ANONYMOUS", "Endpoint", "Peer"]
+__all__ = ["ANONYMOUS", "Peer"]

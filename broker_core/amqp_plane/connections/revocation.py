@@ -14,22 +14,24 @@ from penstock.broker_core.amqp_plane.links.incoming import Incoming
 from penstock.broker_core.security.rights import Right
 
 if TYPE_CHECKING:
-    from penstock.broker_core.amqp_plane.connections.peer import Endpoint, Peer
+    from penstock.broker_core.amqp_plane.connections.peer import Peer
     from penstock.broker_core.amqp_plane.loop.server import AmqpPlane
+    from penstock.broker_core.amqp_plane.ports import Endpoint, LinkPeer
+    from penstock.broker_core.security.access import Access
 
 CHANGED = "the user was changed or removed after this login: log in again"
 
 
-def holds(peer: Peer) -> bool:
+def holds(access: Access, peer: LinkPeer) -> bool:
     """Whether the login is still good: its user is there, with the same password and certificates."""
-    return peer.plane.access.identity(peer.user) == peer.identity
+    return access.identity(peer.user) == peer.identity
 
 
 def enforce(peer: Peer) -> None:
     """The users file has changed. A peer that has not opened yet is looked at when it does."""
     if not peer.opened:
         return
-    if not holds(peer):
+    if not holds(peer.plane.access, peer):
         peer.log(CHANGED)
         peer.close(Error(condition=Condition.UNAUTHORIZED_ACCESS, description=CHANGED), for_good=True)
         return
@@ -44,7 +46,7 @@ def enforce_detached(plane: AmqpPlane) -> None:
     """The same for links that live on without a connection to say it on."""
     for endpoint in plane.detached.links():
         peer, named = endpoint.peer, endpoint.terminus.named
-        if not holds(peer) or (named is not None and not peer.may(right_of(endpoint), named)):
+        if not holds(plane.access, peer) or (named is not None and not peer.may(right_of(endpoint), named)):
             peer.log(f"{endpoint} ends: what it was permitted by does not hold any more")
             plane.detached.expire(endpoint)
 

@@ -13,6 +13,7 @@ from penstock.broker_core.amqp.performatives import SENDER, SND_SETTLED, Error
 from penstock.broker_core.amqp_plane.links import resuming
 from penstock.broker_core.amqp_plane.links.browsing import Browsing
 from penstock.broker_core.amqp_plane.links.conditions import Refusal, as_error
+from penstock.broker_core.amqp_plane.links.consuming import Consuming
 from penstock.broker_core.amqp_plane.links.incoming import Incoming, Relay
 from penstock.broker_core.amqp_plane.links.options import LinkOptions, link_options_of, wants_immediate
 from penstock.broker_core.amqp_plane.links.outgoing import Outgoing
@@ -24,16 +25,16 @@ from penstock.broker_core.errors import PenstockError, StorageError
 if TYPE_CHECKING:
     from penstock.broker_core.amqp import events
     from penstock.broker_core.amqp.performatives import Attach
-    from penstock.broker_core.amqp_plane.connections.peer import Endpoint, Peer
+    from penstock.broker_core.amqp_plane.ports import Endpoint, Kept, LinkPeer
     from penstock.broker_core.service.turn import Turn
 
 MAX_NAME = 1024  # characters of a link's name, which is kept as long as the link; clients make up a few hundred
 DELAYED_DELIVERY, SHARED_SUBS = "DELAYED_DELIVERY", "SHARED-SUBS"
 
 
-def attach(peer: Peer, event: events.Attached) -> None:
+def attach(peer: LinkPeer, event: events.Attached) -> None:
     """The peer's attach. A refusal takes its place in the line of effects like any answer."""
-    link, theirs, limits = event.link, event.attach, peer.plane.limits
+    link, theirs, limits = event.link, event.attach, peer.host.limits
     if sum(len(session.remote_links) for session in peer.connection.remote_sessions.values()) > 2 * limits.links:
         # Links that were refused and that it does not detach: they cost as much as others.
         peer.close(Error(condition=Condition.RESOURCE_LIMIT_EXCEEDED, description="too many links that are not detached"))
@@ -49,15 +50,15 @@ def attach(peer: Peer, event: events.Attached) -> None:
     except (Refusal, PenstockError) as error:
         peer.log(f"link {link.name!r:.80} refused: {error}")
         said = as_error(error)
-        peer.plane.passes.after_all(lambda: peer.refuse(link, said))
+        peer.loop.after_all(lambda: peer.refuse(link, said))
         return
-    peer.plane.containers.attach(endpoint)
-    endpoint.kept = peer.plane.detached.take(endpoint)
+    peer.host.containers.attach(endpoint)
+    endpoint.kept = peer.host.detached.take(endpoint)
     peer.links[link] = endpoint
-    peer.plane.passes.in_pass(lambda turn: _carry_out(peer, turn, endpoint, theirs))
+    peer.loop.in_pass(lambda turn: _carry_out(peer, turn, endpoint, theirs))
 
 
-def _endpoint(peer: Peer, link: Any, theirs: Attach) -> Endpoint:
+def _endpoint(peer: LinkPeer, link: Any, theirs: Attach) -> Endpoint:
     if theirs.role == SENDER:
         source = theirs.source if isinstance(theirs.source, Source) else Source()
         if isinstance(theirs.target, Coordinator):
@@ -73,16 +74,18 @@ def _endpoint(peer: Peer, link: Any, theirs: Attach) -> Endpoint:
     default = theirs.source.default_outcome if isinstance(theirs.source, Source) else None
     terminus.expiry = terminus.granted(theirs.source)
     terminus.options = LinkOptions() if terminus.browse else link_options_of(theirs)  # who only looks consumes nothing
-    kind = Browsing if terminus.browse else Outgoing
-    return kind(peer, link, terminus, default, presettled=theirs.snd_settle_mode == SND_SETTLED)
+    presettled = theirs.snd_settle_mode == SND_SETTLED
+    if terminus.browse:
+        return Browsing(peer, link, terminus, presettled=presettled)
+    return Consuming(peer, link, terminus, default, presettled=presettled)
 
 
-def _carry_out(peer: Peer, turn: Turn, endpoint: Endpoint, theirs: Attach) -> None:
+def _carry_out(peer: LinkPeer, turn: Turn, endpoint: Endpoint, theirs: Attach) -> None:
     """In the turn of the attach: a consumer is a consumer from here on, and hears so when the disk allows."""
     link, terminus, kept = endpoint.link, endpoint.terminus, endpoint.kept
     endpoint.kept = None
     if kept is not None and (endpoint.ended or kept.ended or not _is_same(turn, kept, endpoint)):
-        peer.plane.detached.end(turn, kept)
+        peer.host.detached.end(turn, kept)
         kept = None
     if endpoint.ended:
         return
@@ -93,6 +96,7 @@ def _carry_out(peer: Peer, turn: Turn, endpoint: Endpoint, theirs: Attach) -> No
             if isinstance(endpoint, Outgoing):
                 endpoint.begin(turn)
         else:
+            assert isinstance(endpoint, (Incoming, Consuming))  # as the one that was kept
             resuming.resume(turn, kept, endpoint, theirs)
     except StorageError:
         raise
@@ -102,22 +106,22 @@ def _carry_out(peer: Peer, turn: Turn, endpoint: Endpoint, theirs: Attach) -> No
         peer.forget(endpoint)
         endpoint.ended = True
         endpoint.terminus.close(turn, closed=False)
-        peer.plane.passes.behind_all(turn, lambda: peer.refuse(link, said))
+        peer.loop.behind_all(turn, lambda: peer.refuse(link, said))
         return
     endpoint.opened = True
-    peer.plane.passes.behind_all(turn, lambda: _answer(peer, endpoint, theirs))
+    peer.loop.behind_all(turn, lambda: _answer(peer, endpoint, theirs))
 
 
-def _is_same(turn: Turn, kept: Endpoint, endpoint: Endpoint) -> bool:
+def _is_same(turn: Turn, kept: Kept, endpoint: Endpoint) -> bool:
     """Whether an attach means the terminus of the detached link whose name it has, and that is there still."""
-    if isinstance(kept, Outgoing):
+    if isinstance(kept, Consuming):
         queue = turn.state.queues.get(kept.queue)  # it may have been deleted, and declared again
         if queue is None or kept.holder not in queue.subscriptions:
             return False
     return type(kept) is type(endpoint) and kept.terminus.is_same(endpoint.terminus)
 
 
-def _answer(peer: Peer, endpoint: Endpoint, theirs: Attach) -> None:
+def _answer(peer: LinkPeer, endpoint: Endpoint, theirs: Attach) -> None:
     link, terminus = endpoint.link, endpoint.terminus
     if not peer.awaits_attach(link):
         return
@@ -136,7 +140,7 @@ def _answer(peer: Peer, endpoint: Endpoint, theirs: Attach) -> None:
                 target=target,
                 unsettled=unsettled,
                 incomplete_unsettled=incomplete,
-                max_message_size=peer.plane.limits.message_bytes,
+                max_message_size=peer.host.limits.message_bytes,
                 offered_capabilities=offered,
             ),
         )
@@ -157,7 +161,7 @@ def _answer(peer: Peer, endpoint: Endpoint, theirs: Attach) -> None:
                 properties=granted,
             ),
         )
-        peer.plane.passes.has_capacity(endpoint)
+        peer.loop.has_capacity(endpoint)
 
 
 def _offered(theirs: Attach, *known: str) -> tuple[str, ...]:

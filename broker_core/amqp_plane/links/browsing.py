@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from penstock.broker_core.amqp import TransactionalState
-from penstock.broker_core.amqp.performatives import TERMINAL, DeliveryState
+from penstock.broker_core.amqp import Condition, TransactionalState
+from penstock.broker_core.amqp.performatives import TERMINAL, DeliveryState, Error
 from penstock.broker_core.amqp_plane.links.outgoing import Outgoing
 from penstock.broker_core.amqp_plane.transactions.retiring import known
 from penstock.broker_core.engine.commands import queues as c
@@ -13,10 +13,10 @@ from penstock.broker_core.engine.commands import queues as c
 if TYPE_CHECKING:
     from penstock.broker_core.amqp import Sender
     from penstock.broker_core.amqp.deliveries import Delivery
-    from penstock.broker_core.amqp_plane.connections.peer import Peer
+    from penstock.broker_core.amqp.types import Value
     from penstock.broker_core.amqp_plane.links.termini import SourceTerminus
+    from penstock.broker_core.amqp_plane.ports import LinkPeer
     from penstock.broker_core.engine.columns.rowset import RowSet
-    from penstock.broker_core.engine.model.dispositions import Ending
     from penstock.broker_core.service.turn import Turn
 
 
@@ -24,35 +24,41 @@ class Browsing(Outgoing):
     """Copy distribution: the messages that wait are shown, and stay (3.3). Outcomes change nothing."""
 
     acquires = False
+    keeps = False  # there is nothing to come back to
 
-    def __init__(
-        self, peer: Peer, link: Sender, terminus: SourceTerminus, default: DeliveryState | None, *, presettled: bool
-    ) -> None:
-        super().__init__(peer, link, terminus, default, presettled=presettled)
-        self._place = 0
+    def __init__(self, peer: LinkPeer, link: Sender, terminus: SourceTerminus, *, presettled: bool) -> None:
+        super().__init__(peer, link, terminus, presettled=presettled)
+        self._position = 0  # the sequence number from which on it has shown nothing
 
-    def begin(self, turn: Turn) -> None:
-        self.peer.plane.passes.acquiring.join(turn, self)
+    @property
+    def looks_anyway(self) -> bool:
+        """Always look: what others hold may be shown, too."""
+        return True
 
     def take(self, turn: Turn, messages: int, max_bytes: int, behind: tuple[int, ...] = ()) -> tuple[RowSet, int]:
-        (rows, self._place), end = turn.carry(c.Browse(self.queue, self._place, messages, max_bytes, self._look()))
+        """Find the next messages to show; all that wait are for every browser."""
+        (rows, self._position), end = turn.carry(c.Browse(self.queue, self._position, messages, max_bytes, self._look()))
         return rows, end
 
-    def _release(self, tags: list[bytes], ending: Ending) -> None:
-        pass
-
     def give_back(self) -> None:
-        """What lies behind it as well, or that would be shown first."""
-        self._place = int.from_bytes(self._backlog[0][0], "big")
+        """Show it again later, and what lies behind it as well, or that would be shown first."""
+        self._position = int.from_bytes(self._backlog[0][0], "big")
         self._forget_backlog()
-        self._unsent.clear()
-        self._add_underway(-self._pending)
-        self._pending = 0
+        self._forget_unsent()
 
     def _settle_sent(self, tags: list[bytes]) -> None:
-        pass
+        """Leave the messages as they are."""
+
+    def acquire_in(self, txn_id: Value) -> bool:
+        """Detach the link where its receiver names a transaction."""
+        if txn_id is None:
+            return True
+        text = "a browser acquires nothing, in a transaction or outside"
+        self.peer.detach(self, Error(condition=Condition.NOT_IMPLEMENTED, description=text))
+        return False
 
     def disposed(self, deliveries: list[Delivery], state: DeliveryState | None, settled: bool) -> None:
+        """Settle deliveries whose receiver waits for that, and go on."""
         if isinstance(state, TransactionalState):
             transaction = known(self, state)
             if transaction is None:
@@ -66,6 +72,7 @@ class Browsing(Outgoing):
         self.made_room()
 
     def end(self, turn: Turn) -> None:
+        """End the link: it holds nothing."""
         self.ended = True
         self._leave()
         self._add_underway(-self._pending)

@@ -32,15 +32,17 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from penstock.broker_core.amqp_plane.links import attaching
+from penstock.broker_core.amqp_plane.links.consuming import Consuming
 from penstock.broker_core.amqp_plane.links.expiry import CONNECTION_ENDED, DETACHED, SESSION_ENDED
+from penstock.broker_core.amqp_plane.links.incoming import Incoming
 
 if TYPE_CHECKING:
     import asyncio
 
     from penstock.broker_core.amqp import Session
     from penstock.broker_core.amqp_plane.connections.containers import Key
-    from penstock.broker_core.amqp_plane.connections.peer import Endpoint, Peer
-    from penstock.broker_core.amqp_plane.loop.server import Limits
+    from penstock.broker_core.amqp_plane.loop.limits import Limits
+    from penstock.broker_core.amqp_plane.ports import Endpoint, Kept, LinkPeer
     from penstock.broker_core.service.turn import Turn
 
 
@@ -50,7 +52,7 @@ class Detached:
     def __init__(self, loop: asyncio.AbstractEventLoop, limits: Limits) -> None:
         self._loop = loop
         self._limits = limits
-        self._links: dict[Key, Endpoint] = {}
+        self._links: dict[Key, Kept] = {}
         self._timers: dict[Key, asyncio.TimerHandle] = {}
         self._of_user: Counter[str] = Counter()
         self._deliveries: Counter[str] = Counter()
@@ -63,32 +65,32 @@ class Detached:
 
     def leave(self, endpoint: Endpoint, moment: int) -> None:
         """An attached link has lost its handle, its session or its connection, and no error has ended it."""
-        peer, passes = endpoint.peer, endpoint.peer.plane.passes
+        peer, loop = endpoint.peer, endpoint.loop
         peer.forget(endpoint)
-        if not endpoint.keeps or endpoint.terminus.expiry.ends(moment):
-            passes.in_pass(partial(attaching.end, endpoint=endpoint))
+        if not isinstance(endpoint, (Incoming, Consuming)) or not endpoint.keeps or endpoint.terminus.expiry.ends(moment):
+            loop.in_pass(partial(attaching.end, endpoint=endpoint))
             return
         if self._of_user[peer.user] >= self._limits.detached_links_per_user:
             peer.log(f"{endpoint} ends: {self._limits.detached_links_per_user} detached links a user are kept")
-            passes.in_pass(partial(attaching.end, endpoint=endpoint))
+            loop.in_pass(partial(attaching.end, endpoint=endpoint))
             return
         key = endpoint.key
         endpoint.detached = True
         self._links[key] = endpoint
         self._of_user[peer.user] += 1
         peer.detached[endpoint.link] = endpoint
-        passes.in_pass(partial(self._suspend, endpoint=endpoint))
+        loop.in_pass(partial(self._suspend, endpoint=endpoint))
         self._pass(endpoint, moment)
 
-    def session_ended(self, peer: Peer, session: Session) -> None:
+    def session_ended(self, peer: LinkPeer, session: Session) -> None:
         for endpoint in [each for each in peer.detached.values() if each.link.session is session]:
             self._pass(endpoint, SESSION_ENDED)
 
-    def connection_ended(self, peer: Peer) -> None:
+    def connection_ended(self, peer: LinkPeer) -> None:
         for endpoint in list(peer.detached.values()):
             self._pass(endpoint, CONNECTION_ENDED)
 
-    def _pass(self, endpoint: Endpoint, moment: int) -> None:
+    def _pass(self, endpoint: Kept, moment: int) -> None:
         """Time may begin to run for a link that is here."""
         key = endpoint.key
         if self._links.get(key) is not endpoint:
@@ -100,7 +102,7 @@ class Detached:
         elif endpoint.terminus.expiry.begins(moment) and key not in self._timers:
             self._timers[key] = self._loop.call_later(endpoint.terminus.expiry.timeout, self._expired, endpoint)
 
-    def _count(self, endpoint: Endpoint) -> bool:
+    def _count(self, endpoint: Kept) -> bool:
         """No session counts its deliveries any more. Whether they are not too many."""
         key, user = endpoint.key, endpoint.peer.user
         if key in self._counted:
@@ -115,7 +117,7 @@ class Detached:
         self._deliveries[user] += count
         return True
 
-    def _suspend(self, turn: Turn, endpoint: Endpoint) -> None:
+    def _suspend(self, turn: Turn, endpoint: Kept) -> None:
         if not endpoint.ended:
             endpoint.suspend(turn)
         if endpoint.ended or endpoint.idle:
@@ -123,21 +125,21 @@ class Detached:
 
     # --- the end
 
-    def look(self, endpoint: Endpoint) -> None:
+    def look(self, endpoint: Kept) -> None:
         """Something of a detached link was settled: perhaps that was all there was to be kept."""
         if self._links.get(endpoint.key) is endpoint and endpoint.idle:
-            endpoint.peer.plane.passes.in_pass(partial(self._end_idle, endpoint=endpoint))
+            endpoint.loop.in_pass(partial(self._end_idle, endpoint=endpoint))
 
-    def _end_idle(self, turn: Turn, endpoint: Endpoint) -> None:
+    def _end_idle(self, turn: Turn, endpoint: Kept) -> None:
         if self._links.get(endpoint.key) is endpoint and endpoint.idle:
             self.end(turn, endpoint)
 
-    def _expired(self, endpoint: Endpoint) -> None:
+    def _expired(self, endpoint: Kept) -> None:
         if self._links.get(endpoint.key) is endpoint:
             endpoint.peer.log(f"{endpoint} was detached for {endpoint.terminus.expiry.timeout} s: it ends")
             self.expire(endpoint)
 
-    def end(self, turn: Turn, endpoint: Endpoint) -> None:
+    def end(self, turn: Turn, endpoint: Kept) -> None:
         """What it held goes back, and its terminus is closed."""
         self._remove(endpoint)
         endpoint.peer.detached.pop(endpoint.link, None)
@@ -145,16 +147,16 @@ class Detached:
             attaching.end(turn, endpoint)
             endpoint.link.session.forget(endpoint.link)
 
-    def expire(self, endpoint: Endpoint) -> None:
+    def expire(self, endpoint: Kept) -> None:
         """Its time is over, in the next turn."""
-        endpoint.peer.plane.passes.in_pass(partial(self.end, endpoint=endpoint))
+        endpoint.loop.in_pass(partial(self.end, endpoint=endpoint))
 
-    def links(self) -> list[Endpoint]:
+    def links(self) -> list[Kept]:
         return list(self._links.values())
 
     # --- coming back
 
-    def take(self, newer: Endpoint) -> Endpoint | None:
+    def take(self, newer: Endpoint) -> Kept | None:
         """The link whose name a newer one has, if it is here. It is the newer one's to resume, or to end; until then what its
         peer says of its deliveries still finds it."""
         found = self._links.get(newer.key)
@@ -162,7 +164,7 @@ class Detached:
             self._remove(found)
         return found
 
-    def _remove(self, endpoint: Endpoint) -> None:
+    def _remove(self, endpoint: Kept) -> None:
         key, user = endpoint.key, endpoint.peer.user
         if self._links.get(key) is not endpoint:
             return

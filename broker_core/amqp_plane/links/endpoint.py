@@ -10,15 +10,14 @@ if TYPE_CHECKING:
     from penstock.broker_core.amqp import Link, Session
     from penstock.broker_core.amqp.performatives import Error
     from penstock.broker_core.amqp_plane.connections.containers import Key
-    from penstock.broker_core.amqp_plane.connections.peer import Peer
     from penstock.broker_core.amqp_plane.links.termini import Terminus
+    from penstock.broker_core.amqp_plane.ports import Host, LinkPeer, Loop
 
 
 class LinkEnd:
     """Our end of one link. `ended`: nothing more is taken from it or for it; what it held is given back. `queue`: what its
     messages go to or come from, "" where that is not one queue, or not made yet."""
 
-    peer: Peer
     link: Link
     terminus: Terminus
     queue = ""
@@ -33,6 +32,11 @@ class LinkEnd:
     incomplete = False  # one of the unsettled maps of both attaches names not all: nothing new is sent
     kept: Any = None  # the detached link whose name it has, until its attach is carried out
     detach_error: Error | None = None  # what our answer to that says
+
+    def __init__(self, peer: LinkPeer) -> None:
+        self.peer = peer
+        self.loop: Loop = peer.loop
+        self.host: Host = peer.host
 
     @property
     def session(self) -> Session:

@@ -7,7 +7,7 @@ confirmations leave, so that what a sender can have under way is bounded whateve
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 from penstock.broker_core.amqp import Accepted, Condition, Declared, DecodeError, Receiver, Rejected, Released, TransactionalState
 from penstock.broker_core.amqp.performatives import RCV_SECOND, TERMINAL, Error, Source
@@ -26,30 +26,15 @@ if TYPE_CHECKING:
     from penstock.broker_core.amqp import Link
     from penstock.broker_core.amqp.deliveries import Delivery
     from penstock.broker_core.amqp.performatives import Attach, DeliveryState
-    from penstock.broker_core.amqp.sessions import Session
-    from penstock.broker_core.amqp_plane.connections.peer import Peer
     from penstock.broker_core.amqp_plane.links.termini import TargetTerminus
     from penstock.broker_core.amqp_plane.loop.exchanges import ExchangeRoute
+    from penstock.broker_core.amqp_plane.ports import LinkPeer, Sender
     from penstock.broker_core.amqp_plane.transactions.registry import Open
     from penstock.broker_core.messages.encoding.arriving import Arrived
-    from penstock.broker_core.service.broker import BrokerService
+    from penstock.broker_core.service.nodes import Nodes
     from penstock.broker_core.service.turn import Turn
 
 RENEW_PART = 10  # credit is renewed when a tenth of the window has been confirmed
-
-
-class Sender(Protocol):
-    """Whose messages a turn carries out: it hears what became of them."""
-
-    @property
-    def peer(self) -> Peer: ...
-
-    @property
-    def session(self) -> Session: ...
-
-    def confirmed(self, deliveries: list[Delivery]) -> None: ...
-
-    def refused(self, deliveries: list[Delivery], error: Exception) -> None: ...
 
 
 class Incoming(LinkEnd):
@@ -59,8 +44,8 @@ class Incoming(LinkEnd):
     terminus: TargetTerminus
     successor: Incoming | None
 
-    def __init__(self, peer: Peer, link: Receiver, terminus: TargetTerminus) -> None:
-        self.peer = peer
+    def __init__(self, peer: LinkPeer, link: Receiver, terminus: TargetTerminus) -> None:
+        super().__init__(peer)
         self.link = link
         self.terminus = terminus
         self.queue = terminus.queue
@@ -90,7 +75,7 @@ class Incoming(LinkEnd):
             refusal = Refusal(Condition.NOT_IMPLEMENTED, f"message-format {formats[0].format} is not known here")
             self.refused(formats, refusal)
             deliveries = [d for d in deliveries if not d.format]
-        if self.peer.plane.limits.check_user_id and self.peer.plane.access.enforced:
+        if self.host.checks_user_id:
             deliveries = self._without_others(deliveries)
         if not deliveries:
             return
@@ -130,7 +115,7 @@ class Incoming(LinkEnd):
     def _send(self, route: str | Immediate | ExchangeRoute, deliveries: list[Delivery], transaction: Open | None) -> None:
         if transaction is not None and isinstance(route, Immediate):
             route = route.queue  # nobody can have it before the commit
-        self.peer.plane.passes.enqueue(route, self, deliveries, transaction)
+        self.loop.enqueue(route, self, deliveries, transaction)
 
     # --- effects
 
@@ -182,7 +167,7 @@ class Incoming(LinkEnd):
     def _give_up(self, delivery: Delivery, error: Error) -> None:
         """Detach, because of a delivery that no outcome can be told of, once everything before it is told."""
         error = _naming(error, delivery)
-        self.peer.plane.passes.after_all(lambda: self.peer.detach(self, error))
+        self.loop.after_all(lambda: self.peer.detach(self, error))
 
     def _dispose(self, deliveries: list[Delivery], outcome: Accepted | Rejected | Released | Declared) -> None:
         session = self.link.session
@@ -206,17 +191,17 @@ class Incoming(LinkEnd):
                 session.dispose(first, state)
         self.peer.send_soon()
         if self.detached:
-            self.peer.plane.detached.look(self)
+            self.host.detached.look(self)
 
     def _renew_batch(self) -> None:
-        self.renew(self.peer.plane.limits.credit // RENEW_PART)
+        self.renew(self.host.limits.credit // RENEW_PART)
 
     def renew(self, batch: int = 1) -> None:
         """Give credit, if that makes at least `batch` more than the sender has, or all that its queue has room for."""
         if not self._alive:
             return
-        wanted = self.peer.plane.limits.credit - self._unconfirmed - self._unfinished
-        credit = self.peer.plane.sender_credit.allowed(self, wanted, self._unconfirmed, self.link.link_credit)
+        wanted = self.host.limits.credit - self._unconfirmed - self._unfinished
+        credit = self.host.sender_credit.allowed(self, wanted, self._unconfirmed, self.link.link_credit)
         more = credit - self.link.link_credit
         if credit > 0 and more >= (batch if credit == wanted else 1):
             self.link.grant(credit)
@@ -233,7 +218,7 @@ class Incoming(LinkEnd):
             self._unfinished -= sum(delivery.state is not None for delivery in deliveries)
             self._renew_batch()
             if self.detached:
-                self.peer.plane.detached.look(self)
+                self.host.detached.look(self)
 
     # --- without a link
 
@@ -249,7 +234,7 @@ class Incoming(LinkEnd):
 
     def suspend(self, turn: Turn) -> None:
         """The link is detached, and lives."""
-        self.peer.plane.sender_credit.forget(self)
+        self.host.sender_credit.forget(self)
 
     def session_ended(self) -> None:
         """Its deliveries have no ids any more."""
@@ -286,7 +271,7 @@ class Incoming(LinkEnd):
 
     def end(self, turn: Turn) -> None:
         self.ended = True
-        self.peer.plane.sender_credit.forget(self)
+        self.host.sender_credit.forget(self)
 
 
 def _naming(error: Error, delivery: Delivery) -> Error:
@@ -303,7 +288,7 @@ class Relay(Incoming):
 
     def __init__(
         self,
-        peer: Peer,
+        peer: LinkPeer,
         link: Receiver,
         terminus: TargetTerminus,
         find: Callable[[str | None], str | ExchangeRoute],
@@ -321,8 +306,8 @@ class Relay(Incoming):
                 route: str | Immediate | ExchangeRoute = self._find(address_of(delivery.payload))
                 immediate = self.terminus.immediate
                 may_wait = not immediate and transaction is None
-                if isinstance(route, str) and not may_wait and self.peer.plane.sender_credit.is_full(route):
-                    staged = also_staged(self.peer.plane.service, route)
+                if isinstance(route, str) and not may_wait and self.host.sender_credit.is_full(route):
+                    staged = also_staged(self.host.nodes, route)
                     raise QueueFull(f"the queue {route!r} is full{staged}: send by a link to it, which waits for room")
                 if isinstance(route, str) and immediate:
                     route = Immediate(route)
@@ -338,16 +323,16 @@ class Relay(Incoming):
 
     def _waiting_list(self, queue: str) -> WaitingList | None:
         """What messages for a queue that blocks stand in, if they have to wait or not: none overtakes another."""
-        plane, line = self.peer.plane, self._waiting_lists.get(queue)
-        if line is None and plane.service.credit(queue) is not None:
+        line = self._waiting_lists.get(queue)
+        if line is None and self.host.sender_credit.blocks(queue):
             line = self._waiting_lists[queue] = WaitingList(self, queue)
-            plane.sender_credit.waiting_lists[line] = None
+            self.host.sender_credit.waiting_lists[line] = None
         return line
 
     def leave(self, line: WaitingList) -> None:
         """Nothing of it waits, or is under way."""
         self._waiting_lists.pop(line.queue, None)
-        self.peer.plane.sender_credit.waiting_lists.pop(line, None)
+        self.host.sender_credit.waiting_lists.pop(line, None)
 
     def end(self, turn: Turn) -> None:
         super().end(turn)
@@ -385,10 +370,10 @@ class Relay(Incoming):
             self._give_up(delivery, as_error(error))
 
 
-def kept_out(service: BrokerService, queue: str, found: Arrived, rows: Sequence[int]) -> list[tuple[int, Exception]]:
+def kept_out(nodes: Nodes, queue: str, found: Arrived, rows: Sequence[int]) -> list[tuple[int, Exception]]:
     """All that is refused of what came for a queue, by the number of its delivery: `rows` of the batch found no room."""
     way_out = "drain it, or raise them (`penstock queue alter`)"
-    staged = also_staged(service, queue)
+    staged = also_staged(nodes, queue)
     error = QueueFull(f"the queue {queue!r} is full{staged}: its limits keep this message out; {way_out}")
     malformed = {number for number, _ in found.refused}
     numbers = [number for number in range(found.batch.num_rows + len(malformed)) if number not in malformed]

@@ -17,7 +17,7 @@ from penstock.broker_core.amqp.encoder import encode
 
 if TYPE_CHECKING:
     from penstock.broker_core.amqp.performatives import Attach, DeliveryState
-    from penstock.broker_core.amqp_plane.connections.peer import Endpoint
+    from penstock.broker_core.amqp_plane.ports import Endpoint, Kept
     from penstock.broker_core.service.turn import Turn
 
     Unsettled = Mapping[bytes, DeliveryState | None]
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 FRAME_RESERVE = 1024  # octets of an attach beside its unsettled map; at most half of a frame
 
 
-def resume(turn: Turn, kept: Endpoint, endpoint: Endpoint, theirs: Attach) -> None:
+def resume(turn: Turn, kept: Kept, endpoint: Kept, theirs: Attach) -> None:
     """In the turn of the attach: `endpoint` goes on where `kept` is."""
     again = theirs.unsettled is None and kept.link.session is endpoint.link.session and not kept.stolen
     kept.terminus.peer, kept.terminus.expiry = endpoint.peer, endpoint.terminus.expiry

@@ -46,6 +46,10 @@ class SenderCredit:
         self.waiting_lists: dict[WaitingList, None] = {}
         self.waiting_bytes = 0  # of messages in lines
 
+    def blocks(self, queue: str) -> bool:
+        """Say whether the queue lets its senders wait when it is full."""
+        return self._service.credit(queue) is not None
+
     def is_full(self, queue: str) -> bool:
         """For messages that come without credit of the queue's own, and cannot wait."""
         return self._service.credit(queue) == 0

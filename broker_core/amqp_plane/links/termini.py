@@ -23,9 +23,9 @@ from penstock.broker_core.engine.commands import queues as c
 
 if TYPE_CHECKING:
     from penstock.broker_core.amqp.performatives import Error
-    from penstock.broker_core.amqp_plane.connections.peer import Peer
     from penstock.broker_core.amqp_plane.loop.exchanges import ExchangeRoute
     from penstock.broker_core.amqp_plane.nodes.subscriptions import Subscription
+    from penstock.broker_core.amqp_plane.ports import LinkPeer
     from penstock.broker_core.service.turn import Turn
 
 OUTCOMES = ("amqp:accepted:list", "amqp:rejected:list", "amqp:released:list", "amqp:modified:list")
@@ -40,7 +40,7 @@ class Terminus:
     lasts = False  # something was made for it, that its link may come back to
     expiry = Expiry()
 
-    def __init__(self, peer: Peer, queue: str, named: str | None) -> None:
+    def __init__(self, peer: LinkPeer, queue: str, named: str | None) -> None:
         self.peer = peer
         self.queue = queue
         self.named = named
@@ -50,7 +50,7 @@ class Terminus:
         """How long it may outlive its link, of what an attach asks for."""
         if not isinstance(asked, (Source, Target)):
             return Expiry()
-        found = expiry.granted(asked, self.peer.plane.limits.expiry_timeout_s)
+        found = expiry.granted(asked, self.peer.host.limits.expiry_timeout_s)
         return expiry.owned(found) if self.lasts and self.owned else found
 
     def is_same(self, asked: Terminus) -> bool:
@@ -88,7 +88,7 @@ class SourceTerminus(Terminus):
 
     receives = True
 
-    def __init__(self, peer: Peer, queue: str, named: str | None, filters: Filters, *, browse: bool = False) -> None:
+    def __init__(self, peer: LinkPeer, queue: str, named: str | None, filters: Filters, *, browse: bool = False) -> None:
         super().__init__(peer, queue, named)
         self.filters = filters
         self.browse = browse
@@ -130,7 +130,7 @@ class DynamicSource(SourceTerminus):
 
     makes = lasts = True
 
-    def __init__(self, peer: Peer, lifetime: str, filters: Filters, *, owned: bool) -> None:
+    def __init__(self, peer: LinkPeer, lifetime: str, filters: Filters, *, owned: bool) -> None:
         super().__init__(peer, "", None, filters)
         self._lifetime = lifetime
         self.owned = owned
@@ -155,7 +155,7 @@ class DynamicTopicSource(SourceTerminus):
 
     lasts = True
 
-    def __init__(self, peer: Peer, lifetime: str, filters: Filters, *, owned: bool) -> None:
+    def __init__(self, peer: LinkPeer, lifetime: str, filters: Filters, *, owned: bool) -> None:
         super().__init__(peer, "", None, Filters())
         self._lifetime, self._asked = lifetime, filters
         self.owned = owned
@@ -185,7 +185,7 @@ class DynamicTopicSource(SourceTerminus):
 class SubscriptionSource(SourceTerminus):
     """An exchange, by a queue of the subscription's own. What it is filtered by is the binding's."""
 
-    def __init__(self, peer: Peer, subscription: Subscription, filters: Filters) -> None:
+    def __init__(self, peer: LinkPeer, subscription: Subscription, filters: Filters) -> None:
         super().__init__(peer, subscription.queue, subscription.exchange, Filters())
         self._subscription, self._asked = subscription, filters
         self.makes = self.lasts = not (subscription.durable or subscription.shared)
@@ -195,7 +195,7 @@ class SubscriptionSource(SourceTerminus):
         itself is kept by its queue. One of a link alone is nobody else's, whatever connection it comes back by."""
         if self._subscription.durable:
             return Expiry()
-        return expiry.granted(asked, self.peer.plane.limits.expiry_timeout_s) if isinstance(asked, Source) else Expiry()
+        return expiry.granted(asked, self.peer.host.limits.expiry_timeout_s) if isinstance(asked, Source) else Expiry()
 
     def is_same(self, asked: Terminus) -> bool:
         if not isinstance(asked, SubscriptionSource) or not self.is_alike(asked):
@@ -236,7 +236,7 @@ class SubscriptionSource(SourceTerminus):
 class KnownSubscription(SourceTerminus):
     """A durable subscription that its link's name alone says: a link without a source, to have it back or to end it."""
 
-    def __init__(self, peer: Peer, name: str, queue: str) -> None:
+    def __init__(self, peer: LinkPeer, name: str, queue: str) -> None:
         super().__init__(peer, queue, None, Filters())
         self._name = name
         self._source = Source()
@@ -288,7 +288,7 @@ class ExchangeTarget(TargetTerminus):
 
     known = ("topic", "temporary-topic")
 
-    def __init__(self, peer: Peer, exchange: str, key: str | None) -> None:
+    def __init__(self, peer: LinkPeer, exchange: str, key: str | None) -> None:
         super().__init__(peer, "", exchange)
         self._exchange, self._key = exchange, key
 
@@ -307,7 +307,7 @@ class DynamicTarget(TargetTerminus):
 
     makes = lasts = True
 
-    def __init__(self, peer: Peer, lifetime: str, *, is_topic: bool, owned: bool) -> None:
+    def __init__(self, peer: LinkPeer, lifetime: str, *, is_topic: bool, owned: bool) -> None:
         super().__init__(peer, "", None)
         self._lifetime = lifetime
         self.owned = owned

@@ -16,9 +16,9 @@ from penstock.broker_core.errors import QueueFull
 if TYPE_CHECKING:
     from penstock.broker_core.amqp.deliveries import Delivery
     from penstock.broker_core.amqp.sessions import Session
-    from penstock.broker_core.amqp_plane.connections.peer import Peer
     from penstock.broker_core.amqp_plane.links.incoming import Relay
-    from penstock.broker_core.service.broker import BrokerService
+    from penstock.broker_core.amqp_plane.ports import LinkPeer
+    from penstock.broker_core.service.nodes import Nodes
 
 ROOM_TIMEOUT_S = 60.0  # how long a message waits: as long as one that comes by Flight
 WAITING_BYTES = 64 << 20  # of all that wait: they are in memory
@@ -29,8 +29,9 @@ class WaitingList:
     """The messages of one relay for one queue; to a turn, and to `SenderCredit`, their sender."""
 
     def __init__(self, relay: Relay, queue: str) -> None:
-        self.peer: Peer = relay.peer
+        self.peer: LinkPeer = relay.peer
         self.session: Session = relay.session
+        self._loop, self._host = relay.loop, relay.host
         self.queue = queue
         self.usual_bytes = 0
         self._relay = relay
@@ -38,7 +39,7 @@ class WaitingList:
         self._underway = 0  # that were handed on, and are not confirmed
 
     def add(self, deliveries: list[Delivery]) -> None:
-        blocking, until = self.peer.plane.sender_credit, self.peer.plane.now() + ROOM_TIMEOUT_S
+        blocking, until = self._host.sender_credit, self._host.now() + ROOM_TIMEOUT_S
         self.usual_bytes = len(deliveries[-1].payload)
         for delivery in deliveries:
             blocking.waiting_bytes += _cost(delivery)
@@ -55,13 +56,13 @@ class WaitingList:
         """Hand on what there is room for."""
         if self._relay.ended:
             return
-        count = self.peer.plane.sender_credit.allowed(self, len(self._waiting), self._underway)
+        count = self._host.sender_credit.allowed(self, len(self._waiting), self._underway)
         self._hand_on(count)
         self._rest()
 
     def look(self, now: float) -> None:
         """Now and then: who has waited long enough hears so, and so do all if there is nothing any more to wait for."""
-        if not self.peer.plane.knows(self.queue):
+        if not self._host.nodes.has_queue(self.queue):
             self._hand_on(len(self._waiting))  # the turn tells them
         while self._waiting and self._waiting[0][1] <= now:
             self._relay.keep_out(self._next(), self._full(f"there was no room for {ROOM_TIMEOUT_S:g} s"))
@@ -80,7 +81,7 @@ class WaitingList:
         left = []
         while self._waiting:
             left.append(self._next())
-        self.peer.plane.sender_credit.forget(self)
+        self._host.sender_credit.forget(self)
         return left
 
     def follow(self, relay: Relay) -> None:
@@ -90,11 +91,11 @@ class WaitingList:
     def _hand_on(self, count: int) -> None:
         if count:
             self._underway += count
-            self.peer.plane.passes.enqueue(self.queue, self, [self._next() for _ in range(count)])
+            self._loop.enqueue(self.queue, self, [self._next() for _ in range(count)])
 
     def _next(self, *, last: bool = False) -> Delivery:
         delivery, _ = self._waiting.pop() if last else self._waiting.popleft()
-        self.peer.plane.sender_credit.waiting_bytes -= _cost(delivery)
+        self._host.sender_credit.waiting_bytes -= _cost(delivery)
         return delivery
 
     def _came_back(self, count: int) -> None:
@@ -102,7 +103,7 @@ class WaitingList:
         if self._relay.ended:
             return
         if self._waiting:
-            self.peer.plane.call(self.renew)  # not now: a turn may be at work on what has arrived
+            self._host.call(self.renew)  # not now: a turn may be at work on what has arrived
         else:
             self._rest()
 
@@ -111,22 +112,22 @@ class WaitingList:
         if self._waiting:
             return
         if self._underway:
-            self.peer.plane.sender_credit.allowed(self, 0, self._underway)
+            self._host.sender_credit.allowed(self, 0, self._underway)
         else:
-            self.peer.plane.sender_credit.forget(self)
+            self._host.sender_credit.forget(self)
             self._relay.leave(self)
 
     def _full(self, why: str) -> QueueFull:
-        staged = also_staged(self.peer.plane.service, self.queue)
+        staged = also_staged(self._host.nodes, self.queue)
         return QueueFull(f"the queue {self.queue!r} is full{staged}: {why}")
 
 
-def also_staged(service: BrokerService, queue: str) -> str:
+def also_staged(nodes: Nodes, queue: str) -> str:
     """What fills a queue beside the messages that stand in it, for who is told that it is full. May be a moment old."""
-    known = service.state.queues.get(queue)
-    if known is None or not known.staged:
+    staged = nodes.staged(queue)
+    if not staged:
         return ""
-    return f" ({known.staged} of its messages are staged, by writes and transactions that are not committed)"
+    return f" ({staged} of its messages are staged, by writes and transactions that are not committed)"
 
 
 def _cost(delivery: Delivery) -> int:

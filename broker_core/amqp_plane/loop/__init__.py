@@ -1,7 +1,9 @@
 """The event loop, and what its sockets brought together: few commands, one journal write, effects that wait for the disk.
 
-server                the loop's thread, its listeners, limits and clock
-turn, writing         commands, effects, and when the disk writes
+server, limits        the loop's thread, its listeners and clock; what one peer may have and take
+passes                one pass: from what links handed in to commands, and to what leaves
+batch, effects, gate  what came since the last pass; what is told when the disk has it; when a pass runs
+writing, deadlines    when the disk writes; timers that are taken back
 interest, acquiring   who is told that there is work, and what each link acquires
 selecting             selectors that nobody has evaluated yet
 outcomes              what receivers said of messages, until it is carried out

@@ -129,7 +129,7 @@ class Acquiring:
             capacity = link.capacity()
             if capacity <= 0:
                 interest.rests(link)
-            elif available or link.link.drain or not link.acquires or link.resumptions.waiting:
+            elif available or link.looks_anyway:
                 try:
                     self._acquire(turn, link, interest, capacity)
                 except errors.StorageError:
@@ -164,12 +164,12 @@ class Acquiring:
             if link.link.drain:
                 self._passes.when_durable(end, link.found_nothing)
             return
-        link.taken(rows)
+        acquisition = link.taken(rows)
         self.handled += rows.count
-        self._passes.when_durable(end, lambda: link.deliver(rows, cuts))
+        self._passes.when_durable(end, lambda: link.deliver(acquisition, cuts))
         if rows.count >= capacity and link.capacity() <= 0:
             interest.rests(link)
-        elif link.acquires and not link.link.drain and not link.resumptions.waiting and not turn.available(link.queue):
+        elif not link.looks_anyway and not turn.available(link.queue):
             interest.waits(link)  # it has all that there was: to look again would only keep the disk waiting
         else:
             interest.stays(link)

@@ -20,10 +20,9 @@ from penstock.broker_core.messages.encoding.arriving import arrived
 
 if TYPE_CHECKING:
     from penstock.broker_core.amqp.deliveries import Delivery
-    from penstock.broker_core.amqp_plane.connections.peer import Peer
-    from penstock.broker_core.amqp_plane.links.incoming import Sender
-    from penstock.broker_core.amqp_plane.links.outgoing import Outgoing
+    from penstock.broker_core.amqp_plane.links.consuming import Consuming
     from penstock.broker_core.amqp_plane.loop.outcomes import Endings
+    from penstock.broker_core.amqp_plane.ports import LinkPeer, Sender
     from penstock.broker_core.amqp_plane.transactions.retiring import Retirement
     from penstock.broker_core.engine.model.dispositions import Ending
     from penstock.broker_core.service.broker import BrokerService
@@ -47,7 +46,7 @@ class Batch:
         self._messages: dict[Destination, Parts] = {}
         self._outcomes = Outcomes()
         self._actions: list[Action] = []
-        self._paused: dict[Peer, None] = {}  # connections that are not read from
+        self._paused: dict[LinkPeer, None] = {}  # connections that are not read from
         self.size = 0
 
     # --- handing in
@@ -61,7 +60,7 @@ class Batch:
         else:
             parts.append((sender, deliveries))
 
-    def add_outcome(self, link: Outgoing, ending: Ending | Retirement, deliveries: list[Delivery]) -> bool:
+    def add_outcome(self, link: Consuming, ending: Ending | Retirement, deliveries: list[Delivery]) -> bool:
         """Add a receiver's outcome. Whether it asks for a pass; if not it stands back."""
         asks = self._outcomes.add(link, ending, deliveries)
         if asks:

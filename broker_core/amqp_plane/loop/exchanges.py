@@ -1,4 +1,4 @@
-"""Messages that a client sends to an exchange: what one turn brings for it is one command.
+"""Messages that a client sends to an exchange: what one pass brings for it is one command.
 
 A message that the exchange leads to no queue, and does not drop either, is answered *released*, as RabbitMQ 4 does: nothing is
 wrong with it, and sent again later it may find a queue. One that its sender has settled cannot be told so, and is gone.
@@ -11,13 +11,12 @@ from typing import TYPE_CHECKING, NamedTuple
 from penstock.broker_core.amqp import Condition
 from penstock.broker_core.amqp_plane.links.conditions import Refusal
 from penstock.broker_core.engine.columns.rowset import as_array
-from penstock.broker_core.engine.model.exchange import chain
 from penstock.broker_core.errors import PenstockError
 from penstock.broker_core.reading.stored import store
 from penstock.broker_core.service.routing import Sending, prepared
 
 if TYPE_CHECKING:
-    from penstock.broker_core.amqp_plane.connections.peer import Peer
+    from penstock.broker_core.amqp_plane.ports import LinkPeer
     from penstock.broker_core.engine.commands.exchanges import Route, Sent
     from penstock.broker_core.messages.encoding.arriving import Arrived
     from penstock.broker_core.service.broker import BrokerService
@@ -29,7 +28,7 @@ class Unroutable(Refusal):
 
 
 class ExchangeRoute(NamedTuple):
-    """How messages go: what goes the same way in one turn goes together."""
+    """A route by an exchange: what has the same in one pass goes together."""
 
     exchange: str
     key: str | None = None  # None: each message's subject
@@ -37,11 +36,10 @@ class ExchangeRoute(NamedTuple):
     transaction: int | None = None
 
 
-def route_of(peer: Peer, exchange: str, key: str | None, transaction: int | None = None) -> ExchangeRoute:
+def route_of(peer: LinkPeer, exchange: str, key: str | None, transaction: int | None = None) -> ExchangeRoute:
     """The route of messages of this peer to an exchange, without a routing key by their subjects."""
-    exchanges = peer.plane.service.state.exchanges.by_name
-    asks = any(each.minds_senders for each in chain(exchanges, exchange))
-    return ExchangeRoute(exchange, key, peer.container if asks else None, transaction)
+    container = peer.container if peer.host.nodes.minds_senders(exchange) else None
+    return ExchangeRoute(exchange, key, container, transaction)
 
 
 class Exchanged(NamedTuple):

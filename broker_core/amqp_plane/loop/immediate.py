@@ -17,8 +17,8 @@ from penstock.broker_core.engine.commands import queues as c
 
 if TYPE_CHECKING:
     from penstock.broker_core.amqp.deliveries import Delivery
-    from penstock.broker_core.amqp_plane.links.incoming import Sender
     from penstock.broker_core.amqp_plane.loop.passes import Passes
+    from penstock.broker_core.amqp_plane.ports import Sender
     from penstock.broker_core.messages.encoding.arriving import Arrived
     from penstock.broker_core.service.turn import Turn
 

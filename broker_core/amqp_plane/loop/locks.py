@@ -15,7 +15,7 @@ from penstock.broker_core.amqp_plane.links.tags import rows_of_tags
 
 if TYPE_CHECKING:
     from penstock.broker_core.amqp.deliveries import Delivery
-    from penstock.broker_core.amqp_plane.links.outgoing import Outgoing
+    from penstock.broker_core.amqp_plane.links.consuming import Consuming
     from penstock.broker_core.service.turn import Turn
 
 
@@ -24,7 +24,7 @@ class Locks:
 
     __slots__ = ("_link", "_seen")
 
-    def __init__(self, link: Outgoing) -> None:
+    def __init__(self, link: Consuming) -> None:
         self._link = link
         self._seen = 0  # how many messages of the queue had lost their lock when we last looked
 

@@ -13,11 +13,11 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from penstock.broker_core.amqp.deliveries import Delivery
     from penstock.broker_core.amqp.sessions import Session
-    from penstock.broker_core.amqp_plane.links.outgoing import Outgoing
+    from penstock.broker_core.amqp_plane.links.consuming import Consuming
     from penstock.broker_core.amqp_plane.transactions.retiring import Retirement
     from penstock.broker_core.engine.model.dispositions import Ending
 
-    Endings = dict[tuple[Outgoing, Ending | Retirement], list[Delivery]]
+    Endings = dict[tuple[Consuming, Ending | Retirement], list[Delivery]]
 
 LARGE_PASS = 256  # deliveries that are worth a turn by themselves; fewer wait for the disk to be done with the turn before
 
@@ -32,7 +32,7 @@ class Outcomes:
     def __bool__(self) -> bool:
         return bool(self.now or self.later)
 
-    def add(self, link: Outgoing, ending: Ending | Retirement, deliveries: list[Delivery]) -> bool:
+    def add(self, link: Consuming, ending: Ending | Retirement, deliveries: list[Delivery]) -> bool:
         """Whether it asks for a turn."""
         waits = ending.outcome is None or not all(delivery.remote_settled for delivery in deliveries)
         now = waits or len(deliveries) >= LARGE_PASS
@@ -55,6 +55,6 @@ class Outcomes:
         """What stands back, and was said on these sessions, on which more is to be carried out."""
         return self.take_of(lambda link: link.session in sessions)
 
-    def take_of(self, chosen: Callable[[Outgoing], bool]) -> Endings:
+    def take_of(self, chosen: Callable[[Consuming], bool]) -> Endings:
         """What stands back, of some links."""
         return {key: self.later.pop(key) for key in [key for key in self.later if chosen(key[0])]}

@@ -44,11 +44,12 @@ from penstock.broker_core.reading.stored import store
 if TYPE_CHECKING:
     from penstock.broker_core.amqp.deliveries import Delivery
     from penstock.broker_core.amqp_plane.connections.peer import Peer
-    from penstock.broker_core.amqp_plane.links.incoming import Sender
+    from penstock.broker_core.amqp_plane.links.consuming import Consuming
     from penstock.broker_core.amqp_plane.links.outgoing import Outgoing
     from penstock.broker_core.amqp_plane.loop.batch import Action, Messages, Parts
     from penstock.broker_core.amqp_plane.loop.exchanges import Exchanged
     from penstock.broker_core.amqp_plane.loop.outcomes import Endings
+    from penstock.broker_core.amqp_plane.ports import Sender
     from penstock.broker_core.amqp_plane.transactions.registry import Open
     from penstock.broker_core.engine.model.dispositions import Ending
     from penstock.broker_core.messages.encoding.arriving import Arrived
@@ -107,7 +108,7 @@ class Passes:
         self._batch.add_messages(destination, link, deliveries)
         self.want()
 
-    def settle(self, link: Outgoing, ending: Ending | Retirement, deliveries: list[Delivery]) -> None:
+    def settle(self, link: Consuming, ending: Ending | Retirement, deliveries: list[Delivery]) -> None:
         """Carry out the receiver's outcome for deliveries. `link.settled` is told when it holds, if the receiver waits for that;
         if nobody does, it may share a later pass."""
         if self._batch.add_outcome(link, ending, deliveries):
@@ -131,6 +132,14 @@ class Passes:
     def after_all(self, effect: Effect) -> None:
         """Let `effect` happen behind all that has been handed in."""
         self.in_pass(lambda turn: self.behind_all(turn, effect))
+
+    def join(self, turn: Turn, link: Outgoing) -> None:
+        """Let the link acquire, or browse, from here on: its holder is known."""
+        self.acquiring.join(turn, link)
+
+    def leave(self, link: Outgoing) -> None:
+        """Let the link wait for nothing any more."""
+        self.acquiring.leave(link)
 
     def send_soon(self, peer: Peer) -> None:
         """Send what the peer's protocol machine has to say, at the end of the pass."""
@@ -243,7 +252,7 @@ class Passes:
                     batch.bring(outcomes, turn.freed_by_outcomes)
                 for destination, parts, found in messages:
                     if isinstance(destination, Posting):
-                        destination.carry(turn, self, parts, found)
+                        destination.carry(turn, self._service, self, parts, found)
                     elif isinstance(destination, ExchangeRoute):
                         self._exchange(turn, parts, found)
                     else:
@@ -298,7 +307,7 @@ class Passes:
                 traits = self._service.traits(queue, stored.batch)
                 placed, end = turn.carry(c.Enqueue(queue, count, found.sizes, stored, found.durable, traits))
                 if placed.refused:
-                    refused = kept_out(self._service, queue, found, placed.refused)
+                    refused = kept_out(self._service.nodes, queue, found, placed.refused)
                 if isinstance(to, Immediate):
                     self._immediate.append(immediate.Waiting(queue, parts, found, refused, placed))
                     return
@@ -319,7 +328,7 @@ class Passes:
                 error, end = refusal, turn.end
         self.when_durable(end, lambda: confirm(parts, refused, error))
 
-    def _settle(self, turn: Turn, link: Outgoing, ending: Ending | Retirement, deliveries: list[Delivery]) -> None:
+    def _settle(self, turn: Turn, link: Consuming, ending: Ending | Retirement, deliveries: list[Delivery]) -> None:
         if isinstance(ending, Retirement):
             ending.carry(turn, link, deliveries)
             return  # nobody is told before the discharge

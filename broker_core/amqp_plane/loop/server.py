@@ -8,9 +8,8 @@ import logging
 import selectors
 import socket
 import threading
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from penstock.broker_core import __version__, errors
@@ -22,8 +21,10 @@ from penstock.broker_core.amqp_plane.connections.transport import Wire
 from penstock.broker_core.amqp_plane.connections.unfinished import TIMEOUT_S, Unfinished
 from penstock.broker_core.amqp_plane.links.attaching import DELAYED_DELIVERY, SHARED_SUBS
 from penstock.broker_core.amqp_plane.links.conditions import Refusal
+from penstock.broker_core.amqp_plane.links.deliveries import messages_of
 from penstock.broker_core.amqp_plane.links.detached import Detached
 from penstock.broker_core.amqp_plane.links.sender_credit import SenderCredit
+from penstock.broker_core.amqp_plane.loop.limits import Limits
 from penstock.broker_core.amqp_plane.loop.passes import Passes
 from penstock.broker_core.security.quiet import Quiet
 
@@ -31,9 +32,11 @@ if TYPE_CHECKING:
     import ssl
 
     from penstock.broker_core.amqp_plane.connections.peer import Peer
+    from penstock.broker_core.reading.stored import Cut, OnDamage
     from penstock.broker_core.security.access import Access
+    from penstock.broker_core.selectors import Selector
+    from penstock.broker_core.service.bitmaps import View
     from penstock.broker_core.service.broker import BrokerService
-    from penstock.broker_core.settings.keys import Settings as BrokerSettings
     from penstock.broker_core.settings.listeners import Listener
 
 log = logging.getLogger("penstock.amqp")
@@ -47,51 +50,6 @@ STOP_GRACE_S = 2.0  # for peers to answer our close
 PASSWORD_THREADS = 2  # that check passwords, which cost time on purpose; each connection waits for at most one check
 UNFINISHED_MESSAGES = 2  # of the largest size, that one connection may have half sent, over all its links
 DOOMED = 64  # connections beyond the limit that are still told so, each with an open and a close
-
-
-@dataclass(frozen=True)
-class Limits:
-    """What one peer may have and take; see the settings of these names."""
-
-    connections: int
-    connections_per_user: int
-    sessions: int
-    links: int
-    nodes_per_user: int
-    detached_links_per_user: int
-    detached_deliveries_per_user: int
-    expiry_timeout_s: int
-    credit: int
-    unsettled_per_link: int
-    unsettled_per_session: int
-    unsettled_per_connection: int
-    frame_bytes: int
-    message_bytes: int
-    check_user_id: bool
-    login_timeout_s: float
-    idle_timeout_s: float
-
-    @classmethod
-    def of(cls, settings: BrokerSettings) -> Limits:
-        return cls(
-            settings.amqp_max_connections,
-            settings.amqp_max_connections_per_user,
-            settings.amqp_max_sessions,
-            settings.amqp_max_links,
-            settings.amqp_max_nodes_per_user,
-            settings.amqp_max_detached_links_per_user,
-            settings.amqp_max_detached_deliveries_per_user,
-            settings.amqp_max_expiry_timeout_s,
-            settings.amqp_credit,
-            settings.amqp_max_unsettled,
-            settings.amqp_max_unsettled_per_session,
-            settings.amqp_max_unsettled_per_connection,
-            settings.amqp_max_frame_bytes,
-            settings.max_message_bytes,
-            settings.amqp_check_user_id,
-            settings.amqp_login_timeout_s,
-            settings.amqp_idle_timeout_s,
-        )
 
 
 class Ready(selectors.DefaultSelector):
@@ -123,6 +81,7 @@ class AmqpPlane:
         self.service = service
         self.access = access
         self.limits = Limits.of(service.settings)
+        self.nodes = service.nodes
         self.containers = Containers()
         self.passwords = ThreadPoolExecutor(PASSWORD_THREADS, "penstock-amqp-login")
         self._tls_context = tls_context
@@ -223,13 +182,30 @@ class AmqpPlane:
         assert self._tls_context is not None  # a listener with TLS was checked to have a certificate
         return self._tls_context()
 
-    def knows(self, queue: str) -> bool:
-        """Whether there is such a queue now. The command that follows decides."""
-        return queue in self.service.state.queues
+    # --- what links ask (see `ports.Host`)
 
-    def knows_exchange(self, name: str) -> bool:
-        """Whether there is such an exchange now."""
-        return name in self.service.state.exchanges.by_name
+    def create_on_use(self, name: str, user: str) -> None:
+        """Make the queue or exchange of this name, if there is none and a policy makes it with its first use."""
+        self.service.create_on_use(name, user)
+
+    @property
+    def checks_user_id(self) -> bool:
+        """Say whether the property user-id of a message has to be the user who sends it."""
+        return self.limits.check_user_id and self.access.enforced
+
+    def view(self, queue: str, selector: Selector) -> View:
+        """Read what is known now of the messages that a selector matches, for one command."""
+        return self.service.matching.view(queue, selector)
+
+    def messages_of(self, cut: Cut, damaged: OnDamage) -> Iterator[tuple[list[bytes], list[bytes] | Exception]]:
+        """Read the messages of a cut as AMQP has them: see `links.deliveries`."""
+        return messages_of(self.service, cut, damaged)
+
+    def note_damage(self, damage: errors.DamagedMessages) -> None:
+        """Keep in mind that messages cannot be read, for operators."""
+        self.service.damage.note(damage)
+
+    # --- the other plane
 
     def flight_properties(self, user: str) -> Mapping[str, Any]:
         """What the open says of the other plane: where it is, and a token for it where there are users."""

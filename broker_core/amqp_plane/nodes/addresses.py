@@ -31,8 +31,8 @@ from penstock.broker_core.security.rights import Right
 if TYPE_CHECKING:
     from penstock.broker_core.amqp.performatives import Attach
     from penstock.broker_core.amqp.types import Value
-    from penstock.broker_core.amqp_plane.connections.peer import Peer
     from penstock.broker_core.amqp_plane.loop.exchanges import ExchangeRoute
+    from penstock.broker_core.amqp_plane.ports import LinkPeer
 
 QUEUES, TOPICS = {"queue", "temporary-queue"}, {"topic", "temporary-topic"}
 OWNED = {"temporary-queue", "temporary-topic"}  # a dynamic node that is its connection's own
@@ -46,26 +46,27 @@ class Place(NamedTuple):
     key: str | None = None
 
 
-def find(peer: Peer, address: Value, right: Right, capabilities: tuple[str, ...] = ()) -> Place:
+def find(peer: LinkPeer, address: Value, right: Right, capabilities: tuple[str, ...] = ()) -> Place:
     """What is there by that address; Refusal if there is nothing of the kind, or nothing for this user."""
     if not isinstance(address, str) or not address:
         raise Refusal(Condition.INVALID_FIELD, f"an address is the name of a queue or an exchange, not {address!r:.80}")
     name, separator, key = address.partition("/")
+    nodes = peer.host.nodes
     # A subscription gets its own copies: to ask for copies of an exchange is to receive.
-    needed = Right.RECEIVE if right is Right.BROWSE and peer.plane.knows_exchange(name) else right
+    needed = Right.RECEIVE if right is Right.BROWSE and nodes.has_exchange(name) else right
     if not peer.may(needed, name):
         raise forbidden(peer.user, right, name)
-    peer.plane.service.create_on_use(name, peer.user)
-    plane, as_queue, as_topic = peer.plane, QUEUES.intersection(capabilities), TOPICS.intersection(capabilities)
+    peer.host.create_on_use(name, peer.user)
+    as_queue, as_topic = QUEUES.intersection(capabilities), TOPICS.intersection(capabilities)
     if separator or (as_topic and not as_queue):
-        if plane.knows_exchange(name):
+        if nodes.has_exchange(name):
             return Place(name, True, key if separator else None)
-        raise _missing("exchange", name, plane.knows(name))
-    if plane.knows(name):
+        raise _missing("exchange", name, nodes.has_queue(name))
+    if nodes.has_queue(name):
         return Place(name)
-    if plane.knows_exchange(name) and (as_topic or not as_queue):
+    if nodes.has_exchange(name) and (as_topic or not as_queue):
         return Place(name, True)
-    raise _missing("queue", name, plane.knows_exchange(name))
+    raise _missing("queue", name, nodes.has_exchange(name))
 
 
 def _missing(kind: str, name: str, is_other: bool) -> Refusal:
@@ -75,7 +76,7 @@ def _missing(kind: str, name: str, is_other: bool) -> Refusal:
     return Refusal(Condition.NOT_FOUND, f"there is no {kind} {name!r:.80}: declare it with `penstock {kind} declare`")
 
 
-def target_of(peer: Peer, target: object) -> TargetTerminus | None:
+def target_of(peer: LinkPeer, target: object) -> TargetTerminus | None:
     """Where a sender's attach wants to send to; None for the anonymous terminus. PenstockError, Refusal."""
     if isinstance(target, Described):
         raise Refusal(
@@ -94,13 +95,13 @@ def target_of(peer: Peer, target: object) -> TargetTerminus | None:
     return TargetTerminus(peer, place.name, place.name)
 
 
-def route_to(peer: Peer, address: str | None) -> str | ExchangeRoute:
+def route_to(peer: LinkPeer, address: str | None) -> str | ExchangeRoute:
     """Where a message goes that says so itself: a queue, or the route through an exchange. Refusal."""
     place = find(peer, address, Right.SEND)
     return route_of(peer, place.name, place.key) if place.is_exchange else place.name
 
 
-def source_of(peer: Peer, attach: Attach) -> SourceTerminus:
+def source_of(peer: LinkPeer, attach: Attach) -> SourceTerminus:
     """Where a receiver's attach wants to receive from. PenstockError, Refusal."""
     source = attach.source
     if source is None:

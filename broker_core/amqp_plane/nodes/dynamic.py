@@ -20,7 +20,7 @@ from penstock.broker_core.security.rights import Right
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from penstock.broker_core.amqp_plane.connections.peer import Peer
+    from penstock.broker_core.amqp_plane.ports import LinkPeer
     from penstock.broker_core.service.turn import Turn
 
 PREFIX = "temp:"
@@ -63,7 +63,7 @@ def lifetime_of(properties: Mapping[str, Any] | None) -> str:
     return found
 
 
-def create(turn: Turn, peer: Peer, lifetime: str, *, is_topic: bool) -> str:
+def create(turn: Turn, peer: LinkPeer, lifetime: str, *, is_topic: bool) -> str:
     """Make a node; its name. Refusal where such nodes are not for this user, PenstockError."""
     name = new_name()
     if not peer.may(Right.RECEIVE, name):

@@ -29,8 +29,8 @@ from penstock.broker_core.errors import PenstockError, StorageError
 from penstock.broker_core.security.rights import Right
 
 if TYPE_CHECKING:
-    from penstock.broker_core.amqp_plane.connections.peer import Peer
     from penstock.broker_core.amqp_plane.nodes.filters import Filters
+    from penstock.broker_core.amqp_plane.ports import LinkPeer
     from penstock.broker_core.engine.model.bindings import Binding
     from penstock.broker_core.engine.model.queue import Queue
     from penstock.broker_core.service.turn import Turn
@@ -52,7 +52,7 @@ class Subscription:
     durable: bool
     shared: bool
 
-    def open(self, turn: Turn, peer: Peer) -> None:
+    def open(self, turn: Turn, peer: LinkPeer) -> None:
         """Find it, or make it. Refusal where it is there otherwise and in use, or shared and this is not; PenstockError."""
         queue, binding = turn.state.queues.get(self.queue), self._binding(turn)
         if queue is not None:
@@ -115,7 +115,7 @@ def bindings(turn: Turn, queue: str) -> list[tuple[str, Binding]]:
     return found
 
 
-def check_rights(turn: Turn, peer: Peer, queue: str) -> None:
+def check_rights(turn: Turn, peer: LinkPeer, queue: str) -> None:
     """Refusal unless the user may receive from what a durable subscription is about: its name is not only its maker's."""
     about = [exchange for exchange, _ in bindings(turn, queue)]
     for exchange in about:
@@ -149,14 +149,14 @@ def in_use(name: str) -> Error:
     return Error(condition=Condition.RESOURCE_LOCKED, description=text)
 
 
-def of_topic(peer: Peer, topic: str, filters: Filters) -> Subscription:
+def of_topic(peer: LinkPeer, topic: str, filters: Filters) -> Subscription:
     """What a link subscribes to for which a temporary topic is made."""
     selector = None if filters.selector is None else filters.selector.text
     no_local = peer.container if filters.no_local else None
     return Subscription(new_name(), topic, None, selector, no_local, durable=False, shared=False)
 
 
-def of_link(peer: Peer, name: str, source: Source, exchange: str, key: str | None, filters: Filters) -> Subscription:
+def of_link(peer: LinkPeer, name: str, source: Source, exchange: str, key: str | None, filters: Filters) -> Subscription:
     """What a link with this name and source subscribes to."""
     durable = source.expiry_policy == NEVER
     shared, everybodys = SHARED in source.capabilities, GLOBAL in source.capabilities
@@ -168,13 +168,13 @@ def of_link(peer: Peer, name: str, source: Source, exchange: str, key: str | Non
     return Subscription(queue, exchange, key, selector, peer.container if filters.no_local else None, durable, shared)
 
 
-def of_name(peer: Peer, name: str, desired: tuple[str, ...]) -> str:
+def of_name(peer: LinkPeer, name: str, desired: tuple[str, ...]) -> str:
     """The queue of the durable subscription that a link without a source means by its name."""
     everybodys = GLOBAL in desired
     return _queue(peer, name.partition(SUFFIX)[0] if everybodys else name, durable=True, everybodys=everybodys)
 
 
-def _queue(peer: Peer, name: str, *, durable: bool, everybodys: bool) -> str:
+def _queue(peer: LinkPeer, name: str, *, durable: bool, everybodys: bool) -> str:
     parts = ["sub" if durable else "shared", *([] if everybodys else [peer.user, peer.container]), name]
     found = ":".join(_quoted(part) for part in parts)
     if not name or len(found) > MAX_NAME:

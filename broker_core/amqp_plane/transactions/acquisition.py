@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
     from penstock.broker_core.amqp.deliveries import Delivery
     from penstock.broker_core.amqp.types import Value
-    from penstock.broker_core.amqp_plane.links.outgoing import Outgoing
+    from penstock.broker_core.amqp_plane.links.consuming import Consuming
     from penstock.broker_core.amqp_plane.transactions.registry import Open
     from penstock.broker_core.service.turn import Turn
 
@@ -38,7 +38,7 @@ class Acquisition:
 
     __slots__ = ("_link", "aborts", "deliveries", "transaction")
 
-    def __init__(self, link: Outgoing) -> None:
+    def __init__(self, link: Consuming) -> None:
         self._link = link
         self.transaction: Open | None = None
         self.deliveries: dict[Delivery, Open] = {}
@@ -59,8 +59,6 @@ class Acquisition:
         return True
 
     def _find(self, txn_id: Value) -> Open:
-        if not self._link.acquires:
-            raise Refusal(Condition.NOT_IMPLEMENTED, "a browser acquires nothing, in a transaction or outside")
         if not isinstance(txn_id, bytes):
             raise Refusal(Condition.INVALID_FIELD, f"a transaction id is binary, not {txn_id!r:.80}")
         return self._link.peer.transactions.find(txn_id)
@@ -98,7 +96,7 @@ class Acquisition:
             except PenstockError as error:
                 transaction.fail(error)
 
-        link.peer.plane.passes.in_pass(retire)
+        link.loop.in_pass(retire)
 
     def without_strays(self, deliveries: list[Delivery]) -> list[Delivery]:
         """Of deliveries of which something was said outside of any transaction, those of which that could be. If one was acquired

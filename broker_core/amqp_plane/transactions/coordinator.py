@@ -30,8 +30,8 @@ from penstock.broker_core.engine.commands import transactions as tc
 if TYPE_CHECKING:
     from penstock.broker_core.amqp import Receiver, Source
     from penstock.broker_core.amqp.deliveries import Delivery
-    from penstock.broker_core.amqp_plane.connections.peer import Peer
     from penstock.broker_core.amqp_plane.links.termini import TargetTerminus
+    from penstock.broker_core.amqp_plane.ports import LinkPeer
     from penstock.broker_core.service.turn import Turn
 
 # The coordinator as it is, whatever was desired (4.5.1).
@@ -43,7 +43,7 @@ class Control(Incoming):
 
     keeps = False
 
-    def __init__(self, peer: Peer, link: Receiver, terminus: TargetTerminus, source: Source) -> None:
+    def __init__(self, peer: LinkPeer, link: Receiver, terminus: TargetTerminus, source: Source) -> None:
         super().__init__(peer, link, terminus)
         self._can_reject = can_reject(source)
         self._declared: dict[Open, None] = {}
@@ -69,12 +69,12 @@ class Control(Incoming):
         self.peer.detach(self, Error(condition=Condition.NOT_ALLOWED, description=text))
 
     def _request(self, delivery: Delivery) -> None:
-        body, passes = request_of(delivery.payload), self.peer.plane.passes
+        body, loop = request_of(delivery.payload), self.loop
         delivery.payload = b""
         if isinstance(body, Declare):
             if body.global_id is not None:
                 raise Refusal(Condition.NOT_IMPLEMENTED, "there are no distributed transactions here: leave the global-id out")
-            passes.in_pass(lambda turn: self._declare(turn, delivery))
+            loop.in_pass(lambda turn: self._declare(turn, delivery))
             return
         assert isinstance(body, Discharge)
         transaction, fail = self.peer.transactions.find(body.txn_id), bool(body.fail)
@@ -86,7 +86,7 @@ class Control(Incoming):
         for link in transaction.takers:
             if link.acquisition.transaction is transaction:
                 link.acquisition.begin(None)
-        passes.in_pass(lambda turn: self._discharge(turn, delivery, transaction, fail))
+        loop.in_pass(lambda turn: self._discharge(turn, delivery, transaction, fail))
 
     # --- in the turn
 
@@ -99,12 +99,12 @@ class Control(Incoming):
             raise
         except errors.PenstockError as error:
             said = error
-            self.peer.plane.passes.behind_all(turn, lambda: self._reject(delivery, said))
+            self.loop.behind_all(turn, lambda: self._reject(delivery, said))
             return
         transaction = Open(number, self)
         self.peer.transactions.add(transaction)
         self._declared[transaction] = None
-        self.peer.plane.passes.when_durable(0, lambda: self._tell_declared(delivery, transaction))
+        self.loop.when_durable(0, lambda: self._tell_declared(delivery, transaction))
 
     def _discharge(self, turn: Turn, delivery: Delivery, transaction: Open, fail: bool) -> None:
         if transaction.over:
@@ -116,7 +116,7 @@ class Control(Incoming):
         why, _ = turn.carry(tc.Discharge(transaction.number, fail))
         if fail or why is not None:
             _undo(turn, transaction)
-        self.peer.plane.passes.behind_all(turn, lambda: self._discharged(delivery, transaction, not fail, why))
+        self.loop.behind_all(turn, lambda: self._discharged(delivery, transaction, not fail, why))
 
     def end(self, turn: Turn) -> None:
         """Roll back what was declared on this link and is not discharged (4.1)."""

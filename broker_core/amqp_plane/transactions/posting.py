@@ -8,16 +8,15 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from penstock.broker_core.amqp_plane.links.incoming import confirm
-from penstock.broker_core.amqp_plane.loop import exchanges as exchanging
+from penstock.broker_core.amqp_plane.loop import exchanges
 from penstock.broker_core.amqp_plane.loop.exchanges import ExchangeRoute
 from penstock.broker_core.engine.commands import transactions as tc
 from penstock.broker_core.errors import PenstockError, StorageError
 from penstock.broker_core.reading.stored import store
 
 if TYPE_CHECKING:
-    from penstock.broker_core.amqp.deliveries import Delivery
-    from penstock.broker_core.amqp_plane.links.incoming import Sender
-    from penstock.broker_core.amqp_plane.loop.passes import Passes
+    from penstock.broker_core.amqp_plane.loop.batch import Parts
+    from penstock.broker_core.amqp_plane.ports import Loop
     from penstock.broker_core.amqp_plane.transactions.registry import Open
     from penstock.broker_core.messages.encoding.arriving import Arrived
     from penstock.broker_core.service.broker import BrokerService
@@ -35,16 +34,16 @@ class Posting(NamedTuple):
         """With the transaction said, for an exchange."""
         return self.route._replace(transaction=self.transaction.number) if isinstance(self.route, ExchangeRoute) else self.route
 
-    def carry(self, turn: Turn, passes: Passes, parts: list[tuple[Sender, list[Delivery]]], found: Any) -> None:
+    def carry(self, turn: Turn, service: BrokerService, loop: Loop, parts: Parts, found: Any) -> None:
         """Stage what has come; an effect tells the links. `found`: as for the route itself (Exchanged, Arrived)."""
         exchanged = isinstance(self.route, ExchangeRoute)
         arrived = found.found if exchanged else found
         refused: list[tuple[int, Exception]] = arrived.refused
-        error, end, service = None, turn.end, parts[0][0].peer.plane.service
+        error, end = None, turn.end
         if arrived.batch.num_rows:
             try:
                 if exchanged:
-                    refused, end = exchanging.carry(turn, service, found)
+                    refused, end = exchanges.carry(turn, service, found)
                 else:
                     end = self._post(turn, service, found)
             except StorageError:
@@ -55,7 +54,7 @@ class Posting(NamedTuple):
             self.transaction.fail(refused[0][1] if error is None else error)  # at once: its discharge may stand behind this
         else:
             self.transaction.carried += sum(len(deliveries) for _, deliveries in parts)
-        passes.when_durable(end, lambda: confirm(parts, refused, error))
+        loop.when_durable(end, lambda: confirm(parts, refused, error))
 
     def _post(self, turn: Turn, service: BrokerService, found: Arrived) -> int:
         assert isinstance(self.route, str)

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from penstock.broker_core.amqp.events import Named
     from penstock.broker_core.amqp.performatives import DeliveryState, Outcome
     from penstock.broker_core.amqp.transactions import Coordinated
-    from penstock.broker_core.amqp_plane.links.outgoing import Outgoing
+    from penstock.broker_core.amqp_plane.links.consuming import Consuming
     from penstock.broker_core.amqp_plane.transactions.coordinator import Control
 
 ID_OCTETS = 8  # of an id: the engine's number
@@ -47,9 +47,9 @@ class Open:
         self.asked = self.carried = 0
         self.discharging = self.over = False
         self.failed: Exception | None = None
-        self.takers: dict[Outgoing, None] = {}
-        self.waiting: dict[Outgoing, dict[Delivery, None]] = {}
-        self.later: list[tuple[Outgoing, Delivery, DeliveryState | None, bool]] = []
+        self.takers: dict[Consuming, None] = {}
+        self.waiting: dict[Consuming, dict[Delivery, None]] = {}
+        self.later: list[tuple[Consuming, Delivery, DeliveryState | None, bool]] = []
 
     def fail(self, error: Exception) -> None:
         if self.failed is None:

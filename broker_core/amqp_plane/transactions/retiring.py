@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 
     from penstock.broker_core.amqp.deliveries import Delivery
     from penstock.broker_core.amqp.performatives import DeliveryState
+    from penstock.broker_core.amqp_plane.links.consuming import Consuming
     from penstock.broker_core.amqp_plane.links.outgoing import Outgoing
     from penstock.broker_core.amqp_plane.transactions.registry import Open
     from penstock.broker_core.engine.columns.rowset import RowSet
@@ -37,11 +38,11 @@ class Retirement(NamedTuple):
     def outcome(self) -> Outcome | None:
         return self.ending.outcome
 
-    def command(self, link: Outgoing, rows: RowSet) -> tc.Retire:
+    def command(self, link: Consuming, rows: RowSet) -> tc.Retire:
         default, number = self.default or ROLLED_BACK, self.transaction.number
         return tc.Retire(number, link.queue, link.holder, rows, self.ending, default, self.settled)
 
-    def carry(self, turn: Turn, link: Outgoing, deliveries: list[Delivery]) -> None:
+    def carry(self, turn: Turn, link: Consuming, deliveries: list[Delivery]) -> None:
         """Say it in the transaction; its discharge tells where that cannot be."""
         try:
             turn.carry(self.command(link, rows_of(deliveries)))
@@ -53,7 +54,7 @@ class Retirement(NamedTuple):
             self.transaction.carried += len(deliveries)
 
 
-def retire(link: Outgoing, deliveries: list[Delivery], state: TransactionalState, settled: bool) -> None:
+def retire(link: Consuming, deliveries: list[Delivery], state: TransactionalState, settled: bool) -> None:
     """The receiver's outcome for some deliveries of a link, to hold if a transaction commits."""
     peer, transactions = link.peer, link.peer.transactions
     fresh = [d for d in deliveries if not isinstance(d.state, TERMINAL)]
@@ -79,9 +80,9 @@ def retire(link: Outgoing, deliveries: list[Delivery], state: TransactionalState
     acquired = [d for d in fresh if link.acquisition.deliveries.get(d) is transaction]
     if acquired:  # of these a rollback undoes the acquisition, and applies no default
         fresh = [d for d in fresh if d not in link.acquisition.deliveries]
-        peer.plane.passes.settle(link, Retirement(ending, None, transaction, settled), acquired)
+        peer.loop.settle(link, Retirement(ending, None, transaction, settled), acquired)
     if fresh:
-        peer.plane.passes.settle(link, Retirement(ending, link.default, transaction, settled), fresh)
+        peer.loop.settle(link, Retirement(ending, link.default, transaction, settled), fresh)
     if settled:
         link.made_room()
 
@@ -95,7 +96,7 @@ def known(link: Outgoing, state: TransactionalState) -> Open | None:
         return None
 
 
-def still_open(link: Outgoing, deliveries: list[Delivery], state: DeliveryState | None, settled: bool) -> list[Delivery]:
+def still_open(link: Consuming, deliveries: list[Delivery], state: DeliveryState | None, settled: bool) -> list[Delivery]:
     """Those of which something can be said now. What becomes of the others a discharge says that is under way: when it has, their
     messages may be others' already. So what comes behind it holds only if it is a rollback (see `discharged`)."""
     now, known = [], link.peer.transactions
@@ -108,7 +109,7 @@ def still_open(link: Outgoing, deliveries: list[Delivery], state: DeliveryState 
     return now
 
 
-def discharged(link: Outgoing, txn_id: bytes, deliveries: Iterable[Delivery], *, committed: bool) -> None:
+def discharged(link: Consuming, txn_id: bytes, deliveries: Iterable[Delivery], *, committed: bool) -> None:
     """A transaction that deliveries waited for is over: their outcomes hold; or nothing was said of them, and nothing is."""
     link = link.current
     told: list[tuple[DeliveryState | None, list[Delivery]]] = []  # by outcome

@@ -1,0 +1,372 @@
+"""A link that acquires messages: it holds them until the receiver says an outcome, or the link ends.
+
+What was acquired and has not left (`_unsent`, `_backlog`) is not an attempt: when the link ends it goes back uncounted.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+from penstock.broker_core import errors
+from penstock.broker_core.amqp import Released, Sender, TransactionalState
+from penstock.broker_core.amqp.performatives import SND_UNSETTLED, TERMINAL, DeliveryState, Received
+from penstock.broker_core.amqp.resume import offset_of
+from penstock.broker_core.amqp_plane.links.dispositions import NOT_HERE, RETURNED, ending_of, left_behind
+from penstock.broker_core.amqp_plane.links.outgoing import Outgoing
+from penstock.broker_core.amqp_plane.links.resumptions import START, Resumptions
+from penstock.broker_core.amqp_plane.links.tags import rows_of_tags
+from penstock.broker_core.amqp_plane.loop.locks import Locks
+from penstock.broker_core.amqp_plane.transactions.acquisition import Acquisition
+from penstock.broker_core.amqp_plane.transactions.retiring import retire, still_open
+from penstock.broker_core.engine.columns.rowset import RowSet
+from penstock.broker_core.engine.columns.states import Cause
+from penstock.broker_core.engine.commands import queues as c
+from penstock.broker_core.engine.model.dispositions import Ending
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from penstock.broker_core.amqp.deliveries import Delivery
+    from penstock.broker_core.amqp.performatives import Attach
+    from penstock.broker_core.amqp.types import Value
+    from penstock.broker_core.amqp_plane.links.termini import SourceTerminus
+    from penstock.broker_core.amqp_plane.ports import LinkPeer
+    from penstock.broker_core.reading.stored import Cut
+    from penstock.broker_core.service.turn import Turn
+
+
+class Consuming(Outgoing):
+    """One link that acquires. `holder` is the engine's number for it."""
+
+    successor: Consuming | None
+
+    def __init__(
+        self, peer: LinkPeer, link: Sender, terminus: SourceTerminus, default: DeliveryState | None, *, presettled: bool
+    ) -> None:
+        super().__init__(peer, link, terminus, presettled=presettled)
+        self.default = ending_of(default, None)
+        self.locks = Locks(self)
+        self.acquisition = Acquisition(self)
+        self.resumptions = Resumptions()  # deliveries of the link before
+        self._lapsed: dict[int, set[bytes]] = {}  # by the number of the acquisition: what a lock has taken back since
+
+    @property
+    def current(self) -> Consuming:
+        """The link that has its deliveries now: it may have been attached again."""
+        return self if self.successor is None else self.successor.current
+
+    def begin(self, turn: Turn) -> None:
+        """Consume from here on. Raises PenstockError where it may not, beside those who do."""
+        self.holder, _ = turn.carry(self.terminus.subscribe())
+        self.priority = self.terminus.options.priority
+        self.locks.begin(turn)
+        super().begin(turn)
+
+    # --- acquiring
+
+    def capacity(self) -> int:
+        """Count the messages that it could take now: nothing new while a map of both attaches does not name all."""
+        return 0 if self.incomplete and not self.resumptions.waiting else super().capacity()
+
+    def take(self, turn: Turn, messages: int, max_bytes: int, behind: tuple[int, ...] = ()) -> tuple[RowSet, int]:
+        """Acquire the next messages, those first that are to be sent again."""
+        self.locks.look(turn)
+        while self.resumptions.waiting:
+            found = self.resumptions.take(messages)
+            rows = turn.held(self.queue, self.holder, rows_of_tags(list(found)))
+            if rows:
+                self.resumptions.underway |= found
+                return rows, turn.end
+        if self.incomplete:
+            return RowSet(), turn.end
+        return turn.carry(c.Acquire(self.queue, self.holder, messages, max_bytes, self._look(), behind))
+
+    @property
+    def looks_anyway(self) -> bool:
+        """Say whether it is to look though nothing is AVAILABLE: what is sent again is its own."""
+        return self.link.drain or bool(self.resumptions.waiting)
+
+    @property
+    def _sends_again(self) -> bool:
+        return bool(self.resumptions.waiting)
+
+    @property
+    def _is_ready(self) -> bool:
+        return bool(self._backlog or self.resumptions.outcomes)
+
+    # --- sending
+
+    @property
+    def _state(self) -> TransactionalState | None:
+        return self.acquisition.state
+
+    def _make_ready(self, acquisition: int, cuts: Sequence[Cut]) -> None:
+        lapsed = self._lapsed.pop(acquisition, None)
+        super()._make_ready(acquisition, cuts)
+        if lapsed is not None:
+            self.keep_ready(lambda tags: set(tags) - lapsed)
+
+    def pump(self) -> None:
+        """Send what credit and windows allow of what is ready, and outcomes that a receiver which came back is to hear."""
+        self._tell_outcomes()
+        super().pump()
+
+    def _send_some(self, gone: list[bytes]) -> None:
+        if self._backlog[0][0] in self.resumptions.underway:
+            self._send_resumed(*self._backlog.popleft())
+        else:
+            super()._send_some(gone)
+
+    def _send_resumed(self, tag: bytes, message: bytes) -> None:
+        """Send from where the receiver has it, unsettled whatever the link's mode was before."""
+        position, state = self.resumptions.underway.pop(tag)
+        if 0 < self.link.max_message_size < len(message):
+            self._leave_to_others(tag)
+            return
+        self._add_underway(-1)
+        rest = message[offset_of(message, position) :]
+        received = None if position == START else Received(section_number=position[0], section_offset=position[1])
+        delivery = self.link.send(tag, rest, settled=self._presettled, state=received, resume=True)
+        transaction = self.peer.transactions.get(state)
+        if transaction is not None:  # what was said of it holds
+            delivery.state = state
+            transaction.waiting.setdefault(self, {})[delivery] = None
+        if self._presettled:
+            self._settle([tag])
+
+    def _tell_outcomes(self) -> None:
+        """Tell outcomes that the receiver had said before the link came back; they hold now, and both ends are done with them."""
+        outcomes = self.resumptions.outcomes
+        while outcomes and self._can_send:
+            tag = next(iter(outcomes))
+            state = outcomes.pop(tag)
+            settled = self.link.snd_settle_mode != SND_UNSETTLED
+            self.link.send(tag, b"", settled=settled, state=state, resume=True)
+
+    def _have_left(self, deliveries: Sequence[Delivery]) -> None:
+        if not self._presettled and self.acquisition.transaction is not None:
+            self.acquisition.sent(deliveries)
+
+    def _leave_to_others(self, tag: bytes) -> None:
+        super()._leave_to_others(tag)
+        self._release([tag], NOT_HERE)
+
+    def _settle_sent(self, tags: list[bytes]) -> None:
+        if self.acquisition.transaction is not None:
+            self.acquisition.sent_settled(tags)
+        else:
+            self._settle(tags)
+
+    def _settle(self, tags: list[bytes]) -> None:
+        """End messages once they have left, not before, so that nothing is lost on our side."""
+        rows = rows_of_tags(tags)
+        self.loop.in_pass(lambda turn: self.carry(turn, c.Settle(self.queue, self.holder, rows)))
+
+    # --- giving back
+
+    def give_back(self) -> None:
+        """Give back what is ready: the credit for it was withdrawn."""
+        self.resumptions.begin_again()
+        new = [tag for tag, _ in self._backlog if tag not in self.resumptions.waiting]
+        if new:
+            self._release(new, RETURNED)
+        self._forget_backlog()
+
+    def return_unsent(self) -> None:
+        """Give back all that has not left yet."""
+        several = list(self._unsent.values())
+        self._lapsed.clear()
+        for rows in several:
+            self._release([number.to_bytes(8, "big") for number in rows.sequences().tolist()], RETURNED)
+        self._forget_unsent()
+        if self._backlog:
+            self.give_back()
+        if several:
+            self.loop.has_capacity(self)
+
+    def keep_unsent(self, held: Callable[[RowSet], RowSet]) -> None:
+        """Send only what the link still holds of what waits for the disk. `held`: those of some rows."""
+        for acquisition, rows in self._unsent.items():
+            lost = rows.minus(held(rows))
+            if lost:
+                tags = (number.to_bytes(8, "big") for number in lost.sequences().tolist())
+                self._lapsed.setdefault(acquisition, set()).update(tags)
+
+    def keep_ready(self, held: Callable[[list[bytes]], set[bytes]]) -> None:
+        """Send only what the link still holds of what is ready. `held`: those of some tags."""
+        if self._backlog:
+            still = held([tag for tag, _ in self._backlog])
+            kept = [ready for ready in self._backlog if ready[0] in still]
+            self._add_underway(len(kept) - len(self._backlog))
+            self._backlog = deque(kept)
+
+    def _release(self, tags: list[bytes], ending: Ending) -> None:
+        rows = rows_of_tags(tags)
+        self.loop.in_pass(lambda turn: self.carry(turn, ending.command(self.queue, self.holder, rows)))
+
+    # --- what the receiver says
+
+    def acquire_in(self, txn_id: Value) -> bool:
+        """Acquire in the transaction that the receiver's flow names, None: in none. Returns False where it cannot be: then the
+        link is detached."""
+        return self.acquisition.asked(txn_id)
+
+    def disposed(self, deliveries: list[Delivery], state: DeliveryState | None, settled: bool) -> None:
+        """Carry out the receiver's state for some deliveries of this link."""
+        if isinstance(state, TransactionalState):
+            retire(self, deliveries, state, settled)
+            return
+        ending = ending_of(state, (self.default or RETURNED) if settled else None)
+        if ending is None:
+            return
+        # A second word about the same delivery changes nothing: the first is being carried out.
+        fresh = [d for d in deliveries if not isinstance(d.state, TERMINAL)]
+        if self.acquisition.deliveries:
+            fresh = self.acquisition.without_strays(fresh)
+        if self.peer.transactions:
+            fresh = still_open(self, fresh, state, settled)
+        for delivery in fresh:
+            delivery.state = state if isinstance(state, TERMINAL) else Released()
+        if fresh:
+            self.loop.settle(self, ending, fresh)
+        if settled:
+            self.made_room()
+
+    def settled(self, ending: Ending, deliveries: list[Delivery]) -> None:
+        """Tell a receiver that waits for it that its outcome holds, and go on with the capacity that it made."""
+        waiting = [d for d in deliveries if not d.settled and not d.remote_settled]
+        if waiting and self.may_tell:
+            self.link.session.dispose(waiting, waiting[0].state)
+            self.peer.send_soon()
+        self.made_room()
+
+    def made_room(self) -> None:
+        """Take more, on the link that has the deliveries now: some were settled."""
+        if self.successor is not None:
+            self.successor.made_room()
+            return
+        if self.detached:
+            self.host.detached.look(self)
+        super().made_room()
+
+    # --- the end
+
+    def end(self, turn: Turn) -> None:
+        """End the link: what it holds goes back, by the source's default outcome or as lost with its link."""
+        if self.ended:
+            return
+        self.acquisition.end(turn)
+        self.ended = True
+        self._leave()
+        if not self.holder:
+            return
+        self._return_unsent(turn)
+        default = left_behind(self.default)
+        if default.annotations:
+            ends = (*TERMINAL, TransactionalState)
+            left = [tag for tag, delivery in self.link.unsettled.items() if not isinstance(delivery.state, ends)]
+            self.carry(turn, default.command(self.queue, self.holder, rows_of_tags(left)))
+        cause = Cause.LINK_LOST if default.cause is None else default.cause
+        self.carry(turn, c.Unsubscribe(self.queue, self.holder, cause, default.outcome))
+
+    def _return_unsent(self, turn: Turn) -> None:
+        """Give back what was acquired and has not left: that is no attempt. What is to be resumed has left before."""
+        self.resumptions.begin_again()
+        kept = rows_of_tags(list(self.resumptions.waiting)) if self.resumptions.waiting else RowSet()
+        damaged = turn.held(self.queue, self.holder, self._damaged)  # an operator may have discarded some
+        self._damaged = RowSet()
+        for rows in [*self._unsent.values(), rows_of_tags([tag for tag, _ in self._backlog]), damaged]:
+            if new := rows.minus(kept):
+                self.carry(turn, RETURNED.command(self.queue, self.holder, new))
+        self._lapsed.clear()
+        self._forget_unsent()
+        self._forget_backlog()
+
+    # --- without a link
+
+    @property
+    def unsettled(self) -> int:
+        """Count the deliveries that are kept for a receiver that may come back."""
+        return len(self.link.unsettled) + len(self.resumptions)
+
+    @property
+    def keeps(self) -> bool:  # type: ignore[override]
+        """Say whether it may live on. What was acquired in a transaction ends with the link, as its transaction does."""
+        return not (self.acquisition.transaction or self.acquisition.deliveries)
+
+    @property
+    def idle(self) -> bool:
+        """Say whether there is nothing to come back to."""
+        return not (self.unsettled or self.terminus.lasts)
+
+    def suspend(self, turn: Turn) -> None:
+        """Live on without a link: what has not left goes back, and nothing is acquired."""
+        self._leave()
+        self._return_unsent(turn)
+        half = self.link.incomplete
+        if half is not None and half.tag in self.link.unsettled:  # nobody has the whole of it
+            self.link.session.settle(half)
+            self.carry(turn, RETURNED.command(self.queue, self.holder, rows_of_tags([half.tag])))
+
+    def session_ended(self) -> None:
+        """Hear that its deliveries have no ids any more."""
+
+    def go_on(self, turn: Turn, kept: Consuming) -> None:
+        """Go on with the deliveries of the link before, on the same session."""
+        self._follow(turn, kept)
+        self.resumptions.waiting, self.resumptions.outcomes = kept.resumptions.waiting, kept.resumptions.outcomes
+        if kept.resumptions.unnamed:
+            self.carry(turn, self._lost.command(self.queue, self.holder, rows_of_tags(list(kept.resumptions.unnamed))))
+
+    def resume(self, turn: Turn, kept: Consuming, theirs: Attach) -> None:
+        """Send again the deliveries of the link before that both ends know; the others go back."""
+        self._follow(turn, kept)
+        self.incomplete = theirs.incomplete_unsettled
+        mine = kept.resumptions.with_unsettled(kept.link)
+        if not mine:
+            return
+        held = turn.held(self.queue, self.holder, rows_of_tags(list(mine)))
+        tags = [number.to_bytes(8, "big") for number in held.sequences().tolist()]  # in the order of their positions
+        known = {tag: mine[tag] for tag in tags}
+        compared = self.resumptions.compare(known, theirs.unsettled or {}, incomplete=self.incomplete)
+        ended: dict[Ending, list[bytes]] = {self._lost: compared.lost} if compared.lost else {}
+        for tag, state in compared.ended.items():
+            ending = ending_of(state, None)
+            if ending is not None:
+                self.resumptions.outcomes[tag] = state
+                ended.setdefault(ending, []).append(tag)
+        for ending, several in ended.items():
+            self.carry(turn, ending.command(self.queue, self.holder, rows_of_tags(several)))
+
+    @property
+    def _lost(self) -> Ending:
+        """The disposition of a delivery of which its receiver knows nothing: as what a link leaves behind, but never settled."""
+        default = left_behind(self.default)
+        return default if default.outcome is None else left_behind(None)
+
+    def _follow(self, turn: Turn, kept: Consuming) -> None:
+        self.holder, self.priority = kept.holder, kept.priority
+        self.locks.follow(kept.locks)
+        self.loop.join(turn, self)
+
+    def known_unsettled(self, theirs: Attach) -> dict[bytes, DeliveryState | None]:
+        """List the deliveries that are resumed, and those whose outcome the receiver has said, for our map."""
+        return self.resumptions.unsettled_map()
+
+    def name_only(self, named: dict[bytes, Any], known: dict[bytes, Any]) -> None:
+        """Resume only what our map names: it has no capacity for more."""
+        self.resumptions.name_only(named)
+
+    def carry(self, turn: Turn, command: c.Command) -> None:
+        """Carry out a command of the link's own; what it cannot do concerns this link alone. Raises StorageError."""
+        try:
+            turn.carry(command)
+        except errors.NotFound:  # the queue was deleted, and everything in it
+            self.ended = True
+        except errors.IllegalTransition as error:
+            self.peer.log(f"{self}: {error}")
+        except errors.ResourceLimit as error:
+            limit = error
+            self.loop.when_durable(turn.end, lambda: self.fail(limit))

@@ -1,0 +1,49 @@
+"""Looks at queues and exchanges for those who do not hold the broker's lock.
+
+Each answer was true at one moment of the call, and may be old when it is read: whoever acts by it sends a command, which decides.
+A look-up of one name, or of one number of a queue, is a single step of the interpreter, so it cannot be torn and takes no lock;
+what takes several steps does.
+"""
+
+from __future__ import annotations
+
+import threading
+from typing import TYPE_CHECKING
+
+from penstock.broker_core.engine.columns.states import AVAILABLE
+from penstock.broker_core.engine.model.exchange import chain
+
+if TYPE_CHECKING:
+    from penstock.broker_core.engine.model.state import BrokerState
+
+
+class Nodes:
+    """The queues and exchanges of one broker. Callable from any thread; `minds_senders` not while the lock is held."""
+
+    def __init__(self, state: BrokerState, lock: threading.Lock) -> None:
+        self._state = state
+        self._lock = lock
+
+    def has_queue(self, name: str) -> bool:
+        """Say whether there is such a queue."""
+        return name in self._state.queues
+
+    def has_exchange(self, name: str) -> bool:
+        """Say whether there is such an exchange."""
+        return name in self._state.exchanges.by_name
+
+    def staged(self, queue: str) -> int:
+        """Count the messages that take part of a queue's capacity and are not in it: of writes and transactions that are not
+        committed. 0 where the queue is gone."""
+        found = self._state.queues.get(queue)
+        return 0 if found is None else found.staged
+
+    def has_available(self, queue: str) -> bool:
+        """Say whether messages of the queue are AVAILABLE. False where it is gone."""
+        found = self._state.queues.get(queue)
+        return found is not None and found.counts[AVAILABLE] > 0
+
+    def minds_senders(self, exchange: str) -> bool:
+        """Say whether a binding of the exchange, or of the alternates behind it, asks whose messages they are."""
+        with self._lock:
+            return any(each.minds_senders for each in chain(self._state.exchanges.by_name, exchange))

@@ -1,0 +1,48 @@
+"""What a link may ask of its surroundings: the ports, and nothing behind them."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from penstock.broker_core import amqp_plane
+
+PLANE = Path(amqp_plane.__file__).parent
+BEHIND = ("connections.peer", "connections.transport", "loop.passes", "loop.server", "service.broker")
+MODULES = [
+    path.relative_to(PLANE).as_posix() for room in ("links", "nodes", "transactions") for path in (PLANE / room).glob("*.py")
+]
+#: Under the broker's lock the service is asked for the attributes of messages; what belongs to the plane itself is made with it.
+WITH_SERVICE = {"transactions/posting.py", "links/deliveries.py", "links/sender_credit.py"}
+
+
+def imported(module: ast.AST) -> Iterator[str]:
+    for node in ast.walk(module):
+        if isinstance(node, ast.ImportFrom) and node.module:
+            yield node.module
+        elif isinstance(node, ast.Import):
+            yield from (name.name for name in node.names)
+
+
+@pytest.mark.parametrize("name", MODULES)
+def test_links_know_their_surroundings_by_the_ports_alone(name: str) -> None:
+    """Not for annotations either: what is not in the ports is not asked for."""
+    module = ast.parse((PLANE / name).read_text())
+    known = {each for each in imported(module) if each.endswith(BEHIND)}
+    assert {each.rpartition("broker_core.")[2] for each in known} <= ({"service.broker"} if name in WITH_SERVICE else set())
+    chains = {ast.unparse(node) for node in ast.walk(module) if isinstance(node, ast.Attribute) and node.attr == "plane"}
+    assert not chains, "the plane behind a connection"
+
+
+def test_the_plane_reads_the_brokers_state_in_turns_alone() -> None:
+    """Without the lock another thread may change it meanwhile: `service.nodes` has what can be asked."""
+    found = [
+        f"{path.name}: {ast.unparse(node)}"
+        for path in PLANE.rglob("*.py")
+        for node in ast.walk(ast.parse(path.read_text()))
+        if isinstance(node, ast.Attribute) and node.attr == "state" and ast.unparse(node.value).endswith("service")
+    ]
+    assert not found
