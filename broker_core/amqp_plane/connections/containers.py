@@ -1,4 +1,4 @@
-"""Who is connected: containers and their links (2.6.1), and how many of them there may be.
+"""Connections by container, and their links (2.6.1), and how many of them there may be.
 
 A link belongs to a pair of containers, so its name is looked up under user, container id and direction; the user is part of it,
 or a stranger could steal links by saying somebody else's container id. The second attach of a name takes it from the first,
@@ -43,11 +43,11 @@ class Containers:
     # --- connections
 
     def count(self, user: str) -> int:
-        """How many connections a user has."""
+        """Count the connections of a user."""
         return self._users.get(user, 0)
 
     def enter(self, peer: Peer, theirs: Open) -> None:
-        """A connection is about to be opened. Refusal if another one of its container is here alone."""
+        """Take in a connection that is about to be opened. Raises Refusal if another one of its container is here alone."""
         if SOLE in theirs.desired_capabilities:
             asked = (theirs.properties or {}).get(POLICY)
             peer.sole = CLOSE_EXISTING if asked == CLOSE_EXISTING else REFUSE_CONNECTION
@@ -66,7 +66,7 @@ class Containers:
         self._users[peer.user] = self.count(peer.user) + 1
 
     def leave(self, peer: Peer) -> None:
-        """It is over. A connection that never entered may leave too."""
+        """Take out a connection that is over. One that never entered may leave too."""
         key = (peer.user, peer.container)
         peers = self._peers.get(key, [])
         if peer in peers:
@@ -80,7 +80,7 @@ class Containers:
     # --- links
 
     def attach(self, endpoint: Endpoint) -> None:
-        """The name is this link's now; the link that had it is detached, and what it leaves is this one's to resume (2.6.1)."""
+        """Give this link its name; the link that had it is detached, and what it leaves is this one's to resume (2.6.1)."""
         key = endpoint.key
         older = self._links.get(key)
         if older is not None:

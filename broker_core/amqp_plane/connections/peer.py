@@ -1,4 +1,4 @@
-"""One connection, from the end of its login on: the protocol's events into links, and links into commands (`turn`).
+"""One connection, from the end of its login on: the protocol's events into links, and links into commands (`loop`).
 
 Answers that say something about queues (attach, detach, end, close) take their place in the line of effects, behind everything
 that the peer sent before: so a close is answered when all that came before it is safe, and told.
@@ -100,11 +100,11 @@ class Peer:
     # --- octets
 
     def receive(self, data: bytes, now: float) -> None:
-        """Octets of the peer's, whatever layers they came through."""
+        """Read octets of the peer's, whatever layers they came through."""
         self.happened(self.connection.receive_data(data, now))
 
     def happened(self, found: list[events.Event]) -> None:
-        """What the protocol has found in some octets."""
+        """Handle what the protocol has found in some octets."""
         for event in found:
             if self.gone and not isinstance(event, events.AuthenticationFailed):
                 return  # it left while its password was checked
@@ -114,10 +114,10 @@ class Peer:
                 self.log(f"cannot answer: {error}")
                 self.close(Error(condition=Condition.NOT_ALLOWED, description=str(error)[:200]))
         if self.connection.has_data_to_send or self.connection.finished:
-            self.send_soon()  # else the links say what there is to be done: an outcome alone needs no turn
+            self.send_soon()  # else the links say what there is to be done: an outcome alone needs no pass
 
     def send_soon(self) -> None:
-        """Something may be there to be sent, at the end of the turn."""
+        """Send what the protocol has to say, at the end of the pass."""
         self.plane.passes.send_soon(self)
 
     def send(self) -> None:
@@ -129,18 +129,18 @@ class Peer:
             self.wire.close()
 
     def tick(self, now: float) -> None:
-        """Heartbeats, and the end of patience."""
+        """Send heartbeats; give up a peer that is silent. `now`: the plane's clock, seconds."""
         for event in self.connection.tick(now):
             self._handlers[type(event)](event)
         self.send()
 
     @property
     def stalled(self) -> bool:
-        """Whether the socket is full: nothing is acquired for this peer until it reads."""
+        """Say whether the socket is full: nothing is acquired for this peer until it reads."""
         return self.wire.stalled
 
     def flowing(self) -> None:
-        """The socket takes octets again."""
+        """Go on: the socket takes octets again."""
         for endpoint in self.links.values():
             endpoint.flowed()
 
@@ -157,23 +157,23 @@ class Peer:
 
     @property
     def maker(self) -> Maker:
-        """For whom a link makes queues and exchanges."""
+        """The maker of queues and exchanges that a link makes."""
         return Maker(self.user, self.plane.limits.nodes_per_user)
 
     @property
     def held(self) -> int:
-        """Messages that this peer has, or is about to get."""
+        """Count the messages that this peer has, or is about to get."""
         return sum(map(self.held_in, self.connection.sessions.values()))
 
     def held_in(self, session: Session) -> int:
-        """Those of one session."""
+        """Count those of one session."""
         return len(session.outgoing) + self.underway[session]
 
     # --- login, open, close
 
     @property
     def logging_in(self) -> bool:
-        """Whether what comes may be a password."""
+        """Say whether what comes may be a password."""
         return not self._sasl.done and not self.opened
 
     def _on_authenticated(self, event: events.Authenticated) -> None:
@@ -181,7 +181,7 @@ class Peer:
         self.identity = self.wire.checked.get(self.user, "")
 
     def give_up(self) -> bool:
-        """It has not opened in time. Whether it could be told."""
+        """Refuse a peer that has not opened in time. Returns whether it could be told."""
         text = f"not logged in and opened within {self.plane.limits.login_timeout_s:g} s"
         if not self.connection.refuse(RemoteProtocolError(Condition.RESOURCE_LIMIT_EXCEEDED, text)):
             return False
@@ -195,7 +195,7 @@ class Peer:
             self.plane.access.attempts.failed(self.wire.address, self._sasl.claimed)
 
     def close(self, error: Error | None, *, for_good: bool = False) -> None:
-        """Our close: the broker stops, or the peer went too far. `for_good`: nothing of it lives on."""
+        """Close the connection: the broker stops, or the peer went too far. `for_good`: nothing of it lives on."""
         if for_good:
             self._end(list(self.links), None)
             for endpoint in list(self.detached.values()):
@@ -239,7 +239,7 @@ class Peer:
         self.wire.expect_close()
 
     def lost(self) -> None:
-        """The transport has gone: what its links held goes back, before any attach that comes later is answered."""
+        """End a peer whose transport has gone: what its links held goes back, before any attach that comes later is answered."""
         if not self.gone:
             self.gone = True
             self.connection.receive_eof()
@@ -266,13 +266,13 @@ class Peer:
         self.loop.after_all(answer)
 
     def _session_ended(self, session: Session) -> None:
-        """Its links are detached by that, and not closed."""
+        """Detach the links of a session; that does not close them."""
         self.plane.detached.session_ended(self, session)
         for link in [link for link in self.links if link.session is session]:
             self.plane.detached.leave(self.links[link], SESSION_ENDED)
 
     def _connection_ended(self) -> None:
-        """The same of all sessions."""
+        """Detach the links of all sessions."""
         self.plane.detached.connection_ended(self)
         for endpoint in list(self.links.values()):
             self.plane.detached.leave(endpoint, CONNECTION_ENDED)
@@ -324,7 +324,7 @@ class Peer:
                 endpoint.flowed(asked=link is event.link)
 
     def when(self, ready: Callable[[], bool], action: Callable[[], None]) -> None:
-        """Now, or when a flow of the peer's, or the end of a link, has made it so."""
+        """Act now, or when a flow of the peer's, or the end of a link, has made it `ready`."""
         if ready():
             action()
         else:
@@ -336,7 +336,7 @@ class Peer:
             self.when(ready, action)
 
     def has_room(self) -> None:
-        """Deliveries were settled: who waited for that may go on."""
+        """Let those links go on that waited for a limit: deliveries were settled."""
         if self.full:
             waiting, self.full = self.full, {}
             for link in sorted(waiting, key=lambda link: link.took_at):  # so that none takes all the room again and again
@@ -375,7 +375,7 @@ class Peer:
         self.loop.after_all(answer)
 
     def detach(self, endpoint: Endpoint, error: Error) -> None:
-        """Our detach, with the reason. Nothing happens when the link has ended already."""
+        """Detach a link, with the reason. Nothing happens when it has ended already."""
         if endpoint.link in self.links:
             self.log(f"link {endpoint.link.name!r:.80} detached: {error.condition}: {error.description}")
             self._end([endpoint.link], error)
@@ -383,21 +383,21 @@ class Peer:
             self.plane.detached.expire(endpoint)
 
     def steal(self, endpoint: Endpoint, error: Error) -> None:
-        """Another link has its name now, and goes on where it was."""
+        """Detach a link whose name another one has now, which goes on where it was."""
         self.log(f"link {endpoint.link.name!r:.80} detached: {error.condition}: {error.description}")
         endpoint.stolen = True
         self.plane.detached.leave(endpoint, DETACHED)
         self.loop.after_all(lambda: self._say_detach(endpoint.link, error))
 
     def _on_stolen(self, event: events.Stolen) -> None:
-        """By another of the same connection; it is told so already."""
+        """Detach a link that another of the same connection has taken the name of; the peer knows it."""
         endpoint = self.links.get(event.link)
         if endpoint is not None:
             endpoint.stolen = True
             self.plane.detached.leave(endpoint, DETACHED)
 
     def _end(self, links: list[Link], error: Error | None) -> None:
-        """Links are over; with an error, the peer is told so once what they held is back."""
+        """End links; with an error, the peer is told so once what they held is back."""
         for link in links:
             endpoint = self.links.get(link)
             if endpoint is not None:
@@ -427,7 +427,7 @@ class Peer:
                 self.detach(endpoint, deleted(named))
 
     def forget(self, endpoint: Endpoint) -> None:
-        """The link is none any more; what is under way for it is carried out."""
+        """Take out a link; what is under way for it is carried out."""
         self.links.pop(endpoint.link, None)
         if self._waiting:
             self.loop.after_all(self._look_at_waiting)

@@ -1,4 +1,4 @@
-"""Who is connected when the users file changes: a login that no longer holds ends, and so does each link that is not permitted.
+"""Connections when the users file changes: a login that no longer holds ends, and so does each link that is not permitted.
 
 A relay has no queue of its own: it asks for each message. What a link held is back before its peer is told.
 """
@@ -23,12 +23,12 @@ CHANGED = "the user was changed or removed after this login: log in again"
 
 
 def holds(access: Access, peer: LinkPeer) -> bool:
-    """Whether the login is still good: its user is there, with the same password and certificates."""
+    """Say whether the login is still good: its user is there, with the same password and certificates."""
     return access.identity(peer.user) == peer.identity
 
 
 def enforce(peer: Peer) -> None:
-    """The users file has changed. A peer that has not opened yet is looked at when it does."""
+    """Look at a peer when the users file has changed. One that has not opened yet is looked at when it does."""
     if not peer.opened:
         return
     if not holds(peer.plane.access, peer):
@@ -43,7 +43,7 @@ def enforce(peer: Peer) -> None:
 
 
 def enforce_detached(plane: AmqpPlane) -> None:
-    """The same for links that live on without a connection to say it on."""
+    """Look at the links that live on without a connection."""
     for endpoint in plane.detached.links():
         peer, named = endpoint.peer, endpoint.terminus.named
         if not holds(plane.access, peer) or (named is not None and not peer.may(right_of(endpoint), named)):
@@ -52,7 +52,7 @@ def enforce_detached(plane: AmqpPlane) -> None:
 
 
 def right_of(endpoint: Endpoint) -> Right:
-    """What a link was permitted by."""
+    """The right that permitted a link."""
     if isinstance(endpoint, Incoming):
         return Right.SEND
     return Right.RECEIVE if endpoint.acquires else Right.BROWSE

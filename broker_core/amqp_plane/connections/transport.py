@@ -186,7 +186,7 @@ class Wire(asyncio.Protocol):
 
     @property
     def stalled(self) -> bool:
-        """Whether the socket takes no more for now."""
+        """Say whether the socket takes no more for now."""
         return FULL in self._paused
 
     def write(self, data: bytes) -> None:

@@ -22,7 +22,7 @@ class _Held(NamedTuple):
 
 
 class Unfinished:
-    """What each connection holds, and how much its user and all together may. `now`: the plane's clock, seconds."""
+    """Octets that each connection holds, and how much its user and all together may. `now`: the plane's clock, seconds."""
 
     def __init__(self, message_bytes: int, now: Callable[[], float]) -> None:
         self._now = now

@@ -1,4 +1,4 @@
-"""An attach, from its frame to its answer: read at once, carried out in the turn, answered when the disk allows.
+"""An attach, from its frame to its answer: read at once, carried out in the pass, answered when the disk allows.
 
 A link is a link from its frame on: what the peer sends behind it finds it, and its name is taken from the link that had it.
 """
@@ -33,7 +33,7 @@ DELAYED_DELIVERY, SHARED_SUBS = "DELAYED_DELIVERY", "SHARED-SUBS"
 
 
 def attach(peer: LinkPeer, event: events.Attached) -> None:
-    """The peer's attach. A refusal takes its place in the line of effects like any answer."""
+    """Read the peer's attach. A refusal takes its place in the line of effects like any answer."""
     link, theirs, limits = event.link, event.attach, peer.host.limits
     if sum(len(session.remote_links) for session in peer.connection.remote_sessions.values()) > 2 * limits.links:
         # Links that were refused and that it does not detach: they cost as much as others.
@@ -81,7 +81,7 @@ def _endpoint(peer: LinkPeer, link: Any, theirs: Attach) -> Endpoint:
 
 
 def _carry_out(peer: LinkPeer, turn: Turn, endpoint: Endpoint, theirs: Attach) -> None:
-    """In the turn of the attach: a consumer is a consumer from here on, and hears so when the disk allows."""
+    """Carry out the attach in its pass: a consumer is one from here on, and hears so when the disk allows."""
     link, terminus, kept = endpoint.link, endpoint.terminus, endpoint.kept
     endpoint.kept = None
     if kept is not None and (endpoint.ended or kept.ended or not _is_same(turn, kept, endpoint)):
@@ -113,7 +113,7 @@ def _carry_out(peer: LinkPeer, turn: Turn, endpoint: Endpoint, theirs: Attach) -
 
 
 def _is_same(turn: Turn, kept: Kept, endpoint: Endpoint) -> bool:
-    """Whether an attach means the terminus of the detached link whose name it has, and that is there still."""
+    """Say whether an attach means the terminus of the detached link whose name it has, and that is there still."""
     if isinstance(kept, Consuming):
         queue = turn.state.queues.get(kept.queue)  # it may have been deleted, and declared again
         if queue is None or kept.holder not in queue.subscriptions:
@@ -165,12 +165,12 @@ def _answer(peer: LinkPeer, endpoint: Endpoint, theirs: Attach) -> None:
 
 
 def _offered(theirs: Attach, *known: str) -> tuple[str, ...]:
-    """Of what a link desires, what it finds here."""
+    """Pick what a link finds here of what it desires."""
     return tuple(name for name in theirs.desired_capabilities if name in known)
 
 
 def end(turn: Turn, endpoint: Endpoint) -> None:
-    """In the turn of its end: what it held goes back, and its terminus is closed."""
+    """End a link in the pass of its end: what it held goes back, and its terminus is closed."""
     if endpoint.ended:
         return
     endpoint.end(turn)

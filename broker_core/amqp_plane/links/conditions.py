@@ -27,7 +27,7 @@ _CONDITIONS: dict[str, str] = {
 
 
 def as_error(error: Exception) -> Error:
-    """What the peer is told."""
+    """Form the error that the peer is told."""
     if isinstance(error, Refusal):
         return Error(condition=error.condition, description=_short(str(error)))
     if isinstance(error, RemoteProtocolError):
@@ -37,7 +37,7 @@ def as_error(error: Exception) -> Error:
 
 
 def deleted(node: str) -> Error:
-    """For the links of a queue or an exchange that is gone."""
+    """Form the error for the links of a queue or an exchange that is gone."""
     return Error(condition=Condition.RESOURCE_DELETED, description=_short(f"{node!r} was deleted"))
 
 
@@ -49,7 +49,7 @@ def _short(text: str) -> str:
 
 
 def forbidden(user: str, right: Right, address: str) -> Refusal:
-    """The same whether the queue exists or not: names are not for those who may not use them."""
+    """Form the refusal, which is the same whether the queue exists or not: names are not for those who may not use them."""
     return Refusal(Condition.UNAUTHORIZED_ACCESS, f"user {user!r} may not {right.name.lower()} at {address!r:.80}")
 
 

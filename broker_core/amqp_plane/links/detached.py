@@ -47,7 +47,7 @@ if TYPE_CHECKING:
 
 
 class Detached:
-    """All of the plane; used in the loop's thread."""
+    """The detached links of a plane. Used in the loop's thread."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop, limits: Limits) -> None:
         self._loop = loop
@@ -64,7 +64,8 @@ class Detached:
     # --- going
 
     def leave(self, endpoint: Endpoint, moment: int) -> None:
-        """An attached link has lost its handle, its session or its connection, and no error has ended it."""
+        """Keep or end an attached link that has lost its handle, its session or its connection, and that no error has ended.
+        `moment`: one of `expiry`'s."""
         peer, loop = endpoint.peer, endpoint.loop
         peer.forget(endpoint)
         if not isinstance(endpoint, (Incoming, Consuming)) or not endpoint.keeps or endpoint.terminus.expiry.ends(moment):
@@ -91,7 +92,7 @@ class Detached:
             self._pass(endpoint, CONNECTION_ENDED)
 
     def _pass(self, endpoint: Kept, moment: int) -> None:
-        """Time may begin to run for a link that is here."""
+        """Begin the time of a link that is here, if its policy does so at this moment."""
         key = endpoint.key
         if self._links.get(key) is not endpoint:
             return
@@ -103,7 +104,7 @@ class Detached:
             self._timers[key] = self._loop.call_later(endpoint.terminus.expiry.timeout, self._expired, endpoint)
 
     def _count(self, endpoint: Kept) -> bool:
-        """No session counts its deliveries any more. Whether they are not too many."""
+        """Count a link's deliveries: no session does any more. Returns False where they are too many."""
         key, user = endpoint.key, endpoint.peer.user
         if key in self._counted:
             return True
@@ -126,7 +127,7 @@ class Detached:
     # --- the end
 
     def look(self, endpoint: Kept) -> None:
-        """Something of a detached link was settled: perhaps that was all there was to be kept."""
+        """Look at a detached link of which something was settled: perhaps that was all there was to be kept."""
         if self._links.get(endpoint.key) is endpoint and endpoint.idle:
             endpoint.loop.in_pass(partial(self._end_idle, endpoint=endpoint))
 
@@ -140,7 +141,7 @@ class Detached:
             self.expire(endpoint)
 
     def end(self, turn: Turn, endpoint: Kept) -> None:
-        """What it held goes back, and its terminus is closed."""
+        """End a detached link: what it held goes back, and its terminus is closed."""
         self._remove(endpoint)
         endpoint.peer.detached.pop(endpoint.link, None)
         if endpoint.successor is None:
@@ -148,7 +149,7 @@ class Detached:
             endpoint.link.session.forget(endpoint.link)
 
     def expire(self, endpoint: Kept) -> None:
-        """Its time is over, in the next turn."""
+        """End it in the next pass: its time is over."""
         endpoint.loop.in_pass(partial(self.end, endpoint=endpoint))
 
     def links(self) -> list[Kept]:
@@ -157,8 +158,8 @@ class Detached:
     # --- coming back
 
     def take(self, newer: Endpoint) -> Kept | None:
-        """The link whose name a newer one has, if it is here. It is the newer one's to resume, or to end; until then what its
-        peer says of its deliveries still finds it."""
+        """Take out the link whose name a newer one has, if it is here. It is the newer one's to resume, or to end; until
+        then what its peer says of its deliveries still finds it."""
         found = self._links.get(newer.key)
         if found is not None:
             self._remove(found)

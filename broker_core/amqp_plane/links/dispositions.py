@@ -1,4 +1,4 @@
-"""What a receiver's outcome means for a message: the mapping from AMQP's states (3.4) to the engine's endings."""
+"""Outcomes of receivers, and what they mean for a message: the mapping from AMQP's states (3.4) to the engine's endings."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ NOT_HERE = Ending(cause=Cause.RELEASED, exclude=True)
 
 
 def ending_of(state: DeliveryState | None, default: Ending | None) -> Ending | None:
-    """What a state means; None for one that is no outcome. Settled without an outcome is the source's default (3.5.3)."""
+    """Map a state; None for one that is no outcome. Settled without an outcome is the source's default (3.5.3)."""
     if isinstance(state, Accepted):
         return Ending(outcome=Outcome.ACCEPTED)
     if isinstance(state, Rejected):
@@ -36,7 +36,7 @@ def ending_of(state: DeliveryState | None, default: Ending | None) -> Ending | N
 
 
 def left_behind(default: Ending | None) -> Ending:
-    """What becomes of what a link holds when it ends: its source's default outcome, without which it is lost with the link."""
+    """The disposition of what a link holds when it ends: its source's default outcome, without which it is lost with the link."""
     if default is None:
         return Ending(cause=Cause.LINK_LOST)
     cause = Cause.MODIFIED_BY_DEFAULT if default.cause is Cause.MODIFIED else default.cause

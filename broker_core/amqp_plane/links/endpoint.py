@@ -1,4 +1,4 @@
-"""What the two kinds of links have in common: whose they are, and whether anything can still be said on them."""
+"""The end of a link, as both kinds have it: its peer, and whether anything can still be said on it."""
 
 from __future__ import annotations
 
@@ -44,8 +44,8 @@ class LinkEnd:
 
     @property
     def may_tell(self) -> bool:
-        """Also when the peer has ended the link, its session or the connection, until we have answered that; and of the
-        deliveries of a detached link, while its session lives."""
+        """Say whether outcomes can be told: also when the peer has ended the link, its session or the connection, until we have
+        answered that; and of the deliveries of a detached link, while its session lives."""
         there = self.link.state in (LinkState.ATTACHED, LinkState.DETACH_RCVD) or self.detached
         return there and self.link.session.may_send
 

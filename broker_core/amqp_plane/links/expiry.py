@@ -27,12 +27,12 @@ class Expiry(NamedTuple):
 
 
 def granted(asked: Source | Target, longest: int) -> Expiry:
-    """What a terminus may have of what it asks for. `longest`: seconds."""
+    """Grant a terminus what it may have of what it asks for. `longest`: seconds."""
     if asked.expiry_policy == NEVER:
         return Expiry("connection-close", longest)
     return Expiry(asked.expiry_policy, min(asked.timeout, longest))
 
 
 def owned(expiry: Expiry) -> Expiry:
-    """That of a node which belongs to its connection: it ends with that."""
+    """The expiry of a node which belongs to its connection: it ends with that."""
     return expiry._replace(timeout=0) if expiry.policy == "connection-close" else expiry

@@ -59,11 +59,11 @@ class Incoming(LinkEnd):
         return f"link {self.link.name!r} to {self.terminus.named!r} of {self.peer}"
 
     def begin(self) -> None:
-        """The attach is answered: give the first credit."""
+        """Give the first credit: the attach is answered."""
         self.renew()
 
     def delivered(self, deliveries: list[Delivery]) -> None:
-        """Complete messages have come."""
+        """Take complete messages that have come."""
         self._unconfirmed += len(deliveries)
         if any(delivery.resumed for delivery in deliveries):
             deliveries = self._resumed(deliveries)
@@ -92,7 +92,7 @@ class Incoming(LinkEnd):
             self._route(deliveries, transaction)
 
     def _without_others(self, deliveries: list[Delivery]) -> list[Delivery]:
-        """Those that do not say that they are another user's."""
+        """Leave out, and refuse, deliveries that say that they are another user's."""
         user = self.peer.user.encode()
         others = {d: said for d in deliveries if (said := user_id_of(d.payload)) is not None and said != user}
         for delivery, said in others.items():
@@ -101,7 +101,7 @@ class Incoming(LinkEnd):
         return [d for d in deliveries if d not in others] if others else deliveries
 
     def _resumed(self, deliveries: list[Delivery]) -> list[Delivery]:
-        """Of some that our attach said we have, with their outcome: say it again. Those that are new."""
+        """Say the outcome again of deliveries that our attach said we have. Returns those that are new."""
         for delivery in [each for each in deliveries if each.resumed]:
             self._unconfirmed -= 1
             delivery.payload = b""
@@ -120,7 +120,7 @@ class Incoming(LinkEnd):
     # --- effects
 
     def confirmed(self, deliveries: list[Delivery]) -> None:
-        """They are in the queue, and as safe as the queue's durability says."""
+        """Accept deliveries: they are in the queue, and as safe as the queue's durability says."""
         if self.successor is not None:
             self.successor.confirmed(deliveries)
             return
@@ -129,7 +129,8 @@ class Incoming(LinkEnd):
         self._renew_batch()
 
     def refused(self, deliveries: list[Delivery], error: Exception) -> None:
-        """They are not in the queue. A sender that has settled them cannot be told so by an outcome: its link ends instead."""
+        """Reject deliveries: they are not in the queue. A sender that has settled them cannot be told so by an outcome: its link
+        ends instead."""
         if self.successor is not None:
             self.successor.refused(deliveries, error)
             return
@@ -150,15 +151,15 @@ class Incoming(LinkEnd):
             self._give_up(settled, said)
 
     def _alike(self, deliveries: list[Delivery]) -> list[list[Delivery]]:
-        """Those that are refused with one error."""
+        """Group deliveries that are refused with one error."""
         return [deliveries]
 
     def _of(self, error: Error, delivery: Delivery) -> Error:
-        """What is said of a delivery's refusal."""
+        """The error of a delivery's refusal."""
         return error
 
     def _fail(self, delivery: Delivery, error: Exception) -> Open | None:
-        """Why its transaction cannot be committed, for who asks; the transaction."""
+        """Fail the transaction of a delivery, if it has one, and return that."""
         transaction = self.peer.transactions.get(delivery.remote_state)
         if transaction is not None:
             transaction.fail(error)
@@ -210,10 +211,10 @@ class Incoming(LinkEnd):
     # --- the end
 
     def flowed(self, *, asked: bool = False) -> None:
-        """The sender's state: nothing follows from it that the library has not done."""
+        """Hear the sender's state: nothing follows from it that the library has not done."""
 
     def disposed(self, deliveries: list[Delivery], state: object, settled: bool) -> None:
-        """The sender settles: what we had said our outcome of is finished, and makes room for more."""
+        """Finish deliveries of which we had said our outcome: the sender settles. That makes room for more."""
         if settled:
             self._unfinished -= sum(delivery.state is not None for delivery in deliveries)
             self._renew_batch()
@@ -224,29 +225,30 @@ class Incoming(LinkEnd):
 
     @property
     def unsettled(self) -> int:
-        """Deliveries that are kept for a sender that may come back."""
+        """Count the deliveries that are kept for a sender that may come back."""
         return len(self.link.unsettled) + len(self.link.resumable) + len(self._unnamed)
 
     @property
     def idle(self) -> bool:
-        """Whether there is nothing to come back to."""
+        """Say whether there is nothing to come back to."""
         return not (self.unsettled or self.terminus.lasts)
 
     def suspend(self, turn: Turn) -> None:
-        """The link is detached, and lives."""
+        """Live on without a link."""
         self.host.sender_credit.forget(self)
 
     def session_ended(self) -> None:
-        """Its deliveries have no ids any more."""
+        """Hear that its deliveries have no ids any more."""
 
     def go_on(self, turn: Turn, kept: Incoming) -> None:
-        """Its deliveries are this link's."""
+        """Go on with the deliveries of the link before, on the same session."""
         self.usual_bytes, self._unconfirmed, self._unfinished = kept.usual_bytes, kept._unconfirmed, kept._unfinished
         self._unnamed = kept._unnamed
 
     def resume(self, turn: Turn, kept: Incoming, theirs: Attach) -> None:
-        """Our unsettled map is made when all of them have their outcomes. It cannot tell how a transaction will end: so one to
-        which any of them belongs is rolled back, or what the sender sends again would be there twice."""
+        """Resume the deliveries of the link before. Our unsettled map is made when all of them have their outcomes. It
+        cannot tell how a transaction will end: so one to which any of them belongs is rolled back, or what the sender sends
+        again would be there twice."""
         self._before, self._unnamed = kept.link, kept._unnamed
         for delivery in kept.link.unsettled.values():
             transaction = kept.peer.transactions.get(delivery.state)
@@ -254,7 +256,8 @@ class Incoming(LinkEnd):
                 transaction.fail(TransactionRolledBack("a sender came back on another link before the end of its transaction"))
 
     def known_unsettled(self, theirs: Attach) -> dict[bytes, DeliveryState | None]:
-        """The outcomes of deliveries of the link before that our map tells. What the sender's does not name it has settled."""
+        """List the outcomes of deliveries of the link before that our map tells. What the sender's does not name it has
+        settled."""
         if self._before is None:
             return {}
         ended = {tag: d.state for tag, d in self._before.unsettled.items() if isinstance(d.state, TERMINAL)}
@@ -266,7 +269,7 @@ class Incoming(LinkEnd):
         return {tag: state for tag, state in known.items() if tag in (theirs.unsettled or {})}
 
     def name_only(self, named: dict[bytes, Any], known: dict[bytes, Any]) -> None:
-        """Our map has no room for more: what it does not name is told when the sender comes back again."""
+        """Keep what our map has no room for: it is told when the sender comes back again."""
         self._unnamed = {tag: state for tag, state in known.items() if tag not in named}
 
     def end(self, turn: Turn) -> None:
@@ -279,7 +282,7 @@ def _naming(error: Error, delivery: Delivery) -> Error:
 
 
 def can_reject(source: Source) -> bool:
-    """Whether the sender's source knows the outcome *rejected*."""
+    """Say whether the sender's source knows the outcome *rejected*."""
     return not source.outcomes or "amqp:rejected:list" in source.outcomes
 
 
@@ -322,7 +325,8 @@ class Relay(Incoming):
                 line.add(several)
 
     def _waiting_list(self, queue: str) -> WaitingList | None:
-        """What messages for a queue that blocks stand in, if they have to wait or not: none overtakes another."""
+        """The waiting list of a queue that blocks, for messages that have to wait and those that have not: none overtakes
+        another."""
         line = self._waiting_lists.get(queue)
         if line is None and self.host.sender_credit.blocks(queue):
             line = self._waiting_lists[queue] = WaitingList(self, queue)
@@ -330,7 +334,7 @@ class Relay(Incoming):
         return line
 
     def leave(self, line: WaitingList) -> None:
-        """Nothing of it waits, or is under way."""
+        """Drop a waiting list: nothing of it waits, or is under way."""
         self._waiting_lists.pop(line.queue, None)
         self.host.sender_credit.waiting_lists.pop(line, None)
 
@@ -348,7 +352,7 @@ class Relay(Incoming):
         return _naming(error, delivery)
 
     def session_ended(self) -> None:
-        """What waits in a line was not taken: its sender keeps it."""
+        """Drop what is in a waiting list: it was not taken, and its sender keeps it."""
         for line in list(self._waiting_lists.values()):
             for delivery in line.end():
                 self.link.unsettled.pop(delivery.tag, None)
@@ -371,7 +375,7 @@ class Relay(Incoming):
 
 
 def kept_out(nodes: Nodes, queue: str, found: Arrived, rows: Sequence[int]) -> list[tuple[int, Exception]]:
-    """All that is refused of what came for a queue, by the number of its delivery: `rows` of the batch found no room."""
+    """List what is refused of what came for a queue, by the number of its delivery: `rows` of the batch found no room."""
     way_out = "drain it, or raise them (`penstock queue alter`)"
     staged = also_staged(nodes, queue)
     error = QueueFull(f"the queue {queue!r} is full{staged}: its limits keep this message out; {way_out}")

@@ -1,6 +1,6 @@
-"""What an attach may ask for beside its node, by the names that brokers have for it; the core specification has none.
+"""Options that an attach may ask for beside its node, by the names that brokers have for it; the core specification has none.
 
-| wish | where | names |
+| option | where | names |
 |---|---|---|
 | a consumer's priority | property of the link | `priority` (Qpid Broker-J, ActiveMQ Artemis), `rabbitmq:priority` |
 | to be the only consumer | property of the link, capability of its source | `exclusive` |
@@ -29,13 +29,13 @@ EXCLUSIVE, IMMEDIATE = "exclusive", "immediate"
 
 
 class LinkOptions(NamedTuple):
-    """Of a link that a client receives on."""
+    """The options of a link that a client receives on."""
 
     priority: int = 0
     exclusive: bool = False
 
     def answered(self, attach: Attach) -> dict[str, Value]:
-        """The properties of our attach: those of these wishes that it had."""
+        """Form the properties of our attach: those of these options that it had."""
         given: Mapping[str, Any] = attach.properties or {}
         said: dict[str, Value] = {Symbol(name): Int(self.priority) for name in _PRIORITY if name in given}
         if EXCLUSIVE in given:
@@ -44,7 +44,7 @@ class LinkOptions(NamedTuple):
 
 
 def link_options_of(attach: Attach) -> LinkOptions:
-    """Refusal where a wish is there and says nothing that can be granted."""
+    """Read the options of an attach. Raises Refusal where one is there and says nothing that can be granted."""
     given: Mapping[str, Any] = attach.properties or {}
     said = next((given[name] for name in _PRIORITY if name in given), 0)
     priority = min(max(_number(said), PRIORITIES.start), PRIORITIES.stop - 1)
@@ -56,7 +56,7 @@ def link_options_of(attach: Attach) -> LinkOptions:
 
 
 def _number(value: object) -> int:
-    """Also as text, which some clients' options are."""
+    """Read a number, also as text, which some clients' options are."""
     if isinstance(value, int) and not isinstance(value, bool):
         return value
     if isinstance(value, str) and re.fullmatch(r"-?[0-9]{1,9}", value):
@@ -65,11 +65,11 @@ def _number(value: object) -> int:
 
 
 class Immediate(NamedTuple):
-    """How messages go that are to be delivered at once or not at all."""
+    """A queue for messages that are to be delivered at once or not at all."""
 
     queue: str
 
 
 def wants_immediate(target: object) -> bool:
-    """Whether what is sent there is to be delivered at once or not at all."""
+    """Say whether what is sent there is to be delivered at once or not at all."""
     return isinstance(target, Target) and IMMEDIATE in target.capabilities

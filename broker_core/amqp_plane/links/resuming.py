@@ -26,7 +26,7 @@ FRAME_RESERVE = 1024  # octets of an attach beside its unsettled map; at most ha
 
 
 def resume(turn: Turn, kept: Kept, endpoint: Kept, theirs: Attach) -> None:
-    """In the turn of the attach: `endpoint` goes on where `kept` is."""
+    """Let `endpoint` go on where `kept` is, in the pass of the attach."""
     again = theirs.unsettled is None and kept.link.session is endpoint.link.session and not kept.stolen
     kept.terminus.peer, kept.terminus.expiry = endpoint.peer, endpoint.terminus.expiry
     endpoint.terminus, endpoint.queue = kept.terminus, kept.queue
@@ -43,7 +43,7 @@ def resume(turn: Turn, kept: Kept, endpoint: Kept, theirs: Attach) -> None:
 
 
 def unsettled_map(endpoint: Endpoint, theirs: Attach) -> tuple[dict[bytes, Any] | None, bool]:
-    """What our attach says is unsettled, and whether that is not all. Asked when everything before the attach is told."""
+    """List what is unsettled for our attach, and say whether that is not all. Asked when everything before the attach is told."""
     known = {} if endpoint.attached_again else endpoint.known_unsettled(theirs)
     if not known:
         return None, False

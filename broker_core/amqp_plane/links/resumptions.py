@@ -31,7 +31,7 @@ class Compared(NamedTuple):
 
 
 class Resumptions:
-    """Those of one link, by tag."""
+    """The resumed deliveries of one link, by tag."""
 
     def __init__(self) -> None:
         self.waiting: dict[bytes, Resumption] = {}  # to be sent again
@@ -40,16 +40,16 @@ class Resumptions:
         self.outcomes: dict[bytes, DeliveryState] = {}  # that the receiver has said, and that hold: it is to hear so
 
     def __len__(self) -> int:
-        """Deliveries that are not settled."""
+        """Count the deliveries that are not settled."""
         return len(self.waiting) + len(self.unnamed)
 
     def take(self, most: int) -> dict[bytes, Resumption]:
-        """The next to be read, in their order."""
+        """Take the next to be read, in their order."""
         tags = list(itertools.islice(self.waiting, min(most, AT_ONCE)))
         return {tag: self.waiting.pop(tag) for tag in tags}
 
     def begin_again(self) -> None:
-        """What was under way has not left: it waits again, before the others."""
+        """Let what was under way wait again, before the others: it has not left."""
         self.waiting = {**self.underway, **self.waiting}
         self.underway.clear()
 
@@ -73,7 +73,7 @@ class Resumptions:
         return compared
 
     def unsettled_map(self) -> dict[bytes, DeliveryState | None]:
-        """What our attach says of them."""
+        """List them as our attach does."""
         return {**{tag: each.state for tag, each in self.waiting.items()}, **self.unnamed, **self.outcomes}
 
     def name_only(self, named: Mapping[bytes, Any]) -> None:

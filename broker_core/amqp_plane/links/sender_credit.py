@@ -5,8 +5,8 @@ leave, and while there is any, at least one. So senders that have credit and do 
 limit is passed by one message a sender at most; in bytes, by what messages are larger than those before them.
 
 What a link was granted and is not confirmed yet changes only when credit is granted and when messages are confirmed, both of
-which ask here. Room that our own turns make is looked for at their end; when a full queue has room again the service says so; and
-now and then there is a look anyway. What comes by the anonymous terminus waits for the same room, in `waiting_list`.
+which ask here. Room that our own passes make is looked for at their end; when a full queue has room again the service says
+so; and now and then there is a look anyway. What comes by the anonymous terminus waits for the same room, in `waiting_list`.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 class Sending(Protocol):
-    """Who sends to one queue: a link, or the line of a relay."""
+    """A sender to one queue: a link, or the waiting list of a relay."""
 
     @property
     def queue(self) -> str: ...
@@ -44,19 +44,19 @@ class SenderCredit:
         self._waiting: dict[str, dict[Sending, None]] = {}  # links with less credit than they should have
         self._asked: set[str] = set()  # full queues of which we shall be told when they have room
         self.waiting_lists: dict[WaitingList, None] = {}
-        self.waiting_bytes = 0  # of messages in lines
+        self.waiting_bytes = 0  # of messages in waiting lists
 
     def blocks(self, queue: str) -> bool:
         """Say whether the queue lets its senders wait when it is full."""
         return self._service.credit(queue) is not None
 
     def is_full(self, queue: str) -> bool:
-        """For messages that come without credit of the queue's own, and cannot wait."""
+        """Say whether there is no room for messages that come without credit of the queue's own, and cannot wait."""
         return self._service.credit(queue) == 0
 
     def allowed(self, link: Sending, wanted: int, unconfirmed: int, has: int | None = None) -> int:
-        """The credit that a link may have, of what it should have: `wanted`. To be granted at once, if it is more than it `has`.
-        None: those that it wants to send are here, so it needs no more room than it uses."""
+        """Work out the credit that a link may have, of what it should have: `wanted`. It is to be granted at once, if it is more
+        than it `has`. None: the messages that it wants to send are here, so it needs no more room than it uses."""
         queue = link.queue
         room = self._service.credit(queue, link.usual_bytes) if queue else None
         if room is None:
@@ -81,7 +81,7 @@ class SenderCredit:
         return credit
 
     def forget(self, link: Sending) -> None:
-        """It has ended, or its queue blocks nobody."""
+        """Forget a sender that has ended, or whose queue blocks nobody."""
         granted = self._granted.get(link.queue)
         if granted is None:
             return
@@ -103,18 +103,18 @@ class SenderCredit:
         self._look_at(queue)
 
     def look(self) -> None:
-        """Let those who wait have what room there is."""
+        """Let those that wait have what room there is."""
         for queue in list(self._waiting) if self._waiting else ():
             self._look_at(queue)
 
     def tick(self, now: float) -> None:
-        """Now and then."""
+        """Look now and then, at the plane's tick. `now`: its clock, seconds."""
         self.look()
         for line in list(self.waiting_lists) if self.waiting_lists else ():
             line.look(now)
 
     def _look_at(self, queue: str) -> None:
-        """One after the other, who was served last at the end."""
+        """Serve those that wait, one after the other; the one that was served last stands at the end."""
         room = self._service.credit(queue)
         for link in list(self._waiting.get(queue, ()))[:room]:
             self._wait_no_more(link)  # who has less than it wants is put at the tail

@@ -1,6 +1,6 @@
 """Termini as they are here: what a link's attach opens, and what ends with the link.
 
-They are read from the attach at once (`addresses`), opened in the turn that carries the attach out, and closed in the turn of its
+They are read from the attach at once (`addresses`), opened in the pass that carries the attach out, and closed in the pass of its
 end, when the link has given back what it held. What they answer is what holds, not what was asked for.
 """
 
@@ -47,14 +47,14 @@ class Terminus:
         self._links: list[tuple[str, int]] = []
 
     def granted(self, asked: object) -> Expiry:
-        """How long it may outlive its link, of what an attach asks for."""
+        """Grant how long it may outlive its link, of what an attach asks for."""
         if not isinstance(asked, (Source, Target)):
             return Expiry()
         found = expiry.granted(asked, self.peer.host.limits.expiry_timeout_s)
         return expiry.owned(found) if self.lasts and self.owned else found
 
     def is_same(self, asked: Terminus) -> bool:
-        """Whether it is what another link's attach asks for, which was not opened."""
+        """Say whether it is what another link's attach asks for, which was not opened."""
         return type(self) is type(asked) and self.queue == asked.queue and self.named == asked.named
 
     def open(self, turn: Turn) -> None:
@@ -84,7 +84,8 @@ def _lifetime(turn: Turn, node: str) -> str:
 
 
 class SourceTerminus(Terminus):
-    """Where a link's messages come from: a queue. `filters` are what the link itself filters by; with `browse` it only looks."""
+    """A source: the queue that a link's messages come from. `filters` are what the link itself filters by; with `browse` it
+    only looks."""
 
     receives = True
 
@@ -106,7 +107,7 @@ class SourceTerminus(Terminus):
         return super().is_same(asked) and self.is_alike(asked)
 
     def is_alike(self, asked: Terminus) -> bool:
-        """What is beside the node."""
+        """Compare what is beside the node."""
         if not isinstance(asked, SourceTerminus) or (self.browse, self.options) != (asked.browse, asked.options):
             return False
         return self.filters.answered == asked.filters.answered
@@ -191,8 +192,9 @@ class SubscriptionSource(SourceTerminus):
         self.makes = self.lasts = not (subscription.durable or subscription.shared)
 
     def granted(self, asked: object) -> Expiry:
-        """What is unsettled of a durable subscription goes back with its session: others may wait for it, and the subscription
-        itself is kept by its queue. One of a link alone is nobody else's, whatever connection it comes back by."""
+        """Grant an expiry. What is unsettled of a durable subscription goes back with its session: others may wait for it,
+        and the subscription itself is kept by its queue. One of a link alone is nobody else's, whatever connection it comes
+        back by."""
         if self._subscription.durable:
             return Expiry()
         return expiry.granted(asked, self.peer.host.limits.expiry_timeout_s) if isinstance(asked, Source) else Expiry()
@@ -208,7 +210,7 @@ class SubscriptionSource(SourceTerminus):
         return mine == theirs
 
     def is_plain(self, exchange: str | None, filters: Filters) -> bool:
-        """Whether it is for one link alone, of everything that comes by an exchange."""
+        """Say whether it is for one link alone, of everything that comes by an exchange."""
         wanted = self._subscription
         return self.makes and (wanted.exchange, wanted.key) == (exchange, None) and self._asked.answered == filters.answered
 
@@ -265,7 +267,7 @@ class KnownSubscription(SourceTerminus):
 
 
 class TargetTerminus(Terminus):
-    """Where a link's messages go to: a queue."""
+    """A target: the queue that a link's messages go to."""
 
     known: tuple[str, ...] = ("queue", "temporary-queue", IMMEDIATE)
     immediate = False
@@ -274,7 +276,7 @@ class TargetTerminus(Terminus):
         return super().is_same(asked) and isinstance(asked, TargetTerminus) and asked.immediate == self.immediate
 
     def route(self) -> str | Immediate | ExchangeRoute:
-        """The queue for a message that comes now, or the route through an exchange."""
+        """Route a message that comes now: to the queue, or through an exchange."""
         return Immediate(self.queue) if self.immediate else self.queue
 
     def answer(self, asked: Target) -> Target:

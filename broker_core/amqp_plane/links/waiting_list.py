@@ -1,9 +1,9 @@
-"""What comes by the anonymous terminus for a queue that blocks (Q15): it waits for room with its outcome.
+"""Messages that come by the anonymous terminus for a queue that blocks (Q15): they wait for room with their outcome.
 
-No credit of such a link is of one queue, so none can hold its sender back: what has no room stands in a line, one for each link
-and queue, and goes on in order when there is some, as `sender_credit` says. Its sender hears nothing meanwhile, and what waits
-counts against the link's credit. Nobody waits for ever, nor do too many octets: beyond these limits a message is refused, as it
-is at once where waiting is not for it (in a transaction, whose end may stand behind it, and *immediate*).
+No credit of such a link is of one queue, so none can hold its sender back: what has no room stands in a waiting list, one
+for each link and queue, and goes on in order when there is some, as `sender_credit` says. Its sender hears nothing meanwhile, and
+what waits counts against the link's credit. Nobody waits for ever, nor do too many octets: beyond these limits a message is
+refused, as it is at once where waiting is not for it (in a transaction, whose end may stand behind it, and *immediate*).
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ DELIVERY_BYTES = 1 << 10  # and what each takes beside its payload
 
 
 class WaitingList:
-    """The messages of one relay for one queue; to a turn, and to `SenderCredit`, their sender."""
+    """The messages of one relay for one queue; to a pass, and to `SenderCredit`, their sender."""
 
     def __init__(self, relay: Relay, queue: str) -> None:
         self.peer: LinkPeer = relay.peer
@@ -63,7 +63,7 @@ class WaitingList:
     def look(self, now: float) -> None:
         """Now and then: who has waited long enough hears so, and so do all if there is nothing any more to wait for."""
         if not self._host.nodes.has_queue(self.queue):
-            self._hand_on(len(self._waiting))  # the turn tells them
+            self._hand_on(len(self._waiting))  # the pass tells them
         while self._waiting and self._waiting[0][1] <= now:
             self._relay.keep_out(self._next(), self._full(f"there was no room for {ROOM_TIMEOUT_S:g} s"))
         self._rest()
@@ -103,12 +103,12 @@ class WaitingList:
         if self._relay.ended:
             return
         if self._waiting:
-            self._host.call(self.renew)  # not now: a turn may be at work on what has arrived
+            self._host.call(self.renew)  # not now: a pass may be at work on what has arrived
         else:
             self._rest()
 
     def _rest(self) -> None:
-        """What it needs no more is for others."""
+        """Leave room that it needs no more to others."""
         if self._waiting:
             return
         if self._underway:
@@ -123,7 +123,7 @@ class WaitingList:
 
 
 def also_staged(nodes: Nodes, queue: str) -> str:
-    """What fills a queue beside the messages that stand in it, for who is told that it is full. May be a moment old."""
+    """Tell what fills a queue beside the messages that stand in it, in an error that says it is full. May be a moment old."""
     staged = nodes.staged(queue)
     if not staged:
         return ""

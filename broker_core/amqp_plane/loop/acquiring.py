@@ -1,4 +1,4 @@
-"""Acquisitions for the links that receive: in each turn, who is to look in its queue, and what it finds.
+"""Acquisitions for the links that receive: in each pass, who is to look in its queue, and what it finds.
 
 Whom to ask, and in what order, is `Interest`'s to say, one for each queue that links receive from. Nobody takes more than one
 quantum a turn, so a link with much credit does not hold up others; who is at the limit of its connection says so by its capacity.
@@ -20,9 +20,9 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("penstock.amqp")
 
-QUANTUM_MESSAGES = 512  # one acquisition: a large one is cheap, and a small one lets the next link have its turn soon
+QUANTUM_MESSAGES = 512  # one acquisition: a large one is cheap, and a small one lets the next link have its share soon
 QUANTUM_BYTES = 1 << 20
-LOOKS = 1000  # of one queue's links in one turn: about 50 ms under the broker's lock; the others look in the next one
+LOOKS = 1000  # of one queue's links in one pass: about 50 ms under the broker's lock; the others look in the next one
 
 
 class Acquiring:
@@ -31,9 +31,9 @@ class Acquiring:
     def __init__(self, passes: Passes) -> None:
         self._passes = passes
         self._queues: dict[str, Interest[Outgoing]] = {}
-        self._looking: dict[str, bool] = {}  # queues with somebody to look; False: the last turn was too short for all
+        self._looking: dict[str, bool] = {}  # queues with somebody to look; False: the last pass was too short for all
         self._browsers = 0
-        self.handled = 0  # deliveries since the turn began
+        self.handled = 0  # deliveries since the pass began
 
     def __bool__(self) -> bool:
         return bool(self._looking)
@@ -41,7 +41,7 @@ class Acquiring:
     # --- links
 
     def join(self, turn: Turn, link: Outgoing) -> None:
-        """The link consumes, or browses, from here on: its holder is known."""
+        """Let the link consume, or browse, from here on: its holder is known."""
         if not link.acquires:
             self._browsers -= 1  # the engine does not know of it
             link.holder = self._browsers
@@ -51,7 +51,7 @@ class Acquiring:
         link.interest = interest
 
     def leave(self, link: Outgoing) -> None:
-        """The link is over: it waits for nothing."""
+        """Take out a link that is over: it waits for nothing."""
         if link.interest is not None:
             link.interest.leave(link.holder)
             if not link.interest.members and self._queues.get(link.queue) is link.interest:
@@ -60,8 +60,8 @@ class Acquiring:
             link.interest = None
 
     def has_capacity(self, link: Outgoing, *, anyway: bool = False) -> None:
-        """The link may be able to take messages. One that waits for news does not look before, unless `anyway`: it would find
-        nothing."""
+        """Let the link look: it may be able to take messages. One that waits for news does not look before, unless `anyway`: it
+        would find nothing."""
         if (link.standing == RESTS or (anyway and link.standing == INTERESTED)) and link.capacity() > 0:
             assert link.interest is not None  # else it has no capacity
             link.interest.wants(link, anyway=anyway)
@@ -69,7 +69,7 @@ class Acquiring:
                 self._look_soon(link.queue)
 
     def evaluated(self, link: Outgoing) -> None:
-        """What the link has waited for is evaluated."""
+        """Let the link go on: what it has waited for is evaluated."""
         interest = link.interest
         if interest is None or link.standing != AWAITS:
             self.has_capacity(link)
@@ -87,7 +87,7 @@ class Acquiring:
     # --- a turn
 
     def news(self, turn: Turn, queue: str) -> None:
-        """Something became AVAILABLE there, or the queue is gone."""
+        """Hear that something became AVAILABLE in a queue, or that it is gone."""
         interest = self._queues.get(queue)
         if interest is not None:
             interest.only(turn.active(queue))
@@ -95,7 +95,7 @@ class Acquiring:
             self._looking.setdefault(queue, True)
 
     def carry_out(self, turn: Turn) -> None:
-        """One quantum for each that is to look and finds something."""
+        """Acquire one quantum for each link that is to look and finds something."""
         looking, self._looking = self._looking, {}
         for queue, anew in looking.items():
             interest = self._queues.get(queue)
@@ -120,7 +120,7 @@ class Acquiring:
                 break
 
     def _look(self, turn: Turn, queue: str, interest: Interest[Outgoing]) -> bool:
-        """Whether all had time to look."""
+        """Let the queue's links look. Returns whether all had time to."""
         for _ in range(LOOKS):
             available = _has_messages(turn, queue)
             link = interest.next(available)

@@ -1,4 +1,4 @@
-"""What the sockets brought and the links handed in since the last pass.
+"""The batch of a pass: what the sockets brought and the links handed in since the last one.
 
 Messages wait by destination, outcomes by link, actions in their order. A pass takes all of it, but for two cases. Where the
 journal has no capacity for the messages they wait, all of them, since they came in an order, and what came with them or behind
@@ -37,7 +37,8 @@ RECORD_BYTES = 16 << 20  # of one queue's messages in one command; what a pass b
 
 
 class Batch:
-    """One plane's. Used in the loop's thread, without the broker's lock. `size`: deliveries that came since the last pass."""
+    """One plane's batch. Used in the loop's thread, without the broker's lock. `size`: deliveries that came since the last
+    pass."""
 
     def __init__(self, service: BrokerService, hold_up: Callable[[], None]) -> None:
         """`hold_up` is told that messages have to wait until more of the log is durable."""
@@ -61,7 +62,7 @@ class Batch:
             parts.append((sender, deliveries))
 
     def add_outcome(self, link: Consuming, ending: Ending | Retirement, deliveries: list[Delivery]) -> bool:
-        """Add a receiver's outcome. Whether it asks for a pass; if not it stands back."""
+        """Add a receiver's outcome. Returns whether it asks for a pass; if not it stands back."""
         asks = self._outcomes.add(link, ending, deliveries)
         if asks:
             self.size += len(deliveries)
@@ -75,17 +76,17 @@ class Batch:
 
     @property
     def has_messages(self) -> bool:
-        """Whether messages wait; between two passes, or in one for which the journal had no capacity."""
+        """Say whether messages wait; between two passes, or in one for which the journal had no capacity."""
         return bool(self._messages)
 
     @property
     def is_wanted(self) -> bool:
-        """Whether anything is here that asked for a pass."""
+        """Say whether anything is here that asked for a pass."""
         return bool(self._messages or self._outcomes.now or self._actions)
 
     @property
     def stands_back(self) -> bool:
-        """Whether outcomes are here that nobody waits for."""
+        """Say whether outcomes are here that nobody waits for."""
         return bool(self._outcomes.later)
 
     # --- taking
@@ -138,7 +139,7 @@ class Batch:
             peer.resume_reading()
 
     def _have_capacity(self) -> bool:
-        """Whether the messages go on: to be carried out, or back to their senders, where the disk is full."""
+        """Say whether the messages can be carried out. Where the disk is full they go back to their senders."""
         several = [part for parts in self._messages.values() for part in parts]
         try:
             fits = self._fits(sum(len(delivery.payload) for _, deliveries in several for delivery in deliveries))

@@ -1,4 +1,4 @@
-"""What may be told when the disk has it: a line of effects, each behind a log position, in order.
+"""Effects, which may be told when the disk has what they tell: a line of them, each behind a log position, in order.
 
 An effect writes what a peer is told (dispositions, transfers, the answer to an attach) into its protocol machine; the octets
 leave at the end of a pass. None overtakes another that stands in the line.
@@ -25,7 +25,7 @@ class Effects:
         self._immediate: list[Effect] = []
 
     def __bool__(self) -> bool:
-        """Whether anything waits for the disk."""
+        """Say whether anything waits for the disk."""
         return bool(self._line)
 
     @property
@@ -35,7 +35,7 @@ class Effects:
 
     @property
     def idle(self) -> bool:
-        """Whether there is no effect at all."""
+        """Say whether there is no effect at all."""
         return not (self._line or self._immediate)
 
     def when_durable(self, end: int, effect: Effect) -> None:
@@ -53,7 +53,8 @@ class Effects:
         self._line.append((max(end, self.end), effect))
 
     def happen(self, durable: int) -> bool:
-        """Carry out the effects that wait for no more than `durable`; whether there were any. One that raises is logged."""
+        """Carry out the effects that wait for no more than `durable`. Returns whether there were any. One that raises is
+        logged."""
         line = self._line
         ready, self._immediate = self._immediate, []
         while line and line[0][0] <= durable:

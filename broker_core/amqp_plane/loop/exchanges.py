@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 
 class Unroutable(Refusal):
-    """No queue is for this message, now."""
+    """Refusal of a message for which there is no queue, now."""
 
 
 class ExchangeRoute(NamedTuple):
@@ -37,7 +37,7 @@ class ExchangeRoute(NamedTuple):
 
 
 def route_of(peer: LinkPeer, exchange: str, key: str | None, transaction: int | None = None) -> ExchangeRoute:
-    """The route of messages of this peer to an exchange, without a routing key by their subjects."""
+    """Form the route of this peer's messages by an exchange; without a `key`, each message's subject is its routing key."""
     container = peer.container if peer.host.nodes.minds_senders(exchange) else None
     return ExchangeRoute(exchange, key, container, transaction)
 
@@ -52,7 +52,7 @@ class Exchanged(NamedTuple):
 
 
 def read(service: BrokerService, route: ExchangeRoute, found: Arrived) -> Exchanged:
-    """What the exchange's bindings have to know of messages that have come. Without the lock, but for a moment."""
+    """Read what the exchange's bindings have to know of messages that have come. Holds the lock for a moment only."""
     payload = store(found.batch, found.mask)
     sending = Sending(
         route.exchange, payload, found.sizes, route.key, found.durable, route.container, transaction=route.transaction
@@ -66,7 +66,8 @@ def read(service: BrokerService, route: ExchangeRoute, found: Arrived) -> Exchan
 
 
 def carry(turn: Turn, service: BrokerService, exchanged: Exchanged) -> tuple[list[tuple[int, Exception]], int]:
-    """Route them; which deliveries are refused, and why, and the log position to wait for. PenstockError: all are."""
+    """Route messages. Returns which deliveries are refused, and why, and the log position to wait for. Raises PenstockError where
+    all are refused."""
     if exchanged.error is not None:
         raise exchanged.error
     assert exchanged.route is not None
@@ -79,7 +80,7 @@ def carry(turn: Turn, service: BrokerService, exchanged: Exchanged) -> tuple[lis
 
 
 def _refusals(exchanged: Exchanged, sent: Sent) -> list[tuple[int, Exception]]:
-    """By the number of a delivery, counted with those that were no messages."""
+    """List refusals by the number of a delivery, counted with those that were no messages."""
     refused = list(exchanged.found.refused)
     unroutable, kept_out = as_array(sent.unroutable).tolist(), as_array(sent.refused).tolist()
     if not unroutable and not kept_out:

@@ -1,4 +1,4 @@
-"""When a pass runs: one state, and one table of what each event makes of it.
+"""The gate of the passes, which says when one runs: a state, and one table of what each event makes of it.
 
 | state | meaning |
 |---|---|
@@ -104,5 +104,5 @@ class Gate:
 
     @property
     def waits(self) -> bool:
-        """Whether a pass waits for the disk."""
+        """Say whether a pass waits for the disk."""
         return self.state is WAITING or self.state is READING_WAITING

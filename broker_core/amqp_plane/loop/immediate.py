@@ -1,4 +1,4 @@
-"""*Immediate* messages on their way: in the queue since the turn began, and out of it at its end unless somebody took them.
+"""*Immediate* messages on their way: in the queue since the pass began, and out of it at its end unless somebody took them.
 
 Their senders wait for that: *accepted* is what was acquired, also when its consumer gives it back later; *released* what nobody
 had credit for.
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 
 class Waiting(NamedTuple):
-    """What one turn brought for one queue. `refused`: by index among all deliveries, as in `confirm`."""
+    """Messages that one pass brought for one queue. `refused`: by index among all deliveries, as in `confirm`."""
 
     queue: str
     parts: list[tuple[Sender, list[Delivery]]]
@@ -33,14 +33,14 @@ class Waiting(NamedTuple):
     placed: c.Placed
 
     def withdraw(self, turn: Turn, passes: Passes) -> None:
-        """Everybody has acquired: what is left goes, and the senders hear what became of all."""
+        """Withdraw what is left when everybody has acquired; the senders hear what became of all."""
         sent, kept = self._sent(), self.placed.kept
         first = self.placed.next - len(sent if kept is None else kept)
         try:
             rows, end = turn.carry(c.Withdraw(self.queue, RowSet.range(first, self.placed.next)))
         except errors.StorageError:
             raise
-        except errors.PenstockError as error:  # the queue was deleted in this turn
+        except errors.PenstockError as error:  # the queue was deleted in this pass
             refusal = error
             passes.when_durable(turn.end, lambda: confirm(self.parts, self.refused, refusal))
             return
@@ -50,6 +50,6 @@ class Waiting(NamedTuple):
         passes.when_durable(end, lambda: confirm(self.parts, [*self.refused, *((index, nobody) for index in gone)], None))
 
     def _sent(self) -> list[int]:
-        """Of the deliveries that were enqueued, row by row, the index among all."""
+        """List the indexes, among all, of the deliveries that were enqueued, row by row."""
         bad = {index for index, _ in self.found.refused}
         return [index for index in range(sum(len(deliveries) for _, deliveries in self.parts)) if index not in bad]

@@ -1,4 +1,4 @@
-"""Who is told that there is work: one queue's consumers in the four lists of seed 001, by priority.
+"""Consumers of one queue in the four lists of seed 001, by priority: who of them is told that there is work.
 
 *Not interested* is who lacks credit, or whose socket is full: nobody wakes it, and it says itself when that changes (`wants`).
 *Interested* is who found nothing and waits for news. *Notified* is who is to look; it stays so while it takes messages, and goes
@@ -39,7 +39,7 @@ PRIORITIES = range(-128, 128)  # what lies beyond is as the nearest of these: ea
 
 
 class Consumer:
-    """What `Interest` keeps of a consumer. The first two are fixed while it is a member."""
+    """A consumer, as `Interest` keeps it. The first two are fixed while it is a member."""
 
     priority = 0  # one of PRIORITIES; a higher one goes first
     acquires = True
@@ -72,7 +72,8 @@ class _Level(Generic[C]):
         self.interested: OrderedDict[C, None] = OrderedDict()  # in the order in which they looked
 
     def first_notified(self, turn: int) -> C | None:
-        """Who is to look and did not in this turn. Behind who did stands who came since: that is for the next turn."""
+        """Find the next that is to look and did not in this turn. Those behind one that did came since: they are for the
+        next turn."""
         consumer = next(iter(self.notified), None)
         return None if consumer is None or consumer.served == turn else consumer
 
@@ -99,18 +100,18 @@ class Interest(Generic[C]):
         consumer.number = number
 
     def leave(self, number: int) -> None:
-        """It has ended, wherever it stood."""
+        """Take out a consumer that has ended, wherever it stood."""
         consumer = self.members.pop(number, None)
         if consumer is not None:
             self.rests(consumer)
 
     def wants(self, consumer: C, *, anyway: bool = False) -> None:
-        """It may be able to take messages, so it is to look. Who waits for news would find nothing, and looks only `anyway`."""
+        """Have it look: it may be able to take messages. One that waits for news would find nothing, and looks only `anyway`."""
         if consumer.standing == RESTS or (anyway and consumer.standing == INTERESTED):
             self.stays(consumer)
 
     def resumes(self, consumer: C) -> None:
-        """What an awaiting one wanted to know is known: it goes on with its turn."""
+        """Let an awaiting one go on with its turn: what it wanted to know is known."""
         if consumer.standing == AWAITS:
             consumer.standing = NOTIFIED
             notified = self._level(consumer).notified
@@ -120,7 +121,7 @@ class Interest(Generic[C]):
     # --- what it says after `next` has named it
 
     def stays(self, consumer: C) -> None:
-        """It took something, and would take more."""
+        """Keep it notified: it took something, and would take more."""
         if self._only is not None and consumer.acquires and self.members.get(self._only) is not consumer:
             self.waits(consumer)  # not its turn; should that come, it is news
             return
@@ -131,20 +132,20 @@ class Interest(Generic[C]):
         self._end_turn(consumer)
 
     def waits(self, consumer: C) -> None:
-        """It found nothing for it, and would take what comes."""
+        """Let it wait for news: it found nothing for it, and would take what comes."""
         self._take_out(consumer)
         self._level(consumer).interested[consumer] = None
         consumer.standing, consumer.looked, consumer.caught_up = INTERESTED, self._news, True
         self._end_turn(consumer)
 
     def rests(self, consumer: C) -> None:
-        """It can take nothing now, whatever there is."""
+        """Let it rest: it can take nothing now, whatever there is."""
         self._take_out(consumer)
         consumer.caught_up = False
         self._end_turn(consumer)
 
     def awaits(self, consumer: C) -> None:
-        """What it came to is not evaluated for it yet: `resumes` says when it is."""
+        """Let it await an evaluation: `resumes` says when that is there."""
         if not consumer.acquires:
             self.rests(consumer)
             return
@@ -154,7 +155,7 @@ class Interest(Generic[C]):
         self._awaiting[consumer] = None
 
     def stands_back(self, consumer: C) -> None:
-        """It found only what it has to leave to those ahead of it."""
+        """Hold it back: it found only what it has to leave to those ahead of it."""
         ticket = consumer.ticket
         self.waits(consumer)
         consumer.ticket = ticket
@@ -190,7 +191,7 @@ class Interest(Generic[C]):
             self._let_on()
 
     def _let_on(self) -> None:
-        """Who was held back is to look again if anything is AVAILABLE, and before those who came after it."""
+        """Let those look again who were held back, if anything is AVAILABLE, and before those who came after them."""
         held, self._held_back = self._held_back, {}
         for consumer in reversed(held):
             self._move_up(consumer)
@@ -219,7 +220,7 @@ class Interest(Generic[C]):
 
     @property
     def busy(self) -> bool:
-        """Whether somebody is notified."""
+        """Say whether somebody is notified."""
         return bool(self._browsers.notified) or any(level.notified for level in self._levels)
 
     def turn(self) -> None:
@@ -227,7 +228,7 @@ class Interest(Generic[C]):
         self._turn += 1
 
     def next(self, available: bool) -> C | None:
-        """Who is to look now; None when nobody has to, or all who have did so in this turn.
+        """Name the one that is to look now; None when nobody has to, or all who have did so in this turn.
 
         `available`: whether the queue has anything AVAILABLE. The one named answers by `stays`, `waits`, `misses`, `rests`,
         `awaits` or `stands_back`, or leaves, before the next is asked for.

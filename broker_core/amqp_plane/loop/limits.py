@@ -1,4 +1,4 @@
-"""What one peer may have and take: the settings of these names."""
+"""Limits of what one peer may have and take: the settings of these names."""
 
 from __future__ import annotations
 

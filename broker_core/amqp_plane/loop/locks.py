@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 class Locks:
-    """Of one link."""
+    """One link's."""
 
     __slots__ = ("_link", "_seen")
 
@@ -32,11 +32,11 @@ class Locks:
         self._seen = turn.unlocked(self._link.queue)
 
     def follow(self, other: Locks) -> None:
-        """Of a link that goes on with another's holder."""
+        """Go on with another link's holder."""
         self._seen = other._seen
 
     def look(self, turn: Turn) -> None:
-        """Before the link acquires: end the deliveries that it has lost."""
+        """End the deliveries that the link has lost, before it acquires."""
         count = turn.unlocked(self._link.queue)
         if count != self._seen:
             self._seen = count
@@ -46,12 +46,12 @@ class Locks:
             self._link.keep_unsent(lambda rows: turn.held(self._link.queue, self._link.holder, rows))
 
     def divided(self, turn: Turn, deliveries: list[Delivery]) -> tuple[list[Delivery], list[Delivery]]:
-        """Those that the link still holds, and the others."""
+        """Divide deliveries into those whose messages the link still holds, and the others."""
         held = self._held(turn, [delivery.tag for delivery in deliveries])
         return [d for d in deliveries if d.tag in held], [d for d in deliveries if d.tag not in held]
 
     def end(self, lost: list[Delivery]) -> None:
-        """Tell the receiver, where it has not settled them itself."""
+        """End lost deliveries, and tell the receiver of those that it has not settled itself."""
         link = self._link
         for delivery in lost:
             delivery.state = Modified(delivery_failed=True)

@@ -1,7 +1,7 @@
-"""What receivers said of messages, until a turn carries it out.
+"""Outcomes of receivers, until a pass carries them out.
 
 What ends messages whose receiver has settled them is told to nobody, and seldom makes anything available. So it stands back
-behind what somebody waits for, and shares the next sync, unless there is so much that it is worth a turn, it makes room for what
+behind what somebody waits for, and shares the next sync, unless there is so much that it is worth a pass, it makes room for what
 comes, or frees what somebody asks for; and never behind what its session says later, which would be safe before it.
 """
 
@@ -19,11 +19,11 @@ if TYPE_CHECKING:
 
     Endings = dict[tuple[Consuming, Ending | Retirement], list[Delivery]]
 
-LARGE_PASS = 256  # deliveries that are worth a turn by themselves; fewer wait for the disk to be done with the turn before
+LARGE_PASS = 256  # deliveries that are worth a pass by themselves; fewer wait for the disk to be done with the pass before
 
 
 class Outcomes:
-    """By link and ending: `now` asks for a turn, `later` is what nobody waits for."""
+    """Outcomes by link and disposition: `now` asks for a pass, `later` is what nobody waits for."""
 
     def __init__(self) -> None:
         self.now: Endings = {}
@@ -33,14 +33,14 @@ class Outcomes:
         return bool(self.now or self.later)
 
     def add(self, link: Consuming, ending: Ending | Retirement, deliveries: list[Delivery]) -> bool:
-        """Whether it asks for a turn."""
+        """Add an outcome. Returns whether it asks for a pass."""
         waits = ending.outcome is None or not all(delivery.remote_settled for delivery in deliveries)
         now = waits or len(deliveries) >= LARGE_PASS
         (self.now if now else self.later).setdefault((link, ending), []).extend(deliveries)
         return now
 
     def take(self, *, every: bool) -> Endings:
-        """What asked for a turn, or all there is."""
+        """Take what asked for a pass, or all there is."""
         taken, self.now = self.now, {}
         if every:
             for key, deliveries in self.take_later().items():
@@ -52,9 +52,9 @@ class Outcomes:
         return later
 
     def take_before(self, sessions: set[Session]) -> Endings:
-        """What stands back, and was said on these sessions, on which more is to be carried out."""
+        """Take what stands back and was said on these sessions, on which more is to be carried out."""
         return self.take_of(lambda link: link.session in sessions)
 
     def take_of(self, chosen: Callable[[Consuming], bool]) -> Endings:
-        """What stands back, of some links."""
+        """Take what stands back, of some links."""
         return {key: self.later.pop(key) for key in [key for key in self.later if chosen(key[0])]}

@@ -93,7 +93,7 @@ class Passes:
 
     @property
     def busy(self) -> bool:
-        """Whether anything is still to be done without anybody's help, but for what waits for capacity of the journal."""
+        """Say whether anything is still to be done without anybody's help, but for what waits for capacity of the journal."""
         wanted = self._gate.state in (gate.SCHEDULED, gate.AT_ONCE)
         return bool(wanted or not self._effects.idle or self._batch.stands_back or self._news or self._woken)
 

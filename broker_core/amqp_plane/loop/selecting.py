@@ -35,11 +35,11 @@ class Selecting:
         self._thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="penstock-selecting")
 
     def __bool__(self) -> bool:
-        """Whether anything is being evaluated."""
+        """Say whether anything is being evaluated."""
         return bool(self._waiting)
 
     def concerns(self, queue: str) -> bool:
-        """Whether links of this queue cannot say yet what they want."""
+        """Say whether links of this queue do not know yet what they want."""
         return any(of_queue == queue for of_queue, _ in self._waiting)
 
     def look_further(self, link: Outgoing, block: int) -> None:

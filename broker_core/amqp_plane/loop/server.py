@@ -53,7 +53,7 @@ DOOMED = 64  # connections beyond the limit that are still told so, each with an
 
 
 class Ready(selectors.DefaultSelector):
-    """Knows how many sockets the loop is about to serve."""
+    """A selector that knows how many sockets the loop is about to serve."""
 
     count = 0
 
@@ -64,7 +64,7 @@ class Ready(selectors.DefaultSelector):
 
 
 class AmqpPlane:
-    """Listens from construction until `close`. `flight` is where the Flight plane is: (scheme, port), for those who ask.
+    """The plane: it listens from construction until `close`. `flight` is where the Flight plane is: (scheme, port).
 
     Raises InvalidRequest when an address cannot be listened on.
     """
@@ -125,7 +125,7 @@ class AmqpPlane:
         )
 
     def call(self, function: Callable[[], None]) -> None:
-        """Let the loop call it, from any thread; nothing happens when the plane has stopped."""
+        """Have the loop call `function`, from any thread; nothing happens when the plane has stopped."""
         with contextlib.suppress(RuntimeError):
             self._loop.call_soon_threadsafe(function)
 
@@ -150,11 +150,11 @@ class AmqpPlane:
     # --- connections
 
     def now(self) -> float:
-        """Seconds, for all time-outs of the plane: a peer is not silent while we stand still."""
+        """Tell the time in seconds, for all time-outs of the plane: a peer is not silent while we stand still."""
         return self.service.uptime_s()
 
     def enter(self, wire: Wire) -> bool:
-        """A socket was accepted; False when there are so many that not even an answer is affordable."""
+        """Take in an accepted socket. Returns False when there are so many that not even an answer is affordable."""
         if self._stopping or len(self._wires) >= self.limits.connections + DOOMED:
             log.warning("%s: turned away, %d connections are open", wire.address, len(self._wires))
             return False
@@ -162,7 +162,7 @@ class AmqpPlane:
         return True
 
     def admit(self, peer: Peer) -> None:
-        """A peer wants to open. Refusal beyond a limit, or where its listener does not let the nameless in."""
+        """Let a peer open. Raises Refusal beyond a limit."""
         peer.wire.opened()
         if len(self._wires) > self.limits.connections:
             raise Refusal(Condition.RESOURCE_LIMIT_EXCEEDED, f"{self.limits.connections} connections are open, the limit")
@@ -208,7 +208,7 @@ class AmqpPlane:
     # --- the other plane
 
     def flight_properties(self, user: str) -> Mapping[str, Any]:
-        """What the open says of the other plane: where it is, and a token for it where there are users."""
+        """Form what the open says of the other plane: where it is, and a token for it where there are users."""
         if self._flight is None:
             return {}
         scheme, port = self._flight

@@ -1,4 +1,4 @@
-"""How what the passes carried out gets to the disk: at once where somebody waits for it, soon where nobody does.
+"""Writing what the passes carried out: at once where somebody waits for it, soon where nobody does.
 
 A thread of the journal's does it, unless the pass was small: to wake that thread, and to be woken by it, takes longer than a
 quick disk. Then the loop writes itself, and all others wait so long; the journal says no where that is not known to be short.
@@ -32,8 +32,8 @@ class Writing:
     def begin(self, end: int, deliveries: int, meanwhile: Callable[[], object]) -> bool:
         """Have the log written up to `end`, which somebody waits for; a pass of so many `deliveries` has brought it.
 
-        Whether this thread has written it: then it is durable, or the journal has failed, and `meanwhile` may have been called:
-        see `Journal.write_here`.
+        Returns whether this thread has written it: then it is durable, or the journal has failed, and `meanwhile` may have
+        been called: see `Journal.write_here`.
         """
         if end <= self._journal.durable:
             return False

@@ -1,4 +1,4 @@
-"""What a link's termini name: a node that is there and that the user may use, one to be made, or a refusal with its condition.
+"""Addresses of a link's termini: a node that is there and that the user may use, one to be made, or a refusal with its condition.
 
 An address is the name of a queue or of an exchange (no two share a name), or EXCHANGE/KEY: a routing key to send with, a key or
 pattern to subscribe to. A capability may say which of the two is meant: JMS names its queues `queue` and its topics `topic`.
@@ -39,7 +39,7 @@ OWNED = {"temporary-queue", "temporary-topic"}  # a dynamic node that is its con
 
 
 class Place(NamedTuple):
-    """What an address names. `key` is None where it has none, and where it names a queue."""
+    """The node that an address names. `key` is None where it has none, and where it names a queue."""
 
     name: str
     is_exchange: bool = False
@@ -47,7 +47,7 @@ class Place(NamedTuple):
 
 
 def find(peer: LinkPeer, address: Value, right: Right, capabilities: tuple[str, ...] = ()) -> Place:
-    """What is there by that address; Refusal if there is nothing of the kind, or nothing for this user."""
+    """Find the node of that address. Raises Refusal if there is none of the kind, or none for this user."""
     if not isinstance(address, str) or not address:
         raise Refusal(Condition.INVALID_FIELD, f"an address is the name of a queue or an exchange, not {address!r:.80}")
     name, separator, key = address.partition("/")
@@ -77,7 +77,7 @@ def _missing(kind: str, name: str, is_other: bool) -> Refusal:
 
 
 def target_of(peer: LinkPeer, target: object) -> TargetTerminus | None:
-    """Where a sender's attach wants to send to; None for the anonymous terminus. PenstockError, Refusal."""
+    """Form the target of a sender's attach; None for the anonymous terminus. Raises PenstockError, Refusal."""
     if isinstance(target, Described):
         raise Refusal(
             Condition.NOT_IMPLEMENTED, f"a target is amqp:target:list or amqp:coordinator:list, not {target.descriptor!r:.80}"
@@ -96,13 +96,13 @@ def target_of(peer: LinkPeer, target: object) -> TargetTerminus | None:
 
 
 def route_to(peer: LinkPeer, address: str | None) -> str | ExchangeRoute:
-    """Where a message goes that says so itself: a queue, or the route through an exchange. Refusal."""
+    """Route a message by the address in it: to a queue, or through an exchange. Raises Refusal."""
     place = find(peer, address, Right.SEND)
     return route_of(peer, place.name, place.key) if place.is_exchange else place.name
 
 
 def source_of(peer: LinkPeer, attach: Attach) -> SourceTerminus:
-    """Where a receiver's attach wants to receive from. PenstockError, Refusal."""
+    """Form the source of a receiver's attach. Raises PenstockError, Refusal."""
     source = attach.source
     if source is None:
         return KnownSubscription(peer, attach.name, subscriptions.of_name(peer, attach.name, attach.desired_capabilities))
@@ -129,7 +129,7 @@ def _lifetime(terminus: Source | Target) -> str:
 
 
 def forget_terms(*attaches: Attach | None) -> None:
-    """Once it is answered nothing of an attach is asked for but its modes and sizes: a peer's links could keep a frame each."""
+    """Drop all of an answered attach but its modes and sizes: else each of a peer's links could keep a frame in memory."""
     for attach in attaches:
         if attach is not None:
             attach.source = attach.target = attach.unsettled = attach.properties = None

@@ -45,7 +45,7 @@ def new_name() -> str:
 
 
 def lifetime_of(properties: Mapping[str, Any] | None) -> str:
-    """The lifetime that an attach asks for; without a policy a node goes with the link that made it."""
+    """Read the lifetime that an attach asks for; without a policy a node goes with the link that made it. Raises Refusal."""
     policy = (properties or {}).get(LIFETIME_POLICY)
     if policy is None:
         return "link"
@@ -64,7 +64,7 @@ def lifetime_of(properties: Mapping[str, Any] | None) -> str:
 
 
 def create(turn: Turn, peer: LinkPeer, lifetime: str, *, is_topic: bool) -> str:
-    """Make a node; its name. Refusal where such nodes are not for this user, PenstockError."""
+    """Make a node, and return its name. Raises Refusal where such nodes are not for this user, PenstockError."""
     name = new_name()
     if not peer.may(Right.RECEIVE, name):
         raise forbidden(peer.user, Right.RECEIVE, f"{PREFIX}*")
@@ -78,5 +78,5 @@ def create(turn: Turn, peer: LinkPeer, lifetime: str, *, is_topic: bool) -> str:
 
 
 def described(lifetime: str) -> dict[str, Any]:
-    """The properties of a dynamic node, as our attach says them."""
+    """Form the properties of a dynamic node, as our attach says them."""
     return {Symbol(LIFETIME_POLICY): Described(ULong(_POLICIES[lifetime]), [])}

@@ -26,7 +26,7 @@ NO_LOCAL = ("apache.org:no-local-filter:list", 0x0000468C00000003)
 
 
 class Filters(NamedTuple):
-    """What a link asks for, and the filter-set that says so in our answer."""
+    """Filters that a link asks for, and the filter-set that says so in our answer."""
 
     selector: Selector | None = None
     no_local: bool = False
@@ -43,7 +43,8 @@ def _kind(key: str, value: Value) -> object:
 
 
 def filters_of(source: Source) -> Filters:
-    """Refusal for a selector that is there twice, InvalidRequest for one that cannot be read."""
+    """Read the filters of a source. Raises Refusal for a selector that is there twice, InvalidRequest for one that cannot be
+    read."""
     selector, no_local, answered = None, False, {}
     for key, value in (source.filter or {}).items():
         kind = _kind(key, value)

@@ -42,7 +42,7 @@ EVERYTHING = "#"  # the pattern of a topic exchange that matches every key
 
 @dataclass(frozen=True)
 class Subscription:
-    """What a link wants to have. `key`: the routing key or pattern of its address, None where it has none."""
+    """A subscription that a link wants to have. `key`: the routing key or pattern of its address, None where it has none."""
 
     queue: str
     exchange: str
@@ -53,7 +53,8 @@ class Subscription:
     shared: bool
 
     def open(self, turn: Turn, peer: LinkPeer) -> None:
-        """Find it, or make it. Refusal where it is there otherwise and in use, or shared and this is not; PenstockError."""
+        """Find it, or make it. Raises Refusal where it is there otherwise and in use, or shared and this is not;
+        PenstockError."""
         queue, binding = turn.state.queues.get(self.queue), self._binding(turn)
         if queue is not None:
             self._check_kind(queue)
@@ -101,12 +102,12 @@ class Subscription:
 
 
 def is_alone(queue: Queue) -> bool:
-    """Whether a durable subscription is one link's at a time."""
+    """Say whether a durable subscription is one link's at a time."""
     return queue.rules.consumers == "exclusive"
 
 
 def bindings(turn: Turn, queue: str) -> list[tuple[str, Binding]]:
-    """All that leads to a queue, by exchange."""
+    """List the bindings that lead to a queue, by exchange."""
     exchanges = turn.state.exchanges
     found = []
     for name in exchanges.leading_to(queue):
@@ -116,7 +117,8 @@ def bindings(turn: Turn, queue: str) -> list[tuple[str, Binding]]:
 
 
 def check_rights(turn: Turn, peer: LinkPeer, queue: str) -> None:
-    """Refusal unless the user may receive from what a durable subscription is about: its name is not only its maker's."""
+    """Check that the user may receive from what a durable subscription is about: its name is not only its maker's. Raises
+    Refusal."""
     about = [exchange for exchange, _ in bindings(turn, queue)]
     for exchange in about:
         if not peer.may(Right.RECEIVE, exchange):
@@ -128,7 +130,7 @@ def check_rights(turn: Turn, peer: LinkPeer, queue: str) -> None:
 
 
 def _leads(turn: Turn, wanted: x.Bind) -> bool:
-    """Whether just this binding leads to its queue."""
+    """Say whether just this binding leads to its queue."""
     there = [(exchange, each.key, each.selector, each.no_local) for exchange, each in bindings(turn, wanted.queue)]
     return there == [(wanted.exchange, wanted.key, wanted.selector, wanted.no_local)]
 
@@ -144,20 +146,20 @@ def end(turn: Turn, queue: str) -> bool:
 
 
 def in_use(name: str) -> Error:
-    """For a link that wants to end a durable subscription which others of its links receive from."""
+    """Form the error for a link that wants to end a durable subscription from which other links receive."""
     text = f"the subscription {name!r:.80} is in use: end its other links first"
     return Error(condition=Condition.RESOURCE_LOCKED, description=text)
 
 
 def of_topic(peer: LinkPeer, topic: str, filters: Filters) -> Subscription:
-    """What a link subscribes to for which a temporary topic is made."""
+    """Form the subscription of a link for which a temporary topic is made."""
     selector = None if filters.selector is None else filters.selector.text
     no_local = peer.container if filters.no_local else None
     return Subscription(new_name(), topic, None, selector, no_local, durable=False, shared=False)
 
 
 def of_link(peer: LinkPeer, name: str, source: Source, exchange: str, key: str | None, filters: Filters) -> Subscription:
-    """What a link with this name and source subscribes to."""
+    """Form the subscription of a link with this name and source. Raises Refusal for a name that is too long."""
     durable = source.expiry_policy == NEVER
     shared, everybodys = SHARED in source.capabilities, GLOBAL in source.capabilities
     if not durable and not shared:
@@ -169,7 +171,7 @@ def of_link(peer: LinkPeer, name: str, source: Source, exchange: str, key: str |
 
 
 def of_name(peer: LinkPeer, name: str, desired: tuple[str, ...]) -> str:
-    """The queue of the durable subscription that a link without a source means by its name."""
+    """Name the queue of the durable subscription that a link without a source means by its name."""
     everybodys = GLOBAL in desired
     return _queue(peer, name.partition(SUFFIX)[0] if everybodys else name, durable=True, everybodys=everybodys)
 
@@ -183,7 +185,7 @@ def _queue(peer: LinkPeer, name: str, *, durable: bool, everybodys: bool) -> str
 
 
 def _quoted(part: str) -> str:
-    """Without what separates parts, or an exchange from its key, or cannot be in a name (see `engine.model.names`)."""
+    """Escape what separates parts, or an exchange from its key, or cannot be in a name (see `engine.model.names`)."""
     return "".join(_escaped(char) if char in ":/%" or not char.isprintable() else char for char in part)
 
 
@@ -192,7 +194,7 @@ def _escaped(char: str) -> str:
 
 
 def described(turn: Turn, queue: str) -> Source | None:
-    """The source of a durable subscription that is known by its queue alone; None when it is not there."""
+    """Form the source of a durable subscription that is known by its queue alone; None when it is not there."""
     there = turn.state.queues.get(queue)
     if there is None:
         return None

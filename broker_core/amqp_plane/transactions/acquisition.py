@@ -31,7 +31,7 @@ ACCEPTED = Ending(outcome=Outcome.ACCEPTED)
 
 
 class Acquisition:
-    """Of one link: the `transaction` in which it acquires, if any, and of each delivery that was acquired in one, which.
+    """One link's: the `transaction` in which it acquires, if any, and of each delivery that was acquired in one, which.
 
     `aborts`: the rest of a delivery waits for the session's window, to be aborted.
     """
@@ -46,11 +46,12 @@ class Acquisition:
 
     @property
     def state(self) -> TransactionalState | None:
-        """Of what is sent now."""
+        """The state of what is sent now."""
         return None if self.transaction is None else TransactionalState(txn_id=self.transaction.id)
 
     def asked(self, txn_id: Value) -> bool:
-        """The receiver's flow names a transaction, or takes that back. Whether the link goes on; if not it is detached."""
+        """Begin in the transaction that the receiver's flow names, None: in none. Returns False where that cannot be: then
+        the link is detached."""
         try:
             self.begin(None if txn_id is None else self._find(txn_id))
         except Refusal as error:
@@ -64,7 +65,7 @@ class Acquisition:
         return self._link.peer.transactions.find(txn_id)
 
     def begin(self, transaction: Open | None) -> None:
-        """What has not left yet was acquired otherwise: it is acquired again."""
+        """Acquire in this transaction from here on. What has not left yet was acquired otherwise: it is acquired again."""
         self._link.link.txn_id = None if transaction is None else transaction.id
         if transaction is not self.transaction:
             self.transaction = transaction
@@ -73,7 +74,7 @@ class Acquisition:
             self._link.return_unsent()
 
     def sent(self, deliveries: Iterable[Delivery]) -> None:
-        """They have left, not settled."""
+        """Note deliveries that have left, not settled."""
         if self.transaction is not None:
             state = self.state
             for delivery in deliveries:
@@ -81,7 +82,7 @@ class Acquisition:
                 self.deliveries[delivery] = self.transaction
 
     def sent_settled(self, tags: list[bytes]) -> None:
-        """Sent settled: a commit accepts them."""
+        """Note messages that were sent settled: a commit accepts them."""
         link, transaction, rows = self._link, self.transaction, rows_of_tags(tags)
         assert transaction is not None
 
@@ -99,8 +100,8 @@ class Acquisition:
         link.loop.in_pass(retire)
 
     def without_strays(self, deliveries: list[Delivery]) -> list[Delivery]:
-        """Of deliveries of which something was said outside of any transaction, those of which that could be. If one was acquired
-        in a transaction, that cannot be committed, and its control link ends (4.4.2, 4.4.4)."""
+        """Leave out deliveries whose outcome came outside of the transaction in which they were acquired. If there is one,
+        that cannot be committed, and its control link ends (4.4.2, 4.4.4)."""
         strays = {d: t for d in deliveries if (t := self.deliveries.get(d)) is not None and not t.discharging}
         text = "an outcome outside of the transaction in which its delivery was acquired"
         for transaction in strays.values():
@@ -110,11 +111,11 @@ class Acquisition:
     # --- the end: of a transaction, or of the link
 
     def roll_back(self, turn: Turn, transaction: Open) -> None:
-        """It was rolled back."""
+        """Bring back what was acquired in a transaction that was rolled back."""
         self._return(turn, [delivery for delivery, each in self.deliveries.items() if each is transaction])
 
     def end(self, turn: Turn) -> None:
-        """The link is over: of what was acquired in transactions that go on, what nothing was said of comes back."""
+        """Bring back, as the link ends, what was acquired in transactions that go on and has no outcome."""
         self._return(turn, [d for d, each in self.deliveries.items() if not each.over and _is_open(d)])
 
     def _return(self, turn: Turn, deliveries: list[Delivery]) -> None:
@@ -125,7 +126,7 @@ class Acquisition:
                 link.carry(turn, ROLLED_BACK.command(link.queue, link.holder, rows))
 
     def over(self, transaction: Open, *, committed: bool) -> None:
-        """An effect: tell the receiver that deliveries have ended, or let those that go on be as any."""
+        """Tell the receiver that deliveries have ended, or let those that go on be as any: an effect."""
         link = self._link
         mine = [delivery for delivery, each in self.deliveries.items() if each is transaction]
         for delivery in mine:
@@ -147,12 +148,12 @@ class Acquisition:
 
     @property
     def waits(self) -> bool:
-        """Whether an aborted delivery has not ended yet for its receiver."""
+        """Say whether an aborted delivery has not ended yet for its receiver."""
         link = self._link
         self.aborts = self.aborts and link.session.blocked and link.may_tell
         return self.aborts
 
 
 def _is_open(delivery: Delivery) -> bool:
-    """Whether nothing was said of it in its transaction."""
+    """Say whether no outcome for it came in its transaction."""
     return isinstance(delivery.state, TransactionalState) and delivery.state.outcome is None

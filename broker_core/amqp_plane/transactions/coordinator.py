@@ -162,7 +162,7 @@ class Control(Incoming):
                 link.current.disposed([delivery], state, settled)
 
     def _reject(self, delivery: Delivery, error: Exception) -> None:
-        """By an outcome, or where the link's source does not know *rejected* by the link's end (4.2, 4.3)."""
+        """Refuse a request by an outcome, or where the link's source does not know *rejected* by the link's end (4.2, 4.3)."""
         if self._can_reject:
             self.refused([delivery], error)
         else:
@@ -171,13 +171,13 @@ class Control(Incoming):
 
 
 def _undo(turn: Turn, transaction: Open) -> None:
-    """What was acquired in it comes back."""
+    """Bring back what was acquired in the transaction."""
     for link in transaction.takers:
         link.acquisition.roll_back(turn, transaction)
 
 
 def _is_partly(link: object, transaction: Open) -> bool:
-    """Is a delivery of the transaction under way on this link, of which the last transfer has not come?"""
+    """Say whether a delivery of the transaction is under way on this link, of which the last transfer has not come."""
     unfinished = getattr(link, "unfinished", None)  # our sending links have none
     state = None if unfinished is None else unfinished.remote_state
     return isinstance(state, TransactionalState) and state.txn_id == transaction.id

@@ -1,4 +1,4 @@
-"""Messages of a transaction: staged in the turn that brings them, each confirmed with its provisional outcome (4.4.1).
+"""Messages of a transaction: staged in the pass that brings them, each confirmed with its provisional outcome (4.4.1).
 
 Their sender's credit is renewed as these leave, not at the commit: a transaction may be larger than any credit.
 """
@@ -24,18 +24,19 @@ if TYPE_CHECKING:
 
 
 class Posting(NamedTuple):
-    """Where messages go if a transaction commits."""
+    """A destination of messages if a transaction commits."""
 
     route: str | ExchangeRoute
     transaction: Open
 
     @property
     def by(self) -> str | ExchangeRoute:
-        """With the transaction said, for an exchange."""
+        """The queue, or the route by an exchange, with the transaction."""
         return self.route._replace(transaction=self.transaction.number) if isinstance(self.route, ExchangeRoute) else self.route
 
     def carry(self, turn: Turn, service: BrokerService, loop: Loop, parts: Parts, found: Any) -> None:
-        """Stage what has come; an effect tells the links. `found`: as for the route itself (Exchanged, Arrived)."""
+        """Stage what has come; an effect tells the links. `found`: what was read of it, Exchanged by an exchange, else
+        Arrived."""
         exchanged = isinstance(self.route, ExchangeRoute)
         arrived = found.found if exchanged else found
         refused: list[tuple[int, Exception]] = arrived.refused

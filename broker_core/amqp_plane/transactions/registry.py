@@ -1,6 +1,6 @@
 """Transactions as a connection has them: by the ids that its links name (part 4).
 
-What belongs to one is handed to the turn like everything else: messages by `posting`, outcomes by `retiring`. If something of it
+What belongs to one is handed to the pass like everything else: messages by `posting`, outcomes by `retiring`. If something of it
 cannot be done nothing of it may be, and its discharge says so.
 
 A commit counts. What the peer names in a transaction is counted as its frames come in (`events.Named`), before anything can
@@ -56,7 +56,7 @@ class Open:
             self.failed = error
 
     def check(self) -> None:
-        """Before the commit: whether all of it has been done."""
+        """Fail the transaction, before its commit, unless all of it has been done."""
         if self.carried != self.asked:
             self.fail(
                 TransactionRolledBack(
@@ -67,7 +67,7 @@ class Open:
 
 
 class Transactions:
-    """Those of one connection."""
+    """The transactions of one connection."""
 
     __slots__ = ("_coordinated", "_open", "owner")
 
@@ -84,7 +84,7 @@ class Transactions:
         self._coordinated.open(transaction.id)
 
     def named(self, event: Named) -> None:
-        """What is behind its discharge is not of it."""
+        """Count what names a transaction. What is behind its discharge is not of it."""
         transaction = self._open.get(event.txn_id)
         if transaction is not None and not transaction.discharging:
             transaction.asked += event.count
@@ -94,11 +94,11 @@ class Transactions:
         self._coordinated.close(transaction.id)
 
     def get(self, state: object) -> Open | None:
-        """The transaction that a delivery's state names; None if it names none, or one that is not there any more."""
+        """Find the transaction that a delivery's state names; None if it names none, or one that is not there any more."""
         return self._open.get(state.txn_id) if isinstance(state, TransactionalState) else None
 
     def find(self, txn_id: bytes) -> Open:
-        """One that takes work, or its discharge. Raises Refusal."""
+        """Find a transaction that takes work, or its discharge. Raises Refusal."""
         found = self._open.get(txn_id)
         if found is None or found.discharging:
             raise Refusal(
@@ -109,6 +109,7 @@ class Transactions:
 
 
 def provisional(delivery: Delivery, outcome: Outcome, known: Transactions) -> Outcome | TransactionalState:
-    """An outcome as the sender of a delivery is told it: that of a transaction's message holds if the transaction commits."""
+    """Form an outcome as the sender of a delivery is told it: that of a transaction's message holds if the transaction
+    commits."""
     transaction = known.get(delivery.remote_state)
     return outcome if transaction is None else TransactionalState(txn_id=transaction.id, outcome=outcome)

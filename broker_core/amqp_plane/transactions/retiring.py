@@ -1,4 +1,4 @@
-"""Outcomes of a transaction: said to the engine as they come, told to who waits for them when it is over (4.4.2)."""
+"""Outcomes in a transaction: sent to the engine as they come, and told to receivers that wait for them at its end (4.4.2)."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 
 class Retirement(NamedTuple):
-    """What becomes of messages if a transaction commits; `settled`: the receiver has forgotten them, and will not say more."""
+    """The disposition of messages if a transaction commits; `settled`: the receiver has forgotten them, and will not say more."""
 
     ending: Ending
     default: Ending | None
@@ -43,7 +43,7 @@ class Retirement(NamedTuple):
         return tc.Retire(number, link.queue, link.holder, rows, self.ending, default, self.settled)
 
     def carry(self, turn: Turn, link: Consuming, deliveries: list[Delivery]) -> None:
-        """Say it in the transaction; its discharge tells where that cannot be."""
+        """Add the outcome to the transaction; its discharge tells where that cannot be. Raises StorageError."""
         try:
             turn.carry(self.command(link, rows_of(deliveries)))
         except StorageError:
@@ -55,7 +55,7 @@ class Retirement(NamedTuple):
 
 
 def retire(link: Consuming, deliveries: list[Delivery], state: TransactionalState, settled: bool) -> None:
-    """The receiver's outcome for some deliveries of a link, to hold if a transaction commits."""
+    """Carry out the receiver's outcome for some deliveries of a link, to hold if a transaction commits."""
     peer, transactions = link.peer, link.peer.transactions
     fresh = [d for d in deliveries if not isinstance(d.state, TERMINAL)]
     ending = ending_of(state.outcome, (link.default or RETURNED) if settled else None)
@@ -88,7 +88,8 @@ def retire(link: Consuming, deliveries: list[Delivery], state: TransactionalStat
 
 
 def known(link: Outgoing, state: TransactionalState) -> Open | None:
-    """The transaction in which something is said of a link's deliveries; None where it takes no work: then the link ends."""
+    """Find the transaction in which an outcome for a link's deliveries is said; None where it takes no work: then the link
+    ends."""
     try:
         return link.peer.transactions.find(state.txn_id)
     except Refusal as error:
@@ -97,8 +98,8 @@ def known(link: Outgoing, state: TransactionalState) -> Open | None:
 
 
 def still_open(link: Consuming, deliveries: list[Delivery], state: DeliveryState | None, settled: bool) -> list[Delivery]:
-    """Those of which something can be said now. What becomes of the others a discharge says that is under way: when it has, their
-    messages may be others' already. So what comes behind it holds only if it is a rollback (see `discharged`)."""
+    """Pick the deliveries whose outcome can be carried out now. A discharge that is under way decides about the others: behind
+    it, their messages may be others' already. So their outcome holds only if it is a rollback (see `discharged`)."""
     now, known = [], link.peer.transactions
     for delivery in deliveries:
         transaction = known.get(delivery.state)
@@ -110,7 +111,7 @@ def still_open(link: Consuming, deliveries: list[Delivery], state: DeliveryState
 
 
 def discharged(link: Consuming, txn_id: bytes, deliveries: Iterable[Delivery], *, committed: bool) -> None:
-    """A transaction that deliveries waited for is over: their outcomes hold; or nothing was said of them, and nothing is."""
+    """Tell the outcomes of deliveries that waited for the end of a transaction. Where nothing was said of them, nothing is."""
     link = link.current
     told: list[tuple[DeliveryState | None, list[Delivery]]] = []  # by outcome
     for delivery in deliveries if committed else ():
