@@ -168,7 +168,7 @@ def _become(request: dict[str, Any]) -> None:
     os.environ.update(request["environment"])
     time.tzset()
     sys.argv = [*PREFIX[2:], *request["arguments"]]
-    if not sys.flags.safe_path:
+    if not getattr(sys.flags, "safe_path", False):  # of Python 3.11
         sys.path[0] = request["folder"]
     unbuffered = bool(os.environ.get("PYTHONUNBUFFERED"))
     sys.stdin = open(0, encoding=sys.stdin.encoding, closefd=False)  # noqa: SIM115
