@@ -1,4 +1,12 @@
-"""Jobs for spark-submit (`ingest`, `replay`), the demo, and the session they share."""
+"""Jobs for spark-submit, the demo, and the session they share.
+
+ingest     a queue into a Delta table
+replay     out of a queue's archive, into a table or a queue
+demo       `./dev demo`: flights through a queue, under kills
+flights    the data of the demo and the notebook
+session    the Spark session of all of them
+progress   a running query, told in lines with units
+"""
 
 import sys
 

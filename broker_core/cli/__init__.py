@@ -1,5 +1,14 @@
 """The `penstock` command line.
 
+main                                  from the command line to a function, from an error to a sentence and an exit code
+arguments, exchange_arguments,
+message_arguments, user_arguments     every command, flag and help text
+serve, send, receive                  the commands of these names
+queue, moves, exchange, lease, stage  commands that ask the broker over Flight
+user                                  `penstock user` and `penstock permit`, which change the users file
+calls, amqp_calls, login              connections to a broker, by Flight and by AMQP; how they log in
+pairs, show                           NAME=VALUE; tables for people, JSON for programs
+
 Exit codes:
   0  done
   1  refused: the request is wrong, or no longer allowed

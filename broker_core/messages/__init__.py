@@ -7,4 +7,7 @@ encoding/       AMQP's encoding of many messages at once
 representable   checks that AMQP can carry what a column says
 annotations     names of the message annotations that mean something here
 delivery_key    the column `delivery`: which message of which batch a row is
+
+What is stored can leave again: `representable` and `encoding/sections` refuse on arrival what AMQP could not say. The stored
+form, a mask of columns and then an Arrow IPC record batch, has its recipe for changes in `columns`.
 """

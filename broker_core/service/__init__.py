@@ -10,4 +10,11 @@ blocked_producers   who waits for capacity in a full queue
 declared            declares at the start what the settings say
 damage              messages whose payload is damaged
 allocator           gives free memory back to the system
+
+A reply leaves when the journal is durable up to where the log stood when it was decided; that holds for refusals too. What
+one turn puts into the log is one group of it: after a crash all of that is there, or nothing.
+
+Time is an argument of the engine, `Now(wall, up)`: journaled in events, never backwards; leases and locks count uptime. What
+a selector matches is kept as bitmaps within a budget, and evaluated anew after a restart. A search stops where nothing is
+evaluated yet and says so; the caller evaluates a piece and asks again.
 """

@@ -9,4 +9,7 @@ overlays                  annotations that were added after a message arrived
 waiting, returns          where AVAILABLE messages wait; how far back a return sends a consumer
 timetable                 when something is due
 limits                    every limit of the engine, with unit and reason
+
+A message's state, delivery count, holder and outcome are columns of `blocks`. Holders are numbers: even ones are batches of
+leases, which are persisted; odd ones are links, which end with the broker. A column that no message needs is not allocated.
 """

@@ -6,4 +6,6 @@ moves          of messages that change their queue, and of queues that were alte
 outcomes       of single messages of a lease's batch
 transactions   of open transactions, which are not journaled
 codec          events as JSON in a journal record
+
+An event is a decision (these rows, this outcome), never a command. The rules for changing one stand in `queues`.
 """

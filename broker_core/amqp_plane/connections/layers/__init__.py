@@ -1,7 +1,7 @@
 """What lies between a socket and AMQP: TLS, WebSocket, both or neither, each as octets in, octets out.
 
-`stack` makes what a listener asks for; `base` says what each layer does. No sockets and no clock: who calls reads, writes, and
-gives up on a peer that takes too long.
+`stack` makes what a listener asks for of the layers `tls` and `websocket`; `base` says what each layer does. No sockets and no
+clock: the caller reads, writes, and gives up on a peer that takes too long.
 """
 
 from __future__ import annotations
