@@ -54,7 +54,7 @@ def _serve(commands: Commands[argparse.ArgumentParser]) -> None:
         serve.add_argument(
             "--" + name.replace("_", "-"),
             metavar=_METAVARS.get(name) or ("BYTES" if name.endswith("bytes") else "SECONDS" if name.endswith("_s") else "N"),
-            help=f"{kind.allowed}. {config.REASONS[name]}".replace("%", "%%"),
+            help=f"{config.REASONS[name]} Value: {kind.allowed}".replace("%", "%%"),
         )
 
 
@@ -63,7 +63,7 @@ _METAVARS = {
     "host": "HOST",
     "fsync": "WHEN",
     **dict.fromkeys(("listeners", "queues", "exchanges", "bindings", "policies"), "JSON"),
-    "flight_tls": "BOOL",
+    **dict.fromkeys(("flight_tls", "allow_anonymous", "amqp_check_user_id"), "BOOL"),
     "tls_cert_file": "FILE",
     "tls_key_file": "FILE",
     "tls_client_ca_file": "FILE",
@@ -85,7 +85,7 @@ def _queue(commands: Commands[argparse.ArgumentParser]) -> None:
 
     peek = client_command(queue, "peek", "look at messages without taking them", "queue")
     _name(peek)
-    peek.add_argument("--count", type=positive, default=10, metavar="N", help="how many at most; default: 10")
+    peek.add_argument("--count", type=positive, default=10, metavar="N", help="at most N messages; default: 10")
     peek.add_argument("--from", type=_natural, dest="first", metavar="N", help="the first sequence number to look at")
     peek.add_argument(
         "--states",
@@ -124,20 +124,20 @@ def _moves(queue: Commands[argparse.ArgumentParser]) -> None:
         command = client_command(queue, name, text, "moves")
         command.add_argument("name", metavar="SOURCE")
         command.add_argument("target", metavar="TARGET")
-        command.add_argument("--limit", type=positive, metavar="N", help="how many at most; default: all that wait now")
+        command.add_argument("--limit", type=positive, metavar="N", help="at most N messages; default: all that wait now")
         command.add_argument("--from", type=_natural, dest="first", metavar="N", help="the first sequence number")
         command.add_argument("--to", type=_natural, dest="last", metavar="N", help="the last sequence number")
 
     text = "end a message for good, whoever holds it: one that is damaged, or that nobody can use"
     discard = client_command(queue, "discard", text, "moves")
     _name(discard)
-    discard.add_argument("--sequence", type=_natural, required=True, metavar="N", help="its sequence number")
+    discard.add_argument("--sequence", type=_natural, required=True, metavar="N", help="the message's sequence number")
     discard.add_argument("--to", type=_natural, dest="last", metavar="N", help="of several messages, the last sequence number")
     discard.add_argument("--error", metavar="TEXT", help="the reason, kept in the archive")
 
     redrive = client_command(queue, "redrive", "send dead letters back to the queues that they came from", "moves")
     _name(redrive)
-    redrive.add_argument("--limit", type=positive, metavar="N", help="how many at most; default: all that wait now")
+    redrive.add_argument("--limit", type=positive, metavar="N", help="at most N messages; default: all that wait now")
 
 
 def _lease(commands: Commands[argparse.ArgumentParser]) -> None:

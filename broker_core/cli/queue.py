@@ -20,13 +20,14 @@ _LIST = {
     "type": "type",
     "available": "available",
     "acquired": "acquired",
-    "held": "held",
+    "held": "delayed",
     "staged": "staged",
     "archived": "archived",
     "deadLettered": "dead",
     "bytes": "bytes",
     "leases": "leases",
 }
+_NAMES = {"held": "delayed"}  # of the wire, to people
 _SELDOM = ("held", "staged", "deadLettered")  # shown where some queue has any
 _PEEK = ["sequenceNumber", "enqueuedTime", "deliveryCount", "subject", "messageId", "body"]
 _SETTLED = ["state", "outcome", "settledTime", "error"]
@@ -58,7 +59,10 @@ def stat(given: argparse.Namespace) -> int:
     """Run `penstock queue stat`."""
     with calls.broker(given) as broker:
         answer = broker.call("queue.stat", queue=given.name)
-    (show.print_json if given.json else show.print_facts)(answer)
+    if given.json:
+        show.print_json(answer)
+    else:
+        show.print_facts({_NAMES.get(name, name): value for name, value in answer.items()})
     return 0
 
 

@@ -182,17 +182,19 @@ class Settings:
     listeners: tuple[Listener, ...] = key(
         (), LISTENERS, "Several AMQP addresses, each with its own TLS, WebSocket and mechanisms, instead of amqp_port."
     )
-    http_port: None = key(None, NOT_YET, "Metrics and health.")
+    http_port: None = key(None, NOT_YET, "For metrics and health in a later version.")
     tls_cert_file: Path | None = key(None, FILE, "The broker's certificate and its chain, PEM. Read again when it changes.")
     tls_key_file: Path | None = key(None, FILE, "The key of tls_cert_file, PEM, without a password.")
     tls_client_ca_file: Path | None = key(
-        None, FILE, "Who signs clients' certificates, PEM. With it a client may show one, and log in by its name (EXTERNAL)."
+        None,
+        FILE,
+        "The authority that signs clients' certificates, PEM. With it a client may show one, and log in by its name (EXTERNAL).",
     )
     flight_tls: bool = key(False, SWITCH, "Arrow Flight with the same certificate: grpc+tls instead of grpc.")
     # Declared at each start: the same again changes nothing.
-    queues: tuple[DeclaredQueue, ...] = key((), QUEUES, "Queues that are there when the broker has started.")
-    exchanges: tuple[DeclaredExchange, ...] = key((), EXCHANGES, "Exchanges that are there when the broker has started.")
-    bindings: tuple[DeclaredBinding, ...] = key((), BINDINGS, "Bindings of these exchanges to these queues.")
+    queues: tuple[DeclaredQueue, ...] = key((), QUEUES, "Queues that the broker declares at each start.")
+    exchanges: tuple[DeclaredExchange, ...] = key((), EXCHANGES, "Exchanges that the broker declares at each start.")
+    bindings: tuple[DeclaredBinding, ...] = key((), BINDINGS, "Bindings that the broker makes at each start.")
     policies: tuple[DeclaredPolicy, ...] = key(
         (),
         POLICIES,
@@ -208,7 +210,7 @@ class Settings:
     fsync: str = key(
         "always",
         choice("always", "interval", "never"),
-        "When a confirmed message is on the disk: at once (group commit), every fsync_interval_s, or when the system likes. "
+        "When a confirmed message is on the disk: at once (group commit), every fsync_interval_s, or when the system writes it. "
         "With interval and never a confirmed message survives kill -9, but not a power cut.",
     )
     fsync_interval_s: float = key(
@@ -217,15 +219,15 @@ class Settings:
     segment_bytes: int = key(
         256 * MIB,
         size(MIB),
-        "The journal's files: large enough that few are open, small enough for retention, which unlinks whole ones.",
+        "The journal's files: large enough that few are open, small enough for retention, which removes whole files.",
     )
     snapshot_every_bytes: int = key(
         256 * MIB,
         size(MIB),
-        "Journal bytes between two snapshots: what a restart reads at most, half a second of reading on a slow disk.",
+        "Journal bytes between two snapshots: a restart reads at most so much, half a second on a slow disk.",
     )
     retention_age_s: float | None = key(
-        None, seconds(1, unset=True), "How long settled messages stay readable; left out: for ever."
+        None, seconds(1, unset=True), "How long settled messages stay readable. Left out: for ever."
     )
     retention_bytes: int | None = key(
         None,
@@ -235,7 +237,7 @@ class Settings:
     free_space_mark_bytes: int = key(
         256 * MIB,
         size(MIB),
-        "Below this much free disk, enqueue and stage are refused; settling, purging and retention go on from what is left.",
+        "Below this much free disk the broker refuses new messages. Settling, purging and retention go on from what is left.",
     )
     max_batch_bytes: int = key(
         64 * MIB, size(KIB), "One record batch on the wire and one record in the journal; bounds memory for each client."

@@ -34,6 +34,7 @@ def test_a_queue_from_declare_to_delete(penstock: Run, broker: Broker, client: C
     facts = dict(line.split(maxsplit=1) for line in penstock("queue", "stat", "orders", url=broker.url).stdout.splitlines())
     assert (facts["available"], facts["acquired"], facts["archived"]) == ("3", "0", "0")
     assert (facts["consumers"], facts["refused"]) == ("0", "0")
+    assert facts["delayed"] == "0"
 
     assert json.loads(penstock("queue", "purge", "orders", "--json", url=broker.url).stdout) == {"purged": 3}
     assert "available  0" in penstock("queue", "stat", "orders", url=broker.url).stdout.replace("     ", "  ")
