@@ -1,15 +1,15 @@
 """Composite types (1.4): described lists with named fields, as dataclasses whose class bodies are the one table of fields.
 
-A class body says each field's wire type, default, and whether it is mandatory, in the order of the specification; the
+A class body gives each field's wire type, its default, and whether it is mandatory, in the order of the specification. The
 constructor, the decoder and the encoder all come from it:
 
     @composite(0x17, "amqp:end:list", "frame")
     class End(Composite):
         error: Error | None = wire("error", default=None)
 
-Rejected: a table apart with classes made by `make_dataclass` (no checker and no reader sees the attributes), and generated source
-files (two places). A field that is null takes its default when decoded; a field that equals its default is null when encoded.
-Trailing nulls are left out. Fields beyond the definition are refused.
+Rejected: a separate table with classes made by `make_dataclass` (neither a checker nor a reader sees the attributes), and
+generated source files (two places). A null field takes its default when decoded; a field equal to its default is null when
+encoded. Trailing nulls are left out. Fields beyond the definition are refused.
 """
 
 from __future__ import annotations
@@ -30,6 +30,7 @@ if TYPE_CHECKING:
 else:
 
     def dataclass_transform(**_: Any) -> Callable[[Any], Any]:
+        """Stand in for `typing_extensions`, which only type checkers need."""
         return lambda decorator: decorator
 
 
@@ -37,7 +38,10 @@ _C = TypeVar("_C", bound="type[Composite]")
 
 
 class Field(NamedTuple):
-    """One row of the table. `choices` are the values of a restricted type, if it is one; `written`: also its default is said."""
+    """One row of the table.
+
+    `choices` are the values of a restricted type, if it is one. A `written` field is sent even if it has its default.
+    """
 
     name: str
     attribute: str
@@ -49,7 +53,7 @@ class Field(NamedTuple):
 
 
 class Composite:
-    """The base of all composites. CODE and SYMBOL are the two descriptors, PROVIDES the roles it can play in a field."""
+    """Base of all composites. CODE and SYMBOL are the two descriptors, PROVIDES the roles it can play in a field."""
 
     __slots__ = ()
     CODE: ClassVar[int]
@@ -58,7 +62,7 @@ class Composite:
     FIELDS: ClassVar[tuple[Field, ...]]
 
     def encode(self) -> bytes:
-        """Descriptor and list, canonical. Raises EncodeError for a value its field cannot hold."""
+        """Return descriptor and list, canonical. Raises EncodeError for a value its field cannot hold."""
         out = bytearray()
         _put_composite(out, self)
         return bytes(out)
@@ -73,9 +77,9 @@ def wire(
     name: str | None = None,
     written: bool = False,
 ) -> Any:
-    """A field of `kind`: a primitive's name, `symbols` (multiple), `fields`, or a role such as `source`; see `_KINDS`.
+    """Declare a field of `kind`: a primitive's name, `symbols` (multiple), `fields`, or a role such as `source`; see `_KINDS`.
 
-    `written`: on the wire also where it has its default.
+    `written`: sent even if it has its default.
     """
     metadata = {"wire": kind, "mandatory": mandatory, "choices": choices, "name": name, "written": written}
     return dataclasses.field(metadata=metadata) if mandatory else dataclasses.field(default=default, metadata=metadata)
@@ -87,7 +91,7 @@ _BY_SYMBOL: dict[str, type[Composite]] = {}
 
 @dataclass_transform(kw_only_default=True, field_specifiers=(wire,))
 def composite(code: int, symbol: str, *provides: str) -> Callable[[_C], _C]:
-    """Makes a class body a dataclass (keyword arguments only, slots, equality by value) and registers its descriptors."""
+    """Make a class body a dataclass (keyword arguments only, slots, equality by value) and register its descriptors."""
 
     def decorate(cls: _C) -> _C:
         made: Any = dataclasses.dataclass(kw_only=True, slots=True)(cls)
@@ -111,7 +115,7 @@ def _row(field: dataclasses.Field[Any]) -> Field:
 
 
 def decode_composite(buffer: bytes, position: int, end: int, role: str, limits: Limits = LIMITS) -> tuple[Composite, int]:
-    """The composite at `position` that provides `role`, and where it ends. Raises DecodeError, FieldError."""
+    """Return the composite at `position` that provides `role`, and its end. Raises DecodeError, FieldError."""
     value, after = decode(buffer, position, end, limits)
     found = compose(value)
     if not isinstance(found, Composite) or role not in found.PROVIDES:
@@ -121,7 +125,7 @@ def decode_composite(buffer: bytes, position: int, end: int, role: str, limits: 
 
 
 def compose(value: Value) -> Value:
-    """A `Described` whose descriptor we know, as its composite; anything else as it is. FieldError if its fields are wrong."""
+    """Return a `Described` with a known descriptor as its composite, anything else unchanged. FieldError if a field is wrong."""
     if not isinstance(value, Described):
         return value
     descriptor = value.descriptor
@@ -134,7 +138,7 @@ def compose(value: Value) -> Value:
 
 
 def from_values(cls: type[Composite], values: Value) -> Composite:
-    """The composite whose list holds `values`."""
+    """Return the composite whose list holds `values`. Raises FieldError."""
     if not isinstance(values, list):
         raise FieldError(f"{cls.SYMBOL} is not a list")
     if len(values) > len(cls.FIELDS):
@@ -172,7 +176,7 @@ def _exactly(*classes: type) -> Callable[[Value], Value]:
 
 
 def _number(cls: type[int]) -> Callable[[Value], int]:
-    """A field's number is a plain int: its type is the field's, and both ways of decoding agree."""
+    """Convert to a plain int: the field gives its type, and both ways of decoding agree."""
 
     def convert(value: Value) -> int:
         if type(value) is not cls:
@@ -255,7 +259,7 @@ def _put_composite(out: bytearray, value: Composite) -> None:
 
 
 def _put_symbols(out: bytearray, value: tuple[str, ...] | str) -> None:
-    # Always an array: a single symbol is legal too, but not every peer has read that sentence.
+    # Always an array: a single symbol is legal too, but not every peer accepts it.
     items = (value,) if isinstance(value, str) else tuple(value)
     encode_into(out, Array("symbol", items))
 
@@ -294,7 +298,7 @@ def _put_boolean(out: bytearray, value: bool) -> None:
     encoder.put_boolean(out, value)
 
 
-# Wire type → how a decoded value is checked, how a field's value is written.
+# Wire type → check of a decoded value, writer of a field's value.
 _KINDS: dict[str, tuple[Callable[[Value], Value], Callable[[bytearray, Any], None]]] = {
     "boolean": (_exactly(bool), _put_boolean),
     "ubyte": (_number(UByte), encoder.put_ubyte),

@@ -4,9 +4,9 @@
     for event in connection.receive_data(octets): ...
     transport.write(connection.data_to_send())
 
-No sockets, clocks or threads: who calls gives the octets as they come, the time where time matters, and closes the transport when
-`finished`. What the peer does wrong is answered here and reported as `Violated`; what the caller does wrong is a
-LocalProtocolError and changes nothing. After our close, whatever still comes is dropped; after an answer to an error it must be
+No sockets, clocks or threads: the caller gives the octets as they come, the time if time matters, and closes the transport when
+the connection is `finished`. A mistake of the peer is answered here and reported as `Violated`; a mistake of the caller is a
+LocalProtocolError and changes nothing. After our close, all further input is dropped, as it must be after an answer to an error
 (2.4.6).
 
 Headers and SASL come first, in `handshake`; the idle time-outs are in `idle`.
@@ -40,8 +40,8 @@ _READ_ENOUGH = (_C.CLOSE_RCVD_UNANSWERED, _C.CLOSE_RCVD, _C.END)  # after the pe
 class Connection:
     """One end of one connection.
 
-    `sasl`: a SaslServer or SaslClient, if there is to be a SASL layer; a server that has one lets peers in without it only if
-    `sasl_required` is False. `fast=False` takes every frame the plain way (for tests).
+    `sasl`: a SaslServer or SaslClient, if there is a SASL layer; a server with one admits peers without it only if
+    `sasl_required` is False. `fast=False` decodes every frame the plain way (for tests).
     """
 
     def __init__(
@@ -61,8 +61,8 @@ class Connection:
         self.coordinated = Coordinated()
         self.sessions: dict[int, Session] = {}
         self.remote_sessions: dict[int, Session] = {}
-        self.unfinished_size = 0  # octets of deliveries whose last frame has not come
-        #: Told of that number whenever it changes; says whether so much may be kept. For limits over several connections.
+        self.unfinished_size = 0  # octets of incomplete deliveries
+        #: Called with that number whenever it changes; returns False if it is too much, for limits over several connections.
         self.may_keep: Callable[[int], bool] = lambda octets: True
         self._out: list[bytes] = []
         self._buffer = b""
@@ -78,26 +78,26 @@ class Connection:
 
     @property
     def finished(self) -> bool:
-        """Whether the transport is to be closed, once `data_to_send` is empty: nothing more will be read or written."""
+        """True when nothing more will be read or written: close the transport once `data_to_send` is empty."""
         return self._dead or self.state is _C.END
 
     @property
     def may_send(self) -> bool:
-        """Whether frames may leave now: after our open, before our close."""
+        """True when frames may be sent: after our open, before our close."""
         return not self._dead and "s:frame" in states.CONNECTION[self.state]
 
     @property
     def remote_max_frame_size(self) -> int:
-        """Octets of a frame that the peer takes; 512 before its open says so (2.4.1)."""
+        """Octets of a frame that the peer accepts; 512 before its open says so (2.4.1)."""
         return MIN_MAX_FRAME_SIZE if self.remote_open is None else self.remote_open.max_frame_size
 
     @property
     def has_data_to_send(self) -> bool:
-        """Whether `data_to_send` would give anything."""
+        """True if `data_to_send` would return anything."""
         return bool(self._out)
 
     def data_to_send(self) -> bytes:
-        """What is to be written to the transport since the last call."""
+        """Return the octets to write to the transport since the last call."""
         data = b"".join(self._out)
         self._out.clear()
         for session in self.sessions.values():
@@ -105,15 +105,16 @@ class Connection:
         return data
 
     def receive_data(self, data: bytes, now: float | None = None) -> list[events.Event]:
-        """What these octets mean, in order. They may end anywhere; what is incomplete waits for more, bounded by the frame size.
+        """Return the events in these octets, in order.
 
-        `now` in seconds, of any clock that only goes forward, makes the idle time-outs exact (see `tick`).
+        The octets may end anywhere; an incomplete frame waits for more, bounded by the frame size. `now`, in seconds of any clock
+        that only goes forward, makes the idle time-outs exact (see `tick`).
         """
         if self.finished or not data:
             return []
         self._parts.append(data)
         self._need -= len(data)
-        if self._need > 0:  # the frame that is begun is not complete yet
+        if self._need > 0:  # the frame is not complete yet
             return []
         buffer = self._buffer + b"".join(self._parts) if self._buffer else b"".join(self._parts)
         self._parts.clear()
@@ -126,14 +127,14 @@ class Connection:
         return found
 
     def receive_eof(self) -> list[events.Event]:
-        """The transport has ended."""
+        """Return the events of the transport's end."""
         if self.finished:
             return []
         self._dead = True
         return [events.Lost()]
 
     def _missing(self) -> int:
-        """Octets to wait for before looking again."""
+        """Return the octets to wait for before parsing again."""
         if self._handshake.done and len(self._buffer) >= 4:
             return max(1, int.from_bytes(self._buffer[:4], "big") - len(self._buffer))
         return 1
@@ -173,19 +174,17 @@ class Connection:
         if error is not None and not self.finished and self.state not in _READ_ENOUGH:
             if isinstance(error, FramingError):
                 found += self._fail(error)
-                self._dead = True  # where the next frame would begin, nobody knows
+                self._dead = True  # the start of the next frame is unknown
                 return after
             if self.state not in (_C.DISCARDING, _C.CLOSE_SENT):
                 found += self._fail(error)
             after += frame_size(buffer, after, limit)
         return after
 
-    # --- ours
+    # --- our side
 
     def open(self) -> None:
-        """Sends our open, as the settings have it. Raises LocalProtocolError if it has been sent, or does not fit a first
-        frame.
-        """
+        """Send our open, from the settings. Raises LocalProtocolError if it was sent, or does not fit a first frame."""
         state = states.advance(states.CONNECTION, self.state, "s:open")
         s = self.settings
         mine = Open(
@@ -209,15 +208,16 @@ class Connection:
         desired_capabilities: tuple[str, ...] = (),
         properties: Mapping[str, Value] | None = None,
     ) -> Session:
-        """A new session, its begin sent. `first_outgoing_id` is where its ids start. Raises LocalProtocolError without a
-        channel.
+        """Send a begin and return the new session.
+
+        `first_outgoing_id` is its first transfer id. Raises LocalProtocolError without a free channel.
         """
         session = Session(self, first_outgoing_id)
         session.begin(offered_capabilities=offered_capabilities, desired_capabilities=desired_capabilities, properties=properties)
         return session
 
     def close(self, error: Error | None = None) -> None:
-        """Sends our close; with an error, what still comes from the peer is discarded."""
+        """Send our close; with an error, later input from the peer is discarded."""
         action = "s:close"
         if error is not None and "s:error" in states.CONNECTION[self.state]:
             action = "s:error"
@@ -227,8 +227,9 @@ class Connection:
         self.state = state
 
     def refuse(self, error: RemoteProtocolError) -> bool:
-        """Say that there will be no open, with what can be said now: an outcome of the login, or an open and a close. Whether
-        anything could; the connection is finished, or waits for the peer's close.
+        """Tell the peer that there will be no open, as far as possible now: a SASL outcome, or an open and a close.
+
+        Returns True if anything could be sent. The connection is finished, or waits for the peer's close.
         """
         if self.finished or self.local_open is not None:
             return False
@@ -242,12 +243,12 @@ class Connection:
     # --- for the sessions
 
     def send(self, channel: int, performative: Composite, payload: bytes = b"") -> None:
-        """A frame, if the connection's state and the peer's frame size allow it."""
+        """Send a frame, if the connection's state and the peer's frame size allow it."""
         states.advance(states.CONNECTION, self.state, "s:frame")
         self._write(channel, performative, payload)
 
     def send_raw(self, frames: list[bytes]) -> None:
-        """Frames that are encoded already."""
+        """Send frames that are encoded already."""
         states.advance(states.CONNECTION, self.state, "s:frame")
         self._out += frames
         self._idle.sent()
@@ -258,14 +259,14 @@ class Connection:
         frame = encode_frame(channel, performative.encode(), payload)
         if len(frame) > self.remote_max_frame_size:
             raise LocalProtocolError(
-                f"{Condition.FRAME_SIZE_TOO_SMALL}: {performative.SYMBOL} takes {len(frame)} octets,"
-                f" the peer takes {self.remote_max_frame_size}"
+                f"{Condition.FRAME_SIZE_TOO_SMALL}: {performative.SYMBOL} has {len(frame)} octets,"
+                f" the peer accepts {self.remote_max_frame_size}"
             )
         self._out.append(frame)
         self._idle.sent()
 
     def take_channel(self, session: Session) -> int:
-        """The lowest free channel, for `session`."""
+        """Return the lowest free channel, for `session`."""
         # Before the peer's open there is channel 0 only (2.4.1).
         limit = 0 if self.remote_open is None else min(self.settings.channel_max, self.remote_open.channel_max)
         channel = next(number for number in range(len(self.sessions) + 1) if number not in self.sessions)
@@ -275,12 +276,12 @@ class Connection:
         return channel
 
     def release_channel(self, session: Session) -> None:
-        """The session is over on both sides."""
+        """Free the channel of a session that has ended on both sides."""
         if self.sessions.get(session.local_channel) is session:
             del self.sessions[session.local_channel]
 
     def steal(self, name: str, role: bool) -> list[events.Event]:
-        """Detaches the link of that name and direction that is attached on this connection, if there is one (2.6.1)."""
+        """Detach the link of that name and direction that is attached on this connection, if there is one (2.6.1)."""
         for session in self.sessions.values():
             for link in session.links.values():
                 if link.name == name and link.role == role and link.state is LinkState.ATTACHED and session.may_send:
@@ -288,7 +289,7 @@ class Connection:
                     return [events.Stolen(link)]
         return []
 
-    # --- the peer's
+    # --- the peer's side
 
     def _on_frame(self, frame: Frame) -> list[events.Event]:
         performative = frame.performative
@@ -317,7 +318,7 @@ class Connection:
         return take_run(session, run) if isinstance(run, Run) else take_dispositions(session, run)
 
     def guarded(self, session: Session, performative: Composite, payload: bytes) -> list[events.Event]:
-        """A frame for a session; an error of the session's is answered with its end, one of the connection's with a close."""
+        """Handle a frame of a session; answer a session's error with an end, a connection's with a close."""
         try:
             return self._in_session(session, performative, payload)
         except RemoteProtocolError as error:
@@ -333,7 +334,7 @@ class Connection:
                 if error.scope is not Scope.CONNECTION and self.may_send:
                     session.fail(error)
                     return [events.Violated(error, session)]
-            except LocalProtocolError:  # no channel is left to begin and end it on
+            except LocalProtocolError:  # no channel is left for a begin and an end
                 pass
             raise RemoteProtocolError(error.condition, error.description) from error
 
@@ -385,19 +386,19 @@ class Connection:
         return [event]
 
     def _fail(self, error: RemoteProtocolError) -> list[events.Event]:
-        """Answers the peer's error with a close, after an open if there was none."""
+        """Answer the peer's error with a close, after an open if there was none."""
         try:
             if self.state in (_C.HDR_EXCH, _C.OPEN_RCVD):
                 self.open()
             self.close(as_error(error))
-        except LocalProtocolError:  # there is no way left to say it
+        except LocalProtocolError:  # no frame can be sent any more
             self._dead = True
         return [events.Violated(error)]
 
     # --- time
 
     def tick(self, now: float) -> list[events.Event]:
-        """What the time brings: a heartbeat to send, or the end of patience. `now` in seconds; call again by `next_tick`."""
+        """Return the events of the time, and send a due heartbeat. `now` in seconds; call again by `next_tick`."""
         if self.finished:
             return []
         if self._idle.expired(now) and self.state is _C.OPENED:
@@ -409,7 +410,7 @@ class Connection:
         return []
 
     def next_tick(self, now: float) -> float | None:
-        """When `tick` is to be called at the latest, in seconds of the caller's clock; None if nobody asked for it."""
+        """Return the latest time for `tick`, in seconds of the caller's clock; None if no idle time-out was agreed."""
         return None if self.finished else self._idle.next_deadline(now)
 
 

@@ -1,6 +1,6 @@
-"""Bytes to values (part 1). Every format code is one entry of a table; whatever is not in it is a DecodeError.
+"""Decoding of values (part 1). Every format code is one entry of a table; any other code is a DecodeError.
 
-Nothing is allocated on the peer's word. A size must fit in what is left, a count must fit in the size (each element takes at
+Nothing is allocated on the peer's word. A size must fit in the octets left, a count must fit in the size (each element takes at
 least its constructor, or in an array its width), nesting is bounded, and so is the number of values of one call: an array of a
 type without width (null, true, uint0, …) could otherwise announce 4 G elements in 12 octets. Rejected: an explicit stack
 instead of recursion; a bounded depth makes recursion safe, and the functions stay three lines long.
@@ -37,14 +37,14 @@ from .types import (
     Value,
 )
 
-MAX_DEPTH = 64  # levels of nesting: what clients send has a handful; readers recurse, and Python ends a recursion at 1,000 frames
-MAX_WIDTHLESS = 1 << 12  # elements without octets (null, true, uint0) of one array: its sender pays nothing for them, readers do
-MAX_ITEMS = 1 << 18  # values in all, however they are nested: one costs its sender two octets, and its readers an object
+MAX_DEPTH = 64  # levels of nesting: clients send a handful; readers recurse, and Python limits a recursion to 1,000 frames
+MAX_WIDTHLESS = 1 << 12  # elements without octets (null, true, uint0) of one array: they cost only the reader
+MAX_ITEMS = 1 << 18  # values in all, nested ones too: each costs the sender two octets, the reader an object
 
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """What one call of `decode` may cost: see `MAX_DEPTH` and `MAX_ITEMS`."""
+    """Limits of one call of `decode`: see `MAX_DEPTH` and `MAX_ITEMS`."""
 
     depth: int = MAX_DEPTH
     items: int = MAX_ITEMS
@@ -57,9 +57,9 @@ _Reader = Callable[[bytes, int, int, int, _Budget], tuple[Value, int]]  # buffer
 
 
 def decode(buffer: bytes, position: int = 0, end: int | None = None, limits: Limits = LIMITS) -> tuple[Value, int]:
-    """The value whose constructor stands at `position`, and where it ends.
+    """Return the value whose constructor is at `position`, and its end.
 
-    `end` (default: the buffer's) is the first octet that does not belong to it. Raises DecodeError with the offset in the buffer.
+    `end` (default: the buffer's) is the first octet after the value's range. Raises DecodeError with the offset in the buffer.
     """
     if type(buffer) is not bytes:
         buffer = bytes(buffer)  # slices of anything else would not be `bytes`
@@ -69,7 +69,7 @@ def decode(buffer: bytes, position: int = 0, end: int | None = None, limits: Lim
 
 
 def decode_all(buffer: bytes, limits: Limits = LIMITS) -> Value:
-    """The one value that fills the whole buffer; anything left over is a DecodeError."""
+    """Return the one value that fills the whole buffer. Octets after it are a DecodeError."""
     value, position = decode(buffer, 0, len(buffer), limits)
     if position != len(buffer):
         raise DecodeError(f"{len(buffer) - position} octets after the value", position)
@@ -149,7 +149,7 @@ def _variable(width: int, make: Callable[[bytes], Value] | None, what: str) -> _
 
 
 def _header(buffer: bytes, position: int, end: int, width: int, what: str) -> tuple[int, int, int]:
-    """Size and count of a compound or array: (count, where the elements begin, where they end)."""
+    """Return size and count of a compound or array as (count, start of the elements, end of the elements)."""
     start = position + 2 * width
     if start > end:
         raise DecodeError(f"a {what} cut short", position)
@@ -164,9 +164,9 @@ def _header(buffer: bytes, position: int, end: int, width: int, what: str) -> tu
 def _elements(
     buffer: bytes, position: int, width: int, end: int, depth: int, budget: _Budget, what: str
 ) -> tuple[list[Value], int]:
-    count, place, after = _header(buffer, position, end, width, what)
-    if count > after - place:
-        raise DecodeError(f"a {what} of {count} elements in {after - place} octets", position)
+    count, cursor, after = _header(buffer, position, end, width, what)
+    if count > after - cursor:
+        raise DecodeError(f"a {what} of {count} elements in {after - cursor} octets", position)
     if depth <= 0:
         raise DecodeError("nested too deep", position)
     budget[0] -= count
@@ -175,15 +175,15 @@ def _elements(
     values = []
     readers = _READERS
     for _ in range(count):
-        if place >= after:
-            raise DecodeError(f"a {what} has fewer elements than it says", place)
-        reader = readers.get(buffer[place])
+        if cursor >= after:
+            raise DecodeError(f"a {what} has fewer elements than it says", cursor)
+        reader = readers.get(buffer[cursor])
         if reader is None:
-            raise DecodeError(f"format code 0x{buffer[place]:02x} does not exist", place)
-        value, place = reader(buffer, place + 1, after, depth - 1, budget)
+            raise DecodeError(f"format code 0x{buffer[cursor]:02x} does not exist", cursor)
+        value, cursor = reader(buffer, cursor + 1, after, depth - 1, budget)
         values.append(value)
-    if place != after:
-        raise DecodeError(f"{after - place} octets after the last element of a {what}", place)
+    if cursor != after:
+        raise DecodeError(f"{after - cursor} octets after the last element of a {what}", cursor)
     return values, after
 
 
@@ -212,7 +212,7 @@ def _to_map(flat: list[Value], position: int) -> Value:
             return mapping
     except TypeError:
         pass  # a key that cannot be hashed
-    # Python takes two keys for equal. AMQP compares type and value, which is what their canonical encoding does.
+    # Two keys are equal in Python. AMQP compares type and value, as their canonical encodings do.
     if len({encode(key) for key in keys}) != len(keys):
         raise DecodeError("a map with the same key twice", position)
     return Pairs(zip(keys, flat[1::2], strict=True))
@@ -220,40 +220,40 @@ def _to_map(flat: list[Value], position: int) -> Value:
 
 def _array(width: int) -> _Reader:
     def read(buffer: bytes, position: int, end: int, depth: int, budget: _Budget) -> tuple[Value, int]:
-        count, place, after = _header(buffer, position, end, width, "array")
+        count, cursor, after = _header(buffer, position, end, width, "array")
         if depth <= 0:
             raise DecodeError("nested too deep", position)
         descriptors: list[Value] = []
-        while place < after and buffer[place] == 0:
+        while cursor < after and buffer[cursor] == 0:
             if len(descriptors) >= depth:
-                raise DecodeError("nested too deep", place)
-            descriptor, place = _value(buffer, place + 1, after, depth - 1, budget)
+                raise DecodeError("nested too deep", cursor)
+            descriptor, cursor = _value(buffer, cursor + 1, after, depth - 1, budget)
             descriptors.append(descriptor)
-        if place >= after:
-            raise DecodeError("an array without an element type", place)
-        code = buffer[place]
+        if cursor >= after:
+            raise DecodeError("an array without an element type", cursor)
+        code = buffer[cursor]
         reader = _READERS.get(code)
         if reader is None:
-            raise DecodeError(f"format code 0x{code:02x} does not exist", place)
-        place += 1
-        if count * _SMALLEST[code >> 4] > after - place:
-            raise DecodeError(f"an array of {count} elements in {after - place} octets", position)
+            raise DecodeError(f"format code 0x{code:02x} does not exist", cursor)
+        cursor += 1
+        if count * _SMALLEST[code >> 4] > after - cursor:
+            raise DecodeError(f"an array of {count} elements in {after - cursor} octets", position)
         budget[0] -= count
         if budget[0] < 0 or (count > MAX_WIDTHLESS and code >> 4 == 4):
             raise DecodeError("too many values", position)
         items = []
         for _ in range(count):
-            item, place = reader(buffer, place, after, depth - 1, budget)
+            item, cursor = reader(buffer, cursor, after, depth - 1, budget)
             items.append(item)
-        if place != after:
-            raise DecodeError(f"{after - place} octets after the last element of an array", place)
+        if cursor != after:
+            raise DecodeError(f"{after - cursor} octets after the last element of an array", cursor)
         return Array(KINDS[code], tuple(items), tuple(descriptors)), after
 
     return read
 
 
 def _of(cls: type) -> Callable[[Any], Value]:
-    """A maker that skips the range check of `cls`: the width has checked it."""
+    """Return a maker that skips the range check of `cls`: the width has checked it."""
     base = next(b for b in (int, float, bytes, str) if issubclass(cls, b))
     new: Any = base.__new__
     return lambda value: new(cls, value)
@@ -267,10 +267,10 @@ def _symbol(data: bytes) -> Symbol:
     return str.__new__(Symbol, data.decode("ascii"))
 
 
-# The smallest element in an array, by the upper half of its format code: what bounds a count before anything is allocated.
+# Octets of the smallest element of an array, by the upper half of its format code: they bound a count before any allocation.
 _SMALLEST = {0x4: 0, 0x5: 1, 0x6: 2, 0x7: 4, 0x8: 8, 0x9: 16, 0xA: 1, 0xB: 4, 0xC: 2, 0xD: 8, 0xE: 3, 0xF: 9}
 
-# Section 1.6: the format code, the type's name, how its data is read.
+# Section 1.6: format code, name of the type, reader of its data.
 _TABLE: list[tuple[int, str, _Reader]] = [
     (0x40, "null", _constant(None)),
     (0x41, "boolean", _constant(True)),

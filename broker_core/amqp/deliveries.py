@@ -1,4 +1,4 @@
-"""One delivery, as either end of a link sees it."""
+"""A delivery, as either end of a link sees it."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ if TYPE_CHECKING:
 
 
 class Delivery:
-    """A message under way, from its first transfer until it is settled.
+    """A message on its way, from its first transfer until it is settled.
 
-    `id` is the session's number, `tag` the sender's name for it on the link; `payload` the encoded message (a receiver's, once
-    it is complete). `state` is what we said last, `remote_state` what the peer said last; `settled` and `remote_settled` who
-    has forgotten it. `rcv_settle_mode` is what holds for this delivery.
+    `id` is its delivery id in the session, `tag` its delivery tag on the link; `payload` the encoded message (at a receiver, once
+    it is complete). `state` is our last state, `remote_state` the peer's; `settled` and `remote_settled` say which side has
+    settled it. `rcv_settle_mode` is the mode of this delivery.
     """
 
     __slots__ = (
@@ -54,7 +54,7 @@ class Delivery:
 
 
 def in_range(unsettled: dict[int, Delivery], first: int, span: int) -> Iterable[Delivery]:
-    """The unsettled deliveries from `first` on, `span` steps further at most, in their order."""
+    """Return the unsettled deliveries from `first` on, `span` steps further at most, in their order."""
     if span < len(unsettled):
         found = (unsettled.get(serial.add(first, step)) for step in range(span + 1))
         return [delivery for delivery in found if delivery is not None]
@@ -63,10 +63,10 @@ def in_range(unsettled: dict[int, Delivery], first: int, span: int) -> Iterable[
 
 
 class Lost:
-    """Deliveries of ours that ended before their receiver had said anything of them: with their link, or taken back.
+    """Deliveries of ours that ended before their receiver gave them a state: with their link, or aborted.
 
-    What a receiver says of them later changes nothing, but one that says it in a transaction has to hear that. Ids are kept as
-    ranges, at most `RANGES`: beyond that the two oldest become one, with all between them.
+    A later state from the receiver changes nothing, but one in a transaction must be reported. Ids are kept as ranges, at most
+    `RANGES`: beyond that the two oldest become one, with all between them.
     """
 
     __slots__ = ("_ranges",)
@@ -80,11 +80,12 @@ class Lost:
         return bool(self._ranges)
 
     def add(self, ids: Iterable[int]) -> None:
+        """Add delivery ids."""
         self._ranges += serial.ranges(ids)
         self._limit()
 
     def take(self, ranges: Sequence[tuple[int, int]]) -> bool:
-        """Whether any of these ranges names a lost delivery. Each is told once: those that were named are forgotten."""
+        """Return True if any of these ranges names a lost delivery. Each is reported once: named ones are forgotten."""
         found = False
         for first, last in ranges if self._ranges else ():
             kept: list[tuple[int, int]] = []

@@ -1,7 +1,7 @@
-"""Dispositions out, by templates: from one to the next only the deliveries that they name change.
+"""Encoding of dispositions by templates: from one to the next only their delivery ids change.
 
-As with what comes in (fastpath.py) a template is learnt from the plain way, so that there is no second encoder to be right: a
-disposition of two numbers that stand out is encoded, and taken apart where they are.
+As with input (fastpath.py), a template is learnt from the plain encoder, so that no second encoder has to be right: a disposition
+with two conspicuous ids is encoded, and cut where they are.
 """
 
 from __future__ import annotations
@@ -14,8 +14,8 @@ from typing import Any
 from .frames import encode_frame
 from .performatives import Accepted, DeliveryState, Disposition, Released
 
-_ALIKE = (None, Accepted, Released)  # states without a field: any two of a kind are the same octets
-_KEPT = 1024  # templates; a channel has a handful
+_ALIKE = (None, Accepted, Released)  # states without a field: all of one kind have the same octets
+_KEPT = 1024  # templates kept; a channel has a handful
 
 _ONE, _SEVERAL = struct.Struct(">BI"), struct.Struct(">BIBI")
 _UINT = 0x70
@@ -31,7 +31,7 @@ def frames(
     settled: bool,
     batchable: bool,
 ) -> list[bytes] | None:
-    """A disposition for each range of delivery ids, first and last included. None where the state has fields: the plain way."""
+    """Return a disposition frame for each range of delivery ids, first and last included; None for a state with fields."""
     kind: Any = None if state is None else type(state)
     if kind not in _ALIKE:
         return None
@@ -46,7 +46,7 @@ def frames(
 def _around(
     channel: int, role: bool, kind: type[Accepted | Released] | None, settled: bool, batchable: bool, one: bool
 ) -> tuple[bytes, bytes]:
-    """The octets of a disposition's frame before its delivery ids, and those after them."""
+    """Return the octets of a disposition's frame before and after its delivery ids."""
     disposition = Disposition(
         role=role,
         first=_FIRST,

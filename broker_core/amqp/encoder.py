@@ -1,7 +1,7 @@
-"""Values to bytes (part 1), always in the shortest of the encodings a type has: one value, one canonical form.
+"""Encoding of values (part 1), always in the shortest encoding of a type: one value, one canonical form.
 
 In an array all elements share one constructor: the shortest that every element fits. The forms without data (uint0, ulong0, true,
-list0) are never chosen for elements: they make an array whose length the reader has to take on trust, and readers refuse that.
+list0) are never chosen for elements: a reader would have to trust the count of such an array, and readers refuse it.
 """
 
 from __future__ import annotations
@@ -39,14 +39,14 @@ _Elements = Callable[[tuple[Any, ...]], tuple[int, bytes]]
 
 
 def encode(value: Value) -> bytes:
-    """The canonical encoding of a value. Raises EncodeError for what AMQP cannot say."""
+    """Return the canonical encoding of a value. Raises EncodeError for a value that AMQP has no encoding for."""
     out = bytearray()
     encode_into(out, value)
     return bytes(out)
 
 
 def encode_into(out: bytearray, value: Value) -> None:
-    """Appends the canonical encoding of `value` to `out`; after an EncodeError, `out` may have grown."""
+    """Append the canonical encoding of `value` to `out`; after an EncodeError, `out` may have grown."""
     try:
         _put(out, value)
     except RecursionError:
@@ -54,7 +54,7 @@ def encode_into(out: bytearray, value: Value) -> None:
 
 
 def register(cls: type, writer: _Writer) -> None:
-    """Teaches the encoder a class of its own (`composites` does this for performatives and their like)."""
+    """Add a class with its own writer (`composites` does this for performatives)."""
     _WRITERS[cls] = writer
 
 
@@ -106,6 +106,7 @@ put_timestamp = _packer(0x83, "q", "timestamp")
 
 
 def put_boolean(out: bytearray, value: bool) -> None:
+    """Append a boolean."""
     out.append(0x41 if value else 0x42)
 
 
@@ -123,14 +124,17 @@ def _put_variable(out: bytearray, small: int, full: int, data: bytes) -> None:
 
 
 def put_binary(out: bytearray, value: bytes) -> None:
+    """Append a binary."""
     _put_variable(out, 0xA0, 0xB0, value)
 
 
 def put_string(out: bytearray, value: str) -> None:
+    """Append a string. Raises EncodeError for lone surrogates."""
     _put_variable(out, 0xA1, 0xB1, _utf8(value))
 
 
 def put_symbol(out: bytearray, value: str) -> None:
+    """Append a symbol. Raises EncodeError for text that is not ASCII."""
     _put_variable(out, 0xA3, 0xB3, _ascii(value))
 
 
@@ -156,7 +160,7 @@ def _body(values: Iterable[Value]) -> bytearray:
 
 
 def put_compound(out: bytearray, small: int, count: int, body: bytes | bytearray) -> None:
-    """A list (`small` 0xc0) or map (0xc1) whose elements are encoded already."""
+    """Append a list (`small` 0xc0) or map (0xc1) whose elements are encoded already."""
     if len(body) < 255 and count < 256:
         out.append(small)
         out.append(len(body) + 1)
@@ -308,7 +312,7 @@ _ELEMENTS: dict[str, _Elements] = {
     "array": _arrays,
 }
 
-# Looked up by exact type, then by the bases in order: an IntEnum is a long, a str of your own a string.
+# Looked up by exact type, then by the bases in order: an IntEnum is a long, a subclass of str a string.
 _WRITERS: dict[type, _Writer] = {
     type(None): lambda out, value: out.append(0x40),
     bool: put_boolean,

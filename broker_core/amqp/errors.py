@@ -1,9 +1,9 @@
-"""Two leaves, as in h11: `LocalProtocolError` is your caller's doing, `RemoteProtocolError` the peer's.
+"""Errors, with two leaves as in h11: a `LocalProtocolError` is the caller's fault, a `RemoteProtocolError` the peer's.
 
-A remote error carries what the specification wants said to the peer: the condition (2.8.15 to 2.8.18, 4.5.8) and the scope,
-which decides what is sent with it: *close* for the connection, *end* for a session, *detach* for a link.
-`Connection.receive_data` never raises one: it has already queued the answer and reports the error as an event, because whatever
-else stood in the same buffer before it was valid and must not be lost. (h11 raises; there a call returns one event at a time.)
+A remote error carries what the specification wants the peer to be told: the condition (2.8.15 to 2.8.18, 4.5.8) and the scope,
+which decides the frame: *close* for the connection, *end* for a session, *detach* for a link. `Connection.receive_data` never
+raises one: it has already queued the answer and reports the error as an event, because everything before it in the same buffer
+was valid and must not be lost. (h11 raises; there a call returns one event at a time.)
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import ClassVar
 
 
 class Condition:
-    """The error conditions of the specification, by name. Plain strings: a peer may invent others."""
+    """Error conditions of the specification, by name. Plain strings: a peer may invent others."""
 
     # 2.8.15 amqp-error
     INTERNAL_ERROR = "amqp:internal-error"
@@ -51,7 +51,7 @@ class Condition:
 
 
 class Scope(Enum):
-    """What a remote error ends."""
+    """Endpoint that a remote error ends."""
 
     CONNECTION = "connection"
     SESSION = "session"
@@ -59,13 +59,13 @@ class Scope(Enum):
 
 
 class ProtocolError(Exception):
-    """The base: catch this for everything that this library itself reports."""
+    """Base of all errors that this library itself reports."""
 
     fault: ClassVar[str] = "caller"
 
 
 class LocalProtocolError(ProtocolError):
-    """You asked for something that the protocol, or the peer's limits, do not allow now. Nothing was sent and nothing changed."""
+    """A request that the protocol, or the peer's limits, do not allow now. Nothing was sent and nothing changed."""
 
 
 class EncodeError(LocalProtocolError):
@@ -73,9 +73,9 @@ class EncodeError(LocalProtocolError):
 
 
 class RemoteProtocolError(ProtocolError):
-    """The peer broke the protocol.
+    """A violation of the protocol by the peer.
 
-    `condition` is the symbol to answer with, `scope` says whether by close, end or detach, `description` is for people.
+    `condition` is the symbol to answer with, `scope` the endpoint to end, `description` is for people.
     """
 
     fault: ClassVar[str] = "peer"
@@ -88,7 +88,7 @@ class RemoteProtocolError(ProtocolError):
 
 
 class DecodeError(RemoteProtocolError):
-    """Bytes that are no AMQP value. `offset` is where, in octets from the start of the buffer given to the decoder."""
+    """Octets that are no AMQP value. `offset` counts from the start of the buffer given to the decoder."""
 
     def __init__(self, description: str, offset: int) -> None:
         super().__init__(Condition.DECODE_ERROR, f"{description} at offset {offset}")
@@ -104,7 +104,7 @@ class FieldError(RemoteProtocolError):
 
 
 class FramingError(RemoteProtocolError):
-    """No valid frame header can be formed, or it breaks a limit that framing itself has (amqp:connection:framing-error)."""
+    """An invalid frame header, or one that breaks a limit of framing (amqp:connection:framing-error)."""
 
     def __init__(self, description: str) -> None:
         super().__init__(Condition.FRAMING_ERROR, description)

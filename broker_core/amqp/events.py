@@ -1,8 +1,8 @@
-"""What `Connection.receive_data` returns: one dataclass per thing that happened, in the order in which it happened.
+"""Events that `Connection.receive_data` returns: one dataclass per kind, in the order in which they happened.
 
-A frame that opens, begins or attaches is to be answered by the method of the same name on what the event carries; one that
-closes, ends or detaches likewise, unless we were first. Nothing here needs to be sent back at once, and nothing is answered for
-you except what the text leaves no choice about: headers, flows with `echo`, and the peer's errors (`Violated`).
+Answer an open, begin or attach with the method of the same name on the object that the event carries; a close, end or detach
+likewise, unless ours was first. No answer has to be sent at once. The library itself answers only what the specification leaves
+no choice about: headers, flows with `echo`, and the peer's errors (`Violated`).
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 @dataclass(slots=True)
 class Authenticated:
-    """SASL has succeeded: the server learns the user, the client that it is let in."""
+    """Success of SASL. The server learns the user, the client that it is admitted."""
 
     user: str | None
     mechanism: str
@@ -30,7 +30,7 @@ class Authenticated:
 
 @dataclass(slots=True)
 class AuthenticationFailed:
-    """SASL has failed and the connection is finished. `reason` is for the log, never for the peer; `code` is the outcome's."""
+    """Failure of SASL; the connection is finished. `reason` is for the log, never for the peer; `code` is the outcome's."""
 
     code: int
     reason: str
@@ -60,7 +60,7 @@ class Begun:
 
 @dataclass(slots=True)
 class Ended:
-    """The peer's end. What its links held unsettled is in their `unsettled`. Answer with `Session.end` unless that was first."""
+    """The peer's end. Unsettled deliveries are in its links' `unsettled`. Answer with `Session.end` unless that was first."""
 
     session: Session
     error: Error | None
@@ -85,7 +85,7 @@ class Detached:
 
 @dataclass(slots=True)
 class Stolen:
-    """A second attach has taken the name of this link; we have detached it with amqp:link:stolen (2.6.1)."""
+    """Loss of a link's name to a second attach; we have detached the link with amqp:link:stolen (2.6.1)."""
 
     link: Link
 
@@ -109,7 +109,7 @@ class Delivered:
 
 @dataclass(slots=True)
 class Aborted:
-    """The sender has given up in the middle of a delivery; what had come of it is discarded (2.6.14)."""
+    """A delivery that its sender has aborted; what had come of it is discarded (2.6.14)."""
 
     link: Link
     delivery: Delivery
@@ -131,10 +131,10 @@ class Disposed:
 
 @dataclass(slots=True)
 class Named:
-    """The peer has named a transaction that is open here (`Connection.coordinated`), for so many messages or outcomes.
+    """Mention of a transaction that is open here (`Connection.coordinated`), for `count` messages or outcomes.
 
-    It comes before the events of the same frames, also where these are refused, dropped, or concern deliveries that are gone, and
-    there are none. `count` is less than 0 for a message that was aborted.
+    It comes before the events of the same frames, even if these are refused or dropped, or concern deliveries that are gone and
+    cause no event. `count` is negative for a message that was aborted.
     """
 
     txn_id: bytes
@@ -143,7 +143,7 @@ class Named:
 
 @dataclass(slots=True)
 class Violated:
-    """The peer broke the protocol. The answer (close, end or detach with `error.condition`) is in what is to be sent."""
+    """A violation of the protocol by the peer. The answer (close, end or detach with `error.condition`) is ready to send."""
 
     error: RemoteProtocolError
     session: Session | None = None
@@ -152,12 +152,12 @@ class Violated:
 
 @dataclass(slots=True)
 class TimedOut:
-    """Nothing came for twice our idle time-out; a close is in what is to be sent."""
+    """Silence for twice our idle time-out; a close waits in `data_to_send`."""
 
 
 @dataclass(slots=True)
 class Lost:
-    """The transport ended without a close."""
+    """End of the transport without a close."""
 
 
 Event: TypeAlias = (

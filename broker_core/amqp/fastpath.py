@@ -1,13 +1,13 @@
-"""A whole buffer at a time: transfers, dispositions and flows by templates learnt from the plain way.
+"""Scanning of a whole buffer at a time: transfers, dispositions and flows by templates learnt from the plain decoder.
 
 A client encodes the frames of one kind alike: from one transfer to the next only the frame's size, the delivery id, the tag
 and the payload change. So the first such frame is decoded the plain way, and its octets become a template with holes: a compiled
-struct that cuts a frame into fixed pieces and holes. A later frame of the same pieces differs from one that was decoded in full
-only in holes of fixed width, which cannot make it invalid; it needs one unpack and a comparison of tuples. Whatever does not
-match goes the plain way and becomes a template in its turn. So equality with the plain way does not rest on a second decoder
-being right, only on the holes being where they are said to be (`_holes` walks the list it has just decoded), and a property
-test holds both together. Rejected: a hand-written decoder of the common shapes (a second truth); numpy over the buffer (frames
-have to be found one after the other anyway, and at 64 KiB a read the arrays cost more than they save).
+struct that cuts a frame into fixed pieces and holes. A later frame with the same pieces differs from one that was decoded in full
+only in holes of fixed width, which cannot make it invalid; it needs one unpack and a comparison of tuples. Any other frame is
+decoded the plain way and becomes a template in its turn. So equality with the plain way does not depend on a second decoder
+being right, only on the positions of the holes (`_holes` walks the list it has just decoded), and a property test compares the
+two. Rejected: a hand-written decoder of the common shapes (a second truth); numpy over the buffer (frames have to be found one
+after the other anyway, and at 64 KiB a read the arrays cost more than they save).
 
 Templates are found by their first octets, from the data offset to the third field (`_LISTS`); a connection keeps at most 256.
 """
@@ -26,7 +26,7 @@ from .performatives import Disposition, Flow, Transfer
 
 MAX_TEMPLATES = 256
 
-# Which fields may be holes, by their place in the list. Only uints of fixed width and a binary of up to 255 octets qualify.
+# Fields that may be holes, by their index in the list. Only uints of fixed width and a binary of up to 255 octets qualify.
 _HOLES: dict[type, frozenset[int]] = {
     Transfer: frozenset({1, 2}),  # delivery-id, delivery-tag
     Disposition: frozenset({1, 2}),  # first, last
@@ -35,8 +35,10 @@ _HOLES: dict[type, frozenset[int]] = {
 
 
 class Run(NamedTuple):
-    """Consecutive transfers on one channel that differ in id, tag and payload only; `transfer` is their common shape, the state
-    (of one transaction, say) included."""
+    """Consecutive transfers on one channel that differ in id, tag and payload only.
+
+    `transfer` is their common shape, its state included (of one transaction, say).
+    """
 
     channel: int
     transfer: Transfer
@@ -45,7 +47,7 @@ class Run(NamedTuple):
     payloads: list[bytes]
 
     def frames(self) -> list[Frame]:
-        """The same, frame by frame."""
+        """Return the transfers as single frames."""
         return [
             Frame(self.channel, _with(self.transfer, {"delivery_id": i, "delivery_tag": t}), p)
             for i, t, p in zip(self.ids, self.tags, self.payloads, strict=True)
@@ -60,7 +62,7 @@ class Dispositions(NamedTuple):
     ranges: list[tuple[int, int]]  # first and last, both included
 
     def frames(self) -> list[Frame]:
-        """The same, frame by frame."""
+        """Return the dispositions as single frames."""
         alone = self.disposition.last is None
         return [
             Frame(self.channel, _with(self.disposition, {"first": first} if alone else {"first": first, "last": last}), b"")
@@ -75,14 +77,14 @@ class _Template:
 
     def __init__(self, frame: Frame, octets: bytes, holes: list[tuple[int, int, str]]) -> None:
         assert frame.performative is not None
-        layout, fixed, attributes, place = ">", [], [], 0
+        layout, fixed, attributes, cursor = ">", [], [], 0
         for start, width, attribute in holes:
-            layout += f"{start - place}s" + ("B" if width == 1 else "I" if width == 4 else f"{-width}s")
-            fixed.append(octets[place:start])
+            layout += f"{start - cursor}s" + ("B" if width == 1 else "I" if width == 4 else f"{-width}s")
+            fixed.append(octets[cursor:start])
             attributes.append(attribute)
-            place = start + abs(width)
-        layout += f"{len(octets) - place}s"
-        fixed.append(octets[place:])
+            cursor = start + abs(width)
+        layout += f"{len(octets) - cursor}s"
+        fixed.append(octets[cursor:])
         self.base = frame.performative
         self.channel = frame.channel
         self.unpack: Callable[[bytes, int], tuple[Any, ...]] = struct.Struct(layout).unpack_from
@@ -102,7 +104,7 @@ class _Template:
 
 
 class Scanner:
-    """Cuts buffers into frames; keeps the templates of one connection."""
+    """Scanner of buffers into frames; it keeps the templates of one connection."""
 
     def __init__(self) -> None:
         self._templates: dict[bytes, _Template] = {}
@@ -110,7 +112,7 @@ class Scanner:
     def scan(
         self, buffer: bytes, position: int, max_frame_size: int, one: bool = False
     ) -> tuple[list[Frame | Run | Dispositions], int, RemoteProtocolError | None]:
-        """All complete frames from `position` on, where the rest begins, and what is wrong there if something is.
+        """Return all complete frames from `position` on, the start of the rest, and the error there if there is one.
 
         With `one`, stops after one item: the first frames of a connection change what is allowed to follow.
         """
@@ -169,7 +171,7 @@ class Scanner:
         return items, position, None
 
     def _parse(self, buffer: bytes, position: int, max_frame_size: int) -> Frame | None:
-        """A frame of no known shape, which is known from now on if it may be; None where it is not complete."""
+        """Return a frame that matches no template, and learn its shape if possible; None if the frame is incomplete."""
         size = frame_size(buffer, position, max_frame_size)
         if len(buffer) - position < size:
             return None
@@ -203,20 +205,20 @@ def _holes(performative: Composite | None, octets: bytes, fields: int) -> list[t
     that many octets of binary.
     """
     assert performative is not None
-    holes, place = [], fields
+    holes, cursor = [], fields
     allowed = _HOLES[type(performative)]
     for index in range(octets[9] if fields == 10 else int.from_bytes(octets[12:16], "big")):
-        code = octets[place]
-        after = skip(octets, place, len(octets))
+        code = octets[cursor]
+        after = skip(octets, cursor, len(octets))
         if index in allowed:
             attribute = performative.FIELDS[index].attribute
             if code == 0x52:
-                holes.append((place + 1, 1, attribute))
+                holes.append((cursor + 1, 1, attribute))
             elif code == 0x70:
-                holes.append((place + 1, 4, attribute))
+                holes.append((cursor + 1, 4, attribute))
             elif code == 0xA0:
-                holes.append((place + 2, -octets[place + 1], attribute))
-        place = after
+                holes.append((cursor + 2, -octets[cursor + 1], attribute))
+        cursor = after
     return holes
 
 
@@ -234,7 +236,7 @@ def _with(performative: Any, changes: dict[str, Any]) -> Any:
 def scan_plainly(
     buffer: bytes, position: int, max_frame_size: int, one: bool = False
 ) -> tuple[list[Frame | Run | Dispositions], int, RemoteProtocolError | None]:
-    """What `Scanner.scan` must be equal to, once its runs are taken apart."""
+    """Scan by the plain decoder alone: `Scanner.scan` must equal it, once its runs are single frames."""
     items: list[Frame | Run | Dispositions] = []
     while len(buffer) - position >= 4:
         try:

@@ -1,7 +1,7 @@
 """Protocol headers and frames (2.2, 2.3, 5.3.1): the plain way, one frame at a time.
 
-A frame is checked from the outside in: size against its limits before the body is waited for, data offset, type, then the body.
-`fastpath` must never say anything else about a frame than this file does.
+A frame is checked from the outside in: its size against the limits before the body is waited for, data offset, type, then the
+body. `fastpath` must give the same result for every frame.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from .decoder import Limits
 from .errors import DecodeError, EncodeError, FramingError
 
 MIN_MAX_FRAME_SIZE = 512
-"""Octets that everybody must accept (2.8.19), and the limit before an open and inside SASL."""
+"""Octets that every peer must accept (2.8.19), and the limit before an open and inside SASL."""
 HEADER_SIZE = 8
 """Octets of a frame header and of a protocol header."""
 AMQP_FRAME, SASL_FRAME = 0x00, 0x01
@@ -23,12 +23,12 @@ AMQP_ID, TLS_ID, SASL_ID = 0, 2, 3
 
 _HEADER = struct.Struct(">IBBH")
 
-# A frame's own values may nest as deep as a client's link properties do, and no deeper.
+# The values of a performative nest less deep than a message's: link properties of clients are the deepest.
 FRAME_LIMITS = Limits(depth=16, items=1 << 16)
 
 
 class Frame(NamedTuple):
-    """`performative` is None for an empty frame (a heartbeat); `payload` is what follows the performative."""
+    """A frame. `performative` is None for an empty frame (a heartbeat); `payload` follows the performative."""
 
     channel: int
     performative: Composite | None
@@ -36,19 +36,19 @@ class Frame(NamedTuple):
 
 
 def protocol_header(protocol_id: int) -> bytes:
-    """The eight octets that come before any frame."""
+    """Return the eight octets that come before any frame."""
     return b"AMQP" + bytes((protocol_id, 1, 0, 0))
 
 
 def parse_protocol_header(octets: bytes) -> int | None:
-    """The protocol id of a header of version 1.0.0; None for anything else."""
+    """Return the protocol id of a header of version 1.0.0; None for anything else."""
     if len(octets) == HEADER_SIZE and octets[:4] == b"AMQP" and octets[5:] == b"\x01\x00\x00":
         return octets[4]
     return None
 
 
 def frame_size(buffer: bytes, position: int, max_frame_size: int) -> int:
-    """The size of the frame whose first four octets stand at `position`. Raises FramingError."""
+    """Return the size of the frame whose first four octets are at `position`. Raises FramingError."""
     size = int.from_bytes(buffer[position : position + 4], "big")
     if size < HEADER_SIZE:
         raise FramingError(f"a frame of {size} octets, less than its header")
@@ -58,7 +58,7 @@ def frame_size(buffer: bytes, position: int, max_frame_size: int) -> int:
 
 
 def parse_frame(buffer: bytes, position: int, size: int, frame_type: int = AMQP_FRAME) -> Frame:
-    """The complete frame of `size` octets at `position`, which must be of `frame_type`.
+    """Parse the complete frame of `size` octets at `position`, which must be of `frame_type`.
 
     Raises FramingError for its header, DecodeError (with the offset in the frame) or FieldError for its body.
     """
@@ -89,7 +89,7 @@ def _parse(buffer: bytes, position: int, size: int, frame_type: int) -> Frame:
 
 
 def encode_frame(channel: int, body: bytes, payload: bytes = b"", frame_type: int = AMQP_FRAME) -> bytes:
-    """A frame from an encoded performative and its payload; an empty body is a heartbeat."""
+    """Return a frame of an encoded performative and its payload; an empty body is a heartbeat."""
     size = HEADER_SIZE + len(body) + len(payload)
     if size > 0xFFFFFFFF:
         raise EncodeError(f"{size} octets are too many for a frame")

@@ -1,8 +1,8 @@
-"""Before the first AMQP frame: protocol headers (2.2), the SASL layer (5.3), and refusing what is neither.
+"""The handshake before the first AMQP frame: protocol headers (2.2) and the SASL layer (5.3).
 
-A server that hears a header it does not take answers with one it takes, and is finished; so is a client that gets another
-header than it sent. TLS by header (5.2) is not offered: TLS is the transport's, below this library. In SASL only SASL frames
-exist: AMQP frames there are an error that ends the connection, not something to be read later.
+A server answers a header that it does not accept with one that it accepts, and is finished; a client that gets another header
+than it sent is finished, too. TLS by header (5.2) is not offered: TLS belongs to the transport below this library. In SASL only
+SASL frames are allowed: AMQP frames there are an error that ends the connection; they are not kept for later.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from .settings import Role, Settings
 
 
 class Step(NamedTuple):
-    """What one call has done: where the rest begins, what is to be sent, what happened; `failed` ends the connection."""
+    """Result of one call: the position of the rest, octets to send, events; `failed` ends the connection."""
 
     position: int
     out: list[bytes]
@@ -29,7 +29,7 @@ class Step(NamedTuple):
 
 
 class Handshake:
-    """From the first octet to the end of the AMQP header; `done` from there on."""
+    """The handshake, from the first octet to the end of the AMQP header; then `done` is True."""
 
     def __init__(self, role: Role, settings: Settings, sasl: SaslServer | SaslClient | None, sasl_required: bool) -> None:
         self._server = role is Role.SERVER
@@ -42,23 +42,23 @@ class Handshake:
         self.done = False
 
     def start(self) -> list[bytes]:
-        """A client speaks first."""
+        """Return the octets to send first: a client's header, nothing for a server."""
         return [] if self._server else [self._header()]
 
     def take_actions(self) -> list[str]:
-        """The actions of the connection's table that have happened since the last call."""
+        """Return the actions of the connection's table since the last call."""
         actions, self._actions = self._actions, []
         return actions
 
     def _header(self) -> bytes:
-        """The header that we want to speak next."""
+        """Return the header of the next protocol."""
         if self._sasl is not None and not self._sasl_passed:
             return header(SASL_ID)
         self._actions.append("s:header")
         return header(AMQP_ID)
 
     def receive(self, buffer: bytes, position: int) -> Step:
-        """One header or one SASL frame, if it is complete."""
+        """Handle one header or one SASL frame, if it is complete."""
         try:
             return self._frame(buffer, position) if self._in_sasl else self._on_header(buffer, position)
         except RemoteProtocolError as error:
@@ -111,7 +111,7 @@ class Handshake:
         return Step(position + size, out, found, failed)
 
     def give_up(self) -> list[bytes]:
-        """The peer took too long: the outcome that says so, if it is at its login (5.3.3.6)."""
+        """Return the SASL outcome for a peer that took too long (5.3.3.6), if it is in its login."""
         if not (self._server and self._in_sasl):
             return []
         return self._encoded([SaslOutcome(code=SASL_SYS_TEMP)])

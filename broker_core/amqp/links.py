@@ -1,9 +1,9 @@
-"""Link endpoints (2.6): attaching, detaching, and what senders and receivers have in common.
+"""Link endpoints (2.6): attach, detach, and the common part of senders and receivers.
 
 A `Link` is one endpoint from its attach to its detach; the terminus behind it, which may live longer, is the application's. To
 resume or reattach, attach a new endpoint with the same name and give it the `unsettled` map (2.6.3). A name belongs to a pair
-of containers and a direction; within one connection a second attach of a name steals the first (2.6.1), between connections
-that is the application's to see. The senders' half of flow control is in `senders`, the receivers' in `receivers`.
+of containers and a direction. Within one connection a second attach of a name steals the first (2.6.1); between connections
+the application has to do that. The senders' half of flow control is in `senders`, the receivers' in `receivers`.
 """
 
 from __future__ import annotations
@@ -37,9 +37,9 @@ if TYPE_CHECKING:
 class Link:
     """One endpoint. `role` is ours: SENDER or RECEIVER. Numbers are of 32 bits and wrap.
 
-    `handle` is ours, `remote_handle` the peer's. `unsettled` holds our unsettled deliveries by tag; `resumable` what our attach
-    said of those of an earlier endpoint, until they are resumed: each once (2.6.13). `link_credit`, `delivery_count`, `available`
-    and `drain` are the flow state of 2.6.7.
+    `handle` is ours, `remote_handle` the peer's. `unsettled` holds our unsettled deliveries by tag; `resumable` those of an
+    earlier endpoint that our attach named, until they are resumed, each once (2.6.13). `link_credit`, `delivery_count`,
+    `available` and `drain` are the flow state of 2.6.7.
     """
 
     role: ClassVar[bool]
@@ -58,7 +58,7 @@ class Link:
         self.link_credit = 0
         self.available = 0
         self.drain = False
-        self.closing = False  # our detach closes it
+        self.closing = False  # our detach had closed=True
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({self.name!r}, {self.state.value})"
@@ -67,31 +67,31 @@ class Link:
 
     @property
     def source(self) -> Source | Described | None:
-        """The source as the sending end describes it, which is what counts (2.6.3)."""
+        """The source as the sending end describes it, which is the one that counts (2.6.3)."""
         attach = self.local_attach if self.role == SENDER else self.remote_attach
         return attach.source if attach else None
 
     @property
     def target(self) -> Target | Coordinator | Described | None:
-        """The target as the receiving end describes it, which is what counts (2.6.3)."""
+        """The target as the receiving end describes it, which is the one that counts (2.6.3)."""
         attach = self.remote_attach if self.role == SENDER else self.local_attach
         return attach.target if attach else None
 
     @property
     def snd_settle_mode(self) -> int:
-        """As the sending end has it."""
+        """The sender-settle-mode of the sending end."""
         attach = self.local_attach if self.role == SENDER else self.remote_attach
         return attach.snd_settle_mode if attach else SND_MIXED
 
     @property
     def rcv_settle_mode(self) -> int:
-        """As the receiving end has it."""
+        """The receiver-settle-mode of the receiving end."""
         attach = self.remote_attach if self.role == SENDER else self.local_attach
         return attach.rcv_settle_mode if attach else RCV_FIRST
 
     @property
     def max_message_size(self) -> int:
-        """Octets the receiving end takes of one message; 0 for any."""
+        """Octets of one message that the receiving end accepts; 0 for any."""
         attach = self.remote_attach if self.role == SENDER else self.local_attach
         return (attach.max_message_size or 0) if attach else 0
 
@@ -112,7 +112,7 @@ class Link:
         desired_capabilities: tuple[str, ...] = (),
         properties: Mapping[str, Value] | None = None,
     ) -> None:
-        """Sends our attach. As an answer, modes that are left out are the peer's; a null terminus of ours refuses (see `refuse`).
+        """Send our attach. In an answer, modes that are left out are the peer's; a null terminus of ours refuses (see `refuse`).
 
         Raises LocalProtocolError if the link's state, the peer's handle-max or its max-frame-size does not allow it.
         """
@@ -148,7 +148,7 @@ class Link:
             self.delivery_count = initial_delivery_count
 
     def refuse(self, condition: str, description: str | None = None) -> None:
-        """Answers an attach that we do not want: an attach with a null terminus, then a closing detach with the error (2.6.3)."""
+        """Refuse an attach: answer with a null terminus, then a closing detach with the error (2.6.3)."""
         assert self.remote_attach is not None
         remote = self.remote_attach
         if self.role == SENDER:
@@ -158,7 +158,7 @@ class Link:
         self.detach(closed=True, error=Error(condition=condition, description=description))
 
     def detach(self, *, closed: bool = True, error: Error | None = None) -> None:
-        """Sends our detach; `closed` ends the link for good, otherwise its unsettled deliveries stay alive for a resume.
+        """Send our detach; `closed` ends the link for good, otherwise its unsettled deliveries stay alive for a resume.
 
         An error leaves the endpoint destroyed (2.6.5). Raises LocalProtocolError if the state does not allow it.
         """
@@ -171,7 +171,7 @@ class Link:
         self._leave(state, forget=closed or error is not None)
 
     def adopt(self, other: Link) -> None:
-        """Takes over the deliveries of a detached endpoint of the same link and session: their ids hold (2.6.4)."""
+        """Take over the deliveries of a detached endpoint of the same link and session: their ids stay valid (2.6.4)."""
         for delivery in other.unsettled.values():
             delivery.link = self
         self.unsettled, other.unsettled = other.unsettled, {}
@@ -189,7 +189,7 @@ class Link:
     # --- what the session hands over
 
     def on_attach(self, attach: Attach) -> None:
-        """The peer's attach; `Session` has found or made this link for it."""
+        """Handle the peer's attach; `Session` has found or made this link for it."""
         self.state = states.advance(states.LINK, self.state, "r:attach")
         self.remote_handle, self.remote_attach = attach.handle, attach
         if self.role != SENDER:
@@ -197,13 +197,13 @@ class Link:
             self.delivery_count = attach.initial_delivery_count
 
     def on_detach(self, detach: Detach) -> events.Event:
-        """The peer's detach. Its handle is free from here on."""
+        """Handle the peer's detach. Its handle is free afterwards."""
         state = states.advance(states.LINK, self.state, "r:detach")
         self._leave(state, forget=detach.closed or detach.error is not None)
         return events.Detached(self, detach.closed, detach.error)
 
     def fail(self, error: RemoteProtocolError) -> None:
-        """Answers the peer's error with a detach (2.6.5); a link not attached yet is attached first, for its handle."""
+        """Answer the peer's error with a detach (2.6.5); a link not attached yet is attached first, to have a handle."""
         if self.state is LinkState.ATTACH_RCVD:
             assert self.remote_attach is not None
             self.refuse(error.condition, as_error(error).description)
@@ -211,10 +211,10 @@ class Link:
             self.detach(closed=True, error=as_error(error))
 
     def drop_unfinished(self) -> None:
-        """What is half received never was."""
+        """Discard a delivery that is half received."""
 
     def on_flow(self, flow: Flow) -> None:
-        """The link's part of a flow."""
+        """Handle the link's part of a flow."""
         raise NotImplementedError
 
     def _checked_count(self, flow: Flow) -> int:
@@ -223,7 +223,7 @@ class Link:
         return flow.delivery_count
 
     def send_flow(self, echo: bool = False, properties: Mapping[str, Value] | None = None) -> None:
-        """Sends our flow state, the session's with it."""
+        """Send our flow state, with the session's."""
         states.advance(states.LINK, self.state, "s:frame")
         known = self.role == SENDER or self.remote_attach is not None
         fields: dict[str, Any] = {
@@ -238,11 +238,11 @@ class Link:
 
 
 def as_error(error: RemoteProtocolError) -> Error:
-    """What the peer is told: short and in ASCII, so that it fits any frame."""
+    """Return the error as the peer gets it: short and in ASCII, so that it fits any frame."""
     text = error.description.encode("ascii", "replace").decode()
     return Error(condition=error.condition, description=text[:200])
 
 
 def not_allowed(description: str, scope: Scope = Scope.LINK) -> RemoteProtocolError:
-    """The peer's frame is in itself valid, and against what was agreed."""
+    """Return the error for a valid frame that contradicts what was agreed."""
     return RemoteProtocolError(Condition.NOT_ALLOWED, description, scope)

@@ -32,13 +32,13 @@ _SYMBOLS = {
     b"amqp:amqp-value:*": VALUE,
     b"amqp:footer:map": FOOTER,
 }
-# The type a section's value must have; an amqp-value is anything.
+# Type of a section's value; an amqp-value may have any.
 _SECTION_KIND = {HEADER: "list", PROPERTIES: "list", DATA: "binary", SEQUENCE: "list"}
 _SECTION_KIND |= dict.fromkeys((DELIVERY_ANNOTATIONS, MESSAGE_ANNOTATIONS, APPLICATION_PROPERTIES, FOOTER), "map")
 
 
 class Section(NamedTuple):
-    """Where a section lies: `start` its descriptor, `value` the constructor of its value, `end` the first octet after it."""
+    """Position of a section: `start` of its descriptor, `value` its value's constructor, `end` the first octet after it."""
 
     code: int
     start: int
@@ -47,7 +47,7 @@ class Section(NamedTuple):
 
 
 def scan(message: bytes, *, body_required: bool = False, limits: Limits = LIMITS) -> list[Section]:
-    """The sections of a message in their order. Values are measured, not decoded. Raises DecodeError with the offset."""
+    """Return the sections of a message in their order. Values are measured, not decoded. Raises DecodeError with the offset."""
     if type(message) is not bytes:
         message = bytes(message)
     sections: list[Section] = []
@@ -70,16 +70,16 @@ def scan(message: bytes, *, body_required: bool = False, limits: Limits = LIMITS
 
 
 def bare(message: bytes, sections: list[Section] | None = None) -> bytes:
-    """The bare message, octet for octet as it came: from the properties to the end of the body."""
+    """Return the bare message, octet for octet as it came: from the properties to the end of the body."""
     inside = [s for s in (scan(message) if sections is None else sections) if PROPERTIES <= s.code <= VALUE]
     return message[inside[0].start : inside[-1].end] if inside else b""
 
 
 def _descriptor(message: bytes, position: int, end: int) -> tuple[int, int]:
-    """The code of the section that begins here, and where its value stands."""
+    """Return the code of the section that begins here, and the offset of its value."""
     if message[position] != 0:
         raise DecodeError("a section begins with its descriptor", position)
-    if position + 3 <= end and message[position + 1] == 0x53:  # what everybody sends
+    if position + 3 <= end and message[position + 1] == 0x53:  # the usual encoding
         code, after = message[position + 2], position + 3
     else:
         descriptor, after = decode(message, position + 1, end, Limits(depth=1, items=1))
@@ -93,7 +93,7 @@ def _descriptor(message: bytes, position: int, end: int) -> tuple[int, int]:
 
 
 def skip(buffer: bytes, position: int, end: int, depth: int = LIMITS.depth) -> int:
-    """Where the value at `position` ends, from its constructor and size alone."""
+    """Return the end of the value at `position`, from its constructor and size alone."""
     while True:
         if position >= end:
             raise DecodeError("a value is missing", position)
@@ -145,7 +145,7 @@ class Message:
     footer: Annotations | None = None
 
     def encode(self) -> bytes:
-        """All sections in their order. Raises EncodeError for two kinds of body, or a value AMQP cannot say."""
+        """Encode all sections in their order. Raises EncodeError for two kinds of body, or a value AMQP cannot encode."""
         if bool(self.data) + bool(self.sequences) + self.has_value > 1:
             raise EncodeError("a body is data, sequences or one value, not two of them")
         out = bytearray()
@@ -164,7 +164,7 @@ class Message:
 
 
 def decode_message(message: bytes, *, limits: Limits = LIMITS) -> Message:
-    """Every section decoded. Raises DecodeError, or FieldError for a value that its section does not allow."""
+    """Decode every section. Raises DecodeError, or FieldError for a value that its section does not allow."""
     result = Message()
     for section in scan(message, limits=limits):
         value, _ = decode(message, section.value, section.end, limits)
@@ -198,7 +198,9 @@ _ATTRIBUTE = {
 
 
 def _check_keys(code: int, mapping: Value) -> None:
-    """3.2.5: application properties map strings to simple values; 3.2.10: annotations have symbols or ulongs as keys."""
+    """Check keys and values of a map. Application properties map strings to simple values (3.2.5); annotations have symbols or
+    ulongs as keys (3.2.10).
+    """
     if isinstance(mapping, Pairs):
         raise FieldError(f"{_ATTRIBUTE[code]} with keys of several types")
     if code == APPLICATION_PROPERTIES:

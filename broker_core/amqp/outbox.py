@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 class Outbox:
-    """What the peer's incoming window does not take yet; true while something waits."""
+    """Transfers that the peer's incoming window does not take yet; true while there are any."""
 
     def __init__(self, session: Session) -> None:
         self._session = session
@@ -26,28 +26,28 @@ class Outbox:
     def __bool__(self) -> bool:
         return bool(self._pending)
 
-    def check_room(self, transfer: Transfer) -> None:
-        """LocalProtocolError if not even the performative fits a frame."""
+    def check_fits(self, transfer: Transfer) -> None:
+        """Raise LocalProtocolError if the performative alone does not fit a frame."""
         if len(transfer.encode()) + HEADER_SIZE + 16 > self._session.max_frame_size:
             raise LocalProtocolError(f"{Condition.FRAME_SIZE_TOO_SMALL}: a transfer with so large a state fits no frame")
 
     def put(self, link: Sender, transfer: Transfer, payload: bytes) -> None:
-        """Sends what the window takes of a transfer, in as many frames as it needs; the rest waits."""
+        """Send what the window takes of a transfer, in as many frames as it needs; the rest waits."""
         self._pending.append((link, transfer, payload))
         self.pump()
 
     def pump(self) -> None:
-        """Sends what the window takes now."""
+        """Send what the window takes now."""
         session = self._session
         while self._pending and session.remote_incoming_window > 0:
             link, transfer, payload = self._pending.popleft()
-            room = session.max_frame_size - HEADER_SIZE - len(transfer.encode())
-            if len(payload) > room:
+            space = session.max_frame_size - HEADER_SIZE - len(transfer.encode())
+            if len(payload) > space:
                 rest = Transfer(handle=transfer.handle, more=transfer.more)
                 transfer.more = True
-                room = session.max_frame_size - HEADER_SIZE - len(transfer.encode())
-                self._pending.appendleft((link, rest, payload[room:]))
-                payload = payload[:room]
+                space = session.max_frame_size - HEADER_SIZE - len(transfer.encode())
+                self._pending.appendleft((link, rest, payload[space:]))
+                payload = payload[:space]
                 whole = False
             else:
                 whole = not transfer.more
@@ -57,7 +57,7 @@ class Outbox:
                 link.completed()
 
     def put_ready(self, frames: list[bytes]) -> None:
-        """Ready frames, one transfer each, that the window is known to take."""
+        """Send encoded frames, one transfer each, that the window is known to take."""
         states.advance(states.SESSION, self._session.state, "s:frame")
         self._session.connection.send_raw(frames)
         self._count(len(frames))
@@ -68,19 +68,19 @@ class Outbox:
         session.remote_incoming_window -= count
 
     def abort(self, link: Sender) -> bool:
-        """Of what waits for a link, leave only that it is aborted. Whether anything waited."""
+        """Replace the waiting transfers of a link by an aborted one; return True if there were any."""
         found = False
-        for place, (each, transfer, _) in enumerate(self._pending):
+        for index, (each, transfer, _) in enumerate(self._pending):
             if each is link:
                 transfer.more, transfer.aborted, found = False, True, True
-                self._pending[place] = (each, transfer, b"")
+                self._pending[index] = (each, transfer, b"")
         return found
 
     def drop(self, link: Link) -> None:
-        """The link is gone."""
+        """Discard the transfers of a link that is gone."""
         if self._pending:
             self._pending = deque(entry for entry in self._pending if entry[0] is not link)
 
     def clear(self) -> None:
-        """The session is gone."""
+        """Discard all: the session is gone."""
         self._pending.clear()

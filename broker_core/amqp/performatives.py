@@ -1,6 +1,6 @@
-"""Every composite of parts 2 to 5: the field table of this library (see `composites` for what a row means).
+"""All composites of parts 2 to 5: the field table of this library (see `composites` for the meaning of a row).
 
-Frame bodies (2.7), termini (3.5), delivery states (3.4, 4.5), message sections that are lists (3.2), SASL frames (5.3.3). Role
+Frame bodies (2.7), termini (3.5), delivery states (3.4, 4.5), message sections that are lists (3.2), SASL frames (5.3.3). A role
 is a boolean on the wire: SENDER is False, RECEIVER is True.
 """
 
@@ -32,6 +32,8 @@ _MAX_UINT = 0xFFFFFFFF
 
 @composite(0x1D, "amqp:error:list", "error")
 class Error(Composite):
+    """Details of an error (2.8.14)."""
+
     condition: str = wire("symbol", mandatory=True)
     description: str | None = wire("string", default=None)
     info: Fields | None = wire("fields", default=None)
@@ -42,6 +44,8 @@ class Error(Composite):
 
 @composite(0x28, "amqp:source:list", "source")
 class Source(Composite):
+    """Source of a link (3.5.3)."""
+
     address: Value = wire("any", default=None)
     durable: int = wire("uint", default=0, choices=(0, 1, 2))
     expiry_policy: str = wire("symbol", default="session-end", choices=_EXPIRY)
@@ -57,6 +61,8 @@ class Source(Composite):
 
 @composite(0x29, "amqp:target:list", "target")
 class Target(Composite):
+    """Target of a link (3.5.4)."""
+
     address: Value = wire("any", default=None)
     durable: int = wire("uint", default=0, choices=(0, 1, 2))
     expiry_policy: str = wire("symbol", default="session-end", choices=_EXPIRY)
@@ -68,27 +74,29 @@ class Target(Composite):
 
 @composite(0x30, "amqp:coordinator:list", "target")
 class Coordinator(Composite):
+    """Target of a control link (4.5.1)."""
+
     capabilities: Symbols = wire("symbols", default=())
 
 
 @composite(0x2B, "amqp:delete-on-close:list", "lifetime-policy")
 class DeleteOnClose(Composite):
-    pass
+    """Lifetime of a dynamic node: until its link is closed (3.5.10)."""
 
 
 @composite(0x2C, "amqp:delete-on-no-links:list", "lifetime-policy")
 class DeleteOnNoLinks(Composite):
-    pass
+    """Lifetime of a dynamic node: while it has links (3.5.11)."""
 
 
 @composite(0x2D, "amqp:delete-on-no-messages:list", "lifetime-policy")
 class DeleteOnNoMessages(Composite):
-    pass
+    """Lifetime of a dynamic node: while it has messages (3.5.12)."""
 
 
 @composite(0x2E, "amqp:delete-on-no-links-or-messages:list", "lifetime-policy")
 class DeleteOnNoLinksOrMessages(Composite):
-    pass
+    """Lifetime of a dynamic node: while it has links or messages (3.5.13)."""
 
 
 # --- delivery states
@@ -96,27 +104,33 @@ class DeleteOnNoLinksOrMessages(Composite):
 
 @composite(0x23, "amqp:received:list", "delivery-state")
 class Received(Composite):
+    """Partial reception, for resuming (3.4.1)."""
+
     section_number: int = wire("uint", mandatory=True)
     section_offset: int = wire("ulong", mandatory=True)
 
 
 @composite(0x24, "amqp:accepted:list", "delivery-state", "outcome")
 class Accepted(Composite):
-    pass
+    """Acceptance by the receiver (3.4.2)."""
 
 
 @composite(0x25, "amqp:rejected:list", "delivery-state", "outcome")
 class Rejected(Composite):
+    """Rejection as invalid (3.4.3)."""
+
     error: Error | None = wire("error", default=None)
 
 
 @composite(0x26, "amqp:released:list", "delivery-state", "outcome")
 class Released(Composite):
-    pass
+    """Return without an attempt to process (3.4.4)."""
 
 
 @composite(0x27, "amqp:modified:list", "delivery-state", "outcome")
 class Modified(Composite):
+    """Return with changed delivery state or annotations (3.4.5)."""
+
     delivery_failed: bool | None = wire("boolean", default=None)
     undeliverable_here: bool | None = wire("boolean", default=None)
     message_annotations: Fields | None = wire("fields", default=None)
@@ -124,11 +138,15 @@ class Modified(Composite):
 
 @composite(0x33, "amqp:declared:list", "delivery-state", "outcome")
 class Declared(Composite):
+    """Outcome of a declare (4.5.5)."""
+
     txn_id: bytes = wire("transaction-id", mandatory=True)
 
 
 @composite(0x34, "amqp:transactional-state:list", "delivery-state")
 class TransactionalState(Composite):
+    """State within a transaction (4.5.6)."""
+
     txn_id: bytes = wire("transaction-id", mandatory=True)
     outcome: Outcome | None = wire("outcome", default=None)
 
@@ -144,11 +162,15 @@ TERMINAL = (Accepted, Rejected, Released, Modified, Declared)
 
 @composite(0x31, "amqp:declare:list", "transaction")
 class Declare(Composite):
+    """Request for a new transaction (4.5.2)."""
+
     global_id: Value = wire("any", default=None)
 
 
 @composite(0x32, "amqp:discharge:list", "transaction")
 class Discharge(Composite):
+    """Request to commit or roll back a transaction (4.5.3)."""
+
     txn_id: bytes = wire("transaction-id", mandatory=True)
     fail: bool | None = wire("boolean", default=None)
 
@@ -158,6 +180,8 @@ class Discharge(Composite):
 
 @composite(0x10, "amqp:open:list", "frame")
 class Open(Composite):
+    """Open of a connection (2.7.1)."""
+
     container_id: str = wire("string", mandatory=True)
     hostname: str | None = wire("string", default=None)
     max_frame_size: int = wire("uint", default=_MAX_UINT)
@@ -172,6 +196,8 @@ class Open(Composite):
 
 @composite(0x11, "amqp:begin:list", "frame")
 class Begin(Composite):
+    """Begin of a session (2.7.2)."""
+
     remote_channel: int | None = wire("ushort", default=None)
     next_outgoing_id: int = wire("uint", mandatory=True)
     incoming_window: int = wire("uint", mandatory=True)
@@ -184,6 +210,8 @@ class Begin(Composite):
 
 @composite(0x12, "amqp:attach:list", "frame")
 class Attach(Composite):
+    """Attach of a link (2.7.3)."""
+
     name: str = wire("string", mandatory=True)
     handle: int = wire("uint", mandatory=True)
     role: bool = wire("boolean", mandatory=True)
@@ -202,6 +230,8 @@ class Attach(Composite):
 
 @composite(0x13, "amqp:flow:list", "frame")
 class Flow(Composite):
+    """Flow state of a session or link (2.7.4)."""
+
     next_incoming_id: int | None = wire("uint", default=None)
     incoming_window: int = wire("uint", mandatory=True)
     next_outgoing_id: int = wire("uint", mandatory=True)
@@ -217,6 +247,8 @@ class Flow(Composite):
 
 @composite(0x14, "amqp:transfer:list", "frame")
 class Transfer(Composite):
+    """Transfer of a message, or of a part (2.7.5)."""
+
     handle: int = wire("uint", mandatory=True)
     delivery_id: int | None = wire("uint", default=None)
     delivery_tag: bytes | None = wire("binary", default=None)
@@ -232,16 +264,20 @@ class Transfer(Composite):
 
 @composite(0x15, "amqp:disposition:list", "frame")
 class Disposition(Composite):
+    """State of deliveries (2.7.6)."""
+
     role: bool = wire("boolean", mandatory=True)
     first: int = wire("uint", mandatory=True)
     last: int | None = wire("uint", default=None)
-    settled: bool = wire("boolean", default=False, written=True)  # who asked for a settlement mode looks for it
+    settled: bool = wire("boolean", default=False, written=True)  # some clients look for it
     state: DeliveryState | None = wire("delivery-state", default=None)
     batchable: bool = wire("boolean", default=False)
 
 
 @composite(0x16, "amqp:detach:list", "frame")
 class Detach(Composite):
+    """Detach of a link (2.7.7)."""
+
     handle: int = wire("uint", mandatory=True)
     closed: bool = wire("boolean", default=False)
     error: Error | None = wire("error", default=None)
@@ -249,11 +285,15 @@ class Detach(Composite):
 
 @composite(0x17, "amqp:end:list", "frame")
 class End(Composite):
+    """End of a session (2.7.8)."""
+
     error: Error | None = wire("error", default=None)
 
 
 @composite(0x18, "amqp:close:list", "frame")
 class Close(Composite):
+    """Close of a connection (2.7.9)."""
+
     error: Error | None = wire("error", default=None)
 
 
@@ -262,11 +302,15 @@ class Close(Composite):
 
 @composite(0x40, "amqp:sasl-mechanisms:list", "sasl-frame")
 class SaslMechanisms(Composite):
+    """Mechanisms that a server offers (5.3.3.1)."""
+
     sasl_server_mechanisms: Symbols = wire("symbols", mandatory=True)
 
 
 @composite(0x41, "amqp:sasl-init:list", "sasl-frame")
 class SaslInit(Composite):
+    """Choice of a mechanism, by the client (5.3.3.2)."""
+
     mechanism: str = wire("symbol", mandatory=True)
     initial_response: bytes | None = wire("binary", default=None)
     hostname: str | None = wire("string", default=None)
@@ -274,16 +318,22 @@ class SaslInit(Composite):
 
 @composite(0x42, "amqp:sasl-challenge:list", "sasl-frame")
 class SaslChallenge(Composite):
+    """Challenge of the server (5.3.3.3)."""
+
     challenge: bytes = wire("binary", mandatory=True)
 
 
 @composite(0x43, "amqp:sasl-response:list", "sasl-frame")
 class SaslResponse(Composite):
+    """Response of the client (5.3.3.4)."""
+
     response: bytes = wire("binary", mandatory=True)
 
 
 @composite(0x44, "amqp:sasl-outcome:list", "sasl-frame")
 class SaslOutcome(Composite):
+    """Outcome of the dialog (5.3.3.5)."""
+
     code: int = wire("ubyte", mandatory=True, choices=tuple(range(5)))
     additional_data: bytes | None = wire("binary", default=None)
 
@@ -293,6 +343,8 @@ class SaslOutcome(Composite):
 
 @composite(0x70, "amqp:header:list", "section")
 class Header(Composite):
+    """Header of a message (3.2.1)."""
+
     durable: bool = wire("boolean", default=False)
     priority: int = wire("ubyte", default=4)
     ttl: int | None = wire("uint", default=None)
@@ -302,6 +354,8 @@ class Header(Composite):
 
 @composite(0x73, "amqp:properties:list", "section")
 class Properties(Composite):
+    """Properties of a message (3.2.4)."""
+
     message_id: Value = wire("message-id", default=None)
     user_id: bytes | None = wire("binary", default=None)
     to: str | None = wire("address", default=None)

@@ -1,11 +1,11 @@
-"""The receiving end of a link (2.6.7, 2.6.12 to 2.6.14): credit, and deliveries put together from transfers.
+"""The receiving end of a link (2.6.7, 2.6.12 to 2.6.14): credit, and deliveries assembled from transfers.
 
-Credit is enforced as the text has it: what a sender may still use is the highest delivery-limit that we announced and that it
-has not yet confirmed to have seen lowered; messages that were under way when we took credit back are handled normally, one
-beyond is amqp:link:transfer-limit-exceeded. The delivery-count moves when a delivery is complete or aborted.
+Credit is enforced as specified: a sender may use credit up to the highest delivery-limit that we announced and that it has not
+yet confirmed to have seen lowered. Messages that were on their way when we took credit back are accepted; one beyond is
+amqp:link:transfer-limit-exceeded. The delivery-count advances when a delivery is complete or aborted.
 
-`on_run` takes many transfers of one shape at once. It accepts only what the plain way would accept without any special case,
-and hands everything else back to it.
+`on_run` handles many transfers of one shape at once. It accepts only runs without any special case, and leaves all others to the
+plain way.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ MAX_TAG = 32
 
 
 class _Partial:
-    """A delivery whose last transfer has not come yet. An `ignored` one is a resume of something we do not know (2.7.5)."""
+    """A delivery whose last transfer has not come yet. An `ignored` one resumes a delivery that we do not know (2.7.5)."""
 
     __slots__ = ("data", "delivery", "held", "ignored", "settled", "size")
 
@@ -50,7 +50,7 @@ class _Partial:
         self.settled = False
 
     def add(self, payload: bytes) -> None:
-        """One buffer, not a list of parts: a peer may send its message octet by octet."""
+        """Append octets to one buffer: a list of parts would grow large if a peer sends its message octet by octet."""
         if not self.data:
             self.data = payload
         else:
@@ -60,19 +60,19 @@ class _Partial:
 
 
 class Receiver(Link):
-    """A link on which messages come to us."""
+    """A link on which we receive messages."""
 
     role = RECEIVER
     _partial: _Partial | None = None
     _limit = 0  # delivery-count + link-credit, as last announced
-    _granted = 0  # the highest limit that the sender may still believe in
+    _granted = 0  # the highest limit that the sender may still use
 
-    # --- ours
+    # --- our side
 
     def grant(
         self, credit: int, *, drain: bool = False, echo: bool = False, properties: Mapping[str, Value] | None = None
     ) -> None:
-        """Sets the link credit to `credit` messages from here on (not added to what was) and sends it.
+        """Set the link credit to `credit` messages from here on (not added to the old credit) and send it.
 
         `drain` asks the sender to use it up now; `echo` asks for its flow state. Raises LocalProtocolError if the link's state
         does not allow it.
@@ -88,19 +88,19 @@ class Receiver(Link):
 
     @property
     def unfinished(self) -> Delivery | None:
-        """The delivery of which a part has come, and its last transfer has not."""
+        """The delivery that has begun and whose last transfer has not come."""
         return None if self._partial is None else self._partial.delivery
 
-    # --- the peer's
+    # --- the peer's side
 
     def on_attach(self, attach: Attach) -> None:
-        """The sender's initial delivery-count is where our counting begins, credit given before it included."""
+        """Handle the attach: our count starts at the sender's initial delivery-count, including credit granted before."""
         early = self.link_credit
         super().on_attach(attach)
         self._limit = self._granted = serial.add(self.delivery_count, early)
 
     def on_flow(self, flow: Flow) -> None:
-        """The sender's state: its delivery-count may have moved by a drain."""
+        """Handle the sender's flow state: a drain may have advanced its delivery-count."""
         self.delivery_count = self._checked_count(flow)
         self.available = flow.available or 0
         self.link_credit = max(0, serial.difference(self._limit, self.delivery_count))
@@ -110,7 +110,7 @@ class Receiver(Link):
             self.drain = False
 
     def on_transfer(self, transfer: Transfer, payload: bytes) -> list[events.Event]:
-        """One transfer; the event of the delivery that it completes or aborts, if it does."""
+        """Handle one transfer; return the event of the delivery that it completes or aborts, if any."""
         partial = self._partial
         if partial is None:
             partial = self._partial = self._first(transfer)
@@ -120,11 +120,11 @@ class Receiver(Link):
         if transfer.settled:
             partial.settled = True
         if transfer.state is not None:
-            _say(delivery, transfer.state)
+            _apply_state(delivery, transfer.state)
         delivery.batchable = delivery.batchable or transfer.batchable
         if transfer.aborted:
             self._completed()
-            self.session.connection.coordinated.name(delivery.remote_state, -1)  # it is nothing any more that could be done
+            self.session.connection.coordinated.name(delivery.remote_state, -1)  # it cannot be done in the transaction any more
             delivery.settled = delivery.remote_settled = True
             self.session.settle(delivery)
             return [] if partial.ignored else [events.Aborted(self, delivery)]
@@ -163,6 +163,7 @@ class Receiver(Link):
             raise RemoteProtocolError(Condition.RESOURCE_LIMIT_EXCEEDED, text, Scope.LINK)
 
     def drop_unfinished(self) -> None:
+        """Discard a delivery that is half received, and its octets from the connection's count."""
         if self._partial is not None:
             connection, held = self.session.connection, self._partial.held
             self._partial = None
@@ -221,7 +222,7 @@ class Receiver(Link):
     # --- many at once
 
     def on_run(self, run: Run, begin: int, end: int) -> list[Delivery] | None:
-        """Transfers `begin` to `end` of a run as deliveries, or None if the plain way has to look at them one by one."""
+        """Return transfers `begin` to `end` of a run as deliveries, or None if they need the plain way."""
         ids, tags, payloads = run.ids[begin:end], run.tags[begin:end], run.payloads[begin:end]
         count, first, last = len(ids), ids[0], ids[-1]
         settled = run.transfer.settled is True
@@ -264,8 +265,8 @@ class Receiver(Link):
         return deliveries
 
 
-def _say(delivery: Delivery, state: DeliveryState) -> None:
-    """A transfer's state; those of one delivery are all of one transaction (4.4.1)."""
+def _apply_state(delivery: Delivery, state: DeliveryState) -> None:
+    """Apply a transfer's state; the states of one delivery must name one transaction (4.4.1)."""
     known = delivery.remote_state
     if isinstance(known, TransactionalState) and (not isinstance(state, TransactionalState) or state.txn_id != known.txn_id):
         raise not_allowed("a delivery whose transfers are not of one transaction")

@@ -1,8 +1,8 @@
-"""Resuming a link (2.6.13, 3.4.6): what becomes of each delivery that either end still holds unsettled.
+"""Resuming of a link (2.6.13, 3.4.6): the action for each delivery that either end still holds unsettled.
 
-A pure function of the two unsettled maps, to be asked by the sending end after both attaches. The numbers in the comments are the
-delivery tags of the example in 3.4.6. What the text leaves to the application (whether a lost position means a new delivery) is
-RESTART or ABORT_THEN_RESTART; it may instead report the loss.
+A pure function of the two unsettled maps, for the sending end after both attaches. The numbers in the comments are the delivery
+tags of the example in 3.4.6. Where the text leaves the choice to the application (whether a lost position means a new delivery),
+the action is RESTART or ABORT_THEN_RESTART; the application may report the loss instead.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ Unsettled = Mapping[bytes, DeliveryState | None]
 
 
 class Action(Enum):
-    """What the sending end does about a delivery."""
+    """Action of the sending end for a delivery."""
 
     RESTART = "send again as a new delivery, resume not set"
     RESUME = "resume from a position"
@@ -31,7 +31,7 @@ class Action(Enum):
 
 
 class Resolution(NamedTuple):
-    """`position` is (section-number, section-offset), for RESUME only."""
+    """An action. `position` is (section-number, section-offset), for RESUME only."""
 
     action: Action
     position: tuple[int, int] | None = None
@@ -41,7 +41,9 @@ _START = (0, 0)
 
 
 def resolve(sender: Unsettled, receiver: Unsettled, *, receiver_incomplete: bool = False) -> dict[bytes, Resolution]:
-    """For every tag of either map, what the sending end is to do. `receiver_incomplete`: its map says nothing by absence."""
+    """Return the sending end's action for every tag of either map. With `receiver_incomplete`, absence from its map means
+    nothing.
+    """
     found = {}
     for tag, mine in sender.items():
         if tag not in receiver:
@@ -55,7 +57,7 @@ def resolve(sender: Unsettled, receiver: Unsettled, *, receiver_incomplete: bool
 
 
 def offset_of(message: bytes, position: tuple[int, int]) -> int:
-    """Where in an encoded message a position is: a section's number, and octets inside it (3.4.1). Its end at most."""
+    """Return the offset in an encoded message of a position: section number, and octets inside the section (3.4.1)."""
     section, offset = position
     begin = 0
     for _ in range(section):

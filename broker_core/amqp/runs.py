@@ -1,7 +1,6 @@
-"""Runs of transfers and of dispositions (see `fastpath`) into a session: in blocks where nothing is special, else one by one the
-plain way.
+"""Runs of transfers and of dispositions (see `fastpath`), handled by a session in blocks, or one by one in special cases.
 
-A block never reaches past a renewal of the session's window, so that the flows which renew it stand where the plain way puts
+A block never extends past a renewal of the session's window, so that the flows which renew it stand where the plain way puts
 them.
 """
 
@@ -16,7 +15,7 @@ from .states import SessionState
 
 
 def take_run(session: Session, run: Run) -> list[events.Event]:
-    """The events of a run: the same as of its frames, but for how many deliveries share one."""
+    """Return the events of a run: as for its frames, except that more deliveries share one event."""
     found: list[events.Event] = []
     begin, count = 0, len(run.ids)
     while begin < count:
@@ -38,7 +37,7 @@ def take_run(session: Session, run: Run) -> list[events.Event]:
 
 
 def take_dispositions(session: Session, run: Dispositions) -> list[events.Event]:
-    """The event of a run of dispositions: one for all of them."""
+    """Return the one event of a run of dispositions."""
     states.advance(states.SESSION, session.state, "r:frame")
     if session.state is SessionState.DISCARDING:
         session.connection.coordinated.name(run.disposition.state, len(run.ranges))

@@ -1,13 +1,13 @@
 """SASL (5.3): both sides of ANONYMOUS, PLAIN, EXTERNAL and SCRAM-SHA-256, as machines of frame bodies in and out.
 
-`Connection` feeds them; they also run by themselves. A server answers a wrong password, an unknown user and a malformed
-response alike, in words and in work: an unknown user is checked against credentials derived from a secret, so that salt and
-effort look like anybody's. Nobody but the caller learns why (`SaslServer.reason`). A second attempt needs a new connection
-(5.3.2).
+`Connection` feeds them; they also run by themselves. A server answers a wrong password, an unknown user and a malformed response
+alike, with the same text and the same work: an unknown user is checked against credentials derived from a secret, so that salt
+and effort look like a known user's. Only the caller learns the reason (`SaslServer.reason`). A second attempt needs a new
+connection (5.3.2).
 
-What a server's mechanisms need is injected: `lookup` finds a user's credentials, `verify` checks a password given in clear (by
-itself against what `lookup` finds), `external` is the name that the transport has proved (a TLS certificate's), `random` makes
-octets.
+The functions that a server's mechanisms need are injected: `lookup` finds a user's credentials, `verify` checks a password given
+in clear (by default against the result of `lookup`), `external` is the name that the transport has proved (a TLS certificate's),
+`random` makes octets.
 """
 
 from __future__ import annotations
@@ -40,16 +40,16 @@ Random = Callable[[int], bytes]
 
 
 class _Refused(Exception):
-    """The credentials do not hold; the text is for the log of the caller."""
+    """Wrong credentials; the text is for the caller's log."""
 
 
 @dataclass
 class SaslServer:
     """The server's side of one exchange.
 
-    `mechanisms`: what to offer, best first. `secret`: the same octets for the life of a server, from which unknown users get
-    their salts. After the exchange `user` is the authenticated name (`anonymous` for ANONYMOUS), or `reason` says why there is
-    none; `claimed` is the name that was tried.
+    `mechanisms` to offer, best first. `secret`: octets that stay the same for the life of a server; unknown users get their salts
+    from it. After the exchange `user` is the authenticated name (`anonymous` for ANONYMOUS), or `reason` says why there is none;
+    `claimed` is the name that was tried.
     """
 
     mechanisms: Sequence[str]
@@ -74,11 +74,11 @@ class SaslServer:
             raise LocalProtocolError("SCRAM-SHA-256 needs random octets")
 
     def start(self) -> list[Composite]:
-        """What is sent once the headers are exchanged."""
+        """Return the frames to send after the headers."""
         return [SaslMechanisms(sasl_server_mechanisms=tuple(self.mechanisms))]
 
     def receive(self, body: Composite) -> list[Composite]:
-        """The answer to the client's frame. Raises RemoteProtocolError for a frame that has no place here."""
+        """Return the answer to the client's frame. Raises RemoteProtocolError for a frame that is not allowed here."""
         if self.done or isinstance(body, SaslInit) == (self.mechanism is not None):
             raise RemoteProtocolError(Condition.NOT_ALLOWED, f"{body.SYMBOL} out of place")
         try:
@@ -126,7 +126,7 @@ class SaslServer:
         parts = response.split(b"\0")
         try:
             authorize, name, password = (part.decode("utf-8") for part in parts)
-        except ValueError:  # not three parts, or not UTF-8: as much work as for three
+        except ValueError:  # not three parts, or not UTF-8: do the same work as for a valid response
             self._is_right("", "")
             raise _Refused("a malformed PLAIN response") from None
         self.claimed = name
@@ -143,7 +143,7 @@ class SaslServer:
         return scram.check_password(credentials, password) and known
 
     def _find(self, name: str) -> tuple[Credentials, bool]:
-        """The user's credentials, or credentials that nobody's password fits and nobody can tell from real ones."""
+        """Return the user's credentials, or credentials that no password fits and nobody can tell from real ones."""
         found = self.lookup(name)
         salt = hmac.digest(self.secret, b"salt" + name.encode("utf-8", "surrogatepass"), "sha256")[:16]
         key = hmac.digest(self.secret, b"key" + name.encode("utf-8", "surrogatepass"), "sha256")
@@ -189,7 +189,7 @@ class SaslServer:
 
 @dataclass
 class SaslClient:
-    """The client's side of one exchange: takes the first of `prefer` that the server offers and that has what it needs.
+    """The client's side of one exchange: it takes the first of `prefer` that the server offers and that it can use.
 
     `user` and `password` for PLAIN and SCRAM-SHA-256; `external` allows EXTERNAL. After the exchange `code` is the server's
     outcome (0 is success). A SCRAM server that cannot prove itself is a RemoteProtocolError.
@@ -209,13 +209,11 @@ class SaslClient:
     _verified: bool = field(default=False, init=False, repr=False)
 
     def start(self) -> list[Composite]:
-        """A client waits for the server's mechanisms."""
+        """Return nothing: a client waits for the server's mechanisms."""
         return []
 
     def receive(self, body: Composite) -> list[Composite]:
-        """The answer to the server's frame. Raises RemoteProtocolError if it has no place, or the server is not who it should
-        be.
-        """
+        """Return the answer to the server's frame. Raises RemoteProtocolError for a frame out of place or a false server."""
         if self.done or isinstance(body, SaslMechanisms) == (self.mechanism is not None):
             raise RemoteProtocolError(Condition.NOT_ALLOWED, f"{body.SYMBOL} out of place")
         if isinstance(body, SaslMechanisms):

@@ -1,4 +1,4 @@
-"""SCRAM-SHA-256 (RFC 5802, RFC 7677): the arithmetic and the texts of both sides, and the credentials that a server keeps.
+"""SCRAM-SHA-256 (RFC 5802, RFC 7677): arithmetic and texts of both sides, and the credentials that a server stores.
 
 A server never stores a password: `Credentials` are derived from it once. PLAIN is checked against the same credentials. No
 channel binding is offered (a client may say that it could: gs2 flag `y`); `p=` is refused.
@@ -15,11 +15,11 @@ import unicodedata
 from typing import NamedTuple
 
 MIN_ITERATIONS, MAX_ITERATIONS = 4096, 1_000_000
-"""What a client accepts: RFC 7677 asks for 4096 at least; the maximum bounds what a hostile server can make it compute."""
+"""Iterations that a client accepts: RFC 7677 asks for 4096 at least; the maximum bounds the work for a hostile server."""
 
 
 class Credentials(NamedTuple):
-    """What a server keeps of one user (RFC 5802, 3): a salt, the iteration count, two keys of 32 octets."""
+    """Stored credentials of one user (RFC 5802, 3): a salt, the iteration count, two keys of 32 octets."""
 
     salt: bytes
     iterations: int
@@ -28,18 +28,18 @@ class Credentials(NamedTuple):
 
 
 class ScramError(ValueError):
-    """A text of the exchange that does not hold; it never says which part to the peer."""
+    """An invalid text of the exchange. It never tells the peer which part."""
 
 
 def make_credentials(password: str, salt: bytes, iterations: int = MIN_ITERATIONS) -> Credentials:
-    """Derives what is to be kept of a password. `salt`: 16 random octets or more, from the caller."""
+    """Derive the stored credentials of a password. `salt`: 16 random octets or more, from the caller."""
     salted = salted_password(password, salt, iterations)
     client_key = _mac(salted, b"Client Key")
     return Credentials(salt, iterations, hashlib.sha256(client_key).digest(), _mac(salted, b"Server Key"))
 
 
 def check_password(credentials: Credentials, password: str) -> bool:
-    """Whether the password is the one the credentials were made from; compared in constant time."""
+    """Return True if the credentials were made from this password; compares in constant time."""
     try:
         salted = salted_password(password, credentials.salt, credentials.iterations)
     except ScramError:
@@ -49,6 +49,7 @@ def check_password(credentials: Credentials, password: str) -> bool:
 
 
 def salted_password(password: str, salt: bytes, iterations: int) -> bytes:
+    """Return SaltedPassword of RFC 5802, 3: 32 octets."""
     return hashlib.pbkdf2_hmac("sha256", saslprep(password).encode(), salt, iterations)
 
 
@@ -57,17 +58,19 @@ def _mac(key: bytes, data: bytes) -> bytes:
 
 
 def client_proof(salted: bytes, auth_message: bytes) -> bytes:
+    """Return ClientProof of RFC 5802, 3."""
     client_key = _mac(salted, b"Client Key")
     signature = _mac(hashlib.sha256(client_key).digest(), auth_message)
     return bytes(a ^ b for a, b in zip(client_key, signature, strict=True))
 
 
 def server_signature(salted: bytes, auth_message: bytes) -> bytes:
+    """Return ServerSignature of RFC 5802, 3."""
     return _mac(_mac(salted, b"Server Key"), auth_message)
 
 
 def check_proof(credentials: Credentials, proof: bytes, auth_message: bytes) -> bool:
-    """The server's check of a client's proof, in constant time."""
+    """Check a client's proof, in constant time."""
     signature = _mac(credentials.stored_key, auth_message)
     if len(proof) != len(signature):
         return False
@@ -76,7 +79,7 @@ def check_proof(credentials: Credentials, proof: bytes, auth_message: bytes) -> 
 
 
 def signed(credentials: Credentials, auth_message: bytes) -> bytes:
-    """The server's own proof that it knows the credentials."""
+    """Return the server's proof that it knows the credentials."""
     return _mac(credentials.server_key, auth_message)
 
 
@@ -84,7 +87,7 @@ def signed(credentials: Credentials, auth_message: bytes) -> bytes:
 
 
 def attributes(text: bytes) -> dict[str, str]:
-    """`a=1,b=2` as a dict. Raises ScramError for anything else, an attribute twice or the mandatory extension `m` included."""
+    """Parse `a=1,b=2` into a dict. Raises ScramError for anything else, repeated attributes and the extension `m` included."""
     try:
         parts = text.decode("utf-8").split(",")
     except UnicodeDecodeError:
@@ -100,6 +103,7 @@ def attributes(text: bytes) -> dict[str, str]:
 
 
 def unbase64(text: str) -> bytes:
+    """Decode base64. Raises ScramError."""
     try:
         return base64.b64decode(text.encode(), validate=True)
     except (binascii.Error, ValueError):
@@ -107,21 +111,24 @@ def unbase64(text: str) -> bytes:
 
 
 def base64_text(data: bytes) -> str:
+    """Encode as base64."""
     return base64.b64encode(data).decode()
 
 
 def escape_name(name: str) -> str:
+    """Escape a user name as `saslname` of RFC 5802, 5.1."""
     return name.replace("=", "=3D").replace(",", "=2C")
 
 
 def unescape_name(text: str) -> str:
+    """Undo `escape_name`. Raises ScramError for a bare `=`."""
     if any(part[:2] not in ("2C", "3D") for part in text.split("=")[1:]):
         raise ScramError("a name with a bare '='")
     return text.replace("=2C", ",").replace("=3D", "=")
 
 
 def saslprep(text: str) -> str:
-    """RFC 4013, for stored strings: equal passwords become equal octets. Raises ScramError for what it prohibits."""
+    """Prepare text for storage (RFC 4013): equal passwords become equal octets. Raises ScramError for prohibited text."""
     mapped = "".join(" " if stringprep.in_table_c12(c) else c for c in text if not stringprep.in_table_b1(c))
     result = unicodedata.normalize("NFKC", mapped)
     for c in result:

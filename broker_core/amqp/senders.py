@@ -1,9 +1,9 @@
-"""The sending end of a link (2.6.7, 2.6.12 to 2.6.14): credit used, drained, and messages cut into transfers.
+"""The sending end of a link (2.6.7, 2.6.12 to 2.6.14): use and drain of credit, and messages cut into transfers.
 
-A message that does not fit the peer's max-frame-size goes out in several transfers. What the peer's session window does not
-take now waits in the session and leaves with its next flow; at most one delivery of a session waits like that, and nothing else
-is accepted meanwhile (`can_send` says so): an unbounded queue inside a protocol engine would only hide the peer's slowness from
-its caller.
+A message that does not fit the peer's max-frame-size is sent in several transfers. Transfers that the peer's session window does
+not take now wait in the session and leave with its next flow. At most one delivery of a session waits like that, and no other is
+accepted meanwhile (`can_send` is False): an unbounded queue inside a protocol engine would only hide the peer's slowness from its
+caller.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ _HEAD = struct.Struct(">IBBH3s3B")
 _OCTET = [bytes((number,)) for number in range(256)]
 
 
-MAX_FIELDS = 250  # octets: the list of a transfer that `send_many` makes is of the short form
+MAX_FIELDS = 250  # octets: `send_many` writes the list of a transfer in its short form
 
 
 class Sender(Link):
@@ -44,18 +44,18 @@ class Sender(Link):
 
     role = SENDER
     txn_id: bytes | None = None
-    """The transaction in which messages are acquired for this link (4.4.3): as the receiver's flows say, until it is discharged,
-    which the application says here. Our flows name it."""
+    """The transaction in which messages are acquired for this link (4.4.3). The receiver's flows set it, the application clears
+    it at the discharge. Our flows name it."""
     _partial: Delivery | None = None
 
     @property
     def can_send(self) -> bool:
-        """Whether `send` would be accepted now."""
+        """True if `send` would be accepted now."""
         return self.link_credit > 0 and self._partial is None and self.state is LinkState.ATTACHED and not self.session.blocked
 
     @property
     def incomplete(self) -> Delivery | None:
-        """The delivery of which the last transfer has not left."""
+        """The delivery whose last transfer was not sent yet."""
         return self._partial
 
     def send(
@@ -71,9 +71,9 @@ class Sender(Link):
         batchable: bool = False,
         more: bool = False,
     ) -> Delivery:
-        """Sends a message, in as many transfers as it takes; `more` keeps the delivery open for `send_more` or `abort`.
+        """Send a message, in as many transfers as it takes; `more` keeps the delivery open for `send_more` or `abort`.
 
-        `tag`: 1 to 32 octets, unlike that of any unsettled delivery. `settled` is by default what the link's mode says. Raises
+        `tag`: 1 to 32 octets, unlike that of any unsettled delivery. `settled` follows the link's mode by default. Raises
         LocalProtocolError without credit, beyond max-message-size, or against the modes that were agreed.
         """
         self._check_sendable()
@@ -97,7 +97,7 @@ class Sender(Link):
             resume=resume,
             batchable=batchable,
         )
-        self.session.outbox.check_room(transfer)
+        self.session.outbox.check_fits(transfer)
         self._size = 0
         self.session.next_delivery_id = serial.add(delivery.id, 1)
         if not settled:
@@ -109,13 +109,13 @@ class Sender(Link):
         return delivery
 
     def send_more(self, delivery: Delivery, payload: bytes, *, more: bool = False) -> None:
-        """Continues a delivery that was sent with `more`."""
+        """Continue a delivery that was sent with `more`."""
         self._check_open(delivery)
         self._check_size(self._size + len(payload))
         self._transfer(Transfer(handle=self._handle(), more=more), payload)
 
     def abort(self, delivery: Delivery) -> None:
-        """Gives up a delivery that was sent with `more`; the receiver forgets it, and so do we (2.6.14)."""
+        """Abort a delivery that was sent with `more`; both ends forget it (2.6.14)."""
         self._check_open(delivery)
         delivery.settled = True
         self.session.settle(delivery)
@@ -129,29 +129,29 @@ class Sender(Link):
         settled: bool | None = None,
         state: DeliveryState | None = None,
     ) -> list[Delivery]:
-        """Sends as many of the messages as credit, window and frame size allow now, from the first on; returns their deliveries.
-        `state` is that of all of them.
+        """Send as many of the messages as credit, window and frame size allow now, from the first on; return their deliveries.
 
-        The same octets as `send` one by one, at a fraction of the cost. Tags must be new; the rest is as for `send`.
+        `state` applies to all of them. The octets are those of `send` one by one, at a fraction of the cost. Tags must be new;
+        the rest is as for `send`.
         """
         if not self.can_send:
             return []
         self._check_complete()
         settled = self._settled(settled)
         count = min(len(tags), len(payloads), self.link_credit, self.session.remote_incoming_window)
-        limit, room = self.max_message_size, self.session.max_frame_size - HEADER_SIZE - 64
+        limit, space = self.max_message_size, self.session.max_frame_size - HEADER_SIZE - 64
         handle = _uint(self._handle())
         tail = b"\x43\x41" if settled else b"\x43\x42"  # message-format 0, settled
         fields = 5
         if state is not None:
-            tail += b"\x40\x40" + encode(state)  # neither `more` nor a mode of its own
+            tail += b"\x40\x40" + encode(state)  # without `more` and rcv-settle-mode
             fields = 8
-            room -= len(tail)
+            space -= len(tail)
         channel, number = self.session.local_channel, self.session.next_delivery_id
         mode, sent, out = self.rcv_settle_mode, [], []
         for tag, payload in zip(tags[:count], payloads, strict=False):
             size = len(payload)
-            if size > room or (limit and size > limit) or not 0 < len(tag) <= 32 or tag in self.unsettled:
+            if size > space or (limit and size > limit) or not 0 < len(tag) <= 32 or tag in self.unsettled:
                 break
             word = b"\x70" + number.to_bytes(4, "big") if number > 255 else _uint(number)
             head = b"".join((handle, word, b"\xa0", _OCTET[len(tag)], tag, tail))
@@ -174,8 +174,7 @@ class Sender(Link):
         return sent
 
     def abort_rest(self) -> bool:
-        """Give up a delivery of which something waits for the session's window: instead of it the receiver gets an aborted
-        transfer. Whether there is one."""
+        """Abort a delivery with transfers that wait for the session's window. Returns True if there is one."""
         delivery = self._partial
         if delivery is None or not self.session.outbox.abort(self):
             return False
@@ -184,17 +183,17 @@ class Sender(Link):
         return True
 
     def drained(self) -> None:
-        """Nothing more to send: uses up the credit that is left, tells the receiver (2.6.7). No-op unless it asked to drain."""
+        """Use up the credit that is left, and tell the receiver (2.6.7). No-op unless it asked to drain."""
         if not self.drain or self._partial is not None:
             return
         self.delivery_count = serial.add(self.delivery_count, self.link_credit)
         self.link_credit = 0
         self.send_flow()
 
-    # --- the peer's
+    # --- the peer's side
 
     def on_flow(self, flow: Flow) -> None:
-        """The receiver's state: credit counts from its delivery-count, or from our initial one if it does not know ours yet."""
+        """Handle the receiver's credit: it counts from its delivery-count, or from our initial one if it does not know ours."""
         if flow.link_credit is not None:
             count = flow.delivery_count
             if count is None:
@@ -207,12 +206,13 @@ class Sender(Link):
             self.txn_id = txn_id if isinstance(txn_id, bytes) else None
 
     def send_flow(self, echo: bool = False, properties: Mapping[str, Value] | None = None) -> None:
+        """Send our flow state, with the transaction of the link if there is one."""
         if self.txn_id is not None:
             properties = {Symbol(TXN_ID): self.txn_id, **(properties or {})}
         super().send_flow(echo, properties)
 
     def completed(self) -> None:
-        """The last transfer of the open delivery has left."""
+        """Note that the last transfer of the open delivery was sent."""
         self._partial = None
         self.delivery_count = serial.add(self.delivery_count, 1)
         self.link_credit = max(0, self.link_credit - 1)

@@ -13,17 +13,17 @@ _HALF = 0x80000000
 
 
 def add(number: int, count: int) -> int:
-    """The number `count` steps on; a negative count goes back."""
+    """Return the number `count` steps on; a negative count goes back."""
     return (number + count) & MASK
 
 
 def difference(left: int, right: int) -> int:
-    """How many steps `left` is after `right`: -2**31 … 2**31-1."""
+    """Return the number of steps from `right` to `left`: -2**31 … 2**31-1."""
     return ((left - right + _HALF) & MASK) - _HALF
 
 
 def ranges(ids: Iterable[int]) -> Iterable[tuple[int, int]]:
-    """Neighbouring ids as (first, last), in the order given; ids wrap."""
+    """Yield neighbouring ids as (first, last), in the order given; ids wrap."""
     first = last = None
     for number in ids:
         if last is not None and number == add(last, 1):

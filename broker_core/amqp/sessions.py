@@ -1,9 +1,8 @@
 """Session endpoints (2.5): the two windows, delivery ids, dispositions, and the handles of the links.
 
-Transfers are counted by the session before a link sees them, those of detached links included, or the windows of both ends
-would drift apart. Our incoming window is renewed, with a flow, when half of it is used: it bounds frames, and what bounds
-messages is credit. A disposition may name 2**31 deliveries in 20 octets, so a range is walked over what is unsettled here
-whenever that is less.
+The session counts transfers before a link sees them, including those of detached links; otherwise the windows of both ends would
+drift apart. Our incoming window is renewed, with a flow, when half of it is used: it bounds frames; credit bounds messages. A
+disposition may name 2**31 deliveries in 20 octets, so a large range is resolved by a walk over the unsettled deliveries.
 """
 
 from __future__ import annotations
@@ -46,9 +45,9 @@ MAX_UINT = 0xFFFFFFFF
 
 
 class Session:
-    """One session. Made by `Connection.begin`, or carried by the event of the peer's begin.
+    """A session, made by `Connection.begin` or carried by the event of the peer's begin.
 
-    `incoming` and `outgoing` hold what is unsettled, by delivery id; `links` are by our handle, `remote_links` by the peer's.
+    `incoming` and `outgoing` hold unsettled deliveries, by delivery id; `links` are by our handle, `remote_links` by the peer's.
     """
 
     def __init__(self, connection: Connection, first_outgoing_id: int = 0) -> None:
@@ -66,7 +65,7 @@ class Session:
         self.initial_outgoing_id = self.next_outgoing_id = first_outgoing_id
         self.next_incoming_id: int | None = None
         self.incoming_window = self.settings.incoming_window
-        self._unannounced = 0  # frames of a renewed window that is not on its way to the peer yet
+        self._unannounced = 0  # frames of a renewed window that was not sent to the peer yet
         self.remote_incoming_window = 0
         self.remote_outgoing_window = 0
         self._last_delivery_id: int | None = None
@@ -78,15 +77,15 @@ class Session:
 
     @property
     def blocked(self) -> bool:
-        """Whether transfers wait for the peer's window."""
+        """True while transfers wait for the peer's window."""
         return bool(self.outbox)
 
     @property
     def max_frame_size(self) -> int:
-        """Octets of a frame that the peer takes."""
+        """Octets of a frame that the peer accepts."""
         return self.connection.remote_max_frame_size
 
-    # --- ours
+    # --- our side
 
     def begin(
         self,
@@ -95,7 +94,7 @@ class Session:
         desired_capabilities: tuple[str, ...] = (),
         properties: Mapping[str, Value] | None = None,
     ) -> None:
-        """Sends our begin, as the first or as the answer. Raises LocalProtocolError if no channel is left."""
+        """Send our begin, as the first or as the answer. Raises LocalProtocolError if no channel is left."""
         state = states.advance(states.SESSION, self.state, "s:begin")
         begin = Begin(
             remote_channel=self.remote_channel,
@@ -116,26 +115,26 @@ class Session:
         self.state = state
 
     def end(self, error: Error | None = None) -> None:
-        """Sends our end; with an error, what still comes from the peer is discarded (2.5.4)."""
+        """Send our end; with an error, later input from the peer is discarded (2.5.4)."""
         state = states.advance(states.SESSION, self.state, "s:end" if error is None else "s:error")
         self.connection.send(self.local_channel, End(error=error))
         self._leave(state)
 
     def sender(self, name: str) -> Sender:
-        """A new sending link of that name, to be attached."""
+        """Return a new sending link of that name, to be attached."""
         return Sender(self, name)
 
     def receiver(self, name: str) -> Receiver:
-        """A new receiving link of that name, to be attached."""
+        """Return a new receiving link of that name, to be attached."""
         return Receiver(self, name)
 
     def dispose(
         self, deliveries: Sequence[Delivery], state: DeliveryState | None = None, *, settled: bool = True, batchable: bool = False
     ) -> None:
-        """Tells the peer the state of deliveries, all of one direction; neighbours share a frame.
+        """Send the state of deliveries, all of one direction; neighbours share a frame.
 
-        Settled ones are forgotten here. Raises LocalProtocolError for a delivery that is settled already, or that is the
-        sender's to settle first (receiver-settle-mode second).
+        Settled ones are forgotten here. Raises LocalProtocolError for a delivery that is settled already, or that the sender has
+        to settle first (receiver-settle-mode second).
         """
         for delivery in deliveries:
             if delivery.settled or (delivery.link.role != deliveries[0].link.role):
@@ -160,7 +159,7 @@ class Session:
                 self.settle(delivery)
 
     def send_flow(self, *, echo: bool = False, **link: Any) -> None:
-        """Sends the session's flow state; `link` are the fields of a link's (see `Link.send_flow`)."""
+        """Send the session's flow state; `link` are the fields of a link's (see `Link.send_flow`)."""
         self.send(
             Flow(
                 next_incoming_id=self.next_incoming_id,
@@ -175,12 +174,12 @@ class Session:
     # --- for the links
 
     def send(self, performative: Composite, payload: bytes = b"") -> None:
-        """A frame on our channel, if the session's state allows it."""
+        """Send a frame on our channel, if the session's state allows it."""
         states.advance(states.SESSION, self.state, "s:frame")
         self.connection.send(self.local_channel, performative, payload)
 
     def free_handle(self) -> int:
-        """The lowest handle of ours that is free and that the peer takes."""
+        """Return our lowest free handle. Raises LocalProtocolError beyond the peer's handle-max."""
         limit = self.remote_begin.handle_max if self.remote_begin else MAX_UINT
         handle = next(number for number in range(len(self.links) + 1) if number not in self.links)
         if handle > limit:
@@ -188,12 +187,12 @@ class Session:
         return handle
 
     def release(self, link: Link) -> None:
-        """The link is detached on both sides."""
+        """Free the handle of a link that is detached on both sides."""
         if link.handle is not None and self.links.get(link.handle) is link:
             del self.links[link.handle]
 
     def forget(self, link: Link) -> None:
-        """The link is closed or in error: its deliveries are dead to the session. They stay in `link.unsettled`."""
+        """Remove the deliveries of a link that is closed or in error. They stay in `link.unsettled`."""
         lost: list[int] = []
         for delivery in link.unsettled.values():
             mine = self.outgoing if link.role == SENDER else self.incoming
@@ -204,16 +203,17 @@ class Session:
         self.lost.add(lost)
 
     def take_delivery_id(self, number: int) -> None:
-        """Notes the id of a delivery that begins; ids of a session only go up."""
+        """Note the id of a delivery that begins; ids of a session only increase."""
         if not self.is_next_delivery_id(number):
             raise FieldError(f"delivery-id {number} after {self._last_delivery_id}", Scope.SESSION)
         self._last_delivery_id = number
 
     def is_next_delivery_id(self, number: int) -> bool:
+        """Return True if `number` comes after all delivery ids seen so far."""
         return self._last_delivery_id is None or serial.difference(number, self._last_delivery_id) > 0
 
     def settle(self, delivery: Delivery) -> None:
-        """Forgets a delivery that either end has settled."""
+        """Forget a delivery that either end has settled."""
         link = delivery.link
         mine = self.outgoing if link.role == SENDER else self.incoming
         if mine.get(delivery.id) is delivery:
@@ -229,9 +229,10 @@ class Session:
         if state is SessionState.UNMAPPED:
             self.connection.release_channel(self)
 
-    # --- the peer's
+    # --- the peer's side
 
     def on_begin(self, begin: Begin, channel: int) -> events.Event:
+        """Handle the peer's begin on `channel`."""
         self.state = states.advance(states.SESSION, self.state, "r:begin")
         self.remote_channel, self.remote_begin = channel, begin
         self.next_incoming_id = begin.next_outgoing_id
@@ -239,12 +240,13 @@ class Session:
         return events.Begun(self, begin)
 
     def on_end(self, end: End) -> events.Event | None:
+        """Handle the peer's end; no event if ours had an error."""
         discarding = self.state is SessionState.DISCARDING
         self._leave(states.advance(states.SESSION, self.state, "r:end"))
         return None if discarding else events.Ended(self, end.error)
 
     def fail(self, error: RemoteProtocolError) -> None:
-        """Answers the peer's error with an end (2.5.4), after a begin if there was none."""
+        """Answer the peer's error with an end (2.5.4), after a begin if there was none."""
         if self.state is SessionState.BEGIN_RCVD:
             self.begin()
         following = states.advance(states.SESSION, self.state, "s:error")
@@ -253,10 +255,10 @@ class Session:
         self._leave(following)
 
     def on_frame(self, performative: Composite, payload: bytes) -> list[events.Event]:
-        """What a frame on this session's channel means; begin and end come through the connection."""
+        """Handle a frame on this session's channel; begin and end come through the connection."""
         states.advance(states.SESSION, self.state, "r:frame")
         if isinstance(performative, Transfer):
-            self._ask(performative)
+            self._count_in_transaction(performative)
         if self.state is SessionState.DISCARDING:
             if isinstance(performative, Disposition):
                 self.connection.coordinated.name(performative.state)
@@ -280,15 +282,18 @@ class Session:
         return link
 
     def _usable(self, link: Link) -> bool:
-        """False if what comes for the link is to be dropped: we have closed it already. One that we have only detached hears its
-        peer until that has detached, too: else what was under way would be lost, and both ends think it is the receiver's."""
+        """Return False if input for the link is to be dropped, since we have closed it.
+
+        A link that we have only detached still receives until the peer has detached, too. Otherwise transfers on their way would
+        be lost, and both ends would think that the receiver has them.
+        """
         if link.state is LinkState.ERRORED and not self.settings.errant_link_ends_session:
             return False
         states.advance(states.LINK, link.state, "r:frame")
         return link.state is not LinkState.DETACH_SENT or not link.closing
 
     def count_received(self, count: int) -> None:
-        """Transfers have come, whatever becomes of them. Raises amqp:session:window-violation."""
+        """Count transfers that have come, even if they are dropped later. Raises amqp:session:window-violation."""
         if self.incoming_window - self._unannounced < count:
             raise RemoteProtocolError(Condition.WINDOW_VIOLATION, "a transfer beyond the incoming window", Scope.SESSION)
         assert self.next_incoming_id is not None
@@ -297,14 +302,14 @@ class Session:
         self.remote_outgoing_window = max(0, self.remote_outgoing_window - count)
 
     def renew_window(self) -> None:
-        """Opens our window again when half of it is used, and says so."""
+        """Open our window again when half of it is used, and send a flow."""
         if self.incoming_window <= self.settings.incoming_window // 2 and self.may_send:
             self._unannounced += self.settings.incoming_window - self.incoming_window
             self.incoming_window = self.settings.incoming_window
             self.send_flow()
 
     def announced(self) -> None:
-        """What was to be sent has left: the peer may use the renewed window."""
+        """Note that all output was written: the peer may use the renewed window."""
         self._unannounced = 0
 
     @property
@@ -315,11 +320,11 @@ class Session:
 
     @property
     def may_send(self) -> bool:
-        """Whether frames of this session may leave now: false before our begin and after our end."""
+        """True if frames of this session may be sent: after our begin and before our end."""
         return "s:frame" in states.SESSION[self.state] and self.connection.may_send
 
-    def _ask(self, transfer: Transfer) -> None:
-        """Count a delivery of a transaction, before anything can become of its transfer: once, if it has a link."""
+    def _count_in_transaction(self, transfer: Transfer) -> None:
+        """Count a delivery of a transaction, once, before its transfer can be refused or dropped."""
         if transfer.state is not None:
             link = self.remote_links.get(transfer.handle)
             begun = link.unfinished if isinstance(link, Receiver) else None
@@ -344,7 +349,7 @@ class Session:
         except RemoteProtocolError as error:
             if error.scope is not Scope.LINK:
                 raise
-            if not self.may_send:  # a peer that did not wait for our begin
+            if not self.may_send:  # the peer did not wait for our begin
                 raise RemoteProtocolError(error.condition, error.description, Scope.SESSION) from error
             link.fail(error)
             return [events.Violated(error, self, link)]
@@ -357,7 +362,7 @@ class Session:
         return [self.disposed(disposition, [(first, last)])]
 
     def disposed(self, disposition: Disposition, ranges: Sequence[tuple[int, int]]) -> events.Disposed:
-        """What a disposition says, of each of these ranges in turn, whatever its own."""
+        """Apply a disposition to each of these ranges in turn, instead of its own."""
         issuer_receives = disposition.role == RECEIVER
         unsettled = self.outgoing if issuer_receives else self.incoming
         state, settled = disposition.state, disposition.settled
@@ -368,21 +373,21 @@ class Session:
             else:
                 named = list(in_range(unsettled, first, serial.difference(last, first)))
             for delivery in named:
-                if state is not None and (issuer_receives or self._may_say(delivery, state)):
+                if state is not None and (issuer_receives or self._may_set_state(delivery, state)):
                     delivery.remote_state = state
                 if settled:
                     delivery.remote_settled = True
                     self.settle(delivery)
             found += named
         if len(ranges) > 1 and not settled:
-            found = list(dict.fromkeys(found))  # what is said of a delivery again is no second delivery
+            found = list(dict.fromkeys(found))  # a delivery named twice is one delivery
         if issuer_receives and isinstance(state, TransactionalState):
             beyond = any(serial.difference(last, self.next_delivery_id) >= 0 for _, last in ranges)
             self.connection.coordinated.name(state, len(found) + (self.lost.take(ranges) or beyond))
         return events.Disposed(self, found, state, settled, ranges)
 
-    def _may_say(self, delivery: Delivery, state: DeliveryState) -> bool:
-        """Whether its sender may say this of a delivery: a transaction that it names stays, and an outcome does (4.4.1)."""
+    def _may_set_state(self, delivery: Delivery, state: DeliveryState) -> bool:
+        """Return True if the sender may set this state: a transaction that it names stays, and so does an outcome (4.4.1)."""
         known = delivery.remote_state
         if not is_same(known, state):
             self.connection.coordinated.name(state)

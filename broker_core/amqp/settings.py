@@ -1,4 +1,4 @@
-"""What one end of a connection is and allows. Every limit has its unit; breaking one is answered with its condition."""
+"""Identity and limits of one end of a connection. Every limit has its unit; breaking one is answered with its condition."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from .types import Value
 
 
 class Role(Enum):
-    """Who opened the transport: it sends the first header, and is the SASL client."""
+    """Role in opening the transport: the client sends the first header, and is the SASL client."""
 
     CLIENT = "client"
     SERVER = "server"
@@ -20,16 +20,18 @@ class Role(Enum):
 
 @dataclass(frozen=True, kw_only=True)
 class Settings:
-    """Of our end of a connection.
+    """Settings of our end of a connection.
 
-    `max_frame_size` octets we accept (512 at least); `first_frame_size` what we accept before the peer's open, and
-    `sasl_frame_size` inside SASL (both 512 in the text; some clients need more). `channel_max` and `handle_max` are the highest
-    numbers, one less than how many. `idle_time_out`: milliseconds, what we tell the peer; we give up after twice that (2.4.5).
-    `min_remote_idle_time_out`: milliseconds, a peer that asks for less is refused. `incoming_window` and `outgoing_window`:
-    transfer frames per session; the incoming one is renewed by a flow when half of it is used. `max_message_size`: octets a
-    delivery may have on a link that says nothing else, 0 for any. `max_unfinished_size`: octets, over all links, of deliveries
-    whose last frame has not come, 0 for any; the link that goes beyond is detached. `errant_link_ends_session`: input for a link
-    that we detached with an error ends the session, as 2.6.5 says; False drops it, for peers whose transfers were under way.
+    - `max_frame_size`: octets of a frame that we accept (512 at least); `first_frame_size`: before the peer's open;
+      `sasl_frame_size`: inside SASL (both 512 in the text; some clients need more).
+    - `channel_max`, `handle_max`: the highest numbers, one less than how many.
+    - `idle_time_out`: milliseconds, sent to the peer; we give up after twice that (2.4.5). `min_remote_idle_time_out`:
+      milliseconds; a peer that asks for less is refused.
+    - `incoming_window`, `outgoing_window`: transfer frames per session; a flow renews the incoming one when half of it is used.
+    - `max_message_size`: octets of a delivery on a link that sets no other limit, 0 for any. `max_unfinished_size`: octets of
+      incomplete deliveries, over all links, 0 for any; the link that goes beyond is detached.
+    - `errant_link_ends_session`: input for a link that we detached with an error ends the session, as 2.6.5 says; False drops
+      it, for peers whose transfers were on their way.
     """
 
     container_id: str

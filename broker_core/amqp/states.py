@@ -1,11 +1,11 @@
-"""All states and transitions (2.4.6, 2.5.5, 2.6), and nothing else decides what may be sent or received when.
+"""All states and transitions (2.4.6, 2.5.5, 2.6): these tables alone decide what may be sent or received when.
 
 Each machine is one table: (state, action) → next state. An action begins with `s:` (we send) or `r:` (we receive). A missing
-entry is the error path: a LocalProtocolError for what we would send, a RemoteProtocolError for what the peer sent, with the
-condition of `_CONDITIONS` or amqp:illegal-state. The tables follow the specification's diagrams, and add what a sans-I/O
-endpoint meets because a peer may pipeline: its close, end or detach may be read before our own open, begin or attach has been
-sent (`*_UNANSWERED`). Closing, ending and detaching with an error (`s:error`) have states of their own, since what then arrives
-is treated differently.
+entry is the error path: a LocalProtocolError for a frame of ours, a RemoteProtocolError for one of the peer's, with the condition
+in `_CONDITIONS` or amqp:illegal-state. The tables follow the specification's diagrams, and add states that a sans-I/O endpoint
+meets because a peer may pipeline: its close, end or detach may be read before our own open, begin or attach has been sent
+(`*_UNANSWERED`). Closing, ending and detaching with an error (`s:error`) have states of their own, since later input is treated
+differently.
 """
 
 from __future__ import annotations
@@ -18,11 +18,11 @@ from .errors import Condition, LocalProtocolError, RemoteProtocolError, Scope
 
 
 class _State(Enum):
-    __hash__ = object.__hash__  # Enum's own is a call in Python, and the tables are looked into for every frame
+    __hash__ = object.__hash__  # Enum's own runs in Python, and every frame looks into the tables
 
 
 class ConnectionState(_State):
-    """2.4.6."""
+    """States of a connection (2.4.6)."""
 
     START = "start"
     HDR_RCVD = "header received"
@@ -42,7 +42,7 @@ class ConnectionState(_State):
 
 
 class SessionState(_State):
-    """2.5.5."""
+    """States of a session (2.5.5)."""
 
     UNMAPPED = "unmapped"
     BEGIN_SENT = "begin sent"
@@ -55,7 +55,7 @@ class SessionState(_State):
 
 
 class LinkState(_State):
-    """2.6.3 to 2.6.6. ERRORED: detached by us with an error, the peer's detach is awaited."""
+    """States of a link (2.6.3 to 2.6.6). ERRORED: we have detached with an error and wait for the peer's detach."""
 
     DETACHED = "detached"
     ATTACH_SENT = "attach sent"
@@ -137,7 +137,7 @@ LINK: _Table[LinkState] = {
     _L.ERRORED: {"r:detach": _L.DETACHED},
 }
 
-# What a missing entry is answered with, where it is not amqp:illegal-state for the whole connection.
+# Answer to a missing entry, if it is not amqp:illegal-state for the whole connection.
 _CONDITIONS: dict[tuple[ConnectionState | SessionState | LinkState, str], tuple[str, Scope]] = {
     (_L.ERRORED, "r:frame"): (Condition.ERRANT_LINK, Scope.SESSION),  # 2.6.5
     (_L.DETACHED, "r:frame"): (Condition.UNATTACHED_HANDLE, Scope.SESSION),
@@ -150,7 +150,7 @@ _CONDITIONS: dict[tuple[ConnectionState | SessionState | LinkState, str], tuple[
 
 
 def advance(table: _Table[_Some], state: _Some, action: str) -> _Some:
-    """The state after `action`. Raises LocalProtocolError or RemoteProtocolError if the table has no such entry."""
+    """Return the state after `action`. Raises LocalProtocolError or RemoteProtocolError if the table has no such entry."""
     following = table[state].get(action)
     if following is not None:
         return following

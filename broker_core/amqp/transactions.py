@@ -1,4 +1,4 @@
-"""Local transactions (part 4): what a control link carries. Both roles: a controller says it, a coordinator reads it.
+"""Local transactions (part 4): the messages of a control link. Both roles: a controller writes them, a coordinator reads them.
 
 sender.attach(target=Coordinator(capabilities=(LOCAL_TRANSACTIONS,)))
 sender.send(b"0", request(Declare()))                       # answered by Declared(txn_id=…)
@@ -14,7 +14,7 @@ from .errors import DecodeError
 from .messages import Message, decode_message
 from .performatives import Declare, Discharge, TransactionalState
 
-# 4.5.7 txn-capability: what a controller asks of a coordinator, and what that says it can do.
+# 4.5.7 txn-capability: capabilities that a controller desires and a coordinator offers.
 LOCAL_TRANSACTIONS = "amqp:local-transactions"
 DISTRIBUTED_TRANSACTIONS = "amqp:distributed-transactions"
 PROMOTABLE_TRANSACTIONS = "amqp:promotable-transactions"
@@ -26,10 +26,10 @@ TXN_ID = "txn-id"
 
 
 class Coordinated:
-    """The transactions that a coordinator has open on a connection, and how much the peer names in them, frame by frame.
+    """Open transactions of a coordinator on a connection, and the count of messages and outcomes in which the peer names them.
 
-    Nothing can refuse or drop a frame before it is counted, whatever becomes of its link or its session. So a coordinator that
-    counts what it has done of a transaction knows whether that is all. See `events.Named`.
+    A frame is counted before its link or session can refuse or drop it. So a coordinator that counts what it has done of a
+    transaction knows whether that is all. See `events.Named`.
     """
 
     __slots__ = ("_named", "_open")
@@ -39,35 +39,36 @@ class Coordinated:
         self._named: list[events.Named] = []
 
     def open(self, txn_id: bytes) -> None:
-        """Report what is named in this transaction from here on."""
+        """Report mentions of this transaction from now on."""
         self._open.add(txn_id)
 
     def close(self, txn_id: bytes) -> None:
+        """Stop reporting mentions of this transaction."""
         self._open.discard(txn_id)
 
     def name(self, state: object, count: int = 1) -> None:
-        """So many deliveries came with this state; less than 0 takes back."""
+        """Count deliveries that came with this state; a negative count takes back."""
         if isinstance(state, TransactionalState) and state.txn_id in self._open:
             self._named.append(events.Named(state.txn_id, count))
 
     def take(self) -> list[events.Named]:
-        """What was named since the last call."""
+        """Return the events since the last call."""
         named, self._named = self._named, []
         return named
 
 
 def is_same(state: object, other: object) -> bool:
-    """Whether both states are of one transaction."""
+    """Return True if both states are of one transaction."""
     return isinstance(state, TransactionalState) and isinstance(other, TransactionalState) and state.txn_id == other.txn_id
 
 
 def request(body: Declare | Discharge) -> bytes:
-    """The message that a controller sends: the body alone, as an amqp-value (4.2, 4.3)."""
+    """Return the message that a controller sends: the body alone, as an amqp-value (4.2, 4.3)."""
     return Message(value=body, has_value=True).encode()
 
 
 def request_of(payload: bytes) -> Declare | Discharge:
-    """What a message on a control link asks for; its other sections are ignored. DecodeError, FieldError if it is neither."""
+    """Return the request in a message on a control link; its other sections are ignored. Raises DecodeError, FieldError."""
     message = decode_message(payload)
     body = compose(message.value) if message.has_value else None
     if not isinstance(body, (Declare, Discharge)):

@@ -12,7 +12,7 @@
 | decimal32/64/128 | `Decimal32/64/128` (opaque bytes) | | array | `Array` |
 | char | `Char` | | described | `Described` |
 
-Why subclasses of int and str: a field of type uint is a number to everybody who reads it, and only the encoder asks what kind.
+Numbers and texts are subclasses of int and str: a reader uses a uint as a number, and only the encoder needs its type.
 The price: `UInt(1) == Int(1) == True` to Python and not to AMQP, so a map with such keys decodes to `Pairs`, never to a dict that
 lost an entry. Rejected: wrapper objects for everything (every reader unwraps), and a decimal type (IEEE 754 decimals are carried
 and compared by their bits; nobody computes with them here, and `decimal.Decimal` cannot tell all their encodings apart).
@@ -48,42 +48,56 @@ class _Integer(int):
 
 
 class UByte(_Integer):
+    """An unsigned integer of 8 bits."""
+
     __slots__ = ()
     low, high = 0, 0xFF
 
 
 class UShort(_Integer):
+    """An unsigned integer of 16 bits."""
+
     __slots__ = ()
     low, high = 0, 0xFFFF
 
 
 class UInt(_Integer):
+    """An unsigned integer of 32 bits."""
+
     __slots__ = ()
     low, high = 0, 0xFFFFFFFF
 
 
 class ULong(_Integer):
+    """An unsigned integer of 64 bits."""
+
     __slots__ = ()
     low, high = 0, 0xFFFFFFFFFFFFFFFF
 
 
 class Byte(_Integer):
+    """A signed integer of 8 bits."""
+
     __slots__ = ()
     low, high = -0x80, 0x7F
 
 
 class Short(_Integer):
+    """A signed integer of 16 bits."""
+
     __slots__ = ()
     low, high = -0x8000, 0x7FFF
 
 
 class Int(_Integer):
+    """A signed integer of 32 bits."""
+
     __slots__ = ()
     low, high = -0x80000000, 0x7FFFFFFF
 
 
 class Long(_Integer):
-    """A long by name. Decoding gives a plain `int`, which encodes the same."""
+    """A signed integer of 64 bits. Decoding gives a plain `int`, which encodes the same."""
 
     __slots__ = ()
     low, high = -0x8000000000000000, 0x7FFFFFFFFFFFFFFF
@@ -97,11 +111,12 @@ class Timestamp(_Integer):
 
 
 class Float(float):
-    """IEEE 754 binary32: the value is rounded to what 32 bits hold when it is made, so that what is sent is what you see."""
+    """A binary32 number of IEEE 754. The value is rounded to 32 bits when it is made, so that it equals what is sent."""
 
     __slots__ = ()
 
     def __new__(cls, value: float) -> Float:
+        """Round to 32 bits. Raises EncodeError out of range."""
         try:
             return float.__new__(cls, struct.unpack(">f", struct.pack(">f", value))[0])
         except (OverflowError, struct.error) as error:
@@ -126,6 +141,7 @@ class Char(str):
     __slots__ = ()
 
     def __new__(cls, value: str) -> Char:
+        """Check that it is one character. Raises EncodeError."""
         if len(value) != 1 or 0xD800 <= ord(value) <= 0xDFFF:
             raise EncodeError(f"{value!r} is not one Unicode character")
         return str.__new__(cls, value)
@@ -169,11 +185,12 @@ class Decimal128(_Opaque):
 
 
 class Pairs(tuple[tuple[Any, Any], ...]):
-    """A map that a dict cannot hold: keys that Python takes for equal or cannot hash. Pairs in the order of the wire."""
+    """A map that a dict cannot hold: with keys that Python finds equal or cannot hash. Pairs in the order of the wire."""
 
     __slots__ = ()
 
     def __new__(cls, pairs: Iterable[tuple[Any, Any]] = ()) -> Pairs:
+        """Collect the pairs."""
         return tuple.__new__(cls, tuple(pairs))
 
     def __repr__(self) -> str:
@@ -182,7 +199,7 @@ class Pairs(tuple[tuple[Any, Any], ...]):
 
 @dataclass(frozen=True, slots=True)
 class Described:
-    """A value with a descriptor that says what it means (1.1.2, 1.3)."""
+    """A value with a descriptor that gives it a meaning (1.1.2, 1.3)."""
 
     descriptor: Any
     value: Any
@@ -190,10 +207,10 @@ class Described:
 
 @dataclass(frozen=True, slots=True)
 class Array:
-    """Values of one type (1.6.24).
+    """An array of values of one type (1.6.24).
 
-    `kind` is the element type's AMQP name ("symbol", "uint", "list", …); `descriptors` is empty, or holds what describes every
-    element, the outermost first.
+    `kind` is the element type's AMQP name ("symbol", "uint", "list", …); `descriptors` is empty, or holds the descriptors of
+    every element, the outermost first.
     """
 
     kind: str

@@ -16,7 +16,7 @@ from penstock.broker_core.errors import InvalidRequest
 
 #: Largest frame that we accept, octets. Larger messages come in several.
 MAX_FRAME_OCTETS = 64 * 1024
-#: Largest SASL frame, octets: a server with many mechanisms needs more than the 512 of the specification (2.3.1).
+#: Largest SASL frame, octets: a server with many mechanisms needs more than the 512 of the specification (5.3.1).
 MAX_SASL_FRAME_OCTETS = 8 * 1024
 #: Incoming window: transfer frames that may be on their way to us, whatever the credit.
 WINDOW_FRAMES = 8192
