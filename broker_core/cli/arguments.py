@@ -19,9 +19,19 @@ Run = Callable[[argparse.Namespace], int]
 Commands = argparse._SubParsersAction  # its only name
 
 
-def parser() -> argparse.ArgumentParser:
+class Parser(argparse.ArgumentParser):
+    """A parser whose help may end with what is made only when somebody asks for it."""
+
+    appendix: Callable[[], str] | None = None
+
+    def format_help(self) -> str:
+        found = super().format_help()
+        return found if self.appendix is None else f"{found}\n{self.appendix()}\n"
+
+
+def parser() -> Parser:
     """Build the parser of the whole command line; modules of commands are imported when their command runs."""
-    top = argparse.ArgumentParser(
+    top = Parser(
         prog="penstock",
         description="Message queues into Spark tables and back, exactly once.",
         epilog=_EXIT_CODES,
@@ -39,7 +49,7 @@ def parser() -> argparse.ArgumentParser:
     return top
 
 
-def _serve(commands: Commands[argparse.ArgumentParser]) -> None:
+def _serve(commands: Commands[Parser]) -> None:
     serve = make_command(
         commands,
         "serve",
@@ -71,13 +81,13 @@ _METAVARS = {
 }
 
 
-def _queue(commands: Commands[argparse.ArgumentParser]) -> None:
+def _queue(commands: Commands[Parser]) -> None:
     queue = make_group(commands, "queue", "declare, inspect and remove queues")
 
     declare = client_command(queue, "declare", "make a queue; the same declaration again changes nothing", "queue")
     _name(declare)
     declare.add_argument("--type", default="fifo", help="fifo (default), priority or lastvalue")
-    declare.add_argument("--option", action="append", default=[], metavar="K=V", help="an option of the queue; may be repeated")
+    _option(declare)
 
     client_command(queue, "list", "list all queues with their counts", "queue", run="list_all")
 
@@ -106,17 +116,29 @@ def _queue(commands: Commands[argparse.ArgumentParser]) -> None:
     delete.add_argument("--force", action="store_true", help="even when a lease still holds messages of it; they are gone then")
 
 
-def _alter(queue: Commands[argparse.ArgumentParser]) -> None:
+def _option(command: Parser) -> None:
+    text = "an option of the queue, see below; may be repeated"
+    command.add_argument("--option", action="append", default=[], metavar="K=V", help=text)
+    command.appendix = _options
+
+
+def _options() -> str:
+    from penstock.broker_core.engine.model.options import described  # late, since it needs numpy
+
+    return "options of queues:\n" + described()
+
+
+def _alter(queue: Commands[Parser]) -> None:
     alter = client_command(queue, "alter", "change options of a queue while it lives", "moves")
     _name(alter)
-    alter.add_argument("--option", action="append", default=[], metavar="K=V", help="an option of the queue; may be repeated")
+    _option(alter)
     alter.add_argument("--reset", action="append", default=[], metavar="K", help="set an option back to its default")
 
     _name(client_command(queue, "pause", "deliver nothing until it is resumed; what is sent still comes in", "moves"))
     _name(client_command(queue, "resume", "deliver again", "moves"))
 
 
-def _moves(queue: Commands[argparse.ArgumentParser]) -> None:
+def _moves(queue: Commands[Parser]) -> None:
     for name, text in (
         ("move", "send waiting messages to another queue, in order; delayed ones keep their time"),
         ("copy", "send copies of waiting messages to another queue; a body is stored once"),
@@ -140,7 +162,7 @@ def _moves(queue: Commands[argparse.ArgumentParser]) -> None:
     redrive.add_argument("--limit", type=positive, metavar="N", help="at most N messages; default: all that wait now")
 
 
-def _lease(commands: Commands[argparse.ArgumentParser]) -> None:
+def _lease(commands: Commands[Parser]) -> None:
     lease = make_group(commands, "lease", "show what Spark queries hold, and free it")
 
     client_command(
@@ -170,7 +192,7 @@ def _lease(commands: Commands[argparse.ArgumentParser]) -> None:
     _name(client_command(lease, "delete", "forget a lease whose query will never come back", "lease"))
 
 
-def _stage(commands: Commands[argparse.ArgumentParser]) -> None:
+def _stage(commands: Commands[Parser]) -> None:
     stage = make_group(commands, "stage", "show what writes have staged and not yet published, and discard it")
 
     client_command(
@@ -185,15 +207,13 @@ def _sentence(text: str) -> str:
     return text[:1].upper() + text[1:] + "."
 
 
-def make_group(commands: Commands[argparse.ArgumentParser], name: str, text: str) -> Commands[argparse.ArgumentParser]:
+def make_group(commands: Commands[Parser], name: str, text: str) -> Commands[Parser]:
     """Add a group of commands, such as `queue`."""
     group = commands.add_parser(name, help=text, description=_sentence(text), allow_abbrev=False)
     return group.add_subparsers(title="commands", metavar="COMMAND", required=True)
 
 
-def client_command(
-    commands: Commands[argparse.ArgumentParser], name: str, text: str, module: str, run: str | None = None
-) -> argparse.ArgumentParser:
+def client_command(commands: Commands[Parser], name: str, text: str, module: str, run: str | None = None) -> Parser:
     """Add a command that talks to a broker: with `--url` and a login. `run` names its function in `module`."""
     command = make_command(commands, name, text, _sentence(text), lazily(module, run or name))
     url = os.environ.get("PENSTOCK_URL", config.DEFAULT_URL)
@@ -207,9 +227,7 @@ def client_command(
     return command
 
 
-def make_command(
-    commands: Commands[argparse.ArgumentParser], name: str, text: str, description: str, run: Run
-) -> argparse.ArgumentParser:
+def make_command(commands: Commands[Parser], name: str, text: str, description: str, run: Run) -> Parser:
     """Add a command that calls `run`."""
     command = commands.add_parser(name, help=text, description=description, epilog=_EXIT_CODES, allow_abbrev=False)
     command.set_defaults(run=run)

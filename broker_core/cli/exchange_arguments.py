@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import argparse
-
 from penstock.broker_core.cli import arguments
 
 _TYPES = "direct (the routing key as it is), topic (patterns: * is one word, # any number), fanout (everything), headers"
 
 
-def add_commands(commands: arguments.Commands[argparse.ArgumentParser]) -> None:
+def add_commands(commands: arguments.Commands[arguments.Parser]) -> None:
     """Add the group `exchange`."""
     exchange = arguments.make_group(commands, "exchange", "declare exchanges and bind them to queues")
 
@@ -45,7 +43,7 @@ def add_commands(commands: arguments.Commands[argparse.ArgumentParser]) -> None:
     unbind.add_argument("--key", help="only the bindings with this key or pattern; default: all bindings to this queue")
 
 
-def _command(commands: arguments.Commands[argparse.ArgumentParser], name: str, text: str) -> argparse.ArgumentParser:
+def _command(commands: arguments.Commands[arguments.Parser], name: str, text: str) -> arguments.Parser:
     command = arguments.client_command(commands, name, text, "exchange")
     command.add_argument("name", metavar="EXCHANGE" if name in ("bind", "unbind") else "NAME")
     return command

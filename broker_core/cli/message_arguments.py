@@ -22,13 +22,13 @@ def add_login(command: argparse.ArgumentParser) -> None:
     command.add_argument("--key-file", metavar="FILE", help="the certificate's key (PEM); default: in --cert-file")
 
 
-def add_commands(commands: arguments.Commands[argparse.ArgumentParser]) -> None:
+def add_commands(commands: arguments.Commands[arguments.Parser]) -> None:
     """Add `send` and `receive`."""
     _send(commands)
     _receive(commands)
 
 
-def _send(commands: arguments.Commands[argparse.ArgumentParser]) -> None:
+def _send(commands: arguments.Commands[arguments.Parser]) -> None:
     send = _amqp_command(
         commands,
         "send",
@@ -69,7 +69,7 @@ def _send(commands: arguments.Commands[argparse.ArgumentParser]) -> None:
     )
 
 
-def _receive(commands: arguments.Commands[argparse.ArgumentParser]) -> None:
+def _receive(commands: arguments.Commands[arguments.Parser]) -> None:
     receive = _amqp_command(
         commands,
         "receive",
@@ -102,9 +102,7 @@ def _receive(commands: arguments.Commands[argparse.ArgumentParser]) -> None:
     )
 
 
-def _amqp_command(
-    commands: arguments.Commands[argparse.ArgumentParser], name: str, text: str, description: str
-) -> argparse.ArgumentParser:
+def _amqp_command(commands: arguments.Commands[arguments.Parser], name: str, text: str, description: str) -> arguments.Parser:
     command = arguments.make_command(commands, name, text, description, arguments.lazily(name, "run"))
     command.add_argument("queue", metavar="QUEUE")
     url = os.environ.get("PENSTOCK_URL", DEFAULT_AMQP_URL)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import argparse
 from pathlib import Path
 
 from penstock.broker_core.cli import arguments
@@ -10,7 +9,7 @@ from penstock.broker_core.cli import arguments
 _FILE = "The broker notices within a second, without a restart."
 
 
-def add_commands(commands: arguments.Commands[argparse.ArgumentParser]) -> None:
+def add_commands(commands: arguments.Commands[arguments.Parser]) -> None:
     """Add the group `user`, and `permit`."""
     user = arguments.make_group(commands, "user", "manage who may log in")
 
@@ -56,8 +55,8 @@ def add_commands(commands: arguments.Commands[argparse.ArgumentParser]) -> None:
 
 
 def _file_command(
-    commands: arguments.Commands[argparse.ArgumentParser], name: str, text: str, run: str | None = None
-) -> argparse.ArgumentParser:
+    commands: arguments.Commands[arguments.Parser], name: str, text: str, run: str | None = None
+) -> arguments.Parser:
     short = text.partition(".")[0]
     description = text[0].upper() + text[1:].rstrip(".") + "."
     command = arguments.make_command(commands, name, short, description, arguments.lazily("user", run or name))

@@ -86,7 +86,7 @@ def default(name: str, option: Option) -> set[str]:
 def test_every_option_of_a_queue_with_its_default_and_what_is_allowed(page: str) -> None:
     before, _, after = page.partition("\n## Routing\n")
     said = declared(before + after.partition("\n## ")[2])
-    assert set(said) == set(OPTIONS)
+    assert set(said) == set(OPTIONS), f"said of queues, or declared in `Rules`, but not both: {set(said) ^ set(OPTIONS)}"
     for name, option in OPTIONS.items():
         assert said[name].fixed == (not option.alterable), name
         assert said[name].bold == default(name, option), name

@@ -31,7 +31,7 @@ from penstock.broker_core.engine.decide import dead_letters as ends
 from penstock.broker_core.engine.decide.lifetimes import gone_at_start
 from penstock.broker_core.engine.decide.unsettled_batches import check_outcomes
 from penstock.broker_core.engine.events import queues as e
-from penstock.broker_core.engine.model.admission import admit, admit_stage, is_open
+from penstock.broker_core.engine.model.admission import admit, admit_stage
 from penstock.broker_core.engine.model.capacity import Coming
 from penstock.broker_core.engine.model.exclusions import refused_by_all
 from penstock.broker_core.engine.model.lease import Batch, Lease
@@ -161,7 +161,7 @@ def enqueue(state: BrokerState, command: c.Enqueue, now: c.Now) -> Decision:
     waits = command.durable or queue.rules.durability == "all"
     kept = None
     placed = c.Placed(first + count)
-    if not is_open(queue):
+    if not queue.rules.open:
         found = admit(queue, count, sizes, traits, now.wall // 1000, whole=command.whole)
         kept = found.kept
         if kept is not None:

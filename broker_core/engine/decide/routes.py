@@ -22,7 +22,7 @@ from penstock.broker_core.engine.decide.exchanges import need_exchange
 from penstock.broker_core.engine.decide.queues import Decision, decide, on
 from penstock.broker_core.engine.events import exchanges as xe
 from penstock.broker_core.engine.events import queues as e
-from penstock.broker_core.engine.model.admission import full, is_open
+from penstock.broker_core.engine.model.admission import full
 from penstock.broker_core.engine.model.queue import Queue
 from penstock.broker_core.engine.model.routes import NO_ROWS, Part, Stale, asks, route
 from penstock.broker_core.engine.model.state import BrokerState
@@ -89,7 +89,7 @@ class _Sending:
             about = asks(queue.rules)
             if about not in self.command.traits:
                 raise Stale(name)
-            if self._at_once and is_open(queue):  # nothing to decide, so many are told in one go
+            if self._at_once and queue.rules.open:  # nothing to decide, so many are told in one go
                 alike.setdefault(about, []).append(name)
                 self._waits |= self.command.durable or queue.rules.durability == "all"
             else:

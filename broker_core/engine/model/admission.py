@@ -31,12 +31,6 @@ class Admission(NamedTuple):
     duplicates: int = 0
 
 
-def is_open(queue: Queue) -> bool:
-    """Whether the queue takes whatever comes."""
-    rules = queue.rules
-    return not (rules.max_messages or rules.max_bytes or rules.duplicate_window or rules.key or rules.groups != "none")
-
-
 def admit(queue: Queue, count: int, sizes: int | Ints, traits: Traits, now: int, *, whole: bool) -> Admission:
     """Of a queue that is not open. `now`: milliseconds since 1970. With `whole`, QueueFull where some would be refused."""
     rows = np.arange(count)
@@ -58,7 +52,7 @@ def admit(queue: Queue, count: int, sizes: int | Ints, traits: Traits, now: int,
 
 def admit_stage(queue: Queue, count: int, sizes: int | Ints, traits: Traits) -> None:
     """QueueFull unless there is room for all of them, so that a publish never blocks; it is the publish that finds duplicates."""
-    if is_open(queue):
+    if queue.rules.open:
         return
     if not _within_names(queue, traits, np.arange(count)).all():
         raise full(queue, count, NamesFull)

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, field, fields
 from functools import cached_property
 from typing import Any, NamedTuple
 
@@ -27,47 +27,37 @@ _KEY = re.compile(r"groupId|subject|messageId|correlationId|properties\..{1,200}
 
 
 class Option(NamedTuple):
-    """One option: its default, what is allowed (values, or the range of a number, or words for a person), whether a living queue
-    can change it, and the type of queue that it belongs to (None: any)."""
+    """One option, as `option` declares it."""
 
     default: Any
-    allowed: tuple[str, ...] | range | str
-    alterable: bool = True
-    type: str | None = None
+    allowed: tuple[str, ...] | range | str  # values, or the range of a number, or words for a person
+    alterable: bool  # can a living queue change it?
+    on_arrival: bool  # does a value other than the default look at each message that arrives?
+    help: str  # one sentence for `--help`
+    type: str | None  # the type of queue that it belongs to; None: any
+
+
+def option(
+    default: Any,
+    allowed: tuple[str, ...] | range | str,
+    help: str,
+    *,
+    alterable: bool,
+    on_arrival: bool,
+    type: str | None = None,
+) -> Any:
+    """Declare an option as a field of `Rules`. All else follows from there: its name, how a value is parsed and refused, what
+    `queue stat` shows, what a policy may say, what `queue alter` may change, what `--help` says, and whether the queue is *open*
+    (see `Rules.open`). tests/engine/test_options.py holds each option to each of these, docs/ too."""
+    return field(metadata={"option": Option(default, allowed, alterable, on_arrival, help, type)})
 
 
 _TIME = range(MAX_MILLISECONDS)
-OPTIONS: dict[str, Option] = {
-    # Before a sender is told *accepted*: is every message on disk, or only one whose header says durable?
-    "durability": Option("all", ("all", "header")),
-    # Milliseconds: what a message without a ttl gets, and the most that one with a ttl gets. 0: no limit.
-    "messageTtl": Option(0, _TIME),
-    "expired": Option("archive", ("archive", "deadLetter")),
-    "rejected": Option("deadLetter", ("deadLetter", "archive", "return")),  # deadLetter without such a queue: archive
-    "lostCounts": Option(True, ("true", "false")),  # is a delivery whose link was lost an attempt?
-    "refusedByAll": Option("keep", ("keep", "deadLetter")),
-    # Does an attempt that a source's default outcome ended, with its link, count towards maxAttempts?
-    "defaultOutcomeCounts": Option(False, ("true", "false")),
-    "maxAttempts": Option(None, range(1_000_000)),  # 0: no limit. None: DEFAULT_ATTEMPTS with a dead-letter queue, else 0
-    "deadLetterQueue": Option(None, QUEUE_NAME),
-    "lockTimeout": Option(0, _TIME),  # milliseconds that a link may hold a message unsettled; 0: as long as it likes
-    "lockCounts": Option(True, ("true", "false")),
-    "maxMessages": Option(0, range(1 << 48)),  # held, available, acquired and staged ones; 0: no limit
-    "maxBytes": Option(0, range(1 << 56)),
-    "overflow": Option("block", ("block", "reject", "ring")),
-    "groups": Option("none", ("none", "held", "sticky"), alterable=False),
-    "consumers": Option("all", ("all", "exclusive", "single")),
-    "duplicateWindow": Option(0, range(MAX_DUPLICATE_WINDOW + 1), alterable=False),  # message ids remembered; 0: none
-    "duplicateTime": Option(0, _TIME),  # milliseconds that they are remembered; 0: while they are in the window
-    "lifetime": Option("permanent", ("permanent", "link", "unused", "empty", "unusedOrEmpty"), alterable=False),
-    "levels": Option(PRIORITIES, range(1, PRIORITIES + 1), alterable=False, type="priority"),
-    "key": Option(None, "groupId, subject, messageId, correlationId or properties.NAME", alterable=False, type="lastvalue"),
-    "maxKeys": Option(100_000, range(1, MAX_KEYS + 1), type="lastvalue"),
-}
+_NO_YES = ("true", "false")
 
 
 class Wants(NamedTuple):
-    """What of a message's inside the queue has to know on arrival, beside priority, expiry and delay."""
+    """Attributes of a message that the queue has to know on arrival, beside priority, expiry and delay."""
 
     group: bool = False
     key: str | None = None
@@ -76,38 +66,198 @@ class Wants(NamedTuple):
 
 @dataclass(frozen=True)
 class Rules:
-    """The options of one queue, each with its value. Times are milliseconds."""
+    """The options of one queue, each with its value: an option is declared here. Outside Python its name is in camel case.
+    Times are milliseconds."""
 
-    durability: str
-    message_ttl: int
-    expired: str
-    rejected: str
-    lost_counts: bool
-    refused_by_all: str
-    default_outcome_counts: bool
-    max_attempts: int
-    dead_letter_queue: str | None
-    lock_timeout: int
-    lock_counts: bool
-    max_messages: int
-    max_bytes: int
-    overflow: str
-    groups: str
-    consumers: str
-    duplicate_window: int
-    duplicate_time: int
-    lifetime: str
-    levels: int
-    key: str | None
-    max_keys: int
+    durability: str = option(
+        "all",
+        ("all", "header"),
+        "Messages that are on disk before a sender is told accepted: all, or those whose header says durable.",
+        alterable=True,
+        on_arrival=False,
+    )
+    message_ttl: int = option(
+        0,
+        _TIME,
+        "Milliseconds to live of a message that has no ttl, and the most that one with a ttl gets; 0: no limit.",
+        alterable=True,
+        on_arrival=False,
+    )
+    expired: str = option(
+        "archive",
+        ("archive", "deadLetter"),
+        "Where a message goes whose time has passed.",
+        alterable=True,
+        on_arrival=False,
+    )
+    rejected: str = option(
+        "deadLetter",
+        ("deadLetter", "archive", "return"),
+        "Where a rejected message goes; deadLetter without a dead-letter queue is archive.",
+        alterable=True,
+        on_arrival=False,
+    )
+    lost_counts: bool = option(
+        True,
+        _NO_YES,
+        "Is a delivery whose link was lost an attempt?",
+        alterable=True,
+        on_arrival=False,
+    )
+    refused_by_all: str = option(
+        "keep",
+        ("keep", "deadLetter"),
+        "Where a message goes that every link has refused.",
+        alterable=True,
+        on_arrival=False,
+    )
+    default_outcome_counts: bool = option(
+        False,
+        _NO_YES,
+        "Is a delivery an attempt that the source's default outcome ended, with its link?",
+        alterable=True,
+        on_arrival=False,
+    )
+    max_attempts: int = option(  # None: DEFAULT_ATTEMPTS with a dead-letter queue, else 0
+        None,
+        range(1_000_000),
+        f"Attempts that a message has; 0: no limit. Default: {DEFAULT_ATTEMPTS} with a dead-letter queue, else 0.",
+        alterable=True,
+        on_arrival=False,
+    )
+    dead_letter_queue: str | None = option(
+        None,
+        QUEUE_NAME,
+        "The queue that takes dead letters; without one they are archived.",
+        alterable=True,
+        on_arrival=False,
+    )
+    lock_timeout: int = option(
+        0,
+        _TIME,
+        "Milliseconds that a link may hold a message unsettled; 0: no limit.",
+        alterable=True,
+        on_arrival=False,
+    )
+    lock_counts: bool = option(
+        True,
+        _NO_YES,
+        "Is a delivery an attempt that ended by lockTimeout?",
+        alterable=True,
+        on_arrival=False,
+    )
+    max_messages: int = option(
+        0,
+        range(1 << 48),
+        "Messages that the queue has room for: available, delayed, acquired and staged ones; 0: no limit.",
+        alterable=True,
+        on_arrival=True,
+    )
+    max_bytes: int = option(
+        0,
+        range(1 << 56),
+        "Bytes of bodies and properties that the queue has room for; 0: no limit.",
+        alterable=True,
+        on_arrival=True,
+    )
+    overflow: str = option(
+        "block",
+        ("block", "reject", "ring"),
+        "A full queue lets senders wait, refuses the message, or drops the oldest.",
+        alterable=True,
+        on_arrival=False,  # without a limit it says nothing
+    )
+    groups: str = option(
+        "none",
+        ("none", "held", "sticky"),
+        "Messages of one group-id go to one consumer: while it holds any of them (held), or until its link ends (sticky).",
+        alterable=False,
+        on_arrival=True,
+    )
+    consumers: str = option(
+        "all",
+        ("all", "exclusive", "single"),
+        "How many consume: all, one while others are refused (exclusive), one while others wait (single).",
+        alterable=True,
+        on_arrival=False,
+    )
+    duplicate_window: int = option(
+        0,
+        range(MAX_DUPLICATE_WINDOW + 1),
+        "Message ids that are remembered to leave duplicates out; 0: none.",
+        alterable=False,
+        on_arrival=True,
+    )
+    duplicate_time: int = option(
+        0,
+        _TIME,
+        "Milliseconds that a message id is remembered; 0: while it is in the window.",
+        alterable=True,
+        on_arrival=False,  # without a window it says nothing
+    )
+    lifetime: str = option(
+        "permanent",
+        ("permanent", "link", "unused", "empty", "unusedOrEmpty"),
+        "When the queue deletes itself: never, with the link that made it, without users, messages, or either.",
+        alterable=False,
+        on_arrival=False,
+    )
+    levels: int = option(
+        PRIORITIES,
+        range(1, PRIORITIES + 1),
+        "Priorities that are kept apart.",
+        alterable=False,
+        on_arrival=False,
+        type="priority",
+    )
+    key: str | None = option(
+        None,
+        "groupId, subject, messageId, correlationId or properties.NAME",
+        "The field whose last value the queue keeps; a lastvalue queue needs it.",
+        alterable=False,
+        on_arrival=True,
+        type="lastvalue",
+    )
+    max_keys: int = option(
+        100_000,
+        range(1, MAX_KEYS + 1),
+        "Keys that the queue keeps apart; a message with one more is refused.",
+        alterable=True,
+        on_arrival=False,  # without a key it says nothing
+        type="lastvalue",
+    )
 
     @cached_property
     def wants(self) -> Wants:
         return Wants(self.groups != "none", self.key, self.duplicate_window > 0)
 
+    @cached_property
+    def open(self) -> bool:
+        """Does the queue take whatever comes, without a look at what arrives?"""
+        return all(getattr(self, name) == each.default for name, each in _BY_FIELD.items() if each.on_arrival)
 
-_SNAKE = {name: re.sub("[A-Z]", lambda letter: "_" + letter.group().lower(), name) for name in OPTIONS}
-assert set(_SNAKE.values()) == {field.name for field in fields(Rules)}
+
+_BY_FIELD: dict[str, Option] = {each.name: each.metadata["option"] for each in fields(Rules)}
+_SNAKE = {re.sub("_([a-z])", lambda letter: letter[1].upper(), name): name for name in _BY_FIELD}
+#: By the name that AMQP policies, JSON and the command line use.
+OPTIONS: dict[str, Option] = {name: _BY_FIELD[field_name] for name, field_name in _SNAKE.items()}
+
+
+def described() -> str:
+    """The options, a line for each, as `--help` shows them."""
+    lines = []
+    for name, each in OPTIONS.items():
+        values = each.allowed
+        if isinstance(values, range):
+            values = f"{values.start} to {values.stop - 1}"
+        elif isinstance(values, tuple):
+            values = ", ".join(values)
+        if each.default is not None:
+            default = str(each.default).lower() if isinstance(each.default, bool) else each.default
+            values += f"; default: {default}"
+        also = [f"--type {each.type}"] * bool(each.type) + ["fixed at the declaration"] * (not each.alterable)
+        lines.append(f"  {name}: {'; '.join([values, *also])}\n      {each.help}")
+    return "\n".join(lines)
 
 
 def checked(type_: str, given: Mapping[str, Any]) -> dict[str, Any]:

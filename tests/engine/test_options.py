@@ -1,0 +1,167 @@
+"""An option of a queue is declared once, as a field of `Rules`; who adds one is told here what else it needs."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from penstock.broker_core import errors
+from penstock.broker_core.cli.arguments import parser
+from penstock.broker_core.engine.columns.attributes import Coded, Traits
+from penstock.broker_core.engine.commands import moves as mc
+from penstock.broker_core.engine.commands import queues as c
+from penstock.broker_core.engine.model.admission import NONE, Admission, admit
+from penstock.broker_core.engine.model.options import OPTIONS, TYPES, Option, Rules, checked, rules
+from penstock.broker_core.engine.model.policies import Policies, Policy
+
+from .harness import START, Engine
+from .test_everything import OPTIONS as IN_HISTORIES
+
+ROWS = 12  # more than any limit below
+NEEDED = {"lastvalue": {"key": "subject"}}  # by type: options without which a queue of it cannot be declared
+#: Options without values in the random histories of test_everything, and why.
+NOT_IN_HISTORIES = {
+    "durability": "says when a sender is told, not where a message goes",
+    "defaultOutcomeCounts": "test_ends_machine has it",
+    "lockCounts": "as lostCounts",
+    "maxBytes": "as maxMessages",
+    "duplicateWindow": "test_kinds has it",
+    "duplicateTime": "test_kinds has it",
+    "groups": "each history draws one, with its type",
+    "lifetime": "test_lifetime_machine has it",
+    "levels": "each history draws one, with its type",
+    "key": "each history draws one, with its type",
+    "maxKeys": "each history draws one, with its type",
+}
+
+
+def others(name: str, option: Option) -> Iterator[Any]:
+    """Values that are allowed and not the default, in their own types; of a number a small one, which limits something."""
+    if isinstance(option.allowed, range):
+        yield 3
+    elif isinstance(option.allowed, tuple):
+        values: list[Any] = [text == "true" for text in option.allowed] if isinstance(option.default, bool) else [*option.allowed]
+        yield from (value for value in values if value != option.default)
+    else:
+        yield {"key": "subject"}.get(name, "dead")
+
+
+EACH = [pytest.param(name, value, id=f"{name}={value}") for name, option in OPTIONS.items() for value in others(name, option)]
+
+
+def declared(name: str, value: Any) -> tuple[str, dict[str, Any]]:
+    """The type and the options of a queue that has this one, and what its type needs."""
+    kind = OPTIONS[name].type or "fifo"
+    return kind, {**NEEDED.get(kind, {}), name: value}
+
+
+@pytest.mark.parametrize(("name", "value"), EACH)
+def test_an_option_is_declared_as_json_and_as_text_shown_kept_and_altered(name: str, value: Any) -> None:
+    kind, options = declared(name, value)
+    text = str(value).lower() if isinstance(value, bool) else str(value)
+    engine = Engine()
+    engine.run(c.Recovered(), c.DeclareQueue("json", kind, options), c.DeclareQueue("text", kind, {**options, name: text}))
+    engine.state.policies = Policies([Policy("policy", type=kind, options=options)])
+    engine.run(c.DeclareQueue("policy", kind))
+    for queue in ("json", "text", "policy"):
+        (stat,) = engine.run(c.Stat(queue))
+        assert stat["options"][name] == value, f"`queue stat` of the queue declared by {queue} does not say {name}"
+    assert engine.recovered().persisted() == engine.persisted()
+    assert engine.from_snapshot().state.queues["json"].rules == engine.state.queues["json"].rules
+    plain = Engine()
+    plain.run(c.DeclareQueue("q", kind, NEEDED.get(kind, {})))
+    alter = mc.AlterQueue("q", {name: value})
+    if not OPTIONS[name].alterable:
+        if name not in NEEDED.get(kind, {}):
+            with pytest.raises(errors.InvalidRequest, match=f"option '{name}' of queue 'q' is .* nothing was changed"):
+                plain.run(alter)
+        return
+    plain.run(alter)
+    assert plain.state.queues["q"].rules == engine.state.queues["json"].rules
+    plain.run(mc.AlterQueue("q", {name: None}))
+    assert plain.state.queues["q"].options == NEEDED.get(kind, {}), "put back to its default"
+
+
+@pytest.mark.parametrize("name", OPTIONS)
+def test_a_value_that_is_not_allowed_is_refused_by_name(name: str) -> None:
+    kind, options = declared(name, -1)
+    for wrong in (-1, "", [], {"a": 1}):
+        with pytest.raises(errors.InvalidRequest, match=f"option '{name}': .* is not "):
+            checked(kind, {**options, name: wrong})
+        with pytest.raises(errors.InvalidRequest, match=f"option '{name}': .* is not "):
+            Policy("*", type=kind, options={**options, name: wrong}).check()
+    for other in set(TYPES) - {OPTIONS[name].type} if OPTIONS[name].type else ():
+        with pytest.raises(errors.InvalidRequest, match=f"option '{name}' is not known of type {other}"):
+            checked(other, {name: -1})
+
+
+def full_of_everything(kind: str, options: dict[str, Any]) -> tuple[Any, Traits]:
+    """A queue with messages in it, and traits of others that repeat ids, close groups and have many keys."""
+    engine = Engine()
+    engine.run(c.Recovered(), c.DeclareQueue("q", kind, options))
+    names = [f"n{row}" for row in range(ROWS)]
+    coded = Coded(names, np.arange(ROWS) % 5 + 1)
+    ids = np.array([f"id{row % 4}".encode() for row in range(ROWS)], "S16")
+    traits = Traits(
+        priority=np.arange(ROWS) % 10,
+        expiry=np.full(ROWS, START // 1000 + 5),
+        due=np.where(np.arange(ROWS) % 2, START // 1000 + 5, 0),
+        group=coded,
+        closes=np.arange(ROWS) % 2,
+        key=coded,
+        ids=ids,
+    )
+    for _ in range(2):
+        engine.run(c.Enqueue("q", ROWS, 7, traits=traits if options else Traits()))
+    return engine.state.queues["q"], traits
+
+
+@pytest.mark.parametrize(("name", "value"), EACH)
+def test_a_queue_is_open_only_where_each_message_that_arrives_gets_a_place(name: str, value: Any) -> None:
+    """A queue whose rules are `open` is not asked about arrivals: an option that keeps one out must be declared `on_arrival`."""
+    kind, options = declared(name, value)
+    found = rules(kind, checked(kind, options))
+    needed = rules(kind, checked(kind, NEEDED.get(kind, {})))
+    assert found.open == (needed.open and not OPTIONS[name].on_arrival)
+    if not found.open:
+        return
+    queue, traits = full_of_everything(kind, options)
+    for whole in (False, True):
+        try:
+            admitted = admit(queue, ROWS, 7, traits, START // 1000, whole=whole)
+        except errors.QueueFull:
+            admitted = Admission(kept=NONE)
+        assert admitted.kept is None, f"option {name!r} keeps messages out: declare it with on_arrival=True"
+
+
+def test_somebody_asks_for_the_value_of_each_option(repository: Path) -> None:
+    """An option that is declared and that no rule reads would be accepted and ignored."""
+    package = repository / "broker_core"
+    files = [file for file in package.rglob("*.py") if file.name != "options.py"]
+    # As an attribute of the rules, or in the tables of `states` that say what an attempt is.
+    read = set(re.findall(r"[.\"]([a-z_]+)", "".join(file.read_text() for file in files)))
+    for name in Rules.__dataclass_fields__:
+        assert name in read, f"nothing in broker_core reads rules.{name}: the option does nothing yet"
+
+
+@pytest.mark.parametrize("command", ["declare", "alter"])
+def test_help_says_each_option(command: str, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        parser().parse_args(["queue", command, "--help"])
+    said = capsys.readouterr().out
+    for name, option in OPTIONS.items():
+        assert f"\n  {name}: " in said
+        assert f"\n      {option.help}\n" in said
+        assert option.help.endswith((".", "?")), f"the help of {name!r} is a sentence"
+
+
+def test_each_option_is_in_the_random_histories_or_is_said_to_be_elsewhere() -> None:
+    for name in OPTIONS:
+        assert (name in IN_HISTORIES) != (name in NOT_IN_HISTORIES), (
+            f"option {name!r} has no values in OPTIONS of test_everything, nor a reason in NOT_IN_HISTORIES"
+        )
