@@ -1,0 +1,211 @@
+"""Every column is written, stored and read on every path, in both forms of a message: who adds one is told where it is missing.
+
+A path that does not know a column gives nulls. So each value here is one, each row of a path is compared with what was sent, and
+no column may be null unless a table of this file says why.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from datetime import datetime, timezone
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from pyspark.sql.types import StructType
+
+from penstock.broker_core import amqp, amqp_client
+from penstock.broker_core.amqp.performatives import Header, Properties
+from penstock.broker_core.amqp.types import Symbol, Timestamp
+from penstock.broker_core.messages import columns as message
+from penstock.connector.access import Access
+from penstock.connector.options import Options
+from penstock.connector.partition import BrowsePartition, LeasePartition
+from penstock.connector.read import read_browsed, read_leased
+from penstock.connector.schema import source_schema
+from penstock.connector.sink import BatchWriter
+
+from .helpers import INITIAL, LIMIT, Queue, elsewhere, files_mapped
+
+ROWS = 40  # of each form: enough that a task on the broker's host maps them
+NOON = datetime(2020, 1, 31, 12, tzinfo=timezone.utc)
+MILLIS = int(NOON.timestamp() * 1000)
+#: What each column of the sink is given.
+SENT: dict[str, Any] = {
+    "body": b"octets",
+    "messageId": "id",
+    "correlationId": "correlation",
+    "subject": "ü",
+    "to": "orders",
+    "replyTo": "answers",
+    "contentType": "text/plain",
+    "groupId": "group",
+    "userId": "guest",
+    "contentEncoding": "identity",
+    "priority": 7,
+    "durable": True,
+    "creationTime": NOON,
+    "absoluteExpiryTime": NOON,
+    "properties": [("key", "value")],
+    "groupSequence": 5,
+    "annotations": [("x-key", "value")],
+    "ttl": 3_600_000_000,
+    "deliveryTime": NOON,
+}
+#: Columns that a message of an AMQP client has no value in, and why.
+ONLY_SENT = {"deliveryTime": "an AMQP client says it in the annotations, as x-opt-delivery-time"}
+#: Columns that say what became of a message: null while it waits.
+ENDS = ("state", "outcome", "settledTime", "error")
+
+
+def as_amqp() -> bytes:
+    """A message whose every section and field has the value of its column in `SENT`."""
+    return amqp.Message(
+        header=Header(durable=SENT["durable"], priority=SENT["priority"], ttl=SENT["ttl"]),
+        message_annotations={Symbol("x-key"): "value"},
+        properties=Properties(
+            message_id=SENT["messageId"],
+            user_id=SENT["userId"].encode(),
+            to=SENT["to"],
+            subject=SENT["subject"],
+            reply_to=SENT["replyTo"],
+            correlation_id=SENT["correlationId"],
+            content_type=Symbol(SENT["contentType"]),
+            content_encoding=Symbol(SENT["contentEncoding"]),
+            absolute_expiry_time=Timestamp(MILLIS),
+            creation_time=Timestamp(MILLIS),
+            group_id=SENT["groupId"],
+            group_sequence=SENT["groupSequence"],
+        ),
+        application_properties={"key": "value"},
+        data=[SENT["body"]],
+        footer={Symbol("x-sum"): 1},
+    ).encode()
+
+
+def bare() -> bytes:
+    whole = amqp.decode_message(as_amqp())
+    return amqp.Message(
+        properties=whole.properties, application_properties=whole.application_properties, data=whole.data
+    ).encode()
+
+
+def write(queue: Queue, columns: dict[str, Any]) -> None:
+    """As a DataFrame's task and its driver do."""
+    there = {name: pa.array([value] * ROWS, message.MESSAGE_COLUMNS[name]) for name, value in columns.items()}
+    fields = StructType(list(source_schema(tuple(there))))
+    writer = BatchWriter(Options({"url": queue.broker.url, "queue": queue.name}), fields, False)
+    writer.commit([writer.write(iter([pa.record_batch(there)]))])
+
+
+def columnar(queue: Queue) -> dict[str, Any]:
+    write(queue, SENT)
+    return {**SENT, "message": bare()}
+
+
+def beside(queue: Queue) -> dict[str, Any]:
+    """A bare message, with the columns that it does not hold inside."""
+    write(queue, {"message": bare(), **{name: value for name, value in SENT.items() if name not in message.BARE_COLUMNS}})
+    return {**SENT, "message": bare()}
+
+
+def by_amqp(queue: Queue) -> dict[str, Any]:
+    with amqp_client.connect(queue.broker.amqp_url) as connection:
+        sender = connection.sender(queue.name)
+        sender.send([as_amqp()] * ROWS)
+        sender.flush()
+    return {**SENT, "message": bare(), **dict.fromkeys(ONLY_SENT)}
+
+
+WRITERS: list[Callable[[Queue], dict[str, Any]]] = [columnar, beside, by_amqp]
+Rows = list[dict[str, Any]]
+
+
+def rows_of(batches: Iterable[pa.RecordBatch]) -> Rows:
+    return [row for batch in batches for row in batch.to_pylist()]
+
+
+def taken(queue: Queue) -> LeasePartition:
+    """The only task of a stream's batch."""
+    reader = queue.reader()
+    (part,) = reader.partitions(INITIAL, reader.latestOffset(INITIAL, LIMIT))
+    assert isinstance(part, LeasePartition)
+    return part
+
+
+def leased(queue: Queue, part: LeasePartition, columns: list[str]) -> tuple[Rows, bool]:
+    """What a stream's task reads; and whether it reads it in the broker's files."""
+    batches = read_leased(part, Access(queue.broker.url), columns, True)
+    first = next(batches)
+    in_place = files_mapped(queue.broker)
+    return rows_of([first, *batches]), in_place
+
+
+def browsed(queue: Queue, columns: list[str], state: str) -> Rows:
+    """What a task of a batch read reads."""
+    ticket = {"op": "browse", "queue": queue.name, "states": [state], "columns": columns}
+    return rows_of(read_browsed(BrowsePartition(None, ticket), Access(queue.broker.url)))
+
+
+def made_by_the_broker(queue: Queue, part: LeasePartition, columns: list[str]) -> Rows:
+    """What any Flight client reads: the broker converts."""
+    return rows_of(queue.client.get(**part.ticket("batch", columns, True)))
+
+
+def check(rows: Rows, columns: list[str], expected: dict[str, Any], path: str) -> None:
+    """`expected`: by column the value of every row; of the others any that is not null."""
+    assert len(rows) == ROWS
+    for number, row in enumerate(rows):
+        assert list(row) == columns
+        for name in columns:
+            if name in expected:
+                assert row[name] == expected[name], f"column {name!r}, {path}, row {number}"
+            else:
+                assert row[name] is not None, f"column {name!r} is null {path}: that path has forgotten it"
+
+
+def test_every_column_of_the_sink_has_a_value_here() -> None:
+    assert set(SENT) == set(message.SENT_COLUMNS) - {"message"}, "write a value for it into SENT, and into as_amqp()"
+
+
+@pytest.mark.parametrize("form", WRITERS)
+def test_every_column_is_read_on_every_path(
+    form: Callable[[Queue], dict[str, Any]], queue: Queue, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    expected = {**form(queue), "queue": queue.name}
+    everything = [*message.SENT_COLUMNS, *message.SYSTEM_COLUMNS]
+    waiting = [name for name in everything if name not in (*ENDS, "delivery")]
+    check(browsed(queue, waiting, "available"), waiting, expected, "of a batch read of what waits")
+    part = taken(queue)
+    rows, in_place = leased(queue, part, waiting)
+    check(rows, waiting, expected, "of a task on the broker's host")
+    assert in_place, "the task has read the broker's files"
+    with monkeypatch.context() as patch:
+        elsewhere(patch, tmp_path)
+        rows, in_place = leased(queue, part, waiting)
+    check(rows, waiting, expected, "of a task on another host")
+    assert not in_place
+    with_delivery = [*waiting, "delivery"]
+    check(leased(queue, part, with_delivery)[0], with_delivery, expected, "of a task that settles its messages")
+    check(made_by_the_broker(queue, part, with_delivery), with_delivery, expected, "of a Flight client")
+    for number in range(ROWS):
+        queue.client.call("lease.settleRow", lease=part.lease, sequence=number, outcome="rejected", error="why")
+    ended = [name for name in everything if name != "delivery"]
+    said = {"state": "archived", "outcome": "rejected", "error": "why"}
+    check(browsed(queue, ended, "archived"), ended, {**expected, **said}, "of a replay of the archive")
+    queue.broker.stop()
+    queue.broker.start()
+    check(browsed(queue, ended, "archived"), ended, {**expected, **said}, "of a replay of the archive after a restart")
+
+
+def test_each_column_alone_is_what_it_is_among_all(queue: Queue) -> None:
+    """What one column needs is asked for by its own name."""
+    columnar(queue)
+    expected = {**by_amqp(queue), "queue": queue.name}
+    part = taken(queue)
+    columns = [name for name in (*message.SENT_COLUMNS, *message.SYSTEM_COLUMNS) if name not in (*ENDS, *ONLY_SENT)]
+    for name in columns:
+        rows = leased(queue, part, [name])[0] + browsed(queue, [name], "acquired") if name != "delivery" else []
+        for row in rows:
+            assert row[name] == expected[name] if name in expected else row[name] is not None, f"column {name!r} alone"
