@@ -11,7 +11,7 @@ from penstock.connector.options import RANDOM_LEASE, Options
 
 def begun(options: Options, broker: str) -> Offset:
     """The names of a query without a checkpoint, at batch 0."""
-    return Offset(broker, options["consumer"] or f"q-{secrets.token_hex(16)}", secrets.token_hex(8), 0)
+    return Offset(broker, options["lease"] or f"q-{secrets.token_hex(16)}", secrets.token_hex(8), 0)
 
 
 def check_names(options: Options, broker: str, known: Offset | Offsets) -> None:
@@ -21,15 +21,15 @@ def check_names(options: Options, broker: str, known: Offset | Offsets) -> None:
             f"the checkpoint belongs to broker {known.broker}, but the one at {options['url']} is {broker}:"
             " point the option url at the broker (or the data directory) the query began with, or start with a new checkpoint"
         )
-    consumer = options["consumer"]
-    if consumer is not None and consumer != known.lease:
+    lease = options["lease"]
+    if lease is not None and lease != known.lease:
         raise WrongOffset(
-            f"the checkpoint belongs to lease {known.lease!r}, but the option consumer says {consumer!r}:"
+            f"the checkpoint belongs to lease {known.lease!r}, but the option lease says {lease!r}:"
             " put the option back as it was, or start with a new checkpoint"
         )
-    if consumer is None and not RANDOM_LEASE.fullmatch(known.lease):
+    if lease is None and not RANDOM_LEASE.fullmatch(known.lease):
         raise WrongOffset(
-            f"the checkpoint belongs to consumer {known.lease!r}, but the option consumer is not set:"
+            f"the checkpoint belongs to lease {known.lease!r}, but the option lease is not set:"
             " put it back as it was, or start with a new checkpoint"
         )
 

@@ -1,5 +1,11 @@
 """The planner's side of a lease: one queue, one planner process, one epoch.
 
+The words, the same in options, commands and texts:
+- *query*: a streaming query of Spark, with its checkpoint;
+- *lease*: at the broker, the messages of one queue that a query has taken, in numbered batches. Its name is the option `lease`,
+  and what `penstock lease` takes; a query over several queues has a lease `LEASE/QUEUE` of each;
+- *consumer*: whoever takes messages from a queue: an AMQP link that receives, or a lease that holds a batch.
+
 Whoever first names a lease takes it up under a new epoch; what an older one asks is then refused. So a planner keeps the epoch
 that its first call brought, and a daemon thread renews while it lives (one that is no daemon would keep a dead driver's planner
 alive).

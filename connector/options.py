@@ -120,8 +120,8 @@ def _exchange(text: str) -> tuple[str, str | None]:
     return _name(name), key if slash else None
 
 
-def _consumer(text: str) -> str:
-    # A query without the option names its lease `q-<32 hex digits>`: the two must be told apart under a checkpoint.
+def _lease(text: str) -> str:
+    # The lease of a query without the option is named `q-<32 hex digits>`: under a checkpoint the two must be told apart.
     if RANDOM_LEASE.fullmatch(text):
         raise ValueError
     return _name(text)
@@ -186,7 +186,7 @@ OPTIONS: tuple[Option, ...] = (
     # Reading a stream.
     Option("maxMessagesPerTrigger", (STREAM,), _COUNT, _whole(1)),
     Option("maxBytesPerTrigger", (STREAM,), 'a size such as 1048576 or "64m", at least 1', _united(_SIZES, 1)),
-    Option("consumer", (STREAM,), "a name up to 255 characters that is not of the form q-<32 hex digits>", _consumer),
+    Option("lease", (STREAM,), "a name up to 255 characters that is not of the form q-<32 hex digits>", _lease),
     Option("leaseTimeout", (STREAM,), _TIME, _united(_TIMES, 60, MAX_LEASE_TIMEOUT_S)),
     Option("failOnDataLoss", (STREAM,), "true or false", _flag, True),
     # Reading at all.
@@ -274,10 +274,10 @@ class Options(Mapping[str, Any]):
         queues = self["queue"] or ()
         if place == WRITE and len(queues) > 1:
             raise InvalidRequest(f"option queue names {len(queues)} queues; {WRITE} needs one, or a column 'queue' in each row")
-        if place == STREAM and len(queues) > 1 and max(map(len, queues)) + len(self["consumer"] or _ANY_LEASE) >= MAX_NAME:
+        if place == STREAM and len(queues) > 1 and max(map(len, queues)) + len(self["lease"] or _ANY_LEASE) >= MAX_NAME:
             raise InvalidRequest(
-                f"a lease of several queues is named CONSUMER/QUEUE, up to {MAX_NAME} characters: choose a shorter consumer, or"
-                f" give queue {max(queues, key=len)!r} a query of its own"
+                f"a query over several queues has leases named LEASE/QUEUE, up to {MAX_NAME} characters: choose a shorter lease,"
+                f" or give queue {max(queues, key=len)!r} a query of its own"
             )
         if place == STREAM and self["mode"] == "browse":
             raise InvalidRequest("option mode=browse is for spark.read; a stream acquires what it reads, so leave mode out")

@@ -1,4 +1,4 @@
-"""One consumer over several queues: a lease of its own for each queue, and one trigger's credit for all of them.
+"""One query over several queues: a lease of its own for each queue, and one trigger's credit for all of them.
 
 A batch of Spark's is then a batch of each queue that had something. The queues are asked one after another, each for what the
 ones before have left of the credit; every trigger another one is asked first, by the offset's `turn`. A crash between two queues
@@ -133,7 +133,7 @@ class SeveralQueues:
     def _order(self, known: Offsets, fresh: bool) -> list[str]:
         first = known.turn % len(self._queues)
         order = [*self._queues[first:], *self._queues[:first]]
-        if fresh and self._options["consumer"] is not None and not any(lease.taken_up for lease in self._leases.values()):
+        if fresh and self._options["lease"] is not None and not any(lease.taken_up for lease in self._leases.values()):
             # A lease that holds what an earlier run has read refuses to begin again: it is asked before another has begun.
             leases = self._client.call("lease.list")["leases"]
             held = {lease["name"] for lease in leases if lease["stage"] == "read"}
@@ -168,7 +168,7 @@ class SeveralQueues:
         return offset
 
     def _first(self) -> Lease | None:
-        """The lease by which the broker knows whether another planner has taken up this consumer."""
+        """The lease by which the broker knows whether another planner has taken up this query's leases."""
         if self._head is None:
             self._head = next((lease for lease in self._leases.values() if lease.taken_up), None)
         return self._head
@@ -181,5 +181,5 @@ class SeveralQueues:
         if gone:
             raise WrongOffset(
                 f"the checkpoint reads queue {gone[0]!r} too, which the option queue does not name any longer: put it back"
-                " (queues can be added under a checkpoint, not taken away), or start with a new checkpoint and another `consumer`"
+                " (queues can be added under a checkpoint, not taken away), or start with a new checkpoint and another `lease`"
             )

@@ -91,7 +91,7 @@ class Ingest:
         self._told = told
         self._changed = threading.Condition()
         self.table, self._log = work / "delta", work / "ingest.log"
-        command = [sys.executable, "-m", "penstock.jobs.ingest", "--available-now", "--consumer", "demo"]
+        command = [sys.executable, "-m", "penstock.jobs.ingest", "--available-now", "--lease", "demo"]
         command += ["--url", broker.url, "--queue", QUEUE, "--table", str(self.table), "--checkpoint", str(work / "checkpoint")]
         command += ["--option", f"maxMessagesPerTrigger={batch}"]
         with open(self._log, "ab") as log:

@@ -42,8 +42,8 @@ def main(argv: Sequence[str] | None = None) -> int:
 def start(spark: SparkSession, given: argparse.Namespace) -> StreamingQuery:
     """Start the query that the arguments describe."""
     reader = spark.readStream.format("amqp").option("url", given.url).option("queue", given.queue)
-    if given.consumer:
-        reader = reader.option("consumer", given.consumer)
+    if given.lease:
+        reader = reader.option("lease", given.lease)
     if given.schema:
         reader = reader.schema(given.schema)
     for text in given.option:
@@ -84,7 +84,7 @@ def _parser() -> argparse.ArgumentParser:
     when.add_argument("--available-now", action="store_true", help="take what waits now, then end")
     when.add_argument("--interval", type=float, default=1.0, metavar="S", help="seconds between two batches; default: 1")
     parser.add_argument(
-        "--consumer", metavar="NAME", help="a name for the lease, as `penstock lease list` shows it; default: random"
+        "--lease", metavar="NAME", help="the name of the query's lease, as `penstock lease list` shows it; default: random"
     )
     parser.add_argument(
         "--schema", metavar="DDL", help='only these columns, such as "sequenceNumber long, body binary"; default: all'

@@ -34,7 +34,7 @@ class Sites:
             for name in queues.split(","):
                 made = Queue(broker, client, name)
                 made.send(10)
-            reader = made.reader(consumer="me", queue=queues, maxMessagesPerTrigger="2")
+            reader = made.reader(lease="me", queue=queues, maxMessagesPerTrigger="2")
             self.first = reader.latestOffset(INITIAL, LIMIT)
             read_all(reader, INITIAL, self.first)
             reader.stop()
@@ -46,7 +46,7 @@ class Sites:
         client = self._stack.enter_context(Client(self.brokers[site].url))
         queue = Queue.__new__(Queue)
         queue.broker, queue.client, queue.name, queue.readers = self.brokers[site], client, self.queues, []
-        reader = queue.reader(consumer="me", **options)
+        reader = queue.reader(lease="me", **options)
         self._stack.callback(reader.stop)
         return reader
 

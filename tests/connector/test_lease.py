@@ -49,7 +49,7 @@ def test_what_an_older_epoch_asks_is_refused_and_the_text_names_the_self_join(qu
 def test_two_sides_of_a_self_join_learn_of_it_before_any_task_runs(queue: Queue) -> None:
     """Spark asks both what there is, then both for the tasks."""
     queue.send(2)
-    one, other = queue.reader(consumer="me"), queue.reader(consumer="me")
+    one, other = queue.reader(lease="me"), queue.reader(lease="me")
     end = one.latestOffset(INITIAL, LIMIT)
     other.latestOffset(INITIAL, LIMIT)
     with pytest.raises(errors.PenstockError, match=r"self-join|earlier run"):
@@ -105,14 +105,14 @@ def test_a_commit_follows_the_choice_on_data_loss_too(queue: Queue) -> None:
 
 def test_a_fresh_checkpoint_on_a_lease_that_holds_a_read_batch_is_refused(queue: Queue) -> None:
     queue.send(2)
-    reader = queue.reader(consumer="named")
+    reader = queue.reader(lease="named")
     end = reader.latestOffset(INITIAL, LIMIT)
     read_all(reader, INITIAL, end)
     with pytest.raises(errors.InUse, match=r"penstock lease release named --settle.*--return"):
-        queue.reader(consumer="named").latestOffset(INITIAL, LIMIT)
+        queue.reader(lease="named").latestOffset(INITIAL, LIMIT)
     queue.client.call("lease.release", lease="named", how="settle")
     queue.send(1)
-    fresh = queue.reader(consumer="named")
+    fresh = queue.reader(lease="named")
     following = fresh.latestOffset(INITIAL, LIMIT)
     assert following["run"] != end["run"]
     assert read_all(fresh, INITIAL, following) == [2]
@@ -120,8 +120,8 @@ def test_a_fresh_checkpoint_on_a_lease_that_holds_a_read_batch_is_refused(queue:
 
 def test_a_query_that_died_before_its_first_checkpoint_leaves_nothing_stuck(queue: Queue) -> None:
     queue.send(2)
-    queue.reader(consumer="named").latestOffset(INITIAL, LIMIT)  # acquired, read by no task, no offset written
-    again = queue.reader(consumer="named")
+    queue.reader(lease="named").latestOffset(INITIAL, LIMIT)  # acquired, read by no task, no offset written
+    again = queue.reader(lease="named")
     assert read_all(again, INITIAL, again.latestOffset(INITIAL, LIMIT)) == [0, 1]
 
 
@@ -143,31 +143,31 @@ def test_an_older_checkpoint_is_refused_unless_data_loss_is_accepted(queue: Queu
 
 def test_a_checkpoint_of_an_earlier_run_is_refused(queue: Queue) -> None:
     queue.send(1)
-    old = queue.reader(consumer="named")
+    old = queue.reader(lease="named")
     end = old.latestOffset(INITIAL, LIMIT)
     read_all(old, INITIAL, end)
     old.commit(end)
-    queue.reader(consumer="named").latestOffset(INITIAL, LIMIT)
+    queue.reader(lease="named").latestOffset(INITIAL, LIMIT)
     with pytest.raises(errors.WrongOffset, match="earlier run"):
-        queue.reader(consumer="named").latestOffset(end, LIMIT)
+        queue.reader(lease="named").latestOffset(end, LIMIT)
 
 
 @pytest.mark.parametrize(
     ("change", "options", "says"),
     [
         ({"broker": "0" * 32}, {}, "belongs to broker 0+.*option url"),
-        ({"lease": "other"}, {"consumer": "named"}, "option consumer says 'named'"),
-        ({"lease": "other"}, {}, "option consumer is not set"),
+        ({"lease": "other"}, {"lease": "named"}, "option lease says 'named'"),
+        ({"lease": "other"}, {}, "option lease is not set"),
         ({"lease": "q-" + "0" * 32}, {}, "no lease 'q-0+'.*new checkpoint"),
-        ({"run": "beef"}, {"consumer": "named"}, "earlier run"),
-        ({"batch": 9}, {"consumer": "named"}, "names batch 9.*last batch is 1"),
+        ({"run": "beef"}, {"lease": "named"}, "earlier run"),
+        ({"batch": 9}, {"lease": "named"}, "names batch 9.*last batch is 1"),
     ],
 )
 def test_an_offset_that_is_not_this_query_s_is_refused(
     queue: Queue, change: dict[str, Any], options: dict[str, str], says: str
 ) -> None:
     queue.send(1)
-    reader = queue.reader(consumer="named")
+    reader = queue.reader(lease="named")
     end = {**reader.latestOffset(INITIAL, LIMIT), **change}
     for call in (lambda r: r.latestOffset(end, LIMIT), lambda r: r.partitions(INITIAL, end)):
         with pytest.raises(errors.WrongOffset, match=says):

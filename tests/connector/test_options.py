@@ -22,7 +22,7 @@ def test_names_are_case_insensitive_and_absent_ones_have_their_defaults() -> Non
     assert options["failOnDataLoss"] is True
     assert options["states"] == ("available",)
     assert options["minPartitions"] == 1
-    assert options["consumer"] is None
+    assert options["lease"] is None
 
 
 @pytest.mark.parametrize(
@@ -43,8 +43,8 @@ def test_names_are_case_insensitive_and_absent_ones_have_their_defaults() -> Non
         ("leaseTimeout", "2 h", 7200),
         ("leaseTimeout", "3650d", MAX_LEASE_TIMEOUT_S),
         ("failOnDataLoss", "FALSE", False),
-        ("consumer", "nightly", "nightly"),
-        ("consumer", "q-12", "q-12"),
+        ("lease", "nightly", "nightly"),
+        ("lease", "q-12", "q-12"),
         ("states", "archived, available", ("available", "archived")),
         ("startingSequence", "0", 0),
         ("startingTimestamp", "1970-01-01T00:00:01Z", 1_000_000),
@@ -94,8 +94,8 @@ def test_a_value_is_read(name: str, text: str, value: object) -> None:
         ("leaseTimeout", "3651d"),
         ("leaseTimeout", "10 mb"),
         ("failOnDataLoss", "yes"),
-        ("consumer", "q-" + "0" * 32),
-        ("consumer", ""),
+        ("lease", "q-" + "0" * 32),
+        ("lease", ""),
         ("mode", "steal"),
         ("minPartitions", "0"),
         ("maxMessagesPerPartition", "0"),
@@ -173,12 +173,12 @@ def test_a_password_travels_and_does_not_show() -> None:
         (STREAM, {**BASE, "mode": "browse"}, "for spark.read"),
         (READ, {**BASE, "mode": "acquire"}, "availableNow"),
         (READ, {**BASE, "maxMessagesPerTrigger": "1"}, "it is for spark.readStream"),
-        (WRITE, {**BASE, "consumer": "me"}, "has no meaning for df.write"),
+        (WRITE, {**BASE, "lease": "me"}, "has no meaning for df.write"),
         (WRITE, {**BASE, "queue": "a,b"}, "names 2 queues; .* needs one, or a column 'queue'"),
         (
             STREAM,
-            {**BASE, "queue": "a," + "b" * 200, "consumer": "c" * 55},
-            "choose a shorter consumer, or give queue 'b+' a query",
+            {**BASE, "queue": "a," + "b" * 200, "lease": "c" * 55},
+            "choose a shorter lease, or give queue 'b+' a query",
         ),
         (READ, {**BASE, "txnAppId": "a", "txnVersion": "1"}, "it is for df.write"),
     ],
@@ -189,7 +189,7 @@ def test_what_has_no_meaning_in_a_place_is_refused(place: str, options: dict[str
 
 
 def test_each_place_takes_its_own_options() -> None:
-    Options({**BASE, "mode": "acquire", "consumer": "c", "maxBytesPerTrigger": "1m", "leaseTimeout": "1h"}).check_for(STREAM)
+    Options({**BASE, "mode": "acquire", "lease": "c", "maxBytesPerTrigger": "1m", "leaseTimeout": "1h"}).check_for(STREAM)
     Options({**BASE, "mode": "browse", "states": "archived", "startingSequence": "3", "pushdown": "true"}).check_for(READ)
     Options({"url": URL, "operation": "send", "checkpointLocation": "/c", "ignoreUnknownColumns": "true"}).check_for(WRITE)
 

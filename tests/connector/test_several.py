@@ -50,7 +50,7 @@ class Queues:
 
     def options(self, letters: str, **options: str) -> Options:
         queues = ", ".join(self.prefix + letter for letter in letters)
-        return Options({"url": self.broker.url, "queue": queues, "consumer": self.prefix + "me", **options})
+        return Options({"url": self.broker.url, "queue": queues, "lease": self.prefix + "me", **options})
 
     def reader(self, letters: str = "abc", **options: str) -> StreamReader:
         self.readers.append(StreamReader(self.options(letters, **options), SCHEMA))
@@ -261,9 +261,9 @@ def test_tasks_are_dealt_out_among_the_queues(queues: Queues) -> None:
 
 
 def test_an_idle_query_waits_once_for_all_its_queues(queues: Queues) -> None:
-    several, final = idle_seconds(queues.reader()), idle_seconds(queues.reader(consumer="final"), ReadAllAvailable())
+    several, final = idle_seconds(queues.reader()), idle_seconds(queues.reader(lease="final"), ReadAllAvailable())
     assert several >= lease_module.LONG_POLL_MS / 1000 * 0.9
-    assert several < idle_seconds(queues.reader("a", consumer="of one")) * 2
+    assert several < idle_seconds(queues.reader("a", lease="of one")) * 2
     assert final < several * 0.8
 
 
@@ -412,13 +412,13 @@ def test_queues_can_be_added_under_a_checkpoint_and_not_taken_away(queues: Queue
 def test_one_queue_and_several_are_different_checkpoints(queues: Queues) -> None:
     queues.send("a", 1)
     queues.send("b", 1)
-    one, several = queues.reader("a", consumer="one"), queues.reader("ab")
+    one, several = queues.reader("a", lease="one"), queues.reader("ab")
     first = one.latestOffset(INITIAL, LIMIT)
     assert list(first) == ["v", "broker", "lease", "run", "batch", "sign"]
     assert (first["v"], first["lease"]) == (3, "one")
     both = several.latestOffset(INITIAL, LIMIT)
     with pytest.raises(errors.WrongOffset, match="option queue names several"):
-        queues.reader("ab", consumer="one").latestOffset(first, LIMIT)
+        queues.reader("ab", lease="one").latestOffset(first, LIMIT)
     with pytest.raises(errors.WrongOffset, match=r"several queues \('.*a', '.*b'\).*names one"):
         queues.reader("a").partitions(INITIAL, both)
 
@@ -427,7 +427,7 @@ def test_one_queue_and_several_are_different_checkpoints(queues: Queues) -> None
     ("change", "says"),
     [
         ({"broker": "0" * 32}, "belongs to broker 0+.*option url"),
-        ({"lease": "other"}, "belongs to lease 'other', but the option consumer"),
+        ({"lease": "other"}, "belongs to lease 'other', but the option lease"),
         ({"run": "beef"}, "earlier run"),
         ({"batches": None}, "no batch number"),
         ({"turn": -1}, "no batch number"),

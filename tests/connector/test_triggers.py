@@ -33,7 +33,7 @@ def test_an_empty_queue_gives_the_same_offset_and_leaves_no_lease(queue: Queue) 
 
 
 def test_a_first_batch_after_idle_calls(queue: Queue) -> None:
-    reader = queue.reader(consumer="idle")
+    reader = queue.reader(lease="idle")
     assert reader.latestOffset(INITIAL, LIMIT) == INITIAL
     queue.send(3)
     end = reader.latestOffset(INITIAL, LIMIT)
@@ -189,7 +189,7 @@ def test_available_now_fixes_the_tail_and_takes_no_message_twice(queue: Queue) -
 
 @pytest.mark.parametrize("trigger", ["available now", "once"])
 def test_there_is_no_long_poll_where_the_answer_is_final(queue: Queue, trigger: str) -> None:
-    held, final = queue.reader(), queue.reader(consumer="final")
+    held, final = queue.reader(), queue.reader(lease="final")
     if trigger == "available now":
         final.prepareForTriggerAvailableNow()
     assert idle_seconds(final, ReadAllAvailable() if trigger == "once" else LIMIT) < idle_seconds(held) * 0.8

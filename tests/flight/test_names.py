@@ -38,7 +38,7 @@ class Queries:
 
     def reader(self, user: str, queues: str = "a,b") -> StreamReader:
         login = {"url": self.site.plane.url, "userName": user, "password": "secret"}
-        self._readers.append(StreamReader(Options({**login, "queue": queues, "consumer": "me"}), source_schema(("queue",))))
+        self._readers.append(StreamReader(Options({**login, "queue": queues, "lease": "me"}), source_schema(("queue",))))
         return self._readers[-1]
 
     def read(self, reader: StreamReader, start: dict[str, Any], end: dict[str, Any]) -> list[str]:

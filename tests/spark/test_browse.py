@@ -89,7 +89,7 @@ def test_filters_are_pushed_only_where_spark_does_it(archive: Rig) -> None:
     ("options", "says"),
     [
         ({"mode": "acquire"}, "use mode=browse"),
-        ({"consumer": "me"}, "has no meaning for spark.read"),
+        ({"lease": "me"}, "has no meaning for spark.read"),
         ({"states": "gone"}, "available, acquired, archived"),
         ({"startingSequence": "9", "endingSequence": "3"}, "nothing could be read"),
     ],

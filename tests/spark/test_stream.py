@@ -187,7 +187,7 @@ def test_several_queries_on_one_queue_share_it(rig: Rig) -> None:
     seen: dict[str, list[int]] = {"a": [], "b": []}
     queries = []
     for name, taken in seen.items():
-        frame = rig.stream("orders", maxMessagesPerTrigger="10", consumer=name)
+        frame = rig.stream("orders", maxMessagesPerTrigger="10", lease=name)
         writer = frame.writeStream.foreachBatch(lambda batch, _, into=taken: into.extend(numbers(batch)))
         queries.append(writer.option("checkpointLocation", rig.path(name)).start())
     rig.until(lambda: rig.counts("orders") == (0, 0, 200))
@@ -230,7 +230,7 @@ def test_a_wrong_option_is_refused_before_anything_starts(rig: Rig) -> None:
 def test_the_two_sides_of_a_self_join_are_told_what_to_do(rig: Rig) -> None:
     rig.declare("orders")
     rig.send("orders", 0, 10)
-    both = rig.stream("orders", consumer="me").unionAll(rig.stream("orders", consumer="me"))
+    both = rig.stream("orders", lease="me").unionAll(rig.stream("orders", lease="me"))
     with pytest.raises(StreamingQueryException, match="mode=browse"):
         rig.drain(both)
     assert rig.counts("orders")[2] == 0
@@ -242,8 +242,8 @@ def test_a_changed_queue_under_a_checkpoint_is_refused(rig: Rig) -> None:
     rig.drain(rig.stream("orders"))
     with pytest.raises(StreamingQueryException, match="belongs to queue 'orders'"):
         rig.drain(rig.stream("others"))
-    with pytest.raises(StreamingQueryException, match="option consumer"):
-        rig.drain(rig.stream("orders", consumer="me"))
+    with pytest.raises(StreamingQueryException, match="option lease"):
+        rig.drain(rig.stream("orders", lease="me"))
 
 
 def test_an_older_checkpoint_is_refused_unless_data_loss_is_accepted(rig: Rig) -> None:

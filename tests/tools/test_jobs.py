@@ -132,7 +132,7 @@ def test_a_running_ingest_follows_the_queue_and_stops_on_sigterm(
     job: Job, broker: Broker, client: Client, tmp_path: Path
 ) -> None:
     enqueue(client, "orders", b"one")
-    process = job("penstock.jobs.ingest", *ingest(broker, tmp_path, "--interval", "0.2", "--consumer", "orders-to-delta"))
+    process = job("penstock.jobs.ingest", *ingest(broker, tmp_path, "--interval", "0.2", "--lease", "orders-to-delta"))
     assert process.stdout is not None
     assert "batch 0: 1 messages" in process.stdout.readline()
     enqueue(client, "orders", b"two", b"three")

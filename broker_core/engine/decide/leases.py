@@ -52,8 +52,8 @@ def check_epoch(lease: Lease, epoch: int) -> None:
         raise errors.Fenced(
             f"lease {lease.name!r} was taken up by another reader (epoch {lease.epoch}, this one has {epoch}), or an operator "
             "ended messages that it holds: then start the query again. Another reader is a newer run of the query, a second "
-            "driver on the same checkpoint, or the other side of a self-join. Two load() calls are two consumers: give each "
-            "its own `consumer`, look with mode=browse, or fan out inside foreachBatch"
+            "driver on the same checkpoint, or the other side of a self-join. Two load() calls need two leases: give each its "
+            "own option `lease`, look with mode=browse, or fan out inside foreachBatch"
         )
 
 
@@ -91,8 +91,8 @@ def enter_lease(state: BrokerState, command: c.EnterLease, now: c.Now) -> Decisi
         )
     if lease.queue != command.queue:
         raise errors.WrongOffset(
-            f"lease {lease.name!r} belongs to queue {lease.queue!r}, not {command.queue!r}: put `queue` (or `consumer`) back "
-            "as it was, or start with a new checkpoint and another `consumer`"
+            f"lease {lease.name!r} belongs to queue {lease.queue!r}, not {command.queue!r}: put the option `queue` (or "
+            "`lease`) back as it was, or start with a new checkpoint and another `lease`"
         )
     if command.epoch is not None:
         check_epoch(lease, command.epoch)
@@ -118,15 +118,15 @@ def enter_lease(state: BrokerState, command: c.EnterLease, now: c.Now) -> Decisi
 
 
 def _check_head(state: BrokerState, command: c.EnterLease) -> None:
-    """A planner with several leases speaks for none of them once another one has taken up the first: so a consumer is taken up as
-    a whole, also with queues of which it has no lease yet."""
+    """Raise Fenced where another planner has taken up the first of this one's leases: so all leases of a query are taken up
+    together, also those that it has not begun yet."""
     if command.head is None:
         return
     name, epoch = command.head
     head = state.leases.get(name)
     if head is None or head.run != command.run or head.epoch != epoch:
         raise errors.Fenced(
-            f"lease {name!r}, which this consumer of several queues took up first, is another reader's now, or an operator ended "
+            f"lease {name!r}, which this query over several queues took up first, is another reader's now, or an operator ended "
             "it, or messages that it holds: then start the query again. Another reader is a newer run of the query, or a second "
             "driver on the same checkpoint"
         )
