@@ -147,10 +147,10 @@ class Actions:
             enter.selector,
             alone=f["alone"],
         )
-        found = advance(self._service, enter, finish, wanted, min(f["waitMs"], MAX_WAIT_MS) / 1000)
-        answer: dict[str, Any] = {"epoch": found.epoch, "batch": found.batch, **({"more": True} if found.more else {})}
-        sign, unread = self._service.submit(c.DescribeBatch(f["lease"], found.batch))
-        answer.update({"sign": sign} if sign is not None else {}, **({"unread": unread} if unread else {}))
+        found, more = advance(self._service, enter, finish, wanted, min(f["waitMs"], MAX_WAIT_MS) / 1000)
+        answer: dict[str, Any] = {"epoch": found.epoch, "batch": found.batch, **({"more": True} if more else {})}
+        answer |= {"sign": found.sign} if found.sign is not None else {}
+        answer |= {"unread": found.unread} if found.unread else {}
         if f["measure"]:
             answer["messages"], answer["bytes"] = self._service.submit(c.MeasureBatch(f["lease"], found.batch))
         if f["plan"]:

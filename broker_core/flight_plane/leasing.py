@@ -16,8 +16,7 @@ from penstock.broker_core.service.broker import BrokerService
 class Advanced(NamedTuple):
     """The answer. `more`: nothing was found in what has been looked at so far."""
 
-    epoch: int | None
-    batch: int
+    found: c.LeasedBatch
     more: bool = False
 
 
@@ -30,12 +29,12 @@ def advance(
     selector = None if wanted.selector is None else parse(wanted.selector)
     seen = service.arrivals
     view = _prepared(service, wanted, selector)
-    epoch, batch = service.submit(enter, finish, replace(wanted, matching=view))
-    while batch == wanted.finished:
+    found = service.submit(enter, finish, replace(wanted, matching=view))
+    while found.batch == wanted.finished:
         if selector is not None and view is not None and view.unknown is not None:
             # What was known to match is not for this lease: it is in somebody's message group, or given back unread.
             if time.monotonic() > end:
-                return Advanced(epoch, batch, more=True)
+                return Advanced(found, more=True)
             while service.matching.look_further(wanted.queue, selector, view.unknown, view, pieces=matching.LEASE_PIECES):
                 pass
         elif service.wait_for_arrival(seen, deadline - time.monotonic()):
@@ -43,8 +42,8 @@ def advance(
             view = _prepared(service, wanted, selector)
         else:
             break
-        epoch, batch = service.submit(replace(enter, epoch=epoch, keep_timeout=False), replace(wanted, matching=view))
-    return Advanced(epoch, batch)
+        found = service.submit(replace(enter, epoch=found.epoch, keep_timeout=False), replace(wanted, matching=view))
+    return Advanced(found)
 
 
 def _prepared(service: BrokerService, wanted: c.AcquireBatch, selector: Selector | None) -> View | None:

@@ -76,12 +76,12 @@ class Engine:
         fresh = options.pop("fresh", finished == 0)
         exclude, loss = options.pop("exclude", False), options.pop("fail_on_data_loss", True)
         timeout = options.get("timeout")
-        reply: tuple[Any, int] = self.run(
+        reply = self.run(
             c.EnterLease(queue, lease, run, epoch, fresh, timeout),
             c.FinishBatches(lease, finished, True, exclude, loss),
             c.AcquireBatch(queue, lease, run, finished, exclude=exclude, fail_on_data_loss=loss, **options),
         )
-        return reply
+        return reply.epoch, reply.batch
 
     def plan(
         self, lease: str, queue: str = "q", *, run: str = "r", epoch: int | None, after: int, batch: int, **options: Any

@@ -153,7 +153,7 @@ class SelectingMachine(RuleBasedStateMachine):
         known.rows = {n: min(BLOCK_ROWS, len(self.state) - (n << BLOCK_BITS)) for n in range((len(self.state) >> BLOCK_BITS) + 1)}
         self.leased += 1
         name, text = f"lease{self.leased}", f"k = {divisor}"
-        epoch, batch = self.engine.run(
+        epoch, batch, *_ = self.engine.run(
             c.EnterLease("q", name, "r", None, True, selector=text),
             c.FinishBatches(name, 0),
             c.AcquireBatch("q", name, "r", 0, most, selector=text, matching=known),

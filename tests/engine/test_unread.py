@@ -46,7 +46,7 @@ def test_the_first_ones_come_at_once_and_the_next_ones_later_and_later() -> None
         waits.append(engine.up - start)
     expected = [0] * (UNREAD_FREE - 1) + [UNREAD_PAUSE << n for n in range(20)]
     assert waits == [min(wait, UNREAD_PAUSE_MOST) for wait in expected][: len(waits)]
-    assert engine.run(c.DescribeBatch("l", number)) == (None, len(waits))
+    assert engine.state.leases["l"].unread == len(waits)
 
 
 def test_who_reads_again_or_starts_again_goes_on_at_once() -> None:

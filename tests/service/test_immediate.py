@@ -133,7 +133,7 @@ def test_links_and_leases_of_many_threads_never_hold_the_same_message() -> None:
                 reply = service.submit_nowait(c.AcquireBatch("q", name, "r", batch, messages=11))[0]
                 if reply[1] in (None, batch):
                     return
-                epoch, batch = reply
+                epoch, batch = reply[:2]
                 _, rows = service.submit_nowait(c.ReadBatch(name, "r", epoch, batch, 0, count))[0]
                 hold(-hash(name), rows)
                 let_go(rows, end=True)

@@ -171,7 +171,7 @@ def test_a_view_of_a_queue_says_nothing_of_another_of_its_name(service: BrokerSe
     service.submit(c.DeleteQueue("q", force=True), c.DeclareQueue("q"), colours(3))
     enter = c.EnterLease("q", "lease", "r", None, True, selector=RED.text)
     acquire = c.AcquireBatch("q", "lease", "r", 0, selector=RED.text, matching=view)
-    assert service.submit(enter, c.FinishBatches("lease", 0), acquire) == (None, 0)
+    assert service.submit(enter, c.FinishBatches("lease", 0), acquire) == c.LeasedBatch(None, 0)
 
 
 def test_what_has_ended_is_not_read_again(service: BrokerService, monkeypatch: Any) -> None:
@@ -241,13 +241,13 @@ def test_a_lease_gets_what_matches_and_keeps_its_selector_under_a_checkpoint(ser
             c.AcquireBatch("q", "lease", run, finished, 2, selector=selector, matching=view),
         )
 
-    epoch, batch = advance("colour = 'red'")
+    epoch, batch, *_ = advance("colour = 'red'")
     _, rows = service.submit(c.ReadBatch("lease", "r", epoch, batch, 0, 1 << 60))
     assert rows.sequences().tolist() == [3, 4]
     for other in (None, "colour = 'blue'"):
         with pytest.raises(WrongOffset, match="put `selector` back as it was"):
             advance(other, 1)
-    epoch, batch = advance("colour = 'red'", 1)
+    epoch, batch, *_ = advance("colour = 'red'", 1)
     _, rows = service.submit(c.ReadBatch("lease", "r", epoch, batch, 0, 1 << 60))
     assert rows.sequences().tolist() == [9]
     assert service.submit(c.ListLeases())[0]["selector"] == "colour = 'red'"
@@ -274,7 +274,7 @@ def test_what_nobody_has_looked_at_yet_is_said_and_asked_for_again(service: Brok
     enter = c.EnterLease("q", "lease", "r", None, True, selector=RED.text)
     wanted = c.AcquireBatch("q", "lease", "r", 0, selector=RED.text)
     answers = [leasing.advance(service, enter, c.FinishBatches("lease", 0), wanted, 0.0) for _ in range(3)]
-    assert [(answer.batch, answer.more) for answer in answers] == [(0, True), (0, True), (1, False)]
+    assert [(answer.found.batch, answer.more) for answer in answers] == [(0, True), (0, True), (1, False)]
 
 
 def test_a_lease_goes_past_what_matches_and_is_not_for_it(service: BrokerService) -> None:
@@ -283,10 +283,10 @@ def test_a_lease_goes_past_what_matches_and_is_not_for_it(service: BrokerService
     enter = c.EnterLease("q", "lease", "r", None, True, selector=RED.text)
     finish = c.FinishBatches("lease", 0, exclude=True)
     wanted = c.AcquireBatch("q", "lease", "r", 0, 1, exclude=True, selector=RED.text)
-    epoch, batch, _ = leasing.advance(service, enter, finish, wanted, 0.0)
+    epoch, batch, *_ = leasing.advance(service, enter, finish, wanted, 0.0).found
     again = replace(enter, epoch=epoch)
     # Never read: given back, and not for this one any more.
-    found = leasing.advance(service, again, replace(finish, finished=batch), replace(wanted, finished=batch), 0.0)
+    found, _ = leasing.advance(service, again, replace(finish, finished=batch), replace(wanted, finished=batch), 0.0)
     assert found.batch == batch + 1
     _, rows = service.submit(c.ReadBatch("lease", "r", found.epoch, found.batch, 0, 1 << 60))
     assert rows.sequences().tolist() == [BLOCK_ROWS]

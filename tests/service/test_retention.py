@@ -51,7 +51,7 @@ def settle(service: BrokerService, lease: str, messages: int, queue: str = "q") 
     """Take, read and settle the next messages."""
     known = service.state.leases.get(lease)
     finished = known.finished if known else 0
-    epoch, batch = service.submit(*advance(queue, lease, finished, epoch=known.epoch if known else None, messages=messages))
+    epoch, batch, *_ = service.submit(*advance(queue, lease, finished, epoch=known.epoch if known else None, messages=messages))
     _, rows = service.submit(read(lease, epoch, batch))
     service.submit(c.FinishBatches(lease, batch))
     return rows

@@ -251,18 +251,20 @@ class AcquireBatch(Command):
     alone: bool = True  # one message larger than `max_bytes` is taken alone; else nothing is
 
 
+class LeasedBatch(NamedTuple):
+    """Reply of AcquireBatch: the lease's epoch, None where there is no lease yet; the batch that it holds, or the finished one
+    where it holds none; this batch's sign, None where the lease remembers none; and how many batches in a row its query has
+    finished without reading them."""
+
+    epoch: int | None
+    batch: int
+    sign: str | None = None
+    unread: int = 0
+
+
 @dataclass(frozen=True)
 class MeasureBatch(Command):
     """How much a batch that a lease holds is; the reply: messages and bytes, 0 and 0 where it holds no such batch."""
-
-    lease: str
-    batch: int
-
-
-@dataclass(frozen=True)
-class DescribeBatch(Command):
-    """The sign of a batch that the lease remembers, None where it has none; and how many batches in a row its query has finished
-    without reading them."""
 
     lease: str
     batch: int

@@ -210,12 +210,12 @@ def acquire_batch(state: BrokerState, command: c.AcquireBatch, now: c.Now) -> De
     lease = state.leases.get(command.lease)
     if lease is not None:
         if lease.current is not None:
-            return Decision(reply=(lease.epoch, lease.current.number))
+            return Decision(reply=_leased(lease, lease.current.number))
         last = next(reversed(lease.batches.values()), None)
         if last is not None and last.number > lease.finished and last.stage is Stage.LOST and command.fail_on_data_loss:
             raise _data_loss(lease, last.number, _GIVEN_BACK)
         if now.up < lease.waits_until and not command.exclude:  # an `availableNow` run does not take the same ones again
-            return Decision(reply=(lease.epoch, max(command.finished, lease.finished)))
+            return Decision(reply=_leased(lease, max(command.finished, lease.finished)))
     check_lease(queue)
     if command.selector is not None and command.matching is None:
         raise errors.InvalidRequest(f"lease {command.lease!r} has a selector: without what matches it, it can have nothing")
@@ -230,7 +230,9 @@ def acquire_batch(state: BrokerState, command: c.AcquireBatch, now: c.Now) -> De
     if not command.alone and command.max_bytes is not None and _bytes(queue, rows) > command.max_bytes:
         rows = RowSet()  # a larger message: for a batch that has nothing else in it
     if not rows or not may_take(queue, 0):
-        return Decision(reply=(None, command.finished) if lease is None else (lease.epoch, max(command.finished, lease.finished)))
+        if lease is None:
+            return Decision(reply=c.LeasedBatch(None, command.finished))
+        return Decision(reply=_leased(lease, max(command.finished, lease.finished)))
     decision = Decision()
     epoch, number = 1, 1
     if lease is None:
@@ -244,8 +246,13 @@ def acquire_batch(state: BrokerState, command: c.AcquireBatch, now: c.Now) -> De
         epoch, number = lease.epoch, lease.last_number + 1
     sign = signed(state.nonce, command.lease, command.run, number, rows, now.wall)
     decision.add(e.Acquired(queue.name, state.next_holder, rows, command.lease, number, sign))
-    decision.reply = (epoch, number)
+    decision.reply = c.LeasedBatch(epoch, number, sign, 0 if lease is None else lease.unread)
     return decision
+
+
+def _leased(lease: Lease, number: int) -> c.LeasedBatch:
+    """The reply about a batch that was there before."""
+    return c.LeasedBatch(lease.epoch, number, lease.sign_of(number), lease.unread)
 
 
 @on(c.MeasureBatch)
@@ -259,12 +266,6 @@ def measure_batch(state: BrokerState, command: c.MeasureBatch, now: c.Now) -> De
 
 def _bytes(queue: Queue, rows: RowSet) -> int:
     return sum(queue.blocks[number].sizes.total(part, row_count(part)) for number, part in rows.items())
-
-
-@on(c.DescribeBatch)
-def describe_batch(state: BrokerState, command: c.DescribeBatch, now: c.Now) -> Decision:
-    lease = state.leases.get(command.lease)
-    return Decision(reply=(None, 0) if lease is None else (lease.sign_of(command.batch), lease.unread))
 
 
 @on(c.PlanBatches)
