@@ -20,15 +20,14 @@ _LIST = {
     "type": "type",
     "available": "available",
     "acquired": "acquired",
-    "held": "delayed",
+    "delayed": "delayed",
     "staged": "staged",
     "archived": "archived",
     "deadLettered": "dead",
     "bytes": "bytes",
     "leases": "leases",
 }
-_NAMES = {"held": "delayed"}  # of the wire, to people
-_SELDOM = ("held", "staged", "deadLettered")  # shown where some queue has any
+_SELDOM = ("delayed", "staged", "deadLettered")  # shown where some queue has any
 _PEEK = ["sequenceNumber", "enqueuedTime", "deliveryCount", "subject", "messageId", "body"]
 _SETTLED = ["state", "outcome", "settledTime", "error"]
 _MAPS = ["properties", "annotations"]  # the latter say where a dead letter comes from, and why
@@ -62,7 +61,7 @@ def stat(given: argparse.Namespace) -> int:
     if given.json:
         show.print_json(answer)
     else:
-        show.print_facts({_NAMES.get(name, name): value for name, value in answer.items()})
+        show.print_facts(answer)
     return 0
 
 

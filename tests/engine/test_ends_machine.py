@@ -47,7 +47,7 @@ class Message:
     attempts: int = 0
     defaulted: int = 0  # of these, those that a default outcome ended
     expires: float | None = None
-    due: float = 0.0  # HELD until then
+    due: float = 0.0  # DELAYED until then
     reason: Reason = Reason.NONE
     origin: tuple[str, int] | None = None  # where it died first
     stayed: bool = False
@@ -111,7 +111,7 @@ class EndsMachine(RuleBasedStateMachine):
             self.models[name].rows.append(self.placed(Message((position, row), expires=expires, due=due)))
 
     def placed(self, message: Message) -> Message:
-        message.state = State.HELD if message.due > self.now else State.AVAILABLE
+        message.state = State.DELAYED if message.due > self.now else State.AVAILABLE
         return message
 
     @precondition(lambda self: len(self.links) < 5)
@@ -208,7 +208,7 @@ class EndsMachine(RuleBasedStateMachine):
                 self.archive(name, over[name], Outcome.EXPIRED)
         for model in self.models.values():
             for message in model.rows:
-                if message.state == State.HELD:
+                if message.state == State.DELAYED:
                     self.placed(message)
 
     @rule(
@@ -313,7 +313,7 @@ class EndsMachine(RuleBasedStateMachine):
         return message.expires is not None and message.expires <= self.now
 
     def waits(self, message: Message) -> bool:
-        return message.state in (State.AVAILABLE, State.HELD)
+        return message.state in (State.AVAILABLE, State.DELAYED)
 
     def settle(self, name: str, rows: list[int], outcome: Outcome) -> None:
         options = self.models[name].options

@@ -250,7 +250,7 @@ def nothing_is_lost(queue: Queue) -> None:
 
 def bytes_add_up(queue: Queue) -> None:
     for block in queue.blocks.values():
-        live, available = rows_in(block, State.HELD, State.AVAILABLE, State.ACQUIRED), rows_in(block, State.AVAILABLE)
+        live, available = rows_in(block, State.DELAYED, State.AVAILABLE, State.ACQUIRED), rows_in(block, State.AVAILABLE)
         assert queue.bytes == block.sizes.total(live, len(live))
         assert queue.available_bytes == block.sizes.total(available, len(available))
 

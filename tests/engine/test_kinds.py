@@ -77,7 +77,7 @@ class Model:
 
     @property
     def live(self) -> list[Message]:
-        return self.of(State.HELD, State.AVAILABLE, State.ACQUIRED)
+        return self.of(State.DELAYED, State.AVAILABLE, State.ACQUIRED)
 
     def arrive(self, batch: list[dict[str, int]], now: int) -> tuple[list[int], int]:
         """Which are refused, how many are duplicates."""
@@ -91,7 +91,7 @@ class Model:
             else:
                 fresh.append((index, said))
         count, size = len(self.live), sum(m.size for m in self.live)
-        stuck = self.of(State.HELD, State.ACQUIRED)
+        stuck = self.of(State.DELAYED, State.ACQUIRED)
         taken, taken_bytes = len(stuck), sum(m.size for m in stuck)
         fits = True
         for index, said in fresh:
@@ -132,8 +132,8 @@ class Model:
         closes = bool(said["closes"] and group)
         new = Message(len(self.messages), level, said["size"], group, closes, key, said["due"], said["expiry"])
         if new.due > now:
-            new.state = State.HELD
-        for old in self.of(State.AVAILABLE, State.HELD):
+            new.state = State.DELAYED
+        for old in self.of(State.AVAILABLE, State.DELAYED):
             if key and old.key == key:
                 self.end(old, Outcome.REPLACED)
         self.messages.append(new)
@@ -276,10 +276,10 @@ class KindMachine(RuleBasedStateMachine):
     def time_passes(self, seconds: int) -> None:
         self.engine.pass_time(seconds)
         self.engine.run(c.Tick())
-        for m in self.model.of(State.HELD, State.AVAILABLE):
+        for m in self.model.of(State.DELAYED, State.AVAILABLE):
             if 0 < m.expiry <= self.now:
                 self.model.end(m, Outcome.EXPIRED)
-        for m in self.model.of(State.HELD):
+        for m in self.model.of(State.DELAYED):
             if m.due <= self.now:
                 m.state = State.AVAILABLE
 

@@ -183,13 +183,13 @@ def test_what_waits_for_its_time_keeps_it_on_the_way() -> None:
     assert engine.run(mc.Copy("q", "u", messages=3)) == (3, 4, 0)
     assert engine.run(mc.Move("q", "t")) == (4, None, 0)
     assert [fate(engine, row) for row in range(5)] == ["acquired", *["moved"] * 4]
-    assert [fate(engine, row, "t") for row in range(4)] == ["available", "held", "available", "held"]
-    assert [fate(engine, row, "u") for row in range(3)] == ["available", "held", "available"]
+    assert [fate(engine, row, "t") for row in range(4)] == ["available", "delayed", "available", "delayed"]
+    assert [fate(engine, row, "u") for row in range(3)] == ["available", "delayed", "available"]
     later = survives(engine).recovered()
     later.wall = engine.wall
     later.pass_time(2)
     later.run(c.Recovered(), c.Tick())
-    assert [fate(later, row, "t") for row in range(4)] == [*["available"] * 3, "held"]
+    assert [fate(later, row, "t") for row in range(4)] == [*["available"] * 3, "delayed"]
     assert queue(later, "u").counts[State.AVAILABLE] == 3
     survives(later)
 

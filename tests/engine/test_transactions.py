@@ -56,7 +56,7 @@ def states(engine: Engine, queue: str = "q") -> str:
         return ""
     everything = slice(0, block.filled)
     outcomes = np.broadcast_to(block.outcome.get(everything), block.filled).tolist()
-    live = {State.AVAILABLE: ".", State.ACQUIRED: "h", State.HELD: "d"}
+    live = {State.AVAILABLE: ".", State.ACQUIRED: "h", State.DELAYED: "d"}
     found = zip(block.state[everything].tolist(), outcomes, strict=True)
     return "".join(live.get(State(state)) or Outcome(outcome).name[0] for state, outcome in found)
 

@@ -34,7 +34,7 @@ def test_a_batch_larger_than_the_queue_is_refused_whole_when_it_is_staged(overfl
         for command in (whole(enqueue("q", *numbered(6))), stage("s", "q", *numbered(6))):
             with pytest.raises(QueueFull, match=r"queue 'q' has no room for 6 more.*limit of 5 messages.*Nothing was stored"):
                 service.submit_patiently(command)
-        assert (stat(service, "q")["available"], stat(service, "q")["held"]) == (0, 0)
+        assert (stat(service, "q")["available"], stat(service, "q")["delayed"]) == (0, 0)
 
 
 @pytest.mark.parametrize("limits", [{}, {"maxMessages": 9}])

@@ -66,7 +66,7 @@ def test_times_to_live_and_delays_hold_where_the_clock_was_set_back(restart: boo
         service.submit(c.Enqueue("q", 2, 1, traits=service.traits("q", ttl)))
         service.submit(c.Tick())
         assert service.submit(c.Acquire("q", service.submit(c.Subscribe("q")), 2)).sequences().tolist() == [1]
-        assert stat(service, "q")["held"] == 1
+        assert stat(service, "q")["delayed"] == 1
 
 
 def holding(disk: LyingDisk, clock: Clock) -> BrokerService:

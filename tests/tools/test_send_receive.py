@@ -145,7 +145,7 @@ def test_what_kinds_of_queues_go_by_can_be_said(orders: Broker, client: Client) 
     assert counts(client, "urgent") == (1, 0, 3)
     assert shell(orders, "send", "orders", "--delay", "3600", given=b"later").returncode == 0
     stat = client.call("queue.stat", queue="orders")
-    assert (stat["available"], stat["held"]) == (1, 1)
+    assert (stat["available"], stat["delayed"]) == (1, 1)
 
 
 def test_a_count_takes_no_more_than_that(orders: Broker, client: Client) -> None:

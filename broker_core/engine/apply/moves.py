@@ -7,7 +7,7 @@ import numpy as np
 from penstock.broker_core.engine.apply.queues import archive, let_go, on_event, settle_in, take_out
 from penstock.broker_core.engine.columns.limits import MAX_ERROR_TEXT
 from penstock.broker_core.engine.columns.rowset import as_array
-from penstock.broker_core.engine.columns.states import ACQUIRED, ARCHIVED, AVAILABLE, HELD, Outcome, Reason
+from penstock.broker_core.engine.columns.states import ACQUIRED, ARCHIVED, AVAILABLE, DELAYED, Outcome, Reason
 from penstock.broker_core.engine.events import moves as me
 from penstock.broker_core.engine.model import consumers
 from penstock.broker_core.engine.model.last_values import in_state, stale
@@ -24,7 +24,7 @@ def moved(state: BrokerState, event: me.Moved, position: int) -> None:
     if event.target is None:
         for number, part in rows.items():
             queue.set_aside(queue.blocks[number], part, event.reason)
-    for source in (HELD, AVAILABLE, ACQUIRED):
+    for source in (DELAYED, AVAILABLE, ACQUIRED):
         archive(state, queue, in_state(queue, rows, source), source, event.outcome, event.time, event.error)
     if event.holder:
         let_go(state, queue, event.holder, event.rows)

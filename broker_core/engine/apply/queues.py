@@ -19,7 +19,7 @@ from penstock.broker_core.engine.columns.states import (
     ACQUIRED,
     ARCHIVED,
     AVAILABLE,
-    HELD,
+    DELAYED,
     LIMITED_BY_RULE,
     Cause,
     Outcome,
@@ -87,8 +87,8 @@ def archive(
 
 
 def archive_waiting(state: BrokerState, queue: Queue, rows: RowSet, outcome: int, time: int, error: str | None = None) -> None:
-    """Rows that are AVAILABLE or HELD."""
-    for source in (AVAILABLE, HELD):
+    """Rows that are AVAILABLE or DELAYED."""
+    for source in (AVAILABLE, DELAYED):
         archive(state, queue, in_state(queue, rows, source), source, outcome, time, error)
 
 

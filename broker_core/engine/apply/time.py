@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from penstock.broker_core.engine.apply.queues import archive_waiting, on_event
 from penstock.broker_core.engine.columns.limits import NEVER
-from penstock.broker_core.engine.columns.states import AVAILABLE, HELD, Outcome
+from penstock.broker_core.engine.columns.states import AVAILABLE, DELAYED, Outcome
 from penstock.broker_core.engine.events import queues as e
 from penstock.broker_core.engine.model.state import BrokerState
 
@@ -18,7 +18,7 @@ def expired(state: BrokerState, event: e.Expired, position: int) -> None:
 def came_due(state: BrokerState, event: e.CameDue, position: int) -> None:
     queue = state.queues[event.queue]
     for number, rows in event.rows.items():
-        queue.move(queue.blocks[number], rows, HELD, AVAILABLE)
+        queue.move(queue.blocks[number], rows, DELAYED, AVAILABLE)
     queue.came_back(event.rows)
 
 

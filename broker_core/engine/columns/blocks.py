@@ -14,7 +14,7 @@ from penstock.broker_core.engine.columns.overlays import Overlays
 from penstock.broker_core.engine.columns.rowset import BLOCK_BITS, BLOCK_ROWS, row_count
 from penstock.broker_core.engine.columns.runs import Pieces, Run, Runs
 from penstock.broker_core.engine.columns.series import Column, Ints, Rows, Series, Sizes
-from penstock.broker_core.engine.columns.states import ACQUIRED, ARCHIVED, AVAILABLE, HELD, State
+from penstock.broker_core.engine.columns.states import ACQUIRED, ARCHIVED, AVAILABLE, DELAYED, State
 
 _FIRST_ROWS = 64  # rows allocated for a new block: a queue with one message must not cost a whole block
 _SCAN_ROWS = 1024  # rows looked at in one step when the mark of the first AVAILABLE one moves on
@@ -57,7 +57,7 @@ class Block:
     level: npt.NDArray[np.uint8] | None  # of a queue with more than one
     by_level: tuple[npt.NDArray[np.uint16], list[int]] | None  # rows in the order of their levels, and where each level begins
     next_expiry: int  # milliseconds since 1970: no row that waits expires before
-    next_due: int  # and none that is HELD is due before
+    next_due: int  # and none that is DELAYED is due before
     lock: Column  # milliseconds of uptime, plus one, until which who acquired the row may hold it; 0: as long as he likes
     next_lock: int  # milliseconds of uptime: no lock of an ACQUIRED row ends before
     noted_due: int  # what of these stands in the timetables
@@ -134,9 +134,9 @@ class Block:
         return self.filled - self.counts[ARCHIVED]
 
     def fill(self, count: int, sizes: int | Ints, runs: Sequence[Run], time: int, traits: Traits = NO_TRAITS) -> Ints | None:
-        """Add `count` rows whose payloads lie where `runs` say; AVAILABLE, or HELD where they are not yet due at `time`.
+        """Add `count` rows whose payloads lie where `runs` say; AVAILABLE, or DELAYED where they are not yet due at `time`.
 
-        Returns which of them are HELD, or None when none is. The codes of `attributes` are of the queue's dictionaries.
+        Returns which of them are DELAYED, or None when none is. The codes of `attributes` are of the queue's dictionaries.
         """
         start, stop = self.filled, self.filled + count
         if stop > len(self.state):
@@ -152,19 +152,19 @@ class Block:
             self.runs.append(row, run.position, run.skip, time)
             row += run.rows
         self.filled = stop
-        held = None if traits is NO_TRAITS else self._take_in(slice(start, stop), traits, time)
+        delayed = None if traits is NO_TRAITS else self._take_in(slice(start, stop), traits, time)
         self.state[start:stop] = AVAILABLE
         available = count
-        if held is not None:
-            self.state[start:stop][held] = HELD
-            self.counts[HELD] += int(held.sum())
-            available -= int(held.sum())
+        if delayed is not None:
+            self.state[start:stop][delayed] = DELAYED
+            self.counts[DELAYED] += int(delayed.sum())
+            available -= int(delayed.sum())
         self.counts[AVAILABLE] += available
         if available:
             self.low = min(self.low, start) if self.counts[AVAILABLE] > available else start
         if self.full:
             self.runs.trim()
-        return held
+        return delayed
 
     def _take_in(self, rows: slice, traits: Traits, time: int) -> Ints | None:
         """What the messages say of themselves, each where it says something; which of them are not yet due."""
@@ -180,10 +180,10 @@ class Block:
             self.next_expiry = min(self.next_expiry, _earliest(traits.expiry))
         if traits.due is None:
             return None
-        held: Ints = traits.due > now
+        delayed: Ints = traits.due > now
         self.due.put(rows, _relative(traits.due, base), capacity)
-        self.next_due = min(self.next_due, _earliest(traits.due[held]))
-        return held if held.any() else None
+        self.next_due = min(self.next_due, _earliest(traits.due[delayed]))
+        return delayed if delayed.any() else None
 
     @property
     def base_ms(self) -> int:
@@ -228,9 +228,9 @@ class Block:
         state = self.state[: self.filled]
         self.next_expiry = self.next_due = self.next_lock = NEVER
         if self.expiry.values is not None:
-            self.next_expiry = self._next(self.expiry, (state == AVAILABLE) | (state == HELD)) + self.base_ms
+            self.next_expiry = self._next(self.expiry, (state == AVAILABLE) | (state == DELAYED)) + self.base_ms
         if self.due.values is not None:
-            self.next_due = self._next(self.due, state == HELD) + self.base_ms
+            self.next_due = self._next(self.due, state == DELAYED) + self.base_ms
         if self.lock.values is not None:
             self.next_lock = self._next(self.lock, state == ACQUIRED)
 
@@ -334,8 +334,8 @@ class Block:
         return int(self.runs.position.array()[run].min()) << 3
 
     def waiting(self) -> Ints:
-        """The rows that are AVAILABLE, or HELD until they are."""
-        if not self.counts[AVAILABLE] and not self.counts[HELD]:
+        """The rows that are AVAILABLE, or DELAYED until they are."""
+        if not self.counts[AVAILABLE] and not self.counts[DELAYED]:
             return np.zeros(0, np.int64)
         return np.flatnonzero(self.state[: self.filled] <= State.AVAILABLE)
 

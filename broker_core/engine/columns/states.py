@@ -1,12 +1,12 @@
 """The states of a message and every transition between them: one table, and a missing entry is an error.
 
-HELD ──due──▶ AVAILABLE ──acquire──▶ ACQUIRED ──settle──▶ ARCHIVED
+DELAYED ──due──▶ AVAILABLE ──acquire──▶ ACQUIRED ──settle──▶ ARCHIVED
                  ▲ ▲  └──purge, expire, replace, withdraw▶ │
                  │ │     and move                           │
                  │ └────────return──────┘                   │
                  └─────────────────redrive──────────────────┘
 
-Purge, expire, replace and move concern what is HELD too. From each of the first three a message can be dead-lettered: it is
+Purge, expire, replace and move concern what is DELAYED too. From each of the first three a message can be dead-lettered: it is
 ARCHIVED, and goes on in another queue.
 """
 
@@ -21,14 +21,14 @@ import numpy.typing as npt
 class State(IntEnum):
     """Persisted as one byte a message; never renumber."""
 
-    HELD = 0  # what nobody has taken is HELD or AVAILABLE: `Block.waiting` goes by these numbers
+    DELAYED = 0  # what nobody has taken is DELAYED or AVAILABLE: `Block.waiting` goes by these numbers
     AVAILABLE = 1
     ACQUIRED = 2
     ARCHIVED = 3
 
 
 #: The same as plain numbers, for columns: numpy takes four times as long for a member of an enumeration.
-HELD, AVAILABLE, ACQUIRED, ARCHIVED = (state.value for state in State)
+DELAYED, AVAILABLE, ACQUIRED, ARCHIVED = (state.value for state in State)
 
 
 class Verb(IntEnum):
@@ -91,18 +91,18 @@ class Reason(IntEnum):
 
 
 TRANSITIONS: dict[tuple[State, Verb], State] = {
-    (State.HELD, Verb.DUE): State.AVAILABLE,
-    (State.HELD, Verb.EXPIRE): State.ARCHIVED,
-    (State.HELD, Verb.PURGE): State.ARCHIVED,
-    (State.HELD, Verb.REPLACE): State.ARCHIVED,
+    (State.DELAYED, Verb.DUE): State.AVAILABLE,
+    (State.DELAYED, Verb.EXPIRE): State.ARCHIVED,
+    (State.DELAYED, Verb.PURGE): State.ARCHIVED,
+    (State.DELAYED, Verb.REPLACE): State.ARCHIVED,
     (State.AVAILABLE, Verb.ACQUIRE): State.ACQUIRED,
     (State.AVAILABLE, Verb.PURGE): State.ARCHIVED,
     (State.AVAILABLE, Verb.EXPIRE): State.ARCHIVED,
     (State.AVAILABLE, Verb.REPLACE): State.ARCHIVED,
     (State.AVAILABLE, Verb.WITHDRAW): State.ARCHIVED,
-    (State.HELD, Verb.MOVE): State.ARCHIVED,
+    (State.DELAYED, Verb.MOVE): State.ARCHIVED,
     (State.AVAILABLE, Verb.MOVE): State.ARCHIVED,
-    (State.HELD, Verb.DEAD_LETTER): State.ARCHIVED,
+    (State.DELAYED, Verb.DEAD_LETTER): State.ARCHIVED,
     (State.AVAILABLE, Verb.DEAD_LETTER): State.ARCHIVED,
     (State.ACQUIRED, Verb.DEAD_LETTER): State.ARCHIVED,
     (State.ACQUIRED, Verb.SETTLE): State.ARCHIVED,

@@ -11,7 +11,7 @@ from penstock.broker_core.engine.commands.queues import Command
 
 @dataclass(frozen=True)
 class Move(Command):
-    """Messages that nobody has taken (AVAILABLE or HELD), in order, from `first` to `last`; those that are HELD keep their time.
+    """Messages that nobody has taken (AVAILABLE or DELAYED), in order, from `first` to `last`; DELAYED ones keep their time.
     Reply: `Shifted`. One command moves at most MAX_MOVED."""
 
     queue: str

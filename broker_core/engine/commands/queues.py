@@ -126,7 +126,7 @@ class ListStages(Command):
 
 @dataclass(frozen=True)
 class Purge(Command):
-    """Messages that nobody has taken (AVAILABLE or HELD) before `until`, from the first on. Reply: how many; if so many as
+    """Messages that nobody has taken (AVAILABLE or DELAYED) before `until`, from the first on. Reply: how many; if so many as
     `messages`, there may be more."""
 
     queue: str

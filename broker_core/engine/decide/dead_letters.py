@@ -108,7 +108,7 @@ def last_attempts(queue: Queue, rows: RowSet, cause: Cause) -> RowSet:
 
 
 def expire(state: BrokerState, queue: Queue, rows: RowSet, now: c.Now, coming: Coming) -> list[e.Event]:
-    """Their time has passed: by the queue's policy into the archive or the dead-letter queue. They are AVAILABLE or HELD."""
+    """Their time has passed: by the queue's policy into the archive or the dead-letter queue. They are AVAILABLE or DELAYED."""
     if queue.rules.expired == "deadLetter" and queue.rules.dead_letter_queue is not None:
         return dead_letter(state, queue, rows, Reason.EXPIRED, now, coming)
     return [e.Expired(queue.name, rows, now.wall)]
@@ -145,7 +145,7 @@ def dead_letter(
     lease: str | None = None,
     error: str | None = None,
 ) -> list[e.Event]:
-    """Put messages that are HELD, AVAILABLE or ACQUIRED (then `holder` holds them) into the dead-letter queue; what that cannot
+    """Put DELAYED, AVAILABLE or ACQUIRED messages (`holder` holds those) into the dead-letter queue; what that cannot
     take stays here, ARCHIVED: nothing is lost, and nobody waits for room. Policies have been asked before."""
     target = state.queues.get(queue.rules.dead_letter_queue or "")
     going = RowSet()

@@ -14,7 +14,7 @@ from penstock.broker_core.engine.columns.blocks import Block
 from penstock.broker_core.engine.columns.limits import MAX_MOVED, MAX_PURGED
 from penstock.broker_core.engine.columns.rowset import BLOCK_BITS, RowSet, as_array
 from penstock.broker_core.engine.columns.series import Ints
-from penstock.broker_core.engine.columns.states import ACQUIRED, AVAILABLE, HELD, Outcome
+from penstock.broker_core.engine.columns.states import ACQUIRED, AVAILABLE, DELAYED, Outcome
 from penstock.broker_core.engine.commands import moves as mc
 from penstock.broker_core.engine.commands import queues as c
 from penstock.broker_core.engine.decide.dead_letters import as_one
@@ -57,7 +57,7 @@ def discard_messages(state: BrokerState, command: mc.DiscardMessages, now: c.Now
         raise errors.ResourceLimit(f"{MAX_PURGED} messages are discarded at once at most: name fewer, and the rest after them")
     named = RowSet.range(command.first, command.last + 1)
     named = RowSet.of((number, as_array(part)) for number, part in named.items() if number in queue.blocks)
-    waiting = in_state(queue, named, AVAILABLE).plus(in_state(queue, named, HELD))
+    waiting = in_state(queue, named, AVAILABLE).plus(in_state(queue, named, DELAYED))
     events: list[e.Event] = []
     if waiting:
         events.append(e.Purged(queue.name, waiting, now.wall, error=command.error))

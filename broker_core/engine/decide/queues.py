@@ -367,7 +367,7 @@ def purge(state: BrokerState, command: c.Purge, now: c.Now) -> Decision:
 
 
 def _waiting(queue: Queue, until: int | None, messages: int) -> RowSet:
-    """The first that are AVAILABLE or HELD, before the sequence number `until`."""
+    """The first that are AVAILABLE or DELAYED, before the sequence number `until`."""
     parts: list[tuple[int, Ints]] = []
     for number in sorted(queue.blocks):
         block = queue.blocks[number]
@@ -400,7 +400,7 @@ def _stat(queue: Queue, leases: list[str]) -> dict[str, Any]:
         "enqueued": queue.next_sequence,
         "available": queue.counts[State.AVAILABLE],
         "acquired": queue.counts[State.ACQUIRED],
-        "held": queue.counts[State.HELD],
+        "delayed": queue.counts[State.DELAYED],
         "staged": queue.staged,
         "stagedBytes": queue.staged_bytes,
         "archived": queue.archived,

@@ -14,7 +14,7 @@ import numpy as np
 from penstock.broker_core.engine.columns.blocks import Block
 from penstock.broker_core.engine.columns.limits import EXPIRY_PERIOD, STAGE_AGE, STAGE_GRACE
 from penstock.broker_core.engine.columns.rowset import RowSet
-from penstock.broker_core.engine.columns.states import HELD, Cause, State
+from penstock.broker_core.engine.columns.states import DELAYED, Cause, State
 from penstock.broker_core.engine.commands import queues as c
 from penstock.broker_core.engine.decide import dead_letters as ends
 from penstock.broker_core.engine.decide.leases import overdue
@@ -70,7 +70,7 @@ def _by_queue(state: BrokerState, due: Iterable[tuple[str, int]]) -> Iterator[tu
 def _expire(state: BrokerState, decision: Decision, queue: Queue, blocks: list[Block], now: c.Now, coming: Coming) -> None:
     parts = []
     for block in blocks:
-        waits = block.state[: block.filled] <= State.AVAILABLE  # or HELD
+        waits = block.state[: block.filled] <= State.AVAILABLE  # or DELAYED
         parts.append((block.number, np.flatnonzero(waits & block.expired(slice(0, block.filled), now.wall // 1000))))
     if rows := RowSet.of(parts):
         for event in ends.expire(state, queue, rows, now, coming):
@@ -80,8 +80,8 @@ def _expire(state: BrokerState, decision: Decision, queue: Queue, blocks: list[B
 def _come_due(decision: Decision, queue: Queue, blocks: list[Block], now: c.Now) -> None:
     wall, parts = now.wall // 1000, []
     for block in blocks:
-        held = block.state[: block.filled] == HELD
-        rows = np.flatnonzero(held & block.is_due(slice(0, block.filled), wall))
+        delayed = block.state[: block.filled] == DELAYED
+        rows = np.flatnonzero(delayed & block.is_due(slice(0, block.filled), wall))
         parts.append((block.number, rows[~block.expired(rows, wall)]))
     if came := RowSet.of(parts):
         decision.add(e.CameDue(queue.name, came, now.wall))

@@ -11,7 +11,7 @@ from penstock.broker_core.engine.events.codec import Event, know
 
 @dataclass(frozen=True)
 class Moved(Event):
-    """ARCHIVED in their queue and AVAILABLE, in order, at the tail of the target, which refers to the same payloads; HELD where
+    """ARCHIVED in their queue and AVAILABLE at the tail of the target, in order, which refers to the same payloads; DELAYED where
     they are not due yet.
 
     With a reason they are dead letters. Without a target these stay: nobody could take them.
@@ -32,7 +32,7 @@ class Moved(Event):
 
 @dataclass(frozen=True)
 class Copied(Event):
-    """AVAILABLE or HELD there too: the same payloads, at the tail of the target."""
+    """AVAILABLE or DELAYED there too: the same payloads, at the tail of the target."""
 
     kind = "copied"
     queue: str

@@ -152,7 +152,7 @@ class HoldersLost(Event):
 
 @dataclass(frozen=True)
 class Purged(Event):
-    """AVAILABLE or HELD → ARCHIVED: an operator did not want them, or nobody did at once."""
+    """AVAILABLE or DELAYED → ARCHIVED: an operator did not want them, or nobody did at once."""
 
     kind = "purged"
     queue: str
@@ -164,7 +164,7 @@ class Purged(Event):
 
 @dataclass(frozen=True)
 class Expired(Event):
-    """AVAILABLE or HELD → ARCHIVED: their time has passed."""
+    """AVAILABLE or DELAYED → ARCHIVED: their time has passed."""
 
     kind = "expired"
     queue: str
@@ -174,7 +174,7 @@ class Expired(Event):
 
 @dataclass(frozen=True)
 class CameDue(Event):
-    """HELD → AVAILABLE, at their places: their delay is over."""
+    """DELAYED → AVAILABLE, at their places: their delay is over."""
 
     kind = "came.due"
     queue: str

@@ -25,7 +25,7 @@ from penstock.broker_core.engine.columns.states import (
     ARCHIVED,
     AVAILABLE,
     COUNTS_BY_RULE,
-    HELD,
+    DELAYED,
     LIMITED_BY_RULE,
     RETURN_COUNTS_ATTEMPT,
     Cause,
@@ -74,7 +74,7 @@ class ArchivedBlock:
 
 
 class Queue:
-    """One queue. `enqueued` equals held + available + acquired + archived after every command."""
+    """One queue. `enqueued` equals delayed + available + acquired + archived after every command."""
 
     def __init__(
         self, name: str, kind: str, options: dict[str, Any], clocks: Clocks | None = None, user: str | None = None
@@ -127,7 +127,7 @@ class Queue:
     @property
     def live(self) -> int:
         """Messages that are not archived."""
-        return self.counts[HELD] + self.counts[AVAILABLE] + self.counts[ACQUIRED]
+        return self.counts[DELAYED] + self.counts[AVAILABLE] + self.counts[ACQUIRED]
 
     def subscription(self, holder: int, priority: int = 0, selector: str | None = None) -> Subscription:
         """A new one, which has seen nothing yet."""
@@ -155,13 +155,13 @@ class Queue:
             whole = take == count
             part = sizes if isinstance(sizes, int) or whole else sizes[done : done + take]
             mine = traits if whole or traits is NO_TRAITS else traits.take(slice(done, done + take))
-            held = block.fill(take, part, runs if whole else _first_runs(left, take), time, mine)
+            delayed = block.fill(take, part, runs if whole else _first_runs(left, take), time, mine)
             self.bytes += part * take if isinstance(part, int) else int(part.sum(dtype=np.int64))
-            waits = take if held is None else take - int(held.sum())
-            self.counts[HELD] += take - waits
+            waits = take if delayed is None else take - int(delayed.sum())
+            self.counts[DELAYED] += take - waits
             self.counts[AVAILABLE] += waits
             rows = slice(row, row + take)
-            waiting = rows if held is None else np.flatnonzero(~held) + row
+            waiting = rows if delayed is None else np.flatnonzero(~delayed) + row
             self.available_bytes += block.sizes.total(waiting, waits)
             self._set_level(block, rows)
             self._count_available(block, waiting, waits)
@@ -304,7 +304,7 @@ class Queue:
         return RowSet.of(parts)
 
     def came_back(self, rows: RowSet) -> None:
-        """These are AVAILABLE again, or for the first time since they were held: who has passed them looks again."""
+        """These are AVAILABLE again, or for the first time since they were delayed: who has passed them looks again."""
         if self.grouping is not None:
             for number, part in rows.items():
                 self.grouping.came_back(self.blocks[number], part)

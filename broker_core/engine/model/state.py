@@ -344,7 +344,7 @@ def pack_blocks(blocks: Iterable[dict[str, Any]]) -> list[bytes]:
 
 
 def conserved(queue: Queue) -> bool:
-    """The conservation law: held + available + acquired + archived = enqueued, in the counts and in the columns."""
+    """The conservation law: delayed + available + acquired + archived = enqueued, in the counts and in the columns."""
     for block in queue.blocks.values():
         for state in State:
             if block.counts[state] != row_count((block.state[: block.filled] == state).nonzero()[0]):

@@ -17,7 +17,7 @@ from penstock.broker_core.engine.columns.dictionary import Dictionary
 from penstock.broker_core.engine.columns.rowset import RowSet, as_array, row_count
 from penstock.broker_core.engine.columns.runs import Run
 from penstock.broker_core.engine.columns.series import Ints
-from penstock.broker_core.engine.columns.states import HELD, Reason, State
+from penstock.broker_core.engine.columns.states import DELAYED, Reason, State
 from penstock.broker_core.engine.model.queue import Queue
 
 
@@ -141,12 +141,12 @@ def _times(queue: Queue, rows: RowSet, name: str) -> Ints | None:
 
 
 def _delays(queue: Queue, rows: RowSet) -> Ints | None:
-    """When those that are HELD are due."""
-    due = _times(queue, rows, "due") if queue.counts[State.HELD] else None
+    """When those that are DELAYED are due."""
+    due = _times(queue, rows, "due") if queue.counts[State.DELAYED] else None
     if due is None:
         return None
     states = [queue.blocks[number].state[part] for number, part in rows.items()]
-    due[np.concatenate(states) != HELD] = 0
+    due[np.concatenate(states) != DELAYED] = 0
     return due if due.any() else None
 
 
