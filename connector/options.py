@@ -218,6 +218,7 @@ OPTIONS: tuple[Option, ...] = (
     Option("checkpointLocation", (WRITE,), "a path", _text),
 )
 _BY_NAME = {option.name.lower(): option for option in OPTIONS}
+_BY_NAME["consumer"] = _BY_NAME["lease"]  # its former name
 
 
 class Options(Mapping[str, Any]):
@@ -233,6 +234,8 @@ class Options(Mapping[str, Any]):
             option = _BY_NAME.get(name.lower())
             if option is None:
                 raise InvalidRequest(_unknown(name))
+            if option.name in self.given:
+                raise InvalidRequest(f"option {name} is another name of {option.name}, and both are given: leave one out")
             self._values[option.name] = _parse(option, text)
             self.given.add(option.name)
         _check_together(self)

@@ -84,7 +84,10 @@ def _parser() -> argparse.ArgumentParser:
     when.add_argument("--available-now", action="store_true", help="take what waits now, then end")
     when.add_argument("--interval", type=float, default=1.0, metavar="S", help="seconds between two batches; default: 1")
     parser.add_argument(
-        "--lease", metavar="NAME", help="the name of the query's lease, as `penstock lease list` shows it; default: random"
+        "--lease",
+        "--consumer",
+        metavar="NAME",
+        help="the name of the query's lease, as `penstock lease list` shows it; default: random",
     )
     parser.add_argument(
         "--schema", metavar="DDL", help='only these columns, such as "sequenceNumber long, body binary"; default: all'
