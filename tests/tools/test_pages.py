@@ -135,3 +135,14 @@ def test_the_ports_and_the_open_files_are_told_as_they_are(of_operators: str) ->
     wanted = settings.amqp_max_connections + settings.flight_max_connections + OTHERS
     assert f"`amqp_max_connections` + `flight_max_connections` + {OTHERS}" in " ".join(of_operators.split())
     assert f"{wanted:,} with the defaults" in " ".join(of_operators.split())
+
+
+def test_what_the_log_says_is_what_the_code_says(of_operators: str, repository: Path) -> None:
+    table = of_operators.partition("\n## What the log says\n")[2].partition("\n## ")[0]
+    lines = [line for cell in re.findall(r"^\| (`.*?`) \|", table, re.MULTILINE) for line in re.findall(r"`([^`]+)`", cell)]
+    assert len(lines) > 15
+    code = "\n".join(path.read_text() for path in (repository / "broker_core").rglob("*.py"))
+    code = re.sub(r'"\s*\n\s*f?"', "", code)  # a text in several pieces
+    code = re.sub(r"%[.\d]*[sdfgr]|\{[^{}]*\}", "…", code)
+    for line in lines:
+        assert re.sub(r"\b(N|USER)\b", "…", line).strip("… ;:") in code, line
