@@ -1,16 +1,16 @@
-"""The only I/O of the journal: what it asks of a disk (`Disk`), and the local directory that answers (`LocalDisk`).
+"""The only I/O of the journal: the interface to a disk (`Disk`), and its implementation by a local directory (`LocalDisk`).
 
-Everything else in this package reaches files through `Disk`, so that tests can put a disk below it that lies: one that loses
-what was not synced, is full, or fails to sync. What a disk may do on a power cut, and the journal reckons with:
+Everything else in this package reaches files through `Disk`, so that tests can give it a disk that lies: one that loses
+unsynced bytes, is full, or fails to sync. The journal expects this of a disk at a power cut:
 
 - bytes appended and not synced: any of their pages may be missing, read back as zeros, or the file may end before them;
-- zeros that were to be appended into: may still be there after all that was;
+- zeros written ahead: may still be there after all that was appended;
 - a file created, renamed or unlinked: may be undone until `sync_directory`, each name on its own;
 - bytes synced and names synced stay.
 
-A process may run out of file descriptors, whoever opened them. `LocalDisk` holds some in reserve for itself: to get one it lets
-go of one, and what it closes goes back into the reserve without being let go. What cannot be opened all the same is an OSError
-that `is_shortage`, which is neither damage nor a failure of the disk: it passes.
+A process may run out of file descriptors, whatever has opened them. `LocalDisk` holds some in reserve for itself: to get one it
+closes one of the reserve, and a descriptor that it no longer needs goes back into the reserve. A file that cannot be opened all
+the same is an OSError that `is_shortage`, which is neither damage nor a failure of the disk: it passes.
 """
 
 from __future__ import annotations
@@ -33,11 +33,11 @@ from penstock.broker_core.errors import DirectoryLocked, StorageError
 
 Buffer: TypeAlias = bytes | bytearray | memoryview | pa.Buffer
 
-COPY_BYTES = 1 << 20  # piece in which files are copied and checked: large enough for the disk, small enough for the cache
-ROOM_BYTES = 128 << 10  # zeros written at a time: some hundred small groups, and still a sync of well under a millisecond
-TEMPORARY = ".tmp"  # a name that counts for nothing: whatever bears it after a crash is removed
-RESERVED = 16  # descriptors: a segment, its manifest or a snapshot, and directory, twice over; most of them against races
-RESERVED_TO_WRITE = 8  # of these; those who read are refused before
+COPY_BYTES = 1 << 20  # piece in which files are copied and checked: efficient for the disk, and fits the cache
+PREALLOCATE_BYTES = 128 << 10  # zeros written at a time: some hundred small groups, and still a sync of well under a millisecond
+TEMPORARY = ".tmp"  # suffix of unfinished files: recovery removes them
+RESERVED = 16  # descriptors: a segment, a manifest or snapshot, and the directory, each twice; the rest against races
+RESERVED_TO_WRITE = 8  # of these; readers are refused before writers
 _IOV_MAX = 512  # buffers of one writev; POSIX systems allow 1,024
 
 
@@ -45,98 +45,110 @@ _T = TypeVar("_T")
 
 
 class Identity(NamedTuple):
-    """Which file of this host it is: st_dev and st_ino."""
+    """Identity of a file on this host: st_dev and st_ino."""
 
     device: int
     inode: int
 
 
 def is_shortage(error: OSError) -> bool:
-    """Whether process or system had no descriptor or memory left: no fault of the file, and gone after a while."""
+    """Return True if the process or the system had no descriptor or memory left: not the file's fault, and temporary."""
     return error.errno in (errno.EMFILE, errno.ENFILE, errno.ENOMEM)
 
 
 class AppendFile(Protocol):
-    """A file being written, from its beginning, by one thread."""
+    """A file that one thread writes, from its beginning."""
 
     def append(self, buffers: Sequence[Buffer]) -> None:
-        """Write all of `buffers` after what is there; OSError when that fails, and then nobody knows how much is."""
+        """Write all of `buffers` at the end. After an OSError the number of bytes written is unknown."""
 
-    def make_room(self, nbytes: int) -> None:
-        """See to it that so much can be appended into zeros that stand there already: a sync is quicker that need not say how
-        long the file has become. Until `close` the file may so end in zeros. It promises nothing; OSError as of `append`."""
+    def preallocate(self, nbytes: int) -> None:
+        """Write zeros ahead, so that `nbytes` more can be appended into them: a sync is quicker if the file's length stays.
+
+        Until `close` the file may therefore end in zeros. It promises nothing; OSError as of `append`.
+        """
 
     def start_sync(self) -> None:
-        """Let the disk begin with what was appended, and return: `sync` has less to wait for then. It promises nothing."""
+        """Let the disk begin with the appended bytes, and return: a later `sync` is then shorter. It promises nothing."""
 
     def sync(self) -> None:
-        """Return when everything appended is on the disk; OSError when nobody can know."""
+        """Return when everything appended is on the disk. After an OSError nobody can know."""
 
-    def close(self) -> None: ...
+    def close(self) -> None:
+        """Close the file; zeros written ahead are cut off."""
 
 
 class ReadFile(Protocol):
-    """A file being read; stays readable after its name is gone. Safe for several threads."""
+    """A file open for reading; it stays readable after its name is gone. Safe for several threads."""
 
     def read(self, offset: int, length: int) -> bytes:
-        """Up to `length` bytes at `offset`; fewer only at the file's end. A page that fails is an OSError, not a signal."""
+        """Return up to `length` bytes at `offset`; fewer only at the file's end. A bad page is an OSError, not a signal."""
 
-    def size(self) -> int: ...
+    def size(self) -> int:
+        """Return the file's size, bytes."""
 
     def map(self) -> pa.Buffer:
-        """The file as it is now, mapped, not copied; the buffer holds the mapping for as long as it lives."""
+        """Map the file as it is now, without a copy; the buffer holds the mapping for as long as it lives."""
 
     def identity(self) -> Identity:
-        """Which file this is, for another process of this host that opens the same path."""
+        """Return the file's identity, for another process of this host that opens the same path."""
 
 
 class NoteFile(Protocol):
     """A few bytes that are overwritten in place and never synced: after a power cut any of them may be there, or none."""
 
-    def write(self, data: bytes) -> None: ...
+    def write(self, data: bytes) -> None:
+        """Overwrite the bytes."""
 
-    def close(self) -> None: ...
+    def close(self) -> None:
+        """Close the file."""
 
 
 class Disk(Protocol):
     """One data directory, held by one process. Names are plain file names in it."""
 
-    def names(self) -> list[str]: ...
+    def names(self) -> list[str]:
+        """Return the names of all files."""
 
     def create(self, name: str) -> AppendFile:
-        """A new, empty file; a file of that name is replaced."""
+        """Create an empty file; it replaces a file of that name."""
 
-    def open(self, name: str) -> ReadFile: ...
+    def open(self, name: str) -> ReadFile:
+        """Open a file for reading."""
 
     def create_note(self, name: str) -> NoteFile:
-        """A new, empty one, which replaces a file of that name; whoever has that one open or linked keeps it."""
+        """Create an empty note; it replaces a file of that name, which others that have it open or linked keep."""
 
     def size(self, name: str) -> int:
-        """Of the file, bytes; opens nothing."""
+        """Return the size of a file, bytes, without opening it."""
 
-    def rename(self, old: str, new: str) -> None: ...
+    def rename(self, old: str, new: str) -> None:
+        """Rename a file, over an existing one if there is one."""
 
-    def unlink(self, name: str) -> None: ...
+    def unlink(self, name: str) -> None:
+        """Remove a file's name."""
 
     def sync_directory(self) -> None:
         """Return when all names are on the disk."""
 
-    def free_bytes(self) -> int: ...
+    def free_bytes(self) -> int:
+        """Return the free space of the disk, bytes."""
 
     def path(self, name: str) -> str:
-        """The absolute path under which another process on this host opens the file."""
+        """Return the absolute path under which another process on this host opens the file."""
 
     def now_ns(self) -> int:
-        """The wall clock, in nanoseconds since 1970: stamps files, decides nothing."""
+        """Return the wall clock, nanoseconds since 1970: it stamps files and decides nothing."""
 
     def monotonic_s(self) -> float:
-        """Seconds since any moment: says how long calls take, and when the next sync is due."""
+        """Return seconds since an arbitrary moment, to measure calls and to schedule syncs."""
 
-    def close(self) -> None: ...
+    def close(self) -> None:
+        """Release the directory."""
 
 
 def write_file(disk: Disk, name: str, pieces: Iterable[Buffer]) -> None:
-    """Write a whole file that, under its name, is there with all its bytes or not at all, also after a power cut."""
+    """Write a whole file that has, under its name, all its bytes or is absent, even after a power cut."""
     file = disk.create(name + TEMPORARY)
     try:
         for piece in pieces:
@@ -153,7 +165,7 @@ def write_file(disk: Disk, name: str, pieces: Iterable[Buffer]) -> None:
 
 
 def pieces_of(file: ReadFile, start: int, stop: int) -> Iterable[bytes]:
-    """The bytes [start, stop) of a file, in pieces of at most `COPY_BYTES`; ends early where the file does."""
+    """Yield the bytes [start, stop) of a file, in pieces of at most `COPY_BYTES`; ends early where the file does."""
     while start < stop:
         piece = file.read(start, min(COPY_BYTES, stop - start))
         if not piece:
@@ -163,9 +175,9 @@ def pieces_of(file: ReadFile, start: int, stop: int) -> Iterable[bytes]:
 
 
 class _Descriptors:
-    """The directory, as a descriptor: what is opened stays in it wherever it is moved; and descriptors in reserve.
+    """Descriptors in reserve, and the directory as a descriptor: files stay in it wherever it is moved.
 
-    For any thread. List operations are atomic, and a destructor may come between any two lines: so there is no lock.
+    For any thread. List operations are atomic, and a destructor may run between any two lines, so there is no lock.
     """
 
     def __init__(self, path: Path) -> None:
@@ -175,12 +187,14 @@ class _Descriptors:
         self._fill()
 
     def _fill(self) -> None:
-        with contextlib.suppress(OSError):  # there is none to be had
+        with contextlib.suppress(OSError):  # there are none left
             while len(self._reserve) < RESERVED:
                 self._reserve.append(os.dup(self.directory))
 
     def opened(self, open_it: Callable[[], _T], leave: int = 0) -> _T:
-        """What `open_it` opens, if need be out of the reserve, of which `leave` stay. OSError as it raises it."""
+        """Return the result of `open_it`, with descriptors from the reserve if need be; `leave` of them stay. OSError as it
+        raises.
+        """
         while True:
             try:
                 found = open_it()
@@ -188,7 +202,7 @@ class _Descriptors:
                 if error.errno not in (errno.EMFILE, errno.ENFILE) or len(self._reserve) <= leave:
                     raise
                 with contextlib.suppress(IndexError):  # another thread took the last one
-                    os.close(self._reserve.pop())  # who else waits for one may be quicker: then the next
+                    os.close(self._reserve.pop())  # another thread may take it first: then try the next
             else:
                 if len(self._reserve) < RESERVED:
                     self._fill()
@@ -232,7 +246,7 @@ class _LocalAppend:
     def __init__(self, descriptors: _Descriptors, name: str) -> None:
         self._descriptors = descriptors
         self._fd = descriptors.open(name, os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
-        self._synced = self._size = self._room = 0  # offsets: on the disk, appended, zeros
+        self._synced = self._size = self._preallocated = 0  # offsets: on the disk, appended, zeros
 
     def append(self, buffers: Sequence[Buffer]) -> None:
         views = [view for view in (memoryview(b).cast("B") for b in buffers) if view.nbytes]
@@ -248,16 +262,16 @@ class _LocalAppend:
             if done:
                 views[first] = views[first][done:]
 
-    def make_room(self, nbytes: int) -> None:
-        if self._size + nbytes <= self._room:
+    def preallocate(self, nbytes: int) -> None:
+        if self._size + nbytes <= self._preallocated:
             return
         try:
-            start = max(self._room, self._size)
-            self._room = start + os.pwrite(self._fd, bytes(max(nbytes, ROOM_BYTES)), start)
+            start = max(self._preallocated, self._size)
+            self._preallocated = start + os.pwrite(self._fd, bytes(max(nbytes, PREALLOCATE_BYTES)), start)
         except OSError as error:
             if error.errno not in (errno.ENOSPC, errno.EDQUOT):
                 raise
-            # The disk is nearly full: what is appended may still fit.
+            # The disk is nearly full: the bytes to append may still fit.
 
     def start_sync(self) -> None:
         if _sync_file_range is not None:
@@ -269,7 +283,7 @@ class _LocalAppend:
 
     def close(self) -> None:
         if self._fd >= 0:
-            if self._room > self._size:
+            if self._preallocated > self._size:
                 os.ftruncate(self._fd, self._size)
             self._descriptors.close(self._fd)
             self._fd = -1
@@ -283,7 +297,7 @@ def _find_sync_file_range() -> Callable[[int, int, int, int], int] | None:
     try:
         function = ctypes.CDLL(None).sync_file_range
     except (AttributeError, OSError):
-        return None  # Linux alone has it; elsewhere all of the work is the sync's
+        return None  # only Linux has it; elsewhere the sync does all of the work
     function.argtypes = (ctypes.c_int, ctypes.c_int64, ctypes.c_int64, ctypes.c_uint)
     return cast("Callable[[int, int, int, int], int]", function)
 
@@ -328,8 +342,8 @@ class _LocalRead:
 class LocalDisk:
     """A directory of this host, created with mode 0700 and locked against a second broker (see `Disk` for the methods).
 
-    A directory that is there already, and is empty or a broker's, gets mode 0700 too. Raises `DirectoryLocked`, which names the
-    holder's process, when another `LocalDisk` has it, and StorageError where the lock file is not a plain file.
+    An existing directory that is empty or a broker's gets mode 0700 too. Raises `DirectoryLocked`, which names the holder's
+    process, when another `LocalDisk` has it, and StorageError if the lock file is not a plain file.
     """
 
     def __init__(self, path: Path | str) -> None:
@@ -345,46 +359,59 @@ class LocalDisk:
             raise
 
     def names(self) -> list[str]:
+        """Return the names of all files."""
         return sorted(self._descriptors.opened(lambda: os.listdir(self._descriptors.directory)))
 
     def create(self, name: str) -> AppendFile:
+        """Create an empty file; it replaces a file of that name."""
         return _LocalAppend(self._descriptors, name)
 
     def open(self, name: str) -> ReadFile:
+        """Open a file for reading."""
         return _LocalRead(self._descriptors, name, self.path(name))
 
     def create_note(self, name: str) -> NoteFile:
+        """Create an empty note; it replaces a file of that name."""
         file = _LocalNote(self._descriptors, name + TEMPORARY)
         self.rename(name + TEMPORARY, name)
         return file
 
     def size(self, name: str) -> int:
+        """Return the size of a file, bytes."""
         return os.stat(name, dir_fd=self._descriptors.directory).st_size
 
     def rename(self, old: str, new: str) -> None:
+        """Rename a file, over an existing one if there is one."""
         directory = self._descriptors.directory
         os.rename(old, new, src_dir_fd=directory, dst_dir_fd=directory)
 
     def unlink(self, name: str) -> None:
+        """Remove a file's name."""
         os.unlink(name, dir_fd=self._descriptors.directory)
 
     def sync_directory(self) -> None:
+        """Return when all names are on the disk."""
         os.fsync(self._descriptors.directory)
 
     def free_bytes(self) -> int:
+        """Return the free space of the disk, bytes."""
         stat = os.statvfs(self._descriptors.directory)
         return stat.f_bavail * stat.f_frsize
 
     def path(self, name: str) -> str:
+        """Return the absolute path of a file."""
         return str(self._root / name)
 
     def now_ns(self) -> int:
+        """Return the wall clock, nanoseconds since 1970."""
         return time.time_ns()
 
     def monotonic_s(self) -> float:
+        """Return the monotonic clock, seconds."""
         return time.monotonic()
 
     def close(self) -> None:
+        """Release the lock of the directory, and all descriptors."""
         if self._lock >= 0:
             os.close(self._lock)
             self._lock = -1
@@ -405,8 +432,10 @@ def _make_directory(path: Path) -> None:
 
 
 def _keep_private(directory: int) -> None:
-    """Take group and others out of an empty directory of ours, or one with a broker's lock in it. A directory of other files, or
-    of another account, is not ours to close."""
+    """Remove the permissions of group and others from a directory of ours that is empty, or has a broker's lock in it.
+
+    The permissions of a directory with other files, or of another account, are not ours to change.
+    """
     found = os.fstat(directory)
     names = os.listdir(directory)
     if found.st_mode & 0o077 and found.st_uid == os.geteuid() and (not names or "lock" in names):
@@ -414,13 +443,15 @@ def _keep_private(directory: int) -> None:
 
 
 def _lock(path: Path) -> int:
-    """Take the lock file and write in it who holds it. The file stays: unlinking it would let two hold two files."""
+    """Take the lock file and write its holder in it. The file stays: after an unlink two brokers could hold two files."""
     try:
         fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
     except OSError as error:
         if error.errno != errno.ELOOP:
             raise
-        raise StorageError(f"{path} is a symbolic link: somebody put it there. Remove it: the broker makes its own") from None
+        raise StorageError(
+            f"{path} is a symbolic link, which the broker did not make. Remove it: the broker makes its own file"
+        ) from None
     try:
         fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except OSError as error:

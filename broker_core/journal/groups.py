@@ -1,8 +1,8 @@
-"""A group being filled: records get their positions at once, and the group its header when the writer takes it.
+"""A group while it is filled: records get their positions at once, and the group its header when the writer takes it.
 
-Small records are kept as they will stand in the file, one bytes object each, and joined when they are written. A
-payload above `INLINE_BYTES` is kept by reference, and its checksum is computed by the writer (`zlib.crc32` lets other threads
-run), so that who appends, under the broker's lock, neither copies nor reads it.
+Small records are kept as they will be in the file, one bytes object each, and joined when they are written. A payload above
+`INLINE_BYTES` is kept by reference, and the writer computes its checksum (`zlib.crc32` lets other threads run), so that an
+append, under the broker's lock, neither copies nor reads it.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from penstock.broker_core.journal.records import (
     padded,
 )
 
-INLINE_BYTES = 1 << 14  # a payload up to here is copied: some 2 µs, less than the care that a reference takes
+INLINE_BYTES = 1 << 14  # a payload up to this size is copied: some 2 µs, less than the cost of a reference
 
 _PADDING = [b"\0" * n for n in range(8)]
 
@@ -50,7 +50,7 @@ class Group:
         return self.end + END_BYTES
 
     def append(self, meta: bytes, payload: Sequence[Buffer]) -> int:
-        """Add a record; its position."""
+        """Add a record and return its position."""
         position = self.end
         seed = (position ^ self._form.record_seed) & MASK
         if payload:
@@ -72,7 +72,7 @@ class Group:
     def _append_large(self, meta: bytes, views: list[memoryview], size: int) -> int:
         position = self.end
         end = position + record_bytes(len(meta), size)
-        self._small.append(b"")  # header and meta, when the checksum is known
+        self._small.append(b"")  # replaced by header and meta, when the checksum is known
         self._large.append((self._small, len(self._small) - 1, meta, views, position))
         self._pieces.extend(view for view in views if view.nbytes)
         self._small = [_PADDING[-size & 7]]
@@ -82,7 +82,7 @@ class Group:
         return position
 
     def seal(self, synced: int) -> list[Buffer]:
-        """The group's bytes, to be written in this order. No record is added afterwards."""
+        """Return the group's bytes, to be written in this order. No record is added afterwards."""
         for run, index, meta, views, position in self._large:
             seed = checksum = self._form.seed(position)
             for view in views:
@@ -97,7 +97,7 @@ class Group:
 
 
 def record_bytes(meta_bytes: int, payload_bytes: int) -> int:
-    """What a record takes in the log, bytes. InvalidRequest when its meta is longer than the format allows."""
+    """Return the size of a record in the log, bytes. InvalidRequest when its meta is longer than the format allows."""
     if meta_bytes > META_MAX:
         raise InvalidRequest(f"the meta of a record has {meta_bytes} bytes; at most {META_MAX} are possible")
     return RECORD_BYTES + padded(meta_bytes) + padded(payload_bytes)

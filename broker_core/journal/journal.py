@@ -1,8 +1,13 @@
 """The journal: an append-only log of records, group commit, snapshots, recovery. This file only puts the parts together.
 
-records.py, segments.py, snapshots.py   what stands on the disk       recovery.py, tail.py   what counts after a crash
-manifest.py                             and what must                 replay.py              how it is read again
-groups.py, writer.py                    how it gets there             disk.py                the only I/O
+| modules | what they hold |
+|---|---|
+| `records`, `segments`, `snapshots` | the formats on the disk |
+| `manifest` | the list of files that must be there |
+| `groups`, `writer` | writing |
+| `recovery`, `tail` | the part of the log that counts after a crash |
+| `replay`, `payloads` | reading |
+| `disk` | the only I/O |
 """
 
 from __future__ import annotations
@@ -31,7 +36,7 @@ ID_FILE = "id"
 
 
 class Appended(NamedTuple):
-    """Where a record stands. Both are LSNs, bytes."""
+    """Position and end of a record. Both are LSNs, bytes."""
 
     position: int
     end: int
@@ -46,10 +51,10 @@ def _new_secret() -> bytes:
 
 
 class Journal:
-    """A log in one data directory; see `open`. Methods may be called from any thread, except where they say otherwise."""
+    """A log in one data directory; see `open`. Methods may be called from any thread, unless they say otherwise."""
 
     def __init__(self, disk: Disk, broker_id: str, chain: SegmentChain, listed: Manifest, writer: Writer) -> None:
-        """For `open` only."""
+        """Use `open` instead."""
         self.broker_id = broker_id
         self.snapshot: Snapshot | None = None
         self.repaired: Repair | None = None
@@ -71,16 +76,16 @@ class Journal:
         new_secret: Callable[[], bytes] = _new_secret,
         on_failure: Callable[[Exception], None] | None = None,
     ) -> Journal:
-        """Open, and where a crash made it necessary repair, the journal on `disk`, which the journal then owns.
+        """Open the journal on `disk`, which the journal then owns, and repair it after a crash.
 
         fsync: "always" (durable means synced), "interval" (written; synced at least every `interval_s` seconds), "never"
         (written; synced when a segment is full). `segment_bytes`: a group that would begin past it goes into a new segment.
-        `buffer_bytes`: how much `reserve` lets be appended and not yet durable. `on_failure` is called once, by the thread
-        that found it, when a write or sync failed, or `fail` was called. The latest snapshot is in `snapshot`, what had to be cut
-        in `repaired`. `new_secret`: 12 random bytes (records.py).
+        `buffer_bytes`: limit of `reserve` for bytes appended and not yet durable. `on_failure` is called once, by the thread that
+        found it, when a write or sync failed, or `fail` was called. The latest snapshot is in `snapshot`, a tail that was cut in
+        `repaired`. `new_secret`: 12 random bytes (records.py).
 
-        DamagedJournal, with file and offset, when something confirmed is damaged; StorageError when the disk fails. The lock of
-        the directory is then still the caller's to release, with `disk.close()`.
+        Raises DamagedJournal, with file and offset, when something confirmed is damaged; StorageError when the disk fails. The
+        caller then still has to release the lock of the directory, with `disk.close()`.
         """
         if fsync not in ("always", "interval", "never"):
             raise InvalidRequest(f"fsync is always, interval or never, not {fsync!r}")
@@ -124,7 +129,7 @@ class Journal:
 
     @property
     def failure(self) -> StorageError | None:
-        """Why the journal failed; None while it has not."""
+        """The error with which the journal failed; None while it works."""
         return self._writer.failure
 
     def start(self) -> None:
@@ -132,43 +137,46 @@ class Journal:
         self._writer.start()
 
     def reserve(self, nbytes: int, timeout_s: float) -> None:
-        """Wait until `nbytes` more fit in the buffer of what is not yet durable. They are not set aside: several callers
-        may overshoot it, each once. More than the buffer holds goes when it is empty.
+        """Wait until `nbytes` more fit in the buffer of bytes that are not durable yet.
 
-        ResourceLimit after `timeout_s` seconds; StorageError when the journal failed.
+        They are not set aside: several callers may overshoot the limit, each once. A record larger than the buffer fits when it
+        is empty. Raises ResourceLimit after `timeout_s` seconds; StorageError when the journal failed.
         """
         self._writer.reserve(nbytes, timeout_s)
 
-    def has_room(self, nbytes: int) -> bool:
-        """Would `reserve` return at once? StorageError when the journal failed."""
-        return self._writer.has_room(nbytes)
+    def has_capacity(self, nbytes: int) -> bool:
+        """Return True if `reserve` would return at once. StorageError when the journal failed."""
+        return self._writer.has_capacity(nbytes)
 
     def append(self, meta: bytes, payload: Sequence[Buffer] = (), *, hurry: bool = True, more: bool = False) -> Appended:
-        """Append a record, by one thread at a time; never waits for the disk. `payload` is one after the other the bytes of
-        the record's payload; large ones are not copied, and must not change any more. StorageError when the journal failed.
+        """Append a record, by one thread at a time; never waits for the disk. StorageError when the journal failed.
 
-        Without `hurry` it is written together with the next that has it, or when somebody waits for it: who appends so sees to it
-        that somebody does.
+        `payload`: the buffers of the record's payload, in order. Large ones are not copied, and must not change afterwards.
 
-        `more`: the records appended from here on, until one without it or `complete`, share this one's group: after a crash all
-        of them are there, or none. Nothing of it is written before, so its caller waits for nothing meanwhile.
+        Without `hurry` the record is written together with the next one that has it, or when somebody waits for it; the caller
+        makes sure that somebody does.
+
+        `more`: this record and the following ones, until one without it or `complete`, share one group: after a crash all of them
+        are there, or none. The group is not written before it is complete, so its caller must not wait for it meanwhile.
         """
         return Appended(*self._writer.append(meta, payload, hurry, more))
 
     def complete(self, *, hurry: bool) -> None:
-        """No more records come for the group of those before. `hurry` as for `append`."""
+        """End the group of the records appended with `more`. `hurry` as for `append`."""
         self._writer.complete(hurry)
 
     def hurry(self, end: int) -> None:
-        """Somebody waits, elsewhere, until `durable` >= `end`: let it begin. Returns at once."""
+        """Let the writer begin, since somebody waits elsewhere until `durable` >= `end`. Returns at once."""
         self._writer.hurry(end)
 
     def write_here(self, meanwhile: Callable[[], object]) -> bool:
-        """Write what has been appended from this thread, and sync it, if that is quickly done: True when it was tried, and then
-        it is durable or the journal has failed. False changes nothing: then `hurry` or `wait`. Listeners are called, too.
+        """Write and sync the appended records from this thread, if that is quickly done.
 
-        `meanwhile` is called when there is a sync to wait for, and what was appended is written: it has some 100 µs, and must not
-        raise. Nobody may hear of what it does before this has returned, and `durable` says that all is well.
+        Returns True when it was tried: then they are durable or the journal has failed, and the listeners were called. False
+        changes nothing: use `hurry` or `wait` then.
+
+        `meanwhile` is called once the records are written, if there is a sync to wait for: it has some 100 µs, and must not
+        raise. Its results must not leave before this call has returned and `durable` covers them.
         """
         return self._writer.write_here(meanwhile)
 
@@ -177,10 +185,12 @@ class Journal:
         self._writer.wait(end, timeout_s)
 
     def fail(self, error: BaseException) -> None:
-        """Stop for ever, because of `error`, which the journal's owner has met: state and log may differ now. What is not written
-        yet is given up; who waits or comes later, and who waits for the log's `end` as it then is, gets a StorageError that names
-        `error`; `on_failure` is called once, from this thread. A second failure changes nothing. Callable from any thread, also
-        under a lock of the caller's."""
+        """Stop for ever because of `error`, which the journal's owner has met: state and log may differ now.
+
+        Records not written yet are discarded. Every call that waits or comes later, also one that waits for the log's current
+        `end`, gets a StorageError that names `error`; `on_failure` is called once, from this thread. A second failure changes
+        nothing. Callable from any thread, also under a lock of the caller's.
+        """
         self._writer.fail(error)
 
     def add_listener(self, callback: Callable[[int], None]) -> None:
@@ -190,9 +200,9 @@ class Journal:
     # ---- reading
 
     def replay(self, position: int) -> Iterator[Record]:
-        """The records that are written, from `position` on, which need not be the beginning of one. Payloads are not read.
+        """Yield the written records from `position` on, which need not be the start of one. Payloads are not read.
 
-        DamagedJournal, with file and offset, at the first one that is not what was written.
+        Raises DamagedJournal, with file and offset, at the first record that reads back wrong.
         """
         stop = self._writer.written
         for segment in self._chain.all:
@@ -202,9 +212,10 @@ class Journal:
                 yield from replay_segment(self._chain.file(segment), path, segment, position, until)
 
     def payload(self, position: int) -> pa.Buffer:
-        """The payload of the record at `position`, mapped, 8-byte aligned; waits until it is written. Stays valid for ever.
+        """Return the payload of the record at `position`, mapped, 8-byte aligned; wait until it is written. It stays valid for
+        ever.
 
-        DamagedJournal, with file and offset, when it is not what was written (checked at the first read); DataLoss when the
+        Raises DamagedJournal, with file and offset, when it reads back wrong (checked at the first read); DataLoss when the
         segment was dropped; InvalidRequest when `position` is past the end.
         """
         if position >= self._writer.written:
@@ -213,8 +224,10 @@ class Journal:
         return self._payloads.get(position)
 
     def locate(self, position: int) -> Located:
-        """Where that payload lies, verified, for a process on this host that maps it itself. Waits until it is durable; else as
-        `payload`."""
+        """Return the location of that payload, verified, for a process on this host that maps it itself.
+
+        Waits until it is durable; otherwise like `payload`.
+        """
         if position >= self._writer.durable:
             self._check_position(position)
             self._writer.wait(position + 1, None)
@@ -227,11 +240,12 @@ class Journal:
     # ---- snapshots and segments
 
     def write_snapshot(self, position: int, meta: bytes, arrays: Sequence[Buffer]) -> None:
-        """Write the state at `position`, by one thread at a time. First waits until the log is synced up to there, in every
-        fsync mode. When this returns the snapshot counts. The two latest are kept.
+        """Write the state at `position`, by one thread at a time; the snapshot counts when this returns. The two latest are
+        kept.
 
-        ResourceLimit when the disk is full: the snapshots before still count, and the journal goes on. StorageError when the
-        disk fails: so does the journal then.
+        First waits until the log is synced up to there, in every fsync mode. Raises ResourceLimit when the disk is full: the
+        earlier snapshots still count, and the journal goes on. StorageError when the disk fails: then the journal has failed,
+        too.
         """
         if position > self._writer.end:
             raise InvalidRequest(f"position {position} is past the end of the journal, {self._writer.end}")
@@ -241,18 +255,18 @@ class Journal:
         try:
             snapshots.write(self._disk, self.broker_id, position, meta, arrays)
         except OSError as error:
-            raise self._given_up(f"the snapshot at {position}", error) from error
+            raise self._write_error(f"the snapshot at {position}", error) from error
         self._snapshot_position = max(self._snapshot_position, position)
 
     def segments(self) -> list[SegmentInfo]:
-        """All segments, oldest first."""
+        """Return all segments, oldest first."""
         return [self._chain.info(segment) for segment in self._chain.all]
 
     def drop_before(self, position: int) -> list[SegmentInfo]:
-        """Unlink the oldest segments that lie below `position` and below the last durable snapshot; those dropped. The last
-        segment always stays. By one thread at a time. Buffers handed out stay valid.
+        """Unlink the oldest segments that are below `position` and below the last durable snapshot; return them.
 
-        ResourceLimit when the disk is full, and then nothing was dropped; StorageError as of `write_snapshot`.
+        The last segment always stays. By one thread at a time. Buffers from `payload` stay valid. Raises ResourceLimit when the
+        disk is full, and then nothing was dropped; StorageError as of `write_snapshot`.
         """
         limit, every = min(position, self._snapshot_position), self._chain.all
         count = 0
@@ -264,13 +278,13 @@ class Journal:
         try:
             self._manifest.drop_before(every[count], self._writer.synced)
         except OSError as error:
-            raise self._given_up("the list of segments", error) from error
+            raise self._write_error("the list of segments", error) from error
         for _ in range(count):
             self._unlink(self._chain.remove_first().name)
         return dropped
 
-    def _given_up(self, what: str, error: OSError) -> ResourceLimit | StorageError:
-        """What to raise when `what` could not be written: a disk that is full is no failure; else the journal has failed."""
+    def _write_error(self, what: str, error: OSError) -> ResourceLimit | StorageError:
+        """Return the error for `what`, which could not be written. A full disk is no failure; otherwise the journal fails."""
         if error.errno in (errno.ENOSPC, errno.EDQUOT):
             return ResourceLimit(f"the disk is full, {what} was given up: {error}")
         if is_shortage(error):
@@ -279,7 +293,7 @@ class Journal:
         return StorageError(f"{what} could not be written: {error}")
 
     def _unlink(self, name: str) -> None:
-        """One by one, each synced: so after a power cut no segment is missing between two others."""
+        """Unlink one segment and sync: after a power cut no segment is then missing between two others."""
         try:
             self._disk.unlink(name)
             self._disk.sync_directory()
@@ -288,12 +302,14 @@ class Journal:
             raise StorageError(f"the segment {name} could not be removed: {error}") from error
 
     def free_bytes(self) -> int:
-        """Free space of the disk, bytes."""
+        """Return the free space of the disk, bytes."""
         return self._disk.free_bytes()
 
     def close(self) -> None:
-        """Write and sync what is appended (nothing, if never started), stop the thread, release the lock of the directory.
-        StorageError when the journal failed, now or before; the lock is released all the same. Closing twice does nothing."""
+        """Write and sync all appended records (none, if never started), stop the thread, release the lock of the directory.
+
+        StorageError when the journal failed, now or before; the lock is released all the same. Closing twice does nothing.
+        """
         if self._closed:
             return
         self._closed = True
@@ -305,7 +321,7 @@ class Journal:
 
 
 def _broker_id(disk: Disk, new_id: Callable[[], str]) -> str:
-    """The id of the data directory, made at its first opening."""
+    """Return the id of the data directory; its first opening makes one."""
     names = disk.names()
     if ID_FILE in names:
         text = disk.open(ID_FILE).read(0, ID_BYTES + 2).decode(errors="replace").strip()

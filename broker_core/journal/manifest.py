@@ -1,7 +1,7 @@
-"""What must be there: the list of segments, and how far the log is known to be on the disk. So what is missing is missed.
+"""The list of segments that must be there, and how far the log is known to be on the disk, so that a missing file is noticed.
 
-The chain of segments shows a hole between two of them, but neither a missing first one (retention takes those, too) nor a missing
-or older last one. So two files stand beside the segments:
+The chain of segments shows a hole between two of them, but neither a missing first one (retention removes those, too) nor a
+missing or older last one. So two files stand beside the segments:
 
     manifest   one line of JSON | newline | crc32 of the line, decimal | newline
                {"version": 1, "broker": id, "synced": LSN, "segments": [[name, crc32 of its header], ...]}
@@ -10,21 +10,19 @@ or older last one. So two files stand beside the segments:
 The manifest is replaced as a whole (temporary name, sync, rename, sync of the directory):
 
 - before a new directory gets its `id`, without segments: a directory with an `id` has a manifest;
-- when a segment has begun, before anything is written into it: every segment with anything in it is listed;
-- before retention unlinks segments, without them: what is missing and listed was not taken by retention;
-- when a start has brought the directory into order, before it unlinks what it has replaced;
+- when a segment has begun, before anything is written into it: every segment with content is listed;
+- before retention unlinks segments, without them: a listed segment that is missing was not removed by retention;
+- when a start has repaired the directory, before it unlinks the replaced files;
 - when the journal is closed in order, with its end.
 
-So at a start every listed segment must be there, with the header that it was begun with; one of the same name from another
-lineage has another secret in it. A segment that is not listed was begun, or unlinked, when a crash came in between: it counts
-like any other.
+So at a start every listed segment must be there, with the header that it began with; one of the same name from another lineage
+has another secret in it. A segment that is not listed was begun, or unlinked, just before a crash: it counts like any other.
 
 `synced` is overwritten in place after each sync, and never synced itself: a matter of microseconds. It is never ahead of the
-disk.
-After kill -9 it is exact; after a power cut it may be any earlier one, torn, or not there, and is then of no use. It counts only
-for a segment that the manifest lists: where a backup was made with hard links, it may speak of a later one.
+disk. After kill -9 it is exact; after a power cut it may be any earlier one, torn, or missing, and is then ignored. It counts
+only for a segment that the manifest lists: in a backup made with hard links, it may belong to a later one.
 
-The log must reach up to what the two state, as it must to the last snapshot (recovery.py).
+The log must reach up to the position in these two files, as it must reach up to the last snapshot (recovery.py).
 
 Directories whose segments are all of version 1 have no manifest yet. To change the format: raise the version; keep reading the
 old one.
@@ -48,20 +46,21 @@ VERSION = 1
 SYNCED_NAME = "synced"
 SYNCED_MAGIC = b"PENSTSYN"
 SYNCED_VERSION = 1
-BYTES_MAX = 64 << 20  # guards the reading of a damaged one: some million segments
+BYTES_MAX = 64 << 20  # limits the read of a damaged manifest: some million segments
 
 _SYNCED = struct.Struct("<8sIIQ")
 _CRC = struct.Struct("<I")
 
 
 class Content(NamedTuple):
-    """What a manifest says, with what `synced` adds to it."""
+    """Content of a manifest, with the position in `synced` if that is higher."""
 
     segments: dict[str, int]  # name -> checksum of the header
     synced: int  # LSN
 
 
 def write(disk: Disk, broker_id: str, segments: Iterable[Segment], synced: int) -> None:
+    """Replace the manifest."""
     listed = [[segment.name, segment.checksum] for segment in segments]
     content = {"version": VERSION, "broker": broker_id, "synced": synced, "segments": listed}
     line = json.dumps(content, ensure_ascii=False).encode()
@@ -69,7 +68,7 @@ def write(disk: Disk, broker_id: str, segments: Iterable[Segment], synced: int) 
 
 
 def read(disk: Disk, broker_id: str | None = None) -> Content | None:
-    """The manifest, None when there is none. DamagedJournal when it is not good, or another broker's (if one is given)."""
+    """Return the manifest, None when there is none. DamagedJournal when it is damaged, or another broker's (if one is given)."""
     if NAME not in disk.names():
         return None
     line, _, checksum = disk.open(NAME).read(0, BYTES_MAX).rstrip(b"\n").rpartition(b"\n")
@@ -88,7 +87,7 @@ def read(disk: Disk, broker_id: str | None = None) -> Content | None:
 
 
 def _synced(disk: Disk, known: set[int]) -> int:
-    """What `synced` states of one of these segments; 0 when it is of no use."""
+    """Return the position in `synced` if it is of one of these segments; else 0."""
     if SYNCED_NAME not in disk.names():
         return 0
     data = disk.open(SYNCED_NAME).read(0, _SYNCED.size + _CRC.size)
@@ -99,7 +98,7 @@ def _synced(disk: Disk, known: set[int]) -> int:
 
 
 def check(disk: Disk, content: Content | None, found: Sequence[Segment], snapshot: bool) -> None:
-    """Refuse a directory from which a segment is missing, by its name. `found`: all that are there; `snapshot`: so is one."""
+    """Refuse a directory from which a segment is missing, by its name. `found`: all segments; `snapshot`: there is one."""
     if content is None:
         if not found and not snapshot:
             raise DamagedJournal(
@@ -129,22 +128,22 @@ def check(disk: Disk, content: Content | None, found: Sequence[Segment], snapsho
 
 
 class Manifest:
-    """Keeps both files, while a journal runs. For any thread; `note` is the writer's alone."""
+    """Keeper of both files, while a journal runs. For any thread; only the writer calls `note`."""
 
     def __init__(self, disk: Disk, broker_id: str, segments: Callable[[], Sequence[Segment]]) -> None:
-        """`segments` gives those that there are now."""
+        """Keep the files up to date; `segments` returns the current segments."""
         self._disk, self._broker_id, self._segments = disk, broker_id, segments
         self._lock = Lock()
-        self._first = (0, 0)  # base and generation; what comes before is being removed
+        self._first = (0, 0)  # base and generation; earlier segments are being removed
         self._file: NoteFile | None = None
 
     def write(self, synced: int) -> None:
-        """List the segments that there are. OSError when it cannot be written: the one before still counts."""
+        """List the current segments. OSError when it cannot be written: the manifest before still counts."""
         with self._lock:
             self._write(synced)
 
     def drop_before(self, first: Segment, synced: int) -> None:
-        """List no more the segments before `first`: they may be unlinked then. OSError as of `write`."""
+        """List the segments before `first` no longer: they may be unlinked then. OSError as of `write`."""
         with self._lock:
             before, self._first = self._first, _order(first)
             try:
@@ -158,20 +157,21 @@ class Manifest:
         write(self._disk, self._broker_id, listed, synced)
 
     def note(self, segment: Segment, synced: int) -> None:
-        """The log is on the disk up to there; `segment` is its last. Where this cannot be written an older one stays."""
+        """Note that the log is on the disk up to `synced`; `segment` is its last. If it cannot be written an older note stays."""
         data = _SYNCED.pack(SYNCED_MAGIC, SYNCED_VERSION, segment.checksum, synced)
         try:
             if self._file is None:
                 self._file = self._disk.create_note(SYNCED_NAME)
             self._file.write(data + _CRC.pack(crc32(data)))
-        except OSError:  # it promises nothing
+        except OSError:  # the note promises nothing
             pass
 
     def close(self) -> None:
+        """Close the note."""
         if self._file is not None:
             self._file.close()
             self._file = None
 
 
 def _order(segment: Segment) -> tuple[int, int]:
-    return segment.base, segment.generation  # an empty one and its successor have one base
+    return segment.base, segment.generation  # an empty segment and its successor have the same base

@@ -1,7 +1,7 @@
 """Payloads: the bytes of a record, mapped from its segment, checked when they are read for the first time.
 
-The check reads the file instead of touching the mapping: where a disk fails a page, a read is an error and a mapping a signal
-that ends the process. What was checked is remembered for the last `REMEMBERED` positions at least, then checked again.
+The check reads the file instead of touching the mapping: if the disk fails a page, a read is an error, but a mapping is a signal
+that ends the process. At least the last `REMEMBERED` positions are not checked again.
 """
 
 from __future__ import annotations
@@ -21,16 +21,16 @@ FIRST_READ = 4096  # bytes; holds the header and meta of most records, and all o
 REMEMBERED = 1 << 15  # positions; two sets of them are some 10 MB
 
 
-class _Place(NamedTuple):
+class _Extent(NamedTuple):
     offset: int
     length: int
 
 
 class Located(NamedTuple):
-    """Where a payload lies, for a process of this host that maps the file itself.
+    """Location of a payload, for a process of this host that maps the file itself.
 
-    It proves that the path leads to the same file, by device and inode of what it has opened: in a container, or where the
-    directory was copied, it may lead to another one.
+    That process compares device and inode of the file that it opens: in a container, or in a copied directory, the path may lead
+    to another file.
     """
 
     path: str  # absolute
@@ -41,18 +41,18 @@ class Located(NamedTuple):
 
 
 class Payloads:
-    """Finds and checks payloads; for any thread."""
+    """Finder and checker of payloads; for any thread."""
 
     def __init__(self, disk: Disk, chain: SegmentChain) -> None:
         self._disk, self._chain = disk, chain
-        self._young: dict[int, _Place] = {}  # derived: checked since the last turn
-        self._old: dict[int, _Place] = {}  # and in the turn before
+        self._young: dict[int, _Extent] = {}  # derived: checked most recently
+        self._old: dict[int, _Extent] = {}  # derived: checked before those
 
     def get(self, position: int) -> pa.Buffer:
-        """The payload of the written record at `position`. Errors: `Journal.payload`."""
-        segment, place = self._find(position)
+        """Return the payload of the written record at `position`. Errors: `Journal.payload`."""
+        segment, extent = self._find(position)
         try:
-            return self._chain.mapped(segment, place.offset, place.length)
+            return self._chain.mapped(segment, extent.offset, extent.length)
         except OSError as error:
             if is_shortage(error):
                 raise out_of_files(f"the record at position {position} cannot be read now", error) from error
@@ -61,26 +61,26 @@ class Payloads:
             raise StorageError(f"the segment {segment.name} cannot be mapped: {error}") from error
 
     def locate(self, position: int) -> Located:
-        """Where it lies. Errors: as `get`."""
-        segment, place = self._find(position)
+        """Return the location of that payload. Errors: as `get`."""
+        segment, extent = self._find(position)
         if segment.identity is None:
             segment.identity = self._chain.file(segment).identity()
-        return Located(self._disk.path(segment.name), place.offset, place.length, *segment.identity)
+        return Located(self._disk.path(segment.name), extent.offset, extent.length, *segment.identity)
 
-    def _find(self, position: int) -> tuple[Segment, _Place]:
+    def _find(self, position: int) -> tuple[Segment, _Extent]:
         segment = self._chain.find(position)
-        place = self._young.get(position) or self._old.get(position)
-        if place is None:
-            place = self._check(segment, position)
-            self._remember(position, place)
-        return segment, place
+        extent = self._young.get(position) or self._old.get(position)
+        if extent is None:
+            extent = self._check(segment, position)
+            self._remember(position, extent)
+        return segment, extent
 
-    def _remember(self, position: int, place: _Place) -> None:
+    def _remember(self, position: int, extent: _Extent) -> None:
         if len(self._young) >= REMEMBERED:
             self._old, self._young = self._young, {}
-        self._young[position] = place
+        self._young[position] = extent
 
-    def _check(self, segment: Segment, position: int) -> _Place:
+    def _check(self, segment: Segment, position: int) -> _Extent:
         path, offset = self._disk.path(segment.name), segment.offset(position)
         try:
             file = self._chain.file(segment)
@@ -90,19 +90,19 @@ class Payloads:
                 data = file.read(offset, RECORD_BYTES + min(header.meta_bytes, segment.end - position))
             if header is None or not record_is_good(data, 0, segment.form.seed(position), header.meta_bytes):
                 raise damaged(path, offset, "a record's header or meta")
-            place = _Place(offset + header.payload_at, header.payload_bytes)
-            within = place.offset + place.length <= offset + len(data)  # a small one is here already
+            extent = _Extent(offset + header.payload_at, header.payload_bytes)
+            within = extent.offset + extent.length <= offset + len(data)  # a small payload is in `data` already
             seed = segment.form.payload_seed(position)
-            found = crc32(data[header.payload_at :][: place.length], seed) if within else checksum_of(file, *place, seed)
+            found = crc32(data[header.payload_at :][: extent.length], seed) if within else checksum_of(file, *extent, seed)
             if found != header.payload_crc:
-                raise damaged(path, place.offset, "a payload")
+                raise damaged(path, extent.offset, "a payload")
         except FileNotFoundError:
             raise _dropped(position) from None
         except OSError as error:
             if is_shortage(error):
                 raise out_of_files(f"the record at position {position} cannot be read now", error) from error
             raise DamagedJournal(f"{path}, offset {offset}: the disk does not read it: {error}") from error
-        return place
+        return extent
 
 
 def _dropped(position: int) -> DataLoss:

@@ -1,11 +1,11 @@
-"""What stands in the log: records, and the groups in which they are written.
+r"""Format of the log: records, and the groups in which they are written.
 
 An LSN (log sequence number, here also *position*) is a byte offset in the whole log, from 0 and never reused for something
 that was confirmed. The log is a chain of groups, without a byte between them:
 
     group  = magic 8s | checksum u32 | records u32 | own LSN u64 | length u64 | synced u64         40 bytes
              records, one after the other
-             group's checksum u32 | b"end\\n"                                                        8 bytes
+             group's checksum u32 | b"end\n"                                                         8 bytes
     record = checksum u32 | magic u16 | flags u16 | meta length u32 | payload crc u32 | payload length u64    24 bytes
              meta, padded with zeros to 8 bytes
              payload, padded with zeros to 8 bytes
@@ -17,20 +17,20 @@ replay. All are zlib.crc32.
 
 The secret
 ----------
-Recovery looks for groups behind a torn write, by their magic, and believes what they state (tail.py). Payloads stand there too,
-and anybody who may send writes payloads. So each start of a broker draws a secret of 12 random bytes, which stands in the headers
-of the segments that it writes (segments.py), mode 0600, and is told to nobody:
+Recovery looks for groups after a torn write, by their magic, and trusts their `synced` (tail.py). Payloads are there too, and
+every sender writes payloads. So each start of a broker draws a secret of 12 random bytes. The secret is in the headers of the
+segments that it writes (segments.py), mode 0600, and nowhere else:
 
     4 bytes   second half of a group's magic, behind "PGRP"
     4 bytes   seed of a group's checksum
     4 bytes   xor the position: seed of a record's checksum, and of its payload's
 
-CRC-32 is no message authentication code: who knows one good group can compute others. Here nobody outside sees one. What leaves
-the broker are payloads, never headers or checksums; and whether a forgery was good shows only in a recovery. So all that is
-left is to guess 64 bits, once for each 40 bytes of payload: 2^-41 for a whole segment of them.
+CRC-32 is no message authentication code: one valid group is enough to compute others. But nobody outside sees one: only payloads
+leave the broker, never headers or checksums, and only a recovery shows that a forgery is valid. So a forger has to guess 64 bits,
+once for each 40 bytes of payload: a chance of 2^-41 for a whole segment of them.
 
-The position in the seeds makes good bytes at the wrong place bad. The secret makes bytes of another start bad, and so those of a
-copied directory that has gone on by itself: what two copies write after they parted has different secrets.
+The position in the seeds makes good bytes at a wrong position bad. The secret makes bytes of another start bad, and so those of a
+copied directory that has been written to: two copies write with different secrets.
 
 In version 1 the magic is "PENSTGRP", the group's seed is crc32 of the broker's id, 0 takes the place of the third, and the
 payload's seed is 0. Such segments are read. A recovered tail, which is a copy, keeps version and secret of its original.
@@ -38,9 +38,9 @@ payload's seed is 0. Such segments are read. A recovered tail, which is a copy, 
 The end mark ends in a byte that is not zero, so a file that ends in zeros inside a group is always a group that was
 not written out, never one whose payload ends in zeros.
 
-To change the format: raise `segments.VERSION`; keep the old structs here under their version; let `Format` hand what differs
-to the readers below; never write an old version, but for the copy of a tail. `flags` (0 today) is for a record that old readers
-must refuse: a flag they do not know is damage to them.
+To change the format: raise `segments.VERSION`; keep the old structs here under their version; let `Format` carry the differences
+to the readers below; never write an old version, except for the copy of a tail. `flags` (0 today) is for a record that old
+readers must refuse: an unknown flag is damage to them.
 """
 
 from __future__ import annotations
@@ -69,7 +69,7 @@ _record_tail = struct.Struct("<HHIIQ")
 
 
 class Record(NamedTuple):
-    """One record as `Journal.replay` gives it."""
+    """A record, as `Journal.replay` yields it."""
 
     position: int  # LSN, bytes
     end: int  # LSN after the record, bytes
@@ -78,6 +78,8 @@ class Record(NamedTuple):
 
 
 class GroupHeader(NamedTuple):
+    """Header of a group."""
+
     lsn: int
     length: int  # bytes, header and end mark included
     records: int
@@ -85,12 +87,12 @@ class GroupHeader(NamedTuple):
 
 
 def padded(length: int) -> int:
-    """`length` rounded up to a multiple of 8."""
+    """Return `length` rounded up to a multiple of 8."""
     return (length + 7) & ~7
 
 
 class Format(NamedTuple):
-    """What the version and the secret of a segment mean for its groups and records: see above."""
+    """Magic and seeds of a segment's groups and records, by its version and secret: see above."""
 
     version: int
     secret: bytes
@@ -100,6 +102,7 @@ class Format(NamedTuple):
 
     @classmethod
     def of(cls, version: int, secret: bytes, broker_id: str) -> Format:
+        """Derive magic and seeds."""
         if version == 1:
             return cls(version, secret, GROUP_MAGIC_1, crc32(broker_id.encode()), 0)
         return cls(
@@ -107,23 +110,23 @@ class Format(NamedTuple):
         )
 
     def seed(self, position: int) -> int:
-        """The seed of the checksum of the record at `position`."""
+        """Return the seed of the checksum of the record at `position`."""
         return (position ^ self.record_seed) & MASK
 
     def payload_seed(self, position: int) -> int:
-        """The seed of the checksum of its payload."""
+        """Return the seed of the checksum of that record's payload."""
         return 0 if self.version == 1 else (position ^ self.record_seed) & MASK
 
 
 def pack_group(form: Format, header: GroupHeader) -> tuple[bytes, bytes]:
-    """The header of a group and its end mark."""
+    """Return the header of a group and its end mark."""
     tail = _group_tail.pack(header.records, header.lsn, header.length, header.synced)
     checksum = crc32(tail, form.group_seed)
     return form.magic + checksum.to_bytes(4, "little") + tail, END.pack(checksum, END_MAGIC)
 
 
 def unpack_group(data: bytes, index: int, form: Format, lsn: int) -> GroupHeader | None:
-    """The group header at `index` of `data`, if it is one, and that of position `lsn`."""
+    """Return the group header at `index` of `data`; None if it is not a valid one of position `lsn`."""
     if len(data) - index < GROUP_BYTES:
         return None
     magic, checksum, records, own, length, synced = GROUP.unpack_from(data, index)
@@ -135,13 +138,15 @@ def unpack_group(data: bytes, index: int, form: Format, lsn: int) -> GroupHeader
 
 
 def pack_record(seed: int, meta: bytes, payload_crc: int, payload_bytes: int) -> bytes:
-    """Header, meta and padding: everything of a record that stands before its payload. `seed`: `Format.seed` of its position."""
+    """Return everything of a record before its payload: header, meta, padding. `seed`: `Format.seed` of its position."""
     tail = _record_tail.pack(RECORD_MAGIC, 0, len(meta), payload_crc, payload_bytes)
     checksum = crc32(meta, crc32(tail, seed))
     return checksum.to_bytes(4, "little") + tail + meta + b"\0" * (-len(meta) & 7)
 
 
 class RecordHeader(NamedTuple):
+    """Header of a record."""
+
     meta_bytes: int
     payload_crc: int
     payload_bytes: int
@@ -153,11 +158,12 @@ class RecordHeader(NamedTuple):
 
     @property
     def length(self) -> int:
+        """Bytes of the whole record."""
         return self.payload_at + padded(self.payload_bytes)
 
 
 def unpack_record(data: bytes, index: int) -> RecordHeader | None:
-    """The record header at `index`, if it has the look of one; its checksum is `record_is_good`'s."""
+    """Return the record header at `index`; None if it does not look like one. `record_is_good` checks its checksum."""
     if len(data) - index < RECORD_BYTES:
         return None
     _, magic, flags, meta_bytes, payload_crc, payload_bytes = RECORD.unpack_from(data, index)
@@ -165,7 +171,7 @@ def unpack_record(data: bytes, index: int) -> RecordHeader | None:
 
 
 def record_is_good(data: bytes, index: int, seed: int, meta_bytes: int) -> bool:
-    """Whether header and meta of the record at `index` of `data` have their checksum. `seed`: `Format.seed` of its position."""
+    """Return True if header and meta of the record at `index` have their checksum. `seed`: `Format.seed` of its position."""
     stop = index + RECORD_BYTES + meta_bytes
     if stop > len(data):
         return False
@@ -173,7 +179,7 @@ def record_is_good(data: bytes, index: int, seed: int, meta_bytes: int) -> bool:
 
 
 def checksum_of(file: ReadFile, offset: int, length: int, seed: int = 0) -> int | None:
-    """crc32 of the bytes [offset, offset + length) of a file; None when the file ends before."""
+    """Return crc32 of the bytes [offset, offset + length) of a file; None when the file ends before."""
     checksum, stop = seed, offset + length
     while offset < stop:
         piece = file.read(offset, min(COPY_BYTES, stop - offset))
@@ -185,7 +191,7 @@ def checksum_of(file: ReadFile, offset: int, length: int, seed: int = 0) -> int 
 
 
 class Window:
-    """A file read in pieces that grow while it is read on, and shrink where it is jumped over (payloads during a replay)."""
+    """A file read in pieces, which grow while it is read in order, and shrink when it skips ahead (payloads during a replay)."""
 
     SMALLEST, LARGEST = 1 << 14, COPY_BYTES
 
@@ -196,7 +202,9 @@ class Window:
         self.start = 0  # offset in the file of data[0]
 
     def at(self, offset: int, length: int) -> int:
-        """Make `data` hold the file's bytes [offset, offset + length); the index of the first. -1 when the file ends before."""
+        """Read the file's bytes [offset, offset + length) into `data`; return the index of the first, -1 if the file ends
+        before.
+        """
         index = offset - self.start
         if not 0 <= index <= len(self.data) - length:
             onward = 0 <= index <= len(self.data)

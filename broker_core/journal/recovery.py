@@ -1,44 +1,42 @@
-"""Recovery: what of the log counts when a journal is opened. Read this before changing what is written, or when.
+"""Recovery: the part of the log that counts when a journal is opened. Read this before changing the order of writes.
 
 What a crash can leave
 ----------------------
 The log is a chain of segments, each a chain of groups. Before a new segment gets its name, everything before it is synced,
 so only the *last* segment can end badly. In it there is a position S, *known synced*: the highest of
 
-- what its groups state: each carries the position below which the log was synced when the group was written,
-- the position it was born with (a recovered tail is synced before the file gets its name),
+- the positions in its groups: each has the position below which the log was synced when the group was written,
+- the position at which it was created (a recovered tail is synced before the file gets its name),
 - the position of the latest good snapshot, which is written only when the log is synced up to there,
-- the position that `manifest` and `synced` state (manifest.py), which are written only after a sync.
+- the position in `manifest` and `synced` (manifest.py), which are written only after a sync.
 
-S is a lower bound: the last confirmed group cannot know of its own sync. So of what stands at S and after, some may have been
+S is a lower bound: the last confirmed group cannot contain its own sync. So some of the groups from S on may have been
 confirmed, and some may be missing: pages that a power cut lost read as zeros, or the file ends before them. After a kill -9, on
 the other hand, or a failed fsync, everything reads back well, and may still be only in memory.
 
-The file may go on in zeros behind its last group: room for the groups to come, which `close` takes away (disk.py). A group's end
-mark does not end in a zero, so a file is said to end here where only zeros follow.
+Zeros may follow the last group: they are preallocated, and `close` removes them (disk.py). A group's end mark does not end in a
+zero, so the end of a file here means the end before such zeros.
 
 What follows
 ------------
 1. Below S bad bytes are damage: `DamagedJournal`, with file and offset. Nothing is cut, nothing skipped.
 2. From S on groups are read one by one, payloads too, up to the first bad one, at P. The log is [0, P), if at P there is
    a *torn write*, and then the rest, [P, end of file), is cut. Groups after a torn one were not confirmed before it was
-   (a sync covers the whole file), so good groups after P are cut, too; one that states P as synced proves damage (rule 1).
-3. A bad group is torn when bytes are missing where it is bad: the file ends inside it; or a whole 512-byte sector where it
-   fails is zero, counted from where the group begins, since the sector's first bytes may be those of the group before. All else,
-   such as a flipped bit, could be a confirmed last group gone bad: refused, as damage. What remains undecidable: a flipped bit
-   in a payload of the last group that also has a sector of zeros of its own. It is cut, kept aside and reported.
-4. [S, P) is copied into a new segment of base S and a higher generation, synced, before anybody learns what was in it.
-   LSNs do not change by that. Truncating in place instead would leave pages that nobody can tell to be on the disk: fdatasync
-   after a failed one, or in another process, returns well for pages the kernel has given up. The old file stays as it is; what
-   it holds from S on is superseded. If only empty groups stand after S (a journal closed in order ends in one) there is nothing
-   to copy.
-5. What is cut, [P, end of file), is first copied to `<P>-<generation>.cut`, synced, and reported as `Journal.repaired`.
-6. Nothing is ever appended to an old file: the first append begins a new segment. So no fsync of an old file needs trust.
+   (a sync covers the whole file), so good groups after P are cut, too; one with a synced position above P proves damage (rule 1).
+3. A bad group is torn when bytes are missing where it is bad: the file ends inside it; or a whole 512-byte sector there is zero,
+   counted from the start of the group, since the sector's first bytes may belong to the group before. Any other fault, such as
+   a flipped bit, could be a confirmed last group gone bad, and is refused as damage. One case remains undecidable: a flipped bit
+   in a payload of the last group that also has a sector of zeros of its own. It is cut, kept in a file and reported.
+4. [S, P) is copied into a new segment of base S and a higher generation, synced, before anything in it is used. LSNs do not
+   change by that. Truncating in place instead would leave pages that may not be on the disk: fdatasync after a failed one, or in
+   another process, succeeds for pages that the kernel has discarded. The old file stays as it is; its content from S on is
+   superseded. If only empty groups follow S (a journal closed in order ends in one) there is nothing to copy.
+5. The cut tail, [P, end of file), is first copied to `<P>-<generation>.cut`, synced, and reported as `Journal.repaired`.
+6. Nothing is ever appended to an old file: the first append begins a new segment. So no fsync of an old file has to be trusted.
 7. Names are synced first of all: the process before may have been killed between its rename and its sync of the directory, and
-   a name that is seen here must not be gone after the next power cut.
-
-8. The manifest is written, if it would change, when all is in order, and before what has been replaced is unlinked. What it has
-   listed so far is there until then.
+   a name seen here must not be gone after the next power cut.
+8. The manifest is written, if it would change, when the directory is repaired, and before replaced segments are unlinked: all
+   files in the old manifest exist until then.
 
 Every step can be interrupted and is then done again from the start; a file counts from its rename on.
 """
@@ -60,7 +58,7 @@ from penstock.broker_core.journal.tail import Tail, read_tail
 
 @dataclass(frozen=True)
 class Repair:
-    """What recovery did not take as it was; the operator should see it."""
+    """Report of a recovery that cut a tail or skipped a damaged snapshot; the operator should see it."""
 
     path: str | None  # the segment whose tail was cut, absolute
     position: int  # LSN from which on it was cut
@@ -72,6 +70,8 @@ class Repair:
 
 
 class Recovered(NamedTuple):
+    """Result of a recovery."""
+
     segments: list[Segment]
     end: int  # LSN; all below is on the disk
     generation: int  # for the segments to come
@@ -80,7 +80,7 @@ class Recovered(NamedTuple):
 
 
 def recover(disk: Disk, broker_id: str) -> Recovered:
-    """Bring the directory into order (see above). DamagedJournal or StorageError when that would lose something confirmed."""
+    """Repair the directory (see above). DamagedJournal or StorageError when that would lose something confirmed."""
     disk.sync_directory()
     for name in disk.names():
         if name.endswith(TEMPORARY):
@@ -93,31 +93,31 @@ def recover(disk: Disk, broker_id: str) -> Recovered:
     _check_reach(disk, segments, snapshot, bad_snapshots)
     generation = max((s.generation for s in segments), default=0) + 1
     if not segments:
-        _list(disk, broker_id, listed, [])
+        _write_manifest(disk, broker_id, listed, [])
         return Recovered([], 0, generation, snapshot, _report(None, bad_snapshots))
     last = segments[-1]
     known = max(snapshot.position if snapshot else 0, listed.synced if listed else 0)
     tail = read_tail(disk.open(last.name), disk.path(last.name), last, known)
-    cut = _keep_aside(disk, last, tail) if tail.cut is not None else None
+    cut = _copy_cut_tail(disk, last, tail) if tail.cut is not None else None
     last.end = tail.synced
     if tail.has_records:
-        segments.append(_copy(disk, broker_id, last, tail, generation))
+        segments.append(_copy_unsynced_tail(disk, broker_id, last, tail, generation))
         generation += 1
     segments = [s for s in segments if s.end > s.base] or segments[-1:]
-    _list(disk, broker_id, listed, segments)
+    _write_manifest(disk, broker_id, listed, segments)
     _remove(disk, replaced)
     return Recovered(segments, segments[-1].end, generation, snapshot, _report(cut, bad_snapshots))
 
 
-def _list(disk: Disk, broker_id: str, listed: manifest.Content | None, segments: list[Segment]) -> None:
-    """Let the manifest list these, all of which is on the disk."""
+def _write_manifest(disk: Disk, broker_id: str, listed: manifest.Content | None, segments: list[Segment]) -> None:
+    """List these segments, all of which are on the disk, in the manifest, if that changes it."""
     synced = segments[-1].end if segments else 0
     if listed is None or listed != ({segment.name: segment.checksum for segment in segments}, synced):
         manifest.write(disk, broker_id, segments, synced)
 
 
 def _chain(disk: Disk, found: list[Segment]) -> tuple[list[Segment], list[Segment]]:
-    """The segments that count, in order, each ending where the next begins; and those that others replaced."""
+    """Return the segments that count, in order, each ending where the next begins; and the segments that they replaced."""
     found = sorted(found, key=lambda s: (s.base, s.generation))
     chain: list[Segment] = []
     replaced: list[Segment] = []
@@ -125,12 +125,12 @@ def _chain(disk: Disk, found: list[Segment]) -> tuple[list[Segment], list[Segmen
         if chain and chain[-1].base == segment.base:
             replaced.append(chain.pop())
         if chain:
-            _follow(disk, chain[-1], segment)
+            _check_order(disk, chain[-1], segment)
         chain.append(segment)
     return chain, replaced
 
 
-def _follow(disk: Disk, before: Segment, after: Segment) -> None:
+def _check_order(disk: Disk, before: Segment, after: Segment) -> None:
     path = disk.path(before.name)
     if before.end < after.base:
         raise DamagedJournal(
@@ -145,7 +145,7 @@ def _follow(disk: Disk, before: Segment, after: Segment) -> None:
 
 
 def _check_reach(disk: Disk, segments: list[Segment], snapshot: Snapshot | None, bad: tuple[str, ...]) -> None:
-    """The log must begin where the snapshot leaves off, or before."""
+    """Check that the log begins at the snapshot's position, or before."""
     first = segments[0].base if segments else None
     needed = snapshot.position if snapshot else 0
     if first is None and needed == 0 and not bad:
@@ -158,7 +158,7 @@ def _check_reach(disk: Disk, segments: list[Segment], snapshot: Snapshot | None,
         )
 
 
-def _keep_aside(disk: Disk, last: Segment, tail: Tail) -> Repair:
+def _copy_cut_tail(disk: Disk, last: Segment, tail: Tail) -> Repair:
     assert tail.cut is not None
     start, stop = last.offset(tail.end), HEADER_BYTES + tail.file_end - last.base
     name = f"{tail.end:020d}-{last.generation:08d}.cut"
@@ -166,7 +166,7 @@ def _keep_aside(disk: Disk, last: Segment, tail: Tail) -> Repair:
     return Repair(disk.path(last.name), tail.end, start, stop - start, disk.path(name), tail.cut)
 
 
-def _copy(disk: Disk, broker_id: str, last: Segment, tail: Tail, generation: int) -> Segment:
+def _copy_unsynced_tail(disk: Disk, broker_id: str, last: Segment, tail: Tail, generation: int) -> Segment:
     start, stop = last.offset(tail.synced), last.offset(tail.end)
 
     def content() -> Iterator[bytes]:

@@ -1,7 +1,7 @@
-"""Reading the log in order: records of a segment, without their payloads.
+"""Reading of the log in order: records of a segment, without their payloads.
 
-Hot: a broker that took a million single messages has a million records to go through at its start, so the loop keeps to local
-names and one checksum per record. Payloads are jumped over; what is read is checked (group header, record header, meta).
+Hot: a broker that took a million single messages reads a million records at its start, so the loop uses local names and one
+checksum per record. Payloads are skipped; group header, record header and meta are checked.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from penstock.broker_core.journal.segments import Segment
 
 
 def replay_segment(file: ReadFile, path: str, segment: Segment, position: int, stop: int) -> Iterator[Record]:
-    """The records of [segment.base, stop) whose position is not below `position`. DamagedJournal with file and offset."""
+    """Yield the records of [segment.base, stop) from `position` on. DamagedJournal with file and offset."""
     window = Window(file)
     lsn = segment.base
     while lsn < stop:
@@ -69,6 +69,7 @@ def _replay_group(window: Window, path: str, segment: Segment, lsn: int, stop: i
 
 
 def damaged(path: str, offset: int, what: str) -> DamagedJournal:
+    """Return the error for confirmed bytes that read back wrong."""
     return DamagedJournal(
         f"{path}, offset {offset}: {what} does not match its checksum; this was on the disk, and confirmed, "
         "so nothing was cut or skipped: restore the file from a backup"

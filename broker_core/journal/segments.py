@@ -1,18 +1,18 @@
-"""Segments: the files that hold the log, each a piece of it.
+"""Segments: the files that hold the log, each a part of it.
 
     file   = magic 8s | version u32 | header bytes u32 | base u64 | born u64 | created ns u64 | generation u32 | id bytes u32
              id 64s | secret 12s | crc32 of all before u32                                                     128 bytes
              groups (records.py): the byte of LSN n stands at 128 + n - base
 
-The name is `<base>-<generation>.seg`, both decimal. A file gets its name only when its header, and whatever it was created with
-(a recovered tail: the log up to `born`), is on the disk. So a named file with a bad header is damage, and everything
-below `born` is known synced.
+The name is `<base>-<generation>.seg`, both decimal. A file gets its name only when its header, and the content it was created
+with (a recovered tail: the log up to `born`), are on the disk. So a named file with a bad header is damage, and everything below
+`born` is known to be synced.
 
-A segment ends where the next one begins. It may hold bytes past that: zeros, into which what came next was to be written; or the
-tail that a recovery copied into the next one, which has a higher generation. Where two have one base, the higher generation
-replaced the lower, which is only garbage.
+A segment ends where the next one begins. More bytes may follow in its file: preallocated zeros, or the tail that a recovery
+copied into the next one, which has a higher generation. Of two segments with one base, the one of the higher generation replaced
+the other, which is garbage.
 
-The secret is drawn anew at each start and belongs to nobody but this file (records.py). Version 1 has zeros in its place.
+The secret is drawn anew at each start and belongs to this file alone (records.py). Version 1 has zeros instead.
 
 To change the format: see records.py; `VERSION` is the version of everything in the file.
 """
@@ -34,7 +34,7 @@ from penstock.broker_core.journal.disk import COPY_BYTES, TEMPORARY, AppendFile,
 from penstock.broker_core.journal.records import Format
 
 VERSION = 2
-OLDEST_VERSION = 1  # that is still read
+OLDEST_VERSION = 1  # still readable
 SUFFIX = ".seg"
 HEADER_BYTES = 128
 MAGIC = b"PENSTSEG"
@@ -47,18 +47,18 @@ _T = TypeVar("_T")
 
 
 class SegmentInfo(NamedTuple):
-    """One segment, as `Journal.segments` reports it."""
+    """A segment, as `Journal.segments` reports it."""
 
     base: int  # LSN of its first byte
     end: int  # LSN after its last byte
     path: str  # absolute
-    bytes: int  # size of the file; the last one's may have room for more
+    bytes: int  # size of the file, preallocated zeros included
     first_time_ns: int  # when it was begun, nanoseconds since 1970
 
 
 @dataclass(eq=False)
 class Segment:
-    """A segment file. `end` is the LSN after what may be read of it, and grows while it is written."""
+    """A segment file. `end` is the LSN after its readable part, and grows while it is written."""
 
     name: str
     base: int
@@ -67,17 +67,17 @@ class Segment:
     created_ns: int
     end: int
     form: Format = field(repr=False)  # has its secret
-    checksum: int  # of its header, as it stands there
-    map: pa.Buffer | None = field(default=None, repr=False)  # derived: the file, as far as it was when last mapped
+    checksum: int  # of its header
+    map: pa.Buffer | None = field(default=None, repr=False)  # derived: the file at its last mapping
     identity: Identity | None = None  # derived, once it is known
 
     def offset(self, position: int) -> int:
-        """Where the byte of that LSN stands in the file."""
+        """Return the offset in the file of the byte of that LSN."""
         return position - self.base + HEADER_BYTES
 
 
 def out_of_files(what: str, error: OSError) -> ResourceLimit:
-    """The error for a shortage of descriptors or memory: see `disk.is_shortage`."""
+    """Return the error for a shortage of descriptors or memory: see `disk.is_shortage`."""
     return ResourceLimit(
         f"{what}: {error}. The broker has too many files and connections open: try again later, or raise its limit of open files "
         "(ulimit -n, or LimitNOFILE of the service)"
@@ -85,17 +85,19 @@ def out_of_files(what: str, error: OSError) -> ResourceLimit:
 
 
 def name_of(base: int, generation: int) -> str:
+    """Return the file name of a segment."""
     return f"{base:020d}-{generation:08d}{SUFFIX}"
 
 
 def pack_header(broker_id: str, form: Format, base: int, born: int, generation: int, created_ns: int) -> bytes:
+    """Return the header of a segment file."""
     name = broker_id.encode()
     head = _HEADER.pack(MAGIC, form.version, HEADER_BYTES, base, born, created_ns, generation, len(name), name, form.secret)
     return head + _CRC.pack(crc32(head))
 
 
 def read_header(disk: Disk, name: str, broker_id: str) -> Segment:
-    """The segment of that name; `end` is where only zeros follow, or nothing. DamagedJournal when the header is not good."""
+    """Return the segment of that name; `end` is where only zeros follow. DamagedJournal when the header is bad."""
     path, file = disk.path(name), disk.open(name)
     data = file.read(0, HEADER_BYTES)
     if len(data) < HEADER_BYTES or data[:8] != MAGIC or _CRC.unpack_from(data, HEADER_BYTES - 4)[0] != crc32(data[:-4]):
@@ -116,11 +118,12 @@ def read_header(disk: Disk, name: str, broker_id: str) -> Segment:
 
 
 def checksum_in(header: bytes) -> int:
+    """Return the checksum in a header."""
     return int(_CRC.unpack_from(header, HEADER_BYTES - _CRC.size)[0])
 
 
 def _content_end(file: ReadFile) -> int:
-    """The offset from which on there are only zeros, if that; a group does not end in one (records.py)."""
+    """Return the offset after the last byte that is not zero; no group ends in a zero (records.py)."""
     stop = file.size()
     while stop > HEADER_BYTES:
         length = min(COPY_BYTES, stop - HEADER_BYTES)
@@ -141,7 +144,7 @@ def create(
     content: Iterable[Buffer] = (),
     born: int | None = None,
 ) -> tuple[Segment, AppendFile]:
-    """A new segment that holds `content`, the log from `base` to `born`; on the disk, name and all, when this returns."""
+    """Create a segment with `content`, the log from `base` to `born`; all of it, and its name, is on the disk afterwards."""
     born = base if born is None else born
     name = name_of(base, generation)
     header = pack_header(broker_id, form, base, born, generation, created_ns)
@@ -160,7 +163,7 @@ def create(
 
 
 class SegmentChain:
-    """The segments of a journal, in order, for readers in any thread; `add` and `drop` are called by one thread at a time."""
+    """The segments of a journal, in order, for readers in any thread; one thread at a time calls `add` and `remove_first`."""
 
     def __init__(self, disk: Disk, segments: Iterable[Segment]) -> None:
         self._disk = disk
@@ -173,13 +176,16 @@ class SegmentChain:
 
     @property
     def all(self) -> tuple[Segment, ...]:
+        """The segments, oldest first."""
         return self._all[0]
 
     def add(self, segment: Segment) -> None:
+        """Append a segment."""
         with self._lock:
             self._set((*self.all, segment))
 
     def remove_first(self) -> Segment:
+        """Remove and return the oldest segment."""
         with self._lock:
             first, *rest = self.all
             self._set(tuple(rest))
@@ -187,7 +193,7 @@ class SegmentChain:
             return first
 
     def find(self, position: int) -> Segment:
-        """The segment that holds the LSN. DataLoss when it was dropped, InvalidRequest when it is yet to be."""
+        """Return the segment that holds the LSN. DataLoss when it was dropped, InvalidRequest past the end."""
         segments, bases = self._all
         index = bisect_right(bases, position) - 1
         if index < 0:
@@ -199,19 +205,18 @@ class SegmentChain:
         return segment
 
     def file(self, segment: Segment) -> ReadFile:
-        """The segment opened for reading; the handle stays good also when the segment is dropped meanwhile."""
+        """Return the segment opened for reading; the handle stays valid when the segment is dropped."""
         file = self._files.get(segment.name)
         if file is None:
-            file = self._relieved(lambda: self._disk.open(segment.name))
+            file = self._retry_with_files_closed(lambda: self._disk.open(segment.name))
             with self._lock:
                 self._files[segment.name] = file
                 while len(self._files) > OPEN_FILES:
                     del self._files[next(iter(self._files))]
         return file
 
-    def _relieved(self, attempt: Callable[[], _T]) -> _T:
-        """What `attempt` gives; if descriptors are short, after all files were closed that nobody reads just now: theirs are the
-        disk's again."""
+    def _retry_with_files_closed(self, attempt: Callable[[], _T]) -> _T:
+        """Return the result of `attempt`; at a shortage of descriptors, close all cached files and try again."""
         try:
             return attempt()
         except OSError as error:
@@ -222,13 +227,14 @@ class SegmentChain:
         return attempt()
 
     def mapped(self, segment: Segment, offset: int, length: int) -> pa.Buffer:
-        """The bytes [offset, offset + length) of the segment's file, mapped. They must have been written."""
+        """Return the bytes [offset, offset + length) of the segment's file, mapped. They must have been written."""
         whole = segment.map
         if whole is None or whole.size < offset + length:
-            whole = self._relieved(self.file(segment).map)
+            whole = self._retry_with_files_closed(self.file(segment).map)
             whole = segment.map = whole.slice(0, min(whole.size, segment.offset(segment.end)))  # there may be zeros behind it
         return whole.slice(offset, length)
 
     def info(self, segment: Segment) -> SegmentInfo:
+        """Return the report of a segment."""
         size = self._disk.size(segment.name)
         return SegmentInfo(segment.base, segment.end, self._disk.path(segment.name), size, segment.created_ns)

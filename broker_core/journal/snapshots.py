@@ -5,12 +5,12 @@
             crc32 of all before u32 | zero u32
             meta, then the arrays, each from an offset that is a multiple of 64, zeros between
 
-Little-endian. The name is `<position>-<number>.snap`, both decimal; the number tells apart snapshots of one position.
+Little-endian. The name is `<position>-<number>.snap`, both decimal; the number distinguishes snapshots of one position.
 
 A snapshot is written only when the log is synced up to its position, in every fsync mode, and gets its name only when its bytes
-are synced. So one that is there proves that the log was on the disk up to there, and recovery holds the log to that: a log
-that ends before it is damaged. The two latest are kept; when the latest turns out damaged, the one before serves, as long
-as the log still reaches back to it.
+are synced. So its existence proves that the log was on the disk up to there, and recovery checks that: a log that ends before it
+is damaged. The two latest are kept; if the latest is damaged, the one before is used, as long as the log still reaches back to
+it.
 
 To change the format: raise `VERSION`, keep reading the old one.
 """
@@ -34,7 +34,7 @@ SUFFIX = ".snap"
 KEPT = 2  # the latest, and one to fall back on
 MAGIC = b"PENSTSNP"
 ALIGN = 64  # of arrays, as Arrow recommends
-ARRAYS_MAX = 1 << 20  # guards the reading of a damaged count
+ARRAYS_MAX = 1 << 20  # limits the read of a damaged count
 
 _HEAD = struct.Struct(f"<8sIIQQII{ID_BYTES}s")
 _ARRAY = struct.Struct("<QII")
@@ -42,7 +42,7 @@ _CRC = struct.Struct("<II")
 
 
 class Snapshot(NamedTuple):
-    """State at `position`: replay goes on from there. The arrays are mapped, not copied, each 64-byte aligned in the file."""
+    """State at `position`, where replay continues. The arrays are mapped, not copied, each 64-byte aligned in the file."""
 
     position: int  # LSN
     meta: bytes
@@ -50,7 +50,7 @@ class Snapshot(NamedTuple):
 
 
 def names_of(disk: Disk) -> list[str]:
-    """The names of the snapshots, latest first."""
+    """Return the names of the snapshots, latest first."""
     return sorted((name for name in disk.names() if name.endswith(SUFFIX)), reverse=True)
 
 
@@ -75,7 +75,7 @@ def _pieces(broker_id: str, position: int, meta: bytes, arrays: list[memoryview]
 
 
 def load_latest(disk: Disk, broker_id: str) -> tuple[Snapshot | None, tuple[str, ...]]:
-    """The latest snapshot that is good, and the paths of later ones that are not."""
+    """Return the latest good snapshot, and the paths of later ones that are damaged."""
     bad: list[str] = []
     for name in names_of(disk):
         snapshot = _load(disk, name, broker_id)
@@ -86,7 +86,7 @@ def load_latest(disk: Disk, broker_id: str) -> tuple[Snapshot | None, tuple[str,
 
 
 def _load(disk: Disk, name: str, broker_id: str) -> Snapshot | None:
-    """The snapshot of that name, None when it is damaged. Read, not mapped, for the checksums: a bad page must be an error."""
+    """Return the snapshot of that name, None when it is damaged. Checksums read the file: a bad page must be an error."""
     file = disk.open(name)
     try:
         head = file.read(0, _HEAD.size)
@@ -103,18 +103,18 @@ def _load(disk: Disk, name: str, broker_id: str) -> Snapshot | None:
         if _CRC.unpack(table[-_CRC.size :])[0] != crc32(head + table[: -_CRC.size]) or owner[:id_bytes] != broker_id.encode():
             return None
         sizes = [(meta_bytes, meta_crc), *(entry[:2] for entry in _ARRAY.iter_unpack(table[: -_CRC.size]))]
-        places, offset = [], _aligned(len(head) + len(table))
+        extents, offset = [], _aligned(len(head) + len(table))
         for length, checksum in sizes:
             if checksum_of(file, offset, length) != checksum:
                 return None
-            places.append((offset, length))
+            extents.append((offset, length))
             offset += _aligned(length)
     except OSError as error:
         if is_shortage(error):
             raise
         return None
     whole = file.map()
-    return Snapshot(position, file.read(*places[0]), [whole.slice(*place) for place in places[1:]])
+    return Snapshot(position, file.read(*extents[0]), [whole.slice(*extent) for extent in extents[1:]])
 
 
 def _aligned(length: int) -> int:

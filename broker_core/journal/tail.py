@@ -1,4 +1,4 @@
-"""The last segment, where a crash shows: how far it is good, and what the bad rest looks like (the rules: recovery.py)."""
+"""Check of the last segment, where a crash shows: its good part, and the kind of fault after it (the rules: recovery.py)."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from penstock.broker_core.journal.records import (
 from penstock.broker_core.journal.replay import damaged
 from penstock.broker_core.journal.segments import HEADER_BYTES, Segment
 
-SECTOR = 512  # bytes; the least that a disk writes or does not write
+SECTOR = 512  # bytes; the smallest unit that a disk writes
 
 
 class Tail(NamedTuple):
@@ -30,9 +30,9 @@ class Tail(NamedTuple):
 
     synced: int  # known to be on the disk below this, a boundary of groups
     end: int  # good below this, a boundary of groups
-    file_end: int  # from where on the file has only zeros, if that
+    file_end: int  # only zeros follow in the file
     has_records: bool  # between synced and end
-    cut: str | None  # why [end, file_end) does not count; None when it is empty
+    cut: str | None  # reason to cut [end, file_end); None when it is empty
 
 
 class _Group(NamedTuple):
@@ -41,8 +41,8 @@ class _Group(NamedTuple):
     records: int
 
 
-class _Bad(NamedTuple):
-    """A group that is not good: it begins at `lsn` and fails within [low, high). `end` is None when its header is bad."""
+class _BadGroup(NamedTuple):
+    """A bad group: it begins at `lsn` and fails within [low, high). `end` is None when its header is bad."""
 
     lsn: int
     end: int | None
@@ -52,15 +52,15 @@ class _Bad(NamedTuple):
 
 
 def read_tail(file: ReadFile, path: str, segment: Segment, known: int) -> Tail:
-    """How far the last segment is good. `known`: LSN up to which others state that the log was on the disk.
+    """Read the last segment. `known`: LSN below which other files say that the log was on the disk.
 
-    DamagedJournal when what is bad was confirmed, or could have been and is not torn.
+    Raises DamagedJournal when a bad group was confirmed, or could have been and is not torn.
     """
     file_end = segment.end
     groups, synced, bad = _walk(file, segment, file_end)
     synced = max(synced, segment.born, known)
     if bad is not None:
-        synced = max(synced, _later_witness(file, segment, bad.lsn, file_end))
+        synced = max(synced, _highest_synced_after(file, segment, bad.lsn, file_end))
     end = groups[-1].end if groups else segment.base
     if synced > end:
         where = bad.low if bad else file_end
@@ -80,25 +80,27 @@ def read_tail(file: ReadFile, path: str, segment: Segment, known: int) -> Tail:
     return Tail(synced, end, file_end, any(group.records for group in after), cut)
 
 
-def _walk(file: ReadFile, segment: Segment, file_end: int) -> tuple[list[_Group], int, _Bad | None]:
-    """The groups that have a good header and fit in the file, what they know to be synced, and the bad one after them."""
+def _walk(file: ReadFile, segment: Segment, file_end: int) -> tuple[list[_Group], int, _BadGroup | None]:
+    """Return the groups with a good header that fit in the file, the highest synced position in them, and the bad group after
+    them.
+    """
     groups: list[_Group] = []
     window, lsn, synced = Window(file), segment.base, 0
     while lsn < file_end:
         index = window.at(segment.offset(lsn), GROUP_BYTES)
         header = unpack_group(window.data, index, segment.form, lsn) if index >= 0 else None
         if header is None:
-            return groups, synced, _Bad(lsn, None, lsn, lsn + GROUP_BYTES, "the header of a group")
+            return groups, synced, _BadGroup(lsn, None, lsn, lsn + GROUP_BYTES, "the header of a group")
         synced = max(synced, header.synced)
         if lsn + header.length > file_end:
-            return groups, synced, _Bad(lsn, lsn + header.length, file_end, lsn + header.length, "the end of a group")
+            return groups, synced, _BadGroup(lsn, lsn + header.length, file_end, lsn + header.length, "the end of a group")
         groups.append(_Group(lsn, lsn + header.length, header.records))
         lsn += header.length
     return groups, synced, None
 
 
-def _later_witness(file: ReadFile, segment: Segment, lsn: int, file_end: int) -> int:
-    """The highest position that any group after a break states as synced. They are found by their magic; 0 when there is none."""
+def _highest_synced_after(file: ReadFile, segment: Segment, lsn: int, file_end: int) -> int:
+    """Return the highest synced position in the groups after a break, which are found by their magic; 0 if there is none."""
     magic = segment.form.magic
     synced, offset, stop = 0, segment.offset(lsn) + 8, segment.offset(file_end)
     while offset < stop:
@@ -115,11 +117,11 @@ def _later_witness(file: ReadFile, segment: Segment, lsn: int, file_end: int) ->
     return synced
 
 
-def _check_group(file: ReadFile, segment: Segment, group: _Group) -> _Bad | None:
-    """What of a group with a good header is bad: a record's header and meta, a payload, or the end mark."""
+def _check_group(file: ReadFile, segment: Segment, group: _Group) -> _BadGroup | None:
+    """Check a group with a good header; return its fault: in a record's header and meta, a payload, or the end mark."""
 
-    def bad(low: int, high: int, what: str) -> _Bad:
-        return _Bad(group.lsn, group.end, low, high, what)
+    def bad(low: int, high: int, what: str) -> _BadGroup:
+        return _BadGroup(group.lsn, group.end, low, high, what)
 
     window, lsn, stop, records = Window(file), group.lsn + GROUP_BYTES, group.end - END_BYTES, 0
     while lsn < stop:
@@ -141,8 +143,8 @@ def _check_group(file: ReadFile, segment: Segment, group: _Group) -> _Bad | None
     return None
 
 
-def _torn(file: ReadFile, segment: Segment, bad: _Bad, file_end: int) -> bool:
-    """Whether bytes are missing where the group is bad (rule 3 of recovery.py)."""
+def _torn(file: ReadFile, segment: Segment, bad: _BadGroup, file_end: int) -> bool:
+    """Return True if bytes are missing where the group is bad (rule 3 of recovery.py)."""
     if bad.high > file_end or (bad.end is not None and bad.end > file_end):
         return True
     start, stop = segment.offset(bad.lsn), segment.offset(file_end)
@@ -150,7 +152,7 @@ def _torn(file: ReadFile, segment: Segment, bad: _Bad, file_end: int) -> bool:
 
 
 def _has_zero_sector(file: ReadFile, start: int, low: int, high: int, stop: int) -> bool:
-    """Whether a sector that overlaps [low, high) is zero, as far as it lies in [start, stop). All are offsets in the file."""
+    """Return True if a sector that overlaps [low, high) is zero, within [start, stop). All are offsets in the file."""
     first = low - low % SECTOR
     while first < high:
         data = file.read(first, COPY_BYTES if high - first > COPY_BYTES else high - first + (-(high - first)) % SECTOR)

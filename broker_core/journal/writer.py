@@ -1,6 +1,7 @@
-"""The writer thread: takes what has accumulated, writes it, syncs it once, tells who waits; meanwhile the next group fills.
+"""The writer thread: it takes the records that have accumulated, writes them, syncs once and notifies; meanwhile the next group
+fills.
 
-What is persisted comes from `Group.seal`. The positions, in this order at any time:
+`Group.seal` gives the persisted bytes. At any time the positions are in this order:
 
     synced <= durable <= written <= end
 
@@ -8,9 +9,9 @@ What is persisted comes from `Group.seal`. The positions, in this order at any t
 has passed since the last one and something is unsynced (interval), before a new segment begins, when a snapshot asks for it
 (`sync_to`), and at the close (all modes). So at most the last segment holds anything unsynced.
 
-After a failed write or sync nobody knows what is on the disk, and a repeated fsync may say that all is well when it is not: the
-kernel forgets the failed pages. So the first failure is the last: it is kept, everybody who waits or comes later gets it, and
-nothing is written any more, not even at the close.
+After a failed write or sync nobody knows what is on the disk, and a repeated fsync may wrongly succeed: the kernel forgets the
+failed pages. So the first failure is the last: it is kept, every call that waits or comes later gets it, and nothing is written
+any more, not even at the close.
 """
 
 from __future__ import annotations
@@ -32,23 +33,23 @@ from penstock.broker_core.journal.segments import Segment, SegmentChain, create,
 
 Fsync = Literal["always", "interval", "never"]
 
-GROUP_LIMIT = 32 << 20  # bytes; more gains nothing from fewer syncs, and makes who waits for the first record wait longer
-# Writing from the thread that appended saves two hand-overs between threads, and keeps it from anything else meanwhile. So only
-# a small group, and only while the disk syncs this quickly: it is believed to be slow at once, to be quick only by and by.
+GROUP_LIMIT = 32 << 20  # bytes; more saves no time by fewer syncs, and delays the first record of a group
+# A write from the thread that appended saves two hand-overs between threads, but blocks that thread. So only a small group is
+# written so, and only while the disk syncs this quickly. One slow sync is enough to stop it; many quick ones resume it.
 QUICK_S = 0.001
 QUICK_BYTES = 64 << 10
 SYNCS_REMEMBERED = 16
-SMALL_BYTES = 8 << 10  # of a group whose sync waits for little else than the file's new length: it is written into zeros
+SMALL_BYTES = 8 << 10  # a smaller group is written into preallocated zeros: its sync would wait mostly for the file's new length
 
 SHORTAGE_S = 0.1  # between two attempts to get a file descriptor
-STOP_ATTEMPTS = 50  # when the broker is told to stop meanwhile
+STOP_ATTEMPTS = 50  # attempts before giving up while the broker stops
 
 _T = TypeVar("_T")
 _log = logging.getLogger(__name__)
 
 
 class Writer:
-    """Appends to a log whose end is `end`, all of it synced. Public methods may be called from any thread."""
+    """The writer of a log that ends at `end`, all of it synced. Public methods may be called from any thread."""
 
     def __init__(
         self,
@@ -77,54 +78,57 @@ class Writer:
         self._lock = threading.Lock()
         self._work = threading.Condition(self._lock)  # the writer waits here
         self._done = threading.Condition(self._lock)  # all others
-        self._idle = False  # the thread waits, and is to be woken
-        self._lent = False  # somebody else writes in the thread's place
+        self._idle = False  # the thread waits and has to be woken
+        self._taken_over = False  # another thread writes in the thread's place
         self._stopping = False
         self._thread: threading.Thread | None = None
         self.failure: StorageError | None = None
 
         self._open: Group | None = None  # being filled
-        self._held = False  # more is to come that must be in the open group
-        self._closed: deque[Group] = deque()  # full, to be written before it
+        self._more_to_come = False  # the open group is not complete: more records must be in it
+        self._closed: deque[Group] = deque()  # complete, to be written before the open one
         self._next = end  # where the next group opens
-        self._hurried = 0  # somebody waits for what is below
+        self._hurried = 0  # a caller waits for everything below
         self._sync_wanted = 0
         self.end = self.written = self.synced = self.durable = end
 
-        self._file: AppendFile | None = None  # of the writer's thread alone, like the three below
+        self._file: AppendFile | None = None  # used by the writer's thread alone, like the three below
         self._segment: Segment | None = None
         self._synced_at = self._disk.monotonic_s()
-        self._sync_takes = 0.0  # seconds: up at once with a slow sync, down slowly
+        self._sync_takes = 0.0  # seconds: rises at once with a slow sync, falls slowly
 
-    # ---- those who append
+    # ---- appending
 
     def append(self, meta: bytes, payload: Sequence[Buffer], hurry: bool = True, more: bool = False) -> tuple[int, int]:
+        """Append a record; return its position and the end of the log. See `Journal.append`."""
         with self._lock:
             if self.failure is not None or self._stopping:
                 raise self._refusal()
             group = self._open
             if group is None:
                 group = self._open = Group(self._next, self._form)
-            elif group.end - group.start >= self._group_bytes and not self._held:
+            elif group.end - group.start >= self._group_bytes and not self._more_to_come:
                 self._closed.append(group)
                 group = self._open = Group(group.after, self._form)
                 self._wake()
             position = group.append(meta, payload)
             end = self.end = group.end
-            self._held = more
+            self._more_to_come = more
             if hurry:
                 self._hurry(end)
         return position, end
 
     def complete(self, hurry: bool) -> None:
+        """End the group of the records appended with `more`."""
         with self._lock:
-            self._held = False
+            self._more_to_come = False
             if hurry:
                 self._hurry(self.end)
-            elif self._write_due() or self._stopping:  # somebody asked for it meanwhile
+            elif self._write_due() or self._stopping:  # a caller waits for it by now
                 self._wake()
 
     def hurry(self, end: int) -> None:
+        """Let the thread write up to `end` now."""
         if end > self._hurried:
             with self._lock:
                 self._hurry(end)
@@ -139,27 +143,28 @@ class Writer:
             self._idle = False
             self._work.notify()
 
-    # ---- who writes in the thread's place
+    # ---- writing from another thread
 
     def write_here(self, meanwhile: Callable[[], object]) -> bool:
-        group = self._borrow()
+        """Write and sync from the calling thread, if that is quickly done. See `Journal.write_here`."""
+        group = self._take_over()
         if group is None:
             return False
         try:
-            self._carry_out([group], meanwhile)
+            self._write_and_sync([group], meanwhile)
         except Exception as error:
             self.fail(error)
         finally:
-            self._give_back()
+            self._hand_back()
         return True
 
-    def _borrow(self) -> Group | None:
-        """Take the thread's place, and the one group that there is to write, if that is quickly done."""
+    def _take_over(self) -> Group | None:
+        """Take over the thread's work and return the one group to write, if that is quickly done."""
         with self._lock:
             group = self._open
-            if group is None or self._held or self._closed or not self._idle or not self._is_quick(group):
+            if group is None or self._more_to_come or self._closed or not self._idle or not self._is_quick(group):
                 return None
-            self._idle, self._lent = False, True
+            self._idle, self._taken_over = False, True
             self._open, self._next = None, group.after
             return group
 
@@ -168,27 +173,29 @@ class Writer:
             return False  # a new segment takes several syncs
         return group.end - group.start <= QUICK_BYTES and self._sync_takes <= QUICK_S
 
-    def _give_back(self) -> None:
+    def _hand_back(self) -> None:
         with self._lock:
-            self._lent = False
-            if self._due() or self._time_to_sync() is not None:  # what has come meanwhile is for the thread to do, or to wait for
+            self._taken_over = False
+            if self._due() or self._time_to_sync() is not None:  # the thread has new work, or a sync to wait for
                 self._work.notify()
             else:
                 self._idle = True
 
-    # ---- room
+    # ---- capacity of the buffer
 
-    def has_room(self, nbytes: int) -> bool:
+    def has_capacity(self, nbytes: int) -> bool:
+        """Return True if `nbytes` fit in the buffer now. StorageError when the journal failed."""
         if self.failure is not None:
             raise self._refusal()
         return self._fits(nbytes)
 
     def _fits(self, nbytes: int) -> bool:
-        # A record larger than the whole buffer goes when the buffer is empty; else it would never go.
+        # A record larger than the whole buffer fits when the buffer is empty; else it would never fit.
         return self.end - self.durable + nbytes <= self._buffer_bytes or self.durable >= self.end
 
     def reserve(self, nbytes: int, timeout_s: float) -> None:
-        if self.has_room(nbytes):
+        """Wait until `nbytes` fit in the buffer. See `Journal.reserve`."""
+        if self.has_capacity(nbytes):
             return
         with self._lock:
             if self.failure is not None:
@@ -202,34 +209,36 @@ class Writer:
                 ),
             )
 
-    # ---- those who wait
+    # ---- waiting
 
     def wait(self, end: int, timeout_s: float | None) -> None:
+        """Wait until `durable` >= `end`. StorageError when the journal failed, TimeoutError after the time."""
         if self.durable >= end:
             return
         with self._lock:
             self._hurry(end)
-            self._wait(lambda: self.durable >= end, timeout_s, lambda: _late(end, timeout_s))
+            self._wait(lambda: self.durable >= end, timeout_s, lambda: _timeout(end, timeout_s))
 
     def wait_written(self, position: int) -> None:
-        """Until the record at `position` can be read from its file."""
+        """Wait until the record at `position` can be read from its file."""
         if self.written > position:
             return
         with self._lock:
             self._hurry(position + 1)
-            self._wait(lambda: self.written > position, None, lambda: _late(position, None))
+            self._wait(lambda: self.written > position, None, lambda: _timeout(position, None))
 
     def sync_to(self, end: int) -> None:
-        """Until everything below `end` is on the disk, whatever the mode."""
+        """Wait until everything below `end` is on the disk, in every fsync mode."""
         with self._lock:
             if self.synced >= end:
                 return
             self._sync_wanted = max(self._sync_wanted, end)
             self._hurry(end)
             self._wake()
-            self._wait(lambda: self.synced >= end, None, lambda: _late(end, None))
+            self._wait(lambda: self.synced >= end, None, lambda: _timeout(end, None))
 
     def add_listener(self, callback: Callable[[int], None]) -> None:
+        """Call `callback(durable)` whenever that has grown."""
         with self._lock:
             self._listeners = [*self._listeners, callback]
 
@@ -251,6 +260,7 @@ class Writer:
     # ---- the thread
 
     def start(self) -> None:
+        """Start the thread."""
         assert self._thread is None
         self._thread = threading.Thread(target=self._run, name="penstock-journal", daemon=True)
         self._thread.start()
@@ -272,12 +282,12 @@ class Writer:
     def _run(self) -> None:
         try:
             while (groups := self._take()) is not None:
-                self._carry_out(groups)
+                self._write_and_sync(groups)
             self._close()
         except Exception as error:
             self.fail(error)
 
-    def _carry_out(self, groups: list[Group], meanwhile: Callable[[], object] | None = None) -> None:
+    def _write_and_sync(self, groups: list[Group], meanwhile: Callable[[], object] | None = None) -> None:
         self._write(groups)
         if self._sync_due():
             if meanwhile is not None:
@@ -288,30 +298,30 @@ class Writer:
         self._publish()
 
     def _take(self) -> list[Group] | None:
-        """What to write next, at most `GROUP_LIMIT` and one record; [] when only a sync is due, None at the end."""
+        """Return the groups to write next, at most `GROUP_LIMIT` and one record; [] if only a sync is due, None at the end."""
         with self._lock:
-            while self._lent or not self._due():
-                self._idle = not self._lent
-                self._work.wait(None if self._lent else self._time_to_sync())
+            while self._taken_over or not self._due():
+                self._idle = not self._taken_over
+                self._work.wait(None if self._taken_over else self._time_to_sync())
                 self._idle = False
             if self.failure is not None:
                 raise self.failure
-            if self._open is not None and not self._held and not self._closed:
+            if self._open is not None and not self._more_to_come and not self._closed:
                 self._closed.append(self._open)
                 self._next = self._open.after
                 self._open = None
             if not self._closed:
-                return None if self._stopping and not self._held else []
+                return None if self._stopping and not self._more_to_come else []
             return [self._closed.popleft()]
 
     def _due(self) -> bool:
-        return self._write_due() or (self._stopping and not self._held) or self.failure is not None or self._sync_due()
+        return self._write_due() or (self._stopping and not self._more_to_come) or self.failure is not None or self._sync_due()
 
     def _write_due(self) -> bool:
-        return bool(self._closed) or (self._open is not None and not self._held and self._hurried > self._open.start)
+        return bool(self._closed) or (self._open is not None and not self._more_to_come and self._hurried > self._open.start)
 
     def _time_to_sync(self) -> float | None:
-        """Seconds until the next sync is due; None: until somebody comes."""
+        """Return the seconds until the next sync is due; None if none is."""
         if self._fsync != "interval" or self.written == self.synced:
             return None
         return max(0.0, self._synced_at + self._interval_s - self._disk.monotonic_s())
@@ -328,27 +338,27 @@ class Writer:
             assert self._file is not None
             assert self._segment is not None
             if self._fsync == "always" and group.after - group.start <= SMALL_BYTES:
-                self._file.make_room(group.after - group.start)
+                self._file.preallocate(group.after - group.start)
             self._file.append(group.seal(self.synced))
-            self._segment.end = group.after  # before `written`: who sees that reads up to there
+            self._segment.end = group.after  # before `written`: a reader that sees `written` reads up to there
             self.written = group.after
 
     def _roll(self, base: int) -> None:
-        """Begin a segment; the one before is synced first, so that only a journal's last segment can end in a torn tail."""
+        """Begin a segment. The one before is synced first, so that only a journal's last segment can end in a torn tail."""
         if self._file is not None:
             self._sync()
             self._file.close()
-        self._segment, self._file = self._patiently(
+        self._segment, self._file = self._retry_on_shortage(
             lambda: create(self._disk, self._broker_id, self._form, base, self._generation, self._disk.now_ns())
         )
         self._chain.add(self._segment)
-        self._patiently(lambda: self._manifest.write(base))
+        self._retry_on_shortage(lambda: self._manifest.write(base))
 
-    def _patiently(self, attempt: Callable[[], _T]) -> _T:
-        """What `attempt` gives, tried again while there is a shortage of descriptors.
+    def _retry_on_shortage(self, attempt: Callable[[], _T]) -> _T:
+        """Return the result of `attempt`; try again while there is a shortage of descriptors.
 
-        Nothing is written into the log meanwhile, so nothing is lost: who waits for it waits on, and senders are refused once its
-        buffer is full.
+        Nothing is written into the log meanwhile, and nothing is lost: calls that wait go on waiting, and senders are refused
+        once the buffer is full.
         """
         attempts = 0
         while True:
@@ -379,18 +389,18 @@ class Writer:
             self.durable = durable = self.synced if self._fsync == "always" else self.written
             self._done.notify_all()
         for callback in self._listeners:
-            self._tell(callback, durable)
+            self._notify(callback, durable)
 
-    def _tell(self, callback: Callable[[int], None], durable: int) -> None:
+    def _notify(self, callback: Callable[[int], None], durable: int) -> None:
         try:
             callback(durable)
-        except Exception:  # its loop may be closed; the log does not depend on who listens to it
+        except Exception:  # its loop may be closed; the log does not depend on its listeners
             _log.exception("a listener of the journal failed and gets no more news")
             with self._lock:
                 self._listeners = [other for other in self._listeners if other is not callback]
 
     def _close(self) -> None:
-        """An empty group, which says that everything before it is synced: the next start has no tail to copy."""
+        """Append an empty group, which states that everything before it is synced: the next start has no tail to copy."""
         if self._file is None:
             return
         if self.written != self.synced:
@@ -399,12 +409,15 @@ class Writer:
         self._file.append(Group(self.written, self._form).seal(self.synced))
         self._file.sync()
         self._file.close()
-        with contextlib.suppress(OSError):  # what it listed at the last roll, and the note, will do
+        with contextlib.suppress(OSError):  # the manifest of the last roll, and the note, are enough
             self._manifest.write(self.synced)
 
     def fail(self, error: BaseException) -> None:
-        """Stop for ever, because of `error`: of the writer's thread, of a file that the journal wrote elsewhere, or of the state
-        that the log stands for. Who waits for the log's end as it is from now on waits for what never becomes durable."""
+        """Stop for ever, because of `error`: of the writer's thread, of another file of the journal, or of the state that the
+        log stands for.
+
+        The log's end moves beyond what can become durable, so that every later wait for it fails.
+        """
         with self._lock:
             if self.failure is not None:
                 return
@@ -420,5 +433,5 @@ class Writer:
             self._on_failure(self.failure)
 
 
-def _late(end: int, timeout_s: float | None) -> TimeoutError:
+def _timeout(end: int, timeout_s: float | None) -> TimeoutError:
     return TimeoutError(f"position {end} was not durable within {timeout_s} s; it may become so later")

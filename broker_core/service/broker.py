@@ -232,7 +232,7 @@ class BrokerService:
             free = self.journal.free_bytes()
             self._free = (free, durable, up + FREE_SPACE_FOR_US)
         self._check_space(free - max(0, self.journal.end - durable) - nbytes)
-        return self.journal.has_room(nbytes)
+        return self.journal.has_capacity(nbytes)
 
     def credit(self, queue_name: str, usual: int = 0) -> int | None:
         """Return how many more messages the queue has room for: 0 if it is gone, None for any number.

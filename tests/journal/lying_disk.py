@@ -205,10 +205,10 @@ class _File:
             raise
         self._inode.append(data)
 
-    def make_room(self, nbytes: int) -> None:
+    def preallocate(self, nbytes: int) -> None:
         if self._disk.room is not None or len(self._inode.data) + nbytes <= self._inode.room:
             return
-        self._disk._call("make_room", self._name)
+        self._disk._call("preallocate", self._name)
         self._inode.room = self._inode.most_room = len(self._inode.data) + max(nbytes, ROOM)
 
     def start_sync(self) -> None:

@@ -143,9 +143,9 @@ def test_a_disk_without_room_for_zeros_still_takes_what_fits(tmp_path, monkeypat
     monkeypatch.setattr(os, "pwrite", fails)
     if number == errno.EIO:
         with pytest.raises(OSError, match="no zeros today"):
-            file.make_room(100)
+            file.preallocate(100)
     else:
-        file.make_room(100)
+        file.preallocate(100)
     file.append([b"a" * 100])
     file.sync()
     file.close()

@@ -315,7 +315,7 @@ def test_a_disk_that_fails_to_make_room_has_failed(here):
     with running(disk) as journal:
         append(journal, (b"confirmed", b"x" * (ROOM - 1000)))
         until_idle(journal)
-        disk.fail = lambda what, name: OSError(5, "no zeros") if what == "make_room" else None
+        disk.fail = lambda what, name: OSError(5, "no zeros") if what == "preallocate" else None
         end = journal.append(b"lost", [b"y" * 2000], hurry=not here).end
         assert journal.write_here(lambda: None) is here
         with pytest.raises(StorageError, match="no zeros"):
