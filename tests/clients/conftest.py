@@ -67,18 +67,33 @@ def queue(flight: Client) -> str:
     return name
 
 
+@pytest.fixture(scope="session")
+def idle() -> Iterator[list[Program]]:
+    """Programs of qpid-jms that a test has done with: a JVM takes a second to start, and opens any number of connections."""
+    programs: list[Program] = []
+    yield programs
+    for program in programs:
+        program.close()
+
+
 @pytest.fixture
-def start() -> Iterator[Start]:
-    """`start(name, url, …)`: a client program, connected; a test may start several. They end with the test."""
+def start(idle: list[Program]) -> Iterator[Start]:
+    """`start(name, url, …)`: a client program, connected; a test may start several. Their connections end with the test."""
     with_us: list[Program] = []
+    last: set[Program] = set()  # that end with the test as well
 
     def started(name: str, url: str | None = None, **options: Any) -> Program:
-        program = Program(command_or_skip(name))
+        program = idle.pop() if name == "qpid_jms" and idle else Program(command_or_skip(name))
         with_us.append(program)
+        if name != "qpid_jms" or (url or "").startswith("failover"):  # which would connect again before it closes
+            last.add(program)
         if url is not None:
             program.do("open", url=url, **options)
         return program
 
     yield started
     for program in with_us:
-        program.close()
+        if program not in last and program.is_idle():
+            idle.append(program)
+        else:
+            program.close()

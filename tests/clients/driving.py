@@ -57,6 +57,7 @@ class Program:
         self._stderr = tempfile.TemporaryFile()  # noqa: SIM115
         self.process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=self._stderr)
         self._answers: queue.Queue[bytes] = queue.Queue()
+        self._under_way = 0  # commands that have not been answered
         self._reader = threading.Thread(target=self._read, daemon=True)
         self._reader.start()
 
@@ -68,6 +69,7 @@ class Program:
     def start(self, do: str, **arguments: Any) -> None:
         """Hand over a command; `finish` gives its answer. (`from` is a word of Python: it is written from_.)"""
         assert self.process.stdin is not None
+        self._under_way += 1
         command = {"do": do, **{name.rstrip("_"): value for name, value in arguments.items()}}
         self.process.stdin.write(json.dumps(command).encode() + b"\n")
         self.process.stdin.flush()
@@ -79,6 +81,7 @@ class Program:
             raise AssertionError(f"no answer within {ANSWER_LIMIT_S} s{self._said()}") from None
         if not line:
             raise AssertionError(f"the client ended with exit code {self.process.wait()}{self._said()}")
+        self._under_way -= 1
         answer: dict[str, Any] = json.loads(line)
         if "error" in answer:
             raise Refused(answer["error"], self._said())
@@ -92,6 +95,16 @@ class Program:
     def receive(self, from_: str, count: int = 1, **more: Any) -> list[dict[str, Any]]:
         messages: list[dict[str, Any]] = self.do("receive", from_=from_, count=count, **more)["messages"]
         return messages
+
+    def is_idle(self) -> bool:
+        """Whether it has closed its connection in good order, and waits for the next."""
+        if self.process.poll() is not None or self._under_way:
+            return False
+        try:
+            self.do("close")
+        except (Refused, AssertionError):
+            return False
+        return True
 
     def kill(self) -> None:
         """The connection ends as it does when a machine loses its power, except that the peer's system says so."""
