@@ -18,6 +18,7 @@ from penstock.broker_core.client import discovery
 from penstock.broker_core.client.flight import Client
 from penstock.broker_core.errors import PeerError
 from penstock.broker_core.messages import assembly
+from penstock.broker_core.messages.columns import NOT_MAPPED
 from penstock.connector.access import Access
 from penstock.connector.backoff import RECONNECT_S, Patience
 from penstock.connector.batching import coalesce
@@ -67,7 +68,7 @@ def _messages(client: Client, part: LeasePartition, columns: Sequence[str], fail
     ticket = part.ticket("batch", assembly.needed(columns), fail_on_data_loss)
     reached = part.first
     # A settlement's key is the broker's to write.
-    if "delivery" not in columns and may_be_mapped(part.broker) and (host := discovery.this_host()) is not None:
+    if NOT_MAPPED.isdisjoint(columns) and may_be_mapped(part.broker) and (host := discovery.this_host()) is not None:
         answer = client.get(**{**ticket, "op": "map", "orMessages": True, "host": host})
         first = next(answer, None)
         if first is None:

@@ -13,7 +13,7 @@ from penstock.broker_core import errors, shipped
 from penstock.broker_core.client import credentials, discovery
 from penstock.broker_core.client import flight as client
 from penstock.broker_core.client import timeouts as silence
-from penstock.broker_core.messages import assembly, conversion, representable
+from penstock.broker_core.messages import assembly, conversion, incoming, representable
 from penstock.broker_core.messages import columns as message
 from penstock.connector.source import AmqpSource
 
@@ -48,6 +48,6 @@ def _ship_by_value() -> None:
     only where it is needed, the AMQP library and the decoder of messages, goes as source.
     """
     shipped.SOURCES = shipped.sources()
-    ours = (assembly, client, conversion, credentials, discovery, errors, message, representable, shipped, silence)
+    ours = (assembly, client, conversion, credentials, discovery, errors, incoming, message, representable, shipped, silence)
     for module in (sys.modules["penstock.connector"], *ours):
         cloudpickle.register_pickle_by_value(module)  # type: ignore[no-untyped-call]

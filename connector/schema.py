@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pyarrow as pa
 from pyspark.sql.types import (
     BinaryType,
     BooleanType,
@@ -21,45 +22,26 @@ from pyspark.sql.types import (
 
 from penstock.broker_core.errors import InvalidRequest
 from penstock.broker_core.messages import columns as message
+from penstock.broker_core.messages import incoming
 
-_STRINGS = MapType(StringType(), StringType(), True)
-
+_OF_ARROW: dict[pa.DataType, DataType] = {
+    pa.string(): StringType(),
+    pa.binary(): BinaryType(),
+    pa.bool_(): BooleanType(),
+    pa.int16(): ShortType(),
+    pa.int32(): IntegerType(),
+    pa.int64(): LongType(),
+    message.TIMESTAMP: TimestampType(),
+    message.STRING_MAP: MapType(StringType(), StringType(), True),
+}
 #: Every column and its type in Spark.
 TYPES: dict[str, DataType] = {
-    "queue": StringType(),
-    "sequenceNumber": LongType(),
-    "enqueuedTime": TimestampType(),
-    "body": BinaryType(),
-    "messageId": StringType(),
-    "correlationId": StringType(),
-    "subject": StringType(),
-    "to": StringType(),
-    "replyTo": StringType(),
-    "contentType": StringType(),
-    "groupId": StringType(),
-    "userId": StringType(),
-    "contentEncoding": StringType(),
-    "priority": ShortType(),
-    "durable": BooleanType(),
-    "creationTime": TimestampType(),
-    "absoluteExpiryTime": TimestampType(),
-    "deliveryCount": IntegerType(),
-    "properties": _STRINGS,
-    "message": BinaryType(),
-    "annotations": _STRINGS,
-    "groupSequence": LongType(),
-    "delivery": BinaryType(),
-    "state": StringType(),
-    "outcome": StringType(),
-    "settledTime": TimestampType(),
-    "error": StringType(),
-    "ttl": LongType(),
-    "deliveryTime": TimestampType(),
+    name: _OF_ARROW[column.type] for name, column in message.COLUMNS.items() if name not in message.INTERNAL_COLUMNS
 }
-_BATCH_ONLY = ("state", "outcome", "settledTime", "error")
-_SINK_ONLY = ("ttl", "deliveryTime")
+_BATCH_ONLY = tuple(name for name in TYPES if message.COLUMNS[name].read == message.BATCH)
+_SINK_ONLY = tuple(name for name in TYPES if message.COLUMNS[name].read == message.NOBODY)
 #: The source's columns that a sink accepts and ignores, so that what was read can be written back.
-READ_ONLY = frozenset({"sequenceNumber", "enqueuedTime", "deliveryCount", "delivery", *_BATCH_ONLY})
+READ_ONLY = frozenset(name for name in TYPES if not message.COLUMNS[name].written)
 _BY_LOWER = {name.lower(): name for name in TYPES}
 
 
@@ -135,7 +117,7 @@ def sink_columns(schema: StructType, *, queue: str | None, ignore_unknown: bool)
             raise InvalidRequest(f"column {name!r} is there twice")
         _check_sink_type(name, field.dataType)
         found[name] = index
-    message.check_content([name for name in found if name != "queue"])
+    incoming.check_content([name for name in found if name != "queue"])
     if queue is not None:
         found.pop("queue", None)
     elif "queue" not in found:

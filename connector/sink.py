@@ -25,7 +25,7 @@ from pyspark.sql.types import StructType
 
 from penstock.broker_core.client.flight import Client
 from penstock.broker_core.errors import DataLoss, InvalidRequest, PeerError, PenstockError, StorageError
-from penstock.broker_core.messages import columns as message
+from penstock.broker_core.messages import incoming
 from penstock.connector import settle
 from penstock.connector.backoff import Patience
 from penstock.connector.batching import BATCH_BYTES, BATCH_ROWS, coalesce, halved
@@ -129,7 +129,7 @@ class _Writer:
         names = [name for name in self._columns if name != "queue"]
         chosen = pa.RecordBatch.from_arrays([batch.column(self._columns[name]) for name in names], names=names)
         routed = batch.column(self._columns["queue"]) if "queue" in self._columns else None
-        return routed, message.validate(chosen)
+        return routed, incoming.validate(chosen)
 
     def _publish(self, tasks: Sequence[Staged], write: str, key: dict[str, Any] | None) -> None:
         """Publish what these attempts have staged, in this order, and discard what others of the write have.

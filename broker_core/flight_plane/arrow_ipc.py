@@ -3,7 +3,7 @@
 pyarrow's reader decompresses, and follows buffers wherever they point, before anybody can look. So each message's metadata (a
 flatbuffer) is read here first, by hand, and these are refused: compressed bodies, buffers that overlap (one buffer as many
 columns), more rows than a batch may have, another length than is said, dictionaries beyond `DICTIONARY_BYTES`.
-What passes takes no more memory than its octets, which are here. What a cast makes of it is `columns.validate`'s to bound.
+What passes takes no more memory than its octets, which are here. What a cast makes of it is `incoming.validate`'s to bound.
 """
 
 from __future__ import annotations

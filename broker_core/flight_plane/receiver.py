@@ -18,6 +18,7 @@ from penstock.broker_core.flight_plane.arrow_ipc import BatchReader, too_large
 from penstock.broker_core.flight_plane.permissions import Check
 from penstock.broker_core.flight_plane.requests import TEXT, parse, stage_of
 from penstock.broker_core.messages import columns as message
+from penstock.broker_core.messages import incoming
 from penstock.broker_core.messages.encoding import sections
 from penstock.broker_core.reading import stored as reading
 from penstock.broker_core.service import routing
@@ -104,7 +105,7 @@ class Receiver:
         nbytes = data.get_total_buffer_size()  # not `nbytes`, which follows offsets that nobody has checked yet
         if nbytes > limits.max_batch_bytes:
             raise too_large(limits.max_batch_bytes, nbytes)
-        batch = message.validate(data, limits.max_batch_bytes)
+        batch = incoming.validate(data, limits.max_batch_bytes)
         sizes = message.sizes(batch)
         largest = sizes if isinstance(sizes, int) else int(sizes.max(initial=0))
         if largest > limits.max_message_bytes:

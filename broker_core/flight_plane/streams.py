@@ -71,7 +71,7 @@ class Streams:
         if not 0 <= f["bucket"] < f["buckets"]:
             raise errors.InvalidRequest(f"field 'bucket' must be one of 0 to {f['buckets'] - 1}, not {f['bucket']}")
         select = None if f["buckets"] == 1 else partial(in_bucket, bucket=f["bucket"], buckets=f["buckets"])
-        ends = not reading.ENDS.isdisjoint(f["columns"])
+        ends = not message.ENDS.isdisjoint(f["columns"])
         return queue, self._service.cuts(queue, rows, select, ends=ends, fail_on_data_loss=f["failOnDataLoss"])
 
     def _batch(

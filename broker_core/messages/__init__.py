@@ -1,6 +1,7 @@
 """Messages: what one is, in columns and as AMQP encodes it, and the way between the two. Knows no queue and no disk.
 
-columns         names and Arrow types of the columns, the stored form, the schema of a stream
+columns         the table of columns, from which the rest follows; the stored form, the schema of a stream
+incoming        checks of what a client sends
 assembly        stored rows as batches of the columns that somebody asked for
 conversion      from one stored form to the other, where a column asks for it; needs numpy
 encoding/       AMQP's encoding of many messages at once

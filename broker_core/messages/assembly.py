@@ -18,7 +18,6 @@ from penstock.broker_core.messages.columns import (
     MESSAGE_COLUMNS,
     SENT_COLUMNS,
     SYSTEM_COLUMNS,
-    TIMESTAMP,
     arrow_schema,
     kept,
 )
@@ -60,25 +59,26 @@ def assemble(
         malformed.update(unreadable)
         if "error" in schema.names:
             error = _with_reasons(error, unreadable, sequence, rows)
+    said = {
+        "queue": queue,
+        "enqueuedTime": time,
+        "deliveryCount": delivery_count,
+        "delivery": delivery,
+        "state": state,
+        "outcome": outcome,
+        "settledTime": settled,
+        "error": error,
+    }
     arrays = []
     for name in schema.names:
         if name in made:
             arrays.append(made[name])
         elif name in MESSAGE_COLUMNS:
             arrays.append(_payload_column(name, payload))
-        elif name == "queue":
-            arrays.append(_constant(queue, pa.string(), rows))
         elif name == "sequenceNumber":
             arrays.append(_sequences(sequence, rows))
-        elif name == "enqueuedTime":
-            arrays.append(_values(time, TIMESTAMP, rows))
-        elif name == "deliveryCount":
-            arrays.append(_values(delivery_count, pa.int32(), rows))
-        elif name == "settledTime":
-            arrays.append(_values(settled, TIMESTAMP, rows))
         else:
-            value = {"state": state, "outcome": outcome, "delivery": delivery, "error": error}[name]
-            arrays.append(_values(value, SYSTEM_COLUMNS[name], rows))
+            arrays.append(_values(said[name], SYSTEM_COLUMNS[name], rows))
     return pa.RecordBatch.from_arrays(arrays, schema=schema)
 
 

@@ -16,12 +16,11 @@ message is kept as it came in columns of our own (`INTERNAL_COLUMNS`), which nob
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
 import pyarrow as pa
 
-from penstock.broker_core.errors import InvalidRequest, ResourceLimit
-from penstock.broker_core.messages import representable
+from penstock.broker_core.errors import InvalidRequest
 
 if TYPE_CHECKING:
     import numpy as np
@@ -32,92 +31,108 @@ TIMESTAMP = pa.timestamp("us", tz="UTC")
 # Field names and nullability are Spark's (`to_arrow_type` of a MapType): record batches must equal what it expects to the letter.
 STRING_MAP = pa.map_(pa.field("key", pa.string(), nullable=False), pa.field("value", pa.string(), nullable=True))
 
-#: The persisted order: bit i of a payload's `columns` mask is the i-th of these.
-#: To change the format: append at the end, nothing else. A column may never move, change its type or leave; one that is no longer
-#: wanted keeps its place. A reader that meets a bit it does not know refuses the payload (see `payload_schema`).
+
+class Column(NamedTuple):
+    """One column. All that is to be known of it stands here; schemas, masks, Spark's types, what AMQP can carry and what each
+    path reads follow. tests/connector/test_columns.py writes and reads every column on every path."""
+
+    type: pa.DataType
+    #: Bit of a payload's `columns` mask, if it is stored with the message. None: the broker adds it on the way out.
+    bit: int | None
+    #: Section of an AMQP message that has the value; None for a system column.
+    section: str | None
+    #: Its type there: of a field or of a map's keys; OCTETS for whole sections as they came.
+    wire: str | None = None
+    nullable: bool = True
+    #: Does a source give it when nobody names columns?
+    default: bool = False
+    #: Reads of Spark that may name it: any, batch reads (`BATCH`), or none (`NOBODY`).
+    read: str = "any"
+    #: May a sink's row bring it? Else a sink ignores it, so that what was read can be written back.
+    written: bool = False
+    #: Does a task on the broker's host know it from a file and where the messages lie in it? Else only the broker does.
+    mapped: bool = True
+
+
+BATCH, NOBODY, OCTETS = "batch", "nobody", "octets"
+HEADER, ANNOTATIONS, PROPERTIES = "header", "message-annotations", "properties"
+APPLICATION_PROPERTIES, BODY, BARE, FOOTER = "application-properties", "body", "bare message", "footer"
+
+
+def _stored(type_: pa.DataType, bit: int, section: str, wire: str | None = None, *, default: bool = False) -> Column:
+    """Declare a column that travels with the message: a sink writes it, any source reads it."""
+    return Column(type_, bit, section, wire, default=default, written=True)
+
+
+def _sent(type_: pa.DataType, bit: int, section: str, wire: str) -> Column:
+    """Declare a column that a sink writes, and no source of Spark reads."""
+    return Column(type_, bit, section, wire, read=NOBODY, written=True)
+
+
+def _internal(bit: int, section: str) -> Column:
+    """Declare a column that is stored beside an encoded message: refused where a user sends it or asks for it."""
+    return Column(pa.binary(), bit, section, OCTETS, read=NOBODY)
+
+
+def _ended(type_: pa.DataType) -> Column:
+    """Declare a column of the broker that says what became of a message."""
+    return Column(type_, None, None, read=BATCH, mapped=False)
+
+
+#: Every column, in the order in which a source gives those that nobody named.
+#:
+#: The bits are a persisted format. To change it: give a new column the next bit, nothing else. A column may never get another
+#: bit, change its type or leave; one that is no longer wanted keeps its place. A reader that meets a bit it does not know refuses
+#: the payload (see `payload_schema`).
+COLUMNS: dict[str, Column] = {
+    "queue": Column(pa.string(), None, None, nullable=False, default=True, written=True),
+    "sequenceNumber": Column(pa.int64(), None, None, nullable=False, default=True),
+    "enqueuedTime": Column(TIMESTAMP, None, None, nullable=False, default=True),
+    "body": _stored(pa.binary(), 0, BODY, default=True),
+    "messageId": _stored(pa.string(), 1, PROPERTIES, "message-id", default=True),
+    "correlationId": _stored(pa.string(), 2, PROPERTIES, "message-id", default=True),
+    "subject": _stored(pa.string(), 3, PROPERTIES, "string", default=True),
+    "to": _stored(pa.string(), 4, PROPERTIES, "string", default=True),
+    "replyTo": _stored(pa.string(), 5, PROPERTIES, "string", default=True),
+    "contentType": _stored(pa.string(), 6, PROPERTIES, "symbol", default=True),
+    "groupId": _stored(pa.string(), 7, PROPERTIES, "string", default=True),
+    "userId": _stored(pa.string(), 8, PROPERTIES, "binary", default=True),
+    "contentEncoding": _stored(pa.string(), 9, PROPERTIES, "symbol", default=True),
+    "priority": _stored(pa.int16(), 10, HEADER, "ubyte", default=True),
+    "durable": _stored(pa.bool_(), 11, HEADER, "boolean", default=True),
+    "creationTime": _stored(TIMESTAMP, 12, PROPERTIES, "timestamp", default=True),
+    "absoluteExpiryTime": _stored(TIMESTAMP, 13, PROPERTIES, "timestamp", default=True),
+    "deliveryCount": Column(pa.int32(), None, None, default=True),
+    "properties": _stored(STRING_MAP, 14, APPLICATION_PROPERTIES, "string", default=True),
+    "message": _stored(pa.binary(), 17, BARE, OCTETS),  # as it came, of an encoded block
+    "annotations": _stored(STRING_MAP, 16, ANNOTATIONS, "symbol"),
+    "groupSequence": _stored(pa.int64(), 15, PROPERTIES, "uint"),
+    "delivery": Column(pa.binary(), None, None, mapped=False),
+    "state": _ended(pa.string()),
+    "outcome": _ended(pa.string()),
+    "settledTime": _ended(TIMESTAMP),
+    "error": _ended(pa.string()),
+    "ttl": _sent(pa.int64(), 18, HEADER, "uint"),  # milliseconds
+    "deliveryTime": _sent(TIMESTAMP, 19, ANNOTATIONS, "timestamp"),
+    "encodedAnnotations": _internal(20, ANNOTATIONS),  # the whole section, descriptor included
+    "footer": _internal(21, FOOTER),  # the whole section
+}
+
+#: Those that travel with the message and that the journal stores, in the order of their bits.
 MESSAGE_COLUMNS: dict[str, pa.DataType] = {
-    "body": pa.binary(),
-    "messageId": pa.string(),
-    "correlationId": pa.string(),
-    "subject": pa.string(),
-    "to": pa.string(),
-    "replyTo": pa.string(),
-    "contentType": pa.string(),
-    "groupId": pa.string(),
-    "userId": pa.string(),
-    "contentEncoding": pa.string(),
-    "priority": pa.int16(),
-    "durable": pa.bool_(),
-    "creationTime": TIMESTAMP,
-    "absoluteExpiryTime": TIMESTAMP,
-    "properties": STRING_MAP,
-    "groupSequence": pa.int64(),
-    "annotations": STRING_MAP,
-    "message": pa.binary(),  # the bare AMQP message of an encoded block
-    "ttl": pa.int64(),  # milliseconds
-    "deliveryTime": TIMESTAMP,
-    "encodedAnnotations": pa.binary(),  # the whole section of message annotations as it came, descriptor included
-    "footer": pa.binary(),  # the whole footer as it came
+    name: column.type for bit in range(len(COLUMNS)) for name, column in COLUMNS.items() if column.bit == bit
 }
-#: Stored beside an encoded message, never a user's: refused where columns come in, and where they are asked for.
-INTERNAL_COLUMNS = frozenset({"encodedAnnotations", "footer"})
-
-#: Added by the broker on the way out; never stored with a message.
-SYSTEM_COLUMNS: dict[str, pa.DataType] = {
-    "queue": pa.string(),
-    "sequenceNumber": pa.int64(),
-    "enqueuedTime": TIMESTAMP,
-    "deliveryCount": pa.int32(),
-    "delivery": pa.binary(),
-    "state": pa.string(),
-    "outcome": pa.string(),
-    "settledTime": TIMESTAMP,
-    "error": pa.string(),
-}
-NOT_NULL = frozenset({"queue", "sequenceNumber", "enqueuedTime"})
-
-#: What a source gives when nobody asks for anything else, in this order.
-DEFAULT_COLUMNS: tuple[str, ...] = (
-    "queue",
-    "sequenceNumber",
-    "enqueuedTime",
-    "body",
-    "messageId",
-    "correlationId",
-    "subject",
-    "to",
-    "replyTo",
-    "contentType",
-    "groupId",
-    "userId",
-    "contentEncoding",
-    "priority",
-    "durable",
-    "creationTime",
-    "absoluteExpiryTime",
-    "deliveryCount",
-    "properties",
-)
-
+#: Those that the broker adds on the way out.
+SYSTEM_COLUMNS: dict[str, pa.DataType] = {name: column.type for name, column in COLUMNS.items() if column.bit is None}
+INTERNAL_COLUMNS = frozenset(n for n, column in COLUMNS.items() if column.read == NOBODY and not column.written)
+NOT_NULL = frozenset(name for name, column in COLUMNS.items() if not column.nullable)
+DEFAULT_COLUMNS: tuple[str, ...] = tuple(name for name, column in COLUMNS.items() if column.default)
 #: The columns that a bare AMQP message carries inside itself: never beside `message`.
-BARE_COLUMNS = frozenset(
-    {
-        "body",
-        "messageId",
-        "correlationId",
-        "subject",
-        "to",
-        "replyTo",
-        "contentType",
-        "groupId",
-        "userId",
-        "contentEncoding",
-        "creationTime",
-        "absoluteExpiryTime",
-        "properties",
-        "groupSequence",
-    }
-)
+BARE_COLUMNS = frozenset(n for n, column in COLUMNS.items() if column.section in (PROPERTIES, APPLICATION_PROPERTIES, BODY))
+#: What became of a message.
+ENDS = frozenset(name for name, column in COLUMNS.items() if column.read == BATCH)
+#: What a task on the broker's host cannot fill in by itself.
+NOT_MAPPED = frozenset(name for name, column in COLUMNS.items() if not column.mapped)
 
 _BITS = {name: 1 << i for i, name in enumerate(MESSAGE_COLUMNS)}
 #: What may be sent, and what may be asked for.
@@ -161,8 +176,7 @@ def _arrow_schema(columns: tuple[str, ...], stored: bool) -> pa.Schema:
             raise InvalidRequest(f"there is no column {name!r}; allowed are {', '.join(_TYPES)}")
         if name in columns[:i]:
             raise InvalidRequest(f"column {name!r} is named twice")
-    types = {**MESSAGE_COLUMNS, **SYSTEM_COLUMNS}
-    return pa.schema([pa.field(name, types[name], nullable=name not in NOT_NULL) for name in columns])
+    return pa.schema([pa.field(name, COLUMNS[name].type, nullable=COLUMNS[name].nullable) for name in columns])
 
 
 def arrow_schema(columns: Sequence[str], *, stored: bool = False) -> pa.Schema:
@@ -236,14 +250,14 @@ def sizes(batch: pa.RecordBatch) -> int | np.ndarray[Any, Any]:
     lengths = np.zeros(batch.num_rows, dtype=np.int64)
     for name in ("body", "message"):
         if name in batch.schema.names:
-            lengths += _where_valid(batch.column(name), np.diff(_offsets(batch.column(name))))
+            lengths += where_valid(batch.column(name), np.diff(_offsets(batch.column(name))))
     if "properties" in batch.schema.names:
         maps = batch.column("properties")
         bounds = _offsets(maps)
         for texts in (maps.keys, maps.items):
             # `keys` and `items` are the whole children, so the map's own offsets index them.
             ends = _offsets(texts)[bounds] if len(texts) else np.zeros(len(bounds), dtype=np.int64)
-            lengths += _where_valid(maps, np.diff(ends))
+            lengths += where_valid(maps, np.diff(ends))
     if len(lengths) == 0:
         return 0
     first = int(lengths[0])
@@ -267,7 +281,7 @@ def _offsets(array: pa.Array) -> np.ndarray[Any, Any]:
     return np.frombuffer(buffer, dtype=np.int32, count=array.offset + len(array) + 1)[array.offset :].astype(np.int64)
 
 
-def _where_valid(array: pa.Array, lengths: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+def where_valid(array: pa.Array, lengths: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
     import pyarrow.compute as pc
 
     # Arrow lets a null slot have a length; nothing of it is stored for us.
@@ -275,181 +289,3 @@ def _where_valid(array: pa.Array, lengths: np.ndarray[Any, Any]) -> np.ndarray[A
         return lengths
     zeroed: np.ndarray[Any, Any] = lengths * pc.is_valid(array).to_numpy(zero_copy_only=False)
     return zeroed
-
-
-# --- Messages that come in -------------------------------------------------------------------------------------------------
-
-
-def validate(batch: pa.RecordBatch, most_bytes: int | None = None) -> pa.RecordBatch:
-    """An incoming batch with known columns of the right types, in mask order, or InvalidRequest naming column and row.
-
-    A string body becomes its UTF-8 bytes; large, view and dictionary forms of a type, and other widths of an integer, are cast.
-    Exactly one of `body` and `message` must be there, with a value in every row, and nothing beside it that AMQP cannot say. What
-    is inside a `message` is not looked at: see `encoding.sections`. ResourceLimit when the columns would have more than
-    `most_bytes` once they are cast, which is reckoned before: a dictionary or views say one value many times.
-    """
-    try:
-        names = batch.schema.names
-        _check_names(names)
-        found = {name: batch.column(names.index(name)) for name in MESSAGE_COLUMNS if name in names}
-        for name, array in found.items():
-            _check_type(name, array.type)
-    except UnicodeDecodeError:
-        raise InvalidRequest("the record batch is malformed: a name in its schema is not UTF-8") from None
-    try:
-        # Offsets and UTF-8 from outside are checked before anything follows them: once journaled they would be there for good.
-        batch.validate(full=True)
-    except pa.ArrowInvalid as error:
-        raise InvalidRequest(f"the record batch is malformed: {error}") from error
-    if most_bytes is not None and any(array.type != MESSAGE_COLUMNS[name] for name, array in found.items()):
-        nbytes = sum(_nbytes(array, MESSAGE_COLUMNS[name]) for name, array in found.items())
-        if nbytes > most_bytes:
-            raise ResourceLimit(
-                f"a record batch has at most {most_bytes} bytes, this one {nbytes} once its columns have the types that messages"
-                " have: send smaller ones"
-            )
-    columns = {name: _column(name, array) for name, array in found.items()}
-    content = "body" if "body" in columns else "message"
-    if columns[content].null_count:
-        import pyarrow.compute as pc
-
-        row = pc.index(pc.is_null(columns[content]), True).as_py()
-        raise InvalidRequest(f"column {content!r} is null in row {row}; every message needs one (it may be empty)")
-    representable.check(columns)
-    return pa.RecordBatch.from_arrays(
-        list(columns.values()), schema=pa.schema([pa.field(name, MESSAGE_COLUMNS[name]) for name in columns])
-    )
-
-
-def _check_names(names: Sequence[str]) -> None:
-    for i, name in enumerate(names):
-        if name not in SENT_COLUMNS:
-            raise InvalidRequest(f"there is no message column {name!r}; allowed are {', '.join(SENT_COLUMNS)}")
-        if name in names[:i]:
-            raise InvalidRequest(f"column {name!r} is named twice")
-    check_content(names)
-
-
-def check_content(names: Sequence[str]) -> None:
-    """Raise InvalidRequest unless exactly one of `body` and `message` is named, and nothing that a `message` holds inside."""
-    if "message" in names:
-        for name in names:
-            if name in BARE_COLUMNS:
-                raise InvalidRequest(f"column {name!r} stands beside 'message', which is sent exactly as it is: drop one")
-    elif "body" not in names:
-        raise InvalidRequest("there is no content: name a column 'body' (binary or string) or 'message' (a bare AMQP message)")
-
-
-def _check_type(name: str, found: pa.DataType) -> None:
-    """Raise InvalidRequest for a type that is none of those that are taken, before anything looks into such an array."""
-    wanted = MESSAGE_COLUMNS[name]
-    inner = found.value_type if pa.types.is_dictionary(found) else found
-    nested = inner != found and (pa.types.is_dictionary(inner) or pa.types.is_nested(inner))
-    if nested or (inner != wanted and not _castable(inner, wanted, name)):
-        raise InvalidRequest(f"column {name!r} has type {found}; it must be {wanted}")
-
-
-def _column(name: str, array: pa.Array) -> pa.Array:
-    wanted = MESSAGE_COLUMNS[name]
-    if array.type == wanted:
-        return array
-    try:
-        return _cast(array, wanted)
-    except pa.ArrowException as error:
-        raise InvalidRequest(f"column {name!r} has a value that does not fit {wanted}: {error}") from error
-
-
-def _cast(array: pa.Array, wanted: pa.DataType) -> pa.Array:
-    if pa.types.is_dictionary(array.type):
-        values = _cast(array.dictionary, wanted)
-        return values if len(values) == 0 and len(array) == 0 else values.take(array.indices)
-    if pa.types.is_map(wanted) and pa.types.is_map(array.type):
-        texts = [_cast(child, pa.string()) for child in (array.keys, array.items)]
-        entries = pa.StructArray.from_arrays(texts, fields=[wanted.key_field, wanted.item_field])
-        return pa.Array.from_buffers(wanted, len(array), array.buffers()[:2], array.null_count, array.offset, [entries])
-    return array if array.type == wanted else _without_hidden(array).cast(wanted)
-
-
-def _without_hidden(array: pa.Array) -> pa.Array:
-    """Views without what their null slots hold: nobody has checked where that points, and a cast follows it."""
-    import numpy as np
-
-    if not _is_view(array.type) or not array.null_count:
-        return array
-    validity, views, *data = array.buffers()
-    slots = np.frombuffer(views, np.uint8)[: 16 * (array.offset + len(array))].reshape(-1, 16).copy()
-    slots[array.offset :][array.is_null().to_numpy(zero_copy_only=False)] = 0
-    return pa.Array.from_buffers(array.type, len(array), [validity, pa.py_buffer(slots), *data], array.null_count, array.offset)
-
-
-def _nbytes(array: pa.Array, wanted: pa.DataType) -> int:
-    """The bytes of a validated array once it has that type; nothing of the kind is made."""
-    types = pa.types
-    if array.type == wanted:
-        return int(array.get_total_buffer_size())
-    if types.is_map(array.type):
-        return 4 * len(array) + sum(_nbytes_of_texts(child) for child in (array.keys, array.items))
-    if types.is_binary(wanted) or types.is_string(wanted):
-        return _nbytes_of_texts(array)
-    return 8 * len(array)  # numbers, times, and offsets of a map of which all are null
-
-
-def _nbytes_of_texts(array: pa.Array) -> int:
-    return 4 * len(array) + int(_lengths(array).sum())
-
-
-def _lengths(array: pa.Array) -> np.ndarray[Any, Any]:
-    """The length of each value of a binary or string array, of whatever kind; 0 where it is null."""
-    import numpy as np
-
-    types, found = pa.types, array.type
-    rows = len(array)
-    if types.is_null(found) or not rows:
-        return np.zeros(rows, np.int64)
-    if types.is_dictionary(found):
-        of = array.indices.fill_null(0).to_numpy(zero_copy_only=False)
-        lengths = _lengths(array.dictionary)
-        if not len(lengths):  # all null
-            return np.zeros(rows, np.int64)
-        return _where_valid(array, lengths[of])
-    buffer = array.buffers()[1]
-    if buffer is None or not buffer.size:
-        return np.zeros(rows, np.int64)
-    if _is_view(found):
-        views = np.frombuffer(buffer, np.int32, 4 * (array.offset + rows)).reshape(-1, 4)
-        return _where_valid(array, views[array.offset :, 0].astype(np.int64))
-    kind = np.int64 if types.is_large_binary(found) or types.is_large_string(found) else np.int32
-    lengths = np.diff(np.frombuffer(buffer, kind, array.offset + rows + 1)[array.offset :])
-    return lengths.astype(np.int64)
-
-
-def _is_view(found: pa.DataType) -> bool:
-    return bool(pa.types.is_binary_view(found) or pa.types.is_string_view(found))
-
-
-def _castable(found: pa.DataType, wanted: pa.DataType, name: str) -> bool:
-    types = pa.types
-    if types.is_null(found):
-        return True
-    if types.is_binary(wanted):
-        return _is_binary(found) or (name == "body" and _is_string(found))
-    if types.is_string(wanted):
-        return _is_string(found)
-    if types.is_integer(wanted):
-        return bool(types.is_integer(found))
-    if types.is_timestamp(wanted):
-        # A time without a zone could be anybody's.
-        return bool(types.is_timestamp(found) and found.tz is not None)
-    if types.is_map(wanted):
-        return bool(types.is_map(found)) and _is_string(found.key_type) and _is_string(found.item_type)
-    return False
-
-
-def _is_binary(found: pa.DataType) -> bool:
-    types = pa.types
-    return bool(types.is_binary(found) or types.is_large_binary(found) or types.is_binary_view(found))
-
-
-def _is_string(found: pa.DataType) -> bool:
-    types = pa.types
-    return bool(types.is_string(found) or types.is_large_string(found) or types.is_string_view(found))

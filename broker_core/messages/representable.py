@@ -12,12 +12,13 @@ from typing import NoReturn
 import pyarrow as pa
 
 from penstock.broker_core.errors import InvalidRequest
+from penstock.broker_core.messages.columns import COLUMNS, STRING_MAP
 
-#: Priority is a ubyte, ttl a uint of milliseconds, the group sequence a uint.
-RANGES = {"priority": (0, 255), "ttl": (0, 2**32 - 1), "groupSequence": (0, 2**32 - 1)}
-SYMBOLS = ("contentType", "contentEncoding")
+_WIRE_RANGES = {"ubyte": (0, 2**8 - 1), "uint": (0, 2**32 - 1)}
+RANGES = {name: _WIRE_RANGES[column.wire] for name, column in COLUMNS.items() if column.wire in _WIRE_RANGES}
 #: Columns of maps: are their keys symbols?
-MAPS = {"properties": False, "annotations": True}
+MAPS = {name: column.wire == "symbol" for name, column in COLUMNS.items() if column.type == STRING_MAP}
+SYMBOLS = tuple(name for name, column in COLUMNS.items() if column.wire == "symbol" and name not in MAPS)
 FEW = 32  # entries of a map
 
 

@@ -35,7 +35,6 @@ SMALL_ROWS = 4_096  # a stretch of fewer rows is put together with its neighbour
 JOINED_ROWS = 16_384  # rows of a record batch, roughly: the reader works on one while the next is put together
 BATCH_BYTES = 8 << 20  # bytes of payload, roughly
 MASK_BYTES = 8  # a payload starts with its columns mask, little-endian
-ENDS = frozenset(("state", "outcome", "settledTime", "error"))  # columns that say what became of a message
 _NOTHING_RECENT = Recent()
 
 

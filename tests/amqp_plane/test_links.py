@@ -16,6 +16,7 @@ from penstock.broker_core.engine.commands import queues as c
 from penstock.broker_core.engine.commands.moves import AlterQueue
 from penstock.broker_core.engine.model.state import conserved
 from penstock.broker_core.messages import columns as message
+from penstock.broker_core.messages import incoming
 from penstock.broker_core.reading import stored as reading
 from penstock.broker_core.security import Access
 
@@ -109,7 +110,7 @@ def test_a_message_that_amqp_cannot_say_stops_nobody(tmp_path: Path) -> None:
     with stage(tmp_path, disk=LyingDisk()) as made:
         made.declare("q")
         columns = {"body": pa.array([b"0", b"1", b"2"], pa.binary()), "contentType": ["text/plain", "kaese", None]}
-        batch = message.validate(pa.record_batch(columns))
+        batch = incoming.validate(pa.record_batch(columns))
         at = batch.schema.get_field_index("contentType")  # today it would be refused; what is stored may be older
         batch = batch.set_column(at, batch.schema.field(at), pa.array(["text/plain", "käse", None]))
         made.service.submit(c.Enqueue("q", 3, message.sizes(batch), reading.store(batch)))

@@ -17,6 +17,7 @@ from feeding import BATCH, QUEUE
 
 from penstock.broker_core.engine.commands import queues as c
 from penstock.broker_core.messages import columns as message
+from penstock.broker_core.messages import incoming
 from penstock.broker_core.messages.encoding import decode
 from penstock.broker_core.messages.encoding.arriving import arrived
 from penstock.broker_core.reading import stored as reading
@@ -37,7 +38,7 @@ def _batches(form: str) -> list[pa.RecordBatch]:
     """`BATCH` messages, durable, with four properties and three application properties, each with its own body."""
     payloads = [_message(number, BODY, True) for number in range(BATCH)]
     if form == "columnar":
-        return [message.validate(_columns(arrived(payloads).batch))]
+        return [incoming.validate(_columns(arrived(payloads).batch))]
     return [arrived(payloads[first : first + TURN]).batch for first in range(0, BATCH, TURN)]
 
 

@@ -19,6 +19,7 @@ import pyarrow as pa
 
 from penstock.broker_core.engine.commands import queues as c
 from penstock.broker_core.messages import columns as message
+from penstock.broker_core.messages import incoming
 from penstock.broker_core.reading import stored as reading
 from penstock.broker_core.service.broker import BrokerService
 from penstock.broker_core.settings.keys import Settings
@@ -38,7 +39,7 @@ def batch_of(rows: int, size: int) -> pa.RecordBatch:
 
 def enqueue_command(batch: pa.RecordBatch, queue: str = QUEUE) -> c.Enqueue:
     """What the Flight plane makes of a record batch that arrives."""
-    valid = message.validate(batch)
+    valid = incoming.validate(batch)
     sizes: Any = message.sizes(valid)
     return c.Enqueue(queue, valid.num_rows, sizes, reading.store(valid))
 

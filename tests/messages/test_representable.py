@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from penstock.broker_core.errors import InvalidRequest
 from penstock.broker_core.messages import columns as message
-from penstock.broker_core.messages import representable
+from penstock.broker_core.messages import incoming, representable
 from penstock.broker_core.messages.encoding.bare import annotation_sections, bare_messages
 from penstock.broker_core.messages.encoding.leaving import leaving
 
@@ -60,11 +60,11 @@ def test_exactly_what_could_not_leave_is_refused_with_a_row_that_is_to_blame(bat
     kept, representable.FEW = representable.FEW, few
     try:
         if refusal(batch) is None:
-            found = message.validate(batch)
+            found = incoming.validate(batch)
             assert len(leaving(found, 0, 0, {})) == batch.num_rows
             return
         with pytest.raises(InvalidRequest, match=r"column '\w+' .* in row \d+; ") as raised:
-            message.validate(batch)
+            incoming.validate(batch)
     finally:
         representable.FEW = kept
     column, row = str(raised.value).split("'")[1], int(str(raised.value).rsplit(" in row ", 1)[1].split(";")[0])
@@ -90,7 +90,7 @@ def test_exactly_what_could_not_leave_is_refused_with_a_row_that_is_to_blame(bat
 def test_the_error_says_what_is_wrong_where_and_why(name: str, values: list[Any], says: str) -> None:
     batch = pa.record_batch({"body": pa.array([b"x"] * 3), name: pa.array(values, message.MESSAGE_COLUMNS[name])})
     with pytest.raises(InvalidRequest, match=says):
-        message.validate(batch)
+        incoming.validate(batch)
 
 
 def test_the_entries_of_a_null_are_nobodys() -> None:
@@ -99,4 +99,4 @@ def test_the_entries_of_a_null_are_nobodys() -> None:
     maps = pa.MapArray.from_arrays(pa.array([0, 1, 3], pa.int32()), keys, pa.array(["x", "y", "z"]))
     hidden = pa.Array.from_buffers(maps.type, 2, [pa.py_buffer(b"\x01"), maps.buffers()[1]], children=[maps.values])
     sent = pa.record_batch({"body": pa.array([b"", b""]), "annotations": hidden, "properties": hidden})
-    assert message.validate(sent).column("properties").to_pylist() == [[("a", "x")], None]
+    assert incoming.validate(sent).column("properties").to_pylist() == [[("a", "x")], None]

@@ -15,6 +15,7 @@ from penstock.broker_core.engine.model.state import BrokerState
 from penstock.broker_core.errors import StorageError
 from penstock.broker_core.journal import Disk
 from penstock.broker_core.messages import columns as message
+from penstock.broker_core.messages import incoming
 from penstock.broker_core.reading import stored as reading
 from penstock.broker_core.service.broker import BrokerService
 from penstock.broker_core.settings.keys import Settings
@@ -75,7 +76,7 @@ def killed(service: BrokerService, disk: LyingDisk) -> LyingDisk:
 
 
 def enqueue(queue: str, *bodies: bytes) -> c.Enqueue:
-    batch = message.validate(pa.record_batch({"body": pa.array(bodies, pa.binary())}))
+    batch = incoming.validate(pa.record_batch({"body": pa.array(bodies, pa.binary())}))
     return c.Enqueue(queue, batch.num_rows, message.sizes(batch), reading.store(batch))
 
 

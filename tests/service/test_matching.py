@@ -15,6 +15,7 @@ from penstock.broker_core.engine.commands import queues as c
 from penstock.broker_core.engine.commands.moves import Redrive
 from penstock.broker_core.flight_plane import leasing
 from penstock.broker_core.messages import columns as message
+from penstock.broker_core.messages import incoming
 from penstock.broker_core.messages.encoding.arriving import arrived
 from penstock.broker_core.reading import stored as reading
 from penstock.broker_core.selectors import parse
@@ -33,7 +34,7 @@ def colours(count: int, *places: int, queue: str = "q") -> c.Enqueue:
     red = set(places)
     maps = [[("colour", "red" if place in red else "blue")] for place in range(count)]
     arrays = [pa.array([b"x"] * count, pa.binary()), pa.array(maps, message.STRING_MAP)]
-    batch = message.validate(pa.record_batch(arrays, names=["body", "properties"]))
+    batch = incoming.validate(pa.record_batch(arrays, names=["body", "properties"]))
     return c.Enqueue(queue, count, message.sizes(batch), reading.store(batch))
 
 

@@ -14,6 +14,7 @@ from penstock.broker_core.engine.columns.rowset import BLOCK_ROWS, RowSet
 from penstock.broker_core.engine.commands import moves as mc
 from penstock.broker_core.engine.commands import queues as c
 from penstock.broker_core.messages import columns as message
+from penstock.broker_core.messages import incoming
 from penstock.broker_core.reading import stored as reading
 from penstock.broker_core.service.broker import BrokerService
 
@@ -36,7 +37,7 @@ def _filled(service: BrokerService, clock: Clock, records: list[int], random: Ra
         subjects = [None if random.random() < 0.5 else f"subject {body!r}" for body in bodies]
         levels = [random.randrange(10) for _ in bodies]
         columns = {"body": pa.array(bodies, pa.binary()), "subject": subjects, "priority": pa.array(levels, pa.int16())}
-        batch = message.validate(pa.record_batch(columns))
+        batch = incoming.validate(pa.record_batch(columns))
         sizes, traits = message.sizes(batch), service.traits("q", batch)
         service.submit(c.Enqueue("q", count, sizes, reading.store(batch), traits=traits))
         truth += [

@@ -14,6 +14,7 @@ import pytest
 
 from penstock.broker_core import errors
 from penstock.broker_core.messages import columns as message
+from penstock.broker_core.messages import incoming
 
 SEED = int(os.environ.get("PENSTOCK_TORTURE_SEED", "20261122"))
 SECONDS = float(os.environ.get("PENSTOCK_TORTURE_S", "0"))
@@ -81,7 +82,7 @@ def look(octets: bytes) -> str:
     if batch.get_total_buffer_size() > 1 << 24:
         return "refused"
     try:
-        checked = message.validate(batch)
+        checked = incoming.validate(batch)
         sizes = message.sizes(checked)
         mask, octets_stored = message.pack(checked)
     except errors.PenstockError:

@@ -40,6 +40,7 @@ from penstock.broker_core.amqp.messages import (
     skip,
 )
 from penstock.broker_core.errors import ResourceLimit
+from penstock.broker_core.messages import columns as message
 from penstock.broker_core.messages.columns import MESSAGE_COLUMNS, mask_of, payload_schema
 from penstock.broker_core.messages.encoding import annotation, headers
 from penstock.broker_core.messages.encoding.headers import NOTHING, Said
@@ -322,5 +323,10 @@ def _binary(values: list[bytes], lengths: list[int]) -> pa.Array:
     return pa.Array.from_buffers(pa.binary(), len(values), [None, pa.py_buffer(ends), pa.py_buffer(b"".join(values))])
 
 
-_STORED = [name for name in MESSAGE_COLUMNS if name in ("priority", "durable", "message", "ttl", "encodedAnnotations", "footer")]
+# Of the header its fields, of the other sections the octets.
+_STORED = [
+    name
+    for name, column in ((name, message.COLUMNS[name]) for name in MESSAGE_COLUMNS)
+    if column.section == message.HEADER or column.wire == message.OCTETS
+]
 _PLAIN = mask_of(["message"])

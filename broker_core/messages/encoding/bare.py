@@ -34,26 +34,15 @@ from penstock.broker_core.messages.encoding.arrays import (
     valid,
 )
 from penstock.broker_core.messages.encoding.entries import NULL, STRING, SYMBOL, entries
+from penstock.broker_core.messages.encoding.fields import FIELDS
 
 BINARY, UINT, TIMESTAMP, LIST, MAP = 0xA0, 0x70, 0x83, 0xC0, 0xC1
 MAX_BYTES = 2**31 - 1  # of one column of messages: Arrow counts its octets in 31 bits
 _MAX_UINT = 2**32 - 1
 
-# The properties section's fields in their order. The thirteenth, reply-to-group-id, has no column.
-_FIELDS = (
-    ("messageId", STRING),
-    ("userId", BINARY),
-    ("to", STRING),
-    ("subject", STRING),
-    ("replyTo", STRING),
-    ("correlationId", STRING),
-    ("contentType", SYMBOL),
-    ("contentEncoding", SYMBOL),
-    ("absoluteExpiryTime", TIMESTAMP),
-    ("creationTime", TIMESTAMP),
-    ("groupId", STRING),
-    ("groupSequence", UINT),
-)
+_CODES = {"message-id": STRING, "string": STRING, "binary": BINARY, "symbol": SYMBOL, "timestamp": TIMESTAMP, "uint": UINT}
+# The fields of the section of properties that have a column, in their order, each with its constructor.
+_FIELDS = tuple((name, _CODES[field.wire]) for name, field in FIELDS.items())
 _SIZED = (STRING, BINARY, SYMBOL)
 
 

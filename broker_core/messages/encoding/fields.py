@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
+from penstock.broker_core.messages.columns import COLUMNS
+
 
 class Field(NamedTuple):
     """Place in the list (from 0), name in `broker_core.amqp.Properties`, type on the wire."""
@@ -13,27 +15,21 @@ class Field(NamedTuple):
     wire: str
 
 
-_LIST = (
-    ("message-id", "messageId"),
-    ("binary", "userId"),
-    ("string", "to"),
-    ("string", "subject"),
-    ("string", "replyTo"),
-    ("message-id", "correlationId"),
-    ("symbol", "contentType"),
-    ("symbol", "contentEncoding"),
-    ("timestamp", "absoluteExpiryTime"),
-    ("timestamp", "creationTime"),
-    ("string", "groupId"),
-    ("uint", "groupSequence"),
-    ("string", "replyToGroupId"),
+#: The list as AMQP orders it. The last field has no column.
+_ORDER = (
+    *("messageId", "userId", "to", "subject", "replyTo", "correlationId", "contentType", "contentEncoding"),
+    *("absoluteExpiryTime", "creationTime", "groupId", "groupSequence", "replyToGroupId"),
 )
+
+
+def _wire(name: str) -> str:
+    return (COLUMNS[name].wire or "") if name in COLUMNS else "string"
 
 
 def _attribute(column: str) -> str:
     return "".join(f"_{letter.lower()}" if letter.isupper() else letter for letter in column)
 
 
-#: In the order of the list. The last one has no column.
-ALL_FIELDS: dict[str, Field] = {column: Field(place, _attribute(column), wire) for place, (wire, column) in enumerate(_LIST)}
-FIELDS: dict[str, Field] = {column: field for column, field in ALL_FIELDS.items() if column != "replyToGroupId"}
+ALL_FIELDS: dict[str, Field] = {name: Field(place, _attribute(name), _wire(name)) for place, name in enumerate(_ORDER)}
+#: Those that have a column.
+FIELDS: dict[str, Field] = {name: field for name, field in ALL_FIELDS.items() if name in COLUMNS}

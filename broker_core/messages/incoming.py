@@ -1,0 +1,190 @@
+"""Messages that come in, as record batches of a client: known columns, the right types, nothing that AMQP could not carry."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+
+from penstock.broker_core.errors import InvalidRequest, ResourceLimit
+from penstock.broker_core.messages import representable
+from penstock.broker_core.messages.columns import BARE_COLUMNS, MESSAGE_COLUMNS, SENT_COLUMNS, where_valid
+
+if TYPE_CHECKING:
+    import numpy as np
+
+
+def validate(batch: pa.RecordBatch, most_bytes: int | None = None) -> pa.RecordBatch:
+    """An incoming batch with known columns of the right types, in mask order, or InvalidRequest naming column and row.
+
+    A string body becomes its UTF-8 bytes; large, view and dictionary forms of a type, and other widths of an integer, are cast.
+    Exactly one of `body` and `message` must be there, with a value in every row, and nothing beside it that AMQP cannot say. What
+    is inside a `message` is not looked at: see `encoding.sections`. ResourceLimit when the columns would have more than
+    `most_bytes` once they are cast, which is reckoned before: a dictionary or views say one value many times.
+    """
+    try:
+        names = batch.schema.names
+        _check_names(names)
+        found = {name: batch.column(names.index(name)) for name in MESSAGE_COLUMNS if name in names}
+        for name, array in found.items():
+            _check_type(name, array.type)
+    except UnicodeDecodeError:
+        raise InvalidRequest("the record batch is malformed: a name in its schema is not UTF-8") from None
+    try:
+        # Offsets and UTF-8 from outside are checked before anything follows them: once journaled they would be there for good.
+        batch.validate(full=True)
+    except pa.ArrowInvalid as error:
+        raise InvalidRequest(f"the record batch is malformed: {error}") from error
+    if most_bytes is not None and any(array.type != MESSAGE_COLUMNS[name] for name, array in found.items()):
+        nbytes = sum(_nbytes(array, MESSAGE_COLUMNS[name]) for name, array in found.items())
+        if nbytes > most_bytes:
+            raise ResourceLimit(
+                f"a record batch has at most {most_bytes} bytes, this one {nbytes} once its columns have the types that messages"
+                " have: send smaller ones"
+            )
+    columns = {name: _column(name, array) for name, array in found.items()}
+    content = "body" if "body" in columns else "message"
+    if columns[content].null_count:
+        import pyarrow.compute as pc
+
+        row = pc.index(pc.is_null(columns[content]), True).as_py()
+        raise InvalidRequest(f"column {content!r} is null in row {row}; every message needs one (it may be empty)")
+    representable.check(columns)
+    return pa.RecordBatch.from_arrays(
+        list(columns.values()), schema=pa.schema([pa.field(name, MESSAGE_COLUMNS[name]) for name in columns])
+    )
+
+
+def _check_names(names: Sequence[str]) -> None:
+    for i, name in enumerate(names):
+        if name not in SENT_COLUMNS:
+            raise InvalidRequest(f"there is no message column {name!r}; allowed are {', '.join(SENT_COLUMNS)}")
+        if name in names[:i]:
+            raise InvalidRequest(f"column {name!r} is named twice")
+    check_content(names)
+
+
+def check_content(names: Sequence[str]) -> None:
+    """Raise InvalidRequest unless exactly one of `body` and `message` is named, and nothing that a `message` holds inside."""
+    if "message" in names:
+        for name in names:
+            if name in BARE_COLUMNS:
+                raise InvalidRequest(f"column {name!r} stands beside 'message', which is sent exactly as it is: drop one")
+    elif "body" not in names:
+        raise InvalidRequest("there is no content: name a column 'body' (binary or string) or 'message' (a bare AMQP message)")
+
+
+def _check_type(name: str, found: pa.DataType) -> None:
+    """Raise InvalidRequest for a type that is none of those that are taken, before anything looks into such an array."""
+    wanted = MESSAGE_COLUMNS[name]
+    inner = found.value_type if pa.types.is_dictionary(found) else found
+    nested = inner != found and (pa.types.is_dictionary(inner) or pa.types.is_nested(inner))
+    if nested or (inner != wanted and not _castable(inner, wanted, name)):
+        raise InvalidRequest(f"column {name!r} has type {found}; it must be {wanted}")
+
+
+def _column(name: str, array: pa.Array) -> pa.Array:
+    wanted = MESSAGE_COLUMNS[name]
+    if array.type == wanted:
+        return array
+    try:
+        return _cast(array, wanted)
+    except pa.ArrowException as error:
+        raise InvalidRequest(f"column {name!r} has a value that does not fit {wanted}: {error}") from error
+
+
+def _cast(array: pa.Array, wanted: pa.DataType) -> pa.Array:
+    if pa.types.is_dictionary(array.type):
+        values = _cast(array.dictionary, wanted)
+        return values if len(values) == 0 and len(array) == 0 else values.take(array.indices)
+    if pa.types.is_map(wanted) and pa.types.is_map(array.type):
+        texts = [_cast(child, pa.string()) for child in (array.keys, array.items)]
+        entries = pa.StructArray.from_arrays(texts, fields=[wanted.key_field, wanted.item_field])
+        return pa.Array.from_buffers(wanted, len(array), array.buffers()[:2], array.null_count, array.offset, [entries])
+    return array if array.type == wanted else _without_hidden(array).cast(wanted)
+
+
+def _without_hidden(array: pa.Array) -> pa.Array:
+    """Views without what their null slots hold: nobody has checked where that points, and a cast follows it."""
+    import numpy as np
+
+    if not _is_view(array.type) or not array.null_count:
+        return array
+    validity, views, *data = array.buffers()
+    slots = np.frombuffer(views, np.uint8)[: 16 * (array.offset + len(array))].reshape(-1, 16).copy()
+    slots[array.offset :][array.is_null().to_numpy(zero_copy_only=False)] = 0
+    return pa.Array.from_buffers(array.type, len(array), [validity, pa.py_buffer(slots), *data], array.null_count, array.offset)
+
+
+def _nbytes(array: pa.Array, wanted: pa.DataType) -> int:
+    """The bytes of a validated array once it has that type; nothing of the kind is made."""
+    types = pa.types
+    if array.type == wanted:
+        return int(array.get_total_buffer_size())
+    if types.is_map(array.type):
+        return 4 * len(array) + sum(_nbytes_of_texts(child) for child in (array.keys, array.items))
+    if types.is_binary(wanted) or types.is_string(wanted):
+        return _nbytes_of_texts(array)
+    return 8 * len(array)  # numbers, times, and offsets of a map of which all are null
+
+
+def _nbytes_of_texts(array: pa.Array) -> int:
+    return 4 * len(array) + int(_lengths(array).sum())
+
+
+def _lengths(array: pa.Array) -> np.ndarray[Any, Any]:
+    """The length of each value of a binary or string array, of whatever kind; 0 where it is null."""
+    import numpy as np
+
+    types, found = pa.types, array.type
+    rows = len(array)
+    if types.is_null(found) or not rows:
+        return np.zeros(rows, np.int64)
+    if types.is_dictionary(found):
+        of = array.indices.fill_null(0).to_numpy(zero_copy_only=False)
+        lengths = _lengths(array.dictionary)
+        if not len(lengths):  # all null
+            return np.zeros(rows, np.int64)
+        return where_valid(array, lengths[of])
+    buffer = array.buffers()[1]
+    if buffer is None or not buffer.size:
+        return np.zeros(rows, np.int64)
+    if _is_view(found):
+        views = np.frombuffer(buffer, np.int32, 4 * (array.offset + rows)).reshape(-1, 4)
+        return where_valid(array, views[array.offset :, 0].astype(np.int64))
+    kind = np.int64 if types.is_large_binary(found) or types.is_large_string(found) else np.int32
+    lengths = np.diff(np.frombuffer(buffer, kind, array.offset + rows + 1)[array.offset :])
+    return lengths.astype(np.int64)
+
+
+def _is_view(found: pa.DataType) -> bool:
+    return bool(pa.types.is_binary_view(found) or pa.types.is_string_view(found))
+
+
+def _castable(found: pa.DataType, wanted: pa.DataType, name: str) -> bool:
+    types = pa.types
+    if types.is_null(found):
+        return True
+    if types.is_binary(wanted):
+        return _is_binary(found) or (name == "body" and _is_string(found))
+    if types.is_string(wanted):
+        return _is_string(found)
+    if types.is_integer(wanted):
+        return bool(types.is_integer(found))
+    if types.is_timestamp(wanted):
+        # A time without a zone could be anybody's.
+        return bool(types.is_timestamp(found) and found.tz is not None)
+    if types.is_map(wanted):
+        return bool(types.is_map(found)) and _is_string(found.key_type) and _is_string(found.item_type)
+    return False
+
+
+def _is_binary(found: pa.DataType) -> bool:
+    types = pa.types
+    return bool(types.is_binary(found) or types.is_large_binary(found) or types.is_binary_view(found))
+
+
+def _is_string(found: pa.DataType) -> bool:
+    types = pa.types
+    return bool(types.is_string(found) or types.is_large_string(found) or types.is_string_view(found))
