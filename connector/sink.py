@@ -146,7 +146,7 @@ class _Writer:
                 with self._access.client() as client:
                     if key and any(task.published for task in tasks) and not client.call("stage.published", **key)["published"]:
                         raise DataLoss(
-                            "the broker had said that this write was published before, and knows nothing of it now: its data "
+                            "the broker has answered that this write was published before, and does not know it now: its data "
                             "directory was restored from an older state. Nothing was published; write the data again"
                         )
                     client.call("stage.publish", **request, query=query, queryBatch=batch)

@@ -50,7 +50,7 @@ class Caller:
         """The error for what is not permitted, logged. One without a name is asked for one."""
         log.warning("%s at %s may not %s", self.user, self.peer, what)
         if self.user == ANONYMOUS:
-            return errors.Unauthenticated(f"without a user nobody may {what}: give user and password, or a token")
+            return errors.Unauthenticated(f"a client without a user name may not {what}: give user and password, or a token")
         return errors.NotAllowed(f"user {self.user!r} may not {what}: an administrator can allow it with `penstock permit`")
 
     def renewed(self) -> None:
@@ -91,7 +91,7 @@ def _user(access: Access, header: str, peer: str, unheard: bool) -> str:
         user = access.user_of_token(rest.strip())
         if user is None:
             log.warning("a token from %s refused: expired, or its user has changed, or this broker has been restarted", peer)
-            raise errors.Unauthenticated("the token does not hold (any more): log in again for another one")
+            raise errors.Unauthenticated("the token is not valid, or not any more: log in again for another one")
         return user
     if scheme.lower() != "basic":
         raise errors.Unauthenticated("the authorization must be Basic or Bearer")

@@ -87,5 +87,5 @@ def _lease(state: BrokerState, caller: Caller, right: Right, fields: dict[str, A
         return str(name)
     if len(found) > 1:
         named = ", ".join(map(repr, sorted(found)[:LISTED]))
-        raise errors.InvalidRequest(f"lease {name!r:.300} could be one of several: say which, {named}")
+        raise errors.InvalidRequest(f"there are several leases {name!r:.300}: name one of {named}")
     return found[0] if found else mine

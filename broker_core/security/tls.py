@@ -32,7 +32,7 @@ class ServerTls:
         self, settings: Settings, *, protocols: Sequence[str] = (), monotonic: Callable[[], float] = time.monotonic
     ) -> None:
         if settings.tls_cert_file is None or settings.tls_key_file is None:
-            raise errors.InvalidRequest("TLS needs a certificate of the broker's: set tls_cert_file and tls_key_file")
+            raise errors.InvalidRequest("TLS needs a certificate of the broker: set tls_cert_file and tls_key_file")
         self._cert, self._key, self._client_ca = settings.tls_cert_file, settings.tls_key_file, settings.tls_client_ca_file
         self._protocols = list(protocols)
         self._monotonic = monotonic

@@ -26,7 +26,7 @@ from penstock.broker_core.security.rights import Right
 from penstock.broker_core.settings import strict_json
 
 VERSION = 1
-ANONYMOUS = "anonymous"  # whoever gives no name; not a user, but may be permitted things by this name
+ANONYMOUS = "anonymous"  # clients without a user name; not a user, but may have permissions by this name
 
 DEFAULT_ITERATIONS = 50_000
 """Of PBKDF2, for new passwords: what a stolen users file costs a guesser for each guess (about 20 ms of one core).
@@ -62,7 +62,9 @@ class Users:
         """With this user; one of the same name keeps only its permissions. InvalidRequest when a certificate is another's."""
         check_user_name(name)
         if user.credentials is None and not user.certificates:
-            raise errors.InvalidRequest(f"user {name!r} has neither a password nor a certificate: nobody could ever log in")
+            raise errors.InvalidRequest(
+                f"user {name!r} has neither a password nor a certificate: nobody could log in as this user"
+            )
         for certificate in user.certificates:
             check_text("the name of a certificate", certificate)
         _check_certificates({**self.users, name: user})
@@ -119,7 +121,7 @@ def check_user_name(name: str) -> None:
     if ":" in name:
         raise errors.InvalidRequest(f"a user's name cannot be {name!r}: HTTP's Basic cannot carry a colon")
     if name == ANONYMOUS:
-        raise errors.InvalidRequest(f"{ANONYMOUS!r} stands for whoever gives no name; permit it things, do not add it")
+        raise errors.InvalidRequest(f"{ANONYMOUS!r} stands for clients without a user name: give it permissions, do not add it")
     try:
         prepared = scram.saslprep(name)
     except ScramError as error:
@@ -198,7 +200,7 @@ def parse(data: bytes) -> Users:
     permissions = {}
     for name, held in _object("permissions", document["permissions"], None).items():
         if name not in users and name != ANONYMOUS:
-            raise errors.InvalidRequest(f"permissions of {name!r:.80}, who is not a user")
+            raise errors.InvalidRequest(f"there are permissions of {name!r:.80}, and no such user")
         permissions[name] = _permissions(f"permissions of {name!r}", held)
     return Users(secret, users, permissions)
 

@@ -47,6 +47,6 @@ class Rooms:
             try:
                 waiting.callback()
             except Exception:
-                log.exception("who waited for room in queue %r failed", name)
+                log.exception("a producer that waited for room in queue %r failed", name)
         if still:
             self._waiting[name] = still

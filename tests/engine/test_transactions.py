@@ -208,7 +208,7 @@ def test_a_message_is_of_one_transaction() -> None:
     engine = made(messages=2)
     holder, one, other = taken(engine), begun(engine), begun(engine)
     engine.run(tc.Retire(one, "q", holder, rows(0), ACCEPTED))
-    with pytest.raises(errors.TransactionRolledBack, match=f"transaction {one} has said"):
+    with pytest.raises(errors.TransactionRolledBack, match=f"transaction {one} has settled"):
         engine.run(tc.Retire(other, "q", holder, rows(0, 1), RELEASED))
     engine.run(tc.Retire(other, "q", holder, rows(1), RELEASED))
     engine.run(tc.Discharge(one, fail=True))

@@ -214,7 +214,7 @@ def test_who_is_not_let_in_sends_no_more_than_a_window(site: Site) -> None:
 
     with grpc.insecure_channel(f"127.0.0.1:{site.plane.port}") as channel:
         for method in ("DoPut", "DoAction", "DoGet"):
-            with pytest.raises(grpc.RpcError, match="without a user nobody may"):
+            with pytest.raises(grpc.RpcError, match="a client without a user name may not"):
                 call(channel, method, *messages())
     assert sent > 16 * MIB
     stranger = Raw(("127.0.0.1", site.plane.port))

@@ -93,7 +93,7 @@ def test_nothing_that_was_a_password_is_shown(users: Callable[..., subprocess.Co
         (["user", "add", "bob", "--no-password", "--certificate", "cn"], None, 1, "'cn' is named for 'alice' and 'bob'"),
         (["user", "add", "bob", "--replace"], "x", 1, "there is no user 'bob'"),
         (["user", "add", "b:b"], "x", 1, "cannot carry a colon"),
-        (["user", "add", "anonymous"], "x", 1, "stands for whoever gives no name"),
+        (["user", "add", "anonymous"], "x", 1, "stands for clients without a user name"),
         (["user", "add", "bob", "--password-file", "nowhere"], None, 2, "--password-file nowhere cannot be read"),
         (["user", "remove", "bob"], None, 1, "there is no user 'bob'"),
         (["user", "remove", "alice"], None, 1, "is the last user"),

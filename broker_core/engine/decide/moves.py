@@ -88,8 +88,8 @@ def _two(state: BrokerState, command: mc.Move | mc.Copy, verb: str) -> tuple[Que
         raise errors.InvalidRequest(f"cannot {verb} messages of {source.name!r} into the same queue: name another target")
     if target.rules.key is not None and target.rules.key != source.rules.key:
         raise errors.InvalidRequest(
-            f"queue {target.name!r} keeps the last value by {target.rules.key}, which nobody has read of the messages of "
-            f"{source.name!r}: send them instead, or name a target of another type"
+            f"queue {target.name!r} keeps the last value by {target.rules.key}, which was not read of the messages of "
+            f"{source.name!r} when they arrived: send them again instead, or name a target of another type"
         )
     return source, target
 

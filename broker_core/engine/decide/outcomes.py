@@ -36,7 +36,8 @@ def stage_outcomes(state: BrokerState, command: oc.StageOutcomes, now: c.Now) ->
             raise errors.InvalidRequest(f"outcome {each.outcome!r:.80}: allowed are {', '.join(ENDINGS)}")
         if each.rows.minus(batch.rows):
             raise errors.NotFound(
-                f"lease {command.lease!r}: batch {command.batch} does not hold all of these messages: nothing was said of any"
+                f"lease {command.lease!r}: batch {command.batch} does not hold all of these messages: none of the "
+                f"outcomes was taken"
             )
     told = [Said(each.outcome, shortened(each.error), each.rows) for each in command.said if each.rows]
     said = [each.to_json() for each in cut(told, max(0, MAX_OUTCOMES - waiting))]

@@ -88,8 +88,8 @@ def retire(state: BrokerState, command: tc.Retire, now: c.Now) -> Decision:
     for number, words in state.transactions.said_of(command.holder):
         if number != transaction.number and words.rows.minus(rows).count < words.rows.count:
             raise errors.TransactionRolledBack(
-                f"transaction {number} has said what becomes of a message of {command.queue!r}, of which now transaction "
-                f"{transaction.number} speaks: nothing was changed"
+                f"transaction {number} has settled a message of {command.queue!r} that transaction {transaction.number} "
+                "settles now: nothing was changed"
             )
     word = Word(command.ending, command.default, command.settled)
     event = te.Retired(transaction.number, command.queue, command.holder, rows, word, now.up)

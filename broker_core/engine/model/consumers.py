@@ -21,7 +21,7 @@ from penstock.broker_core.errors import InUse
 def check_link(queue: Queue, exclusive: bool) -> None:
     """InUse unless another link may consume the queue."""
     if queue.exclusive:
-        raise InUse(f"queue {queue.name!r} has an exclusive consumer: nobody else may consume it before that link ends")
+        raise InUse(f"queue {queue.name!r} has an exclusive consumer: no other link may consume it before that one ends")
     if (exclusive or queue.rules.consumers == "exclusive") and (queue.subscriptions or queue.batches):
         raise InUse(
             f"queue {queue.name!r} is consumed by {len(queue.subscriptions)} links and {len(queue.batches)} leases that hold a "

@@ -35,7 +35,10 @@ def checked(kind: str, given: Mapping[str, Any]) -> dict[str, Any]:
         found[name] = value
     default = "alternate" if "alternate" in found else "refuse"
     if found.get("unroutable", default) == "alternate" and "alternate" not in found:
-        raise InvalidRequest("option 'unroutable': 'alternate' needs the option 'alternate', the name of who gets such messages")
+        raise InvalidRequest(
+            "option 'unroutable': 'alternate' needs the option 'alternate', the name of the queue or exchange that "
+            "gets such messages"
+        )
     if found.get("unroutable", default) != "alternate" and "alternate" in found:
         raise InvalidRequest(
             f"option 'unroutable': {found['unroutable']!r} leaves nothing for the alternate; leave one of them out"
