@@ -146,3 +146,21 @@ def test_what_the_log_says_is_what_the_code_says(of_operators: str, repository: 
     code = re.sub(r"%[.\d]*[sdfgr]|\{[^{}]*\}", "…", code)
     for line in lines:
         assert re.sub(r"\b(N|USER)\b", "…", line).strip("… ;:") in code, line
+
+
+@pytest.mark.parametrize(
+    "name", ["choices.md", "clients.md", "operate.md", "security.md", "protocols/amqp.md", "protocols/flight.md"]
+)
+def test_the_files_that_a_page_names_are_there(repository: Path, name: str) -> None:
+    text = (repository / "docs" / name).read_text()
+    there = [path for top in ("broker_core", "connector", "jobs", "tests") for path in (repository / top).rglob("*.py")]
+    for named in set(re.findall(r"`([\w/]+\.py)`", text)):
+        assert any(str(path).endswith(f"/{named}") for path in there), named
+
+
+def test_the_transcripts_and_tests_that_the_page_of_amqp_names_are_there(repository: Path) -> None:
+    text = (repository / "docs" / "protocols" / "amqp.md").read_text()
+    library, plane = (repository / "tests" / name / "transcripts" for name in ("amqp", "amqp_plane"))
+    for place, folder in (("transcripts", library), ("plane", plane)):
+        for named in set(re.findall(rf"`{place}/(\w\w+\*?)`", text)):  # not `x`, which explains them
+            assert list(folder.glob(f"{named}.txt")), named
