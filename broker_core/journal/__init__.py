@@ -1,4 +1,18 @@
-"""The append-only log that everything durable goes through. Begin with `journal.py`; `recovery.py` gives the reasons."""
+"""The append-only log that everything durable goes through: group commit, snapshots, recovery. Knows bytes, and no queue.
+
+journal            `Journal`: puts the parts together; begin here
+recovery           what of the log counts after a crash; read it before changing what is written, or when
+writer, groups     the thread that writes and syncs; a group being filled
+records, segments  the format of the log, and its files
+manifest           which segments must be there, and how far the log is on the disk
+snapshots          the whole state at one position
+replay, tail       the log in order; the last segment, where a crash shows
+payloads           bytes of a record, mapped and checked when they are first read
+disk               all I/O: `Disk`, and the local directory
+
+What is durable and what is verified is known here alone. Whatever is raised after an append fails the journal, and the broker
+stops.
+"""
 
 from penstock.broker_core.journal.disk import Disk, LocalDisk
 from penstock.broker_core.journal.journal import Appended, Journal
