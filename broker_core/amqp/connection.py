@@ -349,7 +349,10 @@ class Connection:
             return []
         asked = theirs.idle_time_out or None
         if asked is not None and asked < self.settings.min_remote_idle_time_out:
-            raise not_allowed(f"an idle-time-out of {asked} ms is too short for us", Scope.CONNECTION)
+            raise not_allowed(
+                f"an idle-time-out of {asked} ms; at least {self.settings.min_remote_idle_time_out} ms are needed",
+                Scope.CONNECTION,
+            )
         self._idle.agree(self.settings.idle_time_out, asked)
         return [events.Opened(theirs)]
 

@@ -194,9 +194,8 @@ class Scanner:
         self._templates[octets[:key]] = _Template(frame, octets, _holes(frame.performative, octets, fields))
 
 
-# Constructor of a list → octets of a template's key, and where the fields begin, both from the data offset on: 4 of header, 3 of
-# descriptor, then the constructor, size and count. A key reaches into the fields as far as the handle, and no further than what
-# frames of one link have in common.
+# Constructor of a list → length of a template's key, and offset of the fields, both counted from the data offset: 4 octets of
+# header, 3 of descriptor, then constructor, size and count. A key ends with the handle, so that all frames of one link share it.
 _LISTS = {0xC0: (12, 10), 0xD0: (18, 16)}
 
 

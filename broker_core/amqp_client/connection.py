@@ -208,7 +208,7 @@ class Connection:
         if client_link is not None:
             client_link.on_event(event)
         elif isinstance(event, events.Attached):
-            if link.local_attach is None:  # nobody attaches to a client
+            if link.local_attach is None:  # a client accepts no attach
                 link.refuse(amqp.Condition.NOT_ALLOWED, "this client is no broker")
             else:  # a late answer to an attach that was given up
                 link.detach(closed=True)

@@ -39,4 +39,4 @@ def from_outcome(state: object, what: str) -> errors.PenstockError:
     if isinstance(state, Modified):
         return errors.NotDelivered(f"{what} returned as undeliverable; send them again later")
     assert not isinstance(state, Accepted)
-    return errors.PeerError(f"{what} settled without an outcome: nobody knows what became of them")
+    return errors.PeerError(f"{what} settled without an outcome: it is unknown whether the broker has them")

@@ -106,7 +106,7 @@ class Transport:
 
     def _gone(self, error: OSError) -> PeerError:
         why = (error.reason if isinstance(error, ssl.SSLError) else error.strerror) or error
-        return PeerError(f"the connection to {self._address} broke ({why}); nobody knows what became of what was not confirmed")
+        return PeerError(f"the connection to {self._address} broke ({why}); the outcome of unconfirmed messages is unknown")
 
 
 def dial(address: Address, tls: ssl.SSLContext | None, timeout_s: float) -> Transport:

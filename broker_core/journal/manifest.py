@@ -108,8 +108,8 @@ def check(disk: Disk, content: Content | None, found: Sequence[Segment], snapsho
         young = next((segment for segment in found if segment.form.version > 1), None)
         if young is not None:
             raise DamagedJournal(
-                f"{disk.path(NAME)}, offset 0: the file is missing, which lists what must be there beside {young.name}; "
-                "restore it from a backup"
+                f"{disk.path(NAME)}, offset 0: the file is missing. It lists the files that must be there beside "
+                f"{young.name}; restore it from a backup"
             )
         return
     there = {segment.name: segment for segment in found}
@@ -122,8 +122,8 @@ def check(disk: Disk, content: Content | None, found: Sequence[Segment], snapsho
             )
         if segment.checksum != checksum:
             raise DamagedJournal(
-                f"{disk.path(name)}, offset 0: this is another file than the one that was begun here, such as one of a copy of "
-                "the directory that went on by itself; restore the file from a backup"
+                f"{disk.path(name)}, offset 0: this is not the file that was begun here; it may be from a copy of the "
+                "directory that was used, too. Restore the file from a backup"
             )
 
 

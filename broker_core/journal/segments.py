@@ -111,7 +111,7 @@ def read_header(disk: Disk, name: str, broker_id: str) -> Segment:
     if owner[:length] != broker_id.encode():
         raise DamagedJournal(f"{path}, offset 48: the segment belongs to another broker ({owner[:length]!r}, not {broker_id!r})")
     if name != name_of(base, generation):
-        raise DamagedJournal(f"{path}, offset 16: the file is that of {name_of(base, generation)}; it was renamed by hand")
+        raise DamagedJournal(f"{path}, offset 16: the file's name must be {name_of(base, generation)}; it was renamed by hand")
     end = base + _content_end(file) - HEADER_BYTES
     form = Format.of(version, secret, broker_id)
     return Segment(name, base, born, generation, created_ns, end, form, checksum_in(data))

@@ -101,7 +101,7 @@ class Transaction:
             if wire is None or wire.failed or self._link is None or self._link.usable:
                 if wire is not None:
                     wire.abandon(error)  # the broker's state is unknown: both sides begin anew
-                raise InDoubt(f"nobody knows whether the transaction was committed: {error}") from error
+                raise InDoubt(f"it is unknown whether the transaction was committed: {error}") from error
             reason = error  # a coordinator may also refuse by ending the link (4.4.3)
         else:
             if isinstance(answer, Accepted):

@@ -192,7 +192,7 @@ def test_c11_a_connection_lost_during_the_commit_leaves_it_in_doubt_and_says_so(
         session = transacted(connection)
         producer = session.producer("out")
         producer.send(b"x")
-        with pytest.raises(InDoubt, match="nobody knows whether"):
+        with pytest.raises(InDoubt, match="it is unknown whether"):
             session.commit()
         producer.send(b"y")
         session.commit()  # the session goes on, with a transaction of its own

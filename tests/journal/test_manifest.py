@@ -131,7 +131,7 @@ def test_the_same_segment_of_a_copy_that_went_on_is_named() -> None:
     last = segments_of(ours)[-1]
     assert segments_of(theirs)[-1] == last
     ours.data(last)[:] = theirs.data(last)
-    with pytest.raises(DamagedJournal, match=rf"{last}, offset 0: this is another file"):
+    with pytest.raises(DamagedJournal, match=rf"{last}, offset 0: this is not the file that was begun here"):
         open_journal(ours)
 
 
