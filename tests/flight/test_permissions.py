@@ -134,7 +134,7 @@ def test_a_query_goes_on_under_another_user_and_an_operator_reaches_its_lease(si
     with pytest.raises(errors.WrongOffset):
         alice.call("lease.advance", **{**again, "run": "another"}, finished=1)
     assert alice.call("lease.advance", **{**again, "run": "new"}, finished=0, fresh=True, messages=1)["batch"] == 1
-    with pytest.raises(errors.InvalidRequest, match="say which, 'alice:held orders', 'root:held orders'"):
+    with pytest.raises(errors.InvalidRequest, match="name one of 'alice:held orders', 'root:held orders'"):
         bob.call("lease.release", lease="held orders", how="return")
     assert bob.call("lease.release", lease="root:held orders", how="return") == {"messages": 10}
 
@@ -156,7 +156,7 @@ def test_a_query_under_another_user_means_its_own_run_in_all_that_it_says(site: 
         assert peer.call("lease.renew", **again, epoch=epoch) == {"lease": "alice:etl"}
         assert peer.call("lease.setAside", **again, epoch=epoch, batch=1, reasons={}) == {"messages": 0}
     assert bob.call("lease.renew", lease="etl", epoch=1) == {"lease": "bob:etl"}
-    with pytest.raises(errors.InvalidRequest, match="say which, 'alice:etl', 'bob:etl', 'carol:etl'"):
+    with pytest.raises(errors.InvalidRequest, match="name one of 'alice:etl', 'bob:etl', 'carol:etl'"):
         dave.call("lease.renew", lease="etl", epoch=1)
     names = {row["lease"]: row["name"] for row in bob.call("lease.list")["leases"]}
     assert names == {"alice:etl": "alice:etl", "bob:etl": "etl", "carol:etl": "carol:etl"}
