@@ -259,8 +259,8 @@ class Connection:
         frame = encode_frame(channel, performative.encode(), payload)
         if len(frame) > self.remote_max_frame_size:
             raise LocalProtocolError(
-                f"{Condition.FRAME_SIZE_TOO_SMALL}: {performative.SYMBOL} has {len(frame)} octets,"
-                f" the peer accepts {self.remote_max_frame_size}"
+                f"{Condition.FRAME_SIZE_TOO_SMALL}: {performative.SYMBOL} takes {len(frame)} octets,"
+                f" the peer takes {self.remote_max_frame_size}"
             )
         self._out.append(frame)
         self._idle.sent()
