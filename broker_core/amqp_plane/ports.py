@@ -154,7 +154,7 @@ class LinkPeer(Protocol):
     def held_in(self, session: Session) -> int:
         """Count those of one session."""
 
-    def has_room(self) -> None:
+    def gained_capacity(self) -> None:
         """Let those go on who waited for a limit on unsettled deliveries."""
 
     def may(self, right: Right, queue: str) -> bool:

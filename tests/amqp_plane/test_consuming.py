@@ -264,7 +264,7 @@ def test_all_who_can_take_are_asked_however_many_they_are(made: Stage) -> None:
     assert producer.until(*tags) == [Accepted] * 20 + [Released] * 2
 
 
-def test_more_than_one_helping_is_taken_at_once(made: Stage) -> None:
+def test_more_than_one_quantum_is_taken_at_once(made: Stage) -> None:
     """Q4: a consumer with credit for all of a turn's messages gets them all, though a turn else gives it one quantum."""
     consumer = Consumer(made, "consumer").grant(QUANTUM_MESSAGES + 200)
     producer = Producer(made)

@@ -14,7 +14,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 
 from penstock.broker_core.amqp_plane.loop.interest import AWAITS, INTERESTED, NOTIFIED, RESTS, Consumer, Interest
 
-HELPING = 3
+QUANTUM = 3
 
 
 class Worker(Consumer):
@@ -32,7 +32,7 @@ class Worker(Consumer):
         self.got: list[int] = []
 
     @property
-    def appetite(self) -> int:
+    def capacity(self) -> int:
         return self.credit if self.able else 0
 
 
@@ -54,7 +54,7 @@ class Queue:
 
     def grant(self, worker: Worker, credit: int) -> None:
         worker.credit = credit
-        if worker.appetite:
+        if worker.capacity:
             self.interest.wants(worker)
 
     def arrive(self, *kinds: int) -> None:
@@ -71,7 +71,7 @@ class Queue:
 
     def turn(self) -> int:
         """One turn, as the plane has it: how many looked."""
-        self.interest.turn()
+        self.interest.begin_pass()
         looks = 0
         while (worker := self.interest.next(bool(self.available))) is not None:
             looks += self._look(worker)
@@ -83,7 +83,7 @@ class Queue:
     def evaluate(self, worker: Worker) -> None:
         """All that is there, as when nothing comes meanwhile."""
         worker.known = self.count
-        if worker.appetite:
+        if worker.capacity:
             self.interest.resumes(worker)
         else:
             self.interest.rests(worker)
@@ -96,14 +96,14 @@ class Queue:
         return min((number for number in self.wanted(worker) if number < worker.known), default=worker.known)
 
     def _look(self, worker: Worker) -> int:
-        if not worker.appetite:
+        if not worker.capacity:
             self.interest.rests(worker)
             return 0
         self.looks.append(worker)
         wanted = self.wanted(worker)
         behind = [self.interest.members[number] for number in self.interest.ahead_of(worker)]
         bound = min([worker.known, *(self.place(other) for other in behind)])
-        found = [number for number in wanted if number < bound][: min(worker.appetite, HELPING)]
+        found = [number for number in wanted if number < bound][: min(worker.capacity, QUANTUM)]
         if not found and max(self.available, default=-1) >= worker.known and not any(number < worker.known for number in wanted):
             self.interest.awaits(worker)
             return 1
@@ -117,7 +117,7 @@ class Queue:
         for number in found:
             assert not worker.acquires or not self.rivals(worker, number), "a lower one took what a higher one wanted"
             self._give(worker, number)
-        if not worker.appetite:
+        if not worker.capacity:
             self.interest.rests(worker)
         elif found and self.available:
             self.interest.stays(worker)
@@ -135,7 +135,7 @@ class Queue:
 
     def rivals(self, worker: Worker, number: int) -> list[Worker]:
         """Those of a higher priority who would take this message."""
-        return [w for w in self.consumers() if w.priority > worker.priority and w.appetite and number in self.wanted(w)]
+        return [w for w in self.consumers() if w.priority > worker.priority and w.capacity and number in self.wanted(w)]
 
     def consumers(self) -> list[Worker]:
         return [w for w in self.interest.members.values() if w.acquires]
@@ -236,7 +236,7 @@ def test_a_lower_priority_gets_what_the_higher_cannot_take() -> None:
     queue.rest()
     queue.arrive(*[0] * 6)
     queue.turn()
-    assert (len(high.got), len(low.got)) == (HELPING, 0), "the higher one has credit left"
+    assert (len(high.got), len(low.got)) == (QUANTUM, 0), "the higher one has credit left"
     queue.rest()
     assert (len(high.got), len(middle.got), len(low.got)) == (4, 0, 2), "what the middle one does not want is the lower one's"
     queue.grant(high, 1)
@@ -247,14 +247,14 @@ def test_a_lower_priority_gets_what_the_higher_cannot_take() -> None:
 
 
 def test_equals_share_within_a_turn() -> None:
-    """C4: from a backlog each takes one helping before anybody takes a second."""
+    """C4: from a backlog each takes one quantum before anybody takes a second."""
     queue = Queue()
     workers = [queue.worker(credit=100) for _ in range(10)]
     queue.rest()
-    queue.arrive(*[0] * (10 * HELPING * 2))
-    for helpings in (1, 2):
+    queue.arrive(*[0] * (10 * QUANTUM * 2))
+    for rounds in (1, 2):
         queue.turn()
-        assert {len(worker.got) for worker in workers} == {helpings * HELPING}
+        assert {len(worker.got) for worker in workers} == {rounds * QUANTUM}
 
 
 def test_browsers_all_hear_and_take_nothing_from_anybody() -> None:
@@ -343,7 +343,7 @@ def test_who_ends_is_forgotten_wherever_it_stood() -> None:
     queue = Queue()
     resting, waiting, notified = queue.worker(), queue.worker(credit=1), queue.worker(credit=1)
     shown, browsing = (queue.worker(credit=1, acquires=False) for _ in range(2))
-    queue.interest.turn()
+    queue.interest.begin_pass()
     queue.interest.next(False)
     queue.interest.waits(waiting)
     queue.interest.rests(shown)
@@ -410,7 +410,7 @@ class InterestMachine(RuleBasedStateMachine):
     def drain(self, data: st.DataObject) -> None:
         """It looks though it waits."""
         worker = self.pick(data)
-        if worker.appetite:
+        if worker.capacity:
             self.queue.interest.wants(worker, anyway=True)
 
     @rule(kinds=st.lists(st.integers(0, 2), min_size=1, max_size=6))
@@ -456,7 +456,7 @@ class InterestMachine(RuleBasedStateMachine):
         """C4: when it is quiet and a turn has been had, who has credit has no message that it wants before it."""
         self.queue.rest()
         for worker in self.queue.interest.members.values():
-            if worker.appetite:
+            if worker.capacity:
                 assert not self.queue.wanted(worker), f"{worker.name} was not told"
             assert worker.standing in (RESTS, INTERESTED)
 

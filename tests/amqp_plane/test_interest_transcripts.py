@@ -22,14 +22,14 @@ class Link(Consumer):
         self.place = 0
 
     @property
-    def appetite(self) -> int:
+    def capacity(self) -> int:
         return 0 if self.stuck else self.credit
 
 
 class InterestScript(Script):
     """A queue with its consumers, as a plane has them; `turn` is what the plane does when something has happened."""
 
-    HELPING = 2
+    QUANTUM = 2
 
     def __init__(self) -> None:
         super().__init__()
@@ -85,14 +85,14 @@ class InterestScript(Script):
 
     def turn(self) -> str:
         """Who looked, in order, and what each took."""
-        self.interest.turn()
+        self.interest.begin_pass()
         said = []
         while (link := self.interest.next(bool(self.engine.state.queues["q"].counts[1]))) is not None:
             said.append(f"{link.name} {self._look(link)}")
         return "; ".join(said) or "nobody looks"
 
     def _look(self, link: Link) -> str:
-        wanted = min(link.appetite, self.HELPING)
+        wanted = min(link.capacity, self.QUANTUM)
         if not wanted:
             self.interest.rests(link)
             return "cannot"
@@ -101,7 +101,7 @@ class InterestScript(Script):
         else:
             rows, link.place = self.engine.run(c.Browse("q", link.place, wanted))
         link.credit -= rows.count
-        if not link.appetite:
+        if not link.capacity:
             self.interest.rests(link)
         elif rows:
             self.interest.stays(link)

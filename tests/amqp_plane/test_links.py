@@ -128,7 +128,7 @@ def test_a_message_that_amqp_cannot_say_stops_nobody(tmp_path: Path) -> None:
 
 
 def test_q6_c5_a_browser_whose_credit_is_withdrawn_misses_nothing_later(tmp_path: Path) -> None:
-    """Two helpings wait for the disk, both go back, and are shown from the first on."""
+    """Two quanta wait for the disk, both go back, and are shown from the first on."""
     with stage(tmp_path, disk=LyingDisk()) as made:
         made.declare("q")
         browser, sender = made.script().usual(), made.script(container_id="sender").usual()

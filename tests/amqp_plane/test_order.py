@@ -107,19 +107,19 @@ def test_whatever_a_crash_leaves_is_the_first_of_what_each_session_said(seed: in
     assert max(seen) == tuple(len(talk.said) for talk in talks)
 
 
-@pytest.mark.parametrize(("seed", "hungry"), [(0, False), (2, True), (3, True)])
+@pytest.mark.parametrize(("seed", "asks_again"), [(0, False), (2, True), (3, True)])
 def test_what_is_said_behind_a_message_that_finds_no_room_in_the_journal_waits_for_it(
-    seed: int, hungry: bool, tmp_path: Path
+    seed: int, asks_again: bool, tmp_path: Path
 ) -> None:
-    """`hungry`: also where its link asks for more, of a queue in which an outcome may free something."""
+    """`asks_again`: also where its link asks for more, of a queue in which an outcome may free something."""
     random, disk = Random(seed), NotingDisk()
     with stage(tmp_path, disk=disk) as s:
-        s.declare("large", *(f"{name}0" for name in (*FROM, *TO)), **({"rejected": "return"} if hungry else {}))
+        s.declare("large", *(f"{name}0" for name in (*FROM, *TO)), **({"rejected": "return"} if asks_again else {}))
         for name in FROM:
             s.service.submit(enqueue(f"{name}0", *[b"m"] * HELD))
         a = s.script()
         talk = Talk(a, 0)
-        if hungry:
+        if asks_again:
             talk.outcomes = [Accepted()]  # what is rejected comes back
         talk.begin()
         begun = len(disk.noted)
@@ -127,7 +127,7 @@ def test_what_is_said_behind_a_message_that_finds_no_room_in_the_journal_waits_f
         s.service.journal._writer._buffer_bytes = 1 << 20  # so that one message fills it
         s.crowd("large")
         acts = (talk.send, talk.settle, talk.send, talk.settle, talk.settle)
-        more = [flow(len(TO) + handle, HELD, delivery_count=HELD) for handle in range(len(FROM))] if hungry else []
+        more = [flow(len(TO) + handle, HELD, delivery_count=HELD) for handle in range(len(FROM))] if asks_again else []
         a.send(*[act(random) for act in acts], *more, flow(None, echo=True))  # type: ignore[list-item]
         s.until(lambda: bool(s.plane.passes._batch._paused), "the sender is held")
         s.quick_disk()

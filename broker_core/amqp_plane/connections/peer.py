@@ -335,7 +335,7 @@ class Peer:
         for ready, action in waiting:
             self.when(ready, action)
 
-    def has_room(self) -> None:
+    def gained_capacity(self) -> None:
         """Let those links go on that waited for a limit: deliveries were settled."""
         if self.full:
             waiting, self.full = self.full, {}

@@ -49,8 +49,8 @@ def attach(peer: LinkPeer, event: events.Attached) -> None:
         endpoint = _endpoint(peer, link, theirs)
     except (Refusal, PenstockError) as error:
         peer.log(f"link {link.name!r:.80} refused: {error}")
-        said = as_error(error)
-        peer.loop.after_all(lambda: peer.refuse(link, said))
+        told = as_error(error)
+        peer.loop.after_all(lambda: peer.refuse(link, told))
         return
     peer.host.containers.attach(endpoint)
     endpoint.kept = peer.host.detached.take(endpoint)
@@ -102,11 +102,11 @@ def _carry_out(peer: LinkPeer, turn: Turn, endpoint: Endpoint, theirs: Attach) -
         raise
     except (Refusal, PenstockError) as error:
         peer.log(f"link {link.name!r:.80} refused: {error}")
-        said = as_error(error)
+        told = as_error(error)
         peer.forget(endpoint)
         endpoint.ended = True
         endpoint.terminus.close(turn, closed=False)
-        peer.loop.behind_all(turn, lambda: peer.refuse(link, said))
+        peer.loop.behind_all(turn, lambda: peer.refuse(link, told))
         return
     endpoint.opened = True
     peer.loop.behind_all(turn, lambda: _answer(peer, endpoint, theirs))

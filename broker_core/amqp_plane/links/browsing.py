@@ -69,7 +69,7 @@ class Browsing(Outgoing):
         if waiting and self.may_tell:
             self.link.session.dispose(waiting, state)
             self.peer.send_soon()
-        self.made_room()
+        self.gained_capacity()
 
     def end(self, turn: Turn) -> None:
         """End the link: it holds nothing."""

@@ -130,7 +130,7 @@ class Consuming(Outgoing):
         received = None if position == START else Received(section_number=position[0], section_offset=position[1])
         delivery = self.link.send(tag, rest, settled=self._presettled, state=received, resume=True)
         transaction = self.peer.transactions.get(state)
-        if transaction is not None:  # what was said of it holds
+        if transaction is not None:  # its outcome in the transaction holds
             delivery.state = state
             transaction.waiting.setdefault(self, {})[delivery] = None
         if self._presettled:
@@ -221,7 +221,7 @@ class Consuming(Outgoing):
         ending = ending_of(state, (self.default or RETURNED) if settled else None)
         if ending is None:
             return
-        # A second word about the same delivery changes nothing: the first is being carried out.
+        # A second outcome for the same delivery changes nothing: the first is being carried out.
         fresh = [d for d in deliveries if not isinstance(d.state, TERMINAL)]
         if self.acquisition.deliveries:
             fresh = self.acquisition.without_strays(fresh)
@@ -232,7 +232,7 @@ class Consuming(Outgoing):
         if fresh:
             self.loop.settle(self, ending, fresh)
         if settled:
-            self.made_room()
+            self.gained_capacity()
 
     def settled(self, ending: Ending, deliveries: list[Delivery]) -> None:
         """Tell a receiver that waits for it that its outcome holds, and go on with the capacity that it made."""
@@ -240,16 +240,16 @@ class Consuming(Outgoing):
         if waiting and self.may_tell:
             self.link.session.dispose(waiting, waiting[0].state)
             self.peer.send_soon()
-        self.made_room()
+        self.gained_capacity()
 
-    def made_room(self) -> None:
+    def gained_capacity(self) -> None:
         """Take more, on the link that has the deliveries now: some were settled."""
         if self.successor is not None:
-            self.successor.made_room()
+            self.successor.gained_capacity()
             return
         if self.detached:
             self.host.detached.look(self)
-        super().made_room()
+        super().gained_capacity()
 
     # --- the end
 
@@ -265,8 +265,8 @@ class Consuming(Outgoing):
         self._return_unsent(turn)
         default = left_behind(self.default)
         if default.annotations:
-            ends = (*TERMINAL, TransactionalState)
-            left = [tag for tag, delivery in self.link.unsettled.items() if not isinstance(delivery.state, ends)]
+            decided = (*TERMINAL, TransactionalState)
+            left = [tag for tag, delivery in self.link.unsettled.items() if not isinstance(delivery.state, decided)]
             self.carry(turn, default.command(self.queue, self.holder, rows_of_tags(left)))
         cause = Cause.LINK_LOST if default.cause is None else default.cause
         self.carry(turn, c.Unsubscribe(self.queue, self.holder, cause, default.outcome))

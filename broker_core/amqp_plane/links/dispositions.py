@@ -21,8 +21,8 @@ def ending_of(state: DeliveryState | None, default: Ending | None) -> Ending | N
     if isinstance(state, Accepted):
         return Ending(outcome=Outcome.ACCEPTED)
     if isinstance(state, Rejected):
-        said = state.error
-        return Ending(outcome=Outcome.REJECTED, error=None if said is None else f"{said.condition}: {said.description or ''}")
+        why = state.error
+        return Ending(outcome=Outcome.REJECTED, error=None if why is None else f"{why.condition}: {why.description or ''}")
     if isinstance(state, Released):
         return RETURNED
     if isinstance(state, Modified):

@@ -94,9 +94,9 @@ class Incoming(LinkEnd):
     def _without_others(self, deliveries: list[Delivery]) -> list[Delivery]:
         """Leave out, and refuse, deliveries that say that they are another user's."""
         user = self.peer.user.encode()
-        others = {d: said for d in deliveries if (said := user_id_of(d.payload)) is not None and said != user}
-        for delivery, said in others.items():
-            text = f"its user-id {said!r:.80} is not the user who sends it: leave it out, or see amqp_check_user_id"
+        others = {d: named for d in deliveries if (named := user_id_of(d.payload)) is not None and named != user}
+        for delivery, named in others.items():
+            text = f"its user-id {named!r:.80} is not the user who sends it: leave it out, or see amqp_check_user_id"
             self.refused([delivery], Refusal(Condition.UNAUTHORIZED_ACCESS, text))
         return [d for d in deliveries if d not in others] if others else deliveries
 
@@ -140,15 +140,15 @@ class Incoming(LinkEnd):
             self._dispose(deliveries, Released())
             self._renew_batch()
             return
-        said = as_error(error)
+        told = as_error(error)
         for several in self._alike(deliveries):
-            self._dispose(several, Rejected(error=self._of(said, several[0])))
+            self._dispose(several, Rejected(error=self._of(told, several[0])))
         self._renew_batch()
         if transaction is not None:
             return
         settled = next((delivery for delivery in deliveries if delivery.remote_settled), None)
         if settled is not None:
-            self._give_up(settled, said)
+            self._give_up(settled, told)
 
     def _alike(self, deliveries: list[Delivery]) -> list[list[Delivery]]:
         """Group deliveries that are refused with one error."""

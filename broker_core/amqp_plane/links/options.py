@@ -37,17 +37,17 @@ class LinkOptions(NamedTuple):
     def answered(self, attach: Attach) -> dict[str, Value]:
         """Form the properties of our attach: those of these options that it had."""
         given: Mapping[str, Any] = attach.properties or {}
-        said: dict[str, Value] = {Symbol(name): Int(self.priority) for name in _PRIORITY if name in given}
+        answer: dict[str, Value] = {Symbol(name): Int(self.priority) for name in _PRIORITY if name in given}
         if EXCLUSIVE in given:
-            said[Symbol(EXCLUSIVE)] = self.exclusive
-        return said
+            answer[Symbol(EXCLUSIVE)] = self.exclusive
+        return answer
 
 
 def link_options_of(attach: Attach) -> LinkOptions:
     """Read the options of an attach. Raises Refusal where one is there and says nothing that can be granted."""
     given: Mapping[str, Any] = attach.properties or {}
-    said = next((given[name] for name in _PRIORITY if name in given), 0)
-    priority = min(max(_number(said), PRIORITIES.start), PRIORITIES.stop - 1)
+    wanted = next((given[name] for name in _PRIORITY if name in given), 0)
+    priority = min(max(_number(wanted), PRIORITIES.start), PRIORITIES.stop - 1)
     exclusive = given.get(EXCLUSIVE, False)
     if not isinstance(exclusive, bool):
         raise Refusal(Condition.INVALID_FIELD, f"the link property 'exclusive' is a boolean, not {exclusive!r:.80}")

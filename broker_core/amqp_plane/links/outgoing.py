@@ -286,9 +286,9 @@ class Outgoing(LinkEnd, Consumer):
     def disposed(self, deliveries: list[Delivery], state: DeliveryState | None, settled: bool) -> None:
         """Carry out the receiver's state for some deliveries of this link."""
 
-    def made_room(self) -> None:
+    def gained_capacity(self) -> None:
         """Take more: deliveries were settled."""
-        self.peer.has_room()  # first: who has waited for it longest
+        self.peer.gained_capacity()  # first: who has waited for it longest
         self.loop.has_capacity(self)
 
     # --- the end

@@ -6,7 +6,7 @@ batch, effects, gate  what came since the last pass; what is told when the disk 
 writing, deadlines    when the disk writes; timers that are taken back
 interest, acquiring   who is told that there is work, and what each link acquires
 selecting             selectors that nobody has evaluated yet
-outcomes              what receivers said of messages, until it is carried out
+outcomes              outcomes of receivers, until they are carried out
 exchanges             messages for an exchange: one command for all of a pass
 immediate             messages for now or never
 locks                 deliveries that were held too long

@@ -102,7 +102,7 @@ class Acquiring:
             if interest is None:
                 continue
             if anew:
-                interest.turn()
+                interest.begin_pass()
             complete = self._look(turn, queue, interest)
             if not complete or interest.busy:
                 self._looking[queue] = complete
@@ -114,7 +114,7 @@ class Acquiring:
         interest = self._queues.get(queue)
         while interest is not None:
             before = self.handled
-            interest.turn()
+            interest.begin_pass()
             complete = self._look(turn, queue, interest)
             if complete and self.handled == before:
                 break

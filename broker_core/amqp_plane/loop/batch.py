@@ -21,7 +21,7 @@ from penstock.broker_core.messages.encoding.arriving import arrived
 if TYPE_CHECKING:
     from penstock.broker_core.amqp.deliveries import Delivery
     from penstock.broker_core.amqp_plane.links.consuming import Consuming
-    from penstock.broker_core.amqp_plane.loop.outcomes import Endings
+    from penstock.broker_core.amqp_plane.loop.outcomes import Dispositions
     from penstock.broker_core.amqp_plane.ports import LinkPeer, Sender
     from penstock.broker_core.amqp_plane.transactions.retiring import Retirement
     from penstock.broker_core.engine.model.dispositions import Ending
@@ -110,7 +110,7 @@ class Batch:
                 taken.append((destination, record, found))
         return taken
 
-    def take_rest(self, messages: Messages) -> tuple[Endings, list[Action]]:
+    def take_rest(self, messages: Messages) -> tuple[Dispositions, list[Action]]:
         """Take outcomes and actions, for a pass that carries out these messages.
 
         Outcomes that stand back come along where more is carried out that was said on their session; all of them where there are
@@ -124,11 +124,11 @@ class Batch:
             _add(outcomes, self._outcomes.take_before(sessions))
         return outcomes, actions
 
-    def bring(self, outcomes: Endings, chosen: Callable[[str], bool]) -> None:
+    def bring(self, outcomes: Dispositions, chosen: Callable[[str], bool]) -> None:
         """Take outcomes that stand back and are of the chosen queues, into `outcomes`."""
         _add(outcomes, self._outcomes.take_of(lambda link: chosen(link.queue)))
 
-    def take_standing_back(self) -> Endings:
+    def take_standing_back(self) -> Dispositions:
         """Take the outcomes that nobody waits for."""
         return self._outcomes.take_later()
 
@@ -160,6 +160,6 @@ class Batch:
         return self._service.room(size)
 
 
-def _add(outcomes: Endings, more: Endings) -> None:
+def _add(outcomes: Dispositions, more: Dispositions) -> None:
     for key, deliveries in more.items():
         outcomes.setdefault(key, []).extend(deliveries)

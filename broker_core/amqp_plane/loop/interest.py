@@ -1,4 +1,4 @@
-"""Consumers of one queue in the four lists of seed 001, by priority: who of them is told that there is work.
+"""Consumers of one queue by interest and priority: who of them is told that there is work.
 
 *Not interested* is who lacks credit, or whose socket is full: nobody wakes it, and it says itself when that changes (`wants`).
 *Interested* is who found nothing and waits for news. *Notified* is who is to look; it stays so while it takes messages, and goes
@@ -45,7 +45,7 @@ class Consumer:
     acquires = True
     standing = RESTS
     looked = 0  # the news that it knows
-    served = 0  # the turn in which it looked last
+    served = 0  # the pass in which it looked last
     number = 0  # what the engine has for it
     ticket = 0  # since when it has its turn, in the order in which `next` named them; 0: it has none
     rounds = 0  # how often it has awaited an evaluation in its turn
@@ -71,11 +71,11 @@ class _Level(Generic[C]):
         self.notified: OrderedDict[C, None] = OrderedDict()
         self.interested: OrderedDict[C, None] = OrderedDict()  # in the order in which they looked
 
-    def first_notified(self, turn: int) -> C | None:
-        """Find the next that is to look and did not in this turn. Those behind one that did came since: they are for the
-        next turn."""
+    def first_notified(self, current: int) -> C | None:
+        """Find the next that is to look and did not in this pass. Those behind one that did came since: they are for the
+        next one."""
         consumer = next(iter(self.notified), None)
-        return None if consumer is None or consumer.served == turn else consumer
+        return None if consumer is None or consumer.served == current else consumer
 
 
 class Interest(Generic[C]):
@@ -84,7 +84,7 @@ class Interest(Generic[C]):
     def __init__(self) -> None:
         self.members: dict[int, C] = {}
         self._news = 0  # how often something became AVAILABLE
-        self._turn = 0
+        self._pass = 0
         self._levels: list[_Level[C]] = []  # the highest priority first
         self._browsers: _Level[C] = _Level(0)
         self._only: int | None = None  # who alone may acquire now; 0: nobody
@@ -223,20 +223,20 @@ class Interest(Generic[C]):
         """Say whether somebody is notified."""
         return bool(self._browsers.notified) or any(level.notified for level in self._levels)
 
-    def turn(self) -> None:
-        """Everybody may look once more."""
-        self._turn += 1
+    def begin_pass(self) -> None:
+        """Let everybody look once more."""
+        self._pass += 1
 
     def next(self, available: bool) -> C | None:
-        """Name the one that is to look now; None when nobody has to, or all who have did so in this turn.
+        """Name the one that is to look now; None when nobody has to, or all that have did so in this pass.
 
         `available`: whether the queue has anything AVAILABLE. The one named answers by `stays`, `waits`, `misses`, `rests`,
         `awaits` or `stands_back`, or leaves, before the next is asked for.
         """
-        consumer = self._next_acquiring(available) or self._browsers.first_notified(self._turn)
+        consumer = self._next_acquiring(available) or self._browsers.first_notified(self._pass)
         if consumer is not None:
             self._take_out(consumer)
-            consumer.standing, consumer.served = LOOKS, self._turn
+            consumer.standing, consumer.served = LOOKS, self._pass
             if not consumer.ticket:
                 self._tickets += 1
                 consumer.ticket = self._tickets
@@ -244,11 +244,11 @@ class Interest(Generic[C]):
 
     def _next_acquiring(self, available: bool) -> C | None:
         for level in self._levels:
-            consumer = level.first_notified(self._turn)
+            consumer = level.first_notified(self._pass)
             if consumer is None and available:
                 consumer = self._unaware(level)
                 if consumer is None and level.notified:
-                    return None  # these have had their share of this turn and want more: lower ones wait
+                    return None  # these have had their share of this pass and want more: lower ones wait
             if consumer is not None:
                 return consumer
         return None

@@ -61,7 +61,7 @@ class Locks:
             link.link.session.dispose(waiting, waiting[0].state)
             link.peer.log(f"{link}: {len(waiting)} deliveries were not settled before their lock ended")
             link.peer.send_soon()
-        link.made_room()
+        link.gained_capacity()
 
     def _held(self, turn: Turn, tags: list[bytes]) -> set[bytes]:
         if not tags:

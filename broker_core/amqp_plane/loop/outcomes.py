@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from penstock.broker_core.amqp_plane.transactions.retiring import Retirement
     from penstock.broker_core.engine.model.dispositions import Ending
 
-    Endings = dict[tuple[Consuming, Ending | Retirement], list[Delivery]]
+    Dispositions = dict[tuple[Consuming, Ending | Retirement], list[Delivery]]
 
 LARGE_PASS = 256  # deliveries that are worth a pass by themselves; fewer wait for the disk to be done with the pass before
 
@@ -26,8 +26,8 @@ class Outcomes:
     """Outcomes by link and disposition: `now` asks for a pass, `later` is what nobody waits for."""
 
     def __init__(self) -> None:
-        self.now: Endings = {}
-        self.later: Endings = {}
+        self.now: Dispositions = {}
+        self.later: Dispositions = {}
 
     def __bool__(self) -> bool:
         return bool(self.now or self.later)
@@ -39,7 +39,7 @@ class Outcomes:
         (self.now if now else self.later).setdefault((link, ending), []).extend(deliveries)
         return now
 
-    def take(self, *, every: bool) -> Endings:
+    def take(self, *, every: bool) -> Dispositions:
         """Take what asked for a pass, or all there is."""
         taken, self.now = self.now, {}
         if every:
@@ -47,14 +47,14 @@ class Outcomes:
                 taken.setdefault(key, []).extend(deliveries)
         return taken
 
-    def take_later(self) -> Endings:
+    def take_later(self) -> Dispositions:
         later, self.later = self.later, {}
         return later
 
-    def take_before(self, sessions: set[Session]) -> Endings:
+    def take_before(self, sessions: set[Session]) -> Dispositions:
         """Take what stands back and was said on these sessions, on which more is to be carried out."""
         return self.take_of(lambda link: link.session in sessions)
 
-    def take_of(self, chosen: Callable[[Consuming], bool]) -> Endings:
+    def take_of(self, chosen: Callable[[Consuming], bool]) -> Dispositions:
         """Take what stands back, of some links."""
         return {key: self.later.pop(key) for key in [key for key in self.later if chosen(key[0])]}

@@ -48,7 +48,7 @@ if TYPE_CHECKING:
     from penstock.broker_core.amqp_plane.links.outgoing import Outgoing
     from penstock.broker_core.amqp_plane.loop.batch import Action, Messages, Parts
     from penstock.broker_core.amqp_plane.loop.exchanges import Exchanged
-    from penstock.broker_core.amqp_plane.loop.outcomes import Endings
+    from penstock.broker_core.amqp_plane.loop.outcomes import Dispositions
     from penstock.broker_core.amqp_plane.ports import Sender
     from penstock.broker_core.amqp_plane.transactions.registry import Open
     from penstock.broker_core.engine.model.dispositions import Ending
@@ -211,7 +211,7 @@ class Passes:
         handled, acquiring.handled = batch.size, 0
         batch.size = 0
         messages = batch.take_messages()
-        outcomes: Endings = {}
+        outcomes: Dispositions = {}
         actions: list[Action] = []
         if not batch.has_messages:  # else the rest may have been said behind what waits there
             batch.let_go_on()
@@ -240,7 +240,7 @@ class Passes:
             self._has_run()
             self._writing.rest()
 
-    def _carry_out(self, messages: Messages, outcomes: Endings, actions: list[Action]) -> None:
+    def _carry_out(self, messages: Messages, outcomes: Dispositions, actions: list[Action]) -> None:
         batch = self._batch
         with self._service.turn(hurry=False) as turn:
             self._in_turn = True
@@ -266,7 +266,7 @@ class Passes:
                 self._in_turn = False
         self._has_run()
 
-    def _make_capacity(self, turn: Turn, outcomes: Endings) -> None:
+    def _make_capacity(self, turn: Turn, outcomes: Dispositions) -> None:
         """Carry out outcomes of queues that are limited, and take them out of `outcomes`: what comes may need the capacity that
         they make, and who sends it may have said them just before."""
         self._batch.bring(outcomes, turn.limited)

@@ -266,10 +266,10 @@ class AmqpPlane:
         self._stopping = True
         for server in self._servers:
             server.close()
-        said = Error(condition=Condition.CONNECTION_FORCED, description="the broker stops")
+        stops = Error(condition=Condition.CONNECTION_FORCED, description="the broker stops")
         for wire in list(self._wires):
             if wire.peer is not None and wire.peer.opened:
-                wire.peer.close(said)
+                wire.peer.close(stops)
             else:
                 wire.abort()
         for endpoint in self.detached.links():

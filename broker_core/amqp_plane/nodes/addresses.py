@@ -38,7 +38,7 @@ QUEUES, TOPICS = {"queue", "temporary-queue"}, {"topic", "temporary-topic"}
 OWNED = {"temporary-queue", "temporary-topic"}  # a dynamic node that is its connection's own
 
 
-class Place(NamedTuple):
+class Node(NamedTuple):
     """The node that an address names. `key` is None where it has none, and where it names a queue."""
 
     name: str
@@ -46,7 +46,7 @@ class Place(NamedTuple):
     key: str | None = None
 
 
-def find(peer: LinkPeer, address: Value, right: Right, capabilities: tuple[str, ...] = ()) -> Place:
+def find(peer: LinkPeer, address: Value, right: Right, capabilities: tuple[str, ...] = ()) -> Node:
     """Find the node of that address. Raises Refusal if there is none of the kind, or none for this user."""
     if not isinstance(address, str) or not address:
         raise Refusal(Condition.INVALID_FIELD, f"an address is the name of a queue or an exchange, not {address!r:.80}")
@@ -60,12 +60,12 @@ def find(peer: LinkPeer, address: Value, right: Right, capabilities: tuple[str, 
     as_queue, as_topic = QUEUES.intersection(capabilities), TOPICS.intersection(capabilities)
     if separator or (as_topic and not as_queue):
         if nodes.has_exchange(name):
-            return Place(name, True, key if separator else None)
+            return Node(name, True, key if separator else None)
         raise _missing("exchange", name, nodes.has_queue(name))
     if nodes.has_queue(name):
-        return Place(name)
+        return Node(name)
     if nodes.has_exchange(name) and (as_topic or not as_queue):
-        return Place(name, True)
+        return Node(name, True)
     raise _missing("queue", name, nodes.has_exchange(name))
 
 
@@ -89,16 +89,16 @@ def target_of(peer: LinkPeer, target: object) -> TargetTerminus | None:
         return DynamicTarget(peer, _lifetime(target), is_topic=is_topic, owned=owned)
     if target.address is None:
         return None
-    place = find(peer, target.address, Right.SEND, target.capabilities)
-    if place.is_exchange:
-        return ExchangeTarget(peer, place.name, place.key)
-    return TargetTerminus(peer, place.name, place.name)
+    node = find(peer, target.address, Right.SEND, target.capabilities)
+    if node.is_exchange:
+        return ExchangeTarget(peer, node.name, node.key)
+    return TargetTerminus(peer, node.name, node.name)
 
 
 def route_to(peer: LinkPeer, address: str | None) -> str | ExchangeRoute:
     """Route a message by the address in it: to a queue, or through an exchange. Raises Refusal."""
-    place = find(peer, address, Right.SEND)
-    return route_of(peer, place.name, place.key) if place.is_exchange else place.name
+    node = find(peer, address, Right.SEND)
+    return route_of(peer, node.name, node.key) if node.is_exchange else node.name
 
 
 def source_of(peer: LinkPeer, attach: Attach) -> SourceTerminus:
@@ -115,11 +115,11 @@ def source_of(peer: LinkPeer, attach: Attach) -> SourceTerminus:
             return DynamicTopicSource(peer, _lifetime(source), filters, owned=owned)
         return DynamicSource(peer, _lifetime(source), filters.of_queue(), owned=owned)
     browse = source.distribution_mode == "copy"
-    place = find(peer, source.address, Right.BROWSE if browse else Right.RECEIVE, source.capabilities)
-    if place.is_exchange:
-        subscription = subscriptions.of_link(peer, attach.name, source, place.name, place.key, filters)
+    node = find(peer, source.address, Right.BROWSE if browse else Right.RECEIVE, source.capabilities)
+    if node.is_exchange:
+        subscription = subscriptions.of_link(peer, attach.name, source, node.name, node.key, filters)
         return SubscriptionSource(peer, subscription, filters)
-    return SourceTerminus(peer, place.name, place.name, filters.of_queue(), browse=browse)
+    return SourceTerminus(peer, node.name, node.name, filters.of_queue(), browse=browse)
 
 
 def _lifetime(terminus: Source | Target) -> str:

@@ -63,8 +63,8 @@ def filters_of(source: Source) -> Filters:
     return Filters(selector, no_local, answered or None)
 
 
-def said(selector: str | None, no_local: bool) -> Mapping[str, Value] | None:
-    """The filter-set of a subscription whose own words are not known any more."""
+def filter_set(selector: str | None, no_local: bool) -> Mapping[str, Value] | None:
+    """Form the filter-set of a subscription of which only the engine's binding is known."""
     found: dict[str, Value] = {}
     if selector is not None:
         found[Symbol("jms-selector")] = Described(Symbol(SELECTOR[0]), selector)

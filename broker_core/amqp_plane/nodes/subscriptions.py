@@ -20,7 +20,7 @@ from penstock.broker_core.amqp.performatives import Error
 from penstock.broker_core.amqp_plane.links.conditions import Refusal, forbidden
 from penstock.broker_core.amqp_plane.links.expiry import NEVER
 from penstock.broker_core.amqp_plane.nodes.dynamic import new_name
-from penstock.broker_core.amqp_plane.nodes.filters import said
+from penstock.broker_core.amqp_plane.nodes.filters import filter_set
 from penstock.broker_core.engine.columns.limits import MAX_NAME
 from penstock.broker_core.engine.columns.states import State
 from penstock.broker_core.engine.commands import exchanges as x
@@ -203,5 +203,5 @@ def described(turn: Turn, queue: str) -> Source | None:
     source = Source(address=queue, durable=1, expiry_policy=NEVER, distribution_mode="copy", capabilities=capabilities)
     for exchange, binding in bindings(turn, queue):
         source.address = exchange if binding.key in ("", EVERYTHING) else f"{exchange}/{binding.key}"
-        source.filter = said(binding.selector, binding.no_local is not None)
+        source.filter = filter_set(binding.selector, binding.no_local is not None)
     return source

@@ -1,8 +1,8 @@
 """Messages that a link acquires in a transaction (4.4.3, 4.4.4): the receiver's flow names it, until it is discharged.
 
-They leave with the transaction as their state, and their outcomes must be said in it. A commit applies what was said; what
-nothing was said of is the link's from then on, as any delivery. A rollback undoes the acquisition as well: they come back as
-after any attempt that failed, whatever the link's default outcome, and their deliveries end.
+They leave with the transaction as their state, and their outcomes must name it. A commit applies the outcomes; a message without
+one is the link's from then on, as any delivery. A rollback undoes the acquisition as well: the messages come back as after any
+attempt that failed, whatever the link's default outcome, and their deliveries end.
 """
 
 from __future__ import annotations
@@ -144,7 +144,7 @@ class Acquisition:
             link.session.dispose([delivery for delivery in waiting if not delivery.settled], waiting[0].state)
             link.peer.send_soon()
         if mine and not link.ended:
-            link.made_room()
+            link.gained_capacity()
 
     @property
     def waits(self) -> bool:

@@ -98,8 +98,8 @@ class Control(Incoming):
         except errors.StorageError:
             raise
         except errors.PenstockError as error:
-            said = error
-            self.loop.behind_all(turn, lambda: self._reject(delivery, said))
+            refusal = error
+            self.loop.behind_all(turn, lambda: self._reject(delivery, refusal))
             return
         transaction = Open(number, self)
         self.peer.transactions.add(transaction)
@@ -157,7 +157,7 @@ class Control(Incoming):
         for link in transaction.takers:
             link.acquisition.over(transaction, committed=committed)
         for link, delivery, state, settled in transaction.later:
-            # Of a delivery that was acquired in it, and that nothing was said of in it, this is the first word.
+            # For a delivery that was acquired in it and has no outcome in it, this is the first.
             if not link.current.ended and (not committed or delivery.state is None):
                 link.current.disposed([delivery], state, settled)
 

@@ -5,7 +5,7 @@ cannot be done nothing of it may be, and its discharge says so.
 
 A commit counts. What the peer names in a transaction is counted as its frames come in (`events.Named`), before anything can
 refuse or drop them; what is done of it, where it is done. Where the two numbers differ a commit is a rollback: so whatever was
-refused, ignored, dropped or cut off on the way fails its transaction, without a word from where that was.
+refused, ignored, dropped or cut off on the way fails its transaction, whatever refused it.
 """
 
 from __future__ import annotations
@@ -35,7 +35,8 @@ class Open:
 
     `asked`: messages and outcomes that named it; `carried`: those of them that are done; `discharging`: nothing more belongs to
     it; `over`: the engine knows it no longer; `failed`: why it can only be rolled back; `waiting`: deliveries whose receivers
-    wait to hear how it ends; `later`: what was said of its deliveries behind the discharge; `takers`: links that acquire in it.
+    wait to hear how it ends; `later`: outcomes of its deliveries that came behind the discharge; `takers`: links that
+    acquire in it.
     """
 
     __slots__ = ("asked", "carried", "control", "discharging", "failed", "id", "later", "number", "over", "takers", "waiting")

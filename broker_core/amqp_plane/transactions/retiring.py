@@ -59,9 +59,9 @@ def retire(link: Consuming, deliveries: list[Delivery], state: TransactionalStat
     peer, transactions = link.peer, link.peer.transactions
     fresh = [d for d in deliveries if not isinstance(d.state, TERMINAL)]
     ending = ending_of(state.outcome, (link.default or RETURNED) if settled else None)
-    said = transactions.get(state)
-    if not fresh and (said is None or said.discharging):
-        return  # what was said in it holds, and is said once more
+    named = transactions.get(state)
+    if not fresh and (named is None or named.discharging):
+        return  # the first outcome holds, and this is the same once more
     transaction = known(link, state)
     if transaction is None:
         return
@@ -70,7 +70,7 @@ def retire(link: Consuming, deliveries: list[Delivery], state: TransactionalStat
         peer.detach(transaction.control, Error(condition=Condition.TRANSACTION_ROLLBACK, description=text))
         return
     if ending is None and state.outcome is None:
-        transaction.carried += len(deliveries)  # nothing was said of them
+        transaction.carried += len(deliveries)  # there is no outcome for them
     if ending is None or not fresh:
         return
     for delivery in fresh:
@@ -84,7 +84,7 @@ def retire(link: Consuming, deliveries: list[Delivery], state: TransactionalStat
     if fresh:
         peer.loop.settle(link, Retirement(ending, link.default, transaction, settled), fresh)
     if settled:
-        link.made_room()
+        link.gained_capacity()
 
 
 def known(link: Outgoing, state: TransactionalState) -> Open | None:
@@ -128,4 +128,4 @@ def discharged(link: Consuming, txn_id: bytes, deliveries: Iterable[Delivery], *
             link.link.session.dispose(several, outcome)
         link.peer.send_soon()
     if not link.ended:
-        link.made_room()
+        link.gained_capacity()
