@@ -84,7 +84,7 @@ class Acquiring:
         self._looking.setdefault(queue, True)
         self._passes.want()
 
-    # --- a turn
+    # --- a pass
 
     def news(self, turn: Turn, queue: str) -> None:
         """Hear that something became AVAILABLE in a queue, or that it is gone."""

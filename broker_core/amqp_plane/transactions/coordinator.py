@@ -88,7 +88,7 @@ class Control(Incoming):
                 link.acquisition.begin(None)
         loop.in_pass(lambda turn: self._discharge(turn, delivery, transaction, fail))
 
-    # --- in the turn
+    # --- in the pass
 
     def _declare(self, turn: Turn, delivery: Delivery) -> None:
         if self.ended:
