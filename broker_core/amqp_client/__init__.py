@@ -14,14 +14,12 @@
 
 It moves lists of messages, not single ones, so that it can be the load generator of a benchmark. The modules:
 
-| module | what it holds |
-|---|---|
-| `address` | urls |
-| `dial` | `connect`, `login` |
-| `transport` | sockets and TLS |
-| `connection` | the loop between socket and protocol |
-| `links`, `sender`, `receiver` | links |
-| `failures` | Penstock's errors for the peer's |
+address                   urls
+dial                      `connect`, `login`
+transport                 sockets and TLS
+connection                the loop between socket and protocol
+links, sender, receiver   links
+failures                  Penstock's errors for the peer's
 """
 
 from penstock.broker_core.amqp_client.connection import Connection

@@ -1,13 +1,6 @@
 """The journal: an append-only log of records, group commit, snapshots, recovery. This file only puts the parts together.
 
-| modules | what they hold |
-|---|---|
-| `records`, `segments`, `snapshots` | the formats on the disk |
-| `manifest` | the list of files that must be there |
-| `groups`, `writer` | writing |
-| `recovery`, `tail` | the part of the log that counts after a crash |
-| `replay`, `payloads` | reading |
-| `disk` | the only I/O |
+`__init__` has the map of the modules.
 """
 
 from __future__ import annotations

@@ -11,17 +11,15 @@
 It works with AMQP 1.0 brokers of any make. It builds on `penstock.broker_core.amqp_client`, which moves lists of messages on one
 thread and is the faster one.
 
-| module | what it holds |
-|---|---|
-| `opening` | `connect` |
-| `connection`, `servers`, `backoff` | several servers, reconnect |
-| `wire` | one connection to one server, and the thread that reads from it |
-| `session` | one line of work |
-| `executors`, `callbacks` | one session's callbacks, on a bounded pool |
-| `modes`, `ledger` | acknowledge modes; deliveries that are not settled |
-| `producer`, `sending`, `target_link` | sending |
-| `consumer`, `arrivals`, `received`, `pull`, `source_link` | receiving |
-| `transactions` | local transactions |
+opening                                           `connect`
+connection, servers, backoff                      several servers, reconnect
+wire                                              one connection to one server, and the thread that reads from it
+session                                           one line of work
+executors, callbacks                              one session's callbacks, on a bounded pool
+modes, ledger                                     acknowledge modes; deliveries that are not settled
+producer, sending, target_link                    sending
+consumer, arrivals, received, pull, source_link   receiving
+transactions                                      local transactions
 """
 
 from penstock.broker_core.messaging.backoff import Backoff

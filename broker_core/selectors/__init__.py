@@ -3,14 +3,12 @@
 `parse` returns a `Selector`; `matches` returns the rows of a stored payload that it matches. Parsing needs neither numpy nor
 pyarrow.
 
-| modules | what they hold |
-|---|---|
-| `lexer`, `parser`, `syntax` | from text to tree |
-| `names` | identifiers: fields and application properties |
-| `evaluate`, `truth`, `patterns`, `numerals` | operators on columns |
-| `operands` | values of an expression in many messages |
-| `columnar`, `encoded`, `typed`, `single` | operands from the two forms of a payload |
-| `selector` | the compiled selector |
+lexer, parser, syntax                 from text to tree
+names                                 identifiers: fields and application properties
+evaluate, truth, patterns, numerals   operators on columns
+operands                              values of an expression in many messages
+columnar, encoded, typed, single      operands from the two forms of a payload
+selector                              the compiled selector
 
 A selector reads only what does not change while a message waits. So its matches can be computed once for each block of a queue.
 """
