@@ -1,0 +1,69 @@
+"""What waits in the loop: effects for the disk, in order; deadlines, until they are reached or their reason is gone."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from penstock.broker_core.amqp_plane.loop.deadlines import Deadline
+from penstock.broker_core.amqp_plane.loop.effects import Effects
+
+
+def test_an_effect_happens_when_the_disk_has_it_and_overtakes_none() -> None:
+    effects, told = Effects(), list[str]()
+    effects.when_durable(20, lambda: told.append("an accepted message"))
+    effects.when_durable(10, lambda: told.append("one whose position came before, said later"))
+    effects.behind_all(0, lambda: told.append("an attach that put nothing into the log"))
+    effects.when_durable(30, lambda: told.append("another message"))
+    assert (effects.happen(19), told, effects.end) == (False, [], 30)
+    assert effects.happen(20)
+    assert told == [
+        "an accepted message",
+        "one whose position came before, said later",
+        "an attach that put nothing into the log",
+    ]
+    assert effects
+    assert effects.happen(30)
+    assert (len(told), bool(effects), effects.idle, effects.end) == (4, False, True, 0)
+
+
+def test_what_need_not_survive_a_crash_waits_for_nothing() -> None:
+    effects, told = Effects(), list[str]()
+    effects.when_durable(10, lambda: told.append("durable"))
+    effects.when_durable(0, lambda: told.append("not durable"))
+    assert effects.happen(0)
+    assert (told, bool(effects)) == (["not durable"], True)
+
+
+def test_an_effect_that_fails_concerns_nobody_else(caplog: pytest.LogCaptureFixture) -> None:
+    effects, told = Effects(), list[str]()
+    effects.when_durable(1, lambda: told.extend(1))  # type: ignore[arg-type]
+    effects.when_durable(1, lambda: told.append("the next"))
+    assert effects.happen(1)
+    assert told == ["the next"]
+    assert "an effect failed" in caplog.text
+
+
+def test_a_deadline_is_reached_once_and_not_when_its_reason_is_gone() -> None:
+    """Timers are called in the order of their times, so what stops the loop comes behind them."""
+    loop, reached = asyncio.new_event_loop(), list[str]()
+    kept = Deadline(loop, 0.0, lambda: reached.append("kept"))
+    gone = Deadline(loop, 0.0, lambda: reached.append("gone"))
+    again = Deadline(loop, 0.0, lambda: reached.append("again"))
+    try:
+        for deadline in (kept, kept, gone, again):
+            deadline.set()
+        gone.cancel()
+        again.cancel()
+        again.set()
+        loop.call_later(0.001, loop.stop)
+        loop.run_forever()
+        assert reached == ["kept", "again"]
+        kept.cancel()  # it does not run: nothing happens
+        kept.set()
+        loop.call_later(0.001, loop.stop)
+        loop.run_forever()
+    finally:
+        loop.close()
+    assert reached == ["kept", "again", "kept"]
