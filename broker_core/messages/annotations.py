@@ -1,4 +1,4 @@
-"""Names of the message annotations that mean something here, for both ends of the wire. What they say: docs/semantics.md."""
+"""Names of the message annotations that mean something here, for both ends of the wire. What they say: docs/queues.md."""
 
 from __future__ import annotations
 

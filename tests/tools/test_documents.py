@@ -1,4 +1,4 @@
-"""The README's commands and the notebook run as they stand."""
+"""The commands of README.md and docs/spark.md, and the notebook, run as they stand."""
 
 from __future__ import annotations
 
@@ -7,44 +7,41 @@ import re
 import shlex
 import subprocess
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+import trustme
 
 from penstock.broker_core.server.process import Broker
-from penstock.broker_core.settings.keys import DEFAULT_URL
 
 pytestmark = [pytest.mark.spark, pytest.mark.slow, pytest.mark.timeout(600)]
 
 BLOCK = re.compile(r"^```(bash|python)\n(.*?)^```", re.MULTILINE | re.DOTALL)
 #: The reader's terminals: their commands are tried elsewhere, or would never end.
-ELSEWHERE = ("source ", "penstock serve", "pyspark ", "./dev")
+ELSEWHERE = ("pip ", "source ", "penstock serve", "pyspark ", "./dev")
+
+#: The broker's address in the documents.
+ADDRESS = "amqp://127.0.0.1:5672"
 
 PRELUDE = """
 import subprocess, sys
-from penstock import connector
 from penstock.jobs.session import session
-spark = session("README")
+spark = session("documents")
 
 def shell(*command):
     subprocess.run(command, check=True)
 """
 
 
-def blocks(repository: Path) -> Iterator[tuple[str, str]]:
-    yield from BLOCK.findall((repository / "README.md").read_text())
-
-
-def as_program(repository: Path, url: str) -> str:
-    """README.md from top to bottom as one Python program: its Python as it is, its commands as processes."""
+def as_program(document: Path, repository: Path, url: str) -> str:
+    """A document from top to bottom as one Python program: its Python as it is, its commands as processes."""
     parts = [PRELUDE]
-    for language, text in blocks(repository):
+    for language, text in BLOCK.findall(document.read_text()):
         if language == "python":
-            parts.append(text.replace(DEFAULT_URL, url))
+            parts.append(text.replace(ADDRESS, url))
             continue
-        for line in text.splitlines():
-            words = shlex.split(line.replace(DEFAULT_URL, url), comments=True)
+        for line in text.replace("\\\n", " ").splitlines():
+            words = shlex.split(line.replace(ADDRESS, url), comments=True)
             if not words or line.startswith(ELSEWHERE):
                 continue
             if {"|", ">"} & set(words):
@@ -56,17 +53,15 @@ def as_program(repository: Path, url: str) -> str:
     return "".join(parts)
 
 
-def test_the_readme_from_top_to_bottom(repository: Path, broker: Broker, tmp_path: Path) -> None:
-    program = tmp_path / "readme.py"
-    program.write_text(as_program(repository, broker.url))
+def printed_by(document: Path, repository: Path, broker: Broker, folder: Path) -> str:
+    """What a document prints that is run in this folder."""
+    program = folder / "document.py"
+    program.write_text(as_program(document, repository, broker.amqp_url))
+    path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
     done = subprocess.run(
         [sys.executable, str(program)],
-        cwd=tmp_path,
-        env={
-            **os.environ,
-            "PENSTOCK_URL": broker.amqp_url,
-            "PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}",
-        },
+        cwd=folder,
+        env={**os.environ, "PENSTOCK_URL": broker.amqp_url, "PATH": path},
         stdin=subprocess.DEVNULL,
         capture_output=True,
         text=True,
@@ -74,11 +69,31 @@ def test_the_readme_from_top_to_bottom(repository: Path, broker: Broker, tmp_pat
         check=False,
     )
     assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-3000:]
-    # One line of each thing it shows: the table by subject, the replayed queue, the two jobs.
-    assert "|      0|14286|" in done.stdout
-    assert re.search(r"orders-again +fifo +1,000", done.stdout)
-    assert "done: 1,000 messages" in done.stdout
-    assert "from orders into orders-again" in done.stdout
+    return done.stdout
+
+
+def test_the_readme_from_top_to_bottom(repository: Path, broker: Broker, tmp_path: Path) -> None:
+    printed = printed_by(repository / "README.md", repository, broker, tmp_path)
+    # One line of each thing it shows: the table by subject, the replayed queue, what a client receives.
+    assert "|shop-0|14286|" in printed
+    assert re.search(r"orders-again +fifo +1,000", printed)
+    assert "\nhello\n" in printed
+
+
+def test_docs_spark_from_top_to_bottom(repository: Path, broker: Broker, tmp_path: Path) -> None:
+    authority, name = trustme.CA(), "spark.example"
+    authority.cert_pem.write_to_path(str(tmp_path / "ca.pem"))
+    certificate = authority.issue_cert(name)
+    certificate.cert_chain_pems[0].write_to_path(str(tmp_path / "spark.pem"))
+    certificate.private_key_pem.write_to_path(str(tmp_path / "spark.key"))
+    printed = printed_by(repository / "docs" / "spark.md", repository, broker, tmp_path)
+    # The table by subject, JSON, outcomes, threads, an error, and the jobs.
+    assert "|shop-0|  143|" in printed
+    assert re.search(r"\| +10\| +0\| +0\| +0.0\|\n\| +11\| +1\| +1\| +1.5\|", printed)
+    assert re.search(r"\|accepted\| +\d+\|", printed)
+    assert "\nthere is no queue 'no-such-queue'" in printed
+    assert re.search(r"done: [\d,]+ messages of orders into data-out/all", printed)
+    assert "from orders into orders-again" in printed
 
 
 def test_the_readme_shows_only_commands_that_exist(repository: Path) -> None:
@@ -86,17 +101,6 @@ def test_the_readme_shows_only_commands_that_exist(repository: Path) -> None:
     help_text = subprocess.run([str(repository / "dev"), "help"], capture_output=True, text=True, check=True).stdout
     for command in re.findall(r"\./dev (\w+)", text):
         assert f"\n  {command} " in help_text
-    for link in re.findall(r"\]\(([^)#:]+)\)", text):
-        assert (repository / link).exists(), link
-
-
-def test_the_options_of_the_readme_are_the_connector_s(repository: Path) -> None:
-    from penstock.connector.options import OPTIONS
-
-    table = (repository / "README.md").read_text().partition("## Options")[2].partition("### Columns")[0]
-    named = {name for line in table.splitlines() if line.startswith("| `") for name in re.findall(r"`(\w+)`", line.split("|")[1])}
-    there = {option.name for option in OPTIONS} - {"checkpointLocation"}
-    assert named == there
 
 
 def test_the_notebook_runs(repository: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,4 +1,4 @@
-"""What can be declared of a queue: types, options, and the rules that follow from them. docs/semantics.md says each in words.
+"""What can be declared of a queue: types, options, and the rules that follow from them. docs/queues.md says each in words.
 
 An option's value that equals its default is not kept, so that the same declaration is the same however it was written.
 """

@@ -1,0 +1,43 @@
+"""Reading a Markdown page: sections, tables, links. What the tests of several documents share."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+LINK = re.compile(r"\]\(([^)#:]*)#?([^):]*)\)")
+
+
+def section(page: str, title: str) -> str:
+    """The text under a heading, up to the next one."""
+    found = re.search(rf"^##+ {re.escape(title)}\n(.*?)(?=^##|\Z)", page, re.MULTILINE | re.DOTALL)
+    assert found is not None, title
+    return found[1]
+
+
+def rows(text: str) -> list[list[str]]:
+    """The cells of all tables in a text, heads included."""
+    lines = [line.strip("|") for line in text.splitlines() if line.startswith("|")]
+    return [[cell.strip() for cell in line.split("|")] for line in lines if not line.startswith("---")]
+
+
+def anchors(page: str) -> Iterator[str]:
+    """What a link may name in a page: as GitHub makes it of headings."""
+    for title in re.findall(r"^#+ (.+)$", page, re.MULTILINE):
+        yield re.sub(r"[^\w -]", "", title.lower()).replace(" ", "-")
+
+
+def broken_links(page: Path) -> list[str]:
+    """Links to a file that is not there, or to a heading that it does not have."""
+    return [f"{file}#{anchor}" for file, anchor in LINK.findall(page.read_text()) if not _leads_somewhere(page, file, anchor)]
+
+
+def _leads_somewhere(page: Path, file: str, anchor: str) -> bool:
+    target = page.parent / file if file else page
+    return target.exists() and (not anchor or anchor in anchors(target.read_text()))
+
+
+def long_lines(page: Path) -> list[int]:
+    """The numbers of lines beyond 120 characters."""
+    return [number for number, line in enumerate(page.read_text().splitlines(), 1) if len(line) > 120]

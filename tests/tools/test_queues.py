@@ -1,0 +1,202 @@
+"""docs/queues.md says what the code has, and its commands run: every option with its default and what is allowed, every outcome,
+every return."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shlex
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import NamedTuple
+
+import pytest
+
+from penstock.broker_core.engine.columns.states import (
+    COUNTS_BY_RULE,
+    LIMITED_BY_RULE,
+    RETURN_COUNTS_ATTEMPT,
+    Cause,
+    Outcome,
+    Reason,
+)
+from penstock.broker_core.engine.model import exchange_options
+from penstock.broker_core.engine.model import options as of_queues
+from penstock.broker_core.engine.model.options import DEFAULT_ATTEMPTS, OPTIONS, TYPES
+from penstock.broker_core.selectors.names import _FIELDS
+from penstock.broker_core.server.process import Broker
+from penstock.connector import options as of_spark
+
+from .pages import rows, section
+
+BLOCK = re.compile(r"^```(bash|toml)\n(.*?)^```", re.MULTILINE | re.DOTALL)
+
+#: Runs command lines in one process: a start of Python takes longer than most of them. A line is its text, what it reads from
+#: stdin (a path, or null) and the arguments of `penstock`.
+RUN = """
+import json, sys
+from penstock.broker_core.cli import main
+for line, stdin, arguments in json.loads(sys.argv[1]):
+    print("$", line, flush=True)
+    sys.stdin = open(stdin) if stdin else sys.stdin
+    code = main(arguments)
+    if code:
+        sys.exit(f"{line}: exit code {code}")
+"""
+
+
+class Option(NamedTuple):
+    """A row of a table of options: `name` | values, the **default** in bold | …"""
+
+    values: str
+    more: list[str]
+
+    @property
+    def bold(self) -> set[str]:
+        return set(re.findall(r"\*\*(.+?)\*\*", self.values))
+
+    @property
+    def plain(self) -> str:
+        return self.values.replace("**", "")
+
+
+@pytest.fixture(scope="module")
+def page(repository: Path) -> str:
+    return (repository / "docs" / "queues.md").read_text()
+
+
+def declared(text: str) -> dict[str, Option]:
+    found: dict[str, Option] = {}
+    for name, values, *more in rows(text)[1:]:
+        assert name.strip("`") not in found, f"{name} is there twice"
+        found[name.strip("`")] = Option(values, more)
+    return found
+
+
+def camel(rule: str) -> str:
+    """The option of a rule."""
+    return re.sub("_(.)", lambda letter: letter[1].upper(), rule)
+
+
+def number(value: int) -> str:
+    return f"{value:,}"
+
+
+def default(name: str, option: of_queues.Option) -> set[str]:
+    if name == "maxAttempts":
+        return {number(DEFAULT_ATTEMPTS), "0"}
+    if option.default is None:
+        return {"none"} if name != "key" else set()  # needed: there is none
+    if isinstance(option.default, bool):
+        return {str(option.default).lower()}
+    return {number(option.default) if isinstance(option.default, int) else option.default}
+
+
+def test_every_option_of_a_queue_with_its_default_and_what_is_allowed(page: str) -> None:
+    said = declared(section(page, "All options"))
+    assert set(said) == set(OPTIONS)
+    for name, option in OPTIONS.items():
+        assert said[name].more[0] == ("yes" if option.alterable else "no"), name
+        assert said[name].bold == default(name, option), name
+        if isinstance(option.allowed, tuple):
+            assert tuple(said[name].plain.split(", ")) == option.allowed, name
+        elif isinstance(option.allowed, range):
+            low, high = option.allowed.start, option.allowed.stop - 1
+            assert said[name].plain.startswith(f"{number(low)} to {number(high)}"), name
+        else:
+            assert said[name].plain.removeprefix("none, ") == option.allowed, name
+    for type_ in TYPES:
+        assert f"`--type {type_}`" in section(page, type_)
+
+
+def test_every_value_of_an_option_that_has_a_table_of_its_own(page: str) -> None:
+    for name in ("overflow", "groups", "consumers", "lifetime", "rejected"):
+        table = next(found for found in page.split("\n\n") if found.startswith(f"| `{name}` |"))
+        assert tuple(row[0].strip("`") for row in rows(table)[1:]) == OPTIONS[name].allowed, name
+
+
+def test_every_option_and_type_of_an_exchange(page: str) -> None:
+    said = declared(section(page, "Options of an exchange"))
+    assert set(said) == set(exchange_options.OPTIONS)
+    for name, allowed in exchange_options.OPTIONS.items():
+        if allowed is None:
+            assert (said[name].bold, said[name].plain) == ({"none"}, "none, the name of a queue or an exchange")
+        else:
+            assert (said[name].bold, tuple(said[name].plain.split(", "))) == ({allowed[0]}, allowed)
+    exchanges = section(page, "Exchanges")
+    assert "Types: " + ", ".join(exchange_options.TYPES).replace("direct", "**direct**") + "." in exchanges
+    assert all(f"| `{type_}` |" in exchanges for type_ in exchange_options.TYPES)
+
+
+def test_every_outcome(page: str) -> None:
+    """By the names that Spark's option has."""
+    said = [row[0].strip("`") for row in rows(section(page, "How a message ends"))[1:]]
+    names = [one.name.lower().replace("_", "-") for one in Outcome if one is not Outcome.NONE]
+    assert sorted(said) == sorted(names) == sorted(of_spark.OUTCOMES)
+
+
+def test_every_return_and_whether_it_counts(page: str) -> None:
+    """C8"""
+    said = {row[0].strip("`"): row[2:] for row in rows(section(page, "What comes back"))[1:]}
+    options = {rule: camel(rule) for rule in COUNTS_BY_RULE.values()}
+    assert said == {
+        cause.name: [
+            "yes" if RETURN_COUNTS_ATTEMPT[cause] else "no",
+            f"`{options[COUNTS_BY_RULE[cause]]}`" if cause in COUNTS_BY_RULE else "",
+            f"`{camel(LIMITED_BY_RULE[cause])}`" if cause in LIMITED_BY_RULE else "",
+        ]
+        for cause in Cause
+    }
+
+
+def test_every_reason_of_a_dead_letter(page: str) -> None:
+    reasons = ", ".join(one.name.lower() for one in Reason if one is not Reason.NONE)
+    assert f"| `x-opt-death-reason` | why: {reasons} |" in section(page, "Dead letters")
+
+
+def test_every_name_of_a_selector(page: str) -> None:
+    cells = " ".join(cell for row in rows(section(page, "Selectors")) for cell in row[:2])
+    said = set(re.findall(r"`((?:JMS|amqp\.)\w+)`", cells))
+    assert said == set(_FIELDS)
+
+
+def test_every_promise_of_a_queue_has_an_id_in_the_last_table_alone(page: str) -> None:
+    """Q1 to Q22, C1 to C12, E1 to E4: no feature without its row. Who reads the rest of the page need not know them."""
+    before, _, last = page.partition("\n## Promises\n")
+    expected = [f"{letter}{n}" for letter, count in (("Q", 22), ("C", 12), ("E", 4)) for n in range(1, count + 1)]
+    ids = [row[0] for row in rows(last)[1:]]
+    assert ids[: len(expected)] == expected
+    assert len(set(ids)) == len(ids)
+    assert not re.search(rf"\b({'|'.join(ids)})\b", before)
+
+
+def commands(page: str, folder: Path) -> Iterator[tuple[str, str | None, list[str]]]:
+    for language, text in BLOCK.findall(page):
+        for line in text.splitlines() if language == "bash" else ():
+            echo, pipe, command = line.rpartition(" | ")
+            stdin = None
+            if pipe:
+                stdin = folder / f"stdin-{len(list(folder.iterdir()))}"
+                stdin.write_text(shlex.split(echo)[1] + "\n")
+            yield line, stdin and str(stdin), shlex.split(command)[1:]
+
+
+def test_its_commands_run_and_do_what_it_says(page: str, tmp_path: Path) -> None:
+    config = tmp_path / "penstock.toml"
+    config.write_text("".join(text for language, text in BLOCK.findall(page) if language == "toml"))
+    (folder := tmp_path / "stdin").mkdir()
+    with Broker(tmp_path / "data", config=config, fsync="never") as broker:
+        environment = {**os.environ, "PENSTOCK_URL": broker.amqp_url, "COLUMNS": "200"}
+        lines = json.dumps(list(commands(page, folder)))
+        run = [sys.executable, "-c", RUN, lines]
+        done = subprocess.run(run, env=environment, cwd=tmp_path, capture_output=True, text=True, timeout=200, check=False)
+    assert done.returncode == 0, done.stdout[-2000:] + done.stderr[-2000:]
+    printed = dict(part.split("\n", 1) for part in done.stdout.split("$ ")[1:])
+    assert printed["penstock receive calls --count 1"] == "now\n"
+    assert printed["penstock receive prices --browse"] == "102.0\n"
+    assert re.search(r" replaced +", printed["penstock queue peek prices --states archived"])
+    assert printed["""penstock receive orders --selector "region = 'eu' AND JMSPriority > 4\""""] == "for the eu\n"
+    assert "messages of orders are discarded" in printed['penstock queue discard orders --sequence 1 --error "not wanted"']
