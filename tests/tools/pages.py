@@ -39,5 +39,10 @@ def _leads_somewhere(page: Path, file: str, anchor: str) -> bool:
 
 
 def long_lines(page: Path) -> list[int]:
-    """The numbers of lines beyond 120 characters."""
-    return [number for number, line in enumerate(page.read_text().splitlines(), 1) if len(line) > 120]
+    """The numbers of lines of prose and tables beyond 120 characters."""
+    code, found = False, []
+    for number, line in enumerate(page.read_text().splitlines(), 1):
+        code ^= line.startswith("```")
+        if not code and len(line) > 120:
+            found.append(number)
+    return found

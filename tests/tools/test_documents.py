@@ -7,6 +7,7 @@ import re
 import shlex
 import subprocess
 import sys
+from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
@@ -23,19 +24,23 @@ ELSEWHERE = ("pip ", "source ", "penstock serve", "pyspark ", "./dev")
 #: The broker's address in the documents.
 ADDRESS = "amqp://127.0.0.1:5672"
 
+#: What is run: a start of Spark takes longer than either.
+DOCUMENTS = ("README.md", "docs/spark.md")
+
 PRELUDE = """
-import subprocess, sys
+import os, subprocess, sys
 from penstock.jobs.session import session
 spark = session("documents")
 
 def shell(*command):
     subprocess.run(command, check=True)
 """
+BEGIN = "--- a document begins ---"
 
 
-def as_program(document: Path, repository: Path, url: str) -> str:
-    """A document from top to bottom as one Python program: its Python as it is, its commands as processes."""
-    parts = [PRELUDE]
+def as_program(document: Path, repository: Path, url: str, folder: Path) -> str:
+    """A document from top to bottom as a Python program in a folder: its Python as it is, its commands as processes."""
+    parts = [f"print({BEGIN!r}, flush=True)\nos.chdir({str(folder)!r})\nos.environ['PENSTOCK_URL'] = {url!r}\n"]
     for language, text in BLOCK.findall(document.read_text()):
         if language == "python":
             parts.append(text.replace(ADDRESS, url))
@@ -53,47 +58,52 @@ def as_program(document: Path, repository: Path, url: str) -> str:
     return "".join(parts)
 
 
-def printed_by(document: Path, repository: Path, broker: Broker, folder: Path) -> str:
-    """What a document prints that is run in this folder."""
-    program = folder / "document.py"
-    program.write_text(as_program(document, repository, broker.amqp_url))
-    path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
-    done = subprocess.run(
-        [sys.executable, str(program)],
-        cwd=folder,
-        env={**os.environ, "PENSTOCK_URL": broker.amqp_url, "PATH": path},
-        stdin=subprocess.DEVNULL,
-        capture_output=True,
-        text=True,
-        timeout=500,
-        check=False,
-    )
+def certify(folder: Path) -> None:
+    """The files that examples with TLS name."""
+    authority = trustme.CA()
+    authority.cert_pem.write_to_path(str(folder / "ca.pem"))
+    certificate = authority.issue_cert("spark.example")
+    certificate.cert_chain_pems[0].write_to_path(str(folder / "spark.pem"))
+    certificate.private_key_pem.write_to_path(str(folder / "spark.key"))
+
+
+def test_readme_and_docs_spark_from_top_to_bottom(repository: Path, tmp_path: Path) -> None:
+    """In one Spark session, each with a broker of its own."""
+    parts = [PRELUDE]
+    with ExitStack() as stack:
+        for document in DOCUMENTS:
+            folder = tmp_path / Path(document).stem
+            folder.mkdir()
+            certify(folder)
+            broker = stack.enter_context(Broker(folder / "broker", fsync="never"))
+            parts.append(as_program(repository / document, repository, broker.amqp_url, folder))
+        program = tmp_path / "documents.py"
+        program.write_text("".join(parts))
+        path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
+        done = subprocess.run(
+            [sys.executable, str(program)],
+            cwd=tmp_path,
+            env={**os.environ, "PATH": path},
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            timeout=550,
+            check=False,
+        )
     assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-3000:]
-    return done.stdout
-
-
-def test_the_readme_from_top_to_bottom(repository: Path, broker: Broker, tmp_path: Path) -> None:
-    printed = printed_by(repository / "README.md", repository, broker, tmp_path)
-    # One line of each thing it shows: the table by subject, the replayed queue, what a client receives.
-    assert "|shop-0|14286|" in printed
-    assert re.search(r"orders-again +fifo +1,000", printed)
-    assert "\nhello\n" in printed
-
-
-def test_docs_spark_from_top_to_bottom(repository: Path, broker: Broker, tmp_path: Path) -> None:
-    authority, name = trustme.CA(), "spark.example"
-    authority.cert_pem.write_to_path(str(tmp_path / "ca.pem"))
-    certificate = authority.issue_cert(name)
-    certificate.cert_chain_pems[0].write_to_path(str(tmp_path / "spark.pem"))
-    certificate.private_key_pem.write_to_path(str(tmp_path / "spark.key"))
-    printed = printed_by(repository / "docs" / "spark.md", repository, broker, tmp_path)
-    # The table by subject, JSON, outcomes, threads, an error, and the jobs.
-    assert "|shop-0|  143|" in printed
-    assert re.search(r"\| +10\| +0\| +0\| +0.0\|\n\| +11\| +1\| +1\| +1.5\|", printed)
-    assert re.search(r"\|accepted\| +\d+\|", printed)
-    assert "\nthere is no queue 'no-such-queue'" in printed
-    assert re.search(r"done: [\d,]+ messages of orders into data-out/all", printed)
-    assert "from orders into orders-again" in printed
+    _, readme, spark = done.stdout.split(BEGIN)
+    # The table by subject, the replayed queue, what a client receives.
+    assert "|shop-0|14286|" in readme
+    assert re.search(r"orders-again +fifo +1,000", readme)
+    assert "\nhello\n" in readme
+    # The table by subject, JSON, outcomes, an error, a broker in a program, and the jobs.
+    assert "|shop-0|  143|" in spark
+    assert re.search(r"\| +10\| +0\| +0\| +0.0\|\n\| +11\| +1\| +1\| +1.5\|", spark)
+    assert re.search(r"\|accepted\| +\d+\|", spark)
+    assert "\nthere is no queue 'no-such-queue'" in spark
+    assert "\n1000 messages\n" in spark
+    assert re.search(r"done: [\d,]+ messages of orders into data-out/all", spark)
+    assert "from orders into orders-again" in spark
 
 
 def test_the_readme_shows_only_commands_that_exist(repository: Path) -> None:
