@@ -42,11 +42,13 @@ def as_program(document: Path, repository: Path, url: str, folder: Path) -> str:
     """A document from top to bottom as a Python program in a folder: its Python as it is, its commands as processes."""
     parts = [f"print({BEGIN!r}, flush=True)\nos.chdir({str(folder)!r})\nos.environ['PENSTOCK_URL'] = {url!r}\n"]
     for language, text in BLOCK.findall(document.read_text()):
+        # Spark's JVM keeps the folder in which it was started.
+        text = text.replace(ADDRESS, url).replace("data-out", f"{folder}/data-out")
         if language == "python":
-            parts.append(text.replace(ADDRESS, url))
+            parts.append(text)
             continue
         for line in text.replace("\\\n", " ").splitlines():
-            words = shlex.split(line.replace(ADDRESS, url), comments=True)
+            words = shlex.split(line, comments=True)
             if not words or line.startswith(ELSEWHERE):
                 continue
             if {"|", ">"} & set(words):
