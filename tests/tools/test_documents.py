@@ -72,11 +72,11 @@ def certify(folder: Path) -> None:
 def test_readme_and_docs_spark_from_top_to_bottom(repository: Path, tmp_path: Path) -> None:
     """In one Spark session, each with a broker of its own."""
     parts = [PRELUDE]
+    certify(tmp_path)  # there Spark's workers look for them
     with ExitStack() as stack:
         for document in DOCUMENTS:
             folder = tmp_path / Path(document).stem
             folder.mkdir()
-            certify(folder)
             broker = stack.enter_context(Broker(folder / "broker", fsync="never"))
             parts.append(as_program(repository / document, repository, broker.amqp_url, folder))
         program = tmp_path / "documents.py"
