@@ -15,7 +15,7 @@ import trustme
 
 from penstock.broker_core.server.process import Broker
 
-pytestmark = [pytest.mark.spark, pytest.mark.slow, pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.spark, pytest.mark.slow, pytest.mark.timeout(900)]
 
 BLOCK = re.compile(r"^```(bash|python)\n(.*?)^```", re.MULTILINE | re.DOTALL)
 #: The reader's terminals: their commands are tried elsewhere, or would never end.
@@ -89,22 +89,22 @@ def test_readme_and_docs_spark_from_top_to_bottom(repository: Path, tmp_path: Pa
             stdin=subprocess.DEVNULL,
             capture_output=True,
             text=True,
-            timeout=550,
+            timeout=850,
             check=False,
         )
     assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-3000:]
     _, readme, spark = done.stdout.split(BEGIN)
     # The table by subject, the replayed queue, what a client receives.
-    assert "|shop-0|14286|" in readme
+    assert re.search(r"\| *shop-0\|14286\|", readme)
     assert re.search(r"orders-again +fifo +1,000", readme)
     assert "\nhello\n" in readme
     # The table by subject, JSON, outcomes, an error, a broker in a program, and the jobs.
-    assert "|shop-0|  143|" in spark
+    assert re.search(r"\| *shop-0\| *143\|", spark)
     assert re.search(r"\| +10\| +0\| +0\| +0.0\|\n\| +11\| +1\| +1\| +1.5\|", spark)
-    assert re.search(r"\|accepted\| +\d+\|", spark)
+    assert re.search(r"\|accepted\| *\d+\|", spark)
     assert "\nthere is no queue 'no-such-queue'" in spark
     assert "\n1000 messages\n" in spark
-    assert re.search(r"done: [\d,]+ messages of orders into data-out/all", spark)
+    assert re.search(r"done: [\d,]+ messages of orders into \S+/data-out/all", spark)
     assert "from orders into orders-again" in spark
 
 
