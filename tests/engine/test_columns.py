@@ -15,7 +15,7 @@ from penstock.broker_core.engine.columns.returns import RETURN_LOG_ENTRIES, Retu
 from penstock.broker_core.engine.columns.rowset import BLOCK_ROWS, RowSet, as_array
 from penstock.broker_core.engine.columns.runs import Run
 from penstock.broker_core.engine.columns.series import Column, Series
-from penstock.broker_core.engine.columns.states import State
+from penstock.broker_core.engine.columns.states import Verb
 from penstock.broker_core.engine.model.queue import Queue
 from penstock.broker_core.engine.model.search import Search, find
 
@@ -203,10 +203,10 @@ def test_bytes_are_exact_and_one_larger_message_travels_alone(limit: int, expect
 def test_a_larger_message_travels_alone_also_where_the_next_block_has_holes() -> None:
     queue = Queue("q", "fifo", {})
     queue.append(1, [Run(BLOCK_ROWS - 1, 8, 0)], 1)
-    queue.move(queue.blocks[0], slice(0, BLOCK_ROWS - 1), State.AVAILABLE, State.ARCHIVED)
+    queue.move(queue.blocks[0], slice(0, BLOCK_ROWS - 1), Verb.PURGE)
     queue.append(350, [Run(1, 16, 0)], 2)  # the last of its block, and the only one left
     queue.append(100, [Run(10, 24, 0)], 3)
-    queue.move(queue.blocks[1], np.array([1, 3, 5]), State.AVAILABLE, State.ARCHIVED)
+    queue.move(queue.blocks[1], np.array([1, 3, 5]), Verb.PURGE)
     assert find(queue, 0, Search(99, 300)).rows.sequences().tolist() == [BLOCK_ROWS - 1]
 
 

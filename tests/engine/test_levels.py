@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from penstock.broker_core.engine.columns.attributes import Traits
 from penstock.broker_core.engine.columns.rowset import BLOCK_ROWS, RowSet
 from penstock.broker_core.engine.columns.runs import Run
-from penstock.broker_core.engine.columns.states import Cause, State
+from penstock.broker_core.engine.columns.states import Cause, Verb
 from penstock.broker_core.engine.commands import queues as c
 from penstock.broker_core.engine.model.options import level_of_priority
 from penstock.broker_core.engine.model.queue import Queue
@@ -127,7 +127,7 @@ def test_what_is_found_of_a_level_is_what_a_look_at_every_place_finds(
     available = chance.random(count) >= taken
     for block in queue.blocks.values():
         gone = np.flatnonzero(~available[block.base : block.base + block.filled])
-        queue.move(block, gone, State.AVAILABLE, State.ACQUIRED)
+        queue.move(block, gone, Verb.ACQUIRE)
     matching = None if known is None else _Known(chance.random(count) < 0.5, known)
     place, until = ends
     for wanted in (0, levels - 1):

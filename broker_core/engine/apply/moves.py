@@ -7,10 +7,10 @@ import numpy as np
 from penstock.broker_core.engine.apply.queues import archive, let_go, on_event, settle_in, take_out
 from penstock.broker_core.engine.columns.limits import MAX_ERROR_TEXT
 from penstock.broker_core.engine.columns.rowset import as_array
-from penstock.broker_core.engine.columns.states import ACQUIRED, ARCHIVED, AVAILABLE, DELAYED, Outcome, Reason
+from penstock.broker_core.engine.columns.states import Outcome, Reason, Verb
 from penstock.broker_core.engine.events import moves as me
 from penstock.broker_core.engine.model import consumers
-from penstock.broker_core.engine.model.last_values import in_state, stale
+from penstock.broker_core.engine.model.last_values import stale
 from penstock.broker_core.engine.model.options import checked, rules
 from penstock.broker_core.engine.model.state import BrokerState
 from penstock.broker_core.engine.model.transfer import Cargo, load, unload
@@ -19,13 +19,13 @@ from penstock.broker_core.engine.model.transfer import Cargo, load, unload
 @on_event(me.Moved)
 def moved(state: BrokerState, event: me.Moved, position: int) -> None:
     queue = state.queues[event.queue]
-    rows = event.rows.minus(in_state(queue, event.rows, ARCHIVED))  # a newer value replaced them as they came back
+    verb = Verb.DEAD_LETTER if event.reason else Verb.MOVE
+    rows = queue.allowed(event.rows, verb)  # not those that a newer value replaced as they came back
     cargo = None if event.target is None else load(queue, rows)
     if event.target is None:
         for number, part in rows.items():
             queue.set_aside(queue.blocks[number], part, event.reason)
-    for source in (DELAYED, AVAILABLE, ACQUIRED):
-        archive(state, queue, in_state(queue, rows, source), source, event.outcome, event.time, event.error)
+    archive(state, queue, rows, verb, event.outcome, event.time, event.error)
     if event.holder:
         let_go(state, queue, event.holder, event.rows)
     take_out(state, event.lease, event.rows)
@@ -65,7 +65,7 @@ def redriven(state: BrokerState, event: me.Redriven, position: int) -> None:
     queue.ended[Outcome.DEAD_LETTERED] -= event.rows.count
     queue.came_back(event.rows)
     if queue.rules.key:
-        archive(state, queue, stale(queue, event.rows), AVAILABLE, Outcome.REPLACED, event.time)
+        archive(state, queue, stale(queue, event.rows), Verb.REPLACE, Outcome.REPLACED, event.time)
 
 
 @on_event(me.QueueAltered)

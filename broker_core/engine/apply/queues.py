@@ -15,20 +15,11 @@ from penstock.broker_core.engine.columns.limits import MAX_ERROR_TEXT, MAX_EXCLU
 from penstock.broker_core.engine.columns.rowset import RowSet, row_count
 from penstock.broker_core.engine.columns.runs import Run
 from penstock.broker_core.engine.columns.series import Ints
-from penstock.broker_core.engine.columns.states import (
-    ACQUIRED,
-    ARCHIVED,
-    AVAILABLE,
-    DELAYED,
-    LIMITED_BY_RULE,
-    Cause,
-    Outcome,
-    Reason,
-)
+from penstock.broker_core.engine.columns.states import LIMITED_BY_RULE, Cause, Outcome, Reason, Verb
 from penstock.broker_core.engine.events import queues as e
 from penstock.broker_core.engine.model import consumers
 from penstock.broker_core.engine.model.admission import fresh
-from penstock.broker_core.engine.model.last_values import in_state, stale, superseded, surplus
+from penstock.broker_core.engine.model.last_values import stale, superseded, surplus
 from penstock.broker_core.engine.model.lease import Batch, Lease, Stage
 from penstock.broker_core.engine.model.queue import ArchivedBlock, Queue
 from penstock.broker_core.engine.model.reads import Reads, SparkBatch, series_of
@@ -58,14 +49,14 @@ def apply(state: BrokerState, event: e.Event, position: int) -> None:
     _APPLIERS[type(event)](state, event, position)
 
 
-# Rows change state in these three functions and nowhere else.
+# Rows change state by `Queue.move`: in these three functions, and where a delay ends or a dead letter is redriven.
 def _acquire(queue: Queue, rows: RowSet, holder: int, lease: Lease | None) -> None:
     subscription = queue.subscriptions.get(holder)
     taker = subscription or lease
     chose = taker is not None and bool(taker.selector is not None or taker.excluded)
     for number, part in rows.items():
         block = queue.blocks[number]
-        queue.move(block, part, AVAILABLE, ACQUIRED)
+        queue.move(block, part, Verb.ACQUIRE)
         queue.acquired(block, part, holder, chose=chose)
         block.lock.set(part, 0, len(block.state))
         if subscription is not None:
@@ -73,11 +64,12 @@ def _acquire(queue: Queue, rows: RowSet, holder: int, lease: Lease | None) -> No
 
 
 def archive(
-    state: BrokerState, queue: Queue, rows: RowSet, source: int, outcome: int, time: int, error: str | None = None
+    state: BrokerState, queue: Queue, rows: RowSet, verb: Verb, outcome: int, time: int, error: str | None = None
 ) -> None:
+    """Put rows into the archive by one of the verbs that lead there, and note their outcome."""
     for number, part in rows.items():
         block = queue.blocks[number]
-        queue.move(block, part, source, ARCHIVED)
+        queue.move(block, part, verb)
         block.archive(part, outcome, time)
         if error:
             for row in range(part.start, part.stop) if isinstance(part, slice) else part.tolist():
@@ -86,18 +78,12 @@ def archive(
     queue.ended[outcome] += rows.count
 
 
-def archive_waiting(state: BrokerState, queue: Queue, rows: RowSet, outcome: int, time: int, error: str | None = None) -> None:
-    """Rows that are AVAILABLE or DELAYED."""
-    for source in (AVAILABLE, DELAYED):
-        archive(state, queue, in_state(queue, rows, source), source, outcome, time, error)
-
-
 def _give_back(state: BrokerState, queue: Queue, rows: RowSet, cause: int) -> None:
     if not rows:
         return
     for number, part in rows.items():
         block = queue.blocks[number]
-        queue.move(block, part, ACQUIRED, AVAILABLE)
+        queue.move(block, part, Verb.RETURN)
         block.returned.set(part, 1, len(block.state))
         if queue.counts_attempt(Cause(cause)):
             block.attempts.increment(part, len(block.state))
@@ -108,7 +94,7 @@ def _give_back(state: BrokerState, queue: Queue, rows: RowSet, cause: int) -> No
             queue.note_times(block)
     queue.came_back(rows)
     if queue.rules.key:
-        archive(state, queue, stale(queue, rows), AVAILABLE, Outcome.REPLACED, state.time)
+        archive(state, queue, stale(queue, rows), Verb.REPLACE, Outcome.REPLACED, state.time)
 
 
 def place(
@@ -129,9 +115,10 @@ def place(
 def settle_in(state: BrokerState, queue: Queue, first: int, time: int) -> None:
     """What follows from the messages that have places from `first` on."""
     if queue.rules.key:
-        archive_waiting(state, queue, superseded(queue, first), Outcome.REPLACED, time)
+        older = queue.allowed(superseded(queue, first), Verb.REPLACE)
+        archive(state, queue, older, Verb.REPLACE, Outcome.REPLACED, time)
     if queue.rules.overflow == "ring":
-        archive(state, queue, surplus(queue), AVAILABLE, Outcome.DROPPED, time)
+        archive(state, queue, surplus(queue), Verb.DROP, Outcome.DROPPED, time)
 
 
 def _only(runs: Sequence[Run], rows: Ints) -> list[Run]:
@@ -256,7 +243,7 @@ def acquired(state: BrokerState, event: e.Acquired, position: int) -> None:
 @on_event(e.Settled)
 def settled(state: BrokerState, event: e.Settled, position: int) -> None:
     queue = state.queues[event.queue]
-    archive(state, queue, event.rows, ACQUIRED, event.outcome, event.time, event.error)
+    archive(state, queue, event.rows, Verb.SETTLE, event.outcome, event.time, event.error)
     queue.malformed += event.rows.count * (event.reason == Reason.MALFORMED)
     let_go(state, queue, event.holder, event.rows)
     take_out(state, event.lease, event.rows)
@@ -291,7 +278,8 @@ def holders_lost(state: BrokerState, event: e.HoldersLost, position: int) -> Non
 
 @on_event(e.Purged)
 def purged(state: BrokerState, event: e.Purged, position: int) -> None:
-    archive_waiting(state, state.queues[event.queue], event.rows, event.outcome or Outcome.PURGED, event.time, event.error)
+    queue, verb = state.queues[event.queue], Verb.WITHDRAW if event.outcome == Outcome.NOT_DELIVERED else Verb.PURGE
+    archive(state, queue, queue.allowed(event.rows, verb), verb, event.outcome or Outcome.PURGED, event.time, event.error)
 
 
 @on_event(e.LeaseBegun)
@@ -328,7 +316,7 @@ def batch_ended(state: BrokerState, event: e.BatchEnded, position: int) -> None:
     state.forget_reads(lease)
     if stage is Stage.SETTLED:
         rest = batch.rows if event.done is None else batch.rows.minus(event.done)
-        archive(state, queue, rest, ACQUIRED, Outcome.ACCEPTED, event.time)
+        archive(state, queue, rest, Verb.SETTLE, Outcome.ACCEPTED, event.time)
         if event.done is not None and event.exclude:
             lease.excluded = lease.excluded.plus(event.done).packed()
     else:

@@ -2,23 +2,24 @@
 
 from __future__ import annotations
 
-from penstock.broker_core.engine.apply.queues import archive_waiting, on_event
+from penstock.broker_core.engine.apply.queues import archive, on_event
 from penstock.broker_core.engine.columns.limits import NEVER
-from penstock.broker_core.engine.columns.states import AVAILABLE, DELAYED, Outcome
+from penstock.broker_core.engine.columns.states import Outcome, Verb
 from penstock.broker_core.engine.events import queues as e
 from penstock.broker_core.engine.model.state import BrokerState
 
 
 @on_event(e.Expired)
 def expired(state: BrokerState, event: e.Expired, position: int) -> None:
-    archive_waiting(state, state.queues[event.queue], event.rows, Outcome.EXPIRED, event.time)
+    queue = state.queues[event.queue]
+    archive(state, queue, queue.allowed(event.rows, Verb.EXPIRE), Verb.EXPIRE, Outcome.EXPIRED, event.time)
 
 
 @on_event(e.CameDue)
 def came_due(state: BrokerState, event: e.CameDue, position: int) -> None:
     queue = state.queues[event.queue]
     for number, rows in event.rows.items():
-        queue.move(queue.blocks[number], rows, DELAYED, AVAILABLE)
+        queue.move(queue.blocks[number], rows, Verb.DUE)
     queue.came_back(event.rows)
 
 

@@ -1,8 +1,8 @@
 """The states of a message and every transition between them: one table, and a missing entry is an error.
 
 DELAYED ──due──▶ AVAILABLE ──acquire──▶ ACQUIRED ──settle──▶ ARCHIVED
-                 ▲ ▲  └──purge, expire, replace, withdraw▶ │
-                 │ │     and move                           │
+                 ▲ ▲  └──purge, expire, replace, drop,───▶ │
+                 │ │     withdraw and move                  │
                  │ └────────return──────┘                   │
                  └─────────────────redrive──────────────────┘
 
@@ -13,9 +13,9 @@ ARCHIVED, and goes on in another queue.
 from __future__ import annotations
 
 from enum import IntEnum
+from typing import NamedTuple
 
-import numpy as np
-import numpy.typing as npt
+from penstock.broker_core.engine.columns.rowset import BLOCK_ROWS
 
 
 class State(IntEnum):
@@ -45,6 +45,7 @@ class Verb(IntEnum):
     WITHDRAW = 8  # *immediate*: nobody took it in the turn that it came in
     MOVE = 9  # to another queue
     DEAD_LETTER = 10
+    DROP = 11  # the oldest of a ring that is full
 
 
 class Outcome(IntEnum):
@@ -100,6 +101,7 @@ TRANSITIONS: dict[tuple[State, Verb], State] = {
     (State.AVAILABLE, Verb.EXPIRE): State.ARCHIVED,
     (State.AVAILABLE, Verb.REPLACE): State.ARCHIVED,
     (State.AVAILABLE, Verb.WITHDRAW): State.ARCHIVED,
+    (State.AVAILABLE, Verb.DROP): State.ARCHIVED,
     (State.DELAYED, Verb.MOVE): State.ARCHIVED,
     (State.AVAILABLE, Verb.MOVE): State.ARCHIVED,
     (State.DELAYED, Verb.DEAD_LETTER): State.ARCHIVED,
@@ -138,15 +140,21 @@ LIMITED_BY_RULE: dict[Cause, str] = {
     Cause.REJECTED_BY_DEFAULT: "default_outcome_counts",
 }
 
-ILLEGAL = 255
+
+class Step(NamedTuple):
+    """One row of the table, in the form that columns need."""
+
+    source: int
+    target: int
+    alike: bytes  # the states of a whole block of rows that are all in `source`
 
 
-def _lookup() -> npt.NDArray[np.uint8]:
-    table = np.full((len(Verb), len(State)), ILLEGAL, np.uint8)
-    for (state, verb), target in TRANSITIONS.items():
-        table[verb, state] = target
-    return table
-
-
-NEXT_STATE = _lookup()  # [verb, state] → state, or ILLEGAL: the same table for whole columns
-LEGAL = {verb: bytes(state for state in State if (state, verb) in TRANSITIONS) for verb in Verb}  # the states it may begin from
+STEPS: dict[Verb, tuple[Step, ...]] = {
+    verb: tuple(
+        Step(source.value, target.value, bytes([source]) * BLOCK_ROWS)
+        for (source, each), target in TRANSITIONS.items()
+        if each is verb
+    )
+    for verb in Verb
+}
+LEGAL = {verb: bytes(step.source for step in steps) for verb, steps in STEPS.items()}  # the states a verb may begin from

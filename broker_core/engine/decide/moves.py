@@ -14,7 +14,7 @@ from penstock.broker_core.engine.columns.blocks import Block
 from penstock.broker_core.engine.columns.limits import MAX_MOVED, MAX_PURGED
 from penstock.broker_core.engine.columns.rowset import BLOCK_BITS, RowSet, as_array
 from penstock.broker_core.engine.columns.series import Ints
-from penstock.broker_core.engine.columns.states import ACQUIRED, AVAILABLE, DELAYED, Outcome
+from penstock.broker_core.engine.columns.states import AVAILABLE, Outcome, Verb
 from penstock.broker_core.engine.commands import moves as mc
 from penstock.broker_core.engine.commands import queues as c
 from penstock.broker_core.engine.decide.dead_letters import as_one
@@ -22,7 +22,6 @@ from penstock.broker_core.engine.decide.queues import Decision, need_queue, on
 from penstock.broker_core.engine.events import moves as me
 from penstock.broker_core.engine.events import queues as e
 from penstock.broker_core.engine.model.capacity import Coming, fitting
-from penstock.broker_core.engine.model.last_values import in_state
 from penstock.broker_core.engine.model.queue import Queue
 from penstock.broker_core.engine.model.retention import stayed
 from penstock.broker_core.engine.model.state import BrokerState
@@ -57,12 +56,12 @@ def discard_messages(state: BrokerState, command: mc.DiscardMessages, now: c.Now
         raise errors.ResourceLimit(f"{MAX_PURGED} messages are discarded at once at most: name fewer, and the rest after them")
     named = RowSet.range(command.first, command.last + 1)
     named = RowSet.of((number, as_array(part)) for number, part in named.items() if number in queue.blocks)
-    waiting = in_state(queue, named, AVAILABLE).plus(in_state(queue, named, DELAYED))
+    waiting = queue.allowed(named, Verb.PURGE)
     events: list[e.Event] = []
     if waiting:
         events.append(e.Purged(queue.name, waiting, now.wall, error=command.error))
     leases = {lease.current.holder: lease for lease in state.leases.values() if lease.current and lease.queue == queue.name}
-    held = in_state(queue, named, ACQUIRED)
+    held = queue.allowed(named, Verb.SETTLE)
     decision = Decision(reply=waiting.count + held.count)
     for holder in _holders(queue, held):
         rows, lease = queue.held_by(holder, held), leases.get(holder)

@@ -87,10 +87,7 @@ def check_rows(queue: Queue, rows: RowSet, verb: Verb, holder: int | None = None
         block = queue.blocks.get(number)
         states = block.state[clip(part, 0, block.filled)] if block is not None else np.array([State.ARCHIVED], np.uint8)
         if block is None or len(states) < row_count(part) or states.tobytes().translate(None, LEGAL[verb]):
-            found = ", ".join(State(s).name for s in np.unique(states)) or "nothing"
-            raise errors.IllegalTransition(
-                f"cannot {verb.name.lower()} messages of {queue.name!r}: among them are some that are {found}"
-            )
+            raise queue.illegal(verb, states)
         if holder is not None and not _all_are(block.holder.get(part), holder):
             raise errors.IllegalTransition(
                 f"the messages of {queue.name!r} are held by somebody else by now; nothing was changed"

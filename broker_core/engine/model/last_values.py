@@ -66,14 +66,3 @@ def _keyed(queue: Queue, rows: RowSet) -> tuple[Ints, Ints]:
     if not codes:
         return np.zeros(0, np.int64), np.zeros(0, np.int64)
     return np.concatenate(codes), np.concatenate(sequences).astype(np.int64)
-
-
-def in_state(queue: Queue, rows: RowSet, state: int) -> RowSet:
-    """Those of the rows that are in this state."""
-    parts = []
-    for number, part in rows.items():
-        block = queue.blocks.get(number)
-        if block is not None:
-            numbers = as_array(part)
-            parts.append((number, numbers[block.state[numbers] == state]))
-    return RowSet.of(parts)

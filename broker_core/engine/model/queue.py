@@ -26,11 +26,15 @@ from penstock.broker_core.engine.columns.states import (
     AVAILABLE,
     COUNTS_BY_RULE,
     DELAYED,
+    LEGAL,
     LIMITED_BY_RULE,
     RETURN_COUNTS_ATTEMPT,
+    STEPS,
     Cause,
     Outcome,
     State,
+    Step,
+    Verb,
 )
 from penstock.broker_core.engine.columns.timetable import Timetable
 from penstock.broker_core.engine.columns.waiting import Waiting
@@ -38,6 +42,7 @@ from penstock.broker_core.engine.model.duplicates import DuplicateWindow
 from penstock.broker_core.engine.model.exclusions import Exclusions
 from penstock.broker_core.engine.model.groups import Groups
 from penstock.broker_core.engine.model.options import level_of_priority, rules
+from penstock.broker_core.errors import IllegalTransition
 
 
 @dataclass
@@ -218,9 +223,41 @@ class Queue:
             block.level = grown
         block.level[rows] = self._level_of[block.priority.get(rows)]
 
-    def move(self, block: Block, rows: Rows, source: int, target: int) -> None:
-        """Change rows of one block, all in `source`, and every count that follows from it."""
-        count = row_count(rows)
+    def move(self, block: Block, rows: Rows, verb: Verb) -> None:
+        """Change the state of rows of one block as the table of transitions says. IllegalTransition where it lacks one of them:
+        then nothing has changed. Nothing else changes the state of a message that has arrived."""
+        count, states = row_count(rows), block.state[rows].tobytes()
+        for step in STEPS[verb]:
+            if states == step.alike[:count]:
+                self._step(block, rows, count, step)
+                return
+        if len(states) < count or states.translate(None, LEGAL[verb]):
+            raise self.illegal(verb, np.frombuffer(states, np.uint8))
+        numbers, found = as_array(rows), np.frombuffer(states, np.uint8)
+        for step in STEPS[verb]:
+            some = numbers[found == step.source]
+            if len(some):
+                self._step(block, some, len(some), step)
+
+    def illegal(self, verb: Verb, states: npt.NDArray[np.uint8]) -> IllegalTransition:
+        """The error for rows in these states, of which the table lacks one for `verb`."""
+        found = ", ".join(State(state).name for state in np.unique(states)) or "nothing"
+        return IllegalTransition(f"cannot {verb.name.lower()} messages of {self.name!r}: among them are some that are {found}")
+
+    def allowed(self, rows: RowSet, verb: Verb) -> RowSet:
+        """Those of the rows that are in a state from which the table allows `verb`; of blocks in memory."""
+        legal = np.frombuffer(LEGAL[verb], np.uint8)
+        parts: list[tuple[int, Rows]] = []
+        for number, part in rows.items():
+            block = self.blocks.get(number)
+            if block is not None:
+                there = as_array(clip(part, 0, block.filled))
+                parts.append((number, there[np.isin(block.state[there], legal)]))
+        return RowSet.of(parts)
+
+    def _step(self, block: Block, rows: Rows, count: int, step: Step) -> None:
+        """Change rows that are all in the step's source, and every count that follows from it."""
+        source, target = step.source, step.target
         block.move(rows, count, source, target)
         self.counts[source] -= count
         self.counts[target] += count
@@ -364,7 +401,7 @@ class Queue:
 
     def take_up(self, block: Block, rows: Rows) -> None:
         """Those again: AVAILABLE at their places, as if nobody had tried them."""
-        self.move(block, rows, State.ARCHIVED, State.AVAILABLE)
+        self.move(block, rows, Verb.REDRIVE)
         self.bytes += block.sizes.total(rows, row_count(rows))
         self.stayed -= row_count(rows)
         for column in (block.stayed, block.outcome, block.settled, block.attempts, block.defaulted, block.returned):
