@@ -31,6 +31,7 @@ from penstock.broker_core.engine.decide.queues import need_queue
 from penstock.broker_core.engine.events import codec as journaling
 from penstock.broker_core.engine.model import admission
 from penstock.broker_core.engine.model.options import Rules
+from penstock.broker_core.engine.model.policies import Policies
 from penstock.broker_core.engine.model.queue import ArchivedBlock, Queue
 from penstock.broker_core.engine.model.retention import within_retention
 from penstock.broker_core.engine.model.state import pack_blocks
@@ -42,6 +43,7 @@ from penstock.broker_core.service.attributes import traits_of
 from penstock.broker_core.service.blocked_producers import Rooms, Waiting
 from penstock.broker_core.service.clock import RunningClock
 from penstock.broker_core.service.damage import Damage
+from penstock.broker_core.service.declared import policies_of
 from penstock.broker_core.service.matching import Matcher
 from penstock.broker_core.service.nodes import Nodes
 from penstock.broker_core.service.ticker import Alarm
@@ -70,6 +72,7 @@ class BrokerService:
         clock: Callable[[], c.Now] | None = None,
         on_failure: Callable[[Exception], None] | None = None,
     ) -> None:
+        policies = policies_of(settings)
         allocator.keep_heaps_short()
         self.settings = settings
         self._clock = clock = clock or RunningClock()
@@ -89,7 +92,7 @@ class BrokerService:
             )
             if self.journal.repaired is not None:
                 log.warning("the journal's tail was repaired: %s", self.journal.repaired)
-            self.state = self._recover()
+            self.state = self._recover(policies)
         except BaseException:
             disk.close()  # somebody else may try, with another version or a repaired directory
             raise
@@ -112,9 +115,11 @@ class BrokerService:
         """Name of the data directory, made when it was."""
         return self.journal.broker_id
 
-    def _recover(self) -> BrokerState:
+    def _recover(self, policies: Policies) -> BrokerState:
         snapshot = self.journal.snapshot
-        state = BrokerState() if snapshot is None else BrokerState.restore(snapshot.meta, snapshot.arrays)
+        state = BrokerState(policies)
+        if snapshot is not None:
+            state = BrokerState.restore(snapshot.meta, snapshot.arrays, policies)
         position = 0 if snapshot is None else snapshot.position
         for replayed, record in enumerate(self.journal.replay(position), 1):
             event = journaling.decode(record.meta)

@@ -27,21 +27,24 @@ _Result = TypeVar("_Result")
 
 
 def prepare(service: BrokerService, settings: Settings) -> None:
-    """Let the policies hold, and declare what is named: queues, exchanges, bindings. InvalidRequest names what is wrong."""
-    policies = [Policy(one.pattern, one.create, one.type, one.options) for one in settings.policies]
-    for number, policy in enumerate(policies):
-        _named(f"policies[{number}]", policy.check)
-    service.state.policies = Policies(policies)
-    rehearsal = _rehearsal(service.state)
+    """Declare what is named: queues, exchanges, bindings. InvalidRequest names what is wrong."""
+    rehearsal = _rehearsal(service.state, policies_of(settings))
     commands = [(where, _named(where, partial(_rehearsed, rehearsal, make))) for where, make in _commands(settings)]
     for where, command in commands:
         _named(where, partial(service.submit, command))
 
 
-def _rehearsal(state: BrokerState) -> BrokerState:
+def policies_of(settings: Settings) -> Policies:
+    """The policies that the settings name, which hold from the start on. InvalidRequest names one that is wrong."""
+    policies = [Policy(one.pattern, one.create, one.type, one.options) for one in settings.policies]
+    for number, policy in enumerate(policies):
+        _named(f"policies[{number}]", policy.check)
+    return Policies(policies)
+
+
+def _rehearsal(state: BrokerState, policies: Policies) -> BrokerState:
     """A broker with the same queues and exchanges, all of them empty and unbound."""
-    stage = BrokerState()
-    stage.policies = state.policies
+    stage = BrokerState(policies)
     for queue in state.queues.values():
         apply(stage, e.QueueDeclared(queue.name, queue.kind, queue.options), 0)
     for exchange in state.exchanges.by_name.values():

@@ -65,3 +65,6 @@ class Policies:
         """The policy by which the first use of this name makes something."""
         policy = self.of(name)
         return policy if policy is not None and policy.create else None
+
+
+NO_POLICIES = Policies()

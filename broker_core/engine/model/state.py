@@ -25,7 +25,7 @@ from penstock.broker_core.engine.model.duplicates import DuplicateWindow
 from penstock.broker_core.engine.model.exchange import Exchanges, Link
 from penstock.broker_core.engine.model.lease import Batch, Lease
 from penstock.broker_core.engine.model.options import checked
-from penstock.broker_core.engine.model.policies import Policies
+from penstock.broker_core.engine.model.policies import NO_POLICIES, Policies
 from penstock.broker_core.engine.model.publish_keys import PublishKeys
 from penstock.broker_core.engine.model.queue import ArchivedBlock, Clocks, Queue
 from penstock.broker_core.engine.model.reads import SparkBatch
@@ -80,7 +80,9 @@ class Write:
 
 
 class BrokerState:
-    def __init__(self) -> None:
+    """Everything that the broker knows. `policies` come from its settings, at the start, and stay."""
+
+    def __init__(self, policies: Policies = NO_POLICIES) -> None:
         # persisted
         self.time = 0  # microseconds since 1970: the latest that an event carried; it never runs backwards
         self.next_holder = LEASE_HOLDER
@@ -95,7 +97,7 @@ class BrokerState:
         self.writes: dict[str, Write] = {}
         self.readers: dict[str, dict[str, int]] = {}  # by query of Spark's: leases, and which batch of each was read for it
         self.next_link = LINK_HOLDER
-        self.policies = Policies()
+        self.policies = policies
         self.made: Counter[str] = Counter()  # by user: queues and exchanges that are there, and that he has made
         self.links: dict[str, dict[int, Link]] = {}  # queue or exchange → those whose end may be its own
         self.transactions = Transactions()  # they end with the broker, as links do
@@ -262,14 +264,14 @@ class BrokerState:
         }, blocks
 
     @classmethod
-    def restore(cls, meta: bytes, arrays: Sequence[Any]) -> BrokerState:
+    def restore(cls, meta: bytes, arrays: Sequence[Any], policies: Policies = NO_POLICIES) -> BrokerState:
         """The state that `snapshot` described, `arrays` being the packed blocks in its order."""
         data = json.loads(meta)
         if data["v"] not in READ_VERSIONS:
             raise DamagedJournal(
                 f"a snapshot of format {data['v']}: this Penstock reads up to {SNAPSHOT_VERSION}; use the version that wrote it"
             )
-        state = cls()
+        state = cls(policies)
         state.time, state.next_holder, state.retained_from = data["time"], data["holder"], data["retained"]
         packed = iter(arrays)
         for fields in data["queues"]:
