@@ -122,7 +122,7 @@ class Lifetimes(RuleBasedStateMachine):
             self.holders.remove((name, holder))
             self.run(c.Unsubscribe(name, holder, ending.cause or Cause.LINK_LOST, ending.outcome))
         elif how == "now":
-            self.run(ending.command(name, holder, rows))
+            self.run(c.command_of(ending, name, holder, rows))
         else:
             number = self.run(tc.BeginTransaction(1))
             self.run(tc.Retire(number, name, holder, rows, ending, Ending(Outcome.REJECTED), settled=True))

@@ -191,7 +191,7 @@ class Machine(RuleBasedStateMachine):
     def ends_outside(self, data: st.DataObject, ending: Ending) -> None:
         """Takes effect at once, and takes the message out of its transaction."""
         queue, holder, rows = self.some(data)
-        self.engine.run(ending.command(queue, holder, of(rows)))
+        self.engine.run(c.command_of(ending, queue, holder, of(rows)))
         self.ended([(queue, row, ending) for row in rows])
         for row in rows:
             for work in self.open.values():

@@ -204,7 +204,7 @@ class Consuming(Outgoing):
 
     def _release(self, tags: list[bytes], ending: Ending) -> None:
         rows = rows_of_tags(tags)
-        self.loop.in_pass(lambda turn: self.carry(turn, ending.command(self.queue, self.holder, rows)))
+        self.loop.in_pass(lambda turn: self.carry(turn, c.command_of(ending, self.queue, self.holder, rows)))
 
     # --- what the receiver says
 
@@ -267,7 +267,7 @@ class Consuming(Outgoing):
         if default.annotations:
             decided = (*TERMINAL, TransactionalState)
             left = [tag for tag, delivery in self.link.unsettled.items() if not isinstance(delivery.state, decided)]
-            self.carry(turn, default.command(self.queue, self.holder, rows_of_tags(left)))
+            self.carry(turn, c.command_of(default, self.queue, self.holder, rows_of_tags(left)))
         cause = Cause.LINK_LOST if default.cause is None else default.cause
         self.carry(turn, c.Unsubscribe(self.queue, self.holder, cause, default.outcome))
 
@@ -279,7 +279,7 @@ class Consuming(Outgoing):
         self._damaged = RowSet()
         for rows in [*self._unsent.values(), rows_of_tags([tag for tag, _ in self._backlog]), damaged]:
             if new := rows.minus(kept):
-                self.carry(turn, RETURNED.command(self.queue, self.holder, new))
+                self.carry(turn, c.command_of(RETURNED, self.queue, self.holder, new))
         self._lapsed.clear()
         self._forget_unsent()
         self._forget_backlog()
@@ -308,7 +308,7 @@ class Consuming(Outgoing):
         half = self.link.incomplete
         if half is not None and half.tag in self.link.unsettled:  # nobody has the whole of it
             self.link.session.settle(half)
-            self.carry(turn, RETURNED.command(self.queue, self.holder, rows_of_tags([half.tag])))
+            self.carry(turn, c.command_of(RETURNED, self.queue, self.holder, rows_of_tags([half.tag])))
 
     def session_ended(self) -> None:
         """Hear that its deliveries have no ids any more."""
@@ -318,7 +318,7 @@ class Consuming(Outgoing):
         self._follow(turn, kept)
         self.resumptions.waiting, self.resumptions.outcomes = kept.resumptions.waiting, kept.resumptions.outcomes
         if kept.resumptions.unnamed:
-            self.carry(turn, self._lost.command(self.queue, self.holder, rows_of_tags(list(kept.resumptions.unnamed))))
+            self.carry(turn, c.command_of(self._lost, self.queue, self.holder, rows_of_tags(list(kept.resumptions.unnamed))))
 
     def resume(self, turn: Turn, kept: Consuming, theirs: Attach) -> None:
         """Send again the deliveries of the link before that both ends know; the others go back."""
@@ -338,7 +338,7 @@ class Consuming(Outgoing):
                 self.resumptions.outcomes[tag] = state
                 ended.setdefault(ending, []).append(tag)
         for ending, several in ended.items():
-            self.carry(turn, ending.command(self.queue, self.holder, rows_of_tags(several)))
+            self.carry(turn, c.command_of(ending, self.queue, self.holder, rows_of_tags(several)))
 
     @property
     def _lost(self) -> Ending:

@@ -333,7 +333,7 @@ class Passes:
             ending.carry(turn, link, deliveries)
             return  # nobody is told before the discharge
         try:
-            _, end = turn.carry(ending.command(link.queue, link.holder, rows_of(deliveries)))
+            _, end = turn.carry(c.command_of(ending, link.queue, link.holder, rows_of(deliveries)))
         except errors.ResourceLimit as error:
             self.when_durable(turn.end, partial(link.fail, error))
             return

@@ -14,6 +14,7 @@ from penstock.broker_core.amqp.performatives import Error
 from penstock.broker_core.amqp_plane.links.conditions import Refusal, as_error
 from penstock.broker_core.amqp_plane.links.tags import rows_of, rows_of_tags
 from penstock.broker_core.engine.columns.states import Outcome
+from penstock.broker_core.engine.commands import queues as c
 from penstock.broker_core.engine.commands import transactions as tc
 from penstock.broker_core.engine.model.dispositions import ROLLED_BACK, Ending
 from penstock.broker_core.errors import PenstockError, StorageError
@@ -88,7 +89,7 @@ class Acquisition:
 
         def retire(turn: Turn) -> None:
             if transaction.over:
-                link.carry(turn, ROLLED_BACK.command(link.queue, link.holder, rows))
+                link.carry(turn, c.command_of(ROLLED_BACK, link.queue, link.holder, rows))
                 return
             try:
                 turn.carry(tc.Retire(transaction.number, link.queue, link.holder, rows, ACCEPTED, settled=True))
@@ -123,7 +124,7 @@ class Acquisition:
         if deliveries and not link.ended:
             rows = turn.held(link.queue, link.holder, rows_of(deliveries))
             if rows:
-                link.carry(turn, ROLLED_BACK.command(link.queue, link.holder, rows))
+                link.carry(turn, c.command_of(ROLLED_BACK, link.queue, link.holder, rows))
 
     def over(self, transaction: Open, *, committed: bool) -> None:
         """Tell the receiver that deliveries have ended, or let those that go on be as any: an effect."""

@@ -11,6 +11,7 @@ from penstock.broker_core.engine.columns.limits import MAX_PURGED
 from penstock.broker_core.engine.columns.rowset import RowSet
 from penstock.broker_core.engine.columns.series import Ints
 from penstock.broker_core.engine.columns.states import Cause, Outcome
+from penstock.broker_core.engine.model.dispositions import Ending
 from penstock.broker_core.engine.model.reads import SparkBatch
 
 if TYPE_CHECKING:
@@ -205,6 +206,14 @@ class Release(Command):
     cause: Cause = Cause.RELEASED
     exclude: bool = False  # undeliverable here: do not offer them to this link again
     annotations: bytes | None = None  # an encoded map, to be merged into the messages' annotations
+
+
+def command_of(ending: Ending, queue: str, holder: int, rows: RowSet) -> Settle | Release:
+    """The command that ends the delivery of messages that `holder` has, in this way."""
+    if ending.outcome is not None:
+        return Settle(queue, holder, rows, ending.outcome, ending.error)
+    assert ending.cause is not None
+    return Release(queue, holder, rows, ending.cause, ending.exclude, ending.annotations)
 
 
 @dataclass(frozen=True)

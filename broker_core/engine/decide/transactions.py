@@ -84,7 +84,7 @@ def retire(state: BrokerState, command: tc.Retire, now: c.Now) -> Decision:
     if not rows:
         return Decision(waits=False)
     _check_room(transaction, rows.count, 0)
-    decide(state, command.ending.command(command.queue, command.holder, rows), now)  # whether it could be done now
+    decide(state, c.command_of(command.ending, command.queue, command.holder, rows), now)  # whether it could be done now
     for number, words in state.transactions.said_of(command.holder):
         if number != transaction.number and words.rows.minus(rows).count < words.rows.count:
             raise errors.TransactionRolledBack(
@@ -135,7 +135,7 @@ def _commit(state: BrokerState, transaction: Transaction, now: c.Now) -> Parts:
 
 
 def _end(state: BrokerState, ending: Ending, queue: str, holder: int, rows: RowSet, now: c.Now, coming: Coming) -> Parts:
-    command = ending.command(queue, holder, rows)
+    command = c.command_of(ending, queue, holder, rows)
     if isinstance(command, c.Settle):
         return settle(state, command, now, coming).events
     return release(state, command, now, coming).events

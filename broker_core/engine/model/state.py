@@ -18,7 +18,7 @@ from penstock.broker_core.engine.columns.rowset import row_count
 from penstock.broker_core.engine.columns.series import Ints
 from penstock.broker_core.engine.columns.states import State
 from penstock.broker_core.engine.columns.timetable import Timetable
-from penstock.broker_core.engine.events.codec import from_json, to_json
+from penstock.broker_core.engine.columns.values import from_json, to_json
 from penstock.broker_core.engine.model.batch_outcomes import Said, StagedOutcomes
 from penstock.broker_core.engine.model.consumers import began
 from penstock.broker_core.engine.model.duplicates import DuplicateWindow
