@@ -43,9 +43,8 @@ def on_event(kind: type[_E]) -> Callable[[Callable[[BrokerState, _E, int], None]
 
 def apply(state: BrokerState, event: e.Event, position: int) -> None:
     """Change `state` as `event` says. `position` is the event's place in the log, where its payload can be found."""
-    time = getattr(event, "time", None)
-    if time is not None and time > state.time:
-        state.time = time
+    if event.time is not None and event.time > state.time:
+        state.time = event.time
     _APPLIERS[type(event)](state, event, position)
 
 

@@ -7,7 +7,7 @@ Payloads are not part of it.
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass, fields
+from dataclasses import fields
 from json.encoder import encode_basestring_ascii
 from typing import Any, ClassVar
 
@@ -17,10 +17,12 @@ from penstock.broker_core.engine.commands.queues import PublishKey
 from penstock.broker_core.errors import DamagedJournal
 
 
-@dataclass(frozen=True)
 class Event:
+    """One decision. Each kind is a frozen dataclass: its fields are what the journal has."""
+
     kind: ClassVar[str]
     journaled: ClassVar[bool] = True
+    time: int | None = None  # microseconds since 1970, of the kinds that have a field for it: the state's time goes on to it
 
 
 _KINDS: dict[str, type[Event]] = {}
@@ -32,7 +34,8 @@ def know(*kinds: type[Event]) -> None:
     """Let these be written to the journal, and read from it."""
     for cls in kinds:
         _KINDS[cls.kind] = cls
-        _FIELDS[cls] = (f'{{"k":"{cls.kind}"', tuple((f.name, f',"{f.name}":', f.default is None) for f in fields(cls)))
+        found = fields(cls)  # type: ignore[arg-type]  # each kind is a dataclass
+        _FIELDS[cls] = (f'{{"k":"{cls.kind}"', tuple((f.name, f',"{f.name}":', f.default is None) for f in found))
 
 
 _JSON = json.JSONEncoder(separators=(",", ":"), check_circular=False)
