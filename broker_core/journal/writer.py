@@ -3,9 +3,10 @@ fills.
 
 `Group.seal` gives the persisted bytes. At any time the positions are in this order:
 
-    synced <= durable <= written <= end
+    synced <= durable <= written <= end + END_BYTES
 
-`durable` is `synced` under fsync=always, and `written` otherwise. A sync happens after every write (always), when `interval_s`
+`durable` is `synced` under fsync=always, and `written` otherwise. `end` is after the last record; once its group is written,
+`written` is after that group's end mark. A sync happens after every write (always), when `interval_s`
 has passed since the last one and something is unsynced (interval), before a new segment begins, when a snapshot asks for it
 (`sync_to`), and at the close (all modes). So at most the last segment holds anything unsynced.
 
@@ -386,7 +387,10 @@ class Writer:
 
     def _publish(self) -> None:
         with self._lock:
-            self.durable = durable = self.synced if self._fsync == "always" else self.written
+            before, self.durable = self.durable, self.synced if self._fsync == "always" else self.written
+            durable = self.durable
+            assert before <= durable, "what was durable stays so"
+            assert self.synced <= durable <= self.written <= self.end + END_BYTES, "see the order above"
             self._done.notify_all()
         for callback in self._listeners:
             self._notify(callback, durable)
