@@ -161,10 +161,9 @@ class Actions:
         epoch, parts = self._parts(f, f["after"], f["batch"], self._enter(f))
         return {"epoch": epoch, "parts": parts}
 
-    def _parts(self, f: dict[str, Any], after: int, batch: int, *before: c.Command) -> tuple[int, list[list[int]]]:
+    def _parts(self, f: dict[str, Any], after: int, batch: int, *before: c.Command[Any]) -> tuple[int, list[list[int]]]:
         plan = c.PlanBatches(f["lease"], after, batch, f["minPartitions"], f["maxMessages"], f["failOnDataLoss"])
-        epoch, parts = self._service.submit(*before, plan)
-        return epoch, parts
+        return self._service.submit(*before, plan)
 
     def _settle(self, f: dict[str, Any]) -> dict[str, Any]:
         finish = c.FinishBatches(f["lease"], f["finished"], strict=False, fail_on_data_loss=f["failOnDataLoss"])

@@ -30,7 +30,7 @@ def by_reason(malformed: Mapping[int, str]) -> dict[str, list[int]]:
 def set_aside(service: BrokerService, lease: str, batch: int, epoch: int, reasons: Mapping[str, list[int]]) -> int:
     """Note it in the lease, durably, and in the log; how many messages were not noted before."""
     rows = {reason: RowSet.of_sequences(np.unique(np.array(named, np.int64))) for reason, named in reasons.items()}
-    count: int = service.submit(SetAside(lease, batch, epoch, rows))
+    count = service.submit(SetAside(lease, batch, epoch, rows))
     if count:
         queue = service.state.leases[lease].queue
         said = [(sequence, reason) for reason, named in reasons.items() for sequence in named]

@@ -77,7 +77,7 @@ def _in_parts(service: BrokerService, f: dict[str, Any], command: _Command) -> t
     following: int | None = place
     while following is not None and done < wanted:
         try:
-            shifted: mc.Shifted = service.submit(command(f["queue"], min(MAX_MOVED, wanted - done), following, last))
+            shifted = service.submit(command(f["queue"], min(MAX_MOVED, wanted - done), following, last))
         except errors.ResourceLimit:
             if not done:
                 raise

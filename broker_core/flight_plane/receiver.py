@@ -130,7 +130,7 @@ class Receiver:
         if self._failure is not None:
             raise self._failure
 
-    def _target(self) -> c.Command | None:
+    def _target(self) -> c.Command[Any] | None:
         """Make the command that asks for the queue or exchange which the request names; None where each batch names its own."""
         queue, exchange, key = (self._request[name] for name in ("queue", "exchange", "routingKey"))
         if self._request.get("routed"):

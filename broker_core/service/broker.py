@@ -13,7 +13,7 @@ import secrets
 import threading
 import time
 from collections.abc import Callable, Iterator
-from typing import Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import pyarrow as pa
 
@@ -27,7 +27,7 @@ from penstock.broker_core.engine.columns.states import ARCHIVED
 from penstock.broker_core.engine.commands import queues as c
 from penstock.broker_core.engine.commands.exchanges import DeclareExchange
 from penstock.broker_core.engine.commands.transactions import TimeOutTransactions
-from penstock.broker_core.engine.decide.queues import need_queue
+from penstock.broker_core.engine.decide.decision import need_queue
 from penstock.broker_core.engine.events import codec as journaling
 from penstock.broker_core.engine.model import admission
 from penstock.broker_core.engine.model.options import Rules
@@ -50,7 +50,12 @@ from penstock.broker_core.service.ticker import Alarm
 from penstock.broker_core.service.turn import Arrivals, Turn
 from penstock.broker_core.settings.keys import Settings
 
+if TYPE_CHECKING:
+    from typing_extensions import Unpack
+
 __all__ = ["BrokerService", "Turn"]
+
+R = TypeVar("R")
 
 log = logging.getLogger("penstock")
 
@@ -137,15 +142,16 @@ class BrokerService:
         return state
 
     # Commands
-    def submit(self, *commands: c.Command) -> Any:
+    def submit(self, *commands: Unpack[tuple[Unpack[tuple[c.Command[Any], ...]], c.Command[R]]]) -> R:
         """Carry out commands with nothing between them; answer with the last one's reply when all is durable."""
         reply, end = self.submit_nowait(*commands)
         self.journal.wait(end)
         return reply
 
-    def submit_nowait(self, *commands: c.Command) -> tuple[Any, int]:
+    def submit_nowait(self, *commands: Unpack[tuple[Unpack[tuple[c.Command[Any], ...]], c.Command[R]]]) -> tuple[R, int]:
         """As `submit`, but the caller waits for the log position that comes with the reply before anybody hears of it."""
-        reply, end = None, 0
+        reply: Any = None
+        end = 0
         refusal: errors.PenstockError | None = None
         with self.turn() as turn:
             try:
@@ -253,7 +259,7 @@ class BrokerService:
         with self._lock:
             self._rooms.wait(queue_name, Waiting(messages, size, callback))
 
-    def submit_patiently(self, command: c.Enqueue | c.StageMessages, timeout_s: float = RESERVE_TIMEOUT_S) -> tuple[Any, int]:
+    def submit_patiently(self, command: c.Stores[R], timeout_s: float = RESERVE_TIMEOUT_S) -> tuple[R, int]:
         """As `submit_nowait`, of messages that are all stored or none: while the queue blocks its producers, they wait for room.
         Raises QueueFull after `timeout_s`, and at once where the queue does not block, will never have so much room, or has as
         many keys or groups as it may have."""

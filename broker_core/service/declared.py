@@ -6,7 +6,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from functools import partial
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from penstock.broker_core import errors
 from penstock.broker_core.engine import BrokerState, apply, decide
@@ -52,14 +52,14 @@ def _rehearsal(state: BrokerState, policies: Policies) -> BrokerState:
     return stage
 
 
-def _rehearsed(stage: BrokerState, make: Callable[[], c.Command]) -> c.Command:
+def _rehearsed(stage: BrokerState, make: Callable[[], c.Command[Any]]) -> c.Command[Any]:
     command = make()
     for event, _ in decide(stage, command, c.Now(0, 0)).events:
         apply(stage, event, 0)
     return command
 
 
-def _commands(settings: Settings) -> Iterator[tuple[str, Callable[[], c.Command]]]:
+def _commands(settings: Settings) -> Iterator[tuple[str, Callable[[], c.Command[Any]]]]:
     for number, queue in enumerate(settings.queues):
         yield f"queues[{number}]", partial(c.DeclareQueue, queue.name, queue.type, dict(queue.options))
     for number, exchange in enumerate(settings.exchanges):
@@ -68,7 +68,7 @@ def _commands(settings: Settings) -> Iterator[tuple[str, Callable[[], c.Command]
         yield f"bindings[{number}]", partial(_bind, binding)
 
 
-def _bind(one: DeclaredBinding) -> c.Command:
+def _bind(one: DeclaredBinding) -> c.Command[Any]:
     selector = None if one.selector is None else parse(one.selector).text
     return x.Bind(one.exchange, one.queue, one.key, dict(one.arguments), selector)
 

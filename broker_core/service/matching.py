@@ -20,7 +20,7 @@ import pyarrow as pa
 from penstock.broker_core import errors
 from penstock.broker_core.engine.columns.rowset import BLOCK_BITS, as_array
 from penstock.broker_core.engine.columns.states import ARCHIVED, AVAILABLE
-from penstock.broker_core.engine.decide.queues import need_queue
+from penstock.broker_core.engine.decide.decision import need_queue
 from penstock.broker_core.engine.model.retention import within_retention
 from penstock.broker_core.messages import assembly
 from penstock.broker_core.reading.stored import SMALL_ROWS, OnDamage, load, wanted

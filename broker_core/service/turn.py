@@ -10,21 +10,18 @@ import logging
 import threading
 from collections.abc import Callable, Iterable, Sequence
 from types import TracebackType
-from typing import Any
+from typing import Any, TypeVar
 
 from penstock.broker_core import errors
-from penstock.broker_core.engine import BrokerState, apply, decide
+from penstock.broker_core.engine import BrokerState, Decision, apply, decide
 from penstock.broker_core.engine.columns.attributes import Coded
 from penstock.broker_core.engine.columns.rowset import BLOCK_BITS, RowSet
 from penstock.broker_core.engine.columns.states import AVAILABLE
 from penstock.broker_core.engine.commands import queues as c
 from penstock.broker_core.engine.commands.exchanges import EndNode
+from penstock.broker_core.engine.decide.decision import need_queue
 from penstock.broker_core.engine.decide.exchanges import need_exchange
-from penstock.broker_core.engine.decide.lifetimes import may_end
-from penstock.broker_core.engine.decide.queues import need_queue
-from penstock.broker_core.engine.decide.wakeups import worth_a_look
 from penstock.broker_core.engine.events import codec as journaling
-from penstock.broker_core.engine.events import queues as e
 from penstock.broker_core.engine.model.routes import Plan, plan
 from penstock.broker_core.journal import Journal
 from penstock.broker_core.reading.recent import Recent
@@ -33,6 +30,8 @@ from penstock.broker_core.service.blocked_producers import Rooms
 from penstock.broker_core.service.ticker import Alarm
 
 log = logging.getLogger("penstock")
+
+R = TypeVar("R")
 
 
 class Arrivals:
@@ -134,7 +133,7 @@ class Turn:
         """To look at, within the with-block."""
         return self._state
 
-    def carry(self, command: c.Command) -> tuple[Any, int]:
+    def carry(self, command: c.Command[R]) -> tuple[R, int]:
         """The reply, and the log position it waits for: 0 when it promises nothing and can leave at once.
 
         A PenstockError concerns this command alone: it changed nothing, and the turn can go on. A refusal is an answer too, and
@@ -148,18 +147,16 @@ class Turn:
         try:
             decision = decide(self._state, command, self._now)
             if decision.events:
-                self._log_and_apply(decision.events)
+                self._log_and_apply(decision)
         finally:
             self.end = self._journal.end
         return decision.reply, self.end if decision.waits else 0
 
-    def _log_and_apply(self, events: Iterable[tuple[e.Event, Any]]) -> None:
-        began, position, at, ending = False, 0, "", list[str]()
+    def _log_and_apply(self, decision: Decision[Any]) -> None:
+        began, position, at = False, 0, ""
         try:
-            for event, payload in events:
+            for event, payload in decision.events:
                 at = f"event {event.kind!r}"
-                ending += may_end(self._state, event)
-                queues = worth_a_look(self._state, event)
                 if event.journaled:
                     meta, buffers = journaling.encode(event), _buffers(payload)
                     position = self._journal.append(meta, buffers, hurry=False, more=True).position
@@ -169,9 +166,9 @@ class Turn:
                 if event.journaled and isinstance(payload, Stored):
                     self._recent.add(position, payload.batch)
                 apply(self._state, event, position if event.journaled else 0)
-                if queues:
-                    self._arrivals.tell(queues)
-            for node in ending:
+            if decision.effects.looks:
+                self._arrivals.tell(decision.effects.looks)
+            for node in decision.effects.may_end:
                 at = f"the end of {node!r}"
                 self.carry(EndNode(node))
         except errors.StorageError:

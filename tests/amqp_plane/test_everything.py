@@ -101,7 +101,7 @@ def _operate(game: Game) -> None:
     choice = game.random.choice
     queue = choice(DELETED)
     one, other = game.random.sample(MOVED, 2)
-    wishes: list[list[c.Command]] = [
+    wishes: list[list[c.Command[Any]]] = [
         [m.PauseQueue(choice(game.queues))],
         [m.ResumeQueue(paused) for paused in game.queues],
         [c.Purge(choice(game.queues))],

@@ -33,7 +33,7 @@ class _Engine:
         self._position = 0
         self.do(c.DeclareQueue(QUEUE))
 
-    def do(self, command: c.Command) -> Any:
+    def do(self, command: c.Command[Any]) -> Any:
         now = next(self._clock)
         decision = decide(self.state, command, c.Now(now, now))
         for event, _ in decision.events:

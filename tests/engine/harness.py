@@ -5,15 +5,15 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from penstock.broker_core.engine import BrokerState, apply, decide
+from penstock.broker_core.engine import BrokerState, Decision, apply, decide
 from penstock.broker_core.engine.columns.states import State
 from penstock.broker_core.engine.commands import queues as c
-from penstock.broker_core.engine.decide.wakeups import worth_a_look
 from penstock.broker_core.engine.events import codec as journaling
 from penstock.broker_core.engine.events import queues as e
-from penstock.broker_core.engine.model.state import pack_blocks
+from penstock.broker_core.engine.model.state import conserved, pack_blocks
 
 SECOND = 1_000_000
+COUNTED = 1000  # messages of a queue whose columns are counted after every command
 START = 1_700_000_000 * SECOND
 
 
@@ -27,27 +27,31 @@ class Engine:
         self.up = 0
         self.wall = START
 
-    def run(self, *commands: c.Command) -> Any:
+    def run(self, *commands: c.Command[Any]) -> Any:
         reply = None
         for command in commands:
             decision = decide(self.state, command, c.Now(self.wall, self.up))
+            before = {name: queue.counts[State.AVAILABLE] for name, queue in self.state.queues.items()}
             for event, payload in decision.events:
                 position = 8 * (len(self.log) + 1)
                 if isinstance(event, e.BlockArchived):
                     self.packed[position] = payload
                 if event.journaled:
                     self.log.append((journaling.encode(event), position))
-                self._apply(event, position)
+                apply(self.state, event, position)
+            self._check(decision, before)
             reply = decision.reply
         return reply
 
-    def _apply(self, event: e.Event, position: int) -> None:
-        """C1 C4, after every command of every test: whatever makes messages AVAILABLE is told to those who wait there."""
-        before = {name: queue.counts[State.AVAILABLE] for name, queue in self.state.queues.items()}
-        told = set(worth_a_look(self.state, event))
-        apply(self.state, event, position)
+    def _check(self, decision: Decision[Any], before: dict[str, int]) -> None:
+        """C1 C4, after every command of every test: whatever makes messages AVAILABLE is told to those who wait there, and every
+        queue's counts say what its columns do."""
+        told = decision.effects.looks
         for name, queue in self.state.queues.items():
-            assert queue.counts[State.AVAILABLE] <= before.get(name, 0) or name in told, f"nobody in {name!r} hears of {event}"
+            came = queue.counts[State.AVAILABLE] > before.get(name, 0)
+            assert not came or name in told, f"nobody in {name!r} hears of {decision.events}"
+            if decision.events and queue.next_sequence <= COUNTED:
+                assert conserved(queue), f"{name!r} after {decision.events}"
 
     def pass_time(self, seconds: float) -> None:
         self.up += int(seconds * SECOND)

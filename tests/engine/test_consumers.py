@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from penstock.broker_core import errors
@@ -11,7 +13,6 @@ from penstock.broker_core.engine.columns.states import Cause, Outcome, State
 from penstock.broker_core.engine.commands import moves as mc
 from penstock.broker_core.engine.commands import queues as c
 from penstock.broker_core.engine.commands import transactions as tc
-from penstock.broker_core.engine.decide.wakeups import worth_a_look
 from penstock.broker_core.engine.events import codec as journaling
 from penstock.broker_core.engine.events import queues as e
 from penstock.broker_core.engine.model.dispositions import ROLLED_BACK, Ending
@@ -31,16 +32,14 @@ def taken(engine: Engine, holder: int, count: int = 1) -> list[int]:
     return [int(number) for number in rows.sequences()]
 
 
-def told(engine: Engine, command: c.Command) -> set[str]:
+def told(engine: Engine, command: c.Command[Any]) -> set[str]:
     """Carry out; the queues whose waiting consumers hear of it."""
-    found: set[str] = set()
-    for event, _ in decide(engine.state, command, c.Now(engine.wall, engine.up)).events:
-        found.update(worth_a_look(engine.state, event))
+    found = decide(engine.state, command, c.Now(engine.wall, engine.up)).effects.looks
     engine.run(command)
-    return found
+    return set(found)
 
 
-def refused(engine: Engine, command: c.Command, why: str) -> None:
+def refused(engine: Engine, command: c.Command[Any], why: str) -> None:
     before, subscriptions = engine.persisted(), set(engine.state.queues["q"].subscriptions)
     with pytest.raises(errors.InUse, match=why):
         engine.run(command)

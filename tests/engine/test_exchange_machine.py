@@ -15,7 +15,6 @@ from penstock.broker_core.engine.columns.attributes import NO_TRAITS, Coded
 from penstock.broker_core.engine.columns.rowset import as_array
 from penstock.broker_core.engine.commands import exchanges as x
 from penstock.broker_core.engine.commands import queues as c
-from penstock.broker_core.engine.decide import lifetimes
 from penstock.broker_core.engine.model.routes import Examined, plan
 from penstock.broker_core.engine.model.state import conserved
 
@@ -49,9 +48,8 @@ class Exchanges(RuleBasedStateMachine):
             self.run(x.DeclareExchange(name, KINDS[name]))
             self.kinds[name], self.bindings[name] = ("refuse", None), []
 
-    def run(self, command: c.Command) -> Any:
-        events = decide(self.engine.state, command, c.Now(self.engine.wall, 0)).events
-        ending = [name for event, _ in events for name in lifetimes.may_end(self.engine.state, event)]
+    def run(self, command: c.Command[Any]) -> Any:
+        ending = decide(self.engine.state, command, c.Now(self.engine.wall, 0)).effects.may_end
         reply = self.engine.run(command)
         for name in ending:
             self.engine.run(x.EndNode(name))

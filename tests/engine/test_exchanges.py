@@ -15,7 +15,6 @@ from penstock.broker_core.engine.columns.rowset import RowSet, as_array
 from penstock.broker_core.engine.commands import exchanges as x
 from penstock.broker_core.engine.commands import moves as mc
 from penstock.broker_core.engine.commands import queues as c
-from penstock.broker_core.engine.decide import lifetimes
 from penstock.broker_core.engine.model.routes import Examined, plan
 from penstock.broker_core.engine.model.state import BrokerState, conserved
 
@@ -25,11 +24,10 @@ from .harness import Engine
 class Checked(Engine):
     """After each command everything is conserved, and the log and a snapshot say the same as the state."""
 
-    def run(self, *commands: c.Command) -> Any:
+    def run(self, *commands: c.Command[Any]) -> Any:
         reply = None
         for command in commands:
-            events = decide(self.state, command, c.Now(self.wall, self.up)).events
-            ending = [name for event, _ in events for name in lifetimes.may_end(self.state, event)]
+            ending = decide(self.state, command, c.Now(self.wall, self.up)).effects.may_end
             reply = super().run(command)
             for name in ending:  # as a turn does
                 self.run(x.EndNode(name))
@@ -284,8 +282,7 @@ def test_E2_only_what_can_have_ended_anything_is_looked_at() -> None:
         (c.DeleteQueue("q"), ("x",)),
         (x.Unbind("x", "q"), ("x",)),
     ):
-        found = decide(broker.state, command, c.Now(0, 0)).events
-        assert {name for event, _ in found for name in lifetimes.may_end(broker.state, event)} == set(names), command
+        assert decide(broker.state, command, c.Now(0, 0)).effects.may_end == names, command
 
 
 def test_E1_a_snapshot_without_exchanges_is_read() -> None:

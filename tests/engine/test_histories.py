@@ -56,19 +56,19 @@ class History:
         except errors.PenstockError:
             pass  # it changed nothing
 
-    def send(self) -> Iterator[c.Command]:
+    def send(self) -> Iterator[c.Command[Any]]:
         queue = self.random.choice(QUEUES)
         if self.random.random() < 0.05:
             yield c.DeleteQueue(queue, force=True)
             self.declare(queue)
         yield c.Enqueue(queue, self.random.randrange(1, 9), 10)
 
-    def stage(self) -> Iterator[c.Command]:
+    def stage(self) -> Iterator[c.Command[Any]]:
         write = f"w{self.random.randrange(5)}"
         stage = write if self.random.random() < 0.2 else attempt_name(write, self.random.randrange(3))
         yield c.StageMessages(stage, self.random.choice(QUEUES), 2, 5)
 
-    def publish(self) -> Iterator[c.Command]:
+    def publish(self) -> Iterator[c.Command[Any]]:
         write, random = f"w{self.random.randrange(5)}", self.random
         maker = random.choice([None, c.Maker("alice", 100), c.Maker("bob", 2)])
         kind, name = random.choice(["stream", "txn"]), random.choice("xy")
@@ -82,7 +82,7 @@ class History:
     def reader(self) -> SparkBatch | None:
         return self.random.choice([None, SparkBatch(self.random.choice("xy"), self.random.randrange(3))])
 
-    def end(self) -> Iterator[c.Command]:
+    def end(self) -> Iterator[c.Command[Any]]:
         write, lease, random = f"w{self.random.randrange(5)}", self.random.choice(QUEUES), self.random
         first = random.randrange(20)
         self.engine.pass_time(random.choice([1, 61, 86_400]))
@@ -97,7 +97,7 @@ class History:
             ]
         )
 
-    def advance(self) -> Iterator[c.Command]:
+    def advance(self) -> Iterator[c.Command[Any]]:
         name, loss, random = self.random.choice(QUEUES), self.random.random() < 0.5, self.random
         lease = self.engine.state.leases.get(name)
         finished = 0 if lease is None else random.choice([lease.last_number, lease.last_number, lease.finished])
@@ -105,13 +105,13 @@ class History:
         yield c.FinishBatches(name, finished, True, random.random() < 0.3, loss)
         yield c.AcquireBatch(name, name, "r", finished, messages=4, fail_on_data_loss=loss)
 
-    def read(self) -> Iterator[c.Command]:
+    def read(self) -> Iterator[c.Command[Any]]:
         lease = self.engine.state.leases.get(self.random.choice(QUEUES))
         if lease is not None and lease.batches:
             number = self.random.choice([lease.last_number, *lease.batches])
             yield c.ReadBatch(lease.name, "r", lease.epoch, number, 0, 1 << 60, False, self.reader())
 
-    def say(self) -> Iterator[c.Command]:
+    def say(self) -> Iterator[c.Command[Any]]:
         lease = self.engine.state.leases.get(self.random.choice(QUEUES))
         if lease is not None and lease.current is not None and lease.current.rows:
             batch, write = lease.current, f"w{self.random.randrange(5)}"

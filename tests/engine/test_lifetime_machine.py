@@ -22,7 +22,7 @@ from penstock.broker_core.engine.commands import exchanges as x
 from penstock.broker_core.engine.commands import moves as mc
 from penstock.broker_core.engine.commands import queues as c
 from penstock.broker_core.engine.commands import transactions as tc
-from penstock.broker_core.engine.decide.lifetimes import may_end, what_ends
+from penstock.broker_core.engine.decide.lifetimes import what_ends
 from penstock.broker_core.engine.model.dispositions import Ending
 from penstock.broker_core.errors import PenstockError
 
@@ -64,22 +64,21 @@ class Lifetimes(RuleBasedStateMachine):
         self.sends(name, 1, mortal=False)
         self.subscribes(name, 1)
 
-    def run(self, command: c.Command) -> Any:
+    def run(self, command: c.Command[Any]) -> Any:
         """As a turn carries it out. A refusal changes nothing; so does what comes too late."""
         state = self.engine.state
         before = {name for name in state.queues if what_ends(state, name) is None}
         try:
-            events = decide(state, command, c.Now(self.engine.wall, self.engine.up)).events
+            looked_at = decide(state, command, c.Now(self.engine.wall, self.engine.up)).effects.may_end
         except PenstockError:
             return None
-        looked_at = {name for event, _ in events for name in may_end(state, event)}
         there = set(state.queues)
         reply = self.engine.run(command)
         for name in looked_at:
             self.engine.run(x.EndNode(name))
         assert [name for name in state.queues if name in before and what_ends(state, name) is not None] == [], command
         if not isinstance(command, c.Recovered):
-            assert not (there - set(state.queues)) - looked_at
+            assert not (there - set(state.queues)).difference(looked_at)
         if self.looks:
             survives(self.engine)
         assert state.made == Counter(queue.user for queue in state.queues.values() if queue.user is not None)

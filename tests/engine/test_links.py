@@ -192,7 +192,7 @@ def test_a_credit_of_nothing_gets_nothing_and_moves_nothing() -> None:
     assert took(engine, 1, 1) == [0]
 
 
-COMMANDS: list[Callable[[int], c.Command]] = [
+COMMANDS: list[Callable[[int], c.Command[Any]]] = [
     lambda holder: c.Acquire("q", holder, 5),
     lambda holder: c.Settle("q", holder, RowSet.range(0, 2)),
     lambda holder: c.Release("q", holder, RowSet.range(0, 2), exclude=True, annotations=b"x"),

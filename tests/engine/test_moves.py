@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pytest
 
@@ -71,7 +73,7 @@ def test_only_the_newest_value_of_a_key_goes_back() -> None:
 
 
 @pytest.mark.parametrize("command", [mc.Move("other", "q"), mc.Copy("other", "q"), mc.Redrive("dead")])
-def test_no_operator_brings_a_last_value_queue_more_keys_than_it_keeps(command: c.Command) -> None:
+def test_no_operator_brings_a_last_value_queue_more_keys_than_it_keeps(command: c.Command[Any]) -> None:
     """Q13 Q17 Q20: `maxKeys` holds for what is moved, copied and redriven; known keys go on."""
     engine, keys = Engine(), Traits(key=Coded(["a", "b", "c"], np.array([1, 2, 0, 3])))
     engine.run(c.DeclareQueue("dead"), c.DeclareQueue("q", "lastvalue", {"key": "subject", **DLQ}))

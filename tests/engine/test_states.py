@@ -21,7 +21,7 @@ from penstock.broker_core.engine.columns.rowset import RowSet
 from penstock.broker_core.engine.columns.states import RETURN_COUNTS_ATTEMPT, TRANSITIONS, Cause, Outcome, State, Verb
 from penstock.broker_core.engine.commands import moves as mc
 from penstock.broker_core.engine.commands import queues as c
-from penstock.broker_core.engine.decide.queues import check_rows
+from penstock.broker_core.engine.decide.decision import check_rows
 from penstock.broker_core.engine.events import codec as journaling
 from penstock.broker_core.engine.events import queues as e
 from penstock.broker_core.engine.model.queue import Queue
@@ -142,7 +142,7 @@ def test_rows_move_as_the_table_says_and_else_there_is_an_error_that_changes_not
 STATES = {state.name for state in State}
 
 
-@pytest.mark.parametrize("path", sorted(ENGINE.glob("apply*.py")), ids=lambda p: p.stem)
+@pytest.mark.parametrize("path", sorted((ENGINE / "apply").glob("*.py")), ids=lambda p: p.stem)
 def test_what_applies_events_names_no_state(path: Path) -> None:
     """It says a verb: source and target are the table's."""
     names = {node.id for node in ast.walk(ast.parse(path.read_text())) if isinstance(node, ast.Name)}
@@ -275,7 +275,7 @@ FORBIDDEN = {
 }
 
 
-@pytest.mark.parametrize("path", sorted(ENGINE.glob("*.py")), ids=lambda p: p.stem)
+@pytest.mark.parametrize("path", sorted(ENGINE.rglob("*.py")), ids=lambda p: p.stem)
 def test_the_core_imports_no_io_clock_thread_or_randomness(path: Path) -> None:
     tree = ast.parse(path.read_text())
     names = {alias.name for node in ast.walk(tree) if isinstance(node, ast.Import) for alias in node.names}

@@ -91,7 +91,7 @@ def numbered(count: int, size: int = 8, start: int = 0) -> list[bytes]:
 
 def advance(
     queue: str, lease: str, finished: int, *, epoch: int | None = None, messages: int | None = None, **options: Any
-) -> list[c.Command]:
+) -> list[c.Command[Any]]:
     """The three parts of `lease.advance`; options are those of `EnterLease` and `AcquireBatch`."""
     timeout = options.pop("timeout", None)
     return [

@@ -36,7 +36,7 @@ from .helpers import (
 SETTINGS = {"segment_bytes": MIB, "retention_age_s": 1}
 BULK = numbered(100, 7000)
 
-Step = list[c.Command] | str  # commands submitted together, or a turn of housekeeping by its name
+Step = list[c.Command[Any]] | str  # commands submitted together, or a turn of housekeeping by its name
 
 # One history with everything: four queues, a lease with three batches, a link, stages, snapshots, segments that roll over and go.
 LINK = 1  # the first link of a life is holder 1
@@ -224,7 +224,7 @@ def test_the_history_has_what_it_is_for(honest: Reference) -> None:
 
 
 def test_a_refusal_changes_nothing_after_a_crash() -> None:
-    refused: list[Callable[[], c.Command]] = [
+    refused: list[Callable[[], c.Command[Any]]] = [
         lambda: enqueue("missing", b"x"),
         lambda: c.Publish(["s", "missing"], c.PublishKey("txn", "app", 1)),
         lambda: c.FinishBatches("lease", 9),

@@ -70,7 +70,7 @@ def prepared(held: Held) -> BrokerService:
 
 
 # What comes first, and is not on the disk yet; what is then asked; and what its answer would be.
-Case = tuple[list[c.Command], Callable[[BrokerService], Any], Any]
+Case = tuple[list[c.Command[Any]], Callable[[BrokerService], Any], Any]
 PROMISES: dict[str, Case] = {
     "a repeated publish": ([c.Publish(["s"], KEY)], lambda s: s.submit(c.Publish(["s"], KEY)), (0, True)),
     "a publish of an older number": ([c.Publish(["s"], KEY)], lambda s: s.submit(c.Publish([], OLDER)), (0, True)),
@@ -136,7 +136,7 @@ def test_a_sender_is_told_before_the_disk_only_of_what_its_queue_and_header_call
     abandon(service)
 
 
-REFUSALS: dict[str, tuple[list[c.Command], Callable[[BrokerService], Any]]] = {
+REFUSALS: dict[str, tuple[list[c.Command[Any]], Callable[[BrokerService], Any]]] = {
     "of a fenced planner": (advance("q", "lease", 0), lambda s: s.submit(*advance("q", "lease", 0, epoch=1))),
     "of a fenced reader": (advance("q", "lease", 0), lambda s: s.submit(read("lease", 1, 1))),
     "of a queue that is gone": ([c.DeleteQueue("empty")], lambda s: s.submit(c.Stat("empty"))),

@@ -98,7 +98,7 @@ class SourceTerminus(Terminus):
     def granted(self, asked: object) -> Expiry:
         return Expiry("link-detach") if self.browse else super().granted(asked)  # who only looks has nothing to come back to
 
-    def subscribe(self) -> c.Command:
+    def subscribe(self) -> c.Subscribe:
         selector = self.filters.selector
         text = None if selector is None else selector.text
         return c.Subscribe(self.queue, self.options.priority, self.options.exclusive, text)

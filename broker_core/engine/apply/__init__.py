@@ -1,6 +1,8 @@
 """State and event to the next state, by subject: the only code that changes the state, live and at recovery.
 
-queues         `apply` itself; queues, links, leases, stages
+handlers       `apply` itself, and the table of what applies each event
+transitions    how rows change their state, and what follows from it
+queues         queues, links, leases, stages
 exchanges      exchanges and bindings
 moves          moves, copies, redrives; altered queues
 outcomes       outcomes of single messages, before their batch is settled

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from penstock.broker_core.engine.apply.queues import on_event, place, runs_of
+from penstock.broker_core.engine.apply.transitions import place, runs_of
 from penstock.broker_core.engine.columns.attributes import Traits
 from penstock.broker_core.engine.columns.runs import Run
 from penstock.broker_core.engine.events import exchanges as xe
@@ -11,30 +11,25 @@ from penstock.broker_core.engine.model.exchange import Exchange, Link
 from penstock.broker_core.engine.model.state import NEXT_HOLDER, BrokerState
 
 
-@on_event(xe.ExchangeDeclared)
 def exchange_declared(state: BrokerState, event: xe.ExchangeDeclared, position: int) -> None:
     state.exchanges.add(Exchange(event.exchange, event.type, event.options, event.user))
     state.count_made(event.user, 1)
 
 
-@on_event(xe.ExchangeDeleted)
 def exchange_deleted(state: BrokerState, event: xe.ExchangeDeleted, position: int) -> None:
     state.count_made(state.exchanges.by_name[event.exchange].user, -1)
     state.exchanges.delete(event.exchange)
     state.links.pop(event.exchange, None)
 
 
-@on_event(xe.Bound)
 def bound(state: BrokerState, event: xe.Bound, position: int) -> None:
     state.exchanges.bind(event.exchange, Binding(**event.binding), event.number)
 
 
-@on_event(xe.Unbound)
 def unbound(state: BrokerState, event: xe.Unbound, position: int) -> None:
     state.exchanges.unbind(event.exchange, event.numbers)
 
 
-@on_event(xe.Routed)
 def routed(state: BrokerState, event: xe.Routed, position: int) -> None:
     runs = [Run(event.count, position, 0)] if event.kept is None else runs_of(event.kept, position)
     traits = Traits.of_journal(event.traits)
@@ -42,13 +37,11 @@ def routed(state: BrokerState, event: xe.Routed, position: int) -> None:
         place(state, state.queues[name], event.sizes, runs, event.time, traits)
 
 
-@on_event(xe.LinkOpened)
 def link_opened(state: BrokerState, event: xe.LinkOpened, position: int) -> None:
     state.links.setdefault(event.node, {})[event.link] = Link(event.makes, event.owner)
     state.next_link = event.link + NEXT_HOLDER
 
 
-@on_event(xe.LinkGone)
 def link_gone(state: BrokerState, event: xe.LinkGone, position: int) -> None:
     links = state.links[event.node]
     del links[event.link]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from penstock.broker_core.engine.apply.queues import archive, let_go, on_event, settle_in, take_out
+from penstock.broker_core.engine.apply.transitions import archive, let_go, settle_in, take_out
 from penstock.broker_core.engine.columns.limits import MAX_ERROR_TEXT
 from penstock.broker_core.engine.columns.rowset import as_array
 from penstock.broker_core.engine.columns.states import Outcome, Reason, Verb
@@ -16,7 +16,6 @@ from penstock.broker_core.engine.model.state import BrokerState
 from penstock.broker_core.engine.model.transfer import Cargo, load, unload
 
 
-@on_event(me.Moved)
 def moved(state: BrokerState, event: me.Moved, position: int) -> None:
     queue = state.queues[event.queue]
     verb = Verb.DEAD_LETTER if event.reason else Verb.MOVE
@@ -41,7 +40,6 @@ def moved(state: BrokerState, event: me.Moved, position: int) -> None:
     _arrive(state, event.target, cargo, event.time)
 
 
-@on_event(me.Copied)
 def copied(state: BrokerState, event: me.Copied, position: int) -> None:
     _arrive(state, event.target, load(state.queues[event.queue], event.rows), event.time)
 
@@ -53,7 +51,6 @@ def _arrive(state: BrokerState, name: str, cargo: Cargo, time: int) -> None:
     settle_in(state, queue, first, time)
 
 
-@on_event(me.Redriven)
 def redriven(state: BrokerState, event: me.Redriven, position: int) -> None:
     queue = state.queues[event.queue]
     for number, part in event.rows.items():
@@ -68,7 +65,6 @@ def redriven(state: BrokerState, event: me.Redriven, position: int) -> None:
         archive(state, queue, stale(queue, event.rows), Verb.REPLACE, Outcome.REPLACED, event.time)
 
 
-@on_event(me.QueueAltered)
 def queue_altered(state: BrokerState, event: me.QueueAltered, position: int) -> None:
     queue = state.queues[event.queue]
     queue.options = checked(queue.kind, {**queue.options, **event.options})
@@ -76,7 +72,6 @@ def queue_altered(state: BrokerState, event: me.QueueAltered, position: int) -> 
     consumers.reconsider(queue)
 
 
-@on_event(me.QueuePaused)
 def queue_paused(state: BrokerState, event: me.QueuePaused, position: int) -> None:
     queue = state.queues[event.queue]
     queue.paused = event.paused

@@ -2,19 +2,16 @@
 
 from __future__ import annotations
 
-from penstock.broker_core.engine.apply.queues import on_event
 from penstock.broker_core.engine.events import outcomes as oe
 from penstock.broker_core.engine.model.batch_outcomes import Said, StagedOutcomes
 from penstock.broker_core.engine.model.state import BrokerState
 
 
-@on_event(oe.OutcomesStaged)
 def outcomes_staged(state: BrokerState, event: oe.OutcomesStaged, position: int) -> None:
     stage = state.begin_stage(event.stage, state.time if event.time is None else event.time)
     said = [Said.from_json(each) for each in event.said]
     stage.outcomes.append(StagedOutcomes(event.lease, event.batch, event.epoch, said))
 
 
-@on_event(oe.MalformedFound)
 def malformed_found(state: BrokerState, event: oe.MalformedFound, position: int) -> None:
     state.leases[event.lease].batches[event.batch].outcomes.say([Said.from_json(each) for each in event.said])

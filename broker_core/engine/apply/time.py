@@ -2,20 +2,18 @@
 
 from __future__ import annotations
 
-from penstock.broker_core.engine.apply.queues import archive, on_event
+from penstock.broker_core.engine.apply.transitions import archive
 from penstock.broker_core.engine.columns.limits import NEVER
 from penstock.broker_core.engine.columns.states import Outcome, Verb
 from penstock.broker_core.engine.events import queues as e
 from penstock.broker_core.engine.model.state import BrokerState
 
 
-@on_event(e.Expired)
 def expired(state: BrokerState, event: e.Expired, position: int) -> None:
     queue = state.queues[event.queue]
     archive(state, queue, queue.allowed(event.rows, Verb.EXPIRE), Verb.EXPIRE, Outcome.EXPIRED, event.time)
 
 
-@on_event(e.CameDue)
 def came_due(state: BrokerState, event: e.CameDue, position: int) -> None:
     queue = state.queues[event.queue]
     for number, rows in event.rows.items():
@@ -23,7 +21,6 @@ def came_due(state: BrokerState, event: e.CameDue, position: int) -> None:
     queue.came_back(event.rows)
 
 
-@on_event(e.Locked)
 def locked(state: BrokerState, event: e.Locked, position: int) -> None:
     queue = state.queues[event.queue]
     for number, rows in event.rows.items():
@@ -32,7 +29,6 @@ def locked(state: BrokerState, event: e.Locked, position: int) -> None:
         queue.note_times(block)
 
 
-@on_event(e.TimePassed)
 def time_passed(state: BrokerState, event: e.TimePassed, position: int) -> None:
     """The blocks that were due have been seen to: when is their next time?"""
     if event.expiry:

@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-from penstock.broker_core.engine.apply.queues import on_event
 from penstock.broker_core.engine.events import transactions as te
 from penstock.broker_core.engine.model.state import BrokerState
 
 
-@on_event(te.TransactionBegun)
 def transaction_begun(state: BrokerState, event: te.TransactionBegun, position: int) -> None:
     state.transactions.begin(event.transaction, event.owner)
 
 
-@on_event(te.Posted)
 def posted(state: BrokerState, event: te.Posted, position: int) -> None:
     transaction = state.transactions.open[event.transaction]
     transaction.posted += event.count
@@ -20,19 +17,16 @@ def posted(state: BrokerState, event: te.Posted, position: int) -> None:
     transaction.works(event.up)
 
 
-@on_event(te.Retired)
 def retired(state: BrokerState, event: te.Retired, position: int) -> None:
     state.transactions.retire(event.transaction, event.queue, event.holder, event.rows, event.word)
     state.transactions.open[event.transaction].works(event.up)
 
 
-@on_event(te.TransactionFailed)
 def transaction_failed(state: BrokerState, event: te.TransactionFailed, position: int) -> None:
     state.transactions.open[event.transaction].failed = event.why
     if event.undone:
         state.transactions.forget_work(event.transaction)
 
 
-@on_event(te.TransactionEnded)
 def transaction_ended(state: BrokerState, event: te.TransactionEnded, position: int) -> None:
     state.transactions.end(event.transaction)

@@ -3,7 +3,7 @@
 states                    the table of a message's states and transitions
 blocks, runs              64 Ki rows of one queue; where the journal holds their payloads
 rowset                    which messages: ranges or a bitmap per block
-series, packing           columns that cost what they hold; their persisted form
+series, packing, values   columns that cost what they hold; their persisted form; values as JSON
 attributes, dictionary    what a queue has to know of messages; names that rows carry as numbers
 overlays                  annotations that were added after a message arrived
 waiting, returns          where AVAILABLE messages wait; how far back a return sends a consumer

@@ -14,7 +14,7 @@ from penstock.broker_core.errors import PenstockError
 
 
 @dataclass(frozen=True)
-class DeclareExchange(Command):
+class DeclareExchange(Command[bool]):
     """Reply: whether it is new. The same again changes nothing."""
 
     exchange: str
@@ -24,14 +24,14 @@ class DeclareExchange(Command):
 
 
 @dataclass(frozen=True)
-class DeleteExchange(Command):
+class DeleteExchange(Command[None]):
     """Its bindings go with it, its queues stay."""
 
     exchange: str
 
 
 @dataclass(frozen=True)
-class Bind(Command):
+class Bind(Command[bool]):
     """Reply: whether the binding is new. `key`: of a direct exchange; the pattern of a topic exchange."""
 
     exchange: str
@@ -43,7 +43,7 @@ class Bind(Command):
 
 
 @dataclass(frozen=True)
-class Unbind(Command):
+class Unbind(Command[int]):
     """Take away the bindings of a queue: those with this key, or all. Reply: how many."""
 
     exchange: str
@@ -52,7 +52,7 @@ class Unbind(Command):
 
 
 @dataclass(frozen=True)
-class ListExchanges(Command):
+class ListExchanges(Command[list[dict[str, Any]]]):
     """Reply: one JSON-able description each."""
 
     exchange: str | None = None  # None: all
@@ -60,7 +60,7 @@ class ListExchanges(Command):
 
 # Who uses a queue or an exchange, and what ends with that: see `lifetimes`.
 @dataclass(frozen=True)
-class OpenLink(Command):
+class OpenLink(Command[int]):
     """A link to a queue or an exchange begins. Reply: its number. Needed where the node's lifetime depends on links; a queue's
     subscriptions count besides."""
 
@@ -71,7 +71,7 @@ class OpenLink(Command):
 
 
 @dataclass(frozen=True)
-class CloseLink(Command):
+class CloseLink(Command[None]):
     """It is over. One that is not known, or whose node is gone, changes nothing."""
 
     node: str
@@ -79,14 +79,24 @@ class CloseLink(Command):
 
 
 @dataclass(frozen=True)
-class EndNode(Command):
-    """End a queue or an exchange if its time has come: see `lifetimes.may_end`. Reply: whether it had."""
+class EndNode(Command[bool]):
+    """End a queue or an exchange if its time has come: see `decide.lifetimes`. Reply: whether it had."""
 
     node: str
 
 
+class Sent(NamedTuple):
+    """What became of routed messages: indices within the block."""
+
+    unroutable: Rows = slice(0, 0)  # no queue is for them, and the exchange refuses such
+    refused: Rows = slice(0, 0)  # queues are, and none of them took them; `error` says why
+    error: PenstockError | None = None
+    dropped: int = 0  # no queue is for them, and the exchange drops such
+    stale: bool = False  # nothing was done: bindings or queues have changed since the payload was read, so read it again
+
+
 @dataclass(frozen=True)
-class Route(Command):
+class Route(Command[Sent]):
     """Send a block of messages through an exchange. Their payload is stored once, whatever the number of queues that get them.
     Reply: `Sent`."""
 
@@ -105,13 +115,3 @@ class Route(Command):
     # They wait, in a stage of this name or of this transaction. Then all is done or none, and the queues of this moment get them.
     stage: str | None = None
     transaction: int | None = None
-
-
-class Sent(NamedTuple):
-    """What became of routed messages: indices within the block."""
-
-    unroutable: Rows = slice(0, 0)  # no queue is for them, and the exchange refuses such
-    refused: Rows = slice(0, 0)  # queues are, and none of them took them; `error` says why
-    error: PenstockError | None = None
-    dropped: int = 0  # no queue is for them, and the exchange drops such
-    stale: bool = False  # nothing was done: bindings or queues have changed since the payload was read, so read it again

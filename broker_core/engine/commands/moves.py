@@ -9,8 +9,14 @@ from penstock.broker_core.engine.columns.limits import MAX_MOVED
 from penstock.broker_core.engine.commands.queues import Command
 
 
+class Shifted(NamedTuple):
+    messages: int  # so many were moved, copied or redriven
+    next: int | None  # the sequence number to go on from; None: there are no more
+    stayed: int = 0  # so many cannot go: there is no room; of dead letters also, the queue is gone, or has a newer value
+
+
 @dataclass(frozen=True)
-class Move(Command):
+class Move(Command[Shifted]):
     """Messages that nobody has taken (AVAILABLE or DELAYED), in order, from `first` to `last`; DELAYED ones keep their time.
     Reply: `Shifted`. One command moves at most MAX_MOVED."""
 
@@ -22,7 +28,7 @@ class Move(Command):
 
 
 @dataclass(frozen=True)
-class Copy(Command):
+class Copy(Command[Shifted]):
     """As `Move`, and they stay where they are too."""
 
     queue: str
@@ -33,7 +39,7 @@ class Copy(Command):
 
 
 @dataclass(frozen=True)
-class DiscardMessages(Command):
+class DiscardMessages(Command[int]):
     """An operator ends messages from `first` to `last`, whoever holds them: they are damaged, or nobody can use them. A query
     whose lease holds one is fenced. Reply: how many have ended."""
 
@@ -44,7 +50,7 @@ class DiscardMessages(Command):
 
 
 @dataclass(frozen=True)
-class Redrive(Command):
+class Redrive(Command[Shifted]):
     """Dead letters from `first` to `last` go back to where they came from: those that are AVAILABLE in this queue to the tail of
     the queue that each was sent to, those of this queue that its dead-letter queue could not take to their places.
     Reply: `Shifted`. One command looks at no more than MAX_MOVED of each kind."""
@@ -55,14 +61,8 @@ class Redrive(Command):
     last: int | None = None
 
 
-class Shifted(NamedTuple):
-    messages: int  # so many were moved, copied or redriven
-    next: int | None  # the sequence number to go on from; None: there are no more
-    stayed: int = 0  # so many cannot go: there is no room; of dead letters also, the queue is gone, or has a newer value
-
-
 @dataclass(frozen=True)
-class AlterQueue(Command):
+class AlterQueue(Command[bool]):
     """Reply: whether anything was changed."""
 
     queue: str
@@ -70,12 +70,12 @@ class AlterQueue(Command):
 
 
 @dataclass(frozen=True)
-class PauseQueue(Command):
+class PauseQueue(Command[bool]):
     """Nothing is delivered until it is resumed; what is sent still comes in. Reply: whether anything was changed."""
 
     queue: str
 
 
 @dataclass(frozen=True)
-class ResumeQueue(Command):
+class ResumeQueue(Command[bool]):
     queue: str

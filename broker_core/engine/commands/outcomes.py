@@ -10,7 +10,7 @@ from penstock.broker_core.engine.model.batch_outcomes import Said
 
 
 @dataclass(frozen=True)
-class StageOutcomes(Command):
+class StageOutcomes(Command[None]):
     """Outcomes of messages of one batch, to be published with their stage. `epoch` is that of the read that gave them."""
 
     stage: str
@@ -21,7 +21,7 @@ class StageOutcomes(Command):
 
 
 @dataclass(frozen=True)
-class SetAside(Command):
+class SetAside(Command[int]):
     """Messages of a batch that its reader could not decode: not delivered with it, and dead letters (or rejected) when it is
     settled. `reasons`: why, and which messages. The reply: how many of them that is news of."""
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, Generic, NamedTuple, TypeVar
 
 from penstock.broker_core.engine.columns.attributes import NO_TRAITS, Traits
 from penstock.broker_core.engine.columns.limits import MAX_PURGED
@@ -35,9 +35,12 @@ class PublishKey(NamedTuple):
     number: int
 
 
+R = TypeVar("R", covariant=True)
+
+
 @dataclass(frozen=True)
-class Command:
-    pass
+class Command(Generic[R]):
+    """What is asked. `R` is the type of its reply."""
 
 
 class Maker(NamedTuple):
@@ -48,7 +51,7 @@ class Maker(NamedTuple):
 
 
 @dataclass(frozen=True)
-class DeclareQueue(Command):
+class DeclareQueue(Command[bool]):
     queue: str
     type: str = "fifo"
     options: dict[str, Any] = field(default_factory=dict)
@@ -56,22 +59,9 @@ class DeclareQueue(Command):
 
 
 @dataclass(frozen=True)
-class DeleteQueue(Command):
+class DeleteQueue(Command[None]):
     queue: str
     force: bool = False
-
-
-@dataclass(frozen=True)
-class Enqueue(Command):
-    """One block of messages; its payload is stored with the event. Reply: `Placed`."""
-
-    queue: str
-    count: int
-    sizes: int | Ints  # stored bytes of each message, or of all alike
-    payload: Any = None  # a buffer, or several
-    durable: bool = True  # does any of the messages ask for it? Matters where the queue follows the header
-    traits: Traits = NO_TRAITS  # what of the messages' insides the queue wants to know
-    whole: bool = False  # all of them or none: QueueFull where some would be refused. Else an overflow *block* refuses none
 
 
 class Placed(NamedTuple):
@@ -83,8 +73,29 @@ class Placed(NamedTuple):
     kept: Sequence[int] | None = None  # which of them have places, in order, the last ones before `next`; None: all
 
 
+class Stores(Command[R]):
+    """Messages that a queue has to have room for."""
+
+    queue: str
+    count: int
+    sizes: int | Ints  # stored bytes of each message, or of all alike
+
+
 @dataclass(frozen=True)
-class StageMessages(Command):
+class Enqueue(Stores[Placed]):
+    """One block of messages; its payload is stored with the event. Reply: `Placed`."""
+
+    queue: str
+    count: int
+    sizes: int | Ints  # stored bytes of each message, or of all alike
+    payload: Any = None  # a buffer, or several
+    durable: bool = True  # does any of the messages ask for it? Matters where the queue follows the header
+    traits: Traits = NO_TRAITS  # what of the messages' insides the queue wants to know
+    whole: bool = False  # all of them or none: QueueFull where some would be refused. Else an overflow *block* refuses none
+
+
+@dataclass(frozen=True)
+class StageMessages(Stores[None]):
     stage: str  # a name, or `stages.attempt_name`
     queue: str
     count: int
@@ -94,7 +105,7 @@ class StageMessages(Command):
 
 
 @dataclass(frozen=True)
-class Publish(Command):
+class Publish(Command[tuple[int, bool]]):
     """Stages by name, or these attempts of a write. Reply: how many messages, and whether it was done before."""
 
     stages: list[str]
@@ -106,14 +117,14 @@ class Publish(Command):
 
 
 @dataclass(frozen=True)
-class IsPublished(Command):
+class IsPublished(Command[bool]):
     """Would a publish with this key be a repetition?"""
 
     key: PublishKey
 
 
 @dataclass(frozen=True)
-class Discard(Command):
+class Discard(Command[int]):
     """Stages by name, or all attempts of a write, those too that come later. Reply: how many there were."""
 
     stages: list[str]
@@ -121,12 +132,12 @@ class Discard(Command):
 
 
 @dataclass(frozen=True)
-class ListStages(Command):
+class ListStages(Command[list[dict[str, Any]]]):
     """Reply: by write, those that wait for a publish."""
 
 
 @dataclass(frozen=True)
-class Purge(Command):
+class Purge(Command[int]):
     """Messages that nobody has taken (AVAILABLE or DELAYED) before `until`, from the first on. Reply: how many; if so many as
     `messages`, there may be more."""
 
@@ -136,7 +147,7 @@ class Purge(Command):
 
 
 @dataclass(frozen=True)
-class Withdraw(Command):
+class Withdraw(Command[RowSet]):
     """Take back those of the rows that nobody has acquired: *immediate* messages in the turn in which they came. Reply: which."""
 
     queue: str
@@ -144,12 +155,12 @@ class Withdraw(Command):
 
 
 @dataclass(frozen=True)
-class Stat(Command):
+class Stat(Command[list[dict[str, Any]]]):
     queue: str | None = None  # None: all queues
 
 
 @dataclass(frozen=True)
-class Subscribe(Command):
+class Subscribe(Command[int]):
     """Open a holder that ends with its link, or with the broker. InUse where it may not consume beside others: `consumers`."""
 
     queue: str
@@ -159,7 +170,7 @@ class Subscribe(Command):
 
 
 @dataclass(frozen=True)
-class Unsubscribe(Command):
+class Unsubscribe(Command[RowSet]):
     queue: str
     holder: int
     cause: Cause = Cause.LINK_LOST  # how what the link still holds comes back, unless
@@ -167,7 +178,7 @@ class Unsubscribe(Command):
 
 
 @dataclass(frozen=True)
-class Acquire(Command):
+class Acquire(Command[RowSet]):
     """The next messages for a link, at most up to the first that nobody has evaluated its selector for: see `Matching`."""
 
     queue: str
@@ -179,7 +190,7 @@ class Acquire(Command):
 
 
 @dataclass(frozen=True)
-class Browse(Command):
+class Browse(Command[tuple[RowSet, int]]):
     """What is AVAILABLE from `place` on, without acquiring it. Reply: the rows, and the place to go on from."""
 
     queue: str
@@ -190,7 +201,7 @@ class Browse(Command):
 
 
 @dataclass(frozen=True)
-class Settle(Command):
+class Settle(Command[None]):
     queue: str
     holder: int
     rows: RowSet
@@ -199,7 +210,7 @@ class Settle(Command):
 
 
 @dataclass(frozen=True)
-class Release(Command):
+class Release(Command[None]):
     queue: str
     holder: int
     rows: RowSet
@@ -217,7 +228,7 @@ def command_of(ending: Ending, queue: str, holder: int, rows: RowSet) -> Settle 
 
 
 @dataclass(frozen=True)
-class EnterLease(Command):
+class EnterLease(Command[int | None]):
     """First part of every planner's request: may this planner speak for the lease? See docs/protocols/flight.md."""
 
     queue: str
@@ -233,7 +244,7 @@ class EnterLease(Command):
 
 
 @dataclass(frozen=True)
-class FinishBatches(Command):
+class FinishBatches(Command[tuple[int | None, int, int]]):
     """Spark has finished every batch up to `finished`: settle what was read, give back what was not."""
 
     lease: str
@@ -243,8 +254,19 @@ class FinishBatches(Command):
     fail_on_data_loss: bool = True
 
 
+class LeasedBatch(NamedTuple):
+    """Reply of AcquireBatch: the lease's epoch, None where there is no lease yet; the batch that it holds, or the finished one
+    where it holds none; this batch's sign, None where the lease remembers none; and how many batches in a row its query has
+    finished without reading them."""
+
+    epoch: int | None
+    batch: int
+    sign: str | None = None
+    unread: int = 0
+
+
 @dataclass(frozen=True)
-class AcquireBatch(Command):
+class AcquireBatch(Command[LeasedBatch]):
     queue: str
     lease: str
     run: str
@@ -260,19 +282,8 @@ class AcquireBatch(Command):
     alone: bool = True  # one message larger than `max_bytes` is taken alone; else nothing is
 
 
-class LeasedBatch(NamedTuple):
-    """Reply of AcquireBatch: the lease's epoch, None where there is no lease yet; the batch that it holds, or the finished one
-    where it holds none; this batch's sign, None where the lease remembers none; and how many batches in a row its query has
-    finished without reading them."""
-
-    epoch: int | None
-    batch: int
-    sign: str | None = None
-    unread: int = 0
-
-
 @dataclass(frozen=True)
-class MeasureBatch(Command):
+class MeasureBatch(Command[tuple[int, int]]):
     """How much a batch that a lease holds is; the reply: messages and bytes, 0 and 0 where it holds no such batch."""
 
     lease: str
@@ -280,7 +291,7 @@ class MeasureBatch(Command):
 
 
 @dataclass(frozen=True)
-class PlanBatches(Command):
+class PlanBatches(Command[tuple[int, list[list[int]]]]):
     lease: str
     after: int
     batch: int
@@ -290,7 +301,7 @@ class PlanBatches(Command):
 
 
 @dataclass(frozen=True)
-class ReadBatch(Command):
+class ReadBatch(Command[tuple[str, RowSet]]):
     lease: str
     run: str
     epoch: int
@@ -302,18 +313,18 @@ class ReadBatch(Command):
 
 
 @dataclass(frozen=True)
-class RenewLease(Command):
+class RenewLease(Command[None]):
     lease: str
     epoch: int
 
 
 @dataclass(frozen=True)
-class ListLeases(Command):
+class ListLeases(Command[list[dict[str, Any]]]):
     pass
 
 
 @dataclass(frozen=True)
-class ReleaseLease(Command):
+class ReleaseLease(Command[int]):
     """An operator ends the batch that a lease holds."""
 
     lease: str
@@ -321,7 +332,7 @@ class ReleaseLease(Command):
 
 
 @dataclass(frozen=True)
-class SettleRow(Command):
+class SettleRow(Command[None]):
     """An operator ends one poisonous message of a lease; the running query is fenced and plans again without it."""
 
     lease: str
@@ -331,30 +342,30 @@ class SettleRow(Command):
 
 
 @dataclass(frozen=True)
-class DeleteLease(Command):
+class DeleteLease(Command[None]):
     lease: str
 
 
 @dataclass(frozen=True)
-class Tick(Command):
+class Tick(Command[None]):
     """Time has passed."""
 
 
 @dataclass(frozen=True)
-class Recovered(Command):
+class Recovered(Command[dict[str, int]]):
     """The broker has started: links of the last life have ended, leases count time anew."""
 
     nonce: str = ""  # drawn for this start; without one batches have no sign
 
 
 @dataclass(frozen=True)
-class ArchiveBlock(Command):
+class ArchiveBlock(Command[None]):
     queue: str
     number: int
 
 
 @dataclass(frozen=True)
-class Retain(Command):
+class Retain(Command[None]):
     """Nothing below this log position is kept any longer."""
 
     position: int

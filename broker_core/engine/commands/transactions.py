@@ -10,17 +10,18 @@ from penstock.broker_core.engine.columns.rowset import RowSet
 from penstock.broker_core.engine.columns.series import Ints
 from penstock.broker_core.engine.commands.queues import Command
 from penstock.broker_core.engine.model.dispositions import ROLLED_BACK, Ending
+from penstock.broker_core.errors import PenstockError
 
 
 @dataclass(frozen=True)
-class BeginTransaction(Command):
+class BeginTransaction(Command[int]):
     """Reply: its number. `owner` is whose it is (a connection): who owns too many is refused."""
 
     owner: int
 
 
 @dataclass(frozen=True)
-class Post(Command):
+class Post(Command[None]):
     """Messages that are in the queue if the transaction commits. As `Enqueue`, but they have no places before."""
 
     transaction: int
@@ -32,7 +33,7 @@ class Post(Command):
 
 
 @dataclass(frozen=True)
-class Retire(Command):
+class Retire(Command[None]):
     """What becomes of messages that a link holds if the transaction commits; until then they stay ACQUIRED by it. Said again
     of the same messages, the last word counts.
 
@@ -50,7 +51,7 @@ class Retire(Command):
 
 
 @dataclass(frozen=True)
-class FailTransaction(Command):
+class FailTransaction(Command[None]):
     """Something of it could not be done, so nothing of it may be: it can only be rolled back any more."""
 
     transaction: int
@@ -58,7 +59,7 @@ class FailTransaction(Command):
 
 
 @dataclass(frozen=True)
-class Discharge(Command):
+class Discharge(Command[PenstockError | None]):
     """The end of a transaction. Reply: None, or why what was to be committed was rolled back instead."""
 
     transaction: int
@@ -66,6 +67,6 @@ class Discharge(Command):
 
 
 @dataclass(frozen=True)
-class TimeOutTransactions(Command):
+class TimeOutTransactions(Command[None]):
     """Undo those whose work has taken too long; who goes on with one is told. A command of its own, before `Tick`: what both
     would give back comes back once."""

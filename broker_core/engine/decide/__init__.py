@@ -1,6 +1,9 @@
-"""State and command to events and a reply, by subject. Reads the state and changes nothing.
+"""State and command to events, a reply and effects, by subject. Reads the state and changes nothing.
 
-queues                         `decide` itself; queues, stages and publishing
+handlers                       `decide` itself, and the table of what decides each command
+decision                       what a command leads to; what most decisions ask first
+effects                        who is told of events: consumers who are woken, nodes that may end
+queues                         queues, stages and publishing
 links, leases, outcomes        acquire, settle, return; Spark's leases; outcomes of single messages
 unsettled_batches              the batch of which an outcome may still be said
 dead_letters                   messages that end without being worked off: rejected, tried too often, expired
@@ -10,5 +13,4 @@ lifetimes, link_lifetimes      when a queue or an exchange ends by itself
 moves, alterations             messages sent to another queue; a queue altered, paused, resumed
 transactions                   what is posted and retired, commit and rollback
 time                           what is due
-wakeups                        queues that are worth another look after an event
 """

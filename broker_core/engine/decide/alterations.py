@@ -7,15 +7,14 @@ from typing import Any
 from penstock.broker_core import errors
 from penstock.broker_core.engine.commands import moves as mc
 from penstock.broker_core.engine.commands import queues as c
-from penstock.broker_core.engine.decide.queues import Decision, need_queue, on
+from penstock.broker_core.engine.decide.decision import Decision, need_queue
 from penstock.broker_core.engine.events import moves as me
 from penstock.broker_core.engine.model.options import OPTIONS, check_names, checked
 from penstock.broker_core.engine.model.queue import Queue
 from penstock.broker_core.engine.model.state import BrokerState
 
 
-@on(mc.AlterQueue)
-def alter_queue(state: BrokerState, command: mc.AlterQueue, now: c.Now) -> Decision:
+def alter_queue(state: BrokerState, command: mc.AlterQueue, now: c.Now) -> Decision[bool]:
     queue = need_queue(state, command.queue)
     check_names(command.options)
     options = checked(queue.kind, {**queue.options, **command.options})
@@ -35,18 +34,16 @@ def _check_alterable(queue: Queue, name: str) -> None:
         )
 
 
-@on(mc.PauseQueue)
-def pause_queue(state: BrokerState, command: mc.PauseQueue, now: c.Now) -> Decision:
+def pause_queue(state: BrokerState, command: mc.PauseQueue, now: c.Now) -> Decision[bool]:
     return _set_paused(state, command.queue, True)
 
 
-@on(mc.ResumeQueue)
-def resume_queue(state: BrokerState, command: mc.ResumeQueue, now: c.Now) -> Decision:
+def resume_queue(state: BrokerState, command: mc.ResumeQueue, now: c.Now) -> Decision[bool]:
     return _set_paused(state, command.queue, False)
 
 
-def _set_paused(state: BrokerState, name: str, paused: bool) -> Decision:
+def _set_paused(state: BrokerState, name: str, paused: bool) -> Decision[bool]:
     queue = need_queue(state, name)
     if queue.paused == paused:
-        return Decision(reply=False)
+        return Decision([], False)
     return Decision([(me.QueuePaused(queue.name, paused), None)], True)

@@ -11,7 +11,8 @@ from penstock.broker_core import errors
 from penstock.broker_core.engine.columns.limits import MAX_ARGUMENTS, MAX_BINDINGS, MAX_EXCHANGES, MAX_KEY, MAX_PATTERN_WORDS
 from penstock.broker_core.engine.commands import exchanges as x
 from penstock.broker_core.engine.commands import queues as c
-from penstock.broker_core.engine.decide.queues import Decision, need_queue, on, user_of
+from penstock.broker_core.engine.decide.decision import Decision, need_queue
+from penstock.broker_core.engine.decide.queues import user_of
 from penstock.broker_core.engine.events import exchanges as xe
 from penstock.broker_core.engine.model import headers as header_bindings
 from penstock.broker_core.engine.model.bindings import Binding
@@ -31,8 +32,7 @@ def need_exchange(state: BrokerState, name: str) -> Exchange:
     return exchange
 
 
-@on(x.DeclareExchange)
-def declare_exchange(state: BrokerState, command: x.DeclareExchange, now: c.Now) -> Decision:
+def declare_exchange(state: BrokerState, command: x.DeclareExchange, now: c.Now) -> Decision[bool]:
     check_node_name("exchange", command.exchange)
     said = state.policies.options_of(command.exchange, command.type)
     options = checked(command.type, {**said, **command.options})
@@ -41,7 +41,7 @@ def declare_exchange(state: BrokerState, command: x.DeclareExchange, now: c.Now)
         # What a policy says is its own business: it may have changed since.
         asked = [name for name in OPTIONS if name in command.options or name not in said]
         _check_alike(exchange, command.type, options, asked)
-        return Decision(reply=False)
+        return Decision([], False)
     if command.exchange in state.queues:
         raise errors.AlreadyExists(f"{command.exchange!r} is a queue: an exchange needs a name that no queue has")
     alternate = options.get("alternate")
@@ -64,19 +64,17 @@ def _check_alike(exchange: Exchange, kind: str, options: dict[str, Any], asked: 
             )
 
 
-@on(x.DeleteExchange)
-def delete_exchange(state: BrokerState, command: x.DeleteExchange, now: c.Now) -> Decision:
+def delete_exchange(state: BrokerState, command: x.DeleteExchange, now: c.Now) -> Decision[None]:
     exchange = need_exchange(state, command.exchange)
-    return Decision([(xe.ExchangeDeleted(exchange.name), None)])
+    return Decision([(xe.ExchangeDeleted(exchange.name), None)], None)
 
 
-@on(x.Bind)
-def bind(state: BrokerState, command: x.Bind, now: c.Now) -> Decision:
+def bind(state: BrokerState, command: x.Bind, now: c.Now) -> Decision[bool]:
     exchange, queue = need_exchange(state, command.exchange), need_queue(state, command.queue)
     binding = Binding(queue.name, command.key, command.arguments, command.selector, command.no_local)
     _check_binding(exchange, binding)
     if exchange.number_of(binding) is not None:
-        return Decision(reply=False)
+        return Decision([], False)
     if len(exchange.bindings) >= MAX_BINDINGS:
         raise errors.ResourceLimit(
             f"exchange {exchange.name!r} has {MAX_BINDINGS} bindings, which is the limit: unbind some first"
@@ -100,8 +98,7 @@ def _check_binding(exchange: Exchange, binding: Binding) -> None:
     header_bindings.check(binding.arguments)
 
 
-@on(x.Unbind)
-def unbind(state: BrokerState, command: x.Unbind, now: c.Now) -> Decision:
+def unbind(state: BrokerState, command: x.Unbind, now: c.Now) -> Decision[int]:
     exchange = need_exchange(state, command.exchange)
     numbers = exchange.numbers_of(command.queue, command.key)
     if not numbers:
@@ -112,10 +109,9 @@ def unbind(state: BrokerState, command: x.Unbind, now: c.Now) -> Decision:
     return Decision([(xe.Unbound(exchange.name, numbers), None)], len(numbers))
 
 
-@on(x.ListExchanges)
-def list_exchanges(state: BrokerState, command: x.ListExchanges, now: c.Now) -> Decision:
+def list_exchanges(state: BrokerState, command: x.ListExchanges, now: c.Now) -> Decision[list[dict[str, Any]]]:
     found = state.exchanges.by_name.values() if command.exchange is None else [need_exchange(state, command.exchange)]
-    return Decision(reply=[_described(exchange) for exchange in found])
+    return Decision([], [_described(exchange) for exchange in found])
 
 
 def _said(binding: Binding) -> dict[str, Any]:

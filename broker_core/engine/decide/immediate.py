@@ -7,15 +7,15 @@ look is the dequeuing: both are one command, and only what is AVAILABLE goes, by
 
 from __future__ import annotations
 
+from penstock.broker_core.engine.columns.rowset import RowSet
 from penstock.broker_core.engine.columns.states import Outcome, Verb
 from penstock.broker_core.engine.commands import queues as c
-from penstock.broker_core.engine.decide.queues import Decision, need_queue, on
+from penstock.broker_core.engine.decide.decision import Decision, need_queue
 from penstock.broker_core.engine.events import queues as e
 from penstock.broker_core.engine.model.state import BrokerState
 
 
-@on(c.Withdraw)
-def withdraw(state: BrokerState, command: c.Withdraw, now: c.Now) -> Decision:
+def withdraw(state: BrokerState, command: c.Withdraw, now: c.Now) -> Decision[RowSet]:
     queue = need_queue(state, command.queue)
     rows = queue.allowed(command.rows, Verb.WITHDRAW)
     event = e.Purged(queue.name, rows, now.wall, int(Outcome.NOT_DELIVERED))

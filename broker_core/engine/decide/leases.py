@@ -24,9 +24,9 @@ from penstock.broker_core.engine.columns.rowset import RowSet, row_count
 from penstock.broker_core.engine.columns.states import Cause, Outcome
 from penstock.broker_core.engine.commands import queues as c
 from penstock.broker_core.engine.decide import dead_letters as ends
+from penstock.broker_core.engine.decide.decision import Decision, need_queue
 from penstock.broker_core.engine.decide.lifetimes import check_owner
 from penstock.broker_core.engine.decide.outcomes import settle_batch
-from penstock.broker_core.engine.decide.queues import Decision, need_queue, on
 from penstock.broker_core.engine.events import queues as e
 from penstock.broker_core.engine.model.capacity import Coming
 from penstock.broker_core.engine.model.consumers import check_lease, may_take
@@ -74,8 +74,7 @@ def _end(lease: Lease, batch: Batch, stage: Stage, now: c.Now, *, exclude: bool 
     return e.BatchEnded(lease.name, batch.number, stage.value, now.wall, exclude)
 
 
-@on(c.EnterLease)
-def enter_lease(state: BrokerState, command: c.EnterLease, now: c.Now) -> Decision:
+def enter_lease(state: BrokerState, command: c.EnterLease, now: c.Now) -> Decision[int | None]:
     check_name("lease", command.lease)
     check_name("run", command.run)
     need_queue(state, command.queue)
@@ -84,7 +83,7 @@ def enter_lease(state: BrokerState, command: c.EnterLease, now: c.Now) -> Decisi
     if lease is None:
         _check_head(state, command)
         if command.fresh and command.epoch is None:
-            return Decision(reply=None)  # made by the first acquisition: an idle query leaves nothing behind
+            return Decision([], None)  # made by the first acquisition: an idle query leaves nothing behind
         raise errors.WrongOffset(
             f"the broker has no lease {command.lease!r}, which the query's checkpoint names: it was deleted, or the data "
             "directory is another or was restored. Start the query with a new checkpoint"
@@ -112,7 +111,7 @@ def enter_lease(state: BrokerState, command: c.EnterLease, now: c.Now) -> Decisi
         )
     timeout = lease.timeout if command.keep_timeout else command.timeout
     if command.epoch is not None and timeout == lease.timeout:
-        return Decision(reply=lease.epoch)
+        return Decision([], lease.epoch)
     epoch = lease.epoch + 1 if command.epoch is None else lease.epoch
     return Decision([(e.LeaseTaken(lease.name, epoch, timeout, now.up), None)], epoch)
 
@@ -142,7 +141,7 @@ def _check_signs(lease: Lease, signs: tuple[tuple[int, str], ...]) -> None:
             )
 
 
-def _begin_again(lease: Lease, command: c.EnterLease, now: c.Now) -> Decision:
+def _begin_again(lease: Lease, command: c.EnterLease, now: c.Now) -> Decision[int | None]:
     """A fresh checkpoint on a name that an earlier run used."""
     batch = lease.current
     if batch is not None and batch.stage is Stage.READ:
@@ -151,7 +150,7 @@ def _begin_again(lease: Lease, command: c.EnterLease, now: c.Now) -> Decision:
             f"and not finished: go on with that run's checkpoint, or end it with `penstock lease release {lease.name} "
             "--settle` (its sink has the rows) or `--return` (it has not)"
         )
-    decision = Decision(reply=lease.epoch + 1)
+    decision = Decision[int | None]([], lease.epoch + 1)
     if batch is not None:
         decision.add(_end(lease, batch, Stage.VOID, now))
     epoch, selector = lease.epoch + 1, command.selector
@@ -159,11 +158,10 @@ def _begin_again(lease: Lease, command: c.EnterLease, now: c.Now) -> Decision:
     return decision
 
 
-@on(c.FinishBatches)
-def finish_batches(state: BrokerState, command: c.FinishBatches, now: c.Now) -> Decision:
+def finish_batches(state: BrokerState, command: c.FinishBatches, now: c.Now) -> Decision[tuple[int | None, int, int]]:
     lease = state.leases.get(command.lease)
     if lease is None:
-        return Decision(reply=(None, 0, 0))
+        return Decision([], (None, 0, 0))
     if command.finished < lease.finished and command.strict and command.fail_on_data_loss:
         raise errors.DataLoss(
             f"the checkpoint is older than lease {lease.name!r}: it stands at batch {command.finished}, while batch "
@@ -176,26 +174,25 @@ def finish_batches(state: BrokerState, command: c.FinishBatches, now: c.Now) -> 
             f"the checkpoint names batch {command.finished} of lease {lease.name!r}, whose last batch is {lease.last_number}: "
             "the broker's data directory was restored from an older state. Start with a new checkpoint"
         )
-    decision, coming = Decision(), Coming()
+    events, coming = list[e.Event](), Coming()
     settled = unread = 0
     for batch in lease.batches.values():
         if not lease.finished < batch.number <= command.finished:
             continue
         if batch.stage is Stage.READ and not batch.reads.lost:
-            decision.add(settle_batch(state, lease, batch, now, coming, exclude=command.exclude))
+            events.append(settle_batch(state, lease, batch, now, coming, exclude=command.exclude))
             settled += batch.rows.count
         elif batch.stage in HOLDING:  # unread, or what was read was dropped: as if nobody had seen it
-            decision.add(_end(lease, batch, Stage.VOID, now, exclude=command.exclude))
+            events.append(_end(lease, batch, Stage.VOID, now, exclude=command.exclude))
             unread += batch.rows.count
         elif batch.stage is Stage.LOST and command.fail_on_data_loss:
             raise _data_loss(lease, batch.number, _GIVEN_BACK)
     if command.finished > lease.finished:
-        decision.add(e.LeaseFinished(lease.name, command.finished))
+        events.append(e.LeaseFinished(lease.name, command.finished))
     if unread or (settled and lease.unread):
         times = lease.unread + 1 if unread else 0
-        decision.add(e.LeftUnread(lease.name, times, now.up + _pause(times)))
-    decision.reply = (lease.epoch, settled, unread)
-    return decision
+        events.append(e.LeftUnread(lease.name, times, now.up + _pause(times)))
+    return Decision([(event, None) for event in events], (lease.epoch, settled, unread))
 
 
 def _pause(times: int) -> int:
@@ -204,18 +201,17 @@ def _pause(times: int) -> int:
     return 0 if times < UNREAD_FREE else min(UNREAD_PAUSE << min(times - UNREAD_FREE, 16), UNREAD_PAUSE_MOST)
 
 
-@on(c.AcquireBatch)
-def acquire_batch(state: BrokerState, command: c.AcquireBatch, now: c.Now) -> Decision:
+def acquire_batch(state: BrokerState, command: c.AcquireBatch, now: c.Now) -> Decision[c.LeasedBatch]:
     queue = need_queue(state, command.queue)
     lease = state.leases.get(command.lease)
     if lease is not None:
         if lease.current is not None:
-            return Decision(reply=_leased(lease, lease.current.number))
+            return Decision([], _leased(lease, lease.current.number))
         last = next(reversed(lease.batches.values()), None)
         if last is not None and last.number > lease.finished and last.stage is Stage.LOST and command.fail_on_data_loss:
             raise _data_loss(lease, last.number, _GIVEN_BACK)
         if now.up < lease.waits_until and not command.exclude:  # an `availableNow` run does not take the same ones again
-            return Decision(reply=_leased(lease, max(command.finished, lease.finished)))
+            return Decision([], _leased(lease, max(command.finished, lease.finished)))
     check_lease(queue)
     if command.selector is not None and command.matching is None:
         raise errors.InvalidRequest(f"lease {command.lease!r} has a selector: without what matches it, it can have nothing")
@@ -231,9 +227,9 @@ def acquire_batch(state: BrokerState, command: c.AcquireBatch, now: c.Now) -> De
         rows = RowSet()  # a larger message: for a batch that has nothing else in it
     if not rows or not may_take(queue, 0):
         if lease is None:
-            return Decision(reply=c.LeasedBatch(None, command.finished))
-        return Decision(reply=_leased(lease, max(command.finished, lease.finished)))
-    decision = Decision()
+            return Decision([], c.LeasedBatch(None, command.finished))
+        return Decision([], _leased(lease, max(command.finished, lease.finished)))
+    events: list[tuple[e.Event, Any]] = []
     epoch, number = 1, 1
     if lease is None:
         if len(state.leases) >= MAX_LEASES:
@@ -241,13 +237,12 @@ def acquire_batch(state: BrokerState, command: c.AcquireBatch, now: c.Now) -> De
                 f"the broker keeps {MAX_LEASES} leases, which is its limit: delete old ones with `penstock lease delete`"
             )
         begun = e.LeaseBegun(command.lease, command.queue, command.run, 1, command.timeout, now.up, command.selector)
-        decision.add(begun)
+        events.append((begun, None))
     else:
         epoch, number = lease.epoch, lease.last_number + 1
     sign = signed(state.nonce, command.lease, command.run, number, rows, now.wall)
-    decision.add(e.Acquired(queue.name, state.next_holder, rows, command.lease, number, sign))
-    decision.reply = c.LeasedBatch(epoch, number, sign, 0 if lease is None else lease.unread)
-    return decision
+    events.append((e.Acquired(queue.name, state.next_holder, rows, command.lease, number, sign), None))
+    return Decision(events, c.LeasedBatch(epoch, number, sign, 0 if lease is None else lease.unread))
 
 
 def _leased(lease: Lease, number: int) -> c.LeasedBatch:
@@ -255,13 +250,12 @@ def _leased(lease: Lease, number: int) -> c.LeasedBatch:
     return c.LeasedBatch(lease.epoch, number, lease.sign_of(number), lease.unread)
 
 
-@on(c.MeasureBatch)
-def measure_batch(state: BrokerState, command: c.MeasureBatch, now: c.Now) -> Decision:
+def measure_batch(state: BrokerState, command: c.MeasureBatch, now: c.Now) -> Decision[tuple[int, int]]:
     lease = state.leases.get(command.lease)
     batch = None if lease is None else lease.current
     if lease is None or batch is None or batch.number != command.batch:
-        return Decision(reply=(0, 0))
-    return Decision(reply=(batch.rows.count, _bytes(need_queue(state, lease.queue), batch.rows)))
+        return Decision([], (0, 0))
+    return Decision([], (batch.rows.count, _bytes(need_queue(state, lease.queue), batch.rows)))
 
 
 def _bytes(queue: Queue, rows: RowSet) -> int:
@@ -269,7 +263,7 @@ def _bytes(queue: Queue, rows: RowSet) -> int:
 
 
 @on(c.PlanBatches)
-def plan_batches(state: BrokerState, command: c.PlanBatches, now: c.Now) -> Decision:
+def plan_batches(state: BrokerState, command: c.PlanBatches, now: c.Now) -> Decision[tuple[int, int]]:
     lease = need_lease(state, command.lease)
     if command.batch > lease.last_number:
         raise errors.WrongOffset(
@@ -297,7 +291,7 @@ def plan_batches(state: BrokerState, command: c.PlanBatches, now: c.Now) -> Deci
             parts += [[number, rows.first, rows.last, count, bucket, wanted] for bucket in range(wanted)]
         else:
             parts += [[number, *part] for part in batch.rows.split(wanted)]
-    return Decision(reply=(lease.epoch, parts))
+    return Decision([], (lease.epoch, parts))
 
 
 def _readable(lease: Lease, number: int, fail_on_data_loss: bool) -> Batch | None:
@@ -312,32 +306,29 @@ def _readable(lease: Lease, number: int, fail_on_data_loss: bool) -> Batch | Non
     return batch
 
 
-@on(c.ReadBatch)
-def read_batch(state: BrokerState, command: c.ReadBatch, now: c.Now) -> Decision:
+def read_batch(state: BrokerState, command: c.ReadBatch, now: c.Now) -> Decision[tuple[str, RowSet]]:
     lease = need_lease(state, command.lease)
     if lease.run != command.run:
         raise errors.Fenced(f"lease {lease.name!r} was begun again by another query since this task was planned")
     check_epoch(lease, command.epoch)
     batch = _readable(lease, command.batch, command.fail_on_data_loss)
     if batch is None:
-        return Decision(reply=(lease.queue, RowSet()))
-    decision = Decision(reply=(lease.queue, batch.rows.between(command.first, command.last)))
+        return Decision([], (lease.queue, RowSet()))
+    decision = Decision([], (lease.queue, batch.rows.between(command.first, command.last)))
     reader = command.reader
     if batch.stage is Stage.ACQUIRED or (batch.stage is Stage.READ and not batch.reads.knows(reader)):
         decision.add(e.BatchRead(lease.name, batch.number, *(reader or ())))
     return decision
 
 
-@on(c.RenewLease)
-def renew_lease(state: BrokerState, command: c.RenewLease, now: c.Now) -> Decision:
+def renew_lease(state: BrokerState, command: c.RenewLease, now: c.Now) -> Decision[None]:
     lease = need_lease(state, command.lease)
     check_epoch(lease, command.epoch)
-    return Decision([(e.Renewed(lease.name, now.up), None)])
+    return Decision([(e.Renewed(lease.name, now.up), None)], None)
 
 
-@on(c.ListLeases)
-def list_leases(state: BrokerState, command: c.ListLeases, now: c.Now) -> Decision:
-    return Decision(reply=[_describe(state, lease, now) for lease in state.leases.values()])
+def list_leases(state: BrokerState, command: c.ListLeases, now: c.Now) -> Decision[list[dict[str, Any]]]:
+    return Decision([], [_describe(state, lease, now) for lease in state.leases.values()])
 
 
 def _describe(state: BrokerState, lease: Lease, now: c.Now) -> dict[str, Any]:
@@ -364,11 +355,10 @@ def _need_batch(lease: Lease) -> Batch:
     return batch
 
 
-@on(c.ReleaseLease)
-def release_lease(state: BrokerState, command: c.ReleaseLease, now: c.Now) -> Decision:
+def release_lease(state: BrokerState, command: c.ReleaseLease, now: c.Now) -> Decision[int]:
     lease = need_lease(state, command.lease)
     batch = _need_batch(lease)
-    decision = Decision(reply=batch.rows.count)
+    decision = Decision([], batch.rows.count)
     if command.settle:
         decision.add(settle_batch(state, lease, batch, now, {}))
         decision.add(e.LeaseFinished(lease.name, batch.number))
@@ -378,8 +368,7 @@ def release_lease(state: BrokerState, command: c.ReleaseLease, now: c.Now) -> De
     return decision
 
 
-@on(c.SettleRow)
-def settle_row(state: BrokerState, command: c.SettleRow, now: c.Now) -> Decision:
+def settle_row(state: BrokerState, command: c.SettleRow, now: c.Now) -> Decision[None]:
     lease = need_lease(state, command.lease)
     batch = _need_batch(lease)
     if command.outcome not in ROW_OUTCOMES:
@@ -398,18 +387,17 @@ def settle_row(state: BrokerState, command: c.SettleRow, now: c.Now) -> Decision
         returned = e.Returned(queue.name, batch.holder, rows, int(cause), lease.name)
         events = ends.give_back(state, returned, queue, rows, cause, now, {})
     # Fenced first: a crash may come between the two, and then the query only plans again.
-    return Decision([(e.LeaseFenced(lease.name, lease.epoch + 1), None), (ends.as_one(events), None)])
+    return Decision([(e.LeaseFenced(lease.name, lease.epoch + 1), None), (ends.as_one(events), None)], None)
 
 
-@on(c.DeleteLease)
-def delete_lease(state: BrokerState, command: c.DeleteLease, now: c.Now) -> Decision:
+def delete_lease(state: BrokerState, command: c.DeleteLease, now: c.Now) -> Decision[None]:
     lease = need_lease(state, command.lease)
     if lease.current is not None:
         raise errors.InUse(
             f"lease {lease.name!r} holds batch {lease.current.number}: end it first with `penstock lease release {lease.name} "
             "--settle|--return`"
         )
-    return Decision([(e.LeaseDeleted(lease.name), None)])
+    return Decision([(e.LeaseDeleted(lease.name), None)], None)
 
 
 def overdue(state: BrokerState, now: c.Now, coming: Coming) -> list[e.Event]:

@@ -12,7 +12,8 @@ A restart ends every link: what lives by links alone ends there.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any
 
 from penstock.broker_core.engine.events import exchanges as xe
 from penstock.broker_core.engine.events import moves as me
@@ -24,30 +25,50 @@ from penstock.broker_core.errors import InUse
 
 _UNTIL_EMPTY = ("empty", "unusedOrEmpty")
 _UNTIL_UNUSED = ("unused", "unusedOrEmpty")
-_USE_ENDS = (e.Unsubscribed, e.LeaseDeleted)
-_MESSAGES_END = (e.Settled, e.Purged, e.Expired, e.BatchEnded, me.Moved, e.Returned)  # returned: replaced as it came back
-_CONCERNED = {xe.LinkGone, xe.Unbound, e.QueueDeleted, e.Together, e.HoldersLost, *_USE_ENDS, *_MESSAGES_END}
+_Rule = Callable[[BrokerState, Any], Iterable[str]]
 
 
-def may_end(state: BrokerState, event: e.Event) -> Iterable[str]:
-    """The names of queues and exchanges that may end after `event`: to be looked at then. Asked before `event` is applied."""
-    if type(event) not in _CONCERNED:
-        return ()
-    if isinstance(event, xe.LinkGone):
-        lifetime, made = _lifetime(state, event.node), state.links[event.node][event.link].makes
-        return () if lifetime == "link" and not made else (event.node,)  # what nobody's link made ends with nobody's
-    if isinstance(event, e.QueueDeleted):
-        return tuple(state.exchanges.leading_to(event.queue))
-    if isinstance(event, xe.Unbound):
-        return (event.exchange,)
-    if isinstance(event, e.Together):
-        return {name for part in event.parts for name in may_end(state, part)}
-    if isinstance(event, e.HoldersLost):
-        return tuple(event.rows)
-    concerned = _UNTIL_UNUSED if isinstance(event, _USE_ENDS) else _UNTIL_EMPTY
-    name = state.leases[event.lease].queue if isinstance(event, (e.LeaseDeleted, e.BatchEnded)) else getattr(event, "queue", "")
+def _link_gone(state: BrokerState, event: xe.LinkGone) -> Iterable[str]:
+    lifetime, made = _lifetime(state, event.node), state.links[event.node][event.link].makes
+    return () if lifetime == "link" and not made else (event.node,)  # what nobody's link made ends with nobody's
+
+
+def _use_ends(state: BrokerState, event: e.Unsubscribed) -> Iterable[str]:
+    return _if_its_lifetime(state, event.queue, _UNTIL_UNUSED)
+
+
+def _lease_deleted(state: BrokerState, event: e.LeaseDeleted) -> Iterable[str]:
+    return _if_its_lifetime(state, state.leases[event.lease].queue, _UNTIL_UNUSED)
+
+
+def _messages_end(state: BrokerState, event: Any) -> Iterable[str]:
+    return _if_its_lifetime(state, event.queue, _UNTIL_EMPTY)
+
+
+def _batch_ends(state: BrokerState, event: e.BatchEnded) -> Iterable[str]:
+    return _if_its_lifetime(state, state.leases[event.lease].queue, _UNTIL_EMPTY)
+
+
+def _if_its_lifetime(state: BrokerState, name: str, concerned: tuple[str, ...]) -> Iterable[str]:
     queue = state.queues.get(name)
     return () if queue is None or queue.rules.lifetime not in concerned else (name,)
+
+
+#: By kind of event, the queues and exchanges that may end after it. Asked before it is applied.
+MAY_END: dict[type[e.Event], _Rule] = {
+    xe.LinkGone: _link_gone,
+    xe.Unbound: lambda state, event: (event.exchange,),
+    e.QueueDeleted: lambda state, event: state.exchanges.leading_to(event.queue),
+    e.HoldersLost: lambda state, event: event.rows,
+    e.Unsubscribed: _use_ends,
+    e.LeaseDeleted: _lease_deleted,
+    e.Settled: _messages_end,
+    e.Purged: _messages_end,
+    e.Expired: _messages_end,
+    e.BatchEnded: _batch_ends,
+    me.Moved: _messages_end,
+    e.Returned: _messages_end,  # replaced as it came back
+}
 
 
 def _lifetime(state: BrokerState, name: str) -> str:

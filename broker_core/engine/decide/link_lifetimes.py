@@ -5,21 +5,19 @@ from __future__ import annotations
 from penstock.broker_core.engine.columns.limits import MAX_LINKS
 from penstock.broker_core.engine.commands import exchanges as x
 from penstock.broker_core.engine.commands import queues as c
+from penstock.broker_core.engine.decide.decision import Decision, need_queue
 from penstock.broker_core.engine.decide.lifetimes import check_owner, what_ends
-from penstock.broker_core.engine.decide.queues import Decision, need_queue, on
 from penstock.broker_core.engine.events import exchanges as xe
 from penstock.broker_core.engine.model.state import BrokerState
 from penstock.broker_core.errors import ResourceLimit
 
 
-@on(x.EndNode)
-def end_node(state: BrokerState, command: x.EndNode, now: c.Now) -> Decision:
+def end_node(state: BrokerState, command: x.EndNode, now: c.Now) -> Decision[bool]:
     event = what_ends(state, command.node)
     return Decision([] if event is None else [(event, None)], event is not None)
 
 
-@on(x.OpenLink)
-def open_link(state: BrokerState, command: x.OpenLink, now: c.Now) -> Decision:
+def open_link(state: BrokerState, command: x.OpenLink, now: c.Now) -> Decision[int]:
     if command.node not in state.exchanges.by_name:
         need_queue(state, command.node)
     if command.receives:
@@ -30,7 +28,6 @@ def open_link(state: BrokerState, command: x.OpenLink, now: c.Now) -> Decision:
     return Decision([(event, None)], state.next_link)
 
 
-@on(x.CloseLink)
-def close_link(state: BrokerState, command: x.CloseLink, now: c.Now) -> Decision:
+def close_link(state: BrokerState, command: x.CloseLink, now: c.Now) -> Decision[None]:
     known = command.link in state.links.get(command.node, ())
-    return Decision([(xe.LinkGone(command.node, command.link), None)] if known else [])
+    return Decision([(xe.LinkGone(command.node, command.link), None)] if known else [], None)

@@ -25,7 +25,7 @@ from penstock.broker_core.engine.columns.rowset import RowSet
 from penstock.broker_core.engine.columns.states import ACQUIRED, Cause, Outcome, Verb
 from penstock.broker_core.engine.commands import queues as c
 from penstock.broker_core.engine.decide import dead_letters as ends
-from penstock.broker_core.engine.decide.queues import Decision, check_rows, need_queue, on
+from penstock.broker_core.engine.decide.decision import Decision, check_rows, need_queue
 from penstock.broker_core.engine.events import queues as e
 from penstock.broker_core.engine.model.capacity import Coming
 from penstock.broker_core.engine.model.consumers import check_link, may_take
@@ -42,8 +42,7 @@ def need_subscription(queue: Queue, holder: int) -> Subscription:
     return subscription
 
 
-@on(c.Subscribe)
-def subscribe(state: BrokerState, command: c.Subscribe, now: c.Now) -> Decision:
+def subscribe(state: BrokerState, command: c.Subscribe, now: c.Now) -> Decision[int]:
     queue = need_queue(state, command.queue)
     if len(queue.subscriptions) >= MAX_SUBSCRIPTIONS:
         raise errors.ResourceLimit(f"queue {queue.name!r} has {MAX_SUBSCRIPTIONS} subscriptions, which is the limit: end some")
@@ -52,12 +51,11 @@ def subscribe(state: BrokerState, command: c.Subscribe, now: c.Now) -> Decision:
     return Decision([(event, None)], state.next_link)
 
 
-@on(c.Acquire)
-def acquire(state: BrokerState, command: c.Acquire, now: c.Now) -> Decision:
+def acquire(state: BrokerState, command: c.Acquire, now: c.Now) -> Decision[RowSet]:
     queue = need_queue(state, command.queue)
     subscription = need_subscription(queue, command.holder)
     if command.messages <= 0 or not may_take(queue, command.holder):
-        return Decision(reply=RowSet())
+        return Decision([], RowSet())
     if subscription.selector is not None and command.matching is None:
         raise errors.InvalidRequest(f"holder {command.holder} has a selector: without what matches it, it can have nothing")
     filters: list[Filter] = [Unexpired(now.wall // 1000)]
@@ -80,7 +78,7 @@ def acquire(state: BrokerState, command: c.Acquire, now: c.Now) -> Decision:
         epochs[level] = queue.returns[level].epoch
         if rows or unknown is not None:
             break
-    decision = Decision(reply=rows)
+    decision = Decision([], rows)
     if rows:
         decision.add(e.Acquired(queue.name, command.holder, rows))
         if queue.rules.lock_timeout:
@@ -96,41 +94,38 @@ def _place_of_first(queue: Queue, holders: tuple[int, ...], level: int) -> int:
     return min((queue.place_of(subscription, level) for subscription in there), default=queue.next_sequence)
 
 
-@on(c.Browse)
-def browse(state: BrokerState, command: c.Browse, now: c.Now) -> Decision:
+def browse(state: BrokerState, command: c.Browse, now: c.Now) -> Decision[tuple[RowSet, int]]:
     queue = need_queue(state, command.queue)
     filters: list[Filter] = [Unexpired(now.wall // 1000)]
     search = Search(min(command.messages, MAX_ACQUIRE), command.max_bytes, filters=filters, matching=command.matching)
     rows = find(queue, max(0, command.place), search, level=None).rows
     # Nothing found: the place stays, and what comes back after it is still seen.
-    return Decision(reply=(rows, rows.last + 1 if rows else command.place))
+    return Decision([], (rows, rows.last + 1 if rows else command.place))
 
 
-@on(c.Settle)
-def settle(state: BrokerState, command: c.Settle, now: c.Now, coming: Coming | None = None) -> Decision:
+def settle(state: BrokerState, command: c.Settle, now: c.Now, coming: Coming | None = None) -> Decision[None]:
     """`coming`: what the decision that this is a part of has brought to queues so far: see `capacity.Coming`."""
     coming = {} if coming is None else coming
     queue = need_queue(state, command.queue)
     check_rows(queue, command.rows, Verb.SETTLE, command.holder)
     if not command.rows:
-        return Decision()
+        return Decision([], None)
     events = ends.settle(state, queue, command.rows, command.outcome, now, coming, holder=command.holder, error=command.error)
-    return Decision([(ends.as_one(events), None)])
+    return Decision([(ends.as_one(events), None)], None)
 
 
-@on(c.Release)
-def release(state: BrokerState, command: c.Release, now: c.Now, coming: Coming | None = None) -> Decision:
+def release(state: BrokerState, command: c.Release, now: c.Now, coming: Coming | None = None) -> Decision[None]:
     """`coming`: what the decision that this is a part of has brought to queues so far: see `capacity.Coming`."""
     coming = {} if coming is None else coming
     queue, rows = need_queue(state, command.queue), command.rows
     check_rows(queue, rows, Verb.RETURN, command.holder)
     if not rows:
-        return Decision()
+        return Decision([], None)
     if command.annotations:
         _check_annotations(queue, rows, command.annotations)
     event = e.Returned(queue.name, command.holder, rows, int(command.cause), annotations=command.annotations or None)
     events = ends.give_back(state, event, queue, rows, command.cause, now, coming)
-    decision = Decision()
+    decision = Decision([], None)
     if command.exclude:
         excluded = need_subscription(queue, command.holder).excluded
         if excluded.count + rows.count > MAX_EXCLUDED and excluded.live(queue.blocks) + rows.count > MAX_EXCLUDED:
@@ -167,8 +162,7 @@ def _check_annotations(queue: Queue, rows: RowSet, annotations: bytes) -> None:
 _ENDS = (Outcome.ACCEPTED, Outcome.REJECTED)  # a source's default outcome that settles
 
 
-@on(c.Unsubscribe)
-def unsubscribe(state: BrokerState, command: c.Unsubscribe, now: c.Now) -> Decision:
+def unsubscribe(state: BrokerState, command: c.Unsubscribe, now: c.Now) -> Decision[RowSet]:
     if command.outcome is not None and command.outcome not in _ENDS:
         raise errors.InvalidRequest(f"a default outcome that settles is accepted or rejected, not {command.outcome.name.lower()}")
     queue = need_queue(state, command.queue)
@@ -176,7 +170,7 @@ def unsubscribe(state: BrokerState, command: c.Unsubscribe, now: c.Now) -> Decis
     rows = RowSet.of((number, _held_by(queue.blocks[number], command.holder)) for number in sorted(subscription.held))
     if retired := state.transactions.retired(command.holder):
         rows = rows.minus(retired)  # they end with their transactions
-    decision = Decision(reply=rows)
+    decision = Decision([], rows)
     events: list[e.Event] = []
     coming: Coming = {}
     back = RowSet()

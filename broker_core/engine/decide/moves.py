@@ -18,7 +18,7 @@ from penstock.broker_core.engine.columns.states import AVAILABLE, Outcome, Verb
 from penstock.broker_core.engine.commands import moves as mc
 from penstock.broker_core.engine.commands import queues as c
 from penstock.broker_core.engine.decide.dead_letters import as_one
-from penstock.broker_core.engine.decide.queues import Decision, need_queue, on
+from penstock.broker_core.engine.decide.decision import Decision, need_queue
 from penstock.broker_core.engine.events import moves as me
 from penstock.broker_core.engine.events import queues as e
 from penstock.broker_core.engine.model.capacity import Coming, fitting
@@ -28,24 +28,21 @@ from penstock.broker_core.engine.model.state import BrokerState
 from penstock.broker_core.engine.model.transfer import column
 
 
-@on(mc.Move)
-def move(state: BrokerState, command: mc.Move, now: c.Now) -> Decision:
+def move(state: BrokerState, command: mc.Move, now: c.Now) -> Decision[mc.Shifted]:
     source, target = _two(state, command, "move")
     rows, shifted = _to_shift(source, target, command, now)
     event = me.Moved(source.name, rows, target.name, int(Outcome.MOVED), now.wall)
     return Decision([(event, None)] if rows else [], shifted)
 
 
-@on(mc.Copy)
-def copy(state: BrokerState, command: mc.Copy, now: c.Now) -> Decision:
+def copy(state: BrokerState, command: mc.Copy, now: c.Now) -> Decision[mc.Shifted]:
     source, target = _two(state, command, "copy")
     rows, shifted = _to_shift(source, target, command, now)
     event = me.Copied(source.name, rows, target.name, now.wall)
     return Decision([(event, None)] if rows else [], shifted)
 
 
-@on(mc.DiscardMessages)
-def discard_messages(state: BrokerState, command: mc.DiscardMessages, now: c.Now) -> Decision:
+def discard_messages(state: BrokerState, command: mc.DiscardMessages, now: c.Now) -> Decision[int]:
     queue = need_queue(state, command.queue)
     if not 0 <= command.first <= command.last < queue.next_sequence:
         raise errors.NotFound(
@@ -62,7 +59,7 @@ def discard_messages(state: BrokerState, command: mc.DiscardMessages, now: c.Now
         events.append(e.Purged(queue.name, waiting, now.wall, error=command.error))
     leases = {lease.current.holder: lease for lease in state.leases.values() if lease.current and lease.queue == queue.name}
     held = queue.allowed(named, Verb.SETTLE)
-    decision = Decision(reply=waiting.count + held.count)
+    decision = Decision([], waiting.count + held.count)
     for holder in _holders(queue, held):
         rows, lease = queue.held_by(holder, held), leases.get(holder)
         if lease is not None:  # fenced first: a crash may come between the two, and then the query only plans again
@@ -126,9 +123,9 @@ def _look(queue: Queue, first: int, last: int | None, limit: int, wanted: Any) -
     return RowSet.of(parts), left <= 0
 
 
-@on(mc.Redrive)
-def redrive(state: BrokerState, command: mc.Redrive, now: c.Now) -> Decision:
-    queue, decision = need_queue(state, command.queue), Decision()
+def redrive(state: BrokerState, command: mc.Redrive, now: c.Now) -> Decision[mc.Shifted]:
+    queue = need_queue(state, command.queue)
+    events: list[e.Event] = []
     coming: Coming = {}
 
     def dead(block: Block) -> Ints:
@@ -138,17 +135,17 @@ def redrive(state: BrokerState, command: mc.Redrive, now: c.Now) -> Decision:
     moved = 0
     here = RowSet.of((n, _among(rows, stayed(queue.blocks[n], state.retained_from))) for n, rows in found.items())
     if back := fitting(queue, queue, here, coming):
-        decision.add(me.Redriven(queue.name, back, now.wall))
+        events.append(me.Redriven(queue.name, back, now.wall))
         moved += back.count
     for name, rows in _by_origin(queue, found.minus(here)).items():
         origin = state.queues.get(name)
         if origin is None or origin is queue:
             continue
         if going := fitting(origin, queue, _newest(queue, origin, rows), coming):
-            decision.add(me.Moved(queue.name, going, name, int(Outcome.MOVED), now.wall, redriven=True))
+            events.append(me.Moved(queue.name, going, name, int(Outcome.MOVED), now.wall, redriven=True))
             moved += going.count
-    decision.reply = mc.Shifted(moved, found.last + 1 if more and found else None, found.count - moved)
-    return decision
+    shifted = mc.Shifted(moved, found.last + 1 if more and found else None, found.count - moved)
+    return Decision([(event, None) for event in events], shifted)
 
 
 def _among(rows: Any, others: Ints) -> Ints:

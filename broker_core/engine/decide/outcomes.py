@@ -11,7 +11,8 @@ from penstock.broker_core.engine.columns.states import Verb
 from penstock.broker_core.engine.commands import outcomes as oc
 from penstock.broker_core.engine.commands import queues as c
 from penstock.broker_core.engine.decide import dead_letters as ends
-from penstock.broker_core.engine.decide.queues import Decision, check_not_ended, check_rows, need_queue, on, too_many_stages
+from penstock.broker_core.engine.decide.decision import Decision, check_rows, need_queue
+from penstock.broker_core.engine.decide.queues import check_not_ended, too_many_stages
 from penstock.broker_core.engine.decide.unsettled_batches import speakable
 from penstock.broker_core.engine.events import outcomes as oe
 from penstock.broker_core.engine.events import queues as e
@@ -22,8 +23,7 @@ from penstock.broker_core.engine.model.stages import check_stage
 from penstock.broker_core.engine.model.state import BrokerState
 
 
-@on(oc.StageOutcomes)
-def stage_outcomes(state: BrokerState, command: oc.StageOutcomes, now: c.Now) -> Decision:
+def stage_outcomes(state: BrokerState, command: oc.StageOutcomes, now: c.Now) -> Decision[None]:
     check_stage(command.stage)
     check_not_ended(state, command.stage)
     if command.stage not in state.stages and len(state.stages) >= MAX_STAGES:
@@ -42,16 +42,15 @@ def stage_outcomes(state: BrokerState, command: oc.StageOutcomes, now: c.Now) ->
     told = [Said(each.outcome, shortened(each.error), each.rows) for each in command.said if each.rows]
     said = [each.to_json() for each in cut(told, max(0, MAX_OUTCOMES - waiting))]
     if not said:
-        return Decision()
+        return Decision([], None)
     staged = oe.OutcomesStaged(command.stage, command.lease, command.batch, command.epoch, said, now.up, now.wall)
-    return Decision([(staged, None)])
+    return Decision([(staged, None)], None)
 
 
-@on(oc.SetAside)
-def set_aside(state: BrokerState, command: oc.SetAside, now: c.Now) -> Decision:
+def set_aside(state: BrokerState, command: oc.SetAside, now: c.Now) -> Decision[int]:
     batch = speakable(state, command.lease, command.batch, command.epoch)
     if batch.stage is not Stage.READ:  # it is read again after its end: what became of its messages stays
-        return Decision(reply=0)
+        return Decision([], 0)
     known = {said.error for said in batch.outcomes.said if said.outcome == MALFORMED}
     before = [said.rows for said in batch.outcomes.said if said.outcome == MALFORMED]
     found: list[Said] = []
@@ -69,7 +68,7 @@ def set_aside(state: BrokerState, command: oc.SetAside, now: c.Now) -> Decision:
         found.append(Said(MALFORMED, error, rows))
     count = sum(said.rows.count for said in found)
     if not count:
-        return Decision(reply=0)
+        return Decision([], 0)
     return Decision([(oe.MalformedFound(command.lease, command.batch, [said.to_json() for said in found]), None)], count)
 
 

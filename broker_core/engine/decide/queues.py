@@ -1,13 +1,9 @@
-"""`decide(state, command, now)`: reads the state, changes nothing, and returns events and a reply, or raises.
-
-What is decided about queues stands here; links have `decide.links`, leases `decide.leases`.
-"""
+"""What is decided about queues, stages and publishing."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass, field, replace
-from typing import Any, TypeVar
+from dataclasses import replace
+from typing import Any
 
 import numpy as np
 
@@ -23,11 +19,12 @@ from penstock.broker_core.engine.columns.limits import (
     STAGE_AGE,
 )
 from penstock.broker_core.engine.columns.packing import pack
-from penstock.broker_core.engine.columns.rowset import RowSet, clip, row_count
+from penstock.broker_core.engine.columns.rowset import RowSet
 from penstock.broker_core.engine.columns.series import Ints
-from penstock.broker_core.engine.columns.states import ACQUIRED, LEGAL, Cause, Outcome, State, Verb
+from penstock.broker_core.engine.columns.states import ACQUIRED, Cause, Outcome, State
 from penstock.broker_core.engine.commands import queues as c
 from penstock.broker_core.engine.decide import dead_letters as ends
+from penstock.broker_core.engine.decide.decision import Decision, need_queue
 from penstock.broker_core.engine.decide.lifetimes import gone_at_start
 from penstock.broker_core.engine.decide.unsettled_batches import check_outcomes
 from penstock.broker_core.engine.events import queues as e
@@ -44,62 +41,7 @@ from penstock.broker_core.engine.model.state import DISCARDED, LINK_HOLDER, Brok
 from penstock.broker_core.engine.model.transaction import is_transactional
 
 
-@dataclass
-class Decision:
-    """Events with their payloads (a buffer, several, or None), in order, and what to answer when they are durable."""
-
-    events: list[tuple[e.Event, Any]] = field(default_factory=list)
-    reply: Any = None
-    waits: bool = True  # False: the reply promises nothing, and need not wait for the disk
-
-    def add(self, event: e.Event, payload: Any = None) -> None:
-        self.events.append((event, payload))
-
-
-_F = TypeVar("_F", bound=Callable[..., Decision])
-_HANDLERS: dict[type[c.Command], Callable[[BrokerState, Any, c.Now], Decision]] = {}
-
-
-def on(kind: type[c.Command]) -> Callable[[_F], _F]:
-    """Register the function that decides one kind of command."""
-
-    def register(function: _F) -> _F:
-        _HANDLERS[kind] = function
-        return function
-
-    return register
-
-
-def decide(state: BrokerState, command: c.Command, now: c.Now) -> Decision:
-    return _HANDLERS[type(command)](state, command, c.Now(max(now.wall, state.time), now.up, now.resumed))
-
-
-def need_queue(state: BrokerState, name: str) -> Queue:
-    queue = state.queues.get(name)
-    if queue is None:
-        raise errors.NotFound(f"there is no queue {name!r}: declare it with `penstock queue declare {name}`")
-    return queue
-
-
-def check_rows(queue: Queue, rows: RowSet, verb: Verb, holder: int | None = None) -> None:
-    """Raise unless the table allows `verb` for every row, and `holder`, if given, holds them all."""
-    for number, part in rows.items():
-        block = queue.blocks.get(number)
-        states = block.state[clip(part, 0, block.filled)] if block is not None else np.array([State.ARCHIVED], np.uint8)
-        if block is None or len(states) < row_count(part) or states.tobytes().translate(None, LEGAL[verb]):
-            raise queue.illegal(verb, states)
-        if holder is not None and not _all_are(block.holder.get(part), holder):
-            raise errors.IllegalTransition(
-                f"the messages of {queue.name!r} are held by somebody else by now; nothing was changed"
-            )
-
-
-def _all_are(values: Ints | int, value: int) -> bool:
-    return values == value if isinstance(values, int) else bool((values == value).all())
-
-
-@on(c.DeclareQueue)
-def declare_queue(state: BrokerState, command: c.DeclareQueue, now: c.Now) -> Decision:
+def declare_queue(state: BrokerState, command: c.DeclareQueue, now: c.Now) -> Decision[bool]:
     check_node_name("queue", command.queue)
     said = state.policies.options_of(command.queue, command.type)
     check_names(command.options)
@@ -115,7 +57,7 @@ def declare_queue(state: BrokerState, command: c.DeclareQueue, now: c.Now) -> De
                 f"queue {queue.name!r} exists with type {queue.kind!r} and {_said(queue.options)}, not with type "
                 f"{command.type!r} and {_said(options)}: declare it as it is, alter it (`penstock queue alter`), or delete it"
             )
-        return Decision(reply=False)
+        return Decision([], False)
     if len(state.queues) >= MAX_QUEUES:
         raise errors.ResourceLimit(f"the broker has {MAX_QUEUES} queues, which is its limit: delete one first")
     user = user_of(state, command.maker)
@@ -138,22 +80,20 @@ def _said(options: dict[str, Any]) -> str:
     return "options " + ", ".join(f"{name}={value}" for name, value in sorted(options.items())) if options else "default options"
 
 
-@on(c.DeleteQueue)
-def delete_queue(state: BrokerState, command: c.DeleteQueue, now: c.Now) -> Decision:
+def delete_queue(state: BrokerState, command: c.DeleteQueue, now: c.Now) -> Decision[None]:
     queue = need_queue(state, command.queue)
     if queue.counts[State.ACQUIRED] and not command.force:
         raise errors.InUse(
             f"queue {queue.name!r}: {queue.counts[State.ACQUIRED]} messages are held by consumers; end them (`penstock lease "
             "release`), or delete with --force, which forgets them"
         )
-    return Decision([(e.QueueDeleted(queue.name), None)])
+    return Decision([(e.QueueDeleted(queue.name), None)], None)
 
 
-@on(c.Enqueue)
-def enqueue(state: BrokerState, command: c.Enqueue, now: c.Now) -> Decision:
+def enqueue(state: BrokerState, command: c.Enqueue, now: c.Now) -> Decision[c.Placed]:
     queue = need_queue(state, command.queue)
     if command.count <= 0:
-        return Decision(reply=c.Placed(queue.next_sequence))
+        return Decision([], c.Placed(queue.next_sequence))
     first, count, sizes, traits = queue.next_sequence, command.count, command.sizes, command.traits
     waits = command.durable or queue.rules.durability == "all"
     kept = None
@@ -165,13 +105,12 @@ def enqueue(state: BrokerState, command: c.Enqueue, now: c.Now) -> Decision:
             sizes, traits, count = sizes if isinstance(sizes, int) else sizes[kept], traits.take(kept), len(kept)
             placed = c.Placed(first + count, tuple(found.refused.tolist()), found.duplicates, tuple(kept.tolist()))
         if not count:
-            return Decision(reply=placed)
+            return Decision([], placed)
     event = e.Enqueued(queue.name, first, count, sizes, now.wall, traits.journaled(), kept)
     return Decision([(event, command.payload)], placed, waits)
 
 
-@on(c.StageMessages)
-def stage_messages(state: BrokerState, command: c.StageMessages, now: c.Now) -> Decision:
+def stage_messages(state: BrokerState, command: c.StageMessages, now: c.Now) -> Decision[None]:
     check_stage(command.stage)
     check_not_ended(state, command.stage)
     return stage(state, command, now)
@@ -188,7 +127,7 @@ def check_not_ended(state: BrokerState, stage: str) -> None:
         )
 
 
-def stage(state: BrokerState, command: c.StageMessages, now: c.Now) -> Decision:
+def stage(state: BrokerState, command: c.StageMessages, now: c.Now) -> Decision[None]:
     """Whoever's stage it is: the sink's, or a transaction's."""
     queue = need_queue(state, command.queue)
     if command.stage not in state.stages and len(state.stages) >= MAX_STAGES:
@@ -199,11 +138,11 @@ def stage(state: BrokerState, command: c.StageMessages, now: c.Now) -> Decision:
             "(`penstock stage list`, `penstock stage discard`)"
         )
     if command.count <= 0:
-        return Decision()
+        return Decision([], None)
     admit_stage(queue, command.count, command.sizes, command.traits)
     traits = command.traits.journaled()
     staged = e.Staged(command.stage, command.queue, command.count, command.sizes, now.up, traits, time=now.wall)
-    return Decision([(staged, command.payload)])
+    return Decision([(staged, command.payload)], None)
 
 
 def too_many_stages() -> errors.ResourceLimit:
@@ -213,8 +152,7 @@ def too_many_stages() -> errors.ResourceLimit:
     )
 
 
-@on(c.Publish)
-def publish(state: BrokerState, command: c.Publish, now: c.Now) -> Decision:
+def publish(state: BrokerState, command: c.Publish, now: c.Now) -> Decision[tuple[int, bool]]:
     key = command.key
     if command.write is not None:
         check_name("write", command.write)
@@ -222,7 +160,7 @@ def publish(state: BrokerState, command: c.Publish, now: c.Now) -> Decision:
         command = replace(command, stages=named)
     done = _done_before(state, command)
     if done is not None:
-        return Decision(reply=(done, True))
+        return Decision([], (done, True))
     if key is not None:
         check_name("publish key", key.id)
         known = state.publish_keys.last(key, now.wall)
@@ -255,9 +193,9 @@ def _done_before(state: BrokerState, command: c.Publish) -> int | None:
     return None if published == DISCARDED else published
 
 
-def _repeated(state: BrokerState, command: c.Publish, key: c.PublishKey) -> Decision:
+def _repeated(state: BrokerState, command: c.Publish, key: c.PublishKey) -> Decision[tuple[int, bool]]:
     """Another write has published this key. Batches of leases that were read for this write, and never sent, come back."""
-    decision, series = Decision(reply=(0, True)), series_of(key.kind, key.id)
+    decision, series = Decision([], (0, True)), series_of(key.kind, key.id)
     again = [name for name in command.stages if name in state.stages and not is_transactional(name)]
     if again or command.write is not None:
         decision.add(e.Discarded(again if command.write is None else [], command.write))
@@ -275,11 +213,10 @@ def _read_for(state: BrokerState, command: c.Publish) -> list[tuple[Lease, Batch
     return [] if reader is None else state.read_for(reader)
 
 
-@on(c.IsPublished)
-def is_published(state: BrokerState, command: c.IsPublished, now: c.Now) -> Decision:
+def is_published(state: BrokerState, command: c.IsPublished, now: c.Now) -> Decision[bool]:
     check_name("publish key", command.key.id)
     known = state.publish_keys.last(command.key, now.wall)
-    return Decision(reply=known is not None and command.key.number <= known)
+    return Decision([], known is not None and command.key.number <= known)
 
 
 def _check_stages(state: BrokerState, stages: list[str]) -> None:
@@ -303,7 +240,7 @@ def _check_stages(state: BrokerState, stages: list[str]) -> None:
         )
 
 
-def publish_stages(state: BrokerState, command: c.Publish, now: c.Now) -> Decision:
+def publish_stages(state: BrokerState, command: c.Publish, now: c.Now) -> Decision[tuple[int, bool]]:
     """Stages that are there, whosever they are."""
     check_outcomes(state, command.stages)
     parts = [part for stage in command.stages for part in state.stages[stage].parts]
@@ -324,20 +261,18 @@ def publish_stages(state: BrokerState, command: c.Publish, now: c.Now) -> Decisi
     return Decision([(event, None)], (sum(part.count for part in parts), False))
 
 
-@on(c.Discard)
-def discard(state: BrokerState, command: c.Discard, now: c.Now) -> Decision:
+def discard(state: BrokerState, command: c.Discard, now: c.Now) -> Decision[int]:
     if command.write is not None:
         check_name("write", command.write)
         if state.ended_writes.get(command.write, DISCARDED) != DISCARDED:
-            return Decision(reply=0)  # it was published
+            return Decision([], 0)  # it was published
         return Decision([(e.Discarded([], command.write), None)], len(state.stages_of(command.write)))
     known = [name for name in dict.fromkeys(command.stages) if name in state.stages and not is_transactional(name)]
     return Decision([(e.Discarded(known), None)] if known else [], len(known))
 
 
-@on(c.ListStages)
-def list_stages(state: BrokerState, command: c.ListStages, now: c.Now) -> Decision:
-    return Decision(reply=[_describe(state, name, now) for name in state.writes if not is_transactional(name)])
+def list_stages(state: BrokerState, command: c.ListStages, now: c.Now) -> Decision[list[dict[str, Any]]]:
+    return Decision([], [_describe(state, name, now) for name in state.writes if not is_transactional(name)])
 
 
 def _describe(state: BrokerState, name: str, now: c.Now) -> dict[str, Any]:
@@ -356,8 +291,7 @@ def _describe(state: BrokerState, name: str, now: c.Now) -> dict[str, Any]:
     }
 
 
-@on(c.Purge)
-def purge(state: BrokerState, command: c.Purge, now: c.Now) -> Decision:
+def purge(state: BrokerState, command: c.Purge, now: c.Now) -> Decision[int]:
     queue = need_queue(state, command.queue)
     rows = _waiting(queue, command.until, command.messages)
     return Decision([(e.Purged(queue.name, rows, now.wall), None)] if rows else [], rows.count)
@@ -378,13 +312,12 @@ def _waiting(queue: Queue, until: int | None, messages: int) -> RowSet:
     return RowSet.of(parts)
 
 
-@on(c.Stat)
-def stat(state: BrokerState, command: c.Stat, now: c.Now) -> Decision:
+def stat(state: BrokerState, command: c.Stat, now: c.Now) -> Decision[list[dict[str, Any]]]:
     queues = state.queues.values() if command.queue is None else [need_queue(state, command.queue)]
     leases: dict[str, list[str]] = {}
     for lease in state.leases.values():
         leases.setdefault(lease.queue, []).append(lease.name)
-    return Decision(reply=[_stat(queue, leases.get(queue.name, [])) for queue in queues])
+    return Decision([], [_stat(queue, leases.get(queue.name, [])) for queue in queues])
 
 
 def _stat(queue: Queue, leases: list[str]) -> dict[str, Any]:
@@ -413,9 +346,7 @@ def _stat(queue: Queue, leases: list[str]) -> dict[str, Any]:
     }
 
 
-@on(c.Recovered)
-def recovered(state: BrokerState, command: c.Recovered, now: c.Now) -> Decision:
-    decision = Decision()
+def recovered(state: BrokerState, command: c.Recovered, now: c.Now) -> Decision[dict[str, int]]:
     lost: dict[str, RowSet] = {}
     for queue in state.queues.values():
         if not queue.counts[State.ACQUIRED]:
@@ -424,6 +355,7 @@ def recovered(state: BrokerState, command: c.Recovered, now: c.Now) -> Decision:
         rows = RowSet.of((block.number, _held_by_links(block)) for block in blocks)
         if rows:
             lost[queue.name] = rows
+    decision = Decision([], {name: rows.count for name, rows in lost.items()})
     if lost:
         events: list[e.Event] = [e.HoldersLost(lost, int(Cause.BROKER_LOST))]
         coming: Coming = {}
@@ -436,7 +368,6 @@ def recovered(state: BrokerState, command: c.Recovered, now: c.Now) -> Decision:
     decision.add(e.ClockStarted(now.up, command.nonce))
     for event in gone_at_start(state):
         decision.add(event)
-    decision.reply = {name: rows.count for name, rows in lost.items()}
     return decision
 
 
@@ -446,12 +377,11 @@ def _held_by_links(block: Block) -> Any:
 
 
 # Housekeeping.
-@on(c.ArchiveBlock)
-def archive_block(state: BrokerState, command: c.ArchiveBlock, now: c.Now) -> Decision:
+def archive_block(state: BrokerState, command: c.ArchiveBlock, now: c.Now) -> Decision[None]:
     queue = state.queues.get(command.queue)
     block = queue.blocks.get(command.number) if queue is not None else None
     if block is None or not block.full or block.live:
-        return Decision()
+        return Decision([], None)
     times, positions = block.runs.time.array(), block.runs.position.array()
     outcomes = block.outcome.get(slice(0, block.filled))
     event = e.BlockArchived(
@@ -462,12 +392,11 @@ def archive_block(state: BrokerState, command: c.ArchiveBlock, now: c.Now) -> De
         int(times.max()),
         [outcomes] if isinstance(outcomes, int) else np.unique(outcomes).tolist(),
     )
-    return Decision([(event, pack(block.persisted()))])
+    return Decision([(event, pack(block.persisted()))], None)
 
 
-@on(c.Retain)
-def retain(state: BrokerState, command: c.Retain, now: c.Now) -> Decision:
+def retain(state: BrokerState, command: c.Retain, now: c.Now) -> Decision[None]:
     live = state.lowest_live_position()
     if command.position <= state.retained_from or (live is not None and live < command.position):
-        return Decision()
-    return Decision([(e.Retained(command.position), None)])
+        return Decision([], None)
+    return Decision([(e.Retained(command.position), None)], None)

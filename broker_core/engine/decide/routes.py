@@ -18,8 +18,10 @@ from penstock.broker_core.engine.columns.series import Ints, Rows
 from penstock.broker_core.engine.commands import exchanges as x
 from penstock.broker_core.engine.commands import queues as c
 from penstock.broker_core.engine.commands import transactions as tc
+from penstock.broker_core.engine.decide.decision import Decision
 from penstock.broker_core.engine.decide.exchanges import need_exchange
-from penstock.broker_core.engine.decide.queues import Decision, decide, on
+from penstock.broker_core.engine.decide.queues import enqueue, stage_messages
+from penstock.broker_core.engine.decide.transactions import post
 from penstock.broker_core.engine.events import exchanges as xe
 from penstock.broker_core.engine.events import queues as e
 from penstock.broker_core.engine.model.admission import full
@@ -29,8 +31,7 @@ from penstock.broker_core.engine.model.state import BrokerState
 from penstock.broker_core.errors import NotFound, PenstockError
 
 
-@on(x.Route)
-def route_messages(state: BrokerState, command: x.Route, now: c.Now) -> Decision:
+def route_messages(state: BrokerState, command: x.Route, now: c.Now) -> Decision[x.Sent]:
     need_exchange(state, command.exchange)
     exchanges, queues = state.exchanges.by_name, state.queues
     try:
@@ -39,7 +40,7 @@ def route_messages(state: BrokerState, command: x.Route, now: c.Now) -> Decision
         for part in found.parts:
             sending.place(part)
     except Stale:
-        return Decision(reply=x.Sent(stale=True))
+        return Decision([], x.Sent(stale=True))
     reply = x.Sent(found.refused, sending.refused(found.parts), sending.error, found.dropped)
     if command.whole:
         _check_whole(command, reply)
@@ -103,7 +104,7 @@ class _Sending:
     def _place_in_one(self, queue: Queue, count: int, sizes: int | Ints, rows: Ints | None, traits: Traits) -> None:
         """Let the queue decide for itself."""
         try:
-            decision = decide(self.state, self._alone(queue, count, sizes, traits), self.now)
+            decision = self._alone(queue, count, sizes, traits)
         except PenstockError as error:
             if not self._at_once or (self.command.whole and queue.rules.overflow == "block"):
                 raise
@@ -117,7 +118,7 @@ class _Sending:
                 event = replace(event, exchange=self.command.exchange)
             (self._events if event.journaled else self._after).append(event)
         self._waits |= decision.waits
-        if self._at_once and len(decision.reply.refused):
+        if decision.reply is not None and len(decision.reply.refused):
             self.error = full(queue, len(decision.reply.refused))
             self._refused.append((queue.name, np.asarray(decision.reply.refused)))
 
@@ -125,15 +126,18 @@ class _Sending:
     def _at_once(self) -> bool:
         return self.command.stage is None and self.command.transaction is None
 
-    def _alone(self, queue: Queue, count: int, sizes: int | Ints, traits: Traits) -> c.Command:
-        """What would send them to this queue alone."""
+    def _alone(self, queue: Queue, count: int, sizes: int | Ints, traits: Traits) -> Decision[c.Placed] | Decision[None]:
+        """What is decided when they are sent to this queue alone."""
         if self.command.transaction is not None:
-            return tc.Post(self.command.transaction, queue.name, count, sizes, None, traits)
+            posted = tc.Post(self.command.transaction, queue.name, count, sizes, None, traits)
+            return post(self.state, posted, self.now)
         if self.command.stage is not None:
-            return c.StageMessages(self.command.stage, queue.name, count, sizes, None, traits)
+            staged = c.StageMessages(self.command.stage, queue.name, count, sizes, None, traits)
+            return stage_messages(self.state, staged, self.now)
         # Nobody can be made to wait for one of many queues: one that would block takes all of its part, or none.
         blocks = queue.rules.overflow == "block"
-        return c.Enqueue(queue.name, count, sizes, None, self.command.durable, traits, blocks)
+        alone = c.Enqueue(queue.name, count, sizes, None, self.command.durable, traits, blocks)
+        return enqueue(self.state, alone, self.now)
 
     def refused(self, parts: list[Part]) -> Rows:
         """The messages that queues were for, and that none of them has taken."""
@@ -148,9 +152,9 @@ class _Sending:
                 taken[np.delete(rows, kept_out[name]) if name in kept_out else rows] = True
         return np.flatnonzero(placed & ~taken)
 
-    def decision(self, reply: x.Sent) -> Decision:
+    def decision(self, reply: x.Sent) -> Decision[x.Sent]:
         """One event with the payload, if any queue took something."""
-        decision = Decision(reply=reply, waits=self._waits or not self._events)
+        decision = Decision([], reply, waits=self._waits or not self._events)
         if self._events:
             whole = self._events[0] if len(self._events) == 1 else e.Together(tuple(self._events))
             decision.add(whole, self.command.payload)

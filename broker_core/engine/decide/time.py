@@ -17,8 +17,8 @@ from penstock.broker_core.engine.columns.rowset import RowSet
 from penstock.broker_core.engine.columns.states import DELAYED, Cause, State
 from penstock.broker_core.engine.commands import queues as c
 from penstock.broker_core.engine.decide import dead_letters as ends
+from penstock.broker_core.engine.decide.decision import Decision
 from penstock.broker_core.engine.decide.leases import overdue
-from penstock.broker_core.engine.decide.queues import Decision, on
 from penstock.broker_core.engine.events import queues as e
 from penstock.broker_core.engine.model.capacity import Coming
 from penstock.broker_core.engine.model.queue import Queue
@@ -26,9 +26,8 @@ from penstock.broker_core.engine.model.state import BrokerState
 from penstock.broker_core.engine.model.transaction import is_transactional
 
 
-@on(c.Tick)
-def tick(state: BrokerState, command: c.Tick, now: c.Now) -> Decision:
-    decision, coming = Decision(), Coming()
+def tick(state: BrokerState, command: c.Tick, now: c.Now) -> Decision[None]:
+    decision, coming = Decision([], None), Coming()
     for event in overdue(state, now, coming):
         decision.add(event)
     for event in _abandoned(state, now):
@@ -67,7 +66,7 @@ def _by_queue(state: BrokerState, due: Iterable[tuple[str, int]]) -> Iterator[tu
             yield queue, [queue.blocks[number] for number in sorted(numbers) if number in queue.blocks]
 
 
-def _expire(state: BrokerState, decision: Decision, queue: Queue, blocks: list[Block], now: c.Now, coming: Coming) -> None:
+def _expire(state: BrokerState, decision: Decision[None], queue: Queue, blocks: list[Block], now: c.Now, coming: Coming) -> None:
     parts = []
     for block in blocks:
         waits = block.state[: block.filled] <= State.AVAILABLE  # or DELAYED
@@ -77,7 +76,7 @@ def _expire(state: BrokerState, decision: Decision, queue: Queue, blocks: list[B
             decision.add(event)
 
 
-def _come_due(decision: Decision, queue: Queue, blocks: list[Block], now: c.Now) -> None:
+def _come_due(decision: Decision[None], queue: Queue, blocks: list[Block], now: c.Now) -> None:
     wall, parts = now.wall // 1000, []
     for block in blocks:
         delayed = block.state[: block.filled] == DELAYED
@@ -87,7 +86,7 @@ def _come_due(decision: Decision, queue: Queue, blocks: list[Block], now: c.Now)
         decision.add(e.CameDue(queue.name, came, now.wall))
 
 
-def _unlock(state: BrokerState, decision: Decision, queue: Queue, blocks: list[Block], now: c.Now, coming: Coming) -> None:
+def _unlock(state: BrokerState, decision: Decision[None], queue: Queue, blocks: list[Block], now: c.Now, coming: Coming) -> None:
     """What links hold beyond their time goes back, as from each of them."""
     held: dict[int, list[tuple[int, Any]]] = {}
     for block in blocks:

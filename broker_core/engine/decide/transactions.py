@@ -21,8 +21,9 @@ from penstock.broker_core.engine.columns.limits import (
 from penstock.broker_core.engine.columns.rowset import RowSet
 from penstock.broker_core.engine.commands import queues as c
 from penstock.broker_core.engine.commands import transactions as tc
+from penstock.broker_core.engine.decide.decision import Decision, need_queue
 from penstock.broker_core.engine.decide.links import release, settle
-from penstock.broker_core.engine.decide.queues import Decision, decide, need_queue, on, publish_stages, stage
+from penstock.broker_core.engine.decide.queues import publish_stages, stage
 from penstock.broker_core.engine.events import queues as e
 from penstock.broker_core.engine.events import transactions as te
 from penstock.broker_core.engine.model.capacity import Coming
@@ -47,8 +48,7 @@ def _need_working(state: BrokerState, number: int) -> Transaction:
     return transaction
 
 
-@on(tc.BeginTransaction)
-def begin_transaction(state: BrokerState, command: tc.BeginTransaction, now: c.Now) -> Decision:
+def begin_transaction(state: BrokerState, command: tc.BeginTransaction, now: c.Now) -> Decision[int]:
     if state.transactions.of_owner(command.owner) >= MAX_OWN_TRANSACTIONS:
         raise errors.ResourceLimit(f"one connection has at most {MAX_OWN_TRANSACTIONS} transactions open: discharge some")
     if len(state.transactions.open) >= MAX_TRANSACTIONS:
@@ -57,8 +57,7 @@ def begin_transaction(state: BrokerState, command: tc.BeginTransaction, now: c.N
     return Decision([(te.TransactionBegun(number, command.owner), None)], number, waits=False)
 
 
-@on(tc.Post)
-def post(state: BrokerState, command: tc.Post, now: c.Now) -> Decision:
+def post(state: BrokerState, command: tc.Post, now: c.Now) -> Decision[None]:
     transaction = _need_working(state, command.transaction)
     sizes = command.sizes
     size = sizes * command.count if isinstance(sizes, int) else int(sizes.sum(dtype="int64"))
@@ -78,13 +77,12 @@ def _check_room(transaction: Transaction, messages: int, size: int) -> None:
         raise errors.ResourceLimit(f"a transaction sends at most {MAX_TRANSACTION_BYTES >> 20} MiB: commit earlier")
 
 
-@on(tc.Retire)
-def retire(state: BrokerState, command: tc.Retire, now: c.Now) -> Decision:
+def retire(state: BrokerState, command: tc.Retire, now: c.Now) -> Decision[None]:
     transaction, rows = _need_working(state, command.transaction), command.rows
     if not rows:
-        return Decision(waits=False)
+        return Decision([], None, waits=False)
     _check_room(transaction, rows.count, 0)
-    decide(state, c.command_of(command.ending, command.queue, command.holder, rows), now)  # whether it could be done now
+    _end(state, command.ending, command.queue, command.holder, rows, now, {})  # whether it could be done now
     for number, words in state.transactions.said_of(command.holder):
         if number != transaction.number and words.rows.minus(rows).count < words.rows.count:
             raise errors.TransactionRolledBack(
@@ -93,25 +91,23 @@ def retire(state: BrokerState, command: tc.Retire, now: c.Now) -> Decision:
             )
     word = Word(command.ending, command.default, command.settled)
     event = te.Retired(transaction.number, command.queue, command.holder, rows, word, now.up)
-    return Decision([(event, None)], waits=False)
+    return Decision([(event, None)], None, waits=False)
 
 
-@on(tc.FailTransaction)
-def fail_transaction(state: BrokerState, command: tc.FailTransaction, now: c.Now) -> Decision:
+def fail_transaction(state: BrokerState, command: tc.FailTransaction, now: c.Now) -> Decision[None]:
     transaction = need_transaction(state, command.transaction)
     if transaction.failed is not None:
-        return Decision(waits=False)
+        return Decision([], None, waits=False)
     why = errors.TransactionRolledBack(f"something of this transaction could not be done: {command.why}")
-    return Decision([(te.TransactionFailed(transaction.number, why, undone=False), None)], waits=False)
+    return Decision([(te.TransactionFailed(transaction.number, why, undone=False), None)], None, waits=False)
 
 
-@on(tc.Discharge)
-def discharge(state: BrokerState, command: tc.Discharge, now: c.Now) -> Decision:
+def discharge(state: BrokerState, command: tc.Discharge, now: c.Now) -> Decision[errors.PenstockError | None]:
     transaction = need_transaction(state, command.transaction)
     ended, why = te.TransactionEnded(transaction.number), transaction.failed
     if not command.fail and why is None:
         try:
-            return Decision([(ended, None), *_together(_commit(state, transaction, now))])
+            return Decision([(ended, None), *_together(_commit(state, transaction, now))], None)
         except errors.PenstockError as error:
             why = errors.TransactionRolledBack(f"nothing of this transaction was done: {error}")
     undone = _together(_roll_back(state, transaction, now, {}))
@@ -176,8 +172,7 @@ def _together(parts: Parts) -> Parts:
     return [(journaled[0] if len(journaled) == 1 else e.Together(journaled), None), *rest]
 
 
-@on(tc.TimeOutTransactions)
-def time_out_transactions(state: BrokerState, command: tc.TimeOutTransactions, now: c.Now) -> Decision:
+def time_out_transactions(state: BrokerState, command: tc.TimeOutTransactions, now: c.Now) -> Decision[None]:
     parts: Parts = []
     coming: Coming = {}
     for transaction in state.transactions.open.values():
@@ -188,4 +183,4 @@ def time_out_transactions(state: BrokerState, command: tc.TimeOutTransactions, n
         )
         undone = _together(_roll_back(state, transaction, now, coming))
         parts += [(te.TransactionFailed(transaction.number, why, undone=True), None), *undone]
-    return Decision(parts, waits=bool(parts))
+    return Decision(parts, None, waits=bool(parts))

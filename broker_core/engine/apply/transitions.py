@@ -1,0 +1,132 @@
+"""How rows change their state, and what follows from it: all that moves messages in the state goes by these functions."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from penstock.broker_core.engine.columns.attributes import NO_TRAITS, Traits
+from penstock.broker_core.engine.columns.limits import MAX_ERROR_TEXT
+from penstock.broker_core.engine.columns.rowset import RowSet, row_count
+from penstock.broker_core.engine.columns.runs import Run
+from penstock.broker_core.engine.columns.series import Ints
+from penstock.broker_core.engine.columns.states import LIMITED_BY_RULE, Cause, Outcome, Verb
+from penstock.broker_core.engine.model import consumers
+from penstock.broker_core.engine.model.admission import fresh
+from penstock.broker_core.engine.model.last_values import stale, superseded, surplus
+from penstock.broker_core.engine.model.lease import Lease
+from penstock.broker_core.engine.model.queue import Queue
+from penstock.broker_core.engine.model.state import BrokerState
+
+
+# Rows change state by `Queue.move`: in these three functions, and where a delay ends or a dead letter is redriven.
+def acquire(queue: Queue, rows: RowSet, holder: int, lease: Lease | None) -> None:
+    subscription = queue.subscriptions.get(holder)
+    taker = subscription or lease
+    chose = taker is not None and bool(taker.selector is not None or taker.excluded)
+    for number, part in rows.items():
+        block = queue.blocks[number]
+        queue.move(block, part, Verb.ACQUIRE)
+        queue.acquired(block, part, holder, chose=chose)
+        block.lock.set(part, 0, len(block.state))
+        if subscription is not None:
+            subscription.held[number] = subscription.held.get(number, 0) + row_count(part)
+
+
+def archive(
+    state: BrokerState, queue: Queue, rows: RowSet, verb: Verb, outcome: int, time: int, error: str | None = None
+) -> None:
+    """Put rows into the archive by one of the verbs that lead there, and note their outcome."""
+    for number, part in rows.items():
+        block = queue.blocks[number]
+        queue.move(block, part, verb)
+        block.archive(part, outcome, time)
+        if error:
+            for row in range(part.start, part.stop) if isinstance(part, slice) else part.tolist():
+                block.errors[row] = error[:MAX_ERROR_TEXT]
+        state.note_finished(queue, block)
+    queue.ended[outcome] += rows.count
+
+
+def give_back(state: BrokerState, queue: Queue, rows: RowSet, cause: int) -> None:
+    if not rows:
+        return
+    for number, part in rows.items():
+        block = queue.blocks[number]
+        queue.move(block, part, Verb.RETURN)
+        block.returned.set(part, 1, len(block.state))
+        if queue.counts_attempt(Cause(cause)):
+            block.attempts.increment(part, len(block.state))
+            if cause in LIMITED_BY_RULE:
+                block.defaulted.increment(part, len(block.state))
+        if block.expiry.values is not None:  # its time may have come, or come nearer than that of the others
+            block.look_ahead()
+            queue.note_times(block)
+    queue.came_back(rows)
+    if queue.rules.key:
+        archive(state, queue, stale(queue, rows), Verb.REPLACE, Outcome.REPLACED, state.time)
+
+
+def place(
+    state: BrokerState, queue: Queue, sizes: int | Ints, runs: Sequence[Run], time: int, traits: Traits = NO_TRAITS
+) -> None:
+    """Messages take the next places of a queue, but for those that came before."""
+    first = queue.next_sequence
+    if traits.ids is not None and queue.rules.duplicate_window:
+        rows = np.flatnonzero(fresh(queue, traits.ids, time // 1000))
+        if len(rows) < len(traits.ids):
+            sizes, runs, traits = sizes if isinstance(sizes, int) else sizes[rows], _only(runs, rows), traits.take(rows)
+        assert traits.ids is not None
+        queue.remembered.remember(traits.ids, time // 1000, queue.rules.duplicate_window)
+    queue.append(sizes, runs, time, traits)
+    settle_in(state, queue, first, time)
+
+
+def settle_in(state: BrokerState, queue: Queue, first: int, time: int) -> None:
+    """What follows from the messages that have places from `first` on."""
+    if queue.rules.key:
+        older = queue.allowed(superseded(queue, first), Verb.REPLACE)
+        archive(state, queue, older, Verb.REPLACE, Outcome.REPLACED, time)
+    if queue.rules.overflow == "ring":
+        archive(state, queue, surplus(queue), Verb.DROP, Outcome.DROPPED, time)
+
+
+def _only(runs: Sequence[Run], rows: Ints) -> list[Run]:
+    """Some of the messages of runs: `rows` are their indices, ascending."""
+    found: list[Run] = []
+    start = 0
+    for run in runs:
+        mine = rows[(rows >= start) & (rows < start + run.rows)]
+        if len(mine):
+            found += runs_of(mine - start + run.skip, run.position)
+        start += run.rows
+    return found
+
+
+def let_go(state: BrokerState, queue: Queue, holder: int, rows: RowSet, *, lost: bool = False) -> None:
+    """A link holds fewer rows; `lost`: they were taken from it."""
+    state.transactions.take_back(holder, rows, lost=lost)
+    subscription = queue.subscriptions.get(holder)
+    if subscription is None:
+        consumers.let_go(queue, holder, rows.count)
+        return
+    for number, part in rows.items():
+        subscription.held[number] -= row_count(part)
+        if not subscription.held[number]:
+            del subscription.held[number]
+
+
+def take_out(state: BrokerState, lease: str | None, rows: RowSet) -> None:
+    """An operator ended single rows of a lease's batch."""
+    if lease is not None:
+        batch = state.leases[lease].current
+        assert batch is not None
+        batch.rows = batch.rows.minus(rows)
+
+
+def runs_of(kept: Ints, position: int) -> list[Run]:
+    """Rows of one payload, in ascending order, as runs of neighbours."""
+    starts = np.concatenate([[0], np.flatnonzero(np.diff(kept) != 1) + 1])
+    lengths = np.diff(np.append(starts, len(kept)))
+    return [Run(rows, position, skip) for rows, skip in zip(lengths.tolist(), kept[starts].tolist(), strict=True)]

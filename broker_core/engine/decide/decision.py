@@ -1,0 +1,57 @@
+"""What a command leads to, and what most decisions ask first."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Generic, TypeVar
+
+import numpy as np
+
+from penstock.broker_core import errors
+from penstock.broker_core.engine.columns.rowset import RowSet, clip, row_count
+from penstock.broker_core.engine.columns.series import Ints
+from penstock.broker_core.engine.columns.states import LEGAL, State, Verb
+from penstock.broker_core.engine.decide.effects import NO_EFFECTS, Effects
+from penstock.broker_core.engine.events import queues as e
+from penstock.broker_core.engine.model.queue import Queue
+from penstock.broker_core.engine.model.state import BrokerState
+
+R = TypeVar("R")
+
+
+@dataclass
+class Decision(Generic[R]):
+    """Events with their payloads (a buffer, several, or None), in order; what to answer when they are durable; and who is told
+    of them, which `decide` adds."""
+
+    events: list[tuple[e.Event, Any]]
+    reply: R
+    waits: bool = True  # False: the reply promises nothing, and need not wait for the disk
+    effects: Effects = NO_EFFECTS
+
+    def add(self, event: e.Event, payload: Any = None) -> None:
+        self.events.append((event, payload))
+
+
+def need_queue(state: BrokerState, name: str) -> Queue:
+    queue = state.queues.get(name)
+    if queue is None:
+        raise errors.NotFound(f"there is no queue {name!r}: declare it with `penstock queue declare {name}`")
+    return queue
+
+
+def check_rows(queue: Queue, rows: RowSet, verb: Verb, holder: int | None = None) -> None:
+    """Raise unless the table allows `verb` for every row, and `holder`, if given, holds them all."""
+    for number, part in rows.items():
+        block = queue.blocks.get(number)
+        states = block.state[clip(part, 0, block.filled)] if block is not None else np.array([State.ARCHIVED], np.uint8)
+        if block is None or len(states) < row_count(part) or states.tobytes().translate(None, LEGAL[verb]):
+            raise queue.illegal(verb, states)
+        if holder is not None and not _all_are(block.holder.get(part), holder):
+            raise errors.IllegalTransition(
+                f"the messages of {queue.name!r} are held by somebody else by now; nothing was changed"
+            )
+
+
+def _all_are(values: Ints | int, value: int) -> bool:
+    return values == value if isinstance(values, int) else bool((values == value).all())

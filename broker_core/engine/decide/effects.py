@@ -1,0 +1,106 @@
+"""Effects: what follows from a decision beside its reply: whose consumers are woken, and which nodes may end.
+
+Both are rules by kind of event, asked of the state before the events are applied: while the stages that are published are there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import Any, NamedTuple
+
+from penstock.broker_core.engine.decide.lifetimes import MAY_END
+from penstock.broker_core.engine.events import exchanges as xe
+from penstock.broker_core.engine.events import moves as me
+from penstock.broker_core.engine.events import queues as e
+from penstock.broker_core.engine.model import consumers
+from penstock.broker_core.engine.model.lease import Stage
+from penstock.broker_core.engine.model.queue import Queue
+from penstock.broker_core.engine.model.state import BrokerState
+
+_Rule = Callable[[BrokerState, Any], Iterable[str]]
+
+
+class Effects(NamedTuple):
+    """Names, each once, in the order of the events that are their reasons."""
+
+    looks: tuple[str, ...] = ()  # queues where who found nothing would find something now, or that are gone
+    may_end: tuple[str, ...] = ()  # queues and exchanges that may end now: `EndNode` says whether they do
+
+
+NO_EFFECTS = Effects()
+
+
+def effects_of(state: BrokerState, events: Iterable[tuple[e.Event, Any]]) -> Effects:
+    """The effects of a decision, before any of its events is applied."""
+    looks: dict[str, None] = {}
+    ending: dict[str, None] = {}
+    for event, _ in events:
+        _add(state, event, looks, ending)
+    return Effects(tuple(looks), tuple(ending)) if looks or ending else NO_EFFECTS
+
+
+def _add(state: BrokerState, event: e.Event, looks: dict[str, None], ending: dict[str, None]) -> None:
+    kind = type(event)
+    if kind is e.Together:
+        for part in event.parts:  # type: ignore[attr-defined]
+            _add(state, part, looks, ending)
+        return
+    rule = LOOKS.get(kind)
+    if rule is not None:
+        looks.update(dict.fromkeys(rule(state, event)))
+    rule = MAY_END.get(kind)
+    if rule is not None:
+        ending.update(dict.fromkeys(rule(state, event)))
+
+
+def _its_queue(state: BrokerState, event: Any) -> Iterable[str]:
+    return (event.queue,)
+
+
+def _published(state: BrokerState, event: e.Published) -> Iterable[str]:
+    return {part.queue: None for name in event.names for part in state.stages[name].parts}
+
+
+def _batch_ended(state: BrokerState, event: e.BatchEnded) -> Iterable[str]:
+    queue = state.queues[state.leases[event.lease].queue]
+    freed = queue.active is not None or queue.grouping is not None
+    return (queue.name,) if event.stage != Stage.SETTLED.value or freed else ()
+
+
+def _unsubscribed(state: BrokerState, event: e.Unsubscribed) -> Iterable[str]:
+    """Now it is another's turn, or its groups are free."""
+    queue = state.queues[event.queue]
+    return (queue.name,) if queue.active == event.holder or queue.grouping is not None else ()
+
+
+def _settled(state: BrokerState, event: e.Settled) -> Iterable[str]:
+    return (event.queue,) if _frees(state.queues[event.queue], event.holder) else ()
+
+
+def _moved(state: BrokerState, event: me.Moved) -> Iterable[str]:
+    frees = _frees(state.queues[event.queue], event.holder)
+    return [name for name in (event.target, event.queue if frees else None) if name is not None]
+
+
+def _frees(queue: Queue, holder: int) -> bool:
+    """Whether the end of messages that somebody held may let others take what is there: the next of a group, or their turn."""
+    return queue.grouping is not None or consumers.outlasts(queue, holder)
+
+
+LOOKS: dict[type[e.Event], _Rule] = {
+    e.Enqueued: _its_queue,
+    e.Returned: _its_queue,
+    e.CameDue: _its_queue,
+    e.QueueDeleted: _its_queue,
+    e.Published: _published,
+    e.BatchEnded: _batch_ended,
+    e.Unsubscribed: _unsubscribed,
+    e.Settled: _settled,
+    e.HoldersLost: lambda state, event: event.rows,
+    me.Moved: _moved,
+    me.Copied: lambda state, event: (event.target,),
+    me.Redriven: _its_queue,
+    me.QueueAltered: _its_queue,
+    me.QueuePaused: lambda state, event: () if event.paused else (event.queue,),
+    xe.Routed: lambda state, event: event.queues,
+}

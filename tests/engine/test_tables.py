@@ -1,0 +1,52 @@
+"""Each command and each event has exactly one function, which stands in one table; its types say what the table says."""
+
+from __future__ import annotations
+
+import typing
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+
+from penstock.broker_core.engine.apply import handlers as applying
+from penstock.broker_core.engine.commands.queues import Command, Stores
+from penstock.broker_core.engine.decide import handlers as deciding
+from penstock.broker_core.engine.decide.decision import Decision
+from penstock.broker_core.engine.events.codec import Event
+
+
+def kinds(of: type[Any]) -> Iterator[type[Any]]:
+    for each in of.__subclasses__():
+        if not typing.get_origin(each):
+            yield each
+            yield from kinds(each)
+
+
+COMMANDS = [kind for kind in kinds(Command) if kind is not Stores]
+EVENTS = list(kinds(Event))
+
+
+def test_each_command_is_decided_by_one_function_and_each_event_applied_by_one() -> None:
+    assert set(deciding.HANDLERS) == set(COMMANDS)
+    assert set(applying.HANDLERS) == set(EVENTS)
+    for table in (deciding.HANDLERS, applying.HANDLERS):
+        assert len(set(table.values())) == len(table)
+
+
+def reply_of(command: type[Command[Any]]) -> Any:
+    base = typing.get_original_bases(command)[0] if hasattr(typing, "get_original_bases") else command.__orig_bases__[0]
+    return typing.get_args(base)[0]
+
+
+@pytest.mark.parametrize("kind", COMMANDS, ids=lambda kind: kind.__name__)
+def test_what_decides_a_command_takes_it_and_gives_its_reply(kind: type[Command[Any]]) -> None:
+    types = typing.get_type_hints(deciding.HANDLERS[kind])
+    assert types["command"] is kind
+    assert types["return"] == Decision[reply_of(kind)]
+
+
+@pytest.mark.parametrize("kind", EVENTS, ids=lambda kind: kind.__name__)
+def test_what_applies_an_event_takes_it(kind: type[Event]) -> None:
+    function: Callable[..., None] = applying.HANDLERS[kind]
+    assert typing.get_type_hints(function)["event"] is kind
+    assert function.__name__ == "".join(f"_{c.lower()}" if c.isupper() else c for c in kind.__name__).lstrip("_")
