@@ -5,7 +5,7 @@ Both are rules by kind of event, asked of the state before the events are applie
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from penstock.broker_core.engine.decide.lifetimes import MAY_END
@@ -30,31 +30,32 @@ class Effects(NamedTuple):
 NO_EFFECTS = Effects()
 
 
-def effects_of(state: BrokerState, events: Iterable[tuple[e.Event, Any]]) -> Effects:
+def effects_of(state: BrokerState, events: Sequence[tuple[e.Event, Any]]) -> Effects:
     """The effects of a decision, before any of its events is applied."""
-    looks: dict[str, None] = {}
-    ending: dict[str, None] = {}
+    looks: Iterable[str] = ()
+    ending: Iterable[str] = ()
     for event, _ in events:
-        _add(state, event, looks, ending)
+        kind = type(event)
+        if kind in _LOOKS:
+            found = _LOOKS[kind](state, event)
+            looks = {**dict.fromkeys(looks), **dict.fromkeys(found)} if looks else found
+        if kind in _MAY_END:
+            found = _MAY_END[kind](state, event)
+            ending = {**dict.fromkeys(ending), **dict.fromkeys(found)} if ending else found
     return Effects(tuple(looks), tuple(ending)) if looks or ending else NO_EFFECTS
-
-
-def _add(state: BrokerState, event: e.Event, looks: dict[str, None], ending: dict[str, None]) -> None:
-    kind = type(event)
-    if kind is e.Together:
-        for part in event.parts:  # type: ignore[attr-defined]
-            _add(state, part, looks, ending)
-        return
-    rule = LOOKS.get(kind)
-    if rule is not None:
-        looks.update(dict.fromkeys(rule(state, event)))
-    rule = MAY_END.get(kind)
-    if rule is not None:
-        ending.update(dict.fromkeys(rule(state, event)))
 
 
 def _its_queue(state: BrokerState, event: Any) -> Iterable[str]:
     return (event.queue,)
+
+
+def _of_parts(rules: Mapping[type[e.Event], _Rule]) -> _Rule:
+    """The rule for several events in one: those of its parts."""
+
+    def of_parts(state: BrokerState, event: e.Together) -> Iterable[str]:
+        return {name: None for part in event.parts if type(part) in rules for name in rules[type(part)](state, part)}
+
+    return of_parts
 
 
 def _published(state: BrokerState, event: e.Published) -> Iterable[str]:
@@ -87,6 +88,7 @@ def _frees(queue: Queue, holder: int) -> bool:
     return queue.grouping is not None or consumers.outlasts(queue, holder)
 
 
+#: By kind of event, the queues where it makes a look worth it. A kind that is in neither table has no effects.
 LOOKS: dict[type[e.Event], _Rule] = {
     e.Enqueued: _its_queue,
     e.Returned: _its_queue,
@@ -104,3 +106,5 @@ LOOKS: dict[type[e.Event], _Rule] = {
     me.QueuePaused: lambda state, event: () if event.paused else (event.queue,),
     xe.Routed: lambda state, event: event.queues,
 }
+_LOOKS = {**LOOKS, e.Together: _of_parts(LOOKS)}
+_MAY_END = {**MAY_END, e.Together: _of_parts(MAY_END)}

@@ -42,7 +42,8 @@ def _lease_deleted(state: BrokerState, event: e.LeaseDeleted) -> Iterable[str]:
 
 
 def _messages_end(state: BrokerState, event: Any) -> Iterable[str]:
-    return _if_its_lifetime(state, event.queue, _UNTIL_EMPTY)
+    queue = state.queues.get(event.queue)
+    return () if queue is None or queue.rules.lifetime not in _UNTIL_EMPTY else (queue.name,)
 
 
 def _batch_ends(state: BrokerState, event: e.BatchEnded) -> Iterable[str]:
