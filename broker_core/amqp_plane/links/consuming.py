@@ -359,7 +359,7 @@ class Consuming(Outgoing):
         """Resume only what our map names: it has no capacity for more."""
         self.resumptions.name_only(named)
 
-    def carry(self, turn: Turn, command: c.Command) -> None:
+    def carry(self, turn: Turn, command: c.Command[Any]) -> None:
         """Carry out a command of the link's own; what it cannot do concerns this link alone. Raises StorageError."""
         try:
             turn.carry(command)

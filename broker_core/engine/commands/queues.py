@@ -12,6 +12,7 @@ from penstock.broker_core.engine.columns.rowset import RowSet
 from penstock.broker_core.engine.columns.series import Ints
 from penstock.broker_core.engine.columns.states import Cause, Outcome
 from penstock.broker_core.engine.model.dispositions import Ending
+from penstock.broker_core.engine.model.publish_keys import PublishKey as PublishKey  # part of what is asked
 from penstock.broker_core.engine.model.reads import SparkBatch
 
 if TYPE_CHECKING:
@@ -25,14 +26,6 @@ class Now(NamedTuple):
     wall: int
     up: int
     resumed: int = 0
-
-
-class PublishKey(NamedTuple):
-    """Makes a publish idempotent: a number that is not higher than the last one of (kind, id) is a no-op."""
-
-    kind: str  # "stream" (query id, batch id) or "txn" (txnAppId, txnVersion)
-    id: str
-    number: int
 
 
 R = TypeVar("R", covariant=True)

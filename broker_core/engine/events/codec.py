@@ -13,7 +13,7 @@ from typing import Any, ClassVar
 
 from penstock.broker_core.engine.columns.rowset import RowSet
 from penstock.broker_core.engine.columns.values import from_json, to_json
-from penstock.broker_core.engine.commands.queues import PublishKey
+from penstock.broker_core.engine.model.publish_keys import PublishKey
 from penstock.broker_core.errors import DamagedJournal
 
 

@@ -11,9 +11,9 @@ from typing import Any
 
 from penstock.broker_core.engine.columns.rowset import RowSet
 from penstock.broker_core.engine.columns.series import Ints
-from penstock.broker_core.engine.commands.queues import PublishKey
 from penstock.broker_core.engine.events.codec import Event as Event  # the type of all of them
 from penstock.broker_core.engine.events.codec import know
+from penstock.broker_core.engine.model.publish_keys import PublishKey
 from penstock.broker_core.engine.model.stages import attempt_name
 
 

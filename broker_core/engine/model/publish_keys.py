@@ -11,7 +11,14 @@ from collections.abc import Iterable
 from typing import Any, NamedTuple
 
 from penstock.broker_core.engine.columns.limits import PUBLISH_KEY_AGE
-from penstock.broker_core.engine.commands.queues import PublishKey
+
+
+class PublishKey(NamedTuple):
+    """Makes a publish idempotent: a number that is not higher than the last one of (kind, id) is a no-op."""
+
+    kind: str  # "stream" (query id, batch id) or "txn" (txnAppId, txnVersion)
+    id: str
+    number: int
 
 
 class Known(NamedTuple):
