@@ -19,28 +19,34 @@ from penstock.broker_core.engine.columns.states import ACQUIRED, ARCHIVED, AVAIL
 _FIRST_ROWS = 64  # rows allocated for a new block: a queue with one message must not cost a whole block
 _SCAN_ROWS = 1024  # rows looked at in one step when the mark of the first AVAILABLE one moves on
 
-# Columns by row that are persisted, 0 where never set. A new one is appended here, and nothing else is needed.
-COLUMNS = (
-    "attempts",  # unsuccessful deliveries
-    "holder",  # who holds an ACQUIRED row
-    "returned",  # 1 once the row came back: the next acquirer is not the first
-    "outcome",
-    "settled",  # milliseconds after the block's first arrival, plus one; 0: not settled
-    "priority",  # as sent, plus one; 0: not said
-    "expiry",  # milliseconds after the block's first arrival, plus one; 0: never
-    "due",  # the same: not delivered before; 0: at once
-    "group",  # code in the queue's dictionary of groups; 0: none
-    "closes",  # 1: the last of its group
-    "key",  # code in the queue's dictionary of keys
-    "origin",  # place plus one, in the queue's list of origins, of the queue that a dead letter comes from; 0: it was sent here
-    "came_from",  # the sequence number that a dead letter had there, plus one
-    "reason",  # why it is a dead letter
-    "stayed",  # 1: a dead letter that its dead-letter queue could not take, ARCHIVED here
-    "defaulted",  # unsuccessful deliveries that a default outcome ended, with the link: some of `attempts`
-)
+
+class Columns:
+    """Columns by row that are persisted, 0 where never set. A new one is appended here, and nothing else is needed."""
+
+    attempts: Column  # unsuccessful deliveries
+    holder: Column  # who holds an ACQUIRED row
+    returned: Column  # 1 once the row came back: the next acquirer is not the first
+    outcome: Column
+    settled: Column  # milliseconds after the block's first arrival, plus one; 0: not settled
+    priority: Column  # as sent, plus one; 0: not said
+    expiry: Column  # milliseconds after the block's first arrival, plus one; 0: never
+    due: Column  # the same: not delivered before; 0: at once
+    group: Column  # code in the queue's dictionary of groups; 0: none
+    closes: Column  # 1: the last of its group
+    key: Column  # code in the queue's dictionary of keys
+    origin: Column  # index plus one, in the queue's list of origins, of the queue that a dead letter comes from; 0: sent here
+    came_from: Column  # the sequence number that a dead letter had there, plus one
+    reason: Column  # why it is a dead letter
+    stayed: Column  # 1: a dead letter that its dead-letter queue could not take, ARCHIVED here
+    defaulted: Column  # unsuccessful deliveries that a default outcome ended, with the link: some of `attempts`
+
+    __slots__ = tuple(__annotations__)
 
 
-class Block:
+COLUMNS = Columns.__slots__
+
+
+class Block(Columns):
     """Columns of up to `BLOCK_ROWS` messages with the sequence numbers from `number << BLOCK_BITS`."""
 
     # persisted, beside COLUMNS
@@ -64,44 +70,7 @@ class Block:
     noted_expiry: int
     noted_lock: int
 
-    attempts: Column
-    holder: Column
-    returned: Column
-    outcome: Column
-    settled: Column
-    priority: Column
-    expiry: Column
-    due: Column
-    group: Column
-    closes: Column
-    key: Column
-    origin: Column
-    came_from: Column
-    reason: Column
-    stayed: Column
-    defaulted: Column
-
-    __slots__ = (
-        *COLUMNS,
-        "by_level",
-        "counts",
-        "errors",
-        "filled",
-        "level",
-        "lock",
-        "low",
-        "next_due",
-        "next_expiry",
-        "next_lock",
-        "noted_due",
-        "noted_expiry",
-        "noted_lock",
-        "number",
-        "overlays",
-        "runs",
-        "sizes",
-        "state",
-    )
+    __slots__ = tuple(__annotations__)
 
     def __init__(self, number: int) -> None:
         self.number = number
