@@ -18,6 +18,7 @@ import pyarrow as pa
 from penstock.broker_core import errors
 from penstock.broker_core.engine.columns.blocks import Block
 from penstock.broker_core.engine.columns.packing import unpack
+from penstock.broker_core.engine.columns.rowset import BLOCK_BITS
 from penstock.broker_core.engine.columns.runs import Pieces, Share
 from penstock.broker_core.engine.columns.series import Ints, Rows
 from penstock.broker_core.engine.columns.states import ARCHIVED, Outcome, State
@@ -36,6 +37,16 @@ JOINED_ROWS = 16_384  # rows of a record batch, roughly: the reader works on one
 BATCH_BYTES = 8 << 20  # bytes of payload, roughly
 MASK_BYTES = 8  # a payload starts with its columns mask, little-endian
 _NOTHING_RECENT = Recent()
+
+RETENTION = (
+    "are gone: retention removed them. Keep them longer (retention_age_s, retention_bytes); with failOnDataLoss=false a query "
+    "goes on without them"
+)
+
+
+def gone(queue: str, block: int, why: str) -> errors.DataLoss:
+    """Make the error for messages of a block that cannot be read any more."""
+    return errors.DataLoss(f"messages of {queue!r} around sequence number {block << BLOCK_BITS} {why}")
 
 
 class Stored(NamedTuple):

@@ -12,7 +12,7 @@ import logging
 import secrets
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import pyarrow as pa
@@ -37,7 +37,7 @@ from penstock.broker_core.engine.model.retention import within_retention
 from penstock.broker_core.engine.model.state import pack_blocks
 from penstock.broker_core.journal import Disk, Journal, LocalDisk
 from penstock.broker_core.reading.recent import Recent
-from penstock.broker_core.reading.stored import Cut, cut_of, open_block
+from penstock.broker_core.reading.stored import RETENTION, Cut, cut_of, gone, open_block
 from penstock.broker_core.service import allocator
 from penstock.broker_core.service.attributes import traits_of
 from penstock.broker_core.service.blocked_producers import Rooms, Waiting
@@ -303,28 +303,12 @@ class BrokerService:
 
         Like any answer, a cut leaves only when what it shows is durable.
         """
-        for number, part in rows.items():
-            with self._lock:
-                queue = need_queue(self.state, queue_name)
-                block = queue.blocks.get(number)
-                entry = queue.archive.get(number)
-                retained_from = self.state.retained_from
-                end = self.journal.end
-                if block is not None:
-                    kept = within_retention(block, part, retained_from)
-                    found = cut_of(block, kept if select is None else select(queue, block, kept), queue, ends=ends)
-            self.journal.wait(end)
-            if block is None:
-                if entry is None:
-                    if not fail_on_data_loss:
-                        continue
-                    raise _retention_took(queue_name, number)
-                block = open_block(self.journal, entry)
-                kept = within_retention(block, part, retained_from)
-                found = cut_of(block, kept if select is None else select(queue, block, kept), queue, ends=ends)
-            if kept is not part and fail_on_data_loss:
-                raise _retention_took(queue_name, number)
-            yield found
+        picks = ((number, lambda block, part=part: part) for number, part in rows.items())
+        for number, found, lost in self._cuts(queue_name, picks, select, ends=ends):
+            if (found is None or lost) and fail_on_data_loss:
+                raise gone(queue_name, number, RETENTION)
+            if found is not None:
+                yield found
 
     def browse(
         self,
@@ -336,27 +320,51 @@ class BrokerService:
     ) -> Iterator[Cut]:
         """Cuts of what `select` picks of each block (rows), from sequence number `first` to `last`, blocks that have left memory
         included, but for those of which `archived` says no."""
+        numbers, _, end = self._numbers(queue_name, first, last)
+        self.journal.wait(end)  # that there is nothing to show is an answer too
+        for _, found, _ in self._cuts(queue_name, ((number, select) for number in numbers), archived=archived):
+            if found is not None:  # retention took the others while those before were read, or nothing is wanted of them
+                yield found
+
+    def _cuts(
+        self,
+        queue_name: str,
+        picks: Iterable[tuple[int, Callable[[Block], Rows]]],
+        select: Callable[[Queue, Block, Rows], Rows] | None = None,
+        *,
+        ends: bool = True,
+        archived: Callable[[ArchivedBlock], bool] = lambda entry: True,
+    ) -> Iterator[tuple[int, Cut | None, bool]]:
+        """By block: its number; a cut of the rows that are picked, or None where the block is gone or `archived` says no; and
+        whether retention took some of these rows. Under the lock where the block is in memory, else opened."""
+
+        def cut(queue: Queue, block: Block, pick: Callable[[Block], Rows], retained_from: int) -> tuple[Cut, bool]:
+            picked = pick(block)
+            kept = within_retention(block, picked, retained_from)
+            rows = kept if select is None else select(queue, block, kept)
+            return cut_of(block, rows, queue, ends=ends), kept is not picked
+
+        for number, pick in picks:
+            found: Cut | None = None
+            lost = False
+            with self._lock:
+                queue = need_queue(self.state, queue_name)
+                block, entry = queue.blocks.get(number), queue.archive.get(number)
+                retained_from, end = self.state.retained_from, self.journal.end
+                if block is not None:
+                    found, lost = cut(queue, block, pick, retained_from)
+            self.journal.wait(end)
+            if block is None and entry is not None and archived(entry):
+                found, lost = cut(queue, open_block(self.journal, entry), pick, retained_from)
+            yield number, found, lost
+
+    def _numbers(self, queue_name: str, first: int, last: int | None) -> tuple[list[int], int, int]:
+        """The blocks with messages from sequence number `first` to `last`; the last of these that there is; the log's end."""
         with self._lock:
             queue = need_queue(self.state, queue_name)
             stop = queue.next_sequence - 1 if last is None else min(last, queue.next_sequence - 1)
             numbers = sorted(n for n in {*queue.blocks, *queue.archive} if first >> BLOCK_BITS <= n <= stop >> BLOCK_BITS)
-            end = self.journal.end
-        self.journal.wait(end)  # that there is nothing to show is an answer too
-        for number in numbers:
-            with self._lock:
-                queue = need_queue(self.state, queue_name)
-                block, entry = queue.blocks.get(number), queue.archive.get(number)
-                retained_from = self.state.retained_from
-                end = self.journal.end
-                if block is not None:
-                    found = cut_of(block, within_retention(block, select(block), retained_from), queue)
-            self.journal.wait(end)
-            if block is None:
-                if entry is None or not archived(entry):
-                    continue  # retention took it while we were reading what came before, or nothing is wanted of it
-                block = open_block(self.journal, entry)
-                found = cut_of(block, within_retention(block, select(block), retained_from), queue)
-            yield found
+            return numbers, stop, self.journal.end
 
     def count_blocks(
         self,
@@ -369,11 +377,7 @@ class BrokerService:
         """Count what `browse` will find, block by block: first and last sequence number, and how many messages `select` picks.
 
         Of a block that has left memory all, or none where `archived` says no: it is not opened."""
-        with self._lock:
-            queue = need_queue(self.state, queue_name)
-            stop = queue.next_sequence - 1 if last is None else min(last, queue.next_sequence - 1)
-            numbers = sorted(n for n in {*queue.blocks, *queue.archive} if first >> BLOCK_BITS <= n <= stop >> BLOCK_BITS)
-            end = self.journal.end
+        numbers, stop, end = self._numbers(queue_name, first, last)
         found = []
         for number in numbers:
             begin, finish = max(first, number << BLOCK_BITS), min(stop, ((number + 1) << BLOCK_BITS) - 1)
@@ -485,10 +489,3 @@ def _has_live(queue: Queue, first: int, last: int) -> bool:
     """Say whether one of these messages has not ended."""
     blocks = [queue.blocks.get(number) for number in range(first >> BLOCK_BITS, (last >> BLOCK_BITS) + 1)]
     return any(bool((block.state[block.rows_between(first, last)] != ARCHIVED).any()) for block in blocks if block is not None)
-
-
-def _retention_took(queue: str, number: int) -> errors.DataLoss:
-    return errors.DataLoss(
-        f"messages of {queue!r} around sequence number {number << BLOCK_BITS} are gone: retention removed them. Keep them "
-        "longer (retention_age_s, retention_bytes); with failOnDataLoss=false a query goes on without them"
-    )

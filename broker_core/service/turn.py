@@ -15,7 +15,7 @@ from typing import Any, TypeVar
 from penstock.broker_core import errors
 from penstock.broker_core.engine import BrokerState, Decision, apply, decide
 from penstock.broker_core.engine.columns.attributes import Coded
-from penstock.broker_core.engine.columns.rowset import BLOCK_BITS, RowSet
+from penstock.broker_core.engine.columns.rowset import RowSet
 from penstock.broker_core.engine.columns.states import AVAILABLE
 from penstock.broker_core.engine.commands import queues as c
 from penstock.broker_core.engine.commands.exchanges import EndNode
@@ -25,7 +25,7 @@ from penstock.broker_core.engine.events import codec as journaling
 from penstock.broker_core.engine.model.routes import Plan, plan
 from penstock.broker_core.journal import Journal
 from penstock.broker_core.reading.recent import Recent
-from penstock.broker_core.reading.stored import Cut, Stored, cut_of
+from penstock.broker_core.reading.stored import Cut, Stored, cut_of, gone
 from penstock.broker_core.service.blocked_producers import Rooms
 from penstock.broker_core.service.ticker import Alarm
 
@@ -230,7 +230,7 @@ class Turn:
         for number, part in rows.items():
             block = queue.blocks.get(number)
             if block is None:
-                raise errors.DataLoss(f"messages of {queue_name!r} around sequence number {number << BLOCK_BITS} left memory")
+                raise gone(queue_name, number, "left memory")
             found.append(cut_of(block, part, queue, self._recent, ends=False))
         return found
 
