@@ -262,8 +262,7 @@ def _bytes(queue: Queue, rows: RowSet) -> int:
     return sum(queue.blocks[number].sizes.total(part, row_count(part)) for number, part in rows.items())
 
 
-@on(c.PlanBatches)
-def plan_batches(state: BrokerState, command: c.PlanBatches, now: c.Now) -> Decision[tuple[int, int]]:
+def plan_batches(state: BrokerState, command: c.PlanBatches, now: c.Now) -> Decision[tuple[int, list[list[int]]]]:
     lease = need_lease(state, command.lease)
     if command.batch > lease.last_number:
         raise errors.WrongOffset(
