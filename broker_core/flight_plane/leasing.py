@@ -31,11 +31,11 @@ def advance(
     view = _prepared(service, wanted, selector)
     found = service.submit(enter, finish, replace(wanted, matching=view))
     while found.batch == wanted.finished:
-        if selector is not None and view is not None and view.unknown is not None:
+        if selector is not None and found.unevaluated is not None:
             # What was known to match is not for this lease: it is in somebody's message group, or given back unread.
             if time.monotonic() > end:
                 return Advanced(found, more=True)
-            while service.matching.look_further(wanted.queue, selector, view.unknown, view, pieces=matching.LEASE_PIECES):
+            while service.matching.look_further(wanted.queue, selector, found.unevaluated, view, pieces=matching.LEASE_PIECES):
                 pass
         elif service.wait_for_arrival(seen, deadline - time.monotonic()):
             seen = service.arrivals

@@ -56,16 +56,12 @@ class View:
     def __init__(self, cache: Cache, text: str, queue: Queue) -> None:
         self._cache, self._text, self._queue = cache, text, queue
         self._seen: dict[int, Bitmap] = {}
-        self.unknown: int | None = None  # the block in which a search that found nothing came to what is not evaluated
 
     def known(self, queue: Queue, block: int) -> npt.NDArray[np.bool_]:
         """Return the known prefix of a block; `unknown` names the block where it ends before the block does."""
         if queue is not self._queue:  # it was deleted and declared again since
-            self.unknown = None
-            return _NONE[:0]
-        found = self.bitmap(block)
-        self.unknown = block if found.rows < self._queue.blocks[block].filled else None
-        return found.array()
+            return _NONE
+        return self.bitmap(block).array()
 
     def bitmap(self, block: int) -> Bitmap:
         """All that is known of a block."""

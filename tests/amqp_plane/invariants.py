@@ -54,7 +54,7 @@ def waits_in_vain(stage: Stage, now: c.Now) -> str | None:
 def idle_receivers(stage: Stage, now: c.Now) -> Iterator[str]:
     for link in _consumers(stage):
         view = None if link.selector is None else stage.service.matching.view(link.queue, link.selector)
-        rows = decide(stage.service.state, c.Acquire(link.queue, link.holder, 1, None, view), now).reply
+        rows = decide(stage.service.state, c.Acquire(link.queue, link.holder, 1, None, view), now).reply.rows
         if rows.count:
             yield f"{link} has a capacity of {link.capacity()} and could have {rows.sequences()}: it stands as {link.standing}"
 

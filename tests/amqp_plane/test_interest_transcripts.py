@@ -97,9 +97,9 @@ class InterestScript(Script):
             self.interest.rests(link)
             return "cannot"
         if link.acquires:
-            rows = self.engine.run(c.Acquire("q", self.links[link.name], wanted))
+            rows = self.engine.run(c.Acquire("q", self.links[link.name], wanted)).rows
         else:
-            rows, link.place = self.engine.run(c.Browse("q", link.place, wanted))
+            rows, link.place, _ = self.engine.run(c.Browse("q", link.place, wanted))
         link.credit -= rows.count
         if not link.capacity:
             self.interest.rests(link)

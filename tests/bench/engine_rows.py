@@ -75,7 +75,7 @@ def acquire(bench: Bench) -> Iterator[Line]:
         def one_round(engine: _Engine, holder: int) -> float:
             with Stopwatch() as watch:
                 for _ in range(CYCLES):
-                    rows = engine.do(c.Acquire(QUEUE, holder, TAKEN))
+                    rows = engine.do(c.Acquire(QUEUE, holder, TAKEN)).rows
                     assert rows.count == TAKEN
                     engine.do(c.Settle(QUEUE, holder, rows))
             return watch.seconds
@@ -109,7 +109,7 @@ def release(bench: Bench) -> Iterator[Line]:
         engine = _Engine()
         engine.fill(100_000, holes=False)
         holders = [engine.do(c.Subscribe(QUEUE)) for _ in range(subscribers)]
-        first = engine.do(c.Acquire(QUEUE, holders[0], 1))
+        first = engine.do(c.Acquire(QUEUE, holders[0], 1)).rows
         for holder in holders:  # every subscription has come some way, so that each release lies behind it
             engine.do(c.Acquire(QUEUE, holder, 10))
         engine.do(c.Release(QUEUE, holders[0], first))
@@ -118,7 +118,7 @@ def release(bench: Bench) -> Iterator[Line]:
     def timed(engine: _Engine, holder: int) -> float:
         seconds = []
         for _ in range(releases):
-            rows = engine.do(c.Acquire(QUEUE, holder, 1))
+            rows = engine.do(c.Acquire(QUEUE, holder, 1)).rows
             assert rows.first == 0, "not the first message, which lies behind them all"
             with Stopwatch() as watch:
                 engine.do(c.Release(QUEUE, holder, rows))

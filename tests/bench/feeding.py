@@ -64,7 +64,7 @@ def enqueue(service: BrokerService, messages: int, size: int, rows: int, queue: 
 def settle(service: BrokerService, messages: int, step: int = 100_000) -> None:
     holder = service.submit(c.Subscribe(QUEUE))
     for done in range(0, messages, step):
-        rows = service.submit(c.Acquire(QUEUE, holder, min(step, messages - done)))
+        rows = service.submit(c.Acquire(QUEUE, holder, min(step, messages - done))).rows
         service.submit(c.Settle(QUEUE, holder, rows))
 
 

@@ -28,7 +28,7 @@ def engine_with(consumers: str, messages: int = 0) -> Engine:
 
 
 def taken(engine: Engine, holder: int, count: int = 1) -> list[int]:
-    rows: RowSet = engine.run(c.Acquire("q", holder, count))
+    rows: RowSet = engine.run(c.Acquire("q", holder, count)).rows
     return [int(number) for number in rows.sequences()]
 
 

@@ -121,7 +121,7 @@ def test_what_expires_goes_by_policy_and_does_not_expire_again(policy: str, dlq:
     if becomes:
         engine.pass_time(1000)
         engine.run(c.Tick())
-        assert len(engine.run(c.Acquire("dead", engine.run(c.Subscribe("dead")), 9))) == 3
+        assert len(engine.run(c.Acquire("dead", engine.run(c.Subscribe("dead")), 9)).rows) == 3
         assert cell(engine, 0, "reason", "dead") == Reason.EXPIRED
     survives(engine)
 
@@ -273,7 +273,7 @@ def test_a_dead_letter_that_nobody_takes_stays_with_its_reason(spoil: Any) -> No
     assert queue(engine).groups.name(cell(engine, 0, "group")) == "g"
     assert queue(engine).ended[Outcome.DEAD_LETTERED] == 0
     survives(engine)
-    assert engine.run(c.Acquire("q", engine.run(c.Subscribe("q")), 1)) == RowSet.single(0)
+    assert engine.run(c.Acquire("q", engine.run(c.Subscribe("q")), 1)).rows == RowSet.single(0)
 
 
 def test_a_full_dead_letter_queue_takes_what_fits() -> None:

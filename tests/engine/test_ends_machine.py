@@ -126,7 +126,7 @@ class EndsMachine(RuleBasedStateMachine):
 
     def takes(self, holder: int, credit: int) -> None:
         name = self.links[holder]
-        got = self.engine.run(c.Acquire(name, holder, credit)).sequences().tolist()
+        got = self.engine.run(c.Acquire(name, holder, credit)).rows.sequences().tolist()
         model = self.models[name]
         free = [n for n, message in enumerate(model.rows) if message.state == State.AVAILABLE and not self.is_over(message)]
         assert got == ([] if model.paused else free[:credit])

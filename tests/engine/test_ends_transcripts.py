@@ -59,7 +59,7 @@ class Ends:
         return "attached"
 
     def take(self, name: str, credit: str) -> str:
-        return show(self.engine.run(c.Acquire(*self.links[name], int(credit))))
+        return show(self.engine.run(c.Acquire(*self.links[name], int(credit))).rows)
 
     def reject(self, name: str, rows: str, *why: str) -> str:
         self.engine.run(c.Settle(*self.links[name], numbers(rows), Outcome.REJECTED, " ".join(why) or None))

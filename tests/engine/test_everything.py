@@ -171,7 +171,7 @@ class History:
             (link, selector), most = self.random.choice(list(self.links.items())), self.random.randint(1, 3)
             eligible = self.eligible(link, selector)
             expected = [row for row in eligible if self.level(row) == self.level(eligible[0])][:most]
-            rows = self.engine.run(c.Acquire("q", link, most, matching=Odd() if selector else None))
+            rows = self.engine.run(c.Acquire("q", link, most, matching=Odd() if selector else None)).rows
             assert rows.sequences().tolist() == expected
 
     def settle(self) -> None:

@@ -126,10 +126,10 @@ def test_E1_sizes_and_traits_follow_the_messages() -> None:
     keys = Coded(["k"], np.array([1, 0, 1]))
     broker.run(x.Route("x", 3, np.array([5, 7, 9]), b"", keys, traits=dict.fromkeys(needed.rules, traits)))
     holder = broker.run(c.Subscribe("p"))
-    first = broker.run(c.Acquire("p", holder, 1))
+    first = broker.run(c.Acquire("p", holder, 1)).rows
     assert first.sequences().tolist() == [0]
     assert broker.state.queues["p"].bytes == broker.state.queues["q"].bytes == 14
-    assert broker.run(c.Acquire("p", holder, 1)).sequences().tolist() == [1]
+    assert broker.run(c.Acquire("p", holder, 1)).rows.sequences().tolist() == [1]
 
 
 def test_E3_unroutable_messages_are_refused_dropped_or_go_to_the_alternate() -> None:
@@ -240,7 +240,7 @@ def test_E2_a_queue_that_waits_for_its_last_message(lifetime: str) -> None:
     link = broker.run(x.OpenLink("q", makes=True))
     broker.run(c.Enqueue("q", 2, 10), x.CloseLink("q", link))
     holder = broker.run(c.Subscribe("q"))
-    rows = broker.run(c.Acquire("q", holder, 2))
+    rows = broker.run(c.Acquire("q", holder, 2)).rows
     assert broker.counts() == {"q": 2}
     broker.run(c.Settle("q", holder, rows))
     assert broker.counts() == ({} if lifetime == "empty" else {"q": 0})

@@ -245,7 +245,7 @@ class KindMachine(RuleBasedStateMachine):
     @rule(link=st.sampled_from([0, 1]), credit=st.integers(1, 4))
     def acquire(self, link: int, credit: int) -> None:
         holder = self.links[link]
-        rows = self.engine.run(c.Acquire("q", holder, credit)).sequences().tolist()
+        rows = self.engine.run(c.Acquire("q", holder, credit)).rows.sequences().tolist()
         expected = self.model.next(holder, credit, self.now)
         assert rows == [m.place for m in expected]
         self.model.take(expected, holder)
@@ -334,11 +334,11 @@ def test_a_sticky_group_is_free_after_a_restart(how: str) -> None:
     engine.run(c.Recovered(), c.DeclareQueue("q", options=options), c.Subscribe("q"), c.Subscribe("q"))
     named = Traits(group=Coded(["a"], np.array([1])))
     engine.run(c.Enqueue("q", 1, 1, traits=named))
-    assert engine.run(c.Acquire("q", 3, 1)).count == 1
+    assert engine.run(c.Acquire("q", 3, 1)).rows.count == 1
     engine.run(c.Settle("q", 3, RowSet.single(0)), c.Enqueue("q", 1, 1, traits=named))
     later: Engine = getattr(engine, how)()
     later.run(c.Recovered(), c.Subscribe("q"))
-    assert later.run(c.Acquire("q", 1, 1)).sequences().tolist() == [1]
+    assert later.run(c.Acquire("q", 1, 1)).rows.sequences().tolist() == [1]
     later.run(c.Settle("q", 1, RowSet.single(1)), c.Unsubscribe("q", 1))
     assert len(later.state.queues["q"].groups) == 0  # nor does its name
 
@@ -368,12 +368,12 @@ def test_what_a_groups_holder_left_behind_is_offered_when_the_group_is_free(why:
         engine.run(c.Acquire("q", holder, 1), c.Release("q", holder, RowSet.single(0), Cause.MODIFIED, exclude=True))
     if why == "a redrive":
         engine.run(c.Acquire("q", other, 1), c.Settle("q", other, RowSet.single(0), Outcome.REJECTED))
-    assert engine.run(c.Acquire("q", holder, 1, matching=matching)).sequences().tolist() == [1]
+    assert engine.run(c.Acquire("q", holder, 1, matching=matching)).rows.sequences().tolist() == [1]
     engine.pass_time(2)
     engine.run(c.Tick(), mc.Redrive("q"))
-    assert engine.run(c.Acquire("q", other, 1)).sequences().tolist() == []
+    assert engine.run(c.Acquire("q", other, 1)).rows.sequences().tolist() == []
     engine.run(c.Settle("q", holder, RowSet.single(1)))
-    assert engine.run(c.Acquire("q", other, 1)).sequences().tolist() == [0]
+    assert engine.run(c.Acquire("q", other, 1)).rows.sequences().tolist() == [0]
 
 
 @pytest.mark.parametrize("groups", ["held", "sticky"])
@@ -386,9 +386,9 @@ def test_a_group_waits_for_a_transaction_whose_link_has_ended(groups: str, fail:
     accepted = Ending(Outcome.ACCEPTED)
     engine.run(tc.BeginTransaction(1), tc.Retire(1, "q", 1, RowSet.single(0), accepted, ROLLED_BACK, settled=False))
     engine.run(c.Unsubscribe("q", 1))
-    assert engine.run(c.Acquire("q", 3, 1)).sequences().tolist() == []
+    assert engine.run(c.Acquire("q", 3, 1)).rows.sequences().tolist() == []
     engine.run(tc.Discharge(1, fail))
-    assert engine.run(c.Acquire("q", 3, 9)).sequences().tolist() == ([0, 1] if fail else [1])
+    assert engine.run(c.Acquire("q", 3, 9)).rows.sequences().tolist() == ([0, 1] if fail else [1])
 
 
 @pytest.mark.parametrize("restart", [False, True])
@@ -403,9 +403,9 @@ def test_what_a_leases_selector_left_behind_is_offered_when_its_batch_has_ended(
         engine = engine.from_snapshot()
         engine.run(c.Recovered())
     engine.run(c.Subscribe("q"))
-    assert engine.run(c.Acquire("q", 1, 1)).sequences().tolist() == []
+    assert engine.run(c.Acquire("q", 1, 1)).rows.sequences().tolist() == []
     engine.run(c.ReleaseLease("l", settle=True))
-    assert engine.run(c.Acquire("q", 1, 1)).sequences().tolist() == [0]
+    assert engine.run(c.Acquire("q", 1, 1)).rows.sequences().tolist() == [0]
 
 
 def test_keys_that_wait_in_stages_count() -> None:

@@ -39,7 +39,7 @@ def send(engine: Engine, *priorities: int) -> None:
 
 def took(engine: Engine, holder: int, *, one_by_one: bool = True) -> list[int]:
     found: list[int] = []
-    while rows := engine.run(c.Acquire("q", holder, 1 if one_by_one else 99)).sequences().tolist():
+    while rows := engine.run(c.Acquire("q", holder, 1 if one_by_one else 99)).rows.sequences().tolist():
         found += rows
     return found
 
@@ -68,7 +68,7 @@ def test_higher_levels_first_and_by_place_within_one(one_by_one: bool) -> None:
 
 def test_a_higher_arrival_is_next_wherever_a_subscription_stands() -> None:
     engine = engine_with(1, 1, 1)
-    assert engine.run(c.Acquire("q", 1, 2)).sequences().tolist() == [0, 1]
+    assert engine.run(c.Acquire("q", 1, 2)).rows.sequences().tolist() == [0, 1]
     send(engine, 0, 8)
     assert took(engine, 1) == [4, 2, 3]
 
@@ -82,7 +82,7 @@ def test_a_return_goes_to_its_place_among_its_level() -> None:
 
 def test_a_lease_takes_of_all_levels_and_a_browser_sees_them_by_place() -> None:
     engine = engine_with(*[0, 9, 4] * 10)
-    assert engine.run(c.Browse("q", 0, 4)) == (RowSet.range(0, 4), 4)
+    assert engine.run(c.Browse("q", 0, 4)) == c.Browsed(RowSet.range(0, 4), 4)
     engine.advance("l", epoch=None, finished=0, messages=12)
     held = engine.state.leases["l"].batches[1].rows.sequences().tolist()
     assert held == sorted([*range(1, 30, 3), 2, 5])  # ten of the highest level, two of the next
@@ -95,7 +95,7 @@ def test_levels_hold_across_blocks_a_snapshot_and_a_recovery() -> None:
     for later in (engine, engine.recovered(), engine.from_snapshot()):
         later.run(c.Subscribe("q"))
         holder = later.state.next_link - 2
-        rows = later.run(c.Acquire("q", holder, 3 * BLOCK_ROWS))
+        rows = later.run(c.Acquire("q", holder, 3 * BLOCK_ROWS)).rows
         assert rows.sequences().tolist() == np.flatnonzero(priorities == 8).tolist()
         assert conserved(later.state.queues["q"])
         assert [waiting.total for waiting in later.state.queues["q"].waiting] == [

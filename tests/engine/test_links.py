@@ -35,7 +35,7 @@ def engine_with(count: int, links: int = 1) -> Engine:
 
 
 def took(engine: Engine, holder: int, count: int) -> list[int]:
-    return list(engine.run(c.Acquire("q", holder, count)).sequences().tolist())
+    return list(engine.run(c.Acquire("q", holder, count)).rows.sequences().tolist())
 
 
 def test_which_ways_back_count_as_an_attempt() -> None:
@@ -76,7 +76,7 @@ def test_a_byte_limit_and_a_credit_count_what_is_offered_and_not_what_is_exclude
     took(engine, 1, 50)
     engine.run(c.Release("q", 1, RowSet.of_sequences(np.arange(0, 50, 2)), exclude=True))
     engine.run(c.Release("q", 1, RowSet.of_sequences(np.arange(1, 50, 2))))
-    assert engine.run(c.Acquire("q", 1, 99, 3)).sequences().tolist() == [1, 3, 5]
+    assert engine.run(c.Acquire("q", 1, 99, 3)).rows.sequences().tolist() == [1, 3, 5]
     assert took(engine, 1, 23) == [*range(7, 50, 2), 50]
 
 
@@ -120,7 +120,7 @@ def test_overlays_are_bounded_and_saying_the_same_again_fills_nothing() -> None:
     engine = engine_with(2)
 
     def modify(entry: bytes) -> None:
-        rows = engine.run(c.Acquire("q", 1, 2))
+        rows = engine.run(c.Acquire("q", 1, 2)).rows
         try:
             engine.run(c.Release("q", 1, rows, Cause.MODIFIED, annotations=entry))
         except errors.ResourceLimit:
@@ -188,7 +188,7 @@ def test_a_default_outcome_that_settles_nothing_is_refused(outcome: Outcome) -> 
 def test_a_credit_of_nothing_gets_nothing_and_moves_nothing() -> None:
     engine = engine_with(3)
     assert took(engine, 1, 0) == took(engine, 1, -1) == []
-    assert engine.run(c.Browse("q", 0, 0)) == (RowSet(), 0)
+    assert engine.run(c.Browse("q", 0, 0)) == c.Browsed(RowSet(), 0)
     assert took(engine, 1, 1) == [0]
 
 
@@ -210,7 +210,7 @@ def test_a_queue_that_is_deleted_under_its_links_is_not_found_and_nothing_else_b
     engine.run(c.DeclareQueue("other"), c.Enqueue("other", 3, 1))
     took(engine, 1, 2)
     other = engine.run(c.Subscribe("other"))
-    assert engine.run(c.Acquire("other", other, 2)).count == 2
+    assert engine.run(c.Acquire("other", other, 2)).rows.count == 2
     with pytest.raises(errors.InUse):
         engine.run(c.DeleteQueue("q"))
     engine.run(c.DeleteQueue("q", force=True))
@@ -285,24 +285,24 @@ def test_what_another_link_has_not_passed_is_left_to_it(levels: int) -> None:
     engine.run(c.DeclareQueue("q", "priority" if levels > 1 else "fifo", {"levels": levels} if levels > 1 else {}))
     first, other, third = (engine.run(c.Subscribe("q")) for _ in range(3))
     engine.run(c.Enqueue("q", 4, 1))
-    assert engine.run(c.Acquire("q", third, 1)).sequences().tolist() == [0]
+    assert engine.run(c.Acquire("q", third, 1)).rows.sequences().tolist() == [0]
     queue = engine.state.queues["q"]
     queue.subscriptions[first].selector = "TRUE"
-    assert not engine.run(c.Acquire("q", first, 9, matching=Nothing()))
+    assert not engine.run(c.Acquire("q", first, 9, matching=Nothing())).rows
     places = queue.subscriptions[other].places.copy()
-    assert not engine.run(c.Acquire("q", other, 9, behind=(first,)))
+    assert not engine.run(c.Acquire("q", other, 9, behind=(first,))).rows
     assert queue.subscriptions[other].places[0] == places[0], "it is offered them again"
     queue.subscriptions[first].selector = None
-    assert engine.run(c.Acquire("q", first, 1)).sequences().tolist() == [1]
+    assert engine.run(c.Acquire("q", first, 1)).rows.sequences().tolist() == [1]
     engine.run(c.Release("q", first, RowSet.single(1)), c.Release("q", third, RowSet.single(0)))
-    assert not engine.run(c.Acquire("q", other, 9, behind=(first,)))
-    assert engine.run(c.Acquire("q", first, 2)).sequences().tolist() == [0, 1]
+    assert not engine.run(c.Acquire("q", other, 9, behind=(first,))).rows
+    assert engine.run(c.Acquire("q", first, 2)).rows.sequences().tolist() == [0, 1]
     engine.run(c.Release("q", first, RowSet.range(0, 2), exclude=True))
-    assert not engine.run(c.Acquire("q", other, 9, behind=(first,)))
-    assert engine.run(c.Acquire("q", first, 1)).sequences().tolist() == [2]  # it has passed what it refuses
-    assert engine.run(c.Acquire("q", other, 9, behind=(first,))).sequences().tolist() == [0, 1]
+    assert not engine.run(c.Acquire("q", other, 9, behind=(first,))).rows
+    assert engine.run(c.Acquire("q", first, 1)).rows.sequences().tolist() == [2]  # it has passed what it refuses
+    assert engine.run(c.Acquire("q", other, 9, behind=(first,))).rows.sequences().tolist() == [0, 1]
     engine.run(c.Unsubscribe("q", first))
-    assert engine.run(c.Acquire("q", other, 9, behind=(first,))).sequences().tolist() == [2, 3]
+    assert engine.run(c.Acquire("q", other, 9, behind=(first,))).rows.sequences().tolist() == [2, 3]
 
 
 def test_an_event_without_annotations_is_what_older_versions_read() -> None:

@@ -137,7 +137,7 @@ class QueueMachine(RuleBasedStateMachine):
                 self.nothing_is_lost_or_invented()
 
     def takes(self, holder: int, credit: int) -> None:
-        rows = self.engine.run(c.Acquire("q", holder, credit))
+        rows = self.engine.run(c.Acquire("q", holder, credit)).rows
         expected = self.model.next(credit, 0, holder)
         assert rows.sequences().tolist() == expected.tolist()  # never a later place while an eligible earlier one stands behind
         self.model.move(expected, State.ACQUIRED, holder)
@@ -183,7 +183,7 @@ class QueueMachine(RuleBasedStateMachine):
     def browse(self, place: int, count: int) -> None:
         """Q6: seen, and nothing else."""
         before = self.engine.persisted(), self.links_as_they_are()
-        rows, following = self.engine.run(c.Browse("q", place, count))
+        rows, following, _ = self.engine.run(c.Browse("q", place, count))
         expected = self.model.next(count, place)
         assert rows.sequences().tolist() == expected.tolist()
         assert following == (expected[-1] + 1 if len(expected) else place)

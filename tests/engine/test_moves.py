@@ -297,10 +297,10 @@ def test_a_paused_queue_delivers_nothing_until_it_is_resumed() -> None:
     assert engine.run(mc.PauseQueue("q")) is True
     assert engine.run(mc.PauseQueue("q")) is False
     engine.run(c.Enqueue("q", 1, 1))
-    assert not engine.run(c.Acquire("q", holder, 9))
+    assert not engine.run(c.Acquire("q", holder, 9)).rows
     assert engine.advance("L", epoch=None, finished=0)[1] == 0
     again = survives(engine).recovered()
     assert again.run(c.Stat("q"))[0]["paused"]
-    assert not again.run(c.Acquire("q", again.run(c.Subscribe("q")), 9))
+    assert not again.run(c.Acquire("q", again.run(c.Subscribe("q")), 9)).rows
     assert engine.run(mc.ResumeQueue("q")) is True
-    assert engine.run(c.Acquire("q", holder, 9)) == RowSet.range(1, 3)
+    assert engine.run(c.Acquire("q", holder, 9)).rows == RowSet.range(1, 3)

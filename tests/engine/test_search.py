@@ -30,7 +30,7 @@ def a_queue(source: Random) -> Engine:
         traits = Traits(expiry=expiry) if source.random() < 0.2 else Traits()
         engine.run(c.Enqueue("q", count, sizes, traits=traits))
         if source.random() < 0.6:
-            rows = engine.run(c.Acquire("q", 1, source.randrange(1, 4)))
+            rows = engine.run(c.Acquire("q", 1, source.randrange(1, 4))).rows
             if rows and source.random() < 0.4:
                 engine.run(c.Release("q", 1, RowSet.single(rows.first)))  # it may leave a hole behind it
     return engine

@@ -80,7 +80,7 @@ class SelectingMachine(RuleBasedStateMachine):
         holder = data.draw(st.sampled_from(sorted(self.links)))
         known = self.links[holder]
         known.asked = []
-        rows = self.engine.run(c.Acquire("q", holder, most, matching=known)).sequences().tolist()
+        rows = self.engine.run(c.Acquire("q", holder, most, matching=known)).rows.sequences().tolist()
         expected = self.expected(known.divisor)
         top = expected[self.level[expected] == self.level[expected[0]]][:most] if len(expected) else expected
         assert rows == top[: len(rows)].tolist()
@@ -100,7 +100,7 @@ class SelectingMachine(RuleBasedStateMachine):
         rows: list[int] = []
         while not rows:
             known.asked = []
-            rows = self.engine.run(c.Acquire("q", holder, most, matching=known)).sequences().tolist()
+            rows = self.engine.run(c.Acquire("q", holder, most, matching=known)).rows.sequences().tolist()
             if not known.asked or self._looked(known, known.asked[-1]) or rows:
                 break
         expected = self.expected(known.divisor)
@@ -169,7 +169,7 @@ class SelectingMachine(RuleBasedStateMachine):
     def browse(self, place: int, divisor: int, most: int) -> None:
         known = Known(divisor)
         known.rows = {n: min(BLOCK_ROWS, len(self.state) - (n << BLOCK_BITS)) for n in range((len(self.state) >> BLOCK_BITS) + 1)}
-        rows, _ = self.engine.run(c.Browse("q", place, most, matching=known))
+        rows, *_ = self.engine.run(c.Browse("q", place, most, matching=known))
         found = np.flatnonzero((self.state == State.AVAILABLE) & (np.arange(len(self.state)) % divisor == 0))
         assert rows.sequences().tolist() == found[found >= place][:most].tolist()
 
@@ -196,7 +196,7 @@ def test_a_lower_level_waits_until_it_is_known_that_nothing_higher_matches() -> 
     engine.run(c.Enqueue("q", 1, 1, traits=Traits(priority=np.array([1], np.uint8))))
     known.rows[0] = 1
     engine.run(c.Enqueue("q", 1, 1, traits=Traits(priority=np.array([10], np.uint8))))
-    assert not engine.run(c.Acquire("q", link, 9, matching=known))
+    assert not engine.run(c.Acquire("q", link, 9, matching=known)).rows
     known.rows[0] = 2
-    assert engine.run(c.Acquire("q", link, 9, matching=known)).sequences().tolist() == [1]
-    assert engine.run(c.Acquire("q", link, 9, matching=known)).sequences().tolist() == [0]
+    assert engine.run(c.Acquire("q", link, 9, matching=known)).rows.sequences().tolist() == [1]
+    assert engine.run(c.Acquire("q", link, 9, matching=known)).rows.sequences().tolist() == [0]

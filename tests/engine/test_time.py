@@ -37,7 +37,7 @@ def send(engine: Engine, **columns: Any) -> None:
 
 
 def took(engine: Engine, count: int = 99, holder: int = 1) -> list[int]:
-    return list(engine.run(c.Acquire("q", holder, count)).sequences().tolist())
+    return list(engine.run(c.Acquire("q", holder, count)).rows.sequences().tolist())
 
 
 def counts(engine: Engine) -> list[int]:

@@ -122,7 +122,7 @@ class Machine(RuleBasedStateMachine):
 
     def takes(self, holder: int, credit: int) -> None:
         queue = self.links[holder]
-        for sequence in self.engine.run(c.Acquire(queue, holder, credit)).sequences().tolist():
+        for sequence in self.engine.run(c.Acquire(queue, holder, credit)).rows.sequences().tolist():
             message = self.queues[queue][sequence]
             assert (message.holder, message.outcome) == (None, Outcome.NONE)  # nobody had it
             message.holder = holder

@@ -70,7 +70,7 @@ class Script:
         return "attached"
 
     def take(self, name: str, credit: str) -> str:
-        return show(self.engine.run(c.Acquire("q", self.links[name], int(credit))))
+        return show(self.engine.run(c.Acquire("q", self.links[name], int(credit))).rows)
 
     def accept(self, name: str, rows: str) -> str:
         self.engine.run(c.Settle("q", self.links[name], numbers(rows)))
@@ -106,7 +106,7 @@ class Script:
         return ", ".join(entry.decode() for entry in block.overlays.get(int(row))) or "none"
 
     def browse(self, place: str, count: str) -> str:
-        rows, following = self.engine.run(c.Browse("q", int(place), int(count)))
+        rows, following, _ = self.engine.run(c.Browse("q", int(place), int(count)))
         return f"{show(rows)}; on from {following}"
 
     def end(self, name: str, default: str) -> str:

@@ -67,7 +67,7 @@ def test_an_event_that_cannot_be_applied_stops_the_broker(broken: Callable[[type
     service = open_service(disk, on_failure=failures.append)
     service.submit(c.DeclareQueue("q"), enqueue("q", *numbered(3)))
     holder = service.submit(c.Subscribe("q"))
-    rows = service.submit(c.Acquire("q", holder, 2))
+    rows = service.submit(c.Acquire("q", holder, 2)).rows
     if written:  # before it is known that it fails
         append = service.journal.append
 
@@ -121,7 +121,7 @@ def test_what_fails_between_two_events_of_one_command_stops_the_broker(monkeypat
     service = open_service(LyingDisk())
     service.submit(c.DeclareQueue("q", options={"maxAttempts": 1}), enqueue("q", *numbered(3)))
     holder = service.submit(c.Subscribe("q"))
-    rows = service.submit(c.Acquire("q", holder, 2))
+    rows = service.submit(c.Acquire("q", holder, 2)).rows
     monkeypatch.setattr(turns, "apply", second)
     with pytest.raises(StorageError, match="could not be applied: RuntimeError"):
         service.submit(c.Unsubscribe("q", holder), c.Stat("q"))

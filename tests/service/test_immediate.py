@@ -58,7 +58,7 @@ def test_an_immediate_message_is_delivered_once_or_its_sender_is_told_never_both
             while True:
                 last = done.is_set()
                 with service.turn() as turn:
-                    rows, _ = turn.carry(c.Acquire("q", holder, 2))
+                    (rows, _), _ = turn.carry(c.Acquire("q", holder, 2))
                     if rows:
                         turn.carry(c.Settle("q", holder, rows))
                 with taken:
@@ -120,7 +120,7 @@ def test_links_and_leases_of_many_threads_never_hold_the_same_message() -> None:
         def link(seed: int) -> None:
             holder = service.submit_nowait(c.Subscribe("q"))[0]
             turns = 0
-            while rows := service.submit_nowait(c.Acquire("q", holder, 1 + (seed + turns) % 7))[0]:
+            while rows := service.submit_nowait(c.Acquire("q", holder, 1 + (seed + turns) % 7))[0].rows:
                 hold(holder, rows)
                 turns += 1
                 give_back = turns % 3 == 0 and turns < 200
@@ -144,7 +144,7 @@ def test_links_and_leases_of_many_threads_never_hold_the_same_message() -> None:
             lambda: lease("a"),
             lambda: lease("b"),
         )
-        rest = service.submit(c.Acquire("q", service.submit(c.Subscribe("q")), count))  # given back when the others had gone
+        rest = service.submit(c.Acquire("q", service.submit(c.Subscribe("q")), count)).rows  # given back when the others had gone
         settled.update(numbers(rest))
         assert sorted(settled.elements()) == list(range(count))
         counts = service.state.queues["q"].counts

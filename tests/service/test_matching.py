@@ -62,8 +62,8 @@ class Taker:
         """One acquisition: what it got, and the block in which nobody has evaluated the selector."""
         with self.service.turn() as turn:
             view = self.service.matching.view(self.queue, self.selector)
-            rows, _ = turn.carry(c.Acquire(self.queue, self.holder, most, matching=view))
-        return rows.sequences().tolist(), view.unknown
+            taken, _ = turn.carry(c.Acquire(self.queue, self.holder, most, matching=view))
+        return taken.rows.sequences().tolist(), taken.unevaluated
 
     def take(self, most: int = 1000) -> list[int]:
         while True:
@@ -178,7 +178,7 @@ def test_a_view_of_a_queue_says_nothing_of_another_of_its_name(service: BrokerSe
 def test_what_has_ended_is_not_read_again(service: BrokerService, monkeypatch: Any) -> None:
     service.submit(colours(10, *range(10)))
     plain = service.submit(c.Subscribe("q"))
-    rows = service.submit(c.Acquire("q", plain, 6))
+    rows = service.submit(c.Acquire("q", plain, 6)).rows
     service.submit(c.Settle("q", plain, rows, Outcome.ACCEPTED))
     counted = evaluations(monkeypatch)
     assert Taker(service).take() == [6, 7, 8, 9]
@@ -209,8 +209,8 @@ def test_a_browser_with_a_selector_sees_what_matches_and_takes_nothing(service: 
     def look(place: int) -> tuple[list[int], int, int | None]:
         with service.turn() as turn:
             view = service.matching.view("q", RED)
-            (rows, place), _ = turn.carry(c.Browse("q", place, 2, matching=view))
-        return rows.sequences().tolist(), place, view.unknown
+            seen, _ = turn.carry(c.Browse("q", place, 2, matching=view))
+        return seen.rows.sequences().tolist(), seen.place, seen.unevaluated
 
     assert look(0) == ([], 0, 0)
     assert service.matching.look_further("q", RED, 0)
@@ -298,7 +298,7 @@ def test_a_dead_letter_that_stayed_and_comes_back_is_offered_to_whom_it_matches(
     service.submit(c.DeclareQueue("d", options={"rejected": "deadLetter", "deadLetterQueue": "nobody's"}))
     service.submit(colours(4, 1, 3, queue="d"))
     plain = service.submit(c.Subscribe("d"))
-    rows = service.submit(c.Acquire("d", plain, 2))
+    rows = service.submit(c.Acquire("d", plain, 2)).rows
     service.submit(c.Settle("d", plain, rows, Outcome.REJECTED))
     taker = Taker(service, queue="d")
     assert taker.take() == [3]

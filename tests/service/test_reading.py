@@ -62,7 +62,7 @@ def test_every_scattered_row_is_read_with_what_is_its_own(records: list[int]) ->
         for level in (9, 8):
             clock.advance(1)
             wanted = [place for place, said in enumerate(truth) if said["level"] == level]
-            rows: RowSet = service.submit(c.Acquire("q", 1, len(wanted)))
+            rows: RowSet = service.submit(c.Acquire("q", 1, len(wanted))).rows
             assert rows.sequences().tolist() == wanted
             _check(service, rows, truth, {"state": "acquired", "outcome": None, "settledTime": None})
             done = RowSet.of_sequences(np.array(wanted[::3]))

@@ -373,7 +373,7 @@ def test_a_dead_letter_keeps_its_payload_however_old_and_a_settled_one_lets_it_g
         service.submit(c.DeclareQueue("dead"), c.DeclareQueue("q", options={"deadLetterQueue": "dead"}))
         fill(service, clock)
         link = service.submit(c.Subscribe("q"))
-        rows = service.submit(c.Acquire("q", link, 8 * HALF_MIB))
+        rows = service.submit(c.Acquire("q", link, 8 * HALF_MIB)).rows
         poison = RowSet.range(10, 20)
         service.submit(c.Settle("q", link, poison, Outcome.REJECTED, "poison"), c.Settle("q", link, rows.minus(poison)))
         service.submit(c.DeleteQueue("q"), enqueue("dead", *numbered(1, 7000)))

@@ -65,7 +65,7 @@ def test_times_to_live_and_delays_hold_where_the_clock_was_set_back(restart: boo
         ttl = pa.record_batch({"ttl": pa.array([60_000, None], pa.int64()), "encodedAnnotations": pa.array([None, DELAYED])})
         service.submit(c.Enqueue("q", 2, 1, traits=service.traits("q", ttl)))
         service.submit(c.Tick())
-        assert service.submit(c.Acquire("q", service.submit(c.Subscribe("q")), 2)).sequences().tolist() == [1]
+        assert service.submit(c.Acquire("q", service.submit(c.Subscribe("q")), 2)).rows.sequences().tolist() == [1]
         assert stat(service, "q")["delayed"] == 1
 
 
@@ -127,7 +127,7 @@ def test_a_lease_outlives_the_broker_and_a_link_does_not() -> None:
     disk, clock = LyingDisk(), Clock()
     service = holding(disk, clock)
     link = service.submit(c.Subscribe("q"))
-    assert service.submit(c.Acquire("q", link, 100)).count == 5
+    assert service.submit(c.Acquire("q", link, 100)).rows.count == 5
     with running(killed(service, disk), clock.restarted()) as again:
         assert stat(again, "q")["acquired"] == 5
         assert stat(again, "q")["available"] == 5

@@ -41,7 +41,7 @@ def test_a_refused_command_ends_itself_and_not_the_turn() -> None:
             turn.carry(enqueue("missing", b"x"))
         assert turn.end == first > service.journal.durable
         holder, _ = turn.carry(c.Subscribe("q"))
-        rows, second = turn.carry(c.Acquire("q", holder, 99))
+        (rows, _), second = turn.carry(c.Acquire("q", holder, 99))
         assert rows == RowSet.range(0, 4)
         assert turn.end == second > first
         assert service.journal.durable < first  # nothing waited
@@ -58,7 +58,7 @@ def test_only_what_its_queue_and_header_call_not_durable_waits_for_nothing() -> 
         with service.turn() as turn:
             assert turn.carry(replace(enqueue("own", b"x"), durable=False)) == (c.Placed(1), 0)
             assert turn.carry(replace(enqueue("own", b"x"), durable=True)) == (c.Placed(2), turn.end)
-            (rows, _), end = turn.carry(c.Browse("own", 0, 9))
+            (rows, *_), end = turn.carry(c.Browse("own", 0, 9))
             assert (rows.count, end) == (2, turn.end)
 
 
@@ -67,7 +67,7 @@ def test_a_turn_is_one() -> None:
     with running(LyingDisk()) as service:
         service.submit(c.DeclareQueue("q"), enqueue("q", *numbered(10)), c.Subscribe("q"))
         taken: list[RowSet] = []
-        other = threading.Thread(target=lambda: taken.append(service.submit(c.Acquire("q", 1, 10))))
+        other = threading.Thread(target=lambda: taken.append(service.submit(c.Acquire("q", 1, 10)).rows))
         with service.turn() as turn:
             other.start()
             mine, _ = turn.carry(c.Subscribe("q"))
@@ -89,9 +89,9 @@ def test_cuts_of_a_turn_show_what_was_just_acquired_and_last() -> None:
     with running(LyingDisk()) as service:
         service.submit(c.DeclareQueue("q"), enqueue("q", *numbered(5)), enqueue("q", *numbered(5, start=5)), c.Subscribe("q"))
         with service.turn() as turn:
-            rows, _ = turn.carry(c.Acquire("q", 1, 7))
+            (rows, _), _ = turn.carry(c.Acquire("q", 1, 7))
             turn.carry(c.Release("q", 1, RowSet.of_sequences(np.array([1, 6])), Cause.MODIFIED, annotations=NOTE))
-            rows, end = turn.carry(c.Acquire("q", 1, 3))
+            (rows, _), end = turn.carry(c.Acquire("q", 1, 3))
             (found,) = turn.cuts("q", rows)
             turn.carry(c.Release("q", 1, rows, Cause.MODIFIED, annotations=b"later"))
         service.journal.wait(end)
@@ -112,7 +112,7 @@ def test_what_was_just_stored_is_not_read_back_and_is_the_same() -> None:
         for count in (1, 1, 3, 1):
             service.submit(enqueue("q", *numbered(count)))
         with service.turn() as turn:
-            rows, end = turn.carry(c.Acquire("q", 1, 5))
+            (rows, _), end = turn.carry(c.Acquire("q", 1, 5))
             (at_hand,) = turn.cuts("q", rows)
         service.journal.wait(end)
         (plain,) = service.cuts("q", rows)

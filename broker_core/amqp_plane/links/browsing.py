@@ -37,8 +37,9 @@ class Browsing(Outgoing):
 
     def take(self, turn: Turn, messages: int, max_bytes: int, behind: tuple[int, ...] = ()) -> tuple[RowSet, int]:
         """Find the next messages to show; all that wait are for every browser."""
-        (rows, self._position), end = turn.carry(c.Browse(self.queue, self._position, messages, max_bytes, self._look()))
-        return rows, end
+        seen, end = turn.carry(c.Browse(self.queue, self._position, messages, max_bytes, self._look()))
+        self._position, self.undecided = seen.place, seen.unevaluated
+        return seen.rows, end
 
     def give_back(self) -> None:
         """Show it again later, and what lies behind it as well, or that would be shown first."""

@@ -81,7 +81,9 @@ class Consuming(Outgoing):
                 return rows, turn.end
         if self.incomplete:
             return RowSet(), turn.end
-        return turn.carry(c.Acquire(self.queue, self.holder, messages, max_bytes, self._look(), behind))
+        taken, end = turn.carry(c.Acquire(self.queue, self.holder, messages, max_bytes, self._look(), behind))
+        self.undecided = taken.unevaluated
+        return taken.rows, end
 
     @property
     def looks_anyway(self) -> bool:

@@ -50,7 +50,7 @@ class Outgoing(LinkEnd, Consumer):
         self.terminus = terminus
         self.queue = terminus.queue
         self.selector = terminus.filters.selector
-        self._view: View | None = None
+        self.undecided: int | None = None  # the block where the last `take` that found nothing came to what nobody has evaluated
         self.holder = 0
         self.interest: Interest[Outgoing] | None = None
         self.took_at = 0  # when it last took something, among the links of its connection
@@ -101,14 +101,7 @@ class Outgoing(LinkEnd, Consumer):
 
     def _look(self) -> View | None:
         """Read what is known of the link's selector now, for one command."""
-        if self.selector is not None:
-            self._view = self.host.view(self.queue, self.selector)
-        return self._view
-
-    @property
-    def undecided(self) -> int | None:
-        """The block in which the last `take` that found nothing came to what the selector is not evaluated for."""
-        return None if self._view is None else self._view.unknown
+        return None if self.selector is None else self.host.view(self.queue, self.selector)
 
     def taken(self, rows: RowSet) -> int:
         """Count messages that `take` has found; the number of this acquisition, for `deliver`."""

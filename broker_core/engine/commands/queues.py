@@ -170,8 +170,15 @@ class Unsubscribe(Command[RowSet]):
     outcome: Outcome | None = None  # the source's default outcome ends it: ACCEPTED or REJECTED
 
 
+class Taken(NamedTuple):
+    """What a link got. If nothing, `unevaluated` is the block for which somebody has to evaluate its selector first."""
+
+    rows: RowSet
+    unevaluated: int | None = None
+
+
 @dataclass(frozen=True)
-class Acquire(Command[RowSet]):
+class Acquire(Command[Taken]):
     """The next messages for a link, at most up to the first that nobody has evaluated its selector for: see `Matching`."""
 
     queue: str
@@ -182,8 +189,16 @@ class Acquire(Command[RowSet]):
     behind: tuple[int, ...] = ()  # holders of links that go first: what they have not passed is left to them
 
 
+class Browsed(NamedTuple):
+    """What is to be seen, and the place to go on from; `unevaluated` as of `Taken`."""
+
+    rows: RowSet
+    place: int
+    unevaluated: int | None = None
+
+
 @dataclass(frozen=True)
-class Browse(Command[tuple[RowSet, int]]):
+class Browse(Command[Browsed]):
     """What is AVAILABLE from `place` on, without acquiring it. Reply: the rows, and the place to go on from."""
 
     queue: str
@@ -256,6 +271,7 @@ class LeasedBatch(NamedTuple):
     batch: int
     sign: str | None = None
     unread: int = 0
+    unevaluated: int | None = None  # as of `Taken`
 
 
 @dataclass(frozen=True)

@@ -222,13 +222,13 @@ def acquire_batch(state: BrokerState, command: c.AcquireBatch, now: c.Now) -> De
         filters.append(FreeGroup(queue.grouping, state.next_holder))
     most = min(command.messages or MAX_ACQUIRE, MAX_ACQUIRE)
     # What nobody has evaluated the selector for has not come yet, for a lease.
-    rows = find_all(queue, Search(most, command.max_bytes, command.until, filters, command.matching)).rows
+    rows, _, unevaluated = find_all(queue, Search(most, command.max_bytes, command.until, filters, command.matching))
     if not command.alone and command.max_bytes is not None and _bytes(queue, rows) > command.max_bytes:
         rows = RowSet()  # a larger message: for a batch that has nothing else in it
     if not rows or not may_take(queue, 0):
         if lease is None:
-            return Decision([], c.LeasedBatch(None, command.finished))
-        return Decision([], _leased(lease, max(command.finished, lease.finished)))
+            return Decision([], c.LeasedBatch(None, command.finished, unevaluated=unevaluated))
+        return Decision([], _leased(lease, max(command.finished, lease.finished))._replace(unevaluated=unevaluated))
     events: list[tuple[e.Event, Any]] = []
     epoch, number = 1, 1
     if lease is None:

@@ -51,11 +51,11 @@ def subscribe(state: BrokerState, command: c.Subscribe, now: c.Now) -> Decision[
     return Decision([(event, None)], state.next_link)
 
 
-def acquire(state: BrokerState, command: c.Acquire, now: c.Now) -> Decision[RowSet]:
+def acquire(state: BrokerState, command: c.Acquire, now: c.Now) -> Decision[c.Taken]:
     queue = need_queue(state, command.queue)
     subscription = need_subscription(queue, command.holder)
     if command.messages <= 0 or not may_take(queue, command.holder):
-        return Decision([], RowSet())
+        return Decision([], c.Taken(RowSet()))
     if subscription.selector is not None and command.matching is None:
         raise errors.InvalidRequest(f"holder {command.holder} has a selector: without what matches it, it can have nothing")
     filters: list[Filter] = [Unexpired(now.wall // 1000)]
@@ -65,9 +65,10 @@ def acquire(state: BrokerState, command: c.Acquire, now: c.Now) -> Decision[RowS
         filters.append(FreeGroup(queue.grouping, command.holder))
     search = Search(min(command.messages, MAX_ACQUIRE), command.max_bytes, filters=filters, matching=command.matching)
     # All of one level, so that they leave in the order of their places.
-    rows, places, epochs = RowSet(), subscription.places.copy(), subscription.epochs.copy()
+    rows, unevaluated = RowSet(), None
+    places, epochs = subscription.places.copy(), subscription.epochs.copy()
     for level in reversed(range(queue.rules.levels)):
-        rows, unknown = find(queue, queue.place_of(subscription, level), search, level)
+        rows, unknown, unevaluated = find(queue, queue.place_of(subscription, level), search, level)
         if rows and command.behind:
             rows = rows.between(0, _place_of_first(queue, command.behind, level) - 1)
             if not rows:
@@ -78,7 +79,7 @@ def acquire(state: BrokerState, command: c.Acquire, now: c.Now) -> Decision[RowS
         epochs[level] = queue.returns[level].epoch
         if rows or unknown is not None:
             break
-    decision = Decision([], rows)
+    decision = Decision([], c.Taken(rows, unevaluated))
     if rows:
         decision.add(e.Acquired(queue.name, command.holder, rows))
         if queue.rules.lock_timeout:
@@ -94,13 +95,13 @@ def _place_of_first(queue: Queue, holders: tuple[int, ...], level: int) -> int:
     return min((queue.place_of(subscription, level) for subscription in there), default=queue.next_sequence)
 
 
-def browse(state: BrokerState, command: c.Browse, now: c.Now) -> Decision[tuple[RowSet, int]]:
+def browse(state: BrokerState, command: c.Browse, now: c.Now) -> Decision[c.Browsed]:
     queue = need_queue(state, command.queue)
     filters: list[Filter] = [Unexpired(now.wall // 1000)]
     search = Search(min(command.messages, MAX_ACQUIRE), command.max_bytes, filters=filters, matching=command.matching)
-    rows = find(queue, max(0, command.place), search, level=None).rows
+    rows, _, unevaluated = find(queue, max(0, command.place), search, level=None)
     # Nothing found: the place stays, and what comes back after it is still seen.
-    return Decision([], (rows, rows.last + 1 if rows else command.place))
+    return Decision([], c.Browsed(rows, rows.last + 1 if rows else command.place, unevaluated))
 
 
 def settle(state: BrokerState, command: c.Settle, now: c.Now, coming: Coming | None = None) -> Decision[None]:

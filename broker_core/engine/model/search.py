@@ -86,6 +86,7 @@ class Search(NamedTuple):
 class Found(NamedTuple):
     rows: RowSet
     unknown: int | None = None  # the sequence number at which the search stopped, since nobody has evaluated the selector there
+    unevaluated: int | None = None  # the block looked at last, if its selector is not evaluated for all of its messages
 
 
 NOTHING = Found(RowSet())
@@ -138,13 +139,14 @@ class _Hunt:
         self._left, self._room = search.messages, search.max_bytes
         self._parts: list[tuple[int, Rows]] = []
         self._unknown: int | None = None
+        self._unevaluated: int | None = None
         self.done = search.messages <= 0 or queue.paused
 
     def found(self) -> Found:
         parts = self._parts
         if len(parts) > 1 and any(following[0] <= one[0] for one, following in itertools.pairwise(parts)):
             parts = _merged(parts)  # of several levels
-        return Found(RowSet.of(parts), self._unknown)
+        return Found(RowSet.of(parts), self._unknown, self._unevaluated)
 
     def through(self, level: int | None, place: int) -> _Hunt:
         if not self.done:
@@ -166,6 +168,7 @@ class _Hunt:
         matches = None
         if search.matching is not None:
             matches = search.matching.known(self._queue, block.number)
+            self._unevaluated = block.number if len(matches) < block.filled else None
             if len(matches) < stop:
                 stop, self._unknown, self.done = len(matches), block.base + max(start, len(matches)), True
         filters = [each for each in search.filters if each.concerns(block)]
