@@ -12,8 +12,7 @@ apply/      state and event to the next state
 """
 
 from penstock.broker_core.engine.apply.handlers import apply
-from penstock.broker_core.engine.decide.decision import Decision
-from penstock.broker_core.engine.decide.effects import Effects
+from penstock.broker_core.engine.decide.decision import Decision, Effects
 from penstock.broker_core.engine.decide.handlers import decide
 from penstock.broker_core.engine.model.state import BrokerState
 

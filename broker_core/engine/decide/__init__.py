@@ -9,7 +9,7 @@ unsettled_batches              the batch of which an outcome may still be said
 dead_letters                   messages that end without being worked off: rejected, tried too often, expired
 immediate                      messages that are delivered at once or not at all
 exchanges, routes              exchanges and bindings; messages that go through one
-lifetimes, link_lifetimes      when a queue or an exchange ends by itself
+lifetimes                      when a queue or an exchange ends by itself, and the links that this depends on
 moves, alterations             messages sent to another queue; a queue altered, paused, resumed
 transactions                   what is posted and retired, commit and rollback
 time                           what is due

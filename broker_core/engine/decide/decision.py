@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, Generic, TypeVar
+from typing import Any, Generic, NamedTuple, TypeVar
 
 import numpy as np
 
@@ -11,12 +11,21 @@ from penstock.broker_core import errors
 from penstock.broker_core.engine.columns.rowset import RowSet, clip, row_count
 from penstock.broker_core.engine.columns.series import Ints
 from penstock.broker_core.engine.columns.states import LEGAL, State, Verb
-from penstock.broker_core.engine.decide.effects import NO_EFFECTS, Effects
 from penstock.broker_core.engine.events import queues as e
 from penstock.broker_core.engine.model.queue import Queue
 from penstock.broker_core.engine.model.state import BrokerState
 
 R = TypeVar("R")
+
+
+class Effects(NamedTuple):
+    """Names, each once, in the order of the events that are their reasons."""
+
+    looks: tuple[str, ...] = ()  # queues where who found nothing would find something now, or that are gone
+    may_end: tuple[str, ...] = ()  # queues and exchanges that may end now: `EndNode` says whether they do
+
+
+NO_EFFECTS = Effects()
 
 
 @dataclass

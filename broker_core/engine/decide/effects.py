@@ -6,8 +6,9 @@ Both are rules by kind of event, asked of the state before the events are applie
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
+from penstock.broker_core.engine.decide.decision import NO_EFFECTS, Effects
 from penstock.broker_core.engine.decide.lifetimes import MAY_END
 from penstock.broker_core.engine.events import exchanges as xe
 from penstock.broker_core.engine.events import moves as me
@@ -18,16 +19,6 @@ from penstock.broker_core.engine.model.queue import Queue
 from penstock.broker_core.engine.model.state import BrokerState
 
 _Rule = Callable[[BrokerState, Any], Iterable[str]]
-
-
-class Effects(NamedTuple):
-    """Names, each once, in the order of the events that are their reasons."""
-
-    looks: tuple[str, ...] = ()  # queues where who found nothing would find something now, or that are gone
-    may_end: tuple[str, ...] = ()  # queues and exchanges that may end now: `EndNode` says whether they do
-
-
-NO_EFFECTS = Effects()
 
 
 def effects_of(state: BrokerState, events: Sequence[tuple[e.Event, Any]]) -> Effects:
