@@ -9,10 +9,14 @@ from typing import Any
 import pytest
 
 from penstock.broker_core.engine.apply import handlers as applying
+from penstock.broker_core.engine.columns.rowset import RowSet
 from penstock.broker_core.engine.commands.queues import Command, Stores
 from penstock.broker_core.engine.decide import handlers as deciding
 from penstock.broker_core.engine.decide.decision import Decision
+from penstock.broker_core.engine.decide.effects import effects_of
+from penstock.broker_core.engine.events import queues as e
 from penstock.broker_core.engine.events.codec import Event
+from penstock.broker_core.engine.model.state import BrokerState
 
 
 def kinds(of: type[Any]) -> Iterator[type[Any]]:
@@ -50,3 +54,9 @@ def test_what_applies_an_event_takes_it(kind: type[Event]) -> None:
     function: Callable[..., None] = applying.HANDLERS[kind]
     assert typing.get_type_hints(function)["event"] is kind
     assert function.__name__ == "".join(f"_{c.lower()}" if c.isupper() else c for c in kind.__name__).lstrip("_")
+
+
+def test_the_effects_of_several_events_in_one_are_those_of_its_parts_however_deep() -> None:
+    came = [e.CameDue(name, RowSet.single(0), 1) for name in "abc"]
+    whole = e.Together((e.Together((came[0], e.Together((came[1],)))), came[2]))
+    assert effects_of(BrokerState(), [(whole, None), (came[1], None)]).looks == ("a", "b", "c")

@@ -40,13 +40,15 @@ def _its_queue(state: BrokerState, event: Any) -> Iterable[str]:
     return (event.queue,)
 
 
-def _of_parts(rules: Mapping[type[e.Event], _Rule]) -> _Rule:
-    """The rule for several events in one: those of its parts."""
+def _with_parts(rules: Mapping[type[e.Event], _Rule]) -> Mapping[type[e.Event], _Rule]:
+    """The same rules, and one for several events in one, which may be several in one themselves: those of its parts."""
+    whole = dict(rules)
 
     def of_parts(state: BrokerState, event: e.Together) -> Iterable[str]:
-        return {name: None for part in event.parts if type(part) in rules for name in rules[type(part)](state, part)}
+        return {name: None for part in event.parts if type(part) in whole for name in whole[type(part)](state, part)}
 
-    return of_parts
+    whole[e.Together] = of_parts
+    return whole
 
 
 def _published(state: BrokerState, event: e.Published) -> Iterable[str]:
@@ -97,5 +99,4 @@ LOOKS: dict[type[e.Event], _Rule] = {
     me.QueuePaused: lambda state, event: () if event.paused else (event.queue,),
     xe.Routed: lambda state, event: event.queues,
 }
-_LOOKS = {**LOOKS, e.Together: _of_parts(LOOKS)}
-_MAY_END = {**MAY_END, e.Together: _of_parts(MAY_END)}
+_LOOKS, _MAY_END = _with_parts(LOOKS), _with_parts(MAY_END)
