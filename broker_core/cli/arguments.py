@@ -25,6 +25,7 @@ class Parser(argparse.ArgumentParser):
     appendix: Callable[[], str] | None = None
 
     def format_help(self) -> str:
+        """Format the help, with the appendix behind it."""
         found = super().format_help()
         return found if self.appendix is None else f"{found}\n{self.appendix()}\n"
 

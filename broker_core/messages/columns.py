@@ -282,6 +282,7 @@ def _offsets(array: pa.Array) -> np.ndarray[Any, Any]:
 
 
 def where_valid(array: pa.Array, lengths: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+    """Return the lengths with 0 in place of what a null slot claims."""
     import pyarrow.compute as pc
 
     # Arrow lets a null slot have a length; nothing of it is stored for us.

@@ -1,4 +1,4 @@
-"""What the queue has to know of messages beside their sizes: columns of numbers, read from payloads before the engine is asked.
+"""Attributes of messages that a queue asks for: columns of numbers, read from payloads before the engine is asked.
 
 Each column is there only where some message says something else than the default. Journaled with the messages' arrival, so that
 recovery never looks into a payload.
@@ -78,6 +78,7 @@ class Traits:
 
     @classmethod
     def of_journal(cls, said: dict[str, Any] | None) -> Traits:
+        """Read traits as an event has them; None stands for none."""
         if said is None:
             return NO_TRAITS
         values = dict(said)

@@ -91,10 +91,12 @@ class Block(Columns):
 
     @property
     def base(self) -> int:
+        """Sequence number of the first row."""
         return self.number << BLOCK_BITS
 
     @property
     def full(self) -> bool:
+        """True when every row is taken."""
         return self.filled == BLOCK_ROWS
 
     @property
@@ -136,7 +138,7 @@ class Block(Columns):
         return delayed
 
     def _take_in(self, rows: slice, traits: Traits, time: int) -> Ints | None:
-        """What the messages say of themselves, each where it says something; which of them are not yet due."""
+        """Note what the messages say of themselves, each where it says something; return which of them are not yet due."""
         capacity, base, now = len(self.state), self.base_ms, time // 1000
         for name in ("priority", "closes"):
             if (values := getattr(traits, name)) is not None:
@@ -156,7 +158,7 @@ class Block(Columns):
 
     @property
     def base_ms(self) -> int:
-        """What `expiry` and `due` are reckoned from: milliseconds since 1970."""
+        """Time from which `expiry` and `due` count, in milliseconds since 1970."""
         return self.runs.time[0] // 1000
 
     def expired(self, rows: Rows, now: int) -> npt.NDArray[np.bool_]:
@@ -164,6 +166,7 @@ class Block(Columns):
         return self._passed(self.expiry, rows, now)
 
     def is_due(self, rows: Rows, now: int) -> npt.NDArray[np.bool_]:
+        """Say which rows may be delivered at `now`, milliseconds since 1970."""
         return self._passed(self.due, rows, now)
 
     def _passed(self, column: Column, rows: Rows, now: int) -> npt.NDArray[np.bool_]:
@@ -181,7 +184,7 @@ class Block(Columns):
         return np.where(values > 0, values.astype(np.int64) - 1 + self.base_ms, 0)
 
     def lock_until(self, rows: Rows, time: int) -> None:
-        """Who acquired these rows just now may hold them until `time`, milliseconds of uptime."""
+        """Lock rows that were acquired just now until `time`, milliseconds of uptime."""
         self.lock.set(rows, time + 1, len(self.state))
         self.next_lock = min(self.next_lock, time)
 
@@ -219,6 +222,7 @@ class Block(Columns):
             self._raise_low()
 
     def archive(self, rows: Rows, outcome: int, time: int) -> None:
+        """Note outcome and time of rows that end."""
         capacity = len(self.state)
         self.outcome.set(rows, outcome, capacity)
         self.settled.set(rows, max(0, time - self.runs.time[0]) // 1000 + 1, capacity)
@@ -251,7 +255,7 @@ class Block(Columns):
             self.low += len(window)
 
     def pieces(self, rows: Rows) -> Pieces:
-        """Where the rows lie, one piece for each run that has some of them."""
+        """Say where the rows lie, one piece for each run that has some of them."""
         if not row_count(rows):
             empty = np.zeros(0, np.int64)
             return Pieces(empty, empty, empty, empty, empty)
@@ -316,6 +320,7 @@ class Block(Columns):
     # The persisted form: used by snapshots and by the archive. To change it: raise the version in `packing`, and keep
     # reading the old names.
     def persisted(self) -> dict[str, Any]:
+        """Copy all columns, as a snapshot or a packed block has them."""
         columns: dict[str, Any] = {"number": self.number, "filled": self.filled, "state": self.state[: self.filled].copy()}
         for name in COLUMNS:
             values = getattr(self, name).values
@@ -333,6 +338,7 @@ class Block(Columns):
 
     @classmethod
     def restored(cls, columns: dict[str, Any]) -> Block:
+        """Make a block of what `persisted` gave."""
         block = cls(columns["number"])
         block.filled = columns["filled"]
         block.state = columns["state"].copy()

@@ -27,7 +27,7 @@ class Dictionary:
             self._hashes[code] = _hash(name)
 
     def __len__(self) -> int:
-        """How many names it holds."""
+        """Count the names."""
         return len(self._codes)
 
     @property
@@ -40,9 +40,11 @@ class Dictionary:
         return self._names[1:]
 
     def name(self, code: int) -> str | None:
+        """Return the name of a code; None where it was forgotten."""
         return self._names[code]
 
     def names(self) -> Iterator[tuple[str, int]]:
+        """Iterate over names and their codes."""
         return iter(self._codes.items())
 
     def get(self, name: str) -> int:
@@ -93,10 +95,12 @@ class Dictionary:
         return gone
 
     def live(self, codes: Ints) -> Ints:
+        """Count the live messages of each code."""
         found: Ints = self._live[codes]
         return found
 
     def forget(self, codes: Ints) -> None:
+        """Forget these codes' names; the codes are given again."""
         for code in codes.tolist():
             name = self._names[code]
             if name is not None:

@@ -29,6 +29,7 @@ class Overlays:
         return bool(self._rows)
 
     def get(self, row: int) -> tuple[bytes, ...]:
+        """Return the entries that were added to a row's annotations."""
         return self._rows.get(row, ())
 
     def most(self, rows: Rows, entry: bytes) -> int:
@@ -65,6 +66,7 @@ class Overlays:
 
     @classmethod
     def restored(cls, data: dict[str, Any]) -> Overlays:
+        """Make overlays of their JSON."""
         overlays = cls()
         entries = [base64.b64decode(text) for text in data["entries"]]
         for row, numbers in data["rows"].items():

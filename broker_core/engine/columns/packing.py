@@ -22,6 +22,7 @@ _LENGTH = struct.Struct("<I")
 
 
 def pack(values: dict[str, Any]) -> bytes:
+    """Pack numbers and arrays into octets, versioned; the reverse of `unpack`."""
     numbers = {k: v for k, v in values.items() if not isinstance(v, np.ndarray)}
     arrays = {k: v for k, v in values.items() if isinstance(v, np.ndarray)}
     header = json.dumps({"v": VERSION, "n": numbers, "a": [[k, a.dtype.str, len(a)] for k, a in arrays.items()]}).encode()

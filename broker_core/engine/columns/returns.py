@@ -1,4 +1,4 @@
-"""How far back a return sends those who look at a queue."""
+"""Returns to a queue, and how far back each sends those who look at it."""
 
 from __future__ import annotations
 
@@ -22,6 +22,7 @@ class ReturnLog:
         self._places: list[int] = []
 
     def add(self, place: int) -> None:
+        """Note that a message at this place came back."""
         self.epoch += 1
         while self._places and self._places[-1] >= place:
             self._places.pop()

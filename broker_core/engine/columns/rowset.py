@@ -27,6 +27,8 @@ Ints = npt.NDArray[Any]
 
 
 class Bitmap(NamedTuple):
+    """Rows of a block, as bits."""
+
     start: int  # the row of the first bit
     bits: npt.NDArray[np.uint8]  # packed, one bit a row
 
@@ -51,9 +53,11 @@ class Listed:
         return int(self._rows[index])
 
     def rows(self) -> Ints:
+        """Row numbers, ascending."""
         return self._rows.astype(np.int64, copy=False)
 
     def packed(self) -> Ranges | Bitmap:
+        """Return the short form: ranges or a bitmap."""
         if self._packed is None:
             self._packed = _compress(self._rows)
         return self._packed
@@ -65,7 +69,7 @@ _JSON = json.JSONEncoder(separators=(",", ":"), check_circular=False)
 
 
 def _part(rows: Rows) -> Part:
-    """What a row set keeps of rows, at least one."""
+    """Choose the form in which a row set keeps rows, at least one."""
     if isinstance(rows, slice):
         return rows
     if int(rows[-1]) - int(rows[0]) + 1 == len(rows):
@@ -161,6 +165,7 @@ class RowSet:
 
     @classmethod
     def single(cls, sequence: int) -> RowSet:
+        """Make a set of one message."""
         row = sequence & (BLOCK_ROWS - 1)
         return cls({sequence >> BLOCK_BITS: slice(row, row + 1)})
 
@@ -184,10 +189,12 @@ class RowSet:
         return f"RowSet({self.count} rows in blocks {sorted(self._parts)})"
 
     def items(self) -> Iterator[tuple[int, Rows]]:
+        """Iterate over blocks in ascending order, with the rows of each."""
         for block in sorted(self._parts):
             yield block, _expand(self._parts[block])
 
     def rows(self, block: int) -> Rows | None:
+        """Return the rows of a block; None where there are none."""
         part = self._parts.get(block)
         return None if part is None else _expand(part)
 
@@ -198,11 +205,13 @@ class RowSet:
 
     @property
     def first(self) -> int:
+        """Lowest sequence number. Not for an empty set."""
         block = min(self._parts)
         return (block << BLOCK_BITS) + _at(self._parts[block], 0)
 
     @property
     def last(self) -> int:
+        """Highest sequence number. Not for an empty set."""
         block = max(self._parts)
         part = self._parts[block]
         return (block << BLOCK_BITS) + _at(part, _count(part) - 1)
@@ -222,6 +231,7 @@ class RowSet:
         return RowSet(parts)
 
     def minus(self, other: RowSet) -> RowSet:
+        """Return the rows that are not in the other set."""
         parts: list[tuple[int, Rows]] = []
         for block, rows in self.items():
             gone = other.rows(block)
@@ -229,6 +239,7 @@ class RowSet:
         return RowSet.of(parts)
 
     def plus(self, other: RowSet) -> RowSet:
+        """Return the rows that are in either set."""
         parts = dict(self._parts)
         for block, rows in other.items():
             mine = self.rows(block)
@@ -255,7 +266,7 @@ class RowSet:
         return [(edges[i], lasts[i], marks[i + 1] - marks[i]) for i in range(parts)]
 
     def packed(self) -> RowSet:
-        """The same in its short form, for what is remembered for long."""
+        """Return the set in its short form, for what is remembered for long."""
         return RowSet({block: part.packed() if isinstance(part, Listed) else part for block, part in self._parts.items()})
 
     def to_json(self) -> dict[str, Any]:
@@ -269,6 +280,7 @@ class RowSet:
 
     @classmethod
     def from_json(cls, data: dict[str, Any]) -> RowSet:
+        """Read the form that `to_json` writes."""
         parts: dict[int, Part] = {}
         for block, part in data.items():
             if isinstance(part, str):
@@ -305,6 +317,7 @@ def as_array(rows: Rows) -> Ints:
 
 
 def row_count(rows: Rows) -> int:
+    """Count rows, given as a slice or as numbers."""
     return max(0, rows.stop - rows.start) if isinstance(rows, slice) else len(rows)
 
 

@@ -24,15 +24,18 @@ class Runs:
 
     @classmethod
     def empty(cls) -> Runs:
+        """Make a table without runs."""
         return cls(Series(), Series(), Series(), Series())
 
     def append(self, row: int, position: int, skip: int, time: int) -> None:
+        """Add a run: its first row in the block, its record's position, the rows to skip there, its time of arrival."""
         self.row.append(row)
         self.position.append(position >> 3)
         self.skip.append(skip)
         self.time.append(time)
 
     def trim(self) -> None:
+        """Give back the memory beyond the last run."""
         for series in (self.row, self.position, self.skip, self.time):
             series.trim()
 
@@ -46,7 +49,7 @@ class Run(NamedTuple):
 
 
 class Share(NamedTuple):
-    """What is wanted of one record: neighbours among the rows that pieces speak of."""
+    """Neighbouring rows of one record, among the rows that pieces speak of."""
 
     position: int
     time: int
@@ -55,7 +58,7 @@ class Share(NamedTuple):
 
 
 class Pieces(NamedTuple):
-    """Where rows of a block lie: parallel arrays, one entry a piece, which is rows of one run, with or without holes between."""
+    """Places of a block's rows: parallel arrays, one entry a piece, which is rows of one run, with or without holes between."""
 
     row: npt.NDArray[np.int64]  # the first one
     rows: npt.NDArray[np.int64]  # how many
@@ -65,7 +68,7 @@ class Pieces(NamedTuple):
     scattered: npt.NDArray[np.int64] | None = None  # where each row is in its record; None: a piece's rows are neighbours
 
     def payload_rows(self) -> npt.NDArray[np.int64]:
-        """Where each row is in its record."""
+        """Row of each message in its record."""
         if self.scattered is not None:
             return self.scattered
         ends = np.cumsum(self.rows)

@@ -27,7 +27,7 @@ _SIGNED_RANGE = {np.dtype(dtype): (int(np.iinfo(dtype).min), int(np.iinfo(dtype)
 
 
 def narrowed(values: Ints) -> Ints:
-    """The same numbers, none below zero, in the narrowest type that holds them."""
+    """Return the same numbers, none below zero, in the narrowest type that holds them."""
     top = int(values.max(initial=0))
     return values.astype(next(d for d in _UNSIGNED if top <= _UNSIGNED_MAX[np.dtype(d)]), copy=False)
 
@@ -52,6 +52,7 @@ class Series:
         return self._length
 
     def append(self, value: int) -> None:
+        """Add a number."""
         if self._length == 0:
             self._base = value
         delta = value - self._base
@@ -80,6 +81,7 @@ class Series:
         return (np.arange(self._length) * self._step).astype(_dtype_for(last, last))
 
     def array(self) -> npt.NDArray[np.int64]:
+        """Return all numbers."""
         if self._step is not None:
             return np.arange(self._length) * self._step + self._base
         return self._deltas().astype(np.int64) + self._base
@@ -118,6 +120,7 @@ class Series:
             self._values = self._deltas().copy()
 
     def persisted(self) -> tuple[int, Ints]:
+        """Return base and differences, as a snapshot has them."""
         return self._base, self._deltas().copy()
 
 
@@ -130,6 +133,7 @@ class Column:
         self.values = values
 
     def set(self, rows: Rows, value: int, capacity: int) -> None:
+        """Set rows to a value; the column is not allocated as long as all values are 0."""
         if self.values is None and value == 0:
             return
         self._room(value, capacity)[rows] = value
@@ -141,6 +145,7 @@ class Column:
             self._room(top, capacity)[rows] = values
 
     def increment(self, rows: Rows, capacity: int) -> None:
+        """Add 1 to each of the rows."""
         values = self._room(1, capacity)
         top = int(values[rows].max(initial=0))
         self._room(top + 1, capacity)[rows] += 1
@@ -176,6 +181,7 @@ class Sizes:
         self._column = Column(values)
 
     def fill(self, start: int, sizes: int | Ints, stop: int, capacity: int) -> None:
+        """Set the sizes of the rows from `start` to `stop`: one for all, or one each."""
         if isinstance(sizes, int) and (start == 0 or sizes == self.uniform):
             self.uniform = sizes
             return
@@ -187,12 +193,15 @@ class Sizes:
             self._column.values[start:stop] = sizes
 
     def get(self, rows: Rows) -> Ints | int:
+        """Return the size of each row, or one number where all have the same."""
         return self.uniform if self.uniform is not None else self._column.get(rows)
 
     def total(self, rows: Rows, count: int) -> int:
+        """Add up the sizes of `count` rows."""
         sizes = self.get(rows)
         return sizes * count if isinstance(sizes, int) else int(sizes.sum(dtype=np.int64))
 
     def persisted(self, filled: int) -> Ints | int:
+        """Return the sizes of the first `filled` rows, as a snapshot has them."""
         sizes = self.get(slice(0, filled))
         return sizes if isinstance(sizes, int) else sizes.copy()

@@ -32,7 +32,7 @@ DELAYED, AVAILABLE, ACQUIRED, ARCHIVED = (state.value for state in State)
 
 
 class Verb(IntEnum):
-    """What can happen to a message after it arrived."""
+    """Event in the life of a message, after it arrived."""
 
     DUE = 0  # a delay ends, a transaction commits
     ACQUIRE = 1

@@ -1,4 +1,4 @@
-"""When something is due: blocks by the time at which the first of their rows expires, becomes available, or runs out of its lock.
+"""Timetable: blocks by the time at which the first of their rows expires, becomes available, or runs out of its lock.
 
 A heap of lower bounds. What was settled in between leaves its entry behind, which costs one look when its time has come; so the
 cost of a tick follows what is due, however many messages wait.
@@ -14,12 +14,16 @@ from penstock.broker_core.engine.columns.limits import NEVER
 
 
 class Entry(NamedTuple):
+    """Block of which a row is due, and when."""
+
     time: int  # milliseconds, of whichever clock the timetable is for
     queue: str
     block: int
 
 
 class Timetable:
+    """Heap of what is due."""
+
     __slots__ = ("_heap", "next")
 
     def __init__(self) -> None:
@@ -27,6 +31,7 @@ class Timetable:
         self.next = NEVER  # the time of the earliest entry
 
     def note(self, time: int, queue: str, block: int) -> None:
+        """Note that a row of this block is due at `time`."""
         heapq.heappush(self._heap, Entry(time, queue, block))
         self.next = self._heap[0].time
 

@@ -1,4 +1,4 @@
-"""Where AVAILABLE messages wait: how many per level and block, so that a search looks at blocks first and at rows second."""
+"""Counts of AVAILABLE messages: how many per level and block, so that a search looks at blocks first and at rows second."""
 
 from __future__ import annotations
 
@@ -19,6 +19,7 @@ class Waiting:
         self._low = 0  # no block before this one has any
 
     def add(self, number: int, change: int) -> None:
+        """Change the count of a block."""
         if number >= len(self._counts):
             grown = np.zeros(max(number + 1, 2 * len(self._counts)), np.int32)
             grown[: len(self._counts)] = self._counts

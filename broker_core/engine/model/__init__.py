@@ -1,4 +1,4 @@
-"""What there is, and pure questions about it. Nothing here decides or changes a message.
+"""State of the broker, and pure questions about it. Nothing here decides or changes a message.
 
 state                                   the broker's whole state and its snapshot
 queue, options, policies, names         a queue; what may be declared of it; policies by pattern; what names may be

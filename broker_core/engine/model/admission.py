@@ -1,4 +1,4 @@
-"""Which of the messages that arrive get a place: not those that came before, and not more than the queue's limits allow.
+"""Admission of messages that arrive: not of those that came before, and not more than the queue's limits allow.
 
 What room a *ring* makes, and which older value a newer one replaces, follows when they are there: see `apply.queues.place`.
 """
@@ -26,6 +26,8 @@ class NamesFull(errors.QueueFull):
 
 
 class Admission(NamedTuple):
+    """Result of a check of messages that arrive."""
+
     kept: Ints | None = None  # of the messages' indices, ascending; None: all of them
     refused: Ints = NONE
     duplicates: int = 0
@@ -61,7 +63,7 @@ def admit_stage(queue: Queue, count: int, sizes: int | Ints, traits: Traits) -> 
 
 
 def room(queue: Queue, usual: int = 0) -> int | None:
-    """How many more messages a queue whose overflow is *block* has room for; None: as many as come.
+    """Count how many more messages a queue whose overflow is *block* has capacity for; None: as many as come.
 
     Of bytes, as many as there is room for messages of the mean size; one, while there is any room at all. An empty queue has no
     mean: `usual` bytes are taken for one, and where that is not known either, one message shows it.
@@ -80,14 +82,14 @@ def room(queue: Queue, usual: int = 0) -> int | None:
 
 
 def may_wait(queue: Queue, messages: int, size: int) -> bool:
-    """Whether waiting can help who has so many messages, of so many bytes together: the queue blocks, and is large enough."""
+    """Say whether waiting can help so many messages, of so many bytes together: the queue blocks, and is large enough."""
     rules = queue.rules
     fits = messages <= (rules.max_messages or messages) and size <= (rules.max_bytes or size)
     return rules.overflow == "block" and fits
 
 
 def blocks(queue: Queue, messages: int, size: int) -> bool:
-    """Whether they have to wait now."""
+    """Say whether so many messages, of so many bytes together, have to wait now."""
     rules = queue.rules
     full = rules.max_messages and queue.live + queue.staged + messages > rules.max_messages
     full = full or (rules.max_bytes and queue.bytes + queue.staged_bytes + size > rules.max_bytes)
@@ -101,6 +103,7 @@ def fresh(queue: Queue, ids: Ints, now: int) -> Ints:
 
 
 def full(queue: Queue, count: int, kind: type[errors.QueueFull] = errors.QueueFull) -> errors.QueueFull:
+    """Make the error for `count` messages that find the queue full."""
     rules = queue.rules
     limits = [f"{rules.max_messages} messages"] * bool(rules.max_messages) + [f"{rules.max_bytes} bytes"] * bool(rules.max_bytes)
     names = [f"{rules.max_keys} keys"] * bool(rules.key) + [f"{MAX_GROUPS} groups"] * (rules.groups != "none")
@@ -127,7 +130,7 @@ def _within_limits(queue: Queue, sizes: int | Ints, stays: Ints) -> Ints:
 
 
 def _stays(queue: Queue, traits: Traits, rows: Ints, now: int) -> Ints:
-    """Which of messages that are enqueued make no room for the next: of a ring, those that wait for their time."""
+    """Select the messages that make no room for the next: of a ring, those that wait for their time."""
     if queue.rules.overflow != "ring":
         return np.ones(len(rows), np.int64)
     return np.zeros(len(rows), np.int64) if traits.due is None else (traits.due[rows] > now).astype(np.int64)

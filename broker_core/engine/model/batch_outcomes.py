@@ -1,4 +1,4 @@
-"""What becomes of single messages of a lease's batch (`operation=settle`): said while the batch is read, done when it is settled.
+"""Outcomes of single messages of a lease's batch (`operation=settle`): said while the batch is read, done when it is settled.
 
 A write stages what it says, and its commit publishes that, as messages are: all of it or nothing. Said again, the last one wins.
 What nobody said anything of is accepted with the batch.
@@ -40,20 +40,23 @@ class Said:
 
     @property
     def ending(self) -> Ending:
+        """Ending of the deliveries, with the error text."""
         return ENDINGS[self.outcome]._replace(error=self.error)
 
     def to_json(self) -> list[Any]:
+        """Return the form of events and snapshots."""
         return [self.outcome, self.error, self.rows.to_json()]
 
     @classmethod
     def from_json(cls, data: list[Any]) -> Said:
+        """Read the form of events and snapshots."""
         outcome, error, rows = data
         return cls(outcome, error, RowSet.from_json(rows))
 
 
 @dataclass
 class StagedOutcomes:
-    """What one journaled record of a stage says of messages of one batch."""
+    """Outcomes of messages of one batch in one journaled record of a stage."""
 
     lease: str
     batch: int
@@ -89,7 +92,7 @@ class Outcomes:
 
 
 def cut(said: list[Said], most: int) -> list[Said]:
-    """The same outcomes of the same messages in so many entries or a few more: the first errors keep their texts."""
+    """Merge outcomes of the same messages into so many entries or a few more: the first errors keep their texts."""
     if len(said) <= most:
         return said
     # Those without a text are few, and so are those of malformed messages, whose outcome is another one.
@@ -107,4 +110,5 @@ def cut(said: list[Said], most: int) -> list[Said]:
 
 
 def shortened(error: str | None) -> str | None:
+    """Cut an error text to `MAX_ERROR_TEXT` characters."""
     return None if error is None else error[:MAX_ERROR_TEXT]

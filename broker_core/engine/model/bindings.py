@@ -25,7 +25,7 @@ class Binding:
 
     @property
     def looks_inside(self) -> bool:
-        """Whether a message's content decides."""
+        """True where a message's content decides."""
         return self.selector is not None or bool(self.arguments)
 
     @property
@@ -35,11 +35,12 @@ class Binding:
         return self.queue, self.key, arguments, self.selector, self.no_local
 
     def to_json(self) -> dict[str, Any]:
+        """Return the form of snapshots: what is not the default."""
         return {name: value for name, value in asdict(self).items() if value}
 
 
 class Targets(NamedTuple):
-    """What one routing key leads to."""
+    """Queues and exchanges to which one routing key leads."""
 
     queues: tuple[str, ...]  # whatever the message says: each queue once
     particular: tuple[int, ...]  # bindings that ask for more, to other queues than those
@@ -51,9 +52,14 @@ NOWHERE = Targets((), ())
 class Matcher(Protocol):
     """Numbered keys or patterns, and which of them match a key."""
 
-    def add(self, key: str, number: int) -> None: ...
-    def remove(self, key: str, number: int) -> None: ...
-    def match(self, key: str) -> Iterable[int]: ...
+    def add(self, key: str, number: int) -> None:
+        """Add a binding by its number."""
+
+    def remove(self, key: str, number: int) -> None:
+        """Remove a binding."""
+
+    def match(self, key: str) -> Iterable[int]:
+        """Return the numbers of the bindings that this key matches."""
 
 
 class _All:

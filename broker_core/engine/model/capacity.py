@@ -1,4 +1,4 @@
-"""How many messages of another queue a queue can take."""
+"""Capacity of a queue for messages of another one."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ Coming = dict[str, tuple[int, int]]
 
 
 def accepts(queue: Queue, source: str) -> bool:
-    """Whether dead letters of queue `source` may come in at all. A last-value queue is none for them: it would replace them."""
+    """Say whether dead letters of queue `source` may come in at all. A last-value queue takes none: it would replace them."""
     if queue.name == source or queue.kind == "lastvalue":
         return False
     return source in queue.origins or len(queue.origins) < MAX_ORIGINS
@@ -48,6 +48,7 @@ def _bytes(queue: Queue, rows: RowSet) -> int:
 
 
 def first_of(rows: RowSet, count: int) -> RowSet:
+    """Return the first `count` rows, in the order of their sequence numbers."""
     if rows.count <= count:
         return rows
     parts: list[tuple[int, Rows]] = []
@@ -68,13 +69,13 @@ def _within(source: Queue, rows: RowSet, room: int) -> RowSet:
 
 
 def _within_keys(queue: Queue, source: Queue, rows: RowSet) -> RowSet:
-    """Those without a key, or with one that the queue knows or has room for."""
+    """Keep the rows without a key, or with one that the queue knows or has capacity for."""
     keys = keys_of(source, rows)
     return rows if keys is None else RowSet.of_sequences(rows.sequences()[within_keys(queue, keys)])
 
 
 def _without_overlays(source: Queue, rows: RowSet) -> RowSet:
-    """Those with nothing added to their annotations: for what was added to the others there may be no room."""
+    """Keep the rows with nothing added to their annotations: for what was added to the others there may be no capacity."""
     parts: list[tuple[int, Rows]] = []
     for number, part in rows.items():
         added = np.array(list(source.blocks[number].overlays.among(part)), np.int64)

@@ -1,4 +1,4 @@
-"""Who may consume a queue beside whom: exclusive consumers, and a single active one (Q5, Q22). Who only browses consumes nothing.
+"""Consumers of a queue beside one another: exclusive ones, and a single active one (Q5, Q22). Who only browses consumes nothing.
 
 | option `consumers` | a second consumer | an exclusive link (`Subscribe.exclusive`) |
 |---|---|---|
@@ -39,7 +39,7 @@ def check_lease(queue: Queue) -> None:
 
 
 def may_take(queue: Queue, holder: int) -> bool:
-    """Whether it is the turn of this link, or (0) of a lease that holds nothing: else it finds the queue empty."""
+    """Say whether it is the turn of this link, or (0) of a lease that holds nothing: else it finds the queue empty."""
     return queue.active is None or queue.active == holder
 
 
@@ -73,13 +73,13 @@ def began(queue: Queue, holder: int) -> None:
 
 
 def ended(queue: Queue, holder: int) -> None:
-    """It does no more."""
+    """Note that a link consumes no more."""
     queue.batches.discard(holder)
     reconsider(queue)
 
 
 def outlasts(queue: Queue, holder: int) -> bool:
-    """Whether this link has ended and is active still, by what it said in open transactions."""
+    """Say whether this link has ended and is active still, by what it said in open transactions."""
     return queue.outlasting > 0 and queue.active == holder
 
 

@@ -1,4 +1,4 @@
-"""What ends the delivery of a message, and how: it is settled with an outcome, or comes back for a cause."""
+"""Endings of a delivery: a message is settled with an outcome, or comes back for a cause."""
 
 from __future__ import annotations
 

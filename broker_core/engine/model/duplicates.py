@@ -50,6 +50,7 @@ class DuplicateWindow:
             del times[one]
 
     def persisted(self) -> dict[str, Any]:
+        """Return ids and times, as a snapshot has them."""
         return {"ids": np.array(list(self._times), f"S{ID_BYTES}"), "times": np.array(list(self._times.values()), np.int64)}
 
 

@@ -14,6 +14,8 @@ from penstock.broker_core.engine.model.bindings import MATCHERS, NOWHERE, Bindin
 
 
 class Exchange:
+    """Exchange with its bindings."""
+
     def __init__(self, name: str, kind: str, options: dict[str, Any], user: str | None = None) -> None:
         # persisted
         self.name = name
@@ -31,28 +33,32 @@ class Exchange:
 
     @property
     def unroutable(self) -> str:
+        """Treatment of a message that no binding takes: `refuse`, `drop` or `alternate`."""
         default = "alternate" if self.alternate else "refuse"
         return str(self.options.get("unroutable", default))
 
     @property
     def alternate(self) -> str | None:
+        """Name of the exchange or queue for messages that no binding takes."""
         return self.options.get("alternate")
 
     @property
     def lifetime(self) -> str:
+        """Value of the option `lifetime`."""
         return str(self.options.get("lifetime", "permanent"))
 
     @property
     def by_key(self) -> bool:
-        """Whether it looks at a message's routing key."""
+        """True where the exchange looks at a message's routing key."""
         return self.kind in ("direct", "topic")
 
     @property
     def minds_senders(self) -> bool:
-        """Whether a binding asks who has sent a message."""
+        """True where a binding asks who has sent a message."""
         return self._no_local > 0
 
     def bind(self, binding: Binding, number: int) -> None:
+        """Add a binding under a number."""
         self.bindings[number] = binding
         self._no_local += binding.no_local is not None
         self.next_number = max(self.next_number, number + 1)
@@ -61,6 +67,7 @@ class Exchange:
         self._known = {}
 
     def unbind(self, numbers: Collection[int]) -> None:
+        """Remove bindings by their numbers."""
         for number in numbers:
             binding = self.bindings.pop(number)
             self._no_local -= binding.no_local is not None
@@ -78,7 +85,7 @@ class Exchange:
         return [number for number, each in found if each.queue == queue and (key is None or each.key == key)]
 
     def targets(self, key: str) -> Targets:
-        """Where a message with this routing key goes."""
+        """Return where a message with this routing key goes."""
         if not self.by_key:
             key = ""
         elif len(key) > MAX_KEY:  # no binding can say so much; that not even `#` matches bounds what a key costs
@@ -105,6 +112,7 @@ class Exchange:
 
     @classmethod
     def from_json(cls, data: dict[str, Any]) -> Exchange:
+        """Read the form of snapshots."""
         exchange = cls(data["name"], data["type"], data["options"], data.get("user"))
         for number, binding in data["bindings"]:
             exchange.bind(Binding(**binding), number)
@@ -124,7 +132,7 @@ def chain(exchanges: Mapping[str, Exchange], name: str) -> Iterator[Exchange]:
 
 
 class Link(NamedTuple):
-    """Who uses a queue or an exchange, as far as its lifetime depends on that."""
+    """User of a queue or an exchange, as far as its lifetime depends on that."""
 
     makes: bool  # it was made for this link
     owner: str | None  # the connection that alone may receive from it, if it was made so
@@ -140,23 +148,27 @@ class Exchanges:
         self._bound: dict[str, dict[str, int]] = {}  # queue → exchange → how many bindings
 
     def add(self, exchange: Exchange) -> None:
+        """Add an exchange with its bindings."""
         self.by_name[exchange.name] = exchange
         self._changed(exchange)
         for binding in exchange.bindings.values():
             self._count(exchange.name, binding.queue, 1)
 
     def delete(self, name: str) -> None:
+        """Remove an exchange with its bindings."""
         exchange = self.by_name.pop(name)
         for binding in exchange.bindings.values():
             self._count(name, binding.queue, -1)
 
     def bind(self, name: str, binding: Binding, number: int) -> None:
+        """Bind a queue or an exchange to an exchange."""
         exchange = self.by_name[name]
         exchange.bind(binding, number)
         self._changed(exchange)
         self._count(name, binding.queue, 1)
 
     def unbind(self, name: str, numbers: Collection[int]) -> None:
+        """Remove bindings of an exchange by their numbers."""
         exchange = self.by_name[name]
         for number in numbers:
             self._count(name, exchange.bindings[number].queue, -1)
@@ -190,6 +202,7 @@ class Exchanges:
 
     @classmethod
     def from_json(cls, data: Iterable[dict[str, Any]]) -> Exchanges:
+        """Read the form of snapshots."""
         exchanges = cls()
         for each in data:
             exchanges.add(Exchange.from_json(each))

@@ -1,4 +1,4 @@
-"""What can be declared of an exchange: types and options. An option's value that equals its default is not kept."""
+"""Types and options that an exchange can be declared with. An option's value that equals its default is not kept."""
 
 from __future__ import annotations
 

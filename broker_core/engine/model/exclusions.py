@@ -1,4 +1,4 @@
-"""What one link said it cannot work on (*undeliverable here*): not offered to it again, and to all others as before."""
+"""Messages that one link cannot work on (*undeliverable here*): not offered to it again, and to all others as before."""
 
 from __future__ import annotations
 
@@ -29,9 +29,11 @@ class Exclusions:
         return self.count > 0
 
     def rows(self, block: int) -> Ints | None:
+        """Return the rows of a block that are not offered; None where there are none."""
         return self._blocks.get(block)
 
     def items(self) -> Iterator[tuple[int, Ints]]:
+        """Iterate over blocks and their rows."""
         return iter(self._blocks.items())
 
     def add(self, rows: RowSet) -> None:
@@ -42,7 +44,7 @@ class Exclusions:
         self.count += rows.count
 
     def live(self, blocks: dict[int, Block]) -> int:
-        """How many of the rows can ever be offered to anybody again."""
+        """Count the rows that can ever be offered to anybody again."""
         return sum(len(_live(blocks[number], rows)) for number, rows in self._blocks.items() if number in blocks)
 
     def forget(self, blocks: dict[int, Block]) -> None:

@@ -37,7 +37,7 @@ class Groups:
         self._closed: npt.NDArray[np.bool_] = np.zeros(8, np.bool_)
 
     def owners(self, codes: Ints) -> npt.NDArray[np.int64]:
-        """Who holds these groups; 0: nobody. No group (code 0) is never held."""
+        """Return the holder of each group; 0: nobody. No group (code 0) is never held."""
         self._grow()
         found: npt.NDArray[np.int64] = self._owner[codes]
         return found
@@ -122,7 +122,7 @@ class Groups:
 
 
 def in_bucket(queue: Queue, block: Block, rows: Rows, bucket: int, buckets: int) -> Rows:
-    """Those of the rows that one of so many tasks gets: a group's all go to the same one, those without a group by stretches. It
+    """Keep the rows of one of so many tasks: a group's all go to the same one, those without a group by stretches. It
     is the same one after a restart, between two tasks of a batch: so it goes by the groups' names."""
     numbers = as_array(rows)
     codes = np.broadcast_to(block.group.get(numbers), len(numbers))
@@ -137,9 +137,11 @@ class FreeGroup(NamedTuple):
     taker: int
 
     def concerns(self, block: Block) -> bool:
+        """Say whether any message of the block has a group."""
         return block.group.values is not None
 
     def keep(self, block: Block, rows: Rows) -> Rows:
+        """Keep rows whose group nobody else holds."""
         numbers = as_array(rows)
         codes = block.group.get(numbers)
         assert not isinstance(codes, int)

@@ -1,4 +1,4 @@
-"""Which bindings of a headers exchange match which messages: counted per batch, not asked per message.
+"""Matches of the bindings of a headers exchange: counted per batch, not asked per message.
 
 A binding names headers (application properties) and the values that it wants; no value means any. `x-match` says how many of them
 must be there: `all` (the default) or `any` of those whose names do not begin with `x-`; with `all-with-x` and `any-with-x` these
@@ -37,7 +37,7 @@ def check(arguments: Arguments) -> None:
 
 
 def terms(arguments: Arguments) -> list[Term]:
-    """What the binding looks for."""
+    """Return what the binding looks for."""
     with_x = str(arguments.get(X_MATCH, "")).endswith("-with-x")
     names = [name for name in arguments if name != X_MATCH and (with_x or not name.startswith("x-"))]
     return [(name, _text(arguments[name])) for name in names]

@@ -1,4 +1,4 @@
-"""What follows when messages have got places: which older values a newer one replaces, and which go from a ring that is too full.
+"""Consequences of newly placed messages: which older values a newer one replaces, and which go from a ring that is too full.
 
 It follows from the queue's state alone, live as at recovery, whatever brought the messages: a send, a publish, a route, a move.
 """

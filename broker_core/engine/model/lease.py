@@ -31,6 +31,8 @@ HOLDING = (Stage.ACQUIRED, Stage.READ)
 
 @dataclass
 class Batch:
+    """Messages that a lease has acquired together, numbered."""
+
     number: int
     holder: int
     rows: RowSet
@@ -40,6 +42,7 @@ class Batch:
     reads: Reads = field(default_factory=Reads)  # for what it was read, while it holds messages
 
     def to_json(self) -> dict[str, Any]:
+        """Return the form of snapshots."""
         batch = {"number": self.number, "holder": self.holder, "rows": self.rows.to_json(), "stage": self.stage.value}
         if self.sign is not None:
             batch["sign"] = self.sign
@@ -51,6 +54,7 @@ class Batch:
 
     @classmethod
     def from_json(cls, data: dict[str, Any]) -> Batch:
+        """Read the form of snapshots."""
         outcomes = Outcomes([Said.from_json(said) for said in data.get("outcomes", ())])
         rows, stage = RowSet.from_json(data["rows"]), Stage(data["stage"])
         # An older version did not write for what a batch was read.
@@ -69,6 +73,8 @@ def signed(nonce: str, lease: str, run: str, number: int, rows: RowSet, wall: in
 
 @dataclass
 class Lease:
+    """Durable claim of a Spark query on batches of one queue."""
+
     # persisted
     name: str
     queue: str
@@ -97,14 +103,17 @@ class Lease:
 
     @property
     def last_number(self) -> int:
+        """Number of the newest batch."""
         return max(self.finished, next(reversed(self.batches), 0))
 
     def remember(self, batch: Batch) -> None:
+        """Keep a batch; forget the oldest beyond `REMEMBERED_BATCHES`."""
         self.batches[batch.number] = batch
         while len(self.batches) > REMEMBERED_BATCHES:
             del self.batches[next(iter(self.batches))]
 
     def to_json(self) -> dict[str, Any]:
+        """Return the form of snapshots."""
         return {
             "name": self.name,
             "queue": self.queue,
@@ -119,6 +128,7 @@ class Lease:
 
     @classmethod
     def from_json(cls, data: dict[str, Any]) -> Lease:
+        """Read the form of snapshots."""
         batches = [Batch.from_json(batch) for batch in data["batches"]]
         fields = {key: data[key] for key in ("name", "queue", "run", "epoch", "finished", "timeout")}
         fields["selector"] = data.get("selector")  # which older versions did not write

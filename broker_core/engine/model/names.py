@@ -1,4 +1,4 @@
-"""What a queue, an exchange, a lease or a stage may be called."""
+"""Names that a queue, an exchange, a lease or a stage may have."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ NODE_NAME = f"which has 1 to {MAX_NAME} printable characters without '/'"  # in 
 
 
 def is_name(name: object) -> bool:
-    """Whether people can tell it apart by looking: no controls, no marks that turn the direction of text (U+202E), nothing
+    """Say whether people can tell a name apart: no controls, no marks that turn the direction of text (U+202E), nothing
     invisible. The names of users and permissions hold to the same rule."""
     return isinstance(name, str) and 0 < len(name) <= MAX_NAME and name.isprintable()
 
@@ -20,11 +20,13 @@ def is_node_name(name: object) -> bool:
 
 
 def check_name(what: str, name: str) -> None:
+    """Raise InvalidRequest for a name that is empty, too long or not printable; `what` says whose it is."""
     if not is_name(name):
         raise InvalidRequest(f"{what}: a name has 1 to {MAX_NAME} printable characters, not {name!r:.80}")
 
 
 def check_node_name(what: str, name: str) -> None:
+    """Raise InvalidRequest for a name that no queue or exchange can have."""
     check_name(what, name)
     if not is_node_name(name):
         raise InvalidRequest(f"{what} {name!r}: '/' separates an exchange from its routing key and cannot be in a name")

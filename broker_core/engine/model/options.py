@@ -1,4 +1,4 @@
-"""What can be declared of a queue: types, options, and the rules that follow from them. docs/queues.md says each in words.
+"""Declaration of a queue: types, options, and the rules that follow from them. docs/queues.md says each in words.
 
 An option's value that equals its default is not kept, so that the same declaration is the same however it was written.
 """
@@ -57,7 +57,7 @@ _NO_YES = ("true", "false")
 
 
 class Wants(NamedTuple):
-    """Attributes of a message that the queue has to know on arrival, beside priority, expiry and delay."""
+    """Parts of a message's inside that the queue has to know on arrival, beside priority, expiry and delay."""
 
     group: bool = False
     key: str | None = None
@@ -229,6 +229,7 @@ class Rules:
 
     @cached_property
     def wants(self) -> Wants:
+        """Parts of a message's inside that these rules ask for."""
         return Wants(self.groups != "none", self.key, self.duplicate_window > 0)
 
     @cached_property

@@ -33,6 +33,7 @@ class Policy:
 
     @property
     def of_exchanges(self) -> bool:
+        """True where the policy makes exchanges."""
         return self.makes in exchange_options.TYPES
 
     def check(self) -> None:
@@ -44,6 +45,7 @@ class Policy:
         (exchange_options if self.of_exchanges else options).checked(self.makes, self.options)
 
     def is_for(self, kind: str) -> bool:
+        """Say whether the policy is for queues or exchanges of this type."""
         return kind == self.type or (self.type is None and kind in options.TYPES)
 
 
@@ -54,10 +56,11 @@ class Policies:
         self._policies = tuple(policies)
 
     def of(self, name: str) -> Policy | None:
+        """Return the first policy whose pattern matches a name; None where none does."""
         return next((policy for policy in self._policies if matches(policy.pattern, name)), None)
 
     def options_of(self, name: str, kind: str) -> Mapping[str, Any]:
-        """What is declared of a queue or an exchange of this name and type beside its declaration."""
+        """Return what policies declare of a queue or an exchange of this name and type beside its declaration."""
         policy = self.of(name)
         return policy.options if policy is not None and policy.is_for(kind) else {}
 

@@ -22,6 +22,8 @@ class PublishKey(NamedTuple):
 
 
 class Known(NamedTuple):
+    """Last publish under one key."""
+
     number: int
     time: int  # of its last publish, microseconds since 1970
     user: str
@@ -43,6 +45,7 @@ class PublishKeys:
         return None if known is None or known.time < now - PUBLISH_KEY_AGE else known.number
 
     def count(self, user: str) -> int:
+        """Count the keys of a user."""
         return self._counts[user]
 
     def note(self, key: PublishKey, time: int, user: str) -> None:
@@ -61,6 +64,7 @@ class PublishKeys:
                 del self._counts[known.user]
 
     def to_json(self) -> list[list[Any]]:
+        """Return the form of snapshots."""
         return [[*name, *known] for name, known in self._known.items()]
 
     @classmethod

@@ -127,6 +127,7 @@ class Queue:
 
     @property
     def archived(self) -> int:
+        """Number of archived messages, in memory and out of it."""
         return self.counts[ARCHIVED] + self.archived_away
 
     @property
@@ -179,7 +180,7 @@ class Queue:
         return None if self.rules.groups == "none" else Groups(self.groups, self.rules.groups == "sticky")
 
     def restore_names(self, groups: Sequence[str | None], keys: Sequence[str | None], newest: Sequence[int]) -> None:
-        """What the codes of restored rows mean, and where the newest value of each key is; before a row is adopted."""
+        """Restore the names behind the codes of rows, and the newest value of each key; before a row is adopted."""
         self.groups, self.keys = Dictionary(groups), Dictionary(keys)
         self._newest = np.array([0, *newest], np.int64)
         self.grouping = self._grouping()
@@ -203,7 +204,7 @@ class Queue:
                 setattr(block, noted, next_time)
 
     def _coded(self, traits: Traits) -> Traits:
-        """The same, with the codes of this queue's dictionaries."""
+        """Return the traits with the codes of this queue's dictionaries."""
         changed: dict[str, Any] = {}
         for name, dictionary in (("group", self.groups), ("key", self.keys)):
             coded: Coded | None = getattr(traits, name)
@@ -245,7 +246,7 @@ class Queue:
         return IllegalTransition(f"cannot {verb.name.lower()} messages of {self.name!r}: among them are some that are {found}")
 
     def allowed(self, rows: RowSet, verb: Verb) -> RowSet:
-        """Those of the rows that are in a state from which the table allows `verb`; of blocks in memory."""
+        """Keep the rows that are in a state from which the table allows `verb`; of blocks in memory."""
         legal = np.frombuffer(LEGAL[verb], np.uint8)
         parts: list[tuple[int, Rows]] = []
         for number, part in rows.items():
@@ -313,12 +314,12 @@ class Queue:
             self.keys.forget(gone)
 
     def counts_attempt(self, cause: Cause) -> bool:
-        """Whether a delivery that ends for this cause counts as unsuccessful here: the table, and the queue's own rules."""
+        """Say whether a delivery that ends for this cause counts as unsuccessful here: the table, and the queue's own rules."""
         rule = COUNTS_BY_RULE.get(cause)
         return RETURN_COUNTS_ATTEMPT[cause] if rule is None else bool(getattr(self.rules, rule))
 
     def counts_towards_limit(self, cause: Cause) -> bool:
-        """Whether such a delivery counts towards the queue's limit of attempts."""
+        """Say whether such a delivery counts towards the queue's limit of attempts."""
         rule = LIMITED_BY_RULE.get(cause)
         return self.counts_attempt(cause) and (rule is None or bool(getattr(self.rules, rule)))
 
@@ -330,7 +331,7 @@ class Queue:
         return attempts.astype(np.int64) - defaulted
 
     def held_by(self, holder: int, rows: RowSet) -> RowSet:
-        """Those of the rows that this holder has."""
+        """Keep the rows that this holder has."""
         parts = []
         for number, part in rows.items():
             block = self.blocks.get(number)
@@ -400,7 +401,7 @@ class Queue:
         self._keep_names(block, rows)
 
     def take_up(self, block: Block, rows: Rows) -> None:
-        """Those again: AVAILABLE at their places, as if nobody had tried them."""
+        """Make rows AVAILABLE at their places again, as if nobody had tried them."""
         self.move(block, rows, Verb.REDRIVE)
         self.bytes += block.sizes.total(rows, row_count(rows))
         self.stayed -= row_count(rows)
@@ -426,7 +427,7 @@ class Queue:
         del self.blocks[block.number]
 
     def place_of(self, subscription: Subscription, level: int = 0) -> int:
-        """Where a subscription goes on: its own place, or an earlier one that something returned to since."""
+        """Return where a subscription goes on: its own place, or an earlier one that something returned to since."""
         lowest = self.returns[level].lowest_since(subscription.epochs[level])
         place = subscription.places[level]
         return place if lowest is None else min(place, lowest)

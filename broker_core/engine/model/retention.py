@@ -1,4 +1,4 @@
-"""Which messages of a block still have their payloads: retention takes the oldest segments, whoever refers to them; and for which
+"""Messages of a block that still have their payloads: retention takes the oldest segments, whoever refers to them; and for which
 of them a block that is full and done with stays in memory: dead letters that no other queue could take, since a redrive brings
 them back to their places.
 """
@@ -43,6 +43,7 @@ class Finished:
         self._kept: dict[tuple[str, int], Block] = {}
 
     def add(self, queue: str, block: Block, retained_from: int) -> None:
+        """Note a full block without a live row."""
         if not len(stayed(block, retained_from)):
             self.leaving.append((queue, block.number))
             return

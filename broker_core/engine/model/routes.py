@@ -1,4 +1,4 @@
-"""Which messages of a batch go to which queues."""
+"""Routes of the messages of a batch to queues."""
 
 from __future__ import annotations
 
@@ -23,8 +23,9 @@ NO_ROWS = slice(0, 0)
 
 @dataclass(frozen=True)
 class Examined:
-    """What the content of a batch says to an exchange's bindings: by number, the messages that a binding lets through. One that
-    is not named lets none through. It holds for the bindings as they were at `version`."""
+    """Content of a batch as an exchange's bindings see it: by number, the messages that a binding lets through.
+
+    A binding that is not named lets none through."""
 
     version: int
     rows: Mapping[int, Rows]
@@ -38,6 +39,8 @@ class Part(NamedTuple):
 
 
 class Routed(NamedTuple):
+    """Result of routing a batch."""
+
     parts: list[Part]
     refused: Rows  # no queue is for them, and the exchange refuses such
     dropped: int
@@ -48,7 +51,7 @@ Asks = tuple[int, Wants]  # what a queue asks of messages that arrive: see `asks
 
 
 def asks(rules: Rules) -> Asks:
-    """What decides which traits are read of a message: queues with the same rules in this get the same."""
+    """Return what decides which traits are read of a message: queues with the same rules in this get the same."""
     return rules.message_ttl, rules.wants
 
 
@@ -61,7 +64,7 @@ class Inside(NamedTuple):
 
 
 class Plan(NamedTuple):
-    """What has to be read of a batch before it can be routed."""
+    """Parts of a batch that have to be read before it can be routed."""
 
     inside: list[Inside]
     rules: Mapping[Asks, Rules]  # of the queues that may get some
@@ -105,7 +108,7 @@ def route(
     examined: Mapping[str, Examined] | None = None,
     container: str | None = None,
 ) -> Routed:
-    """Where `count` messages go that were sent to exchange `name` from `container`. `keys`: their routing keys, one for all or
+    """Route `count` messages that were sent to exchange `name` from `container`. `keys`: their routing keys, one for all or
     one each. Raises Stale when `examined` does not say what a binding has to know."""
     hunt = _Hunt(count, keys, examined or {}, container)
     rows: Rows = slice(0, count)
@@ -139,7 +142,7 @@ class _Hunt:
             self._given.append(Part(queues, rows))
 
     def parts(self) -> list[Part]:
-        """What was given, each queue in one part: a message that reaches a queue in several ways is there once."""
+        """Return what was given, each queue in one part: a message that reaches a queue in several ways is there once."""
         given = self._given
         if sum(len(part.queues) for part in given) == len({queue for part in given for queue in part.queues}):
             return given

@@ -1,4 +1,4 @@
-"""Who may take what: the next eligible messages of a queue from a place on.
+"""Search for messages to take: the next eligible messages of a queue from a place on.
 
 A message is eligible when it is AVAILABLE and every filter lets it through: not expired, matched by the selector, not refused by
 this link before, its group free or held by the same, not the taker's own. A queue of priorities is searched level by level, the
@@ -31,11 +31,11 @@ class Filter(Protocol):
     """Lets some of a block's AVAILABLE rows through."""
 
     def concerns(self, block: Block) -> bool:
-        """Whether it may keep any row of this block back: most blocks need no look."""
+        """Say whether it may keep any row of this block back: most blocks need no look."""
         ...
 
     def keep(self, block: Block, rows: Rows) -> Rows:
-        """Those of the rows, all AVAILABLE and in ascending order, that it lets through."""
+        """Keep those of the rows, all AVAILABLE and in ascending order, that it lets through."""
         ...
 
 
@@ -45,9 +45,11 @@ class Unexpired(NamedTuple):
     now: int  # milliseconds since 1970
 
     def concerns(self, block: Block) -> bool:
+        """Say whether a row of the block has expired."""
         return block.next_expiry <= self.now
 
     def keep(self, block: Block, rows: Rows) -> Rows:
+        """Keep the rows that have not expired."""
         numbers = as_array(rows)
         return numbers[~block.expired(numbers, self.now)]
 
@@ -58,9 +60,11 @@ class Without(NamedTuple):
     rows: RowSet | Exclusions
 
     def concerns(self, block: Block) -> bool:
+        """Say whether rows of this block are left out."""
         return self.rows.rows(block.number) is not None
 
     def keep(self, block: Block, rows: Rows) -> Rows:
+        """Keep the rows that are not left out."""
         gone = self.rows.rows(block.number)
         return rows if gone is None else exclude(rows, gone)
 
@@ -74,7 +78,7 @@ class Matching(Protocol):
 
 
 class Search(NamedTuple):
-    """What is wanted: at most so many messages, and bytes. One message larger than `max_bytes` travels alone."""
+    """Limits of a search: at most so many messages, and bytes. One message larger than `max_bytes` travels alone."""
 
     messages: int
     max_bytes: int | None = None
@@ -84,6 +88,8 @@ class Search(NamedTuple):
 
 
 class Found(NamedTuple):
+    """Result of a search."""
+
     rows: RowSet
     unknown: int | None = None  # the sequence number at which the search stopped, since nobody has evaluated the selector there
     unevaluated: int | None = None  # the block looked at last, if its selector is not evaluated for all of its messages

@@ -15,6 +15,7 @@ _ATTEMPT = "\0"  # between write and attempt: no name has it
 
 
 def attempt_name(write: str, attempt: int) -> str:
+    """Name the stage of one attempt of a write."""
     return f"{write}{_ATTEMPT}{attempt}"
 
 
@@ -24,6 +25,7 @@ def write_of(stage: str) -> str:
 
 
 def is_attempt(stage: str) -> bool:
+    """Say whether a stage is of an attempt of a write."""
     return _ATTEMPT in stage and not is_transactional(stage)
 
 

@@ -62,11 +62,14 @@ class StagedPart:
 
     @property
     def bytes(self) -> int:
+        """Bytes of all its messages."""
         return self.sizes * self.count if isinstance(self.sizes, int) else int(self.sizes.sum(dtype="int64"))
 
 
 @dataclass
 class StageParts:
+    """Content of a stage."""
+
     parts: list[StagedPart] = field(default_factory=list)
     outcomes: list[StagedOutcomes] = field(default_factory=list)
 
@@ -124,6 +127,7 @@ class BrokerState:
         return stage
 
     def end_stages(self, names: Iterable[str]) -> None:
+        """Forget these stages, and what they took of their queues."""
         for name in names:
             for part in self.stages.pop(name).parts:
                 self.count_staged(part, -1)
@@ -133,11 +137,12 @@ class BrokerState:
                 del self.writes[write_of(name)]
 
     def stages_of(self, write: str) -> list[str]:
+        """Name the stages of a write."""
         known = self.writes.get(write)
         return [] if known is None else list(known.stages)
 
     def end_write(self, write: str, published: int) -> None:
-        """It is remembered as the last one that has ended."""
+        """Remember the write as the last one that has ended."""
         self.ended_writes.pop(write, None)
         self.ended_writes[write] = published
         while len(self.ended_writes) > MAX_ENDED_WRITES:
@@ -175,6 +180,7 @@ class BrokerState:
             _count_among(queue, part, sign)
 
     def add_queue(self, name: str, type_: str, options: dict[str, Any], user: str | None = None) -> Queue:
+        """Make a queue."""
         queue = self.queues[name] = Queue(name, type_, checked(type_, options), self.clocks, user)
         self.count_made(user, 1)
         for stage in self.stages.values():  # for an older queue of this name
@@ -203,6 +209,7 @@ class BrokerState:
         self.finished.remove(name)
 
     def count_made(self, user: str | None, change: int) -> None:
+        """Change the number of nodes that a user's links have made."""
         if user is not None:
             self.made[user] += change
             if not self.made[user]:
@@ -219,6 +226,7 @@ class BrokerState:
         return min(positions, default=None)
 
     def note_finished(self, queue: Queue, block: Block) -> None:
+        """Note a block that is full and has no live row."""
         if block.full and not block.live:
             self.finished.add(queue.name, block, self.retained_from)
 
@@ -342,6 +350,7 @@ def _staged_of(
 
 
 def pack_blocks(blocks: Iterable[dict[str, Any]]) -> list[bytes]:
+    """Pack the columns of blocks."""
     return [pack(columns) for columns in blocks]
 
 

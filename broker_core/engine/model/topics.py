@@ -1,4 +1,4 @@
-"""Which patterns match a routing key: words between dots, `*` is one word, `#` none or several.
+"""Patterns that match a routing key: words between dots, `*` is one word, `#` none or several.
 
 The patterns stand in a trie, one node a word; a key is followed through it with all nodes that can be reached at once, so that
 its cost grows with what matches, not with how many patterns there are.
@@ -32,12 +32,14 @@ class Trie:
         self._root = _Node("")
 
     def add(self, pattern: str, number: int) -> None:
+        """Add a pattern under a number."""
         node = self._root
         for word in words_of(pattern):
             node = node.children.setdefault(word, _Node(word))
         node.here[number] = None
 
     def remove(self, pattern: str, number: int) -> None:
+        """Remove a pattern."""
         way, words = [self._root], words_of(pattern)
         for word in words:
             way.append(way[-1].children[word])

@@ -27,15 +27,17 @@ COMPACT = 4096  # words' rows in a list before those are looked for that later o
 
 
 def stage_of(number: int) -> str:
+    """Name the stage of a transaction."""
     return f"{STAGE}{number}"
 
 
 def is_transactional(stage: str) -> bool:
+    """Say whether a stage is a transaction's."""
     return stage.startswith(STAGE)
 
 
 class Word(NamedTuple):
-    """What a link said of messages in a transaction: `ending` if it commits; if not, `default` for those that it has settled."""
+    """Outcome that a link gives messages in a transaction: `ending` if it commits; else `default` for those it has settled."""
 
     ending: Ending
     default: Ending
@@ -43,7 +45,7 @@ class Word(NamedTuple):
 
 
 class Words:
-    """What one transaction says of the messages of one holder."""
+    """Outcomes of one transaction for the messages of one holder."""
 
     __slots__ = ("_compacted", "_rows", "_said", "_words", "count", "queue")
 
@@ -73,6 +75,7 @@ class Words:
 
     @property
     def rows(self) -> RowSet:
+        """Rows of these messages."""
         return RowSet.of_sequences(self._last_words()[0])
 
     def _last_words(self) -> tuple[Ints, Ints]:
@@ -96,6 +99,8 @@ class Words:
 
 @dataclass
 class Transaction:
+    """Open transaction: what it has staged, and the outcomes it holds back."""
+
     number: int
     owner: int  # whose it is: a connection
     began: int | None = None  # broker uptime in microseconds of the first work in it
@@ -125,14 +130,17 @@ class Transactions:
         self._holders: dict[int, set[int]] = {}  # by holder, the transactions that say something of its messages
 
     def of_owner(self, owner: int) -> int:
+        """Count the open transactions of a connection."""
         return self._owners.get(owner, 0)
 
     def begin(self, number: int, owner: int) -> None:
+        """Open a transaction."""
         self.open[number] = Transaction(number, owner)
         self.next = number + 1
         self._owners[owner] = self.of_owner(owner) + 1
 
     def retire(self, number: int, queue: str, holder: int, rows: RowSet, word: Word) -> None:
+        """Note an outcome for messages, to be done at the commit."""
         words = self.open[number].words.setdefault(holder, Words(queue))
         words.say(rows, word)
         self._holders.setdefault(holder, set()).add(number)
@@ -169,6 +177,7 @@ class Transactions:
         transaction.words, transaction.bytes, transaction.posted, transaction.began = {}, 0, 0, None
 
     def end(self, number: int) -> None:
+        """Forget a transaction."""
         self.forget_work(number)
         owner = self.open.pop(number).owner
         self._owners[owner] -= 1

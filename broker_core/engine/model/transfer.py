@@ -141,7 +141,7 @@ def _times(queue: Queue, rows: RowSet, name: str) -> Ints | None:
 
 
 def _delays(queue: Queue, rows: RowSet) -> Ints | None:
-    """When those that are DELAYED are due."""
+    """Return when those that are HELD are due."""
     due = _times(queue, rows, "due") if queue.counts[State.DELAYED] else None
     if due is None:
         return None
