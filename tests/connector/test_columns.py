@@ -19,6 +19,9 @@ from penstock.broker_core import amqp, amqp_client
 from penstock.broker_core.amqp.performatives import Header, Properties
 from penstock.broker_core.amqp.types import Symbol, Timestamp
 from penstock.broker_core.messages import columns as message
+from penstock.broker_core.messages.encoding import headers
+from penstock.broker_core.messages.encoding.fields import FIELDS
+from penstock.broker_core.selectors import names
 from penstock.connector.access import Access
 from penstock.connector.options import Options
 from penstock.connector.partition import BrowsePartition, LeasePartition
@@ -167,6 +170,17 @@ def check(rows: Rows, columns: list[str], expected: dict[str, Any], path: str) -
 
 def test_every_column_of_the_sink_has_a_value_here() -> None:
     assert set(SENT) == set(message.SENT_COLUMNS) - {"message"}, "write a value for it into SENT, and into as_amqp()"
+
+
+def test_every_field_of_header_and_properties_that_has_a_column_is_read_from_messages_and_by_selectors() -> None:
+    """Where a field has a place of its own in code that is not derived from the table."""
+    fields = {name: column for name, column in message.COLUMNS.items() if column.section in (message.HEADER, message.PROPERTIES)}
+    said = sorted((name for name in fields if fields[name].section == message.HEADER), key=list(message.MESSAGE_COLUMNS).index)
+    assert headers.Said._fields == tuple(said), "encoding/headers.py reads and writes the header's fields"
+    assert set(FIELDS) == set(fields) - set(said), "encoding/fields.py orders the properties"
+    kinds = {"ubyte": "number", "uint": "number", "timestamp": "number", "boolean": "boolean"}
+    expected = {name: kinds.get(column.wire or "", "string") for name, column in fields.items()}
+    assert expected.items() <= names.TYPES.items(), "selectors/names.py says what a selector compares a field with"
 
 
 @pytest.mark.parametrize("form", WRITERS)

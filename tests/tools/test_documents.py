@@ -115,6 +115,15 @@ def test_the_readme_shows_only_commands_that_exist(repository: Path) -> None:
         assert f"\n  {command} " in help_text
 
 
+def test_every_column_is_in_the_documents(repository: Path) -> None:
+    from penstock.connector.schema import TYPES
+
+    pages = [repository / "README.md", *(page for page in [repository / "docs" / "spark.md"] if page.exists())]
+    text = "".join(page.read_text() for page in pages)
+    for name in TYPES:
+        assert f"`{name}`" in text, f"neither README.md nor docs/spark.md says what column {name!r} is"
+
+
 def test_the_notebook_runs(repository: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     import nbformat
     from nbclient import NotebookClient
