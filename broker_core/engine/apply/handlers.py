@@ -25,6 +25,7 @@ def apply(state: BrokerState, event: e.Event, position: int) -> None:
 
 
 def together(state: BrokerState, event: e.Together, position: int) -> None:
+    """Apply the parts of an event in order, all at one log position."""
     for part in event.parts:
         apply(state, part, position)
 

@@ -1,4 +1,4 @@
-"""What moves, copies and redrives do to the state, and what alters a living queue."""
+"""State changes by moves, copies and redrives, and by altered queues."""
 
 from __future__ import annotations
 
@@ -17,6 +17,7 @@ from penstock.broker_core.engine.model.transfer import Cargo, load, unload
 
 
 def moved(state: BrokerState, event: me.Moved, position: int) -> None:
+    """Archive messages here, append them to the target, and count dead letters."""
     queue = state.queues[event.queue]
     verb = Verb.DEAD_LETTER if event.reason else Verb.MOVE
     rows = queue.allowed(event.rows, verb)  # not those that a newer value replaced as they came back
@@ -41,6 +42,7 @@ def moved(state: BrokerState, event: me.Moved, position: int) -> None:
 
 
 def copied(state: BrokerState, event: me.Copied, position: int) -> None:
+    """Append copies of messages to the target."""
     _arrive(state, event.target, load(state.queues[event.queue], event.rows), event.time)
 
 
@@ -52,6 +54,7 @@ def _arrive(state: BrokerState, name: str, cargo: Cargo, time: int) -> None:
 
 
 def redriven(state: BrokerState, event: me.Redriven, position: int) -> None:
+    """Make archived dead letters AVAILABLE again, at their sequence numbers, without their expiry if that ended them."""
     queue = state.queues[event.queue]
     for number, part in event.rows.items():
         block = queue.blocks[number]
@@ -66,6 +69,7 @@ def redriven(state: BrokerState, event: me.Redriven, position: int) -> None:
 
 
 def queue_altered(state: BrokerState, event: me.QueueAltered, position: int) -> None:
+    """Set a queue's options, and the rules that follow from them."""
     queue = state.queues[event.queue]
     queue.options = checked(queue.kind, {**queue.options, **event.options})
     queue.rules = rules(queue.kind, queue.options)
@@ -73,6 +77,7 @@ def queue_altered(state: BrokerState, event: me.QueueAltered, position: int) -> 
 
 
 def queue_paused(state: BrokerState, event: me.QueuePaused, position: int) -> None:
+    """Pause a queue, or resume it and let its consumers look from the start."""
     queue = state.queues[event.queue]
     queue.paused = event.paused
     if not event.paused:  # who looked meanwhile found nothing, and has passed what is there

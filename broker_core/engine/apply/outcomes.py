@@ -1,4 +1,4 @@
-"""What outcomes of single messages of a batch change before it is settled: see `queues`."""
+"""State changes by outcomes of single messages, before their batch is settled: see `queues`."""
 
 from __future__ import annotations
 
@@ -8,10 +8,12 @@ from penstock.broker_core.engine.model.state import BrokerState
 
 
 def outcomes_staged(state: BrokerState, event: oe.OutcomesStaged, position: int) -> None:
+    """Add outcomes to a stage."""
     stage = state.begin_stage(event.stage, state.time if event.time is None else event.time)
     said = [Said.from_json(each) for each in event.said]
     stage.outcomes.append(StagedOutcomes(event.lease, event.batch, event.epoch, said))
 
 
 def malformed_found(state: BrokerState, event: oe.MalformedFound, position: int) -> None:
+    """Add malformed messages to the outcomes of their batch."""
     state.leases[event.lease].batches[event.batch].outcomes.say([Said.from_json(each) for each in event.said])

@@ -1,4 +1,4 @@
-"""What the events of queues, links, leases and stages change."""
+"""State changes by the events of queues, links, leases and stages."""
 
 from __future__ import annotations
 
@@ -18,19 +18,23 @@ from penstock.broker_core.engine.model.transaction import is_transactional
 
 
 def queue_declared(state: BrokerState, event: e.QueueDeclared, position: int) -> None:
+    """Add a queue."""
     state.add_queue(event.queue, event.type, event.options, event.user)
 
 
 def queue_deleted(state: BrokerState, event: e.QueueDeleted, position: int) -> None:
+    """Remove a queue with its messages."""
     state.delete_queue(event.queue)
 
 
 def enqueued(state: BrokerState, event: e.Enqueued, position: int) -> None:
+    """Append messages to a queue."""
     runs = [Run(event.count, position, 0)] if event.kept is None else runs_of(event.kept, position)
     place(state, state.queues[event.queue], event.sizes, runs, event.time, Traits.of_journal(event.traits))
 
 
 def staged(state: BrokerState, event: e.Staged, position: int) -> None:
+    """Add messages to a stage, and count them for their queue."""
     stage = state.begin_stage(event.stage, _time_of(state, event.time))
     traits = Traits.of_journal(event.traits)
     part = StagedPart(event.queue, position, event.count, event.sizes, traits, event.kept, event.exchange)
@@ -39,11 +43,12 @@ def staged(state: BrokerState, event: e.Staged, position: int) -> None:
 
 
 def _time_of(state: BrokerState, time: int | None) -> int:
-    """Of an event that in an old journal has none: it came after those before it."""
+    """Return an event's time, or the state's time for an event of an old journal that has none."""
     return state.time if time is None else time
 
 
 def published(state: BrokerState, event: e.Published, position: int) -> None:
+    """Append staged messages to their queues, pass staged outcomes to their batches, end the stages, note the key."""
     names = event.names
     stages = [state.stages[name] for name in names]
     gone = names if event.write is None else state.stages_of(event.write)
@@ -71,6 +76,7 @@ def published(state: BrokerState, event: e.Published, position: int) -> None:
 
 
 def discarded(state: BrokerState, event: e.Discarded, position: int) -> None:
+    """Remove stages, and remember a discarded write."""
     state.end_stages(event.stages)
     if event.write is not None:
         state.end_stages(state.stages_of(event.write))
@@ -78,10 +84,12 @@ def discarded(state: BrokerState, event: e.Discarded, position: int) -> None:
 
 
 def read_dropped(state: BrokerState, event: e.ReadDropped, position: int) -> None:
+    """Note that a batch's read for a repeated write has no effect."""
     state.leases[event.lease].batches[event.batch].reads.note_dropped(event.series)
 
 
 def acquired(state: BrokerState, event: e.Acquired, position: int) -> None:
+    """Make rows ACQUIRED by a link, or by a lease as its new batch."""
     queue = state.queues[event.queue]
     acquire(queue, event.rows, event.holder, None if event.lease is None else state.leases[event.lease])
     if event.lease is not None and event.batch is not None:
@@ -91,6 +99,7 @@ def acquired(state: BrokerState, event: e.Acquired, position: int) -> None:
 
 
 def settled(state: BrokerState, event: e.Settled, position: int) -> None:
+    """Archive rows with their outcome, and take them from their holder."""
     queue = state.queues[event.queue]
     archive(state, queue, event.rows, Verb.SETTLE, event.outcome, event.time, event.error)
     queue.malformed += event.rows.count * (event.reason == Reason.MALFORMED)
@@ -99,6 +108,7 @@ def settled(state: BrokerState, event: e.Settled, position: int) -> None:
 
 
 def returned(state: BrokerState, event: e.Returned, position: int) -> None:
+    """Make rows AVAILABLE again, with added annotations, and take them from their holder."""
     queue = state.queues[event.queue]
     give_back(state, queue, event.rows, event.cause)
     if event.annotations:
@@ -111,16 +121,19 @@ def returned(state: BrokerState, event: e.Returned, position: int) -> None:
 
 
 def holders_lost(state: BrokerState, event: e.HoldersLost, position: int) -> None:
+    """Make rows AVAILABLE again that links held before a restart."""
     for name, rows in event.rows.items():
         give_back(state, state.queues[name], rows, event.cause)
 
 
 def purged(state: BrokerState, event: e.Purged, position: int) -> None:
+    """Archive rows as purged, or as not delivered."""
     queue, verb = state.queues[event.queue], Verb.WITHDRAW if event.outcome == Outcome.NOT_DELIVERED else Verb.PURGE
     archive(state, queue, queue.allowed(event.rows, verb), verb, event.outcome or Outcome.PURGED, event.time, event.error)
 
 
 def lease_begun(state: BrokerState, event: e.LeaseBegun, position: int) -> None:
+    """Add a lease, or replace the one of an earlier run."""
     lease = Lease(event.lease, event.queue, event.run, event.epoch, timeout=event.timeout, selector=event.selector)
     lease.renewed = event.up
     if event.lease in state.leases:
@@ -129,6 +142,7 @@ def lease_begun(state: BrokerState, event: e.LeaseBegun, position: int) -> None:
 
 
 def lease_taken(state: BrokerState, event: e.LeaseTaken, position: int) -> None:
+    """Set a lease's epoch, timeout and renewal time; a new epoch forgets exclusions and pauses."""
     lease = state.leases[event.lease]
     if event.epoch != lease.epoch:
         lease.excluded, lease.unread, lease.waits_until = RowSet(), 0, 0
@@ -136,6 +150,7 @@ def lease_taken(state: BrokerState, event: e.LeaseTaken, position: int) -> None:
 
 
 def batch_read(state: BrokerState, event: e.BatchRead, position: int) -> None:
+    """Mark a batch as read, and note its reader."""
     lease = state.leases[event.lease]
     batch = lease.batches[event.batch]
     batch.stage = Stage.READ
@@ -143,6 +158,7 @@ def batch_read(state: BrokerState, event: e.BatchRead, position: int) -> None:
 
 
 def batch_ended(state: BrokerState, event: e.BatchEnded, position: int) -> None:
+    """Archive the rest of a batch as accepted, or give its rows back."""
     lease = state.leases[event.lease]
     batch = lease.batches[event.batch]
     queue = state.queues[lease.queue]
@@ -165,19 +181,23 @@ def batch_ended(state: BrokerState, event: e.BatchEnded, position: int) -> None:
 
 
 def lease_finished(state: BrokerState, event: e.LeaseFinished, position: int) -> None:
+    """Set the last batch that a lease has finished."""
     state.leases[event.lease].finished = event.finished
 
 
 def lease_fenced(state: BrokerState, event: e.LeaseFenced, position: int) -> None:
+    """Set a lease's epoch, so that earlier planners are refused."""
     state.leases[event.lease].epoch = event.epoch
 
 
 def lease_deleted(state: BrokerState, event: e.LeaseDeleted, position: int) -> None:
+    """Remove a lease."""
     state.forget_reads(state.leases[event.lease])
     del state.leases[event.lease]
 
 
 def block_archived(state: BrokerState, event: e.BlockArchived, position: int) -> None:
+    """Replace a block in memory by its place in the archive."""
     queue = state.queues[event.queue]
     queue.archive[event.number] = ArchivedBlock(
         event.number, position, event.highest_payload, event.first_time, event.last_time, event.outcomes
@@ -187,6 +207,7 @@ def block_archived(state: BrokerState, event: e.BlockArchived, position: int) ->
 
 
 def retained(state: BrokerState, event: e.Retained, position: int) -> None:
+    """Set the lowest kept log position, and drop archived blocks whose payloads all lie below it."""
     state.retained_from = event.position
     state.finished.retained(event.position)
     for queue in state.queues.values():
@@ -194,6 +215,7 @@ def retained(state: BrokerState, event: e.Retained, position: int) -> None:
 
 
 def clock_started(state: BrokerState, event: e.ClockStarted, position: int) -> None:
+    """Count the uptime of leases and groups anew after a start."""
     state.started, state.nonce = event.up, event.nonce
     for queue in state.queues.values():
         if queue.grouping is not None:
@@ -203,15 +225,18 @@ def clock_started(state: BrokerState, event: e.ClockStarted, position: int) -> N
 
 
 def renewed(state: BrokerState, event: e.Renewed, position: int) -> None:
+    """Set a lease's renewal time."""
     state.leases[event.lease].renewed = event.up
 
 
 def left_unread(state: BrokerState, event: e.LeftUnread, position: int) -> None:
+    """Set how many batches in a row a lease has left unread, and until when it waits."""
     lease = state.leases[event.lease]
     lease.unread, lease.waits_until = event.times, event.until
 
 
 def subscribed(state: BrokerState, event: e.Subscribed, position: int) -> None:
+    """Add a subscription to a queue."""
     queue = state.queues[event.queue]
     queue.subscriptions[event.holder] = queue.subscription(event.holder, event.priority, event.selector)
     consumers.joined(queue, event.holder, event.exclusive)
@@ -219,11 +244,13 @@ def subscribed(state: BrokerState, event: e.Subscribed, position: int) -> None:
 
 
 def looked(state: BrokerState, event: e.Looked, position: int) -> None:
+    """Set how far a subscription has searched at each level."""
     subscription = state.queues[event.queue].subscriptions[event.holder]
     subscription.places, subscription.epochs = event.places, event.epochs
 
 
 def excluded(state: BrokerState, event: e.Excluded, position: int) -> None:
+    """Exclude messages from a subscription; archived ones are dropped when there are too many."""
     queue = state.queues[event.queue]
     excluded = queue.subscriptions[event.holder].excluded
     excluded.add(event.rows)
@@ -232,6 +259,7 @@ def excluded(state: BrokerState, event: e.Excluded, position: int) -> None:
 
 
 def unsubscribed(state: BrokerState, event: e.Unsubscribed, position: int) -> None:
+    """Remove a subscription from a queue."""
     queue = state.queues[event.queue]
     held = sum(queue.subscriptions[event.holder].held.values())
     queue.unsubscribe(event.holder)

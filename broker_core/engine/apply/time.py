@@ -1,4 +1,4 @@
-"""What time does to the state."""
+"""State changes by time."""
 
 from __future__ import annotations
 
@@ -10,11 +10,13 @@ from penstock.broker_core.engine.model.state import BrokerState
 
 
 def expired(state: BrokerState, event: e.Expired, position: int) -> None:
+    """Archive rows as expired."""
     queue = state.queues[event.queue]
     archive(state, queue, queue.allowed(event.rows, Verb.EXPIRE), Verb.EXPIRE, Outcome.EXPIRED, event.time)
 
 
 def came_due(state: BrokerState, event: e.CameDue, position: int) -> None:
+    """Make delayed rows AVAILABLE."""
     queue = state.queues[event.queue]
     for number, rows in event.rows.items():
         queue.move(queue.blocks[number], rows, Verb.DUE)
@@ -22,6 +24,7 @@ def came_due(state: BrokerState, event: e.CameDue, position: int) -> None:
 
 
 def locked(state: BrokerState, event: e.Locked, position: int) -> None:
+    """Set the time until which rows are locked."""
     queue = state.queues[event.queue]
     for number, rows in event.rows.items():
         block = queue.blocks[number]
@@ -30,7 +33,7 @@ def locked(state: BrokerState, event: e.Locked, position: int) -> None:
 
 
 def time_passed(state: BrokerState, event: e.TimePassed, position: int) -> None:
-    """The blocks that were due have been seen to: when is their next time?"""
+    """Advance the timetables: find the next time of each block that was due."""
     if event.expiry:
         state.expired_at = event.expiry
     for clock, until, noted in (

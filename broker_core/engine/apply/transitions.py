@@ -1,4 +1,4 @@
-"""How rows change their state, and what follows from it: all that moves messages in the state goes by these functions."""
+"""Changes of rows' states, and what follows from them: all that moves messages in the state calls these functions."""
 
 from __future__ import annotations
 
@@ -22,6 +22,7 @@ from penstock.broker_core.engine.model.state import BrokerState
 
 # Rows change state by `Queue.move`: in these three functions, and where a delay ends or a dead letter is redriven.
 def acquire(queue: Queue, rows: RowSet, holder: int, lease: Lease | None) -> None:
+    """Make rows ACQUIRED by `holder`, and count them for its subscription."""
     subscription = queue.subscriptions.get(holder)
     taker = subscription or lease
     chose = taker is not None and bool(taker.selector is not None or taker.excluded)
@@ -50,6 +51,7 @@ def archive(
 
 
 def give_back(state: BrokerState, queue: Queue, rows: RowSet, cause: int) -> None:
+    """Make ACQUIRED rows AVAILABLE, count the attempt by its cause, and archive last values that are stale."""
     if not rows:
         return
     for number, part in rows.items():
@@ -71,7 +73,7 @@ def give_back(state: BrokerState, queue: Queue, rows: RowSet, cause: int) -> Non
 def place(
     state: BrokerState, queue: Queue, sizes: int | Ints, runs: Sequence[Run], time: int, traits: Traits = NO_TRAITS
 ) -> None:
-    """Messages take the next places of a queue, but for those that came before."""
+    """Append messages to a queue, without duplicates of earlier ones."""
     first = queue.next_sequence
     if traits.ids is not None and queue.rules.duplicate_window:
         rows = np.flatnonzero(fresh(queue, traits.ids, time // 1000))
@@ -84,7 +86,7 @@ def place(
 
 
 def settle_in(state: BrokerState, queue: Queue, first: int, time: int) -> None:
-    """What follows from the messages that have places from `first` on."""
+    """Archive what the messages from sequence number `first` on replace by key, or push out of a ring."""
     if queue.rules.key:
         older = queue.allowed(superseded(queue, first), Verb.REPLACE)
         archive(state, queue, older, Verb.REPLACE, Outcome.REPLACED, time)
@@ -93,7 +95,7 @@ def settle_in(state: BrokerState, queue: Queue, first: int, time: int) -> None:
 
 
 def _only(runs: Sequence[Run], rows: Ints) -> list[Run]:
-    """Some of the messages of runs: `rows` are their indices, ascending."""
+    """Select some messages of runs: `rows` are their indices, ascending."""
     found: list[Run] = []
     start = 0
     for run in runs:
@@ -105,7 +107,7 @@ def _only(runs: Sequence[Run], rows: Ints) -> list[Run]:
 
 
 def let_go(state: BrokerState, queue: Queue, holder: int, rows: RowSet, *, lost: bool = False) -> None:
-    """A link holds fewer rows; `lost`: they were taken from it."""
+    """Take rows from a link's count; `lost`: the link did not give them back itself."""
     state.transactions.take_back(holder, rows, lost=lost)
     subscription = queue.subscriptions.get(holder)
     if subscription is None:
@@ -118,7 +120,7 @@ def let_go(state: BrokerState, queue: Queue, holder: int, rows: RowSet, *, lost:
 
 
 def take_out(state: BrokerState, lease: str | None, rows: RowSet) -> None:
-    """An operator ended single rows of a lease's batch."""
+    """Remove rows that an operator ended from a lease's batch."""
     if lease is not None:
         batch = state.leases[lease].current
         assert batch is not None

@@ -1,4 +1,4 @@
-"""What can be asked of the engine, by subject. The same names stand in `events`, `decide` and `apply`.
+"""Commands: requests to the engine, by subject. The same names stand in `events`, `decide` and `apply`.
 
 queues         of queues, links, leases, stages and time; `Now`
 exchanges      of exchanges, bindings, and links as far as lifetimes depend on them

@@ -1,4 +1,4 @@
-"""What can be asked about exchanges."""
+"""Commands about exchanges."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from penstock.broker_core.errors import PenstockError
 
 @dataclass(frozen=True)
 class DeclareExchange(Command[bool]):
-    """Reply: whether it is new. The same again changes nothing."""
+    """The declaration of an exchange; the same again changes nothing. Reply: whether it is new."""
 
     exchange: str
     type: str = "direct"
@@ -25,14 +25,14 @@ class DeclareExchange(Command[bool]):
 
 @dataclass(frozen=True)
 class DeleteExchange(Command[None]):
-    """Its bindings go with it, its queues stay."""
+    """The deletion of an exchange and its bindings; its queues stay."""
 
     exchange: str
 
 
 @dataclass(frozen=True)
 class Bind(Command[bool]):
-    """Reply: whether the binding is new. `key`: of a direct exchange; the pattern of a topic exchange."""
+    """A binding to an exchange; `key` is a routing key, or a topic exchange's pattern. Reply: whether it is new."""
 
     exchange: str
     queue: str
@@ -53,7 +53,7 @@ class Unbind(Command[int]):
 
 @dataclass(frozen=True)
 class ListExchanges(Command[list[dict[str, Any]]]):
-    """Reply: one JSON-able description each."""
+    """The descriptions of one exchange, or of all. Reply: one JSON-able object each."""
 
     exchange: str | None = None  # None: all
 
@@ -72,7 +72,7 @@ class OpenLink(Command[int]):
 
 @dataclass(frozen=True)
 class CloseLink(Command[None]):
-    """It is over. One that is not known, or whose node is gone, changes nothing."""
+    """The end of a link. One that is not known, or whose node is gone, changes nothing."""
 
     node: str
     link: int
@@ -86,7 +86,7 @@ class EndNode(Command[bool]):
 
 
 class Sent(NamedTuple):
-    """What became of routed messages: indices within the block."""
+    """Results of routing, as indices within the block."""
 
     unroutable: Rows = slice(0, 0)  # no queue is for them, and the exchange refuses such
     refused: Rows = slice(0, 0)  # queues are, and none of them took them; `error` says why

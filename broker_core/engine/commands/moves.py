@@ -1,4 +1,4 @@
-"""What can be asked of messages that change their queue, and of queues that are altered while they live. See `queues`."""
+"""Commands about messages that change their queue, and about queues that are altered while they live. See `queues`."""
 
 from __future__ import annotations
 
@@ -10,6 +10,8 @@ from penstock.broker_core.engine.commands.queues import Command
 
 
 class Shifted(NamedTuple):
+    """The reply to `Move`, `Copy` and `Redrive`, with the sequence number to go on from."""
+
     messages: int  # so many were moved, copied or redriven
     next: int | None  # the sequence number to go on from; None: there are no more
     stayed: int = 0  # so many cannot go: there is no room; of dead letters also, the queue is gone, or has a newer value
@@ -29,7 +31,7 @@ class Move(Command[Shifted]):
 
 @dataclass(frozen=True)
 class Copy(Command[Shifted]):
-    """As `Move`, and they stay where they are too."""
+    """Copies of messages, selected as by `Move`; the originals stay."""
 
     queue: str
     target: str
@@ -63,7 +65,7 @@ class Redrive(Command[Shifted]):
 
 @dataclass(frozen=True)
 class AlterQueue(Command[bool]):
-    """Reply: whether anything was changed."""
+    """New values of a queue's options. Reply: whether anything was changed."""
 
     queue: str
     options: dict[str, Any] = field(default_factory=dict)  # those to be changed; None: back to the default
@@ -71,11 +73,13 @@ class AlterQueue(Command[bool]):
 
 @dataclass(frozen=True)
 class PauseQueue(Command[bool]):
-    """Nothing is delivered until it is resumed; what is sent still comes in. Reply: whether anything was changed."""
+    """A stop of delivery until the queue is resumed; what is sent still comes in. Reply: whether anything was changed."""
 
     queue: str
 
 
 @dataclass(frozen=True)
 class ResumeQueue(Command[bool]):
+    """The end of a queue's pause. Reply: whether anything was changed."""
+
     queue: str

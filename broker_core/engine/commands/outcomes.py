@@ -1,4 +1,4 @@
-"""What can be said of single messages of a batch."""
+"""Commands about outcomes of single messages of a batch."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What can be asked of the engine. A single message is a batch of one; a link takes three as a lease takes a million."""
+"""Commands of the engine. A single message is a batch of one; a link takes three as a lease takes a million."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ R = TypeVar("R", covariant=True)
 
 @dataclass(frozen=True)
 class Command(Generic[R]):
-    """What is asked. `R` is the type of its reply."""
+    """A request to the engine. `R` is the type of its reply."""
 
 
 class Maker(NamedTuple):
@@ -45,6 +45,8 @@ class Maker(NamedTuple):
 
 @dataclass(frozen=True)
 class DeclareQueue(Command[bool]):
+    """The declaration of a queue; the same again changes nothing. Reply: whether it is new."""
+
     queue: str
     type: str = "fifo"
     options: dict[str, Any] = field(default_factory=dict)
@@ -53,12 +55,14 @@ class DeclareQueue(Command[bool]):
 
 @dataclass(frozen=True)
 class DeleteQueue(Command[None]):
+    """The deletion of a queue with its messages; `force`: also while consumers hold some."""
+
     queue: str
     force: bool = False
 
 
 class Placed(NamedTuple):
-    """What became of messages that were to be enqueued."""
+    """Results of enqueueing: the messages that were stored, and those that were not."""
 
     next: int  # the sequence number that the next message will get
     refused: Sequence[int] = ()  # which of them the queue's limits keep out
@@ -89,6 +93,8 @@ class Enqueue(Stores[Placed]):
 
 @dataclass(frozen=True)
 class StageMessages(Stores[None]):
+    """Messages that wait in a stage, unseen, until it is published. The fields are as of `Enqueue`."""
+
     stage: str  # a name, or `stages.attempt_name`
     queue: str
     count: int
@@ -111,7 +117,7 @@ class Publish(Command[tuple[int, bool]]):
 
 @dataclass(frozen=True)
 class IsPublished(Command[bool]):
-    """Would a publish with this key be a repetition?"""
+    """A question: would a publish with this key be a repetition?"""
 
     key: PublishKey
 
@@ -126,7 +132,7 @@ class Discard(Command[int]):
 
 @dataclass(frozen=True)
 class ListStages(Command[list[dict[str, Any]]]):
-    """Reply: by write, those that wait for a publish."""
+    """The descriptions, by write, of the stages that wait for a publish."""
 
 
 @dataclass(frozen=True)
@@ -149,6 +155,8 @@ class Withdraw(Command[RowSet]):
 
 @dataclass(frozen=True)
 class Stat(Command[list[dict[str, Any]]]):
+    """The descriptions of one queue, or of all: counts, bytes, options, leases."""
+
     queue: str | None = None  # None: all queues
 
 
@@ -164,6 +172,8 @@ class Subscribe(Command[int]):
 
 @dataclass(frozen=True)
 class Unsubscribe(Command[RowSet]):
+    """The end of a link's subscription. Reply: the rows that it held."""
+
     queue: str
     holder: int
     cause: Cause = Cause.LINK_LOST  # how what the link still holds comes back, unless
@@ -171,7 +181,7 @@ class Unsubscribe(Command[RowSet]):
 
 
 class Taken(NamedTuple):
-    """What a link got. If nothing, `unevaluated` is the block for which somebody has to evaluate its selector first."""
+    """Messages that a link got. If there are none, `unevaluated` is the block for which its selector must be evaluated first."""
 
     rows: RowSet
     unevaluated: int | None = None
@@ -190,7 +200,7 @@ class Acquire(Command[Taken]):
 
 
 class Browsed(NamedTuple):
-    """What is to be seen, and the place to go on from; `unevaluated` as of `Taken`."""
+    """Messages found, and the sequence number to go on from; `unevaluated` as of `Taken`."""
 
     rows: RowSet
     place: int
@@ -199,7 +209,7 @@ class Browsed(NamedTuple):
 
 @dataclass(frozen=True)
 class Browse(Command[Browsed]):
-    """What is AVAILABLE from `place` on, without acquiring it. Reply: the rows, and the place to go on from."""
+    """Messages that are AVAILABLE from `place` on, which stay so. Reply: the rows, and the sequence number to go on from."""
 
     queue: str
     place: int
@@ -210,6 +220,8 @@ class Browse(Command[Browsed]):
 
 @dataclass(frozen=True)
 class Settle(Command[None]):
+    """The end of messages that a link holds, with an outcome; `error` says why they are rejected."""
+
     queue: str
     holder: int
     rows: RowSet
@@ -219,6 +231,8 @@ class Settle(Command[None]):
 
 @dataclass(frozen=True)
 class Release(Command[None]):
+    """The return of messages that a link holds to their queue."""
+
     queue: str
     holder: int
     rows: RowSet
@@ -276,6 +290,8 @@ class LeasedBatch(NamedTuple):
 
 @dataclass(frozen=True)
 class AcquireBatch(Command[LeasedBatch]):
+    """The next batch for a lease: at most `messages` and `max_bytes`, before `until`; `timeout` in microseconds."""
+
     queue: str
     lease: str
     run: str
@@ -293,7 +309,7 @@ class AcquireBatch(Command[LeasedBatch]):
 
 @dataclass(frozen=True)
 class MeasureBatch(Command[tuple[int, int]]):
-    """How much a batch that a lease holds is; the reply: messages and bytes, 0 and 0 where it holds no such batch."""
+    """The size of a batch that a lease holds. Reply: messages and bytes, 0 and 0 where it holds no such batch."""
 
     lease: str
     batch: int
@@ -301,6 +317,8 @@ class MeasureBatch(Command[tuple[int, int]]):
 
 @dataclass(frozen=True)
 class PlanBatches(Command[tuple[int, list[list[int]]]]):
+    """A plan of the batches after `after` up to `batch`. Reply: the lease's epoch, and the parts that tasks read."""
+
     lease: str
     after: int
     batch: int
@@ -311,6 +329,8 @@ class PlanBatches(Command[tuple[int, list[list[int]]]]):
 
 @dataclass(frozen=True)
 class ReadBatch(Command[tuple[str, RowSet]]):
+    """The read of a part of a batch, sequence numbers `first` to `last`. Reply: the queue and the rows."""
+
     lease: str
     run: str
     epoch: int
@@ -323,13 +343,15 @@ class ReadBatch(Command[tuple[str, RowSet]]):
 
 @dataclass(frozen=True)
 class RenewLease(Command[None]):
+    """A sign of life of the planner or task with this epoch: the lease's timeout starts anew."""
+
     lease: str
     epoch: int
 
 
 @dataclass(frozen=True)
 class ListLeases(Command[list[dict[str, Any]]]):
-    pass
+    """The descriptions of all leases."""
 
 
 @dataclass(frozen=True)
@@ -352,6 +374,8 @@ class SettleRow(Command[None]):
 
 @dataclass(frozen=True)
 class DeleteLease(Command[None]):
+    """The deletion of a lease that holds no batch."""
+
     lease: str
 
 
@@ -369,12 +393,14 @@ class Recovered(Command[dict[str, int]]):
 
 @dataclass(frozen=True)
 class ArchiveBlock(Command[None]):
+    """The move of a full block without live messages from memory to the journal."""
+
     queue: str
     number: int
 
 
 @dataclass(frozen=True)
 class Retain(Command[None]):
-    """Nothing below this log position is kept any longer."""
+    """The log position below which nothing is kept any longer."""
 
     position: int

@@ -1,4 +1,4 @@
-"""What can be asked about transactions. Part 4 of AMQP 1.0 calls it declaring, posting, retiring and discharging."""
+"""Commands about transactions. Part 4 of AMQP 1.0 calls them declaring, posting, retiring and discharging."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from penstock.broker_core.errors import PenstockError
 
 @dataclass(frozen=True)
 class BeginTransaction(Command[int]):
-    """Reply: its number. `owner` is whose it is (a connection): who owns too many is refused."""
+    """A new transaction of `owner`, a connection; one with too many is refused. Reply: its number."""
 
     owner: int
 
@@ -34,12 +34,11 @@ class Post(Command[None]):
 
 @dataclass(frozen=True)
 class Retire(Command[None]):
-    """What becomes of messages that a link holds if the transaction commits; until then they stay ACQUIRED by it. Said again
-    of the same messages, the last word counts.
+    """Outcome of messages that a link holds, if the transaction commits; until then they stay ACQUIRED by it. Of several for the
+    same messages, the last one counts.
 
-    After a rollback they are the link's as before, but for those that it has `settled`, or whose link is gone: these end with
-    `default`.
-    """
+    After a rollback the link holds them as before, but for those that it has `settled`, or whose link is gone: these end with
+    `default`."""
 
     transaction: int
     queue: str
@@ -52,7 +51,7 @@ class Retire(Command[None]):
 
 @dataclass(frozen=True)
 class FailTransaction(Command[None]):
-    """Something of it could not be done, so nothing of it may be: it can only be rolled back any more."""
+    """Failure of a part of a transaction, so that all of it can only be rolled back."""
 
     transaction: int
     why: str

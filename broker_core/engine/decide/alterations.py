@@ -1,4 +1,4 @@
-"""A living queue is altered, paused and resumed (Q21)."""
+"""Decisions that alter, pause and resume a living queue (Q21)."""
 
 from __future__ import annotations
 
@@ -15,6 +15,7 @@ from penstock.broker_core.engine.model.state import BrokerState
 
 
 def alter_queue(state: BrokerState, command: mc.AlterQueue, now: c.Now) -> Decision[bool]:
+    """Change alterable options; nothing where none differs. Raises NotFound, InvalidRequest for one that is fixed."""
     queue = need_queue(state, command.queue)
     check_names(command.options)
     options = checked(queue.kind, {**queue.options, **command.options})
@@ -35,10 +36,12 @@ def _check_alterable(queue: Queue, name: str) -> None:
 
 
 def pause_queue(state: BrokerState, command: mc.PauseQueue, now: c.Now) -> Decision[bool]:
+    """Stop delivery from a queue; nothing where it is paused already. Raises NotFound."""
     return _set_paused(state, command.queue, True)
 
 
 def resume_queue(state: BrokerState, command: mc.ResumeQueue, now: c.Now) -> Decision[bool]:
+    """Start delivery from a paused queue again; nothing where it is not paused. Raises NotFound."""
     return _set_paused(state, command.queue, False)
 
 

@@ -1,4 +1,4 @@
-"""What becomes of messages that nobody will work off here: rejected, tried too often, expired, refused by all.
+"""Decisions about messages that nobody will work off here: rejected, tried too often, expired, refused by all.
 
 Each function returns events, decided on the state before them. Several of one return are meant to happen together, and are put
 into one `Together` by `as_one`. `coming` is what the same decision has brought to queues so far.
@@ -31,7 +31,7 @@ from penstock.broker_core.engine.model.state import BrokerState
 
 
 def as_one(events: Sequence[e.Event]) -> e.Event:
-    """All of them, or none: at least one, all journaled."""
+    """Join events into one, of which all parts happen or none: at least one event, all journaled."""
     return events[0] if len(events) == 1 else e.Together(tuple(events))
 
 
@@ -48,7 +48,7 @@ def settle(
     error: str | None = None,
     returned: Cause = Cause.REJECTED,
 ) -> list[e.Event]:
-    """What an outcome that settles makes of ACQUIRED messages: rejected ones go by the queue's policy, and come back for
+    """Decide how an outcome that settles ends ACQUIRED messages. Rejected ones follow the queue's policy, and come back for
     `returned` where that is to deliver them again."""
     rules = queue.rules
     if outcome is Outcome.REJECTED and rules.rejected == "return":
@@ -70,8 +70,8 @@ def set_aside(
     lease: str | None = None,
     error: str | None = None,
 ) -> list[e.Event]:
-    """ACQUIRED messages that nobody can decode: to the dead letters where the queue has any, whatever it does with what is
-    rejected, since who gets them back cannot decode them either."""
+    """Decide how ACQUIRED messages that nobody can decode end: as dead letters where the queue has a dead-letter queue,
+    whatever its policy for rejected ones, since the next receiver cannot decode them either."""
     if queue.rules.dead_letter_queue is not None:
         return dead_letter(state, queue, rows, Reason.MALFORMED, now, coming, holder=holder, lease=lease, error=error)
     return [e.Settled(queue.name, holder, rows, int(Outcome.REJECTED), now.wall, error, lease, int(Reason.MALFORMED))]
@@ -80,18 +80,18 @@ def set_aside(
 def give_back(
     state: BrokerState, event: e.Event, queue: Queue, rows: RowSet, cause: Cause, now: c.Now, coming: Coming
 ) -> list[e.Event]:
-    """`event`, which gives ACQUIRED messages back for `cause`: those whose last attempt this was become dead letters with it."""
+    """Extend `event`, which gives ACQUIRED messages back for `cause`, by the dead letters: those whose last attempt this was."""
     return [event, *last_failed(state, queue, rows, cause, now, coming)]
 
 
 def last_failed(state: BrokerState, queue: Queue, rows: RowSet, cause: Cause, now: c.Now, coming: Coming) -> list[e.Event]:
-    """What follows when ACQUIRED messages come back for `cause`."""
+    """Make dead letters of the ACQUIRED messages that have no attempt left when they come back for `cause`."""
     last = last_attempts(queue, rows, cause)
     return dead_letter(state, queue, last, Reason.DELIVERY_LIMIT, now, coming) if last else []
 
 
 def last_attempts(queue: Queue, rows: RowSet, cause: Cause) -> RowSet:
-    """Those of ACQUIRED messages that will have had all their attempts when they come back for `cause`."""
+    """Select the ACQUIRED messages that will have used all their attempts when they come back for `cause`."""
     most = queue.rules.max_attempts
     if not most or not queue.counts_towards_limit(cause):
         return RowSet()
@@ -108,15 +108,14 @@ def last_attempts(queue: Queue, rows: RowSet, cause: Cause) -> RowSet:
 
 
 def expire(state: BrokerState, queue: Queue, rows: RowSet, now: c.Now, coming: Coming) -> list[e.Event]:
-    """Their time has passed: by the queue's policy into the archive or the dead-letter queue. They are AVAILABLE or DELAYED."""
+    """Move expired messages, AVAILABLE or DELAYED, into the archive or the dead-letter queue, by the queue's policy."""
     if queue.rules.expired == "deadLetter" and queue.rules.dead_letter_queue is not None:
         return dead_letter(state, queue, rows, Reason.EXPIRED, now, coming)
     return [e.Expired(queue.name, rows, now.wall)]
 
 
 def refuse(state: BrokerState, queue: Queue, holder: int, rows: RowSet, now: c.Now, coming: Coming) -> list[e.Event]:
-    """A link refuses messages that come back with the event before: what every other link had refused already, or there is no
-    other, goes by the queue's policy."""
+    """Apply the queue's policy to messages that one link refuses, and that every other link has refused before."""
     if queue.rules.refused_by_all != "deadLetter":
         return []
     others = [each.excluded for number, each in queue.subscriptions.items() if number != holder]
@@ -125,7 +124,7 @@ def refuse(state: BrokerState, queue: Queue, holder: int, rows: RowSet, now: c.N
 
 
 def leave(state: BrokerState, queue: Queue, holder: int, back: RowSet, now: c.Now, coming: Coming) -> list[e.Event]:
-    """A link ends, and gives `back` what it held: what all others have refused waits for nobody any more."""
+    """Apply the queue's policy when a link ends and gives `back` what it held: to messages that all other links have refused."""
     others = [each.excluded for number, each in queue.subscriptions.items() if number != holder]
     if queue.rules.refused_by_all != "deadLetter" or not others:
         return []
@@ -171,7 +170,7 @@ def dead_letter(
 
 
 def _going_round(queue: Queue, rows: RowSet, target: str, reason: Reason) -> RowSet:
-    """Those that came from `target` as dead letters for the same reason: they would go round for ever."""
+    """Select the rows that came from `target` as dead letters for the same reason: they would go round for ever."""
     if target not in queue.origins:
         return RowSet()
     code = queue.origins.index(target) + 1
@@ -185,8 +184,8 @@ def _going_round(queue: Queue, rows: RowSet, target: str, reason: Reason) -> Row
 
 
 def _expires_into(state: BrokerState, queue: Queue) -> bool:
-    """Whether what expires here would, expiring again and again, come back by itself. Messages that go round for other reasons
-    need somebody who rejects them, or fails, each time."""
+    """Return True if messages that expire here, again and again, come back by themselves. Messages that go round for other
+    reasons need somebody who rejects them, or fails, each time."""
     seen: set[str] = set()
     following: Queue | None = queue
     while following is not None and following.rules.expired == "deadLetter":

@@ -1,4 +1,4 @@
-"""What a command leads to, and what most decisions ask first."""
+"""Decisions: their type, and the checks that most of them begin with."""
 
 from __future__ import annotations
 
@@ -39,10 +39,12 @@ class Decision(Generic[R]):
     effects: Effects = NO_EFFECTS
 
     def add(self, event: e.Event, payload: Any = None) -> None:
+        """Append an event, with its payload."""
         self.events.append((event, payload))
 
 
 def need_queue(state: BrokerState, name: str) -> Queue:
+    """Return the queue of this name, or raise NotFound."""
     queue = state.queues.get(name)
     if queue is None:
         raise errors.NotFound(f"there is no queue {name!r}: declare it with `penstock queue declare {name}`")

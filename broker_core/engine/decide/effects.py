@@ -41,7 +41,7 @@ def _its_queue(state: BrokerState, event: Any) -> Iterable[str]:
 
 
 def _with_parts(rules: Mapping[type[e.Event], _Rule]) -> Mapping[type[e.Event], _Rule]:
-    """The same rules, and one for several events in one, which may be several in one themselves: those of its parts."""
+    """Rules for all kinds: the given ones, and one for `Together`, of any depth, that asks those of its parts."""
     whole = dict(rules)
 
     def of_parts(state: BrokerState, event: e.Together) -> Iterable[str]:
@@ -62,7 +62,7 @@ def _batch_ended(state: BrokerState, event: e.BatchEnded) -> Iterable[str]:
 
 
 def _unsubscribed(state: BrokerState, event: e.Unsubscribed) -> Iterable[str]:
-    """Now it is another's turn, or its groups are free."""
+    """Wake the others if it was this link's turn, or if groups are free now."""
     queue = state.queues[event.queue]
     return (queue.name,) if queue.active == event.holder or queue.grouping is not None else ()
 
@@ -77,7 +77,7 @@ def _moved(state: BrokerState, event: me.Moved) -> Iterable[str]:
 
 
 def _frees(queue: Queue, holder: int) -> bool:
-    """Whether the end of messages that somebody held may let others take what is there: the next of a group, or their turn."""
+    """Return True if the end of held messages may let others take more: the next of a group, or the next consumer's turn."""
     return queue.grouping is not None or consumers.outlasts(queue, holder)
 
 

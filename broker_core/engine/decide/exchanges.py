@@ -1,4 +1,4 @@
-"""What is decided about exchanges and their bindings.
+"""Decisions about exchanges and their bindings.
 
 An exchange and a queue never share a name: an address says one thing. A queue that is deleted takes its bindings with it.
 """
@@ -26,6 +26,7 @@ _WAY_OUT = "declare it as it is, or delete it first (`penstock exchange delete`)
 
 
 def need_exchange(state: BrokerState, name: str) -> Exchange:
+    """Return the exchange of this name, or raise NotFound."""
     exchange = state.exchanges.by_name.get(name)
     if exchange is None:
         raise errors.NotFound(f"there is no exchange {name!r:.300}: declare it with `penstock exchange declare`")
@@ -33,6 +34,7 @@ def need_exchange(state: BrokerState, name: str) -> Exchange:
 
 
 def declare_exchange(state: BrokerState, command: x.DeclareExchange, now: c.Now) -> Decision[bool]:
+    """Add an exchange; False if the same is there. AlreadyExists, InvalidRequest, ResourceLimit, NotFound of an alternate."""
     check_node_name("exchange", command.exchange)
     said = state.policies.options_of(command.exchange, command.type)
     options = checked(command.type, {**said, **command.options})
@@ -65,11 +67,13 @@ def _check_alike(exchange: Exchange, kind: str, options: dict[str, Any], asked: 
 
 
 def delete_exchange(state: BrokerState, command: x.DeleteExchange, now: c.Now) -> Decision[None]:
+    """End an exchange with all its bindings. Raises NotFound."""
     exchange = need_exchange(state, command.exchange)
     return Decision([(xe.ExchangeDeleted(exchange.name), None)], None)
 
 
 def bind(state: BrokerState, command: x.Bind, now: c.Now) -> Decision[bool]:
+    """Add a binding of a queue; False if it is there. Raises NotFound, InvalidRequest, ResourceLimit."""
     exchange, queue = need_exchange(state, command.exchange), need_queue(state, command.queue)
     binding = Binding(queue.name, command.key, command.arguments, command.selector, command.no_local)
     _check_binding(exchange, binding)
@@ -99,6 +103,7 @@ def _check_binding(exchange: Exchange, binding: Binding) -> None:
 
 
 def unbind(state: BrokerState, command: x.Unbind, now: c.Now) -> Decision[int]:
+    """Remove the bindings of a queue, all or those with one key. Raises NotFound where there is none."""
     exchange = need_exchange(state, command.exchange)
     numbers = exchange.numbers_of(command.queue, command.key)
     if not numbers:
@@ -110,6 +115,7 @@ def unbind(state: BrokerState, command: x.Unbind, now: c.Now) -> Decision[int]:
 
 
 def list_exchanges(state: BrokerState, command: x.ListExchanges, now: c.Now) -> Decision[list[dict[str, Any]]]:
+    """Describe one exchange, or all, with their bindings. Raises NotFound."""
     found = state.exchanges.by_name.values() if command.exchange is None else [need_exchange(state, command.exchange)]
     return Decision([], [_described(exchange) for exchange in found])
 

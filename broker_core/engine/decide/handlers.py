@@ -91,7 +91,7 @@ HANDLERS: dict[type[c.Command[Any]], Callable[[BrokerState, Any, c.Now], Decisio
 
 
 def decide(state: BrokerState, command: c.Command[R], now: c.Now) -> Decision[R]:
-    """What the command leads to in this state at this time, or a PenstockError. Time never runs backwards."""
+    """Decide what the command leads to in this state at this time, or raise a PenstockError. Time never runs backwards."""
     decision = HANDLERS[type(command)](state, command, c.Now(max(now.wall, state.time), now.up, now.resumed))
     if decision.events:
         decision.effects = effects_of(state, decision.events)

@@ -16,6 +16,7 @@ from penstock.broker_core.engine.model.state import BrokerState
 
 
 def withdraw(state: BrokerState, command: c.Withdraw, now: c.Now) -> Decision[RowSet]:
+    """Archive as not delivered the rows that are still AVAILABLE, and reply with them. Raises NotFound."""
     queue = need_queue(state, command.queue)
     rows = queue.allowed(command.rows, Verb.WITHDRAW)
     event = e.Purged(queue.name, rows, now.wall, int(Outcome.NOT_DELIVERED))

@@ -1,4 +1,4 @@
-"""What is decided about leases: the protocol of docs/protocols/flight.md and ARCHITECTURE.md.
+"""Decisions about leases: the protocol of docs/protocols/flight.md and ARCHITECTURE.md.
 
 A request of a planner comes in parts: EnterLease, then FinishBatches and AcquireBatch, or PlanBatches; each is decided on the
 state that the one before left.
@@ -41,6 +41,7 @@ ROW_OUTCOMES = ("accepted", "rejected", "released", "modified")
 
 
 def need_lease(state: BrokerState, name: str) -> Lease:
+    """Return the lease of this name, or raise NotFound."""
     lease = state.leases.get(name)
     if lease is None:
         raise errors.NotFound(f"there is no lease {name!r}: see `penstock lease list`")
@@ -48,6 +49,7 @@ def need_lease(state: BrokerState, name: str) -> Lease:
 
 
 def check_epoch(lease: Lease, epoch: int) -> None:
+    """Raise Fenced unless `epoch` is the lease's: the planner or task that asks is not the latest."""
     if epoch != lease.epoch:
         raise errors.Fenced(
             f"lease {lease.name!r} was taken up by another reader (epoch {lease.epoch}, this one has {epoch}), or an operator "
@@ -75,6 +77,7 @@ def _end(lease: Lease, batch: Batch, stage: Stage, now: c.Now, *, exclude: bool 
 
 
 def enter_lease(state: BrokerState, command: c.EnterLease, now: c.Now) -> Decision[int | None]:
+    """Take up a lease for a planner. Reply: its epoch, or None. Raises NotFound, InUse, Fenced, WrongOffset."""
     check_name("lease", command.lease)
     check_name("run", command.run)
     need_queue(state, command.queue)
@@ -159,6 +162,7 @@ def _begin_again(lease: Lease, command: c.EnterLease, now: c.Now) -> Decision[in
 
 
 def finish_batches(state: BrokerState, command: c.FinishBatches, now: c.Now) -> Decision[tuple[int | None, int, int]]:
+    """Settle the read batches up to `finished`, and give the unread ones back. Raises DataLoss, WrongOffset."""
     lease = state.leases.get(command.lease)
     if lease is None:
         return Decision([], (None, 0, 0))
@@ -196,12 +200,12 @@ def finish_batches(state: BrokerState, command: c.FinishBatches, now: c.Now) -> 
 
 
 def _pause(times: int) -> int:
-    """How long a query waits that has left so many batches in a row unread: else it would take the same messages for ever, as
-    quickly as it can."""
+    """Return the microseconds that a query waits after so many unread batches in a row, so that it does not spin on them."""
     return 0 if times < UNREAD_FREE else min(UNREAD_PAUSE << min(times - UNREAD_FREE, 16), UNREAD_PAUSE_MOST)
 
 
 def acquire_batch(state: BrokerState, command: c.AcquireBatch, now: c.Now) -> Decision[c.LeasedBatch]:
+    """Acquire the next batch, or return the one that is held. Raises NotFound, InUse, DataLoss, InvalidRequest, ResourceLimit."""
     queue = need_queue(state, command.queue)
     lease = state.leases.get(command.lease)
     if lease is not None:
@@ -251,6 +255,7 @@ def _leased(lease: Lease, number: int) -> c.LeasedBatch:
 
 
 def measure_batch(state: BrokerState, command: c.MeasureBatch, now: c.Now) -> Decision[tuple[int, int]]:
+    """Count the messages and bytes of the batch that a lease holds; (0, 0) if it holds no batch of this number."""
     lease = state.leases.get(command.lease)
     batch = None if lease is None else lease.current
     if lease is None or batch is None or batch.number != command.batch:
@@ -263,6 +268,7 @@ def _bytes(queue: Queue, rows: RowSet) -> int:
 
 
 def plan_batches(state: BrokerState, command: c.PlanBatches, now: c.Now) -> Decision[tuple[int, list[list[int]]]]:
+    """Split batches into parts for tasks, with a lease's epoch. Raises NotFound, WrongOffset, DataLoss, ResourceLimit."""
     lease = need_lease(state, command.lease)
     if command.batch > lease.last_number:
         raise errors.WrongOffset(
@@ -306,6 +312,7 @@ def _readable(lease: Lease, number: int, fail_on_data_loss: bool) -> Batch | Non
 
 
 def read_batch(state: BrokerState, command: c.ReadBatch, now: c.Now) -> Decision[tuple[str, RowSet]]:
+    """Find the rows of a part, and note that its batch is read. Raises NotFound, Fenced, DataLoss."""
     lease = need_lease(state, command.lease)
     if lease.run != command.run:
         raise errors.Fenced(f"lease {lease.name!r} was begun again by another query since this task was planned")
@@ -321,12 +328,14 @@ def read_batch(state: BrokerState, command: c.ReadBatch, now: c.Now) -> Decision
 
 
 def renew_lease(state: BrokerState, command: c.RenewLease, now: c.Now) -> Decision[None]:
+    """Start a lease's timeout anew. Raises NotFound, Fenced."""
     lease = need_lease(state, command.lease)
     check_epoch(lease, command.epoch)
     return Decision([(e.Renewed(lease.name, now.up), None)], None)
 
 
 def list_leases(state: BrokerState, command: c.ListLeases, now: c.Now) -> Decision[list[dict[str, Any]]]:
+    """Describe all leases, each with the batch that it holds."""
     return Decision([], [_describe(state, lease, now) for lease in state.leases.values()])
 
 
@@ -355,6 +364,7 @@ def _need_batch(lease: Lease) -> Batch:
 
 
 def release_lease(state: BrokerState, command: c.ReleaseLease, now: c.Now) -> Decision[int]:
+    """Settle a lease's batch, or give it back, for an operator. Raises NotFound, InvalidRequest if it holds none."""
     lease = need_lease(state, command.lease)
     batch = _need_batch(lease)
     decision = Decision([], batch.rows.count)
@@ -368,6 +378,7 @@ def release_lease(state: BrokerState, command: c.ReleaseLease, now: c.Now) -> De
 
 
 def settle_row(state: BrokerState, command: c.SettleRow, now: c.Now) -> Decision[None]:
+    """Fence a lease, and end one message of its batch, for an operator. Raises NotFound, InvalidRequest."""
     lease = need_lease(state, command.lease)
     batch = _need_batch(lease)
     if command.outcome not in ROW_OUTCOMES:
@@ -390,6 +401,7 @@ def settle_row(state: BrokerState, command: c.SettleRow, now: c.Now) -> Decision
 
 
 def delete_lease(state: BrokerState, command: c.DeleteLease, now: c.Now) -> Decision[None]:
+    """Remove a lease. Raises NotFound, and InUse while it holds a batch."""
     lease = need_lease(state, command.lease)
     if lease.current is not None:
         raise errors.InUse(

@@ -1,4 +1,4 @@
-"""When a queue or an exchange ends by itself: the lifetime policies of AMQP 1.0 (3.5.10 to 3.5.13), and a restart.
+"""Ends of queues and exchanges by themselves: the lifetime policies of AMQP 1.0 (3.5.10 to 3.5.13), and a restart.
 
 | option `lifetime` | AMQP | ends |
 |---|---|---|
@@ -115,7 +115,7 @@ def maker_of(links: Mapping[int, Link]) -> Link | None:
 
 
 def check_owner(state: BrokerState, node: str, owner: str | None) -> None:
-    """InUse if one connection alone may receive from a queue or an exchange, and it is not `owner`."""
+    """Raise InUse if one connection alone may receive from a queue or an exchange, and it is not `owner`."""
     maker = maker_of(state.links.get(node, {}))
     if maker is not None and maker.owner not in (None, owner):
         kind = "queue" if node in state.queues else "exchange"
@@ -123,7 +123,7 @@ def check_owner(state: BrokerState, node: str, owner: str | None) -> None:
 
 
 def gone_at_start(state: BrokerState) -> list[e.Event]:
-    """What a restart ends: what lived by links, of which there are none."""
+    """List the ends of queues and exchanges that lived by links: a restart leaves no links."""
     queues = [
         queue for queue in state.queues.values() if queue.rules.lifetime != "permanent" and _queue_is_over(state, queue, {})
     ]
@@ -137,11 +137,13 @@ def gone_at_start(state: BrokerState) -> list[e.Event]:
 
 
 def end_node(state: BrokerState, command: x.EndNode, now: c.Now) -> Decision[bool]:
+    """End a queue or an exchange if its lifetime is over. Reply: whether it was."""
     event = what_ends(state, command.node)
     return Decision([] if event is None else [(event, None)], event is not None)
 
 
 def open_link(state: BrokerState, command: x.OpenLink, now: c.Now) -> Decision[int]:
+    """Add a link to a queue or an exchange. Reply: its number. Raises NotFound, InUse, ResourceLimit."""
     if command.node not in state.exchanges.by_name:
         need_queue(state, command.node)
     if command.receives:
@@ -153,5 +155,6 @@ def open_link(state: BrokerState, command: x.OpenLink, now: c.Now) -> Decision[i
 
 
 def close_link(state: BrokerState, command: x.CloseLink, now: c.Now) -> Decision[None]:
+    """Remove a link; nothing if it is not known."""
     known = command.link in state.links.get(command.node, ())
     return Decision([(xe.LinkGone(command.node, command.link), None)] if known else [], None)

@@ -1,4 +1,4 @@
-"""What is decided about links: holders that end with their connection, and acquire, settle and give back as they please.
+"""Decisions about links: holders that end with their connection, and acquire, settle and give back as they please.
 
 A queue that is deleted under its links (force) takes their subscriptions with it: every command of theirs is then refused with
 NotFound, and nothing else is touched. Declared again under the same name it is another queue: their holders are not known there.
@@ -36,6 +36,7 @@ from penstock.broker_core.engine.model.state import BrokerState
 
 
 def need_subscription(queue: Queue, holder: int) -> Subscription:
+    """Return the holder's subscription to the queue, or raise NotFound."""
     subscription = queue.subscriptions.get(holder)
     if subscription is None:
         raise errors.NotFound(f"holder {holder} has no subscription to {queue.name!r}: its link has ended")
@@ -43,6 +44,7 @@ def need_subscription(queue: Queue, holder: int) -> Subscription:
 
 
 def subscribe(state: BrokerState, command: c.Subscribe, now: c.Now) -> Decision[int]:
+    """Open a subscription. Reply: its holder number. Raises NotFound, InUse, ResourceLimit."""
     queue = need_queue(state, command.queue)
     if len(queue.subscriptions) >= MAX_SUBSCRIPTIONS:
         raise errors.ResourceLimit(f"queue {queue.name!r} has {MAX_SUBSCRIPTIONS} subscriptions, which is the limit: end some")
@@ -52,6 +54,7 @@ def subscribe(state: BrokerState, command: c.Subscribe, now: c.Now) -> Decision[
 
 
 def acquire(state: BrokerState, command: c.Acquire, now: c.Now) -> Decision[c.Taken]:
+    """Take the next messages for a link, of one priority level. Raises NotFound, InvalidRequest if `matching` is missing."""
     queue = need_queue(state, command.queue)
     subscription = need_subscription(queue, command.holder)
     if command.messages <= 0 or not may_take(queue, command.holder):
@@ -90,12 +93,13 @@ def acquire(state: BrokerState, command: c.Acquire, now: c.Now) -> Decision[c.Ta
 
 
 def _place_of_first(queue: Queue, holders: tuple[int, ...], level: int) -> int:
-    """What is before this place, each of these links has passed."""
+    """Return the lowest position that one of these links has reached at this level."""
     there = [queue.subscriptions[holder] for holder in holders if holder in queue.subscriptions]
     return min((queue.place_of(subscription, level) for subscription in there), default=queue.next_sequence)
 
 
 def browse(state: BrokerState, command: c.Browse, now: c.Now) -> Decision[c.Browsed]:
+    """Find AVAILABLE messages from a position on, without acquiring them. Raises NotFound."""
     queue = need_queue(state, command.queue)
     filters: list[Filter] = [Unexpired(now.wall // 1000)]
     search = Search(min(command.messages, MAX_ACQUIRE), command.max_bytes, filters=filters, matching=command.matching)
@@ -105,7 +109,7 @@ def browse(state: BrokerState, command: c.Browse, now: c.Now) -> Decision[c.Brow
 
 
 def settle(state: BrokerState, command: c.Settle, now: c.Now, coming: Coming | None = None) -> Decision[None]:
-    """`coming`: what the decision that this is a part of has brought to queues so far: see `capacity.Coming`."""
+    """End messages that a link holds. Raises NotFound, IllegalTransition. `coming`: see `capacity.Coming`."""
     coming = {} if coming is None else coming
     queue = need_queue(state, command.queue)
     check_rows(queue, command.rows, Verb.SETTLE, command.holder)
@@ -116,7 +120,7 @@ def settle(state: BrokerState, command: c.Settle, now: c.Now, coming: Coming | N
 
 
 def release(state: BrokerState, command: c.Release, now: c.Now, coming: Coming | None = None) -> Decision[None]:
-    """`coming`: what the decision that this is a part of has brought to queues so far: see `capacity.Coming`."""
+    """Give back messages that a link holds. NotFound, IllegalTransition, ResourceLimit. `coming`: see `capacity.Coming`."""
     coming = {} if coming is None else coming
     queue, rows = need_queue(state, command.queue), command.rows
     check_rows(queue, rows, Verb.RETURN, command.holder)
@@ -164,6 +168,7 @@ _ENDS = (Outcome.ACCEPTED, Outcome.REJECTED)  # a source's default outcome that 
 
 
 def unsubscribe(state: BrokerState, command: c.Unsubscribe, now: c.Now) -> Decision[RowSet]:
+    """End a subscription with the messages it holds, and reply with these. Raises NotFound, InvalidRequest."""
     if command.outcome is not None and command.outcome not in _ENDS:
         raise errors.InvalidRequest(f"a default outcome that settles is accepted or rejected, not {command.outcome.name.lower()}")
     queue = need_queue(state, command.queue)

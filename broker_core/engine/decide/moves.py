@@ -29,6 +29,7 @@ from penstock.broker_core.engine.model.transfer import column
 
 
 def move(state: BrokerState, command: mc.Move, now: c.Now) -> Decision[mc.Shifted]:
+    """Move waiting messages to the tail of another queue. Raises NotFound, InvalidRequest, ResourceLimit."""
     source, target = _two(state, command, "move")
     rows, shifted = _to_shift(source, target, command, now)
     event = me.Moved(source.name, rows, target.name, int(Outcome.MOVED), now.wall)
@@ -36,6 +37,7 @@ def move(state: BrokerState, command: mc.Move, now: c.Now) -> Decision[mc.Shifte
 
 
 def copy(state: BrokerState, command: mc.Copy, now: c.Now) -> Decision[mc.Shifted]:
+    """Copy waiting messages to the tail of another queue. Raises NotFound, InvalidRequest, ResourceLimit."""
     source, target = _two(state, command, "copy")
     rows, shifted = _to_shift(source, target, command, now)
     event = me.Copied(source.name, rows, target.name, now.wall)
@@ -43,6 +45,7 @@ def copy(state: BrokerState, command: mc.Copy, now: c.Now) -> Decision[mc.Shifte
 
 
 def discard_messages(state: BrokerState, command: mc.DiscardMessages, now: c.Now) -> Decision[int]:
+    """Archive a range of messages as purged, held ones too, and fence their leases. Raises NotFound, ResourceLimit."""
     queue = need_queue(state, command.queue)
     if not 0 <= command.first <= command.last < queue.next_sequence:
         raise errors.NotFound(
@@ -124,6 +127,7 @@ def _look(queue: Queue, first: int, last: int | None, limit: int, wanted: Any) -
 
 
 def redrive(state: BrokerState, command: mc.Redrive, now: c.Now) -> Decision[mc.Shifted]:
+    """Send dead letters back to the queues that they came from, as far as these have room. Raises NotFound."""
     queue = need_queue(state, command.queue)
     events: list[e.Event] = []
     coming: Coming = {}

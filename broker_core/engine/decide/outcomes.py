@@ -1,4 +1,4 @@
-"""What is decided about outcomes of single messages of a batch: whether they may be said, and what they make of it at its end."""
+"""Decisions about outcomes of single messages of a batch: their check, and their effect when the batch ends."""
 
 from __future__ import annotations
 
@@ -24,6 +24,7 @@ from penstock.broker_core.engine.model.state import BrokerState
 
 
 def stage_outcomes(state: BrokerState, command: oc.StageOutcomes, now: c.Now) -> Decision[None]:
+    """Put outcomes of a batch's messages into a stage. NotFound, Fenced, DataLoss, InvalidRequest, ResourceLimit."""
     check_stage(command.stage)
     check_not_ended(state, command.stage)
     if command.stage not in state.stages and len(state.stages) >= MAX_STAGES:
@@ -48,6 +49,7 @@ def stage_outcomes(state: BrokerState, command: oc.StageOutcomes, now: c.Now) ->
 
 
 def set_aside(state: BrokerState, command: oc.SetAside, now: c.Now) -> Decision[int]:
+    """Note messages of a batch that its reader cannot decode. Reply: how many are new. NotFound, Fenced, DataLoss."""
     batch = speakable(state, command.lease, command.batch, command.epoch)
     if batch.stage is not Stage.READ:  # it is read again after its end: what became of its messages stays
         return Decision([], 0)
@@ -73,7 +75,7 @@ def set_aside(state: BrokerState, command: oc.SetAside, now: c.Now) -> Decision[
 
 
 def settle_batch(state: BrokerState, lease: Lease, batch: Batch, now: c.Now, coming: Coming, *, exclude: bool = False) -> e.Event:
-    """The end of a batch that was read: each message as it was said, the others accepted. One event."""
+    """End a batch that was read, as one event: messages with an outcome by that, the others as accepted."""
     queue = need_queue(state, lease.queue)
     check_rows(queue, batch.rows, Verb.SETTLE, batch.holder)
     events: list[e.Event] = []

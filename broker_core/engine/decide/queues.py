@@ -1,4 +1,4 @@
-"""What is decided about queues, stages and publishing."""
+"""Decisions about queues, stages and publishing."""
 
 from __future__ import annotations
 
@@ -42,6 +42,7 @@ from penstock.broker_core.engine.model.transaction import is_transactional
 
 
 def declare_queue(state: BrokerState, command: c.DeclareQueue, now: c.Now) -> Decision[bool]:
+    """Add a queue; False if the same is there. Raises AlreadyExists, InvalidRequest, ResourceLimit."""
     check_node_name("queue", command.queue)
     said = state.policies.options_of(command.queue, command.type)
     check_names(command.options)
@@ -65,7 +66,7 @@ def declare_queue(state: BrokerState, command: c.DeclareQueue, now: c.Now) -> De
 
 
 def user_of(state: BrokerState, maker: c.Maker | None) -> str | None:
-    """Who makes one more queue or exchange; ResourceLimit where he has as many as he may have."""
+    """Return the user who makes one more queue or exchange; raise ResourceLimit if that is one too many."""
     if maker is None:
         return None
     if state.made[maker.user] >= maker.most:
@@ -81,6 +82,7 @@ def _said(options: dict[str, Any]) -> str:
 
 
 def delete_queue(state: BrokerState, command: c.DeleteQueue, now: c.Now) -> Decision[None]:
+    """End a queue. Raises NotFound, and InUse while messages are held, unless forced."""
     queue = need_queue(state, command.queue)
     if queue.counts[State.ACQUIRED] and not command.force:
         raise errors.InUse(
@@ -91,6 +93,7 @@ def delete_queue(state: BrokerState, command: c.DeleteQueue, now: c.Now) -> Deci
 
 
 def enqueue(state: BrokerState, command: c.Enqueue, now: c.Now) -> Decision[c.Placed]:
+    """Append messages that the queue's limits admit, without duplicates. Raises NotFound, QueueFull with `whole`."""
     queue = need_queue(state, command.queue)
     if command.count <= 0:
         return Decision([], c.Placed(queue.next_sequence))
@@ -111,13 +114,14 @@ def enqueue(state: BrokerState, command: c.Enqueue, now: c.Now) -> Decision[c.Pl
 
 
 def stage_messages(state: BrokerState, command: c.StageMessages, now: c.Now) -> Decision[None]:
+    """Put messages into a stage. Raises NotFound, Fenced if the write has ended, QueueFull, ResourceLimit."""
     check_stage(command.stage)
     check_not_ended(state, command.stage)
     return stage(state, command, now)
 
 
 def check_not_ended(state: BrokerState, stage: str) -> None:
-    """A task's attempt that comes when its write has ended adds nothing: nobody would publish it, or discard it."""
+    """Raise Fenced for a task's attempt whose write has ended: nobody would publish its messages, or discard them."""
     write = write_of(stage)
     if is_attempt(stage) and write in state.ended_writes:
         how = "discarded" if state.ended_writes[write] == DISCARDED else "published"
@@ -128,7 +132,7 @@ def check_not_ended(state: BrokerState, stage: str) -> None:
 
 
 def stage(state: BrokerState, command: c.StageMessages, now: c.Now) -> Decision[None]:
-    """Whoever's stage it is: the sink's, or a transaction's."""
+    """Put messages into a stage of the sink or of a transaction. Raises NotFound, QueueFull, ResourceLimit."""
     queue = need_queue(state, command.queue)
     if command.stage not in state.stages and len(state.stages) >= MAX_STAGES:
         raise too_many_stages()
@@ -146,6 +150,7 @@ def stage(state: BrokerState, command: c.StageMessages, now: c.Now) -> Decision[
 
 
 def too_many_stages() -> errors.ResourceLimit:
+    """Make the error for one stage more than MAX_STAGES."""
     return errors.ResourceLimit(
         f"{MAX_STAGES} stages wait for a publish, which is the limit, and a write has one for each task: end the jobs that left "
         "them (`penstock stage list`, `penstock stage discard`), or write with fewer tasks (coalesce)"
@@ -153,6 +158,7 @@ def too_many_stages() -> errors.ResourceLimit:
 
 
 def publish(state: BrokerState, command: c.Publish, now: c.Now) -> Decision[tuple[int, bool]]:
+    """Publish stages once per key. Reply: messages, and whether it repeats. NotFound, Fenced, DataLoss, ResourceLimit."""
     key = command.key
     if command.write is not None:
         check_name("write", command.write)
@@ -185,7 +191,7 @@ def _check_keys(state: BrokerState, maker: c.Maker | None) -> None:
 
 
 def _done_before(state: BrokerState, command: c.Publish) -> int | None:
-    """How many messages this very publish has published already, if it is remembered; its answer was lost."""
+    """Return how many messages this same publish has published already, if it is remembered; its answer was lost."""
     known = command.key is not None or not command.stages or any(name in state.stages for name in command.stages)
     if command.write is None and known:  # by its key, or not done yet; else its first stage speaks for all, which are gone
         return None
@@ -214,6 +220,7 @@ def _read_for(state: BrokerState, command: c.Publish) -> list[tuple[Lease, Batch
 
 
 def is_published(state: BrokerState, command: c.IsPublished, now: c.Now) -> Decision[bool]:
+    """Reply whether a publish with this key has been done."""
     check_name("publish key", command.key.id)
     known = state.publish_keys.last(command.key, now.wall)
     return Decision([], known is not None and command.key.number <= known)
@@ -241,7 +248,7 @@ def _check_stages(state: BrokerState, stages: list[str]) -> None:
 
 
 def publish_stages(state: BrokerState, command: c.Publish, now: c.Now) -> Decision[tuple[int, bool]]:
-    """Stages that are there, whosever they are."""
+    """Publish stages that exist, of the sink or of a transaction. Raises NotFound, Fenced, DataLoss."""
     check_outcomes(state, command.stages)
     parts = [part for stage in command.stages for part in state.stages[stage].parts]
     for part in parts:
@@ -262,6 +269,7 @@ def publish_stages(state: BrokerState, command: c.Publish, now: c.Now) -> Decisi
 
 
 def discard(state: BrokerState, command: c.Discard, now: c.Now) -> Decision[int]:
+    """Drop stages, or a write with all its attempts; a published write stays. Reply: how many stages."""
     if command.write is not None:
         check_name("write", command.write)
         if state.ended_writes.get(command.write, DISCARDED) != DISCARDED:
@@ -272,6 +280,7 @@ def discard(state: BrokerState, command: c.Discard, now: c.Now) -> Decision[int]
 
 
 def list_stages(state: BrokerState, command: c.ListStages, now: c.Now) -> Decision[list[dict[str, Any]]]:
+    """Describe the writes that wait for a publish, without transactions."""
     return Decision([], [_describe(state, name, now) for name in state.writes if not is_transactional(name)])
 
 
@@ -292,6 +301,7 @@ def _describe(state: BrokerState, name: str, now: c.Now) -> dict[str, Any]:
 
 
 def purge(state: BrokerState, command: c.Purge, now: c.Now) -> Decision[int]:
+    """Archive waiting messages, the oldest first. Reply: how many. Raises NotFound."""
     queue = need_queue(state, command.queue)
     rows = _waiting(queue, command.until, command.messages)
     return Decision([(e.Purged(queue.name, rows, now.wall), None)] if rows else [], rows.count)
@@ -313,6 +323,7 @@ def _waiting(queue: Queue, until: int | None, messages: int) -> RowSet:
 
 
 def stat(state: BrokerState, command: c.Stat, now: c.Now) -> Decision[list[dict[str, Any]]]:
+    """Describe one queue, or all, with their counts. Raises NotFound."""
     queues = state.queues.values() if command.queue is None else [need_queue(state, command.queue)]
     leases: dict[str, list[str]] = {}
     for lease in state.leases.values():
@@ -347,6 +358,7 @@ def _stat(queue: Queue, leases: list[str]) -> dict[str, Any]:
 
 
 def recovered(state: BrokerState, command: c.Recovered, now: c.Now) -> Decision[dict[str, int]]:
+    """End what a restart ends: messages held by links come back, transactions roll back, link-bound nodes go."""
     lost: dict[str, RowSet] = {}
     for queue in state.queues.values():
         if not queue.counts[State.ACQUIRED]:
@@ -378,6 +390,7 @@ def _held_by_links(block: Block) -> Any:
 
 # Housekeeping.
 def archive_block(state: BrokerState, command: c.ArchiveBlock, now: c.Now) -> Decision[None]:
+    """Pack a full block without live messages, to leave memory; nothing for any other block."""
     queue = state.queues.get(command.queue)
     block = queue.blocks.get(command.number) if queue is not None else None
     if block is None or not block.full or block.live:
@@ -396,6 +409,7 @@ def archive_block(state: BrokerState, command: c.ArchiveBlock, now: c.Now) -> De
 
 
 def retain(state: BrokerState, command: c.Retain, now: c.Now) -> Decision[None]:
+    """Raise the lowest log position that is kept, unless a live message's payload lies below it."""
     live = state.lowest_live_position()
     if command.position <= state.retained_from or (live is not None and live < command.position):
         return Decision([], None)

@@ -1,4 +1,4 @@
-"""What is decided about messages that go through an exchange: one event, whatever the number of queues.
+"""Decisions about messages that go through an exchange: one event, whatever the number of queues.
 
 Each queue decides as if its part had been sent to it alone: it may know some as duplicates, drop older ones to make room, or
 refuse some; one that would block takes all of its part, or none, since nobody can be made to wait for one of many. A message is
@@ -32,6 +32,7 @@ from penstock.broker_core.errors import NotFound, PenstockError
 
 
 def route_messages(state: BrokerState, command: x.Route, now: c.Now) -> Decision[x.Sent]:
+    """Send messages to the queues that an exchange leads to, as one event. NotFound; with `whole`, any refusal raises."""
     need_exchange(state, command.exchange)
     exchanges, queues = state.exchanges.by_name, state.queues
     try:
@@ -127,7 +128,7 @@ class _Sending:
         return self.command.stage is None and self.command.transaction is None
 
     def _alone(self, queue: Queue, count: int, sizes: int | Ints, traits: Traits) -> Decision[c.Placed] | Decision[None]:
-        """What is decided when they are sent to this queue alone."""
+        """Decide as if the messages were sent to this queue alone."""
         if self.command.transaction is not None:
             posted = tc.Post(self.command.transaction, queue.name, count, sizes, None, traits)
             return post(self.state, posted, self.now)

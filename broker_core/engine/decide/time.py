@@ -1,4 +1,4 @@
-"""What time alone decides: messages expire, delays and locks end, leases and stages that nobody cares for are let go.
+"""Decisions by time alone: messages expire, delays and locks end, leases and stages that nobody cares for are let go.
 
 A tick looks at what the timetables say is due, and at nothing else. What waits is never delivered after its time, whether or not
 a tick has come in between: whoever searches passes it over (`search.Unexpired`).
@@ -27,6 +27,7 @@ from penstock.broker_core.engine.model.transaction import is_transactional
 
 
 def tick(state: BrokerState, command: c.Tick, now: c.Now) -> Decision[None]:
+    """End overdue batches and abandoned writes; expire, release from delay and unlock messages that are due."""
     decision, coming = Decision([], None), Coming()
     for event in overdue(state, now, coming):
         decision.add(event)
@@ -47,7 +48,7 @@ def tick(state: BrokerState, command: c.Tick, now: c.Now) -> Decision[None]:
 
 
 def _abandoned(state: BrokerState, now: c.Now) -> Iterator[e.Event]:
-    """Of each write that nobody has published nor added to for long, the end. Transactions have an age of their own."""
+    """Yield the end of each write that nobody has published or added to for STAGE_AGE. Transactions have an age of their own."""
     if now.up - max(state.started, now.resumed) <= STAGE_GRACE:
         return
     for name, write in state.writes.items():
@@ -87,7 +88,7 @@ def _come_due(decision: Decision[None], queue: Queue, blocks: list[Block], now: 
 
 
 def _unlock(state: BrokerState, decision: Decision[None], queue: Queue, blocks: list[Block], now: c.Now, coming: Coming) -> None:
-    """What links hold beyond their time goes back, as from each of them."""
+    """Give back what links hold beyond its lock time, one event for each link."""
     held: dict[int, list[tuple[int, Any]]] = {}
     for block in blocks:
         rows = block.unlocked(state.uptime(now.up))

@@ -1,4 +1,4 @@
-"""What is decided about transactions (part 4 of AMQP 1.0).
+"""Decisions about transactions (part 4 of AMQP 1.0).
 
 What is posted is a stage; a commit publishes it and ends what was retired, as one event. Everything that a commit does is
 decided on the state before it: first how deliveries end, each part knowing what those before it bring to queues with limits
@@ -35,6 +35,7 @@ Parts = list[tuple[e.Event, Any]]
 
 
 def need_transaction(state: BrokerState, number: int) -> Transaction:
+    """Return the open transaction of this number, or raise UnknownTransaction."""
     transaction = state.transactions.open.get(number)
     if transaction is None:
         raise errors.UnknownTransaction(f"there is no transaction {number}: it was never declared, or is discharged")
@@ -49,6 +50,7 @@ def _need_working(state: BrokerState, number: int) -> Transaction:
 
 
 def begin_transaction(state: BrokerState, command: tc.BeginTransaction, now: c.Now) -> Decision[int]:
+    """Open a transaction. Reply: its number. Raises ResourceLimit."""
     if state.transactions.of_owner(command.owner) >= MAX_OWN_TRANSACTIONS:
         raise errors.ResourceLimit(f"one connection has at most {MAX_OWN_TRANSACTIONS} transactions open: discharge some")
     if len(state.transactions.open) >= MAX_TRANSACTIONS:
@@ -58,6 +60,7 @@ def begin_transaction(state: BrokerState, command: tc.BeginTransaction, now: c.N
 
 
 def post(state: BrokerState, command: tc.Post, now: c.Now) -> Decision[None]:
+    """Stage messages until the commit. UnknownTransaction, NotFound, QueueFull, ResourceLimit, or why the transaction failed."""
     transaction = _need_working(state, command.transaction)
     sizes = command.sizes
     size = sizes * command.count if isinstance(sizes, int) else int(sizes.sum(dtype="int64"))
@@ -78,6 +81,7 @@ def _check_room(transaction: Transaction, messages: int, size: int) -> None:
 
 
 def retire(state: BrokerState, command: tc.Retire, now: c.Now) -> Decision[None]:
+    """Note how held messages end at the commit. UnknownTransaction, TransactionRolledBack, and all that ending them raises."""
     transaction, rows = _need_working(state, command.transaction), command.rows
     if not rows:
         return Decision([], None, waits=False)
@@ -95,6 +99,7 @@ def retire(state: BrokerState, command: tc.Retire, now: c.Now) -> Decision[None]
 
 
 def fail_transaction(state: BrokerState, command: tc.FailTransaction, now: c.Now) -> Decision[None]:
+    """Mark a transaction so that it can only be rolled back. Raises UnknownTransaction."""
     transaction = need_transaction(state, command.transaction)
     if transaction.failed is not None:
         return Decision([], None, waits=False)
@@ -103,6 +108,7 @@ def fail_transaction(state: BrokerState, command: tc.FailTransaction, now: c.Now
 
 
 def discharge(state: BrokerState, command: tc.Discharge, now: c.Now) -> Decision[errors.PenstockError | None]:
+    """Commit or roll back. Reply: None, or why the commit became a rollback. Raises UnknownTransaction."""
     transaction = need_transaction(state, command.transaction)
     ended, why = te.TransactionEnded(transaction.number), transaction.failed
     if not command.fail and why is None:
@@ -138,7 +144,7 @@ def _end(state: BrokerState, ending: Ending, queue: str, holder: int, rows: RowS
 
 
 def _roll_back(state: BrokerState, transaction: Transaction, now: c.Now, coming: Coming) -> Parts:
-    """What was posted is gone, what was said is forgotten; what nobody can say anything of any more ends with its default."""
+    """Drop what was posted, forget what was retired; messages that no link can settle any longer end with their default."""
     parts: Parts = []
     if (name := stage_of(transaction.number)) in state.stages:
         parts.append((e.Discarded([name]), None))
@@ -164,7 +170,7 @@ def _end_by_default(
 
 
 def _together(parts: Parts) -> Parts:
-    """What is journaled of it as one event; the rest after it."""
+    """Join the journaled events into one; the others follow it."""
     journaled = tuple(event for event, _ in parts if event.journaled)
     rest = [(event, payload) for event, payload in parts if not event.journaled]
     if not journaled:
@@ -173,6 +179,7 @@ def _together(parts: Parts) -> Parts:
 
 
 def time_out_transactions(state: BrokerState, command: tc.TimeOutTransactions, now: c.Now) -> Decision[None]:
+    """Roll back the transactions whose work has taken longer than TRANSACTION_AGE."""
     parts: Parts = []
     coming: Coming = {}
     for transaction in state.transactions.open.values():

@@ -1,4 +1,4 @@
-"""Whether something may still be said of the messages of a batch."""
+"""Batches whose messages may still get an outcome."""
 
 from __future__ import annotations
 
@@ -8,7 +8,8 @@ from penstock.broker_core.engine.model.state import BrokerState
 
 
 def speakable(state: BrokerState, name: str, number: int, epoch: int) -> Batch:
-    """The batch of which something may be said now. One that is settled too: a write that Spark repeats says what was done."""
+    """Return the batch if its messages may get outcomes now; raise NotFound, Fenced or DataLoss. A settled batch may too: a write
+    that Spark repeats sends the same outcomes again."""
     lease = state.leases.get(name)
     if lease is None:
         raise errors.NotFound(f"there is no lease {name!r}: see `penstock lease list`")
@@ -27,7 +28,7 @@ def speakable(state: BrokerState, name: str, number: int, epoch: int) -> Batch:
 
 
 def check_outcomes(state: BrokerState, stages: list[str]) -> None:
-    """Before a publish: what the stages say may still be said."""
+    """Raise NotFound, Fenced or DataLoss, before a publish, if outcomes in the stages are no longer allowed."""
     for name in stages:
         for waiting in state.stages[name].outcomes:
             speakable(state, waiting.lease, waiting.batch, waiting.epoch)

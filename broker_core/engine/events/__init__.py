@@ -1,4 +1,4 @@
-"""What was decided, by subject: what the journal holds and `apply` replays.
+"""Events: decisions, by subject, which the journal holds and `apply` replays.
 
 queues         of queues, links, leases, stages and time; the rules for changing an event
 exchanges      of exchanges, bindings, and links as far as lifetimes depend on them

@@ -31,7 +31,7 @@ _FIELDS: dict[type[Event], tuple[str, tuple[tuple[str, str, bool], ...]]] = {}
 
 
 def know(*kinds: type[Event]) -> None:
-    """Let these be written to the journal, and read from it."""
+    """Register kinds of event, so that the journal can hold them."""
     for cls in kinds:
         _KINDS[cls.kind] = cls
         found = fields(cls)  # type: ignore[arg-type]  # each kind is a dataclass
@@ -42,7 +42,7 @@ _JSON = json.JSONEncoder(separators=(",", ":"), check_circular=False)
 
 
 def encode(event: Event) -> bytes:
-    """The record's meta. A field that may be None and is, is left out: None is its default then."""
+    """Encode an event as a record's meta. A field that is None by default, and is None, is left out."""
     begin, known = _FIELDS[type(event)]
     parts = [begin]
     for name, prefix, optional in known:
@@ -67,6 +67,7 @@ def encode(event: Event) -> bytes:
 
 
 def decode(meta: bytes) -> Event:
+    """Decode a record's meta; DamagedJournal for a kind of event that a newer version wrote."""
     return _event(json.loads(meta))
 
 

@@ -11,6 +11,8 @@ from penstock.broker_core.engine.events.codec import Event, know
 
 @dataclass(frozen=True)
 class ExchangeDeclared(Event):
+    """A new exchange, with the options that differ from their defaults."""
+
     kind = "exchange.declared"
     exchange: str
     type: str
@@ -20,7 +22,7 @@ class ExchangeDeclared(Event):
 
 @dataclass(frozen=True)
 class ExchangeDeleted(Event):
-    """With all its bindings."""
+    """The end of an exchange with all its bindings."""
 
     kind = "exchange.deleted"
     exchange: str
@@ -28,6 +30,8 @@ class ExchangeDeleted(Event):
 
 @dataclass(frozen=True)
 class Bound(Event):
+    """A new binding, and its number within the exchange."""
+
     kind = "bound"
     exchange: str
     number: int
@@ -36,6 +40,8 @@ class Bound(Event):
 
 @dataclass(frozen=True)
 class Unbound(Event):
+    """The end of bindings, named by their numbers."""
+
     kind = "unbound"
     exchange: str
     numbers: list[int]
@@ -43,7 +49,7 @@ class Unbound(Event):
 
 @dataclass(frozen=True)
 class Routed(Event):
-    """With a payload, its own or that of the event it is part of: messages take the next places in each of these queues."""
+    """Messages appended to each of these queues, with a payload: its own, or that of the event it is part of."""
 
     kind = "routed"
     queues: list[str]
@@ -56,6 +62,8 @@ class Routed(Event):
 
 @dataclass(frozen=True)
 class LinkOpened(Event):
+    """A link to a queue or an exchange. `makes`: the node was made for it, and `owner` alone may receive."""
+
     kind = "link.opened"
     journaled = False
     node: str
@@ -66,6 +74,8 @@ class LinkOpened(Event):
 
 @dataclass(frozen=True)
 class LinkGone(Event):
+    """The end of a link to a queue or an exchange."""
+
     kind = "link.gone"
     journaled = False
     node: str

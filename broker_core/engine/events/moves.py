@@ -1,4 +1,4 @@
-"""What was decided of messages that change their queue, and of queues altered while they live. See `queues` for the rules."""
+"""Decisions about messages that change their queue, and about queues altered while they live. See `queues` for the rules."""
 
 from __future__ import annotations
 
@@ -11,11 +11,10 @@ from penstock.broker_core.engine.events.codec import Event, know
 
 @dataclass(frozen=True)
 class Moved(Event):
-    """ARCHIVED in their queue and AVAILABLE at the tail of the target, in order, which refers to the same payloads; DELAYED where
+    """Messages ARCHIVED in their queue and AVAILABLE at the tail of the target, in order, with the same payloads; DELAYED where
     they are not due yet.
 
-    With a reason they are dead letters. Without a target these stay: nobody could take them.
-    """
+    With a reason they are dead letters. Without a target these stay: nobody could take them."""
 
     kind = "moved"
     queue: str
@@ -32,7 +31,7 @@ class Moved(Event):
 
 @dataclass(frozen=True)
 class Copied(Event):
-    """AVAILABLE or DELAYED there too: the same payloads, at the tail of the target."""
+    """Messages that are also AVAILABLE, or DELAYED, at the tail of the target, with the same payloads."""
 
     kind = "copied"
     queue: str
@@ -43,7 +42,7 @@ class Copied(Event):
 
 @dataclass(frozen=True)
 class Redriven(Event):
-    """ARCHIVED → AVAILABLE, at their places: dead letters that had stayed, with a delivery count of 0."""
+    """Dead letters that had stayed, ARCHIVED → AVAILABLE, at their sequence numbers, with a delivery count of 0."""
 
     kind = "redriven"
     queue: str
@@ -53,7 +52,7 @@ class Redriven(Event):
 
 @dataclass(frozen=True)
 class QueueAltered(Event):
-    """The options named have these values from now on; None: their defaults."""
+    """New values of the options named; None: their defaults."""
 
     kind = "queue.altered"
     queue: str
@@ -62,6 +61,8 @@ class QueueAltered(Event):
 
 @dataclass(frozen=True)
 class QueuePaused(Event):
+    """A queue paused, or resumed where `paused` is False."""
+
     kind = "queue.paused"
     queue: str
     paused: bool

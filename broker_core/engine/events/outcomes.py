@@ -10,6 +10,8 @@ from penstock.broker_core.engine.events.codec import Event, know
 
 @dataclass(frozen=True)
 class OutcomesStaged(Event):
+    """Outcomes that wait in a stage for its publish; `up` is microseconds of uptime."""
+
     kind = "outcomes.staged"
     stage: str
     lease: str

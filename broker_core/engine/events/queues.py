@@ -19,6 +19,8 @@ from penstock.broker_core.engine.model.stages import attempt_name
 
 @dataclass(frozen=True)
 class QueueDeclared(Event):
+    """A new queue, with the options that differ from their defaults."""
+
     kind = "queue.declared"
     queue: str
     type: str
@@ -28,13 +30,15 @@ class QueueDeclared(Event):
 
 @dataclass(frozen=True)
 class QueueDeleted(Event):
+    """The end of a queue with its messages and bindings."""
+
     kind = "queue.deleted"
     queue: str
 
 
 @dataclass(frozen=True)
 class Enqueued(Event):
-    """With a payload: messages take the places from `first` on."""
+    """Messages with a payload, at the sequence numbers from `first` on. `time`: microseconds since 1970."""
 
     kind = "enqueued"
     queue: str
@@ -48,7 +52,7 @@ class Enqueued(Event):
 
 @dataclass(frozen=True)
 class Staged(Event):
-    """With a payload: messages that wait, unseen, for a publish."""
+    """Messages with a payload that wait, unseen, for a publish. `up`: microseconds of uptime."""
 
     kind = "staged"
     stage: str
@@ -87,6 +91,8 @@ class Published(Event):
 
 @dataclass(frozen=True)
 class Discarded(Event):
+    """Stages dropped without a publish."""
+
     kind = "discarded"
     stages: list[str]
     write: str | None = None  # all stages of this one, which has ended
@@ -104,6 +110,8 @@ class ReadDropped(Event):
 
 @dataclass(frozen=True)
 class Acquired(Event):
+    """Messages AVAILABLE → ACQUIRED by a link, or by a lease as a new batch."""
+
     kind = "acquired"
     queue: str
     holder: int
@@ -115,7 +123,7 @@ class Acquired(Event):
 
 @dataclass(frozen=True)
 class Settled(Event):
-    """ACQUIRED → ARCHIVED. With a lease: an operator ended these rows of its batch."""
+    """Messages ACQUIRED → ARCHIVED. With a lease: an operator ended these rows of its batch."""
 
     kind = "settled"
     queue: str
@@ -130,7 +138,7 @@ class Settled(Event):
 
 @dataclass(frozen=True)
 class Returned(Event):
-    """ACQUIRED → AVAILABLE, to the original place."""
+    """Messages ACQUIRED → AVAILABLE, at their sequence numbers."""
 
     kind = "returned"
     queue: str
@@ -143,7 +151,7 @@ class Returned(Event):
 
 @dataclass(frozen=True)
 class HoldersLost(Event):
-    """After a restart: what the links of the last life held comes back."""
+    """Messages that come back after a restart, since the links that held them are gone."""
 
     kind = "holders.lost"
     rows: dict[str, RowSet]
@@ -152,7 +160,7 @@ class HoldersLost(Event):
 
 @dataclass(frozen=True)
 class Purged(Event):
-    """AVAILABLE or DELAYED → ARCHIVED: an operator did not want them, or nobody did at once."""
+    """Messages AVAILABLE or DELAYED → ARCHIVED: an operator did not want them, or nobody took them at once."""
 
     kind = "purged"
     queue: str
@@ -164,7 +172,7 @@ class Purged(Event):
 
 @dataclass(frozen=True)
 class Expired(Event):
-    """AVAILABLE or DELAYED → ARCHIVED: their time has passed."""
+    """Messages AVAILABLE or DELAYED → ARCHIVED: their time has passed."""
 
     kind = "expired"
     queue: str
@@ -174,7 +182,7 @@ class Expired(Event):
 
 @dataclass(frozen=True)
 class CameDue(Event):
-    """DELAYED → AVAILABLE, at their places: their delay is over."""
+    """Messages DELAYED → AVAILABLE, at their sequence numbers: their delay is over."""
 
     kind = "came.due"
     queue: str
@@ -198,6 +206,8 @@ class LeaseBegun(Event):
 
 @dataclass(frozen=True)
 class LeaseTaken(Event):
+    """A lease taken up by a planner: its epoch; `timeout` in microseconds, `up` in microseconds of uptime."""
+
     kind = "lease.taken"
     lease: str
     epoch: int
@@ -231,6 +241,8 @@ class BatchEnded(Event):
 
 @dataclass(frozen=True)
 class LeaseFinished(Event):
+    """The number of the last batch that a lease has finished."""
+
     kind = "lease.finished"
     lease: str
     finished: int
@@ -247,13 +259,15 @@ class LeaseFenced(Event):
 
 @dataclass(frozen=True)
 class LeaseDeleted(Event):
+    """The end of a lease."""
+
     kind = "lease.deleted"
     lease: str
 
 
 @dataclass(frozen=True)
 class BlockArchived(Event):
-    """With a payload, the packed block: it leaves memory."""
+    """A packed block as payload, which leaves memory. Its times are microseconds since 1970."""
 
     kind = "block.archived"
     queue: str
@@ -266,6 +280,8 @@ class BlockArchived(Event):
 
 @dataclass(frozen=True)
 class Retained(Event):
+    """The log position below which nothing is kept any longer."""
+
     kind = "retained"
     position: int
 
@@ -283,6 +299,8 @@ class ClockStarted(Event):
 
 @dataclass(frozen=True)
 class Renewed(Event):
+    """A sign of life for a lease; `up` is microseconds of uptime."""
+
     kind = "renewed"
     journaled = False
     lease: str
@@ -291,7 +309,7 @@ class Renewed(Event):
 
 @dataclass(frozen=True)
 class LeftUnread(Event):
-    """So many batches in a row were finished and given back unread: the lease gets no other one before `until`, in uptime."""
+    """Batches in a row that were given back unread: the lease gets no other before `until`, microseconds of uptime."""
 
     kind = "left.unread"
     journaled = False
@@ -302,6 +320,8 @@ class LeftUnread(Event):
 
 @dataclass(frozen=True)
 class Subscribed(Event):
+    """A new subscription of a link to a queue."""
+
     kind = "subscribed"
     journaled = False
     queue: str
@@ -325,7 +345,7 @@ class Looked(Event):
 
 @dataclass(frozen=True)
 class Locked(Event):
-    """Who acquired these just now may hold them until then, in milliseconds of uptime."""
+    """Time until which messages acquired just now may be held, in milliseconds of uptime."""
 
     kind = "locked"
     journaled = False
@@ -336,7 +356,7 @@ class Locked(Event):
 
 @dataclass(frozen=True)
 class TimePassed(Event):
-    """What was due up to here has been seen to: delays and expiry in milliseconds since 1970, locks in those of uptime."""
+    """Times up to which all that was due is done: delays and expiry in milliseconds since 1970, locks in those of uptime."""
 
     kind = "time.passed"
     journaled = False
@@ -347,7 +367,7 @@ class TimePassed(Event):
 
 @dataclass(frozen=True)
 class Excluded(Event):
-    """Not to be offered to this link again."""
+    """Messages not to be offered to this link again."""
 
     kind = "excluded"
     journaled = False
@@ -358,6 +378,8 @@ class Excluded(Event):
 
 @dataclass(frozen=True)
 class Unsubscribed(Event):
+    """The end of a link's subscription."""
+
     kind = "unsubscribed"
     journaled = False
     queue: str

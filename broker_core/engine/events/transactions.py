@@ -12,6 +12,8 @@ from penstock.broker_core.errors import PenstockError
 
 @dataclass(frozen=True)
 class TransactionBegun(Event):
+    """A new transaction of a connection."""
+
     kind = "transaction.begun"
     journaled = False
     transaction: int
@@ -20,7 +22,7 @@ class TransactionBegun(Event):
 
 @dataclass(frozen=True)
 class Posted(Event):
-    """Beside the `Staged` that holds the messages."""
+    """Messages posted in a transaction, beside the `Staged` that holds them; `up` is microseconds of uptime."""
 
     kind = "transaction.posted"
     journaled = False
@@ -32,6 +34,8 @@ class Posted(Event):
 
 @dataclass(frozen=True)
 class Retired(Event):
+    """Outcome that messages held by a link get at the commit; `up` is microseconds of uptime."""
+
     kind = "transaction.retired"
     journaled = False
     transaction: int
@@ -44,7 +48,7 @@ class Retired(Event):
 
 @dataclass(frozen=True)
 class TransactionFailed(Event):
-    """It can only be rolled back any more. `undone`: what was said in it is forgotten already."""
+    """Failure of a transaction, which can only be rolled back. `undone`: its work is forgotten already."""
 
     kind = "transaction.failed"
     journaled = False
@@ -55,6 +59,8 @@ class TransactionFailed(Event):
 
 @dataclass(frozen=True)
 class TransactionEnded(Event):
+    """The end of a transaction, by commit or rollback."""
+
     kind = "transaction.ended"
     journaled = False
     transaction: int
