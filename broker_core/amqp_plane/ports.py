@@ -43,10 +43,12 @@ class Sender(Protocol):
     """A sender of messages that a pass carries out. It is told what became of them."""
 
     @property
-    def peer(self) -> LinkPeer: ...
+    def peer(self) -> LinkPeer:
+        """The connection that it sends on."""
 
     @property
-    def session(self) -> Session: ...
+    def session(self) -> Session:
+        """The session that it sends on."""
 
     def confirmed(self, deliveries: list[Delivery]) -> None:
         """Hear that they are in the queue, and as safe as the queue's durability says."""

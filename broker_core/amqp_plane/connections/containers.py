@@ -88,6 +88,7 @@ class Containers:
         self._links[key] = endpoint
 
     def detach(self, endpoint: Endpoint) -> None:
+        """Take back the link's name; nothing changes if a newer link has it by now."""
         key = endpoint.key
         if self._links.get(key) is endpoint:
             del self._links[key]

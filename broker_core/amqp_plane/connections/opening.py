@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 def answer(peer: Peer, theirs: Open) -> None:
-    """The open says what only this user may know: where the other plane is, and a token for it."""
+    """Answer a peer's open. Ours says what only this user may know: where the other plane is, and a token for it."""
     plane, connection = peer.plane, peer.connection
     peer.container = theirs.container_id
     peer.opened = True

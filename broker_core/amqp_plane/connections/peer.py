@@ -46,7 +46,7 @@ LINE = 600  # characters of the log that one thing of a peer's may take
 
 
 class Peer:
-    """`user` and `container` are known from the peer's open on; `stalled` while its socket takes no more."""
+    """A connection's peer. `user` and `container` are known from its open on; `stalled` while its socket takes no more."""
 
     def __init__(self, plane: AmqpPlane, wire: Wire, listener: Listener, sasl: SaslServer) -> None:
         self.plane = plane
@@ -95,6 +95,7 @@ class Peer:
         return f"{self.wire.address} ({self.user}{f', {self.container!r:.60}' if self.container else ''})"
 
     def log(self, text: str) -> None:
+        """Write a line about this peer into the broker's log, cut to `LINE` characters."""
         log.info("%s: %s", self, one_line(text))
 
     # --- octets
@@ -145,14 +146,17 @@ class Peer:
             endpoint.flowed()
 
     def pause_reading(self) -> None:
+        """Stop reading from the socket: the journal has no capacity."""
         self.wire.pause("the journal has no room")
 
     def resume_reading(self) -> None:
+        """Read again: the journal has capacity. The socket stays paused while there is another reason."""
         self.wire.resume("the journal has no room")
 
     # --- what it may
 
     def may(self, right: Right, queue: str) -> bool:
+        """Say whether the peer's user has this right on a queue."""
         return self.plane.access.may(self.user, right, queue)
 
     @property
@@ -299,6 +303,7 @@ class Peer:
         self.send_soon()
 
     def awaits_attach(self, link: Link) -> bool:
+        """Say whether the link's attach is not answered, and can still be."""
         waiting = (LinkState.ATTACH_RCVD, LinkState.DETACH_RCVD_UNANSWERED)
         return link.state in waiting and link.session.may_send
 
@@ -435,7 +440,7 @@ class Peer:
 
 
 def one_line(text: str) -> str:
-    """For the log, whatever a peer has put into it."""
+    """Form one line for the log, of at most `LINE` characters, whatever a peer has put into the text."""
     return (text if text.isprintable() else ascii(text))[:LINE]
 
 

@@ -58,6 +58,7 @@ class Wire(asyncio.Protocol):
     # --- the loop's
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """Begin the login, with its time limit; drop the socket if the plane has no room for it."""
         self._transport = cast(asyncio.Transport, transport)
         peer = transport.get_extra_info("peername")
         self.address = f"[{peer[0]}]:{peer[1]}" if peer and ":" in peer[0] else f"{peer[0]}:{peer[1]}" if peer else "?"
@@ -71,6 +72,7 @@ class Wire(asyncio.Protocol):
             self._begin()
 
     def data_received(self, data: bytes) -> None:
+        """Read octets; if no other socket is ready, their pass runs at once."""
         if self.plane.ready.count != 1:
             self._read(data)
             return
@@ -99,9 +101,11 @@ class Wire(asyncio.Protocol):
             self.close()
 
     def eof_received(self) -> bool:
+        """Return False: the transport closes, since AMQP has no half-closed connections."""
         return False  # AMQP has no half-closed connections
 
     def connection_lost(self, exc: Exception | None) -> None:
+        """End the peer, and give up a check of its password that has not begun."""
         self._transport = None
         if self._checking is not None:
             self._checking.cancel()  # or those who connect again and again would queue up more checks than there are peers
@@ -110,10 +114,12 @@ class Wire(asyncio.Protocol):
         self.plane.leave(self)
 
     def pause_writing(self) -> None:
+        """Stop reading, too: `WRITE_BUFFER` is full. The peer has the idle time-out to read on."""
         self._stuck_until = self.plane.now() + self.plane.limits.idle_timeout_s
         self.pause(FULL)
 
     def resume_writing(self) -> None:
+        """Read again, and let the links send on: the socket takes octets."""
         self._stuck_until = None
         self.resume(FULL)
         if self.peer is not None:
@@ -173,7 +179,7 @@ class Wire(asyncio.Protocol):
             self.resume(LOGIN)
 
     def opened(self) -> None:
-        """The login is over."""
+        """Lift the login's time limit and its small reads: the login is over."""
         self._deadline = None
         self._read_at_most(READ)
 
@@ -190,7 +196,7 @@ class Wire(asyncio.Protocol):
         return FULL in self._paused
 
     def write(self, data: bytes) -> None:
-        """Octets of the protocol's."""
+        """Write octets of the protocol's, through the layers."""
         self._layer.send(data)
         self._flush()
 
@@ -200,7 +206,7 @@ class Wire(asyncio.Protocol):
             self._transport.write(data)
 
     def close(self) -> None:
-        """Nothing more is to be said: let what is written leave."""
+        """Close, when what is written has left, or after `CLOSE_TIMEOUT_S`: nothing more is to be said."""
         if self._transport is None or self._transport.is_closing():
             return
         self._layer.close()
@@ -209,6 +215,7 @@ class Wire(asyncio.Protocol):
         self._transport.close()
 
     def abort(self) -> None:
+        """Drop the connection at once: what is not written is lost."""
         if self._transport is not None:
             self._transport.abort()
 
@@ -219,6 +226,7 @@ class Wire(asyncio.Protocol):
         self._paused.add(reason)
 
     def resume(self, reason: str) -> None:
+        """Withdraw one reason for not reading; read again when none is left."""
         self._paused.discard(reason)
         if not self._paused and self._transport is not None and not self._transport.is_closing():
             self._transport.resume_reading()
@@ -241,5 +249,5 @@ class Wire(asyncio.Protocol):
         self.abort()
 
     def expect_close(self) -> None:
-        """Our close has been said: the peer has to answer it in time."""
+        """Give the peer `CLOSE_TIMEOUT_S` to answer our close, which has been said."""
         self._deadline = self.plane.now() + CLOSE_TIMEOUT_S

@@ -51,5 +51,5 @@ class Unfinished:
         return [p for p, held in self._held.items() if now - held.since > TIMEOUT_S + held.octets / LEAST_RATE]
 
     def forget(self, peer: Peer) -> None:
-        """The connection has gone, and what it held with it."""
+        """Forget a connection that has gone, and what it held."""
         self.may_keep(peer, 0)

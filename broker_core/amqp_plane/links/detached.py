@@ -84,10 +84,12 @@ class Detached:
         self._pass(endpoint, moment)
 
     def session_ended(self, peer: LinkPeer, session: Session) -> None:
+        """Begin the time of a session's detached links, or end them, as their expiry policies say."""
         for endpoint in [each for each in peer.detached.values() if each.link.session is session]:
             self._pass(endpoint, SESSION_ENDED)
 
     def connection_ended(self, peer: LinkPeer) -> None:
+        """Begin the time of a connection's detached links, or end them, as their expiry policies say."""
         for endpoint in list(peer.detached.values()):
             self._pass(endpoint, CONNECTION_ENDED)
 
@@ -153,6 +155,7 @@ class Detached:
         endpoint.loop.in_pass(partial(self.end, endpoint=endpoint))
 
     def links(self) -> list[Kept]:
+        """List the detached links."""
         return list(self._links.values())
 
     # --- coming back

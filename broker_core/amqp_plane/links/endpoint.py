@@ -40,6 +40,7 @@ class LinkEnd:
 
     @property
     def session(self) -> Session:
+        """Return the session that the link is on, or was on before it was detached."""
         return self.link.session
 
     @property

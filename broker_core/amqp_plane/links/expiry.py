@@ -1,4 +1,4 @@
-"""When a terminus that has no link ends: the expiry policies of 3.5.6, and what is granted of them (see `detached`)."""
+"""Expiry policies (3.5.6): when a terminus that has no link ends, and what is granted of them (see `detached`)."""
 
 from __future__ import annotations
 
@@ -20,9 +20,11 @@ class Expiry(NamedTuple):
     timeout: int = 0
 
     def begins(self, moment: int) -> bool:
+        """Say whether the time-out has begun at this moment: DETACHED, SESSION_ENDED or CONNECTION_ENDED."""
         return moment >= _BEGINS_AT[self.policy]
 
     def ends(self, moment: int) -> bool:
+        """Say whether the terminus ends at this moment: its time-out begins, and is 0."""
         return self.begins(moment) and not self.timeout
 
 

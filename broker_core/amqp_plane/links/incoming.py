@@ -273,6 +273,7 @@ class Incoming(LinkEnd):
         self._unnamed = {tag: state for tag, state in known.items() if tag not in named}
 
     def end(self, turn: Turn) -> None:
+        """End the link: it gives no more credit, and its queue's room is left to others."""
         self.ended = True
         self.host.sender_credit.forget(self)
 
@@ -339,6 +340,7 @@ class Relay(Incoming):
         self.host.sender_credit.waiting_lists.pop(line, None)
 
     def end(self, turn: Turn) -> None:
+        """End the link: messages in its waiting lists have no outcome."""
         super().end(turn)
         for line in list(self._waiting_lists.values()):
             line.end()
@@ -359,6 +361,7 @@ class Relay(Incoming):
             self.leave(line)
 
     def go_on(self, turn: Turn, kept: Incoming) -> None:
+        """Go on with the deliveries of the link before, and with its waiting lists."""
         super().go_on(turn, kept)
         assert isinstance(kept, Relay)
         self._waiting_lists, kept._waiting_lists = kept._waiting_lists, {}
@@ -366,6 +369,7 @@ class Relay(Incoming):
             line.follow(self)
 
     def keep_out(self, delivery: Delivery, error: Exception) -> None:
+        """Reject one delivery; detach with the error where the sender's source does not know *rejected*."""
         if self._can_reject:
             self.refused([delivery], error)
         else:

@@ -54,7 +54,7 @@ class Resumptions:
         self.underway.clear()
 
     def with_unsettled(self, link: Sender) -> dict[bytes, DeliveryState | None]:
-        """All deliveries of a link that was detached, with what we had last heard of each."""
+        """List all deliveries of a link that was detached, with what we had last heard of each."""
         known = {**self.unnamed, **{tag: each.state for tag, each in self.waiting.items()}}
         return known | {tag: each.state for tag, each in link.unsettled.items() if not isinstance(each.state, TERMINAL)}
 

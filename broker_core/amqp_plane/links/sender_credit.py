@@ -24,12 +24,15 @@ class Sending(Protocol):
     """A sender to one queue: a link, or the waiting list of a relay."""
 
     @property
-    def queue(self) -> str: ...
+    def queue(self) -> str:
+        """The queue that it sends to; "" where that is not one queue, so that no queue limits it."""
 
     @property
-    def usual_bytes(self) -> int: ...
+    def usual_bytes(self) -> int:
+        """The payload bytes of a message of this sender's; 0 before the first."""
 
-    def renew(self) -> None: ...
+    def renew(self) -> None:
+        """Ask for credit again: there may be room."""
 
 
 class SenderCredit:

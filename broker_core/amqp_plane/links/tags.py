@@ -18,6 +18,7 @@ def rows_of(deliveries: list[Delivery]) -> RowSet:
 
 
 def rows_of_tags(tags: list[bytes]) -> RowSet:
+    """Form the row set of the messages with these tags, at least one, in any order."""
     if len(tags) == 1:
         return RowSet.single(int.from_bytes(tags[0], "big"))
     numbers = np.frombuffer(b"".join(tags), ">i8").astype(np.int64)

@@ -32,8 +32,8 @@ OUTCOMES = ("amqp:accepted:list", "amqp:rejected:list", "amqp:released:list", "a
 
 
 class Terminus:
-    """`queue`: where its messages are, or go to; "" where that is not one queue. `named`: what the user needs a right for, the
-    queue or another node; None where it asks for each message."""
+    """A link's terminus. `queue`: where its messages are, or go to; "" where that is not one queue. `named`: what the
+    user needs a right for, the queue or another node; None where it asks for each message."""
 
     receives = makes = False
     owned = True  # what is made for it: its connection alone receives from it
@@ -70,7 +70,7 @@ class Terminus:
             self._links.append((node, link))
 
     def close(self, turn: Turn, *, closed: bool) -> Error | None:
-        """The link has ended; `closed`: for good, as its detach says. An error is told in ours."""
+        """Note that the link has ended; `closed`: for good, as its detach says. Returns an error for ours to tell."""
         for node, link in self._links:
             turn.carry(x.CloseLink(node, link))
         return None
@@ -96,14 +96,17 @@ class SourceTerminus(Terminus):
         self.options = LinkOptions()
 
     def granted(self, asked: object) -> Expiry:
+        """Grant an expiry; a browser's terminus ends at its detach."""
         return Expiry("link-detach") if self.browse else super().granted(asked)  # who only looks has nothing to come back to
 
     def subscribe(self) -> c.Subscribe:
+        """Form the command that makes the link a consumer of the queue."""
         selector = self.filters.selector
         text = None if selector is None else selector.text
         return c.Subscribe(self.queue, self.options.priority, self.options.exclusive, text)
 
     def is_same(self, asked: Terminus) -> bool:
+        """Say whether it is the queue that another attach asks for, with the same filters and options."""
         return super().is_same(asked) and self.is_alike(asked)
 
     def is_alike(self, asked: Terminus) -> bool:
@@ -113,6 +116,7 @@ class SourceTerminus(Terminus):
         return self.filters.answered == asked.filters.answered
 
     def answer(self, asked: Source) -> Source:
+        """Form the source of our attach: what holds of the source that was asked for."""
         return Source(
             address=asked.address,
             durable=0,
@@ -137,6 +141,7 @@ class DynamicSource(SourceTerminus):
         self.owned = owned
 
     def open(self, turn: Turn) -> None:
+        """Make the queue. Raises Refusal where the user may not, PenstockError."""
         self.named = self.queue = nodes.create(turn, self.peer, self._lifetime, is_topic=False)
         super().open(turn)
 
@@ -146,6 +151,7 @@ class DynamicSource(SourceTerminus):
         return (again or (type(asked) is SourceTerminus and asked.named == self.named)) and self.is_alike(asked)
 
     def answer(self, asked: Source) -> Source:
+        """Form the source of our attach, with the queue's name and lifetime."""
         source = super().answer(asked)
         source.address, source.dynamic, source.dynamic_node_properties = self.queue, True, nodes.described(self._lifetime)
         return source
@@ -162,6 +168,7 @@ class DynamicTopicSource(SourceTerminus):
         self.owned = owned
 
     def open(self, turn: Turn) -> None:
+        """Make the topic, and a subscription to it. Raises Refusal where the user may not, PenstockError."""
         self.named = nodes.create(turn, self.peer, self._lifetime, is_topic=True)
         self._enter(turn, self.named, makes=True)
         subscription = subscriptions.of_topic(self.peer, self.named, self._asked)
@@ -170,12 +177,14 @@ class DynamicTopicSource(SourceTerminus):
         self._enter(turn, self.queue, makes=True)
 
     def is_same(self, asked: Terminus) -> bool:
+        """Say whether another attach asks for such a topic again, or for this one by its name, with the same filters."""
         if type(asked) is DynamicTopicSource:
             again = (asked._lifetime, asked.owned) == (self._lifetime, self.owned)
             return again and asked._asked.answered == self._asked.answered and self.is_alike(asked)
         return isinstance(asked, SubscriptionSource) and asked.is_plain(self.named, self._asked)
 
     def answer(self, asked: Source) -> Source:
+        """Form the source of our attach, with the topic's name and lifetime, and the subscription's filters."""
         source = super().answer(asked)
         source.address, source.dynamic, source.dynamic_node_properties = self.named, True, nodes.described(self._lifetime)
         source.filter, source.distribution_mode = self._asked.answered, "copy"
@@ -200,6 +209,7 @@ class SubscriptionSource(SourceTerminus):
         return expiry.granted(asked, self.peer.host.limits.expiry_timeout_s) if isinstance(asked, Source) else Expiry()
 
     def is_same(self, asked: Terminus) -> bool:
+        """Say whether another attach asks for the same subscription, with the same filters and options."""
         if not isinstance(asked, SubscriptionSource) or not self.is_alike(asked):
             return False
         if self._asked.answered != asked._asked.answered:
@@ -215,17 +225,20 @@ class SubscriptionSource(SourceTerminus):
         return self.makes and (wanted.exchange, wanted.key) == (exchange, None) and self._asked.answered == filters.answered
 
     def open(self, turn: Turn) -> None:
+        """Find or make the subscription. Raises Refusal where it is in use otherwise, PenstockError."""
         self._enter(turn, self._subscription.exchange)
         self._subscription.open(turn, self.peer)
         super().open(turn)
 
     def close(self, turn: Turn, *, closed: bool) -> Error | None:
+        """Note that the link has ended; `closed` ends a durable subscription too. Returns an error if other links use it."""
         left = super().close(turn, closed=closed)
         if closed and self._subscription.durable and not subscriptions.end(turn, self.queue):
             return subscriptions.in_use(self.queue)
         return left
 
     def answer(self, asked: Source) -> Source:
+        """Form the source of our attach: what holds of the subscription."""
         source = super().answer(asked)
         source.filter = self._asked.answered
         source.distribution_mode = "copy"  # each subscription gets one
@@ -245,9 +258,11 @@ class KnownSubscription(SourceTerminus):
         self._opened = False
 
     def is_same(self, asked: Terminus) -> bool:
+        """Return False: its attach has no source that could be compared."""
         return False  # it says nothing that could be compared
 
     def open(self, turn: Turn) -> None:
+        """Find the subscription. Raises Refusal if there is none, or the user has no right to receive from it; PenstockError."""
         source = subscriptions.described(turn, self.queue)
         if source is None:
             raise Refusal(Condition.NOT_FOUND, f"this container has no durable subscription {self._name!r:.80}")
@@ -257,11 +272,13 @@ class KnownSubscription(SourceTerminus):
         super().open(turn)
 
     def close(self, turn: Turn, *, closed: bool) -> Error | None:
+        """Note that the link has ended; `closed` ends the subscription. Returns an error if other links use it."""
         if closed and self._opened and not subscriptions.end(turn, self.queue):
             return subscriptions.in_use(self._name)
         return super().close(turn, closed=closed)
 
     def answer(self, asked: Source) -> Source:
+        """Form the source of our attach: the subscription's, as its queue and bindings say. Only once it is open."""
         self._source.outcomes, self._source.default_outcome = OUTCOMES, asked.default_outcome
         return self._source
 
@@ -273,6 +290,7 @@ class TargetTerminus(Terminus):
     immediate = False
 
     def is_same(self, asked: Terminus) -> bool:
+        """Say whether it is the queue that another attach asks for, and *immediate* alike."""
         return super().is_same(asked) and isinstance(asked, TargetTerminus) and asked.immediate == self.immediate
 
     def route(self) -> str | Immediate | ExchangeRoute:
@@ -280,6 +298,7 @@ class TargetTerminus(Terminus):
         return Immediate(self.queue) if self.immediate else self.queue
 
     def answer(self, asked: Target) -> Target:
+        """Form the target of our attach: what holds of the target that was asked for."""
         capabilities = _those(asked.capabilities, *self.known)
         policy, timeout = self.expiry
         return Target(address=asked.address, durable=0, expiry_policy=policy, timeout=timeout, capabilities=capabilities)
@@ -295,12 +314,15 @@ class ExchangeTarget(TargetTerminus):
         self._exchange, self._key = exchange, key
 
     def open(self, turn: Turn) -> None:
+        """Count the link among those of the exchange. Raises PenstockError."""
         self._enter(turn, self._exchange)
 
     def is_same(self, asked: Terminus) -> bool:
+        """Say whether it is the exchange that another attach asks for, with the same routing key."""
         return super().is_same(asked) and isinstance(asked, ExchangeTarget) and asked._key == self._key
 
     def route(self) -> str | Immediate | ExchangeRoute:
+        """Route through the exchange, by the address's key or each message's subject."""
         return route_of(self.peer, self._exchange, self._key)
 
 
@@ -318,6 +340,7 @@ class DynamicTarget(TargetTerminus):
             self.known = ("topic", "temporary-topic")
 
     def open(self, turn: Turn) -> None:
+        """Make the queue or topic. Raises Refusal where the user may not, PenstockError."""
         self.named = nodes.create(turn, self.peer, self._lifetime, is_topic=self.is_topic)
         if not self.is_topic:
             self.queue = self.named
@@ -330,10 +353,12 @@ class DynamicTarget(TargetTerminus):
         return isinstance(asked, TargetTerminus) and not asked.immediate and asked.named == self.named
 
     def route(self) -> str | Immediate | ExchangeRoute:
+        """Route to the queue, or through the topic by each message's subject. Only once it is open."""
         assert self.named is not None
         return route_of(self.peer, self.named, None) if self.is_topic else super().route()
 
     def answer(self, asked: Target) -> Target:
+        """Form the target of our attach, with the node's name and lifetime."""
         target = super().answer(asked)
         target.address, target.dynamic, target.dynamic_node_properties = self.named, True, nodes.described(self._lifetime)
         return target

@@ -39,6 +39,7 @@ class WaitingList:
         self._underway = 0  # that were handed on, and are not confirmed
 
     def add(self, deliveries: list[Delivery]) -> None:
+        """Hand on what there is room for; the rest waits, and beyond `WAITING_BYTES` the last to come are refused."""
         blocking, until = self._host.sender_credit, self._host.now() + ROOM_TIMEOUT_S
         self.usual_bytes = len(deliveries[-1].payload)
         for delivery in deliveries:
@@ -61,7 +62,7 @@ class WaitingList:
         self._rest()
 
     def look(self, now: float) -> None:
-        """Now and then: who has waited long enough hears so, and so do all if there is nothing any more to wait for."""
+        """Refuse, now and then, what has waited long enough, and all if there is nothing any more to wait for."""
         if not self._host.nodes.has_queue(self.queue):
             self._hand_on(len(self._waiting))  # the pass tells them
         while self._waiting and self._waiting[0][1] <= now:
@@ -69,15 +70,17 @@ class WaitingList:
         self._rest()
 
     def confirmed(self, deliveries: list[Delivery]) -> None:
+        """Accept deliveries that were handed on; those that wait may move up."""
         self._relay.confirmed(deliveries)
         self._came_back(len(deliveries))
 
     def refused(self, deliveries: list[Delivery], error: Exception) -> None:
+        """Reject deliveries that were handed on; those that wait may move up."""
         self._relay.refused(deliveries, error)
         self._came_back(len(deliveries))
 
     def end(self) -> list[Delivery]:
-        """Its link is over: what waits has no outcome, as with any sender that does not wait for it. What that is."""
+        """End with the link. Returns what waits: it has no outcome, as with any sender that does not wait for it."""
         left = []
         while self._waiting:
             left.append(self._next())
@@ -85,7 +88,7 @@ class WaitingList:
         return left
 
     def follow(self, relay: Relay) -> None:
-        """Its link is attached again."""
+        """Go on with the relay's successor: the link is attached again."""
         self._relay = relay
 
     def _hand_on(self, count: int) -> None:

@@ -26,7 +26,7 @@ LOOKS = 1000  # of one queue's links in one pass: about 50 ms under the broker's
 
 
 class Acquiring:
-    """Used in the loop's thread; `carry_out` under the broker's lock."""
+    """Links that acquire or browse, by queue. Used in the loop's thread; `carry_out` under the broker's lock."""
 
     def __init__(self, passes: Passes) -> None:
         self._passes = passes

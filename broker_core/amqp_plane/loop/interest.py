@@ -79,7 +79,7 @@ class _Level(Generic[C]):
 
 
 class Interest(Generic[C]):
-    """One queue's. `members` are by the number that the engine has for each."""
+    """Interest of one queue's consumers and browsers. `members` are by the number that the engine has for each."""
 
     def __init__(self) -> None:
         self.members: dict[int, C] = {}
@@ -162,7 +162,7 @@ class Interest(Generic[C]):
         self._held_back[consumer] = None
 
     def misses(self, consumer: C) -> None:
-        """Nothing is AVAILABLE. If it has awaited an evaluation meanwhile, it keeps its turn for what comes next."""
+        """Hear that nothing is AVAILABLE. If it has awaited an evaluation meanwhile, it keeps its turn for what comes next."""
         ticket, awaited = consumer.ticket, consumer in self._awaiting
         self.waits(consumer)
         if awaited:
@@ -204,7 +204,7 @@ class Interest(Generic[C]):
     # --- what the queue says
 
     def news(self) -> None:
-        """Something became AVAILABLE: it arrived, came back, fell due, was committed, or its group was freed."""
+        """Hear that something became AVAILABLE: it arrived, came back, fell due, was committed, or its group was freed."""
         self._news += 1
         if self._browsers.interested:
             for consumer in list(self._browsers.interested):

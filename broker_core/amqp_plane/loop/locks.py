@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 class Locks:
-    """One link's."""
+    """The locks of one link's deliveries."""
 
     __slots__ = ("_link", "_seen")
 
@@ -29,6 +29,7 @@ class Locks:
         self._seen = 0  # how many messages of the queue had lost their lock when we last looked
 
     def begin(self, turn: Turn) -> None:
+        """Count the locks that ended before the link held anything: they are not its own."""
         self._seen = turn.unlocked(self._link.queue)
 
     def follow(self, other: Locks) -> None:

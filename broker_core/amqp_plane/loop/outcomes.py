@@ -48,6 +48,7 @@ class Outcomes:
         return taken
 
     def take_later(self) -> Dispositions:
+        """Take all that stands back."""
         later, self.later = self.later, {}
         return later
 

@@ -27,7 +27,7 @@ _Key = tuple[str, str]  # queue, selector
 
 
 class Selecting:
-    """Used in the loop's thread. What waits is bounded by the links that there are."""
+    """Evaluation of selectors, for the loop's thread. What waits is bounded by the links that there are."""
 
     def __init__(self, passes: Passes, matcher: Matcher, loop: asyncio.AbstractEventLoop) -> None:
         self._passes, self._matcher, self._loop = passes, matcher, loop
@@ -76,5 +76,5 @@ class Selecting:
         self._passes.want()  # somebody may wait for what they say
 
     def close(self) -> None:
-        """Nothing is evaluated any more."""
+        """Stop: nothing is evaluated any more."""
         self._thread.shutdown(wait=False, cancel_futures=True)

@@ -58,6 +58,7 @@ class Ready(selectors.DefaultSelector):
     count = 0
 
     def select(self, timeout: float | None = None) -> list[tuple[selectors.SelectorKey, int]]:
+        """Select as any selector does, and note the number of ready sockets in `count`."""
         found = super().select(timeout)
         self.count = len(found)
         return found
@@ -171,14 +172,17 @@ class AmqpPlane:
             raise Refusal(Condition.RESOURCE_LIMIT_EXCEEDED, f"user {peer.user!r} has {most} connections, the limit")
 
     def left(self, peer: Peer) -> None:
+        """Forget a peer whose connection has gone; its container and its limits are free for others."""
         self.containers.leave(peer)
         self.unfinished.forget(peer)
         self.passes.forget(peer)
 
     def leave(self, wire: Wire) -> None:
+        """Take out a socket that is closed: it no longer counts among the connections."""
         self._wires.discard(wire)
 
     def tls_context(self) -> ssl.SSLContext:
+        """Return the TLS context for the next connection; for listeners with TLS only."""
         assert self._tls_context is not None  # a listener with TLS was checked to have a certificate
         return self._tls_context()
 

@@ -21,7 +21,7 @@ REST_S = 0.002  # what nobody waits for is written with what somebody does, or a
 
 
 class Writing:
-    """Asks the journal to write. Used in the loop's thread."""
+    """Requests to the journal to write. Used in the loop's thread."""
 
     def __init__(self, journal: Journal, loop: asyncio.AbstractEventLoop) -> None:
         self._journal = journal

@@ -41,6 +41,7 @@ _POLICIES = {lifetime: code for code, lifetime in LIFETIMES.items() if isinstanc
 
 
 def new_name() -> str:
+    """Make a name that nobody has: `temp:` and random octets in hexadecimal."""
     return PREFIX + secrets.token_hex(NAME_OCTETS)
 
 

@@ -33,7 +33,7 @@ class Filters(NamedTuple):
     answered: Mapping[str, Value] | None = None
 
     def of_queue(self) -> Filters:
-        """Without no-local, which is for subscriptions: JMS leaves open what it means at a queue."""
+        """Leave out no-local, which is for subscriptions: JMS leaves open what it means at a queue."""
         kept = {key: value for key, value in (self.answered or {}).items() if _kind(key, value) not in NO_LOCAL}
         return Filters(self.selector, answered=kept or None)
 

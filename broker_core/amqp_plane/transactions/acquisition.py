@@ -32,7 +32,7 @@ ACCEPTED = Ending(outcome=Outcome.ACCEPTED)
 
 
 class Acquisition:
-    """One link's: the `transaction` in which it acquires, if any, and of each delivery that was acquired in one, which.
+    """Transactions of one link: the `transaction` in which it acquires, if any, and that in which each delivery was acquired.
 
     `aborts`: the rest of a delivery waits for the session's window, to be aborted.
     """

@@ -52,6 +52,7 @@ class Control(Incoming):
         return f"control link {self.link.name!r} of {self.peer}"
 
     def delivered(self, deliveries: list[Delivery]) -> None:
+        """Carry out declares and discharges; detach if one is settled by its sender or in a transaction."""
         for delivery in deliveries:
             self._unconfirmed += 1
             if delivery.remote_settled:

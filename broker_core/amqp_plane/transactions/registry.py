@@ -53,6 +53,7 @@ class Open:
         self.later: list[tuple[Consuming, Delivery, DeliveryState | None, bool]] = []
 
     def fail(self, error: Exception) -> None:
+        """Note why the transaction can only be rolled back; the first reason stays."""
         if self.failed is None:
             self.failed = error
 
@@ -81,6 +82,7 @@ class Transactions:
         return bool(self._open)
 
     def add(self, transaction: Open) -> None:
+        """Take in a transaction that was declared."""
         self._open[transaction.id] = transaction
         self._coordinated.open(transaction.id)
 
@@ -91,6 +93,7 @@ class Transactions:
             transaction.asked += event.count
 
     def forget(self, transaction: Open) -> None:
+        """Take out a transaction that is discharged; its id is unknown from here on."""
         self._open.pop(transaction.id, None)
         self._coordinated.close(transaction.id)
 

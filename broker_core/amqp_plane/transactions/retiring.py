@@ -36,9 +36,11 @@ class Retirement(NamedTuple):
 
     @property
     def outcome(self) -> Outcome | None:
+        """The outcome of the messages if the transaction commits; None if they become available again."""
         return self.ending.outcome
 
     def command(self, link: Consuming, rows: RowSet) -> tc.Retire:
+        """Form the engine's command for these rows of the link's queue."""
         default, number = self.default or ROLLED_BACK, self.transaction.number
         return tc.Retire(number, link.queue, link.holder, rows, self.ending, default, self.settled)
 

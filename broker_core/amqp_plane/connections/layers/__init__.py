@@ -1,4 +1,4 @@
-"""What lies between a socket and AMQP: TLS, WebSocket, both or neither, each as octets in, octets out.
+"""Layers between a socket and AMQP: TLS, WebSocket, both or neither, each as octets in, octets out.
 
 `stack` makes what a listener asks for of the layers `tls` and `websocket`; `base` says what each layer does. No sockets and no
 clock: the caller reads, writes, and gives up on a peer that takes too long.

@@ -19,7 +19,7 @@ _PIECE = 4 * 1024
 
 
 class TlsLayer:
-    """`context`: of the server, with its certificate. Whether clients must show one is the context's to say."""
+    """The server's side of TLS. `context`: with the server's certificate; it decides whether clients must show one."""
 
     def __init__(self, context: ssl.SSLContext) -> None:
         self._in = ssl.MemoryBIO()
@@ -33,9 +33,11 @@ class TlsLayer:
 
     @property
     def peer_certificate(self) -> dict[str, Any] | None:
+        """Return the client's certificate as `getpeercert` forms it; None before `ready`, or if it showed none."""
         return self._tls.getpeercert() or None if self.ready else None
 
     def receive(self, data: bytes) -> bytes:
+        """Decrypt octets; returns the plain text, none after our close. Raises LayerError with what was read before it."""
         if self.closed or self._broken:
             return b""
         plain: list[bytes] = []
@@ -56,7 +58,7 @@ class TlsLayer:
         return b"" if self._said_goodbye else b"".join(plain)
 
     def _read(self, plain: list[bytes]) -> bool:
-        """Whether there will be more."""
+        """Read the plain text that there is. Returns whether there will be more."""
         try:
             if not self.ready:
                 self._tls.do_handshake()
@@ -72,6 +74,7 @@ class TlsLayer:
             return False
 
     def receive_eof(self) -> None:
+        """Note that the transport has ended. Raises LayerError if neither side had said close_notify: it may be cut."""
         if self.closed or self._broken or self._said_goodbye:
             self.closed = True
             return
@@ -79,6 +82,7 @@ class TlsLayer:
         raise LayerError("TLS: ended " + ("without close_notify" if self.ready else "in the handshake"))
 
     def send(self, data: bytes) -> None:
+        """Encrypt octets for the peer. Raises RuntimeError before `ready`; after `close` or an error they are dropped."""
         if not self.ready:
             raise RuntimeError("the TLS handshake is not complete")
         if self._said_goodbye or self._broken:
@@ -89,6 +93,7 @@ class TlsLayer:
             self._drain()
 
     def close(self) -> None:
+        """Say close_notify, and do not wait for the peer's. Plain text that still comes is dropped."""
         if self._said_goodbye:
             return
         self._said_goodbye = True
@@ -109,12 +114,13 @@ class TlsLayer:
             self._out.append(self._bio_out.read())
 
     def data_to_send(self) -> bytes:
+        """Take the encrypted octets to write, handshake and alerts included; each comes once."""
         out, self._out = b"".join(self._out), []
         return out
 
 
 def _reason(error: ssl.SSLError) -> str:
-    """In OpenSSL's words, but not where in OpenSSL."""
+    """Form the reason in OpenSSL's words, without the place in OpenSSL."""
     if isinstance(error, ssl.SSLCertVerificationError):
         return f"the client's certificate is refused: {error.verify_message}"
     return (error.reason or str(error.args[-1])).replace("_", " ").lower()
