@@ -25,19 +25,16 @@ SOURCES: dict[str, bytes] | None = None
 #: What `broker_core` is called in there. By its own name it would seem to be installed: what is pickled next would refer to it.
 NAME = "penstock_shipped"
 
-#: Of these packages, only what is named below.
-_ALONE = ("penstock.broker_core", "penstock.broker_core.client", "penstock.broker_core.messages")
-#: All that `module` is asked for, and what that imports besides the standard library, pyarrow and numpy.
-_NEEDED = (
-    "penstock.broker_core",
-    *(
-        f"penstock.broker_core.{name}"
-        for name in (
-            *("amqp", "amqp_client", "client", "client.credentials", "errors", "messages", "messages.annotations"),
-            *("messages.columns", "messages.encoding", "messages.representable", "selectors"),
-        )
-    ),
+#: Folders of `penstock` that go to executors, with the modules in them, and single modules beside those: this is said here, and
+#: `connector.pyfiles` and `connector.registration` follow. Nothing else of `broker_core` is sent, and none of these imports it.
+FOLDERS = (
+    *("broker_core/amqp", "broker_core/amqp_client", "broker_core/client", "broker_core/messages"),
+    *("broker_core/messages/encoding", "broker_core/selectors", "connector"),
 )
+MODULES = ("__init__", "broker_core/__init__", "broker_core/errors", "broker_core/shipped")
+#: Packages and modules of `broker_core` that the connector imports when it is imported. Where code travels by value these are
+#: pickled with it; those that are imported late go as source, with all that they import.
+AT_ONCE = ("client", "errors", "messages", "shipped")
 
 
 def module(name: str) -> Any:
@@ -85,15 +82,21 @@ class Finder(MetaPathFinder, InspectLoader):
 def sources() -> dict[str, bytes]:
     """Collect what `SOURCES` is to be: by module name, compressed."""
     found = {}
-    for name in _NEEDED:
-        path = getattr(importlib.import_module(name), "__path__", ())
-        modules = [] if name in _ALONE else [entry.name for entry in pkgutil.iter_modules(path, name + ".")]
-        for each in (name, *modules):
-            key, source = _source(each)
-            found[key.replace("penstock.broker_core", NAME)] = zlib.compress(
-                source.replace("penstock.broker_core", NAME).encode(), 9
-            )
+    for name in _modules():
+        key, source = _source(name)
+        found[key.replace("penstock.broker_core", NAME)] = zlib.compress(source.replace("penstock.broker_core", NAME).encode(), 9)
     return found
+
+
+def _modules() -> Iterator[str]:
+    """The full names of all modules of `broker_core` that go to executors."""
+    yield from ("penstock.broker_core", "penstock.broker_core.errors", "penstock.broker_core.shipped")
+    for folder in FOLDERS:
+        if folder.startswith("broker_core/"):
+            package = f"penstock.{folder.replace('/', '.')}"
+            yield package
+            path = importlib.import_module(package).__path__
+            yield from (entry.name for entry in pkgutil.iter_modules(path, package + ".") if not entry.ispkg)
 
 
 def _source(name: str) -> tuple[str, str]:

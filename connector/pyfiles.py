@@ -1,6 +1,6 @@
 """`python -m penstock.connector.pyfiles OUT.zip` writes what executors need, for `spark-submit --py-files OUT.zip`.
 
-The executors' Python must have pyarrow; everything else is in the zip: the connector, and what it uses of `broker_core`.
+The executors' Python must have pyarrow; everything else is in the zip: what `broker_core/shipped.py` lists.
 """
 
 from __future__ import annotations
@@ -9,21 +9,17 @@ import sys
 import zipfile
 from pathlib import Path
 
+from penstock.broker_core import shipped
+
 _ROOT = Path(__file__).parents[2]  # not resolved: in the repository, penstock/connector is a link
-_FILES = ("penstock/__init__.py", *(f"penstock/broker_core/{name}.py" for name in ("__init__", "errors", "shipped")))
-_PACKAGES = (
-    *("penstock/broker_core/amqp", "penstock/broker_core/amqp_client", "penstock/broker_core/client"),
-    *("penstock/broker_core/messages", "penstock/broker_core/messages/encoding", "penstock/broker_core/selectors"),
-    "penstock/connector",
-)
 # The same content gives the same bytes, so that a cluster that caches by checksum does so.
 _DATE = (1980, 1, 1, 0, 0, 0)
 
 
 def write(out: Path) -> list[str]:
     """Write the zip; return the names in it."""
-    files = [_ROOT / name for name in _FILES]
-    files += [file for package in _PACKAGES for file in sorted((_ROOT / package).glob("*.py"))]
+    files = [_ROOT / "penstock" / f"{name}.py" for name in shipped.MODULES]
+    files += [file for folder in shipped.FOLDERS for file in sorted((_ROOT / "penstock" / folder).glob("*.py"))]
     names = []
     with zipfile.ZipFile(out, "w", zipfile.ZIP_DEFLATED) as archive:
         for file in files:

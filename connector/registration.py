@@ -9,12 +9,7 @@ from typing import Any
 from pyspark import cloudpickle
 from pyspark.errors import PySparkException
 
-from penstock.broker_core import errors, shipped
-from penstock.broker_core.client import credentials, discovery
-from penstock.broker_core.client import flight as client
-from penstock.broker_core.client import timeouts as silence
-from penstock.broker_core.messages import assembly, conversion, incoming, representable
-from penstock.broker_core.messages import columns as message
+from penstock.broker_core import shipped
 from penstock.connector.source import AmqpSource
 
 ALREADY_THERE = "DATA_SOURCE_ALREADY_EXISTS"
@@ -48,6 +43,5 @@ def _ship_by_value() -> None:
     only where it is needed, the AMQP library and the decoder of messages, goes as source.
     """
     shipped.SOURCES = shipped.sources()
-    ours = (assembly, client, conversion, credentials, discovery, errors, incoming, message, representable, shipped, silence)
-    for module in (sys.modules["penstock.connector"], *ours):
-        cloudpickle.register_pickle_by_value(module)  # type: ignore[no-untyped-call]
+    for name in ("connector", *(f"broker_core.{name}" for name in shipped.AT_ONCE)):
+        cloudpickle.register_pickle_by_value(sys.modules[f"penstock.{name}"])  # type: ignore[no-untyped-call]

@@ -12,9 +12,11 @@ import pytest
 from penstock.connector import pyfiles
 
 
-def run(code: str, *, path: str) -> subprocess.CompletedProcess[str]:
+def run(code: str, *arguments: str, path: str) -> subprocess.CompletedProcess[str]:
     environment = {"PYTHONPATH": path, "PATH": "/usr/bin:/bin"}
-    return subprocess.run([sys.executable, "-c", code], env=environment, cwd="/", capture_output=True, text=True, check=False)
+    return subprocess.run(
+        [sys.executable, "-c", code, *arguments], env=environment, cwd="/", capture_output=True, text=True, check=False
+    )
 
 
 def imported(module: str, *, path: str) -> set[str]:
@@ -38,6 +40,48 @@ def test_the_zip_holds_the_connector_and_what_it_needs_of_the_core(archive: Path
     }
     assert "penstock/broker_core/messages/encoding/decode.py" in names
     assert {"penstock/__init__.py", "penstock/connector/source.py"} <= set(names)
+
+
+def test_every_module_of_the_zip_is_imported_with_nothing_but_the_zip(archive: Path) -> None:
+    """Who imports something that is not sent is told which module does."""
+    names = [name.removesuffix(".py").removesuffix("/__init__").replace("/", ".") for name in zipfile.ZipFile(archive).namelist()]
+    code = f"""
+import importlib
+for name in {names!r}:
+    found = importlib.import_module(name)
+    assert found.__file__.startswith({str(archive)!r}), found.__file__
+"""
+    done = run(code, path=str(archive))
+    assert done.returncode == 0, done.stderr
+
+
+BY_VALUE = """
+import sys
+from pyspark import cloudpickle
+from penstock.broker_core import shipped
+from penstock.connector import registration
+registration._ship_by_value()
+names = [name.removeprefix(shipped.NAME + ".").rstrip(".") for name in shipped.SOURCES if name != shipped.NAME + "."]
+
+def modules():
+    return [shipped.module(name).__name__ for name in names]
+
+open(sys.argv[1], "wb").write(cloudpickle.dumps((registration.AmqpSource, modules)))
+"""
+ELSEWHERE = """
+import pickle, sys
+sys.modules["penstock"] = None  # as where it is not installed
+source, modules = pickle.load(open(sys.argv[1], "rb"))
+found = modules()
+assert source.name() == "amqp" and len(found) > 80 and all(name.startswith("penstock_shipped.") for name in found), found
+"""
+
+
+def test_what_travels_by_value_is_enough_where_nothing_is_installed(archive: Path, tmp_path: Path) -> None:
+    """As with Spark Connect: the source is pickled, what is imported late goes as source; each module of that can be imported."""
+    for code in (BY_VALUE, ELSEWHERE):
+        done = run(code, str(tmp_path / "pickled"), path=str(archive))
+        assert done.returncode == 0, done.stderr
 
 
 def test_the_zip_is_enough_to_discover_a_broker(archive: Path) -> None:
