@@ -40,6 +40,7 @@ class RunningClock:
         self._resumed = 0
 
     def __call__(self) -> Now:
+        """Read the clocks: wall, uptime without standstills, and when the last standstill ended; all in microseconds."""
         gap = 0
         with self._lock:
             now = self._clock()

@@ -8,7 +8,7 @@ import sys
 from pathlib import Path
 
 MOST_MODULES = 29  # in a folder
-MOST_LINES = 520  # in a file
+MOST_LINES = 500  # in a file
 
 
 def test_rooms_import_only_what_stands_below_them(repository: Path) -> None:

@@ -1,0 +1,29 @@
+"""The words: a docstring begins with a verb or a noun."""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+_NOT_FIRST = re.compile(r"(Those|What|Whose|Who|It|Whether|Where|How|Which|When|They|That|This|If|The same)\b")
+
+
+def _docstrings(tree: ast.Module) -> Iterator[tuple[int, str]]:
+    for node in ast.walk(tree):
+        if isinstance(node, (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)):
+            text = ast.get_docstring(node)
+            if text:
+                yield getattr(node, "lineno", 1), text
+
+
+def test_a_docstring_begins_with_a_verb_or_a_noun(repository: Path) -> None:
+    found = [
+        f"{path.relative_to(repository)}:{line}: {text.splitlines()[0]}"
+        for package in ("broker_core", "connector", "jobs", "penstock")
+        for path in (repository / package).rglob("*.py")
+        for line, text in _docstrings(ast.parse(path.read_text()))
+        if _NOT_FIRST.match(text)
+    ]
+    assert found == []
