@@ -18,7 +18,7 @@ from importlib.machinery import ModuleSpec
 from importlib.util import find_spec, spec_from_loader
 from typing import Any
 
-from penstock.broker_core.errors import PenstockError, from_json
+from .errors import PenstockError, from_json
 
 #: Where this code travels by value: what `sources` gave, else None. See `connector.registration`.
 SOURCES: dict[str, bytes] | None = None

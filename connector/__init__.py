@@ -1,6 +1,6 @@
 """Penstock's Spark connector: the data source `amqp`.
 
-    from penstock import connector
+    from .. import connector
     connector.register(spark)
     spark.readStream.format("amqp").option("url", broker.url).option("queue", "orders").load()
 
@@ -38,6 +38,6 @@ __all__ = ["register"]
 
 def register(spark: SparkSession) -> None:
     """Make `format("amqp")` known to this session. May be called again, and where Spark has found the format by itself."""
-    from penstock.connector.registration import register_with
+    from .registration import register_with
 
     register_with(spark)

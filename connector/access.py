@@ -13,9 +13,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
 
-from penstock.broker_core.client.credentials import NOBODY, Credentials
-from penstock.broker_core.client.discovery import SCHEMES, Endpoint
-from penstock.broker_core.client.flight import Client
+from ..broker_core.client.credentials import NOBODY, Credentials
+from ..broker_core.client.discovery import SCHEMES, Endpoint
+from ..broker_core.client.flight import Client
 
 
 @dataclass(frozen=True)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 
-from penstock.broker_core.errors import PenstockError
+from ..broker_core.errors import PenstockError
 
 RECONNECT_S = 30.0  # a restart takes a second or two, a recovery of tens of millions of messages some more
 _FIRST_PAUSE_S, _LONGEST_PAUSE_S = 0.05, 1.0

@@ -24,11 +24,11 @@ from pyspark.sql.datasource import (
 )
 from pyspark.sql.types import StructType
 
-from penstock.connector.batching import as_declared
-from penstock.connector.options import OUTCOMES, READ, Options
-from penstock.connector.partition import BrowsePartition
-from penstock.connector.read import read_browsed
-from penstock.connector.schema import check_source
+from .batching import as_declared
+from .options import OUTCOMES, READ, Options
+from .partition import BrowsePartition
+from .read import read_browsed
+from .schema import check_source
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=timezone.utc)
 

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator, Sequence
 
 import pyarrow as pa
 
-from penstock.broker_core.messages import assembly
+from ..broker_core.messages import assembly
 
 # A record batch below this costs Spark more in fixed work than in rows; one far above only memory.
 BATCH_ROWS = 1 << 16

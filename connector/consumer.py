@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Protocol
 
-from penstock.connector.lease import LONG_POLL_MS, Lease, Wanted
-from penstock.connector.offset import parse_one
-from penstock.connector.options import Options
-from penstock.connector.partition import LeasePartition
-from penstock.connector.several import SeveralQueues
+from .lease import LONG_POLL_MS, Lease, Wanted
+from .offset import parse_one
+from .options import Options
+from .partition import LeasePartition
+from .several import SeveralQueues
 
 
 class Consumer(Protocol):

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import secrets
 
-from penstock.broker_core.errors import WrongOffset
-from penstock.connector.offset import Offset, Offsets
-from penstock.connector.options import RANDOM_LEASE, Options
+from ..broker_core.errors import WrongOffset
+from .offset import Offset, Offsets
+from .options import RANDOM_LEASE, Options
 
 
 def begun(options: Options, broker: str) -> Offset:

@@ -21,13 +21,13 @@ from collections.abc import Callable
 from contextlib import suppress
 from typing import Any, NamedTuple
 
-from penstock.broker_core.client.flight import Client
-from penstock.broker_core.errors import PeerError, PenstockError
-from penstock.connector.backoff import RECONNECT_S, Patience
-from penstock.connector.identity import begun, check_names, check_same
-from penstock.connector.offset import Offset
-from penstock.connector.options import Options
-from penstock.connector.partition import LeasePartition
+from ..broker_core.client.flight import Client
+from ..broker_core.errors import PeerError, PenstockError
+from .backoff import RECONNECT_S, Patience
+from .identity import begun, check_names, check_same
+from .offset import Offset
+from .options import Options
+from .partition import LeasePartition
 
 log = logging.getLogger("penstock")
 

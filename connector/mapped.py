@@ -22,9 +22,9 @@ from typing import NamedTuple
 
 import pyarrow as pa
 
-from penstock.broker_core.messages import assembly
-from penstock.broker_core.messages import columns as message
-from penstock.connector.batching import BATCH_BYTES, BATCH_ROWS
+from ..broker_core.messages import assembly
+from ..broker_core.messages import columns as message
+from .batching import BATCH_BYTES, BATCH_ROWS
 
 log = logging.getLogger("penstock")
 

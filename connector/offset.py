@@ -15,7 +15,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
-from penstock.broker_core.errors import WrongOffset
+from ..broker_core.errors import WrongOffset
 
 ONE, SEVERAL, SIGNED = 1, 2, 3  # the versions
 _NAMES = ("broker", "lease", "run")

@@ -10,11 +10,11 @@ from collections.abc import Callable, Mapping
 from datetime import datetime, timezone
 from typing import Any, NamedTuple
 
-from penstock.broker_core import shipped
-from penstock.broker_core.client.credentials import Credentials
-from penstock.broker_core.client.flight import check
-from penstock.broker_core.errors import InvalidRequest
-from penstock.connector.access import Access
+from ..broker_core import shipped
+from ..broker_core.client.credentials import Credentials
+from ..broker_core.client.flight import check
+from ..broker_core.errors import InvalidRequest
+from .access import Access
 
 #: Where an option may stand. A batch read looks (`mode=browse`), a stream acquires.
 STREAM, READ, WRITE = "spark.readStream", "spark.read", "df.write and df.writeStream"

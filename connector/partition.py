@@ -8,8 +8,8 @@ from typing import Any
 
 from pyspark.sql.datasource import InputPartition
 
-from penstock.broker_core.client.discovery import Endpoint
-from penstock.connector.context import spark_batch
+from ..broker_core.client.discovery import Endpoint
+from .context import spark_batch
 
 
 @dataclass(kw_only=True, eq=False, repr=False)

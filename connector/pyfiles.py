@@ -9,7 +9,7 @@ import sys
 import zipfile
 from pathlib import Path
 
-from penstock.broker_core import shipped
+from ..broker_core import shipped
 
 _ROOT = Path(__file__).parents[2]  # not resolved: in the repository, penstock/connector is a link
 # The same content gives the same bytes, so that a cluster that caches by checksum does so.

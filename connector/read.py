@@ -14,17 +14,17 @@ from itertools import chain, islice
 
 import pyarrow as pa
 
-from penstock.broker_core.client import discovery
-from penstock.broker_core.client.flight import Client
-from penstock.broker_core.errors import PeerError
-from penstock.broker_core.messages import assembly
-from penstock.broker_core.messages.columns import NOT_MAPPED
-from penstock.connector.access import Access
-from penstock.connector.backoff import RECONNECT_S, Patience
-from penstock.connector.batching import coalesce
-from penstock.connector.connections import CONNECTIONS
-from penstock.connector.mapped import assembled, map_files, may_be_mapped, pieces_of, says_where
-from penstock.connector.partition import BrowsePartition, LeasePartition
+from ..broker_core.client import discovery
+from ..broker_core.client.flight import Client
+from ..broker_core.errors import PeerError
+from ..broker_core.messages import assembly
+from ..broker_core.messages.columns import NOT_MAPPED
+from .access import Access
+from .backoff import RECONNECT_S, Patience
+from .batching import coalesce
+from .connections import CONNECTIONS
+from .mapped import assembled, map_files, may_be_mapped, pieces_of, says_where
+from .partition import BrowsePartition, LeasePartition
 
 # Messages that one request sets aside, with their reasons: it fits into the mebibyte that a request may have.
 TOLD_AT_ONCE = 2000

@@ -9,8 +9,8 @@ from typing import Any
 from pyspark import cloudpickle
 from pyspark.errors import PySparkException
 
-from penstock.broker_core import shipped
-from penstock.connector.source import AmqpSource
+from ..broker_core import shipped
+from .source import AmqpSource
 
 ALREADY_THERE = "DATA_SOURCE_ALREADY_EXISTS"
 

@@ -20,9 +20,9 @@ from pyspark.sql.types import (
     TimestampType,
 )
 
-from penstock.broker_core.errors import InvalidRequest
-from penstock.broker_core.messages import columns as message
-from penstock.broker_core.messages import incoming
+from ..broker_core.errors import InvalidRequest
+from ..broker_core.messages import columns as message
+from ..broker_core.messages import incoming
 
 _OF_ARROW: dict[pa.DataType, DataType] = {
     pa.string(): StringType(),

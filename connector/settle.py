@@ -11,9 +11,9 @@ from typing import Any
 
 import pyarrow as pa
 
-from penstock.broker_core.client.flight import Client
-from penstock.broker_core.errors import InvalidRequest
-from penstock.connector.batching import coalesce, halved
+from ..broker_core.client.flight import Client
+from ..broker_core.errors import InvalidRequest
+from .batching import coalesce, halved
 
 #: The columns of `operation=settle`. `error` may be left out: it says why, of what is rejected.
 COLUMNS = {"delivery": pa.binary(), "outcome": pa.string(), "error": pa.string()}

@@ -11,12 +11,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from penstock.broker_core.errors import WrongOffset
-from penstock.connector.identity import begun, check_names, check_same
-from penstock.connector.lease import LONG_POLL_MS, Lease, Taken, Wanted
-from penstock.connector.offset import INITIAL, Offset, Offsets, parse_several
-from penstock.connector.options import Options
-from penstock.connector.partition import LeasePartition
+from ..broker_core.errors import WrongOffset
+from .identity import begun, check_names, check_same
+from .lease import LONG_POLL_MS, Lease, Taken, Wanted
+from .offset import INITIAL, Offset, Offsets, parse_several
+from .options import Options
+from .partition import LeasePartition
 
 SLICE_MS = 20  # an idle query waits at one queue at a time, so long
 

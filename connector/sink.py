@@ -23,15 +23,15 @@ import pyarrow as pa
 from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowWriter, WriterCommitMessage
 from pyspark.sql.types import StructType
 
-from penstock.broker_core.client.flight import Client
-from penstock.broker_core.errors import DataLoss, InvalidRequest, PeerError, PenstockError, StorageError
-from penstock.broker_core.messages import incoming
-from penstock.connector import settle
-from penstock.connector.backoff import Patience
-from penstock.connector.batching import BATCH_BYTES, BATCH_ROWS, coalesce, halved
-from penstock.connector.context import attempt, spark_batch
-from penstock.connector.options import MAX_NAME, WRITE, Options
-from penstock.connector.schema import settle_columns, sink_columns
+from ..broker_core.client.flight import Client
+from ..broker_core.errors import DataLoss, InvalidRequest, PeerError, PenstockError, StorageError
+from ..broker_core.messages import incoming
+from . import settle
+from .backoff import Patience
+from .batching import BATCH_BYTES, BATCH_ROWS, coalesce, halved
+from .context import attempt, spark_batch
+from .options import MAX_NAME, WRITE, Options
+from .schema import settle_columns, sink_columns
 
 # Rows kept back over all queues of a task while they are being routed.
 MOST_ROUTED_ROWS, MOST_ROUTED_BYTES = 4 * BATCH_ROWS, 8 * BATCH_BYTES

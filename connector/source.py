@@ -13,11 +13,11 @@ from pyspark.sql.datasource import (
 )
 from pyspark.sql.types import StructType
 
-from penstock.connector.batch import BatchReader, PushdownBatchReader
-from penstock.connector.options import Options
-from penstock.connector.schema import default_schema
-from penstock.connector.sink import BatchWriter, StreamWriter
-from penstock.connector.stream import StreamReader
+from .batch import BatchReader, PushdownBatchReader
+from .options import Options
+from .schema import default_schema
+from .sink import BatchWriter, StreamWriter
+from .stream import StreamReader
 
 
 class AmqpSource(DataSource):

@@ -15,13 +15,13 @@ from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMaxRows, SupportsTriggerAvailableNow
 from pyspark.sql.types import StructType
 
-from penstock.connector.batching import as_declared
-from penstock.connector.consumer import Consumer, consumer_of
-from penstock.connector.offset import INITIAL
-from penstock.connector.options import STREAM, Options
-from penstock.connector.partition import LeasePartition
-from penstock.connector.read import read_leased
-from penstock.connector.schema import check_source
+from .batching import as_declared
+from .consumer import Consumer, consumer_of
+from .offset import INITIAL
+from .options import STREAM, Options
+from .partition import LeasePartition
+from .read import read_leased
+from .schema import check_source
 
 _NO_LIMIT = 2**63 - 1
 

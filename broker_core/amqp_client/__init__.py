@@ -1,7 +1,7 @@
 """A small blocking AMQP 1.0 client on `broker_core.amqp`: the standard library and nothing else.
 
-    from penstock.broker_core.amqp import Message, decode_message
-    from penstock.broker_core.amqp_client import connect
+    from ..amqp import Message, decode_message
+    from . import connect
 
     with connect("amqp://127.0.0.1:5672") as connection:
         sender = connection.sender("orders")
@@ -22,9 +22,9 @@ links, sender, receiver   links
 failures                  Penstock's errors for the peer's
 """
 
-from penstock.broker_core.amqp_client.connection import Connection
-from penstock.broker_core.amqp_client.dial import connect, login
-from penstock.broker_core.amqp_client.receiver import Receiver
-from penstock.broker_core.amqp_client.sender import Refusal, Sender
+from .connection import Connection
+from .dial import connect, login
+from .receiver import Receiver
+from .sender import Refusal, Sender
 
 __all__ = ["Connection", "Receiver", "Refusal", "Sender", "connect", "login"]

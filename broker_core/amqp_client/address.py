@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import NamedTuple
 from urllib.parse import urlsplit
 
-from penstock.broker_core.errors import InvalidRequest
+from ..errors import InvalidRequest
 
 DEFAULT_PORTS = {"amqp": 5672, "amqps": 5671}
 

@@ -11,14 +11,14 @@ from collections.abc import Callable, Mapping
 from types import TracebackType
 from typing import Any
 
-from penstock.broker_core import amqp, errors
-from penstock.broker_core.amqp import events
-from penstock.broker_core.amqp_client import failures
-from penstock.broker_core.amqp_client.address import Address
-from penstock.broker_core.amqp_client.links import CLOSE_TIMEOUT_S, ClientLink
-from penstock.broker_core.amqp_client.receiver import DEFAULT_CREDIT, Receiver
-from penstock.broker_core.amqp_client.sender import Sender
-from penstock.broker_core.amqp_client.transport import Transport
+from .. import amqp, errors
+from ..amqp import events
+from . import failures
+from .address import Address
+from .links import CLOSE_TIMEOUT_S, ClientLink
+from .receiver import DEFAULT_CREDIT, Receiver
+from .sender import Sender
+from .transport import Transport
 
 #: Default time limit of a call that waits for the broker, seconds.
 TIMEOUT_S = 60.0

@@ -6,13 +6,13 @@ import os
 import secrets
 import ssl
 
-from penstock.broker_core import amqp
-from penstock.broker_core.amqp.sasl import ANONYMOUS, EXTERNAL, PLAIN, SCRAM_SHA_256
-from penstock.broker_core.amqp_client import transport
-from penstock.broker_core.amqp_client.address import parse
-from penstock.broker_core.amqp_client.connection import TIMEOUT_S, Connection
-from penstock.broker_core.client.credentials import Credentials
-from penstock.broker_core.errors import InvalidRequest
+from .. import amqp
+from ..amqp.sasl import ANONYMOUS, EXTERNAL, PLAIN, SCRAM_SHA_256
+from ..client.credentials import Credentials
+from ..errors import InvalidRequest
+from . import transport
+from .address import parse
+from .connection import TIMEOUT_S, Connection
 
 #: Largest frame that we accept, octets. Larger messages come in several.
 MAX_FRAME_OCTETS = 64 * 1024

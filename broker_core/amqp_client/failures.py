@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from penstock.broker_core import errors
-from penstock.broker_core.amqp import Accepted, Condition, Modified, Rejected, Released
-from penstock.broker_core.amqp.performatives import Error
+from .. import errors
+from ..amqp import Accepted, Condition, Modified, Rejected, Released
+from ..amqp.performatives import Error
 
 _KINDS: dict[str, type[errors.PenstockError]] = {
     Condition.NOT_FOUND: errors.NotFound,

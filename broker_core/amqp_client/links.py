@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from penstock.broker_core import amqp, errors
-from penstock.broker_core.amqp import events
-from penstock.broker_core.amqp.states import LinkState
-from penstock.broker_core.amqp_client import failures
+from .. import amqp, errors
+from ..amqp import events
+from ..amqp.states import LinkState
+from . import failures
 
 if TYPE_CHECKING:
-    from penstock.broker_core.amqp_client.connection import Connection
+    from .connection import Connection
 
 #: Seconds to wait for the answer to a close or detach, which is only a courtesy.
 CLOSE_TIMEOUT_S = 5.0

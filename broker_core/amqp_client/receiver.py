@@ -6,16 +6,16 @@ import time
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from penstock.broker_core import amqp
-from penstock.broker_core.amqp import Accepted, Modified, Rejected, Released, events
-from penstock.broker_core.amqp.deliveries import Delivery
-from penstock.broker_core.amqp.performatives import SND_SETTLED, SND_UNSETTLED, Error
-from penstock.broker_core.amqp.states import LinkState
-from penstock.broker_core.amqp.types import Described, Symbol
-from penstock.broker_core.amqp_client.links import ClientLink
+from .. import amqp
+from ..amqp import Accepted, Modified, Rejected, Released, events
+from ..amqp.deliveries import Delivery
+from ..amqp.performatives import SND_SETTLED, SND_UNSETTLED, Error
+from ..amqp.states import LinkState
+from ..amqp.types import Described, Symbol
+from .links import ClientLink
 
 if TYPE_CHECKING:
-    from penstock.broker_core.amqp_client.connection import Connection
+    from .connection import Connection
 
 #: Default credit: messages on the way or waiting here.
 DEFAULT_CREDIT = 1000

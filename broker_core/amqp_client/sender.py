@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from penstock.broker_core import amqp, errors
-from penstock.broker_core.amqp import Accepted, LocalProtocolError, events
-from penstock.broker_core.amqp.performatives import SND_SETTLED, SND_UNSETTLED
-from penstock.broker_core.amqp_client import failures
-from penstock.broker_core.amqp_client.links import ClientLink
+from .. import amqp, errors
+from ..amqp import Accepted, LocalProtocolError, events
+from ..amqp.performatives import SND_SETTLED, SND_UNSETTLED
+from . import failures
+from .links import ClientLink
 
 if TYPE_CHECKING:
-    from penstock.broker_core.amqp_client.connection import Connection
+    from .connection import Connection
 
 #: Messages and octets made into frames between two writes: enough to share the cost of a write, little enough to overlap with
 #: the broker's work.

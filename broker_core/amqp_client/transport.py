@@ -11,8 +11,8 @@ import select
 import socket
 import ssl
 
-from penstock.broker_core.amqp_client.address import Address
-from penstock.broker_core.errors import PeerError
+from ..errors import PeerError
+from .address import Address
 
 #: Octets of one read. More gains nothing; less costs more calls.
 READ_OCTETS = 256 * 1024

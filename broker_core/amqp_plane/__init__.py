@@ -15,6 +15,6 @@ transactions/   control links, and what is done in a transaction
 ports           what a link may ask of the loop, of its connection and of the plane
 """
 
-from penstock.broker_core.amqp_plane.loop.server import AmqpPlane
+from .loop.server import AmqpPlane
 
 __all__ = ["AmqpPlane"]

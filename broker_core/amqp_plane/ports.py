@@ -11,29 +11,29 @@ from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Protocol, TypeAlias
 
 if TYPE_CHECKING:
-    from penstock.broker_core.amqp import Connection, Link, Session
-    from penstock.broker_core.amqp.deliveries import Delivery
-    from penstock.broker_core.amqp.performatives import Error
-    from penstock.broker_core.amqp_plane.connections.containers import Containers
-    from penstock.broker_core.amqp_plane.links.consuming import Consuming
-    from penstock.broker_core.amqp_plane.links.detached import Detached
-    from penstock.broker_core.amqp_plane.links.incoming import Incoming
-    from penstock.broker_core.amqp_plane.links.options import Immediate
-    from penstock.broker_core.amqp_plane.links.outgoing import Outgoing
-    from penstock.broker_core.amqp_plane.links.sender_credit import SenderCredit
-    from penstock.broker_core.amqp_plane.loop.exchanges import ExchangeRoute
-    from penstock.broker_core.amqp_plane.loop.limits import Limits
-    from penstock.broker_core.amqp_plane.transactions.registry import Open, Transactions
-    from penstock.broker_core.amqp_plane.transactions.retiring import Retirement
-    from penstock.broker_core.engine.commands.queues import Maker
-    from penstock.broker_core.engine.model.dispositions import Ending
-    from penstock.broker_core.errors import DamagedMessages
-    from penstock.broker_core.reading.stored import Cut, OnDamage
-    from penstock.broker_core.security.rights import Right
-    from penstock.broker_core.selectors import Selector
-    from penstock.broker_core.service.bitmaps import View
-    from penstock.broker_core.service.nodes import Nodes
-    from penstock.broker_core.service.turn import Turn
+    from ..amqp import Connection, Link, Session
+    from ..amqp.deliveries import Delivery
+    from ..amqp.performatives import Error
+    from ..engine.commands.queues import Maker
+    from ..engine.model.dispositions import Ending
+    from ..errors import DamagedMessages
+    from ..reading.stored import Cut, OnDamage
+    from ..security.rights import Right
+    from ..selectors import Selector
+    from ..service.bitmaps import View
+    from ..service.nodes import Nodes
+    from ..service.turn import Turn
+    from .connections.containers import Containers
+    from .links.consuming import Consuming
+    from .links.detached import Detached
+    from .links.incoming import Incoming
+    from .links.options import Immediate
+    from .links.outgoing import Outgoing
+    from .links.sender_credit import SenderCredit
+    from .loop.exchanges import ExchangeRoute
+    from .loop.limits import Limits
+    from .transactions.registry import Open, Transactions
+    from .transactions.retiring import Retirement
 
     Endpoint: TypeAlias = Incoming | Outgoing
     Kept: TypeAlias = Incoming | Consuming  # a link that may live on when it is detached

@@ -20,6 +20,6 @@ Exit codes:
 
 from __future__ import annotations
 
-from penstock.broker_core.cli.main import main
+from .main import main
 
 __all__ = ["main"]

@@ -11,10 +11,10 @@ from typing import Any
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 
-from penstock.broker_core.amqp_client import Connection
-from penstock.broker_core.amqp_client import login as log_in
-from penstock.broker_core.cli import login
-from penstock.broker_core.cli.main import UsageError
+from ..amqp_client import Connection
+from ..amqp_client import login as log_in
+from . import login
+from .main import UsageError
 
 #: Seconds between two looks at whether somebody wants us to stop, and between two changes of the bar.
 TURN_S = 0.25

@@ -7,10 +7,10 @@ import os
 from collections.abc import Callable
 from pathlib import Path
 
-from penstock.broker_core import __version__
-from penstock.broker_core.cli import exchange_arguments, message_arguments, user_arguments
-from penstock.broker_core.settings import keys as config
-from penstock.broker_core.settings import listeners
+from .. import __version__
+from ..settings import keys as config
+from ..settings import listeners
+from . import exchange_arguments, message_arguments, user_arguments
 
 _EXIT_CODES = """\
 exit codes: 0 done, 1 refused, 2 usage, 3 the broker cannot be reached, 4 its storage failed, 130 interrupted"""
@@ -124,7 +124,7 @@ def _option(command: Parser) -> None:
 
 
 def _options() -> str:
-    from penstock.broker_core.engine.model.options import described  # late, since it needs numpy
+    from ..engine.model.options import described  # late, since it needs numpy
 
     return "options of queues:\n" + described()
 

@@ -6,9 +6,9 @@ import argparse
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from penstock.broker_core.cli import login
-from penstock.broker_core.cli.main import UsageError
-from penstock.broker_core.client.flight import Client
+from ..client.flight import Client
+from . import login
+from .main import UsageError
 
 #: Seconds. A purge or delete of tens of millions of messages is one event, but its answer waits for the disk.
 LONG_S = 600.0

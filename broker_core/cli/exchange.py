@@ -6,8 +6,8 @@ import argparse
 import json
 from typing import Any
 
-from penstock.broker_core.cli import calls, show
-from penstock.broker_core.cli.pairs import pairs
+from . import calls, show
+from .pairs import pairs
 
 _LIST = {"exchange": "exchange", "type": "type", "options": "options", "queue": "queue", "says": "binding"}
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from penstock.broker_core.cli import arguments
+from . import arguments
 
 _TYPES = "direct (the routing key as it is), topic (patterns: * is one word, # any number), fanout (everything), headers"
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 
-from penstock.broker_core.cli import calls, show
+from . import calls, show
 
 _LIST = {
     "lease": "lease",

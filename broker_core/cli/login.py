@@ -6,9 +6,9 @@ import argparse
 import getpass
 import sys
 
-from penstock.broker_core import errors
-from penstock.broker_core.cli.main import UsageError
-from penstock.broker_core.client.credentials import Credentials
+from .. import errors
+from ..client.credentials import Credentials
+from .main import UsageError
 
 #: Characters of a password, four octets each at most, and its end of line.
 _LINE_OCTETS = 4 * 1024 + 2

@@ -9,8 +9,8 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from penstock.broker_core import errors
-from penstock.broker_core.cli import arguments
+from .. import errors
+from . import arguments
 
 REFUSED, USAGE, UNREACHABLE, STORAGE, INTERRUPTED = 1, 2, 3, 4, 130
 

@@ -6,7 +6,7 @@ import argparse
 import os
 from pathlib import Path
 
-from penstock.broker_core.cli import arguments
+from . import arguments
 
 DEFAULT_AMQP_URL = "amqp://127.0.0.1:5672"
 #: Of a consumer: those of `amqp_plane.loop.interest`, without the time that it takes to import.

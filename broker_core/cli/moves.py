@@ -5,9 +5,9 @@ from __future__ import annotations
 import argparse
 from typing import Any
 
-from penstock.broker_core.cli import calls, show
-from penstock.broker_core.cli.main import UsageError
-from penstock.broker_core.cli.pairs import pairs
+from . import calls, show
+from .main import UsageError
+from .pairs import pairs
 
 
 def alter(given: argparse.Namespace) -> int:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from penstock.broker_core.cli.main import UsageError
+from .main import UsageError
 
 
 def pairs(texts: Iterable[str], flag: str = "--option") -> dict[str, str]:

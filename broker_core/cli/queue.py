@@ -7,11 +7,11 @@ from collections.abc import Iterator
 from itertools import islice
 from typing import Any
 
-from penstock.broker_core.cli import calls, show
-from penstock.broker_core.cli.main import UsageError
-from penstock.broker_core.cli.pairs import pairs
-from penstock.broker_core.client.flight import Client
-from penstock.broker_core.errors import PenstockError
+from ..client.flight import Client
+from ..errors import PenstockError
+from . import calls, show
+from .main import UsageError
+from .pairs import pairs
 
 STATES = ("available", "acquired", "archived")
 

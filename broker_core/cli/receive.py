@@ -10,16 +10,16 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from penstock.broker_core import errors
-from penstock.broker_core.amqp import RemoteProtocolError
-from penstock.broker_core.amqp.deliveries import Delivery
-from penstock.broker_core.amqp.messages import DATA, PROPERTIES, VALUE, bare, scan
-from penstock.broker_core.amqp.types import Int, Symbol
-from penstock.broker_core.amqp_client import Receiver
-from penstock.broker_core.cli import show
-from penstock.broker_core.cli.amqp_calls import TURN_S, Meter, Stop, connection
-from penstock.broker_core.cli.main import INTERRUPTED, REFUSED, UsageError, report
-from penstock.broker_core.messages.encoding import plain
+from .. import errors
+from ..amqp import RemoteProtocolError
+from ..amqp.deliveries import Delivery
+from ..amqp.messages import DATA, PROPERTIES, VALUE, bare, scan
+from ..amqp.types import Int, Symbol
+from ..amqp_client import Receiver
+from ..messages.encoding import plain
+from . import show
+from .amqp_calls import TURN_S, Meter, Stop, connection
+from .main import INTERRUPTED, REFUSED, UsageError, report
 
 #: Messages under way: what an interrupted run gives back at most.
 CREDIT = 500

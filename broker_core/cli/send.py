@@ -10,15 +10,15 @@ import sys
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
-from penstock.broker_core import amqp, errors
-from penstock.broker_core.amqp.performatives import Header, Properties
-from penstock.broker_core.amqp.types import Long
-from penstock.broker_core.amqp_client import Connection, Sender
-from penstock.broker_core.cli import show
-from penstock.broker_core.cli.amqp_calls import TURN_S, Meter, Stop, connection
-from penstock.broker_core.cli.main import INTERRUPTED, UsageError
-from penstock.broker_core.cli.pairs import pairs
-from penstock.broker_core.messages.annotations import DELIVERY_DELAY
+from .. import amqp, errors
+from ..amqp.performatives import Header, Properties
+from ..amqp.types import Long
+from ..amqp_client import Connection, Sender
+from ..messages.annotations import DELIVERY_DELAY
+from . import show
+from .amqp_calls import TURN_S, Meter, Stop, connection
+from .main import INTERRUPTED, UsageError
+from .pairs import pairs
 
 #: Octets read at once, and the longest line or file where the broker names no limit of its own.
 BLOCK_OCTETS = 256 * 1024

@@ -13,10 +13,10 @@ import threading
 from importlib.abc import MetaPathFinder
 from typing import Any
 
-from penstock.broker_core import errors
-from penstock.broker_core.cli.main import INTERRUPTED, UsageError, exit_code, report
-from penstock.broker_core.settings import keys as config
-from penstock.broker_core.settings.keys import Settings
+from .. import errors
+from ..settings import keys as config
+from ..settings.keys import Settings
+from .main import INTERRUPTED, UsageError, exit_code, report
 
 _STOPPING = (signal.SIGTERM, signal.SIGINT)
 
@@ -57,7 +57,7 @@ def _serve(settings: Settings, stop_with_stdin: bool) -> int:
         threading.Thread(target=_stop_with_stdin, args=(stop,), name="stdin", daemon=True).start()
 
     sys.meta_path.insert(0, _WithoutPandas())
-    from penstock.broker_core.server.serve import serve
+    from ..server.serve import serve
 
     code = serve(settings, _ready, stop)
     # Everything is on the disk. A call that a client keeps open and does not go on with would hold the interpreter here for ever.

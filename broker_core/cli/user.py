@@ -9,13 +9,13 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from penstock.broker_core import errors
-from penstock.broker_core.cli import show
-from penstock.broker_core.cli.main import UsageError
-from penstock.broker_core.security import store
-from penstock.broker_core.security import users as u
-from penstock.broker_core.security.rights import Right
-from penstock.broker_core.security.users import User, Users
+from .. import errors
+from ..security import store
+from ..security import users as u
+from ..security.rights import Right
+from ..security.users import User, Users
+from . import show
+from .main import UsageError
 
 _LIST = {"user": "user", "password": "password", "certificates": "certificates", "permissions": "permissions"}
 _PERMISSIONS = {"user": "user", "queue": "queue", "rights": "rights"}

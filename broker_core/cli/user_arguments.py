@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from penstock.broker_core.cli import arguments
+from . import arguments
 
 _FILE = "The broker notices within a second, without a restart."
 

@@ -14,7 +14,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from penstock.broker_core.errors import InvalidRequest
+from ..errors import InvalidRequest
 
 if TYPE_CHECKING:
     import ssl

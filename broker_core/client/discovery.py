@@ -11,8 +11,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from penstock.broker_core import errors, shipped
-from penstock.broker_core.client.credentials import Credentials
+from .. import errors, shipped
+from .credentials import Credentials
 
 SCHEMES = ("amqp://", "amqps://")
 FLIGHT_SCHEMES = ("grpc", "grpc+tls")

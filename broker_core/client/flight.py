@@ -19,11 +19,11 @@ from typing import Any, TypeVar
 import pyarrow as pa
 from pyarrow import flight
 
-from penstock.broker_core import errors
-from penstock.broker_core.client import credentials, discovery
-from penstock.broker_core.client import timeouts as silence
-from penstock.broker_core.client.credentials import NOBODY, Credentials
-from penstock.broker_core.client.discovery import Endpoint
+from .. import errors
+from . import credentials, discovery
+from . import timeouts as silence
+from .credentials import NOBODY, Credentials
+from .discovery import Endpoint
 
 #: Seconds after which a token is replaced by a new one at the next call. It is good for an hour, and what is handed on with it
 #: (to tasks that wait for their turn) should be good for a while.

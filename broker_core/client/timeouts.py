@@ -11,7 +11,7 @@ from collections.abc import Callable
 from queue import Empty, SimpleQueue
 from typing import Any, TypeVar
 
-from penstock.broker_core import errors
+from .. import errors
 
 #: Seconds of silence in the midst of a call after which the broker is given up. The broker says something every `ALIVE_S`.
 SILENCE_S = 45.0

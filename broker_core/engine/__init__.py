@@ -11,9 +11,9 @@ decide/     state and command to events and a reply
 apply/      state and event to the next state
 """
 
-from penstock.broker_core.engine.apply.handlers import apply
-from penstock.broker_core.engine.decide.decision import Decision, Effects
-from penstock.broker_core.engine.decide.handlers import decide
-from penstock.broker_core.engine.model.state import BrokerState
+from .apply.handlers import apply
+from .decide.decision import Decision, Effects
+from .decide.handlers import decide
+from .model.state import BrokerState
 
 __all__ = ["BrokerState", "Decision", "Effects", "apply", "decide"]

@@ -18,6 +18,6 @@ streams, browsing      gets: tickets; what a look shows
 malformed              messages that no reader can decode, set aside
 """
 
-from penstock.broker_core.flight_plane.server import FlightPlane
+from .server import FlightPlane
 
 __all__ = ["FlightPlane"]

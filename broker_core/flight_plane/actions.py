@@ -6,19 +6,19 @@ import json
 from collections.abc import Callable
 from typing import Any
 
-from penstock.broker_core import __version__, errors
-from penstock.broker_core.engine.columns.limits import SECOND
-from penstock.broker_core.engine.commands import queues as c
-from penstock.broker_core.engine.model.stages import attempt_name
-from penstock.broker_core.flight_plane import browsing, malformed, namespaces
-from penstock.broker_core.flight_plane.callers import Caller
-from penstock.broker_core.flight_plane.exchanges import exchange_actions
-from penstock.broker_core.flight_plane.leasing import advance
-from penstock.broker_core.flight_plane.moves import move_actions
-from penstock.broker_core.flight_plane.permissions import Permissions, visible
-from penstock.broker_core.flight_plane.requests import ACTIONS, HEAD, key_of, numbers, parse, reader_of, strings
-from penstock.broker_core.selectors import parse as parse_selector
-from penstock.broker_core.service.broker import BrokerService
+from .. import __version__, errors
+from ..engine.columns.limits import SECOND
+from ..engine.commands import queues as c
+from ..engine.model.stages import attempt_name
+from ..selectors import parse as parse_selector
+from ..service.broker import BrokerService
+from . import browsing, malformed, namespaces
+from .callers import Caller
+from .exchanges import exchange_actions
+from .leasing import advance
+from .moves import move_actions
+from .permissions import Permissions, visible
+from .requests import ACTIONS, HEAD, key_of, numbers, parse, reader_of, strings
 
 # Answers of which a caller gets what it may know of.
 LISTS = {"queue.list": "queues", "exchange.list": "exchanges", "lease.list": "leases", "stage.list": "stages"}

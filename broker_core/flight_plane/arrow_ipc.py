@@ -16,12 +16,12 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
-from penstock.broker_core import errors
-from penstock.broker_core.flight_plane import protobuf
+from .. import errors
+from . import protobuf
 
 if TYPE_CHECKING:
-    from penstock.broker_core.flight_plane.calls import Call, Message
-    from penstock.broker_core.flight_plane.wires import Octets
+    from .calls import Call, Message
+    from .wires import Octets
 
 METADATA_BYTES = 1 << 20  # of one message; a schema with thousands of fields fits
 DICTIONARY_BYTES = 32 << 20  # of dictionaries that all streams together hold: they stay as long as their stream

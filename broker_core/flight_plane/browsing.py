@@ -9,14 +9,14 @@ from typing import Any
 
 import numpy as np
 
-from penstock.broker_core import errors
-from penstock.broker_core.engine.columns.blocks import Block
-from penstock.broker_core.engine.columns.limits import MAX_PARTS
-from penstock.broker_core.engine.columns.rowset import BLOCK_ROWS
-from penstock.broker_core.engine.columns.states import Outcome, State
-from penstock.broker_core.engine.model.queue import ArchivedBlock
-from penstock.broker_core.flight_plane.requests import strings
-from penstock.broker_core.service.broker import BrokerService
+from .. import errors
+from ..engine.columns.blocks import Block
+from ..engine.columns.limits import MAX_PARTS
+from ..engine.columns.rowset import BLOCK_ROWS
+from ..engine.columns.states import Outcome, State
+from ..engine.model.queue import ArchivedBlock
+from ..service.broker import BrokerService
+from .requests import strings
 
 
 def plan(service: BrokerService, f: dict[str, Any]) -> list[list[int]]:

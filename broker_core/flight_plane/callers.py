@@ -7,10 +7,10 @@ import binascii
 import logging
 from typing import Protocol
 
-from penstock.broker_core import errors
-from penstock.broker_core.security.access import ANONYMOUS, Access
-from penstock.broker_core.security.attempts import on_this_machine
-from penstock.broker_core.security.rights import Right
+from .. import errors
+from ..security.access import ANONYMOUS, Access
+from ..security.attempts import on_this_machine
+from ..security.rights import Right
 
 log = logging.getLogger("penstock.security")
 

@@ -15,13 +15,13 @@ from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
-from penstock.broker_core import errors
-from penstock.broker_core.client import timeouts as silence
-from penstock.broker_core.flight_plane import frames
+from .. import errors
+from ..client import timeouts as silence
+from . import frames
 
 if TYPE_CHECKING:
-    from penstock.broker_core.flight_plane.connection import Connection
-    from penstock.broker_core.flight_plane.wires import Octets
+    from .connection import Connection
+    from .wires import Octets
 
 PREFIX_BYTES = 5  # of a gRPC message: whether it is compressed, and its length
 READY_BYTES = 1 << 20  # of complete messages that wait for the call's thread; then no further one is begun

@@ -20,14 +20,14 @@ from typing import TYPE_CHECKING
 
 import hpack
 
-from penstock.broker_core.flight_plane import frames
-from penstock.broker_core.flight_plane.calls import Call, Gone
-from penstock.broker_core.flight_plane.frames import Code, Kind, ProtocolError, Setting
+from . import frames
+from .calls import Call, Gone
+from .frames import Code, Kind, ProtocolError, Setting
 
 if TYPE_CHECKING:
-    from penstock.broker_core.flight_plane.budget import Budget
-    from penstock.broker_core.flight_plane.listener import Listener
-    from penstock.broker_core.flight_plane.wires import Octets, Wire
+    from .budget import Budget
+    from .listener import Listener
+    from .wires import Octets, Wire
 
 CALLS = 64  # at once on one connection, also those that the peer has given up and that are not over yet
 HEADER_BYTES = 16 << 10  # of one request's headers, as they come and as they expand

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from penstock.broker_core.engine.commands import exchanges as x
-from penstock.broker_core.selectors import parse
-from penstock.broker_core.service.broker import BrokerService
+from ..engine.commands import exchanges as x
+from ..selectors import parse
+from ..service.broker import BrokerService
 
 
 def exchange_actions(service: BrokerService) -> dict[str, Callable[[dict[str, Any]], dict[str, Any]]]:

@@ -6,11 +6,11 @@ import time
 from dataclasses import replace
 from typing import NamedTuple
 
-from penstock.broker_core.engine.commands import queues as c
-from penstock.broker_core.selectors import Selector, parse
-from penstock.broker_core.service import matching
-from penstock.broker_core.service.bitmaps import View
-from penstock.broker_core.service.broker import BrokerService
+from ..engine.commands import queues as c
+from ..selectors import Selector, parse
+from ..service import matching
+from ..service.bitmaps import View
+from ..service.broker import BrokerService
 
 
 class Advanced(NamedTuple):

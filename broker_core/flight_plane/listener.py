@@ -19,14 +19,14 @@ from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from penstock.broker_core import errors
-from penstock.broker_core.flight_plane import frames, statuses
-from penstock.broker_core.flight_plane.budget import Budget
-from penstock.broker_core.flight_plane.calls import Call
-from penstock.broker_core.flight_plane.connection import Connection
-from penstock.broker_core.flight_plane.wires import Plain, Tls, Wire, prepare
-from penstock.broker_core.security.quiet import Quiet
-from penstock.broker_core.settings.keys import Settings
+from .. import errors
+from ..security.quiet import Quiet
+from ..settings.keys import Settings
+from . import frames, statuses
+from .budget import Budget
+from .calls import Call
+from .connection import Connection
+from .wires import Plain, Tls, Wire, prepare
 
 BACKLOG = 1024  # connections that wait to be accepted
 TICK_S = 0.25  # how exact time-outs are

@@ -8,10 +8,10 @@ from typing import Any
 
 import numpy as np
 
-from penstock.broker_core import errors
-from penstock.broker_core.engine.columns.rowset import RowSet
-from penstock.broker_core.engine.commands.outcomes import SetAside
-from penstock.broker_core.service.broker import BrokerService
+from .. import errors
+from ..engine.columns.rowset import RowSet
+from ..engine.commands.outcomes import SetAside
+from ..service.broker import BrokerService
 
 log = logging.getLogger("penstock")
 

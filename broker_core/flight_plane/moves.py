@@ -9,12 +9,12 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from penstock.broker_core import errors
-from penstock.broker_core.engine.columns.limits import MAX_MOVED, MAX_PURGED
-from penstock.broker_core.engine.commands import moves as mc
-from penstock.broker_core.engine.commands import queues as c
-from penstock.broker_core.engine.model.batch_outcomes import shortened
-from penstock.broker_core.service.broker import BrokerService
+from .. import errors
+from ..engine.columns.limits import MAX_MOVED, MAX_PURGED
+from ..engine.commands import moves as mc
+from ..engine.commands import queues as c
+from ..engine.model.batch_outcomes import shortened
+from ..service.broker import BrokerService
 
 Answer = dict[str, Any]
 _Command = Callable[[str, int, int, int], mc.Move | mc.Copy | mc.Redrive]  # of queue, messages, first, last

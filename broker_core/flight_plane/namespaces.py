@@ -12,11 +12,11 @@ from __future__ import annotations
 
 from typing import Any
 
-from penstock.broker_core import errors
-from penstock.broker_core.engine.model.state import BrokerState
-from penstock.broker_core.flight_plane.callers import Caller
-from penstock.broker_core.flight_plane.permissions import NEEDS
-from penstock.broker_core.security.rights import Right
+from .. import errors
+from ..engine.model.state import BrokerState
+from ..security.rights import Right
+from .callers import Caller
+from .permissions import NEEDS
 
 SEPARATOR = ":"
 LISTED = 5  # leases that an error names

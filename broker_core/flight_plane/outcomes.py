@@ -10,16 +10,16 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from penstock.broker_core import errors
-from penstock.broker_core.engine.columns.limits import MAX_OUTCOMES
-from penstock.broker_core.engine.columns.rowset import RowSet
-from penstock.broker_core.engine.commands.outcomes import StageOutcomes
-from penstock.broker_core.engine.model.batch_outcomes import ENDINGS, Said, cut, shortened
-from penstock.broker_core.flight_plane.arrow_ipc import BatchReader, too_large
-from penstock.broker_core.flight_plane.permissions import Check
-from penstock.broker_core.flight_plane.requests import stage_of
-from penstock.broker_core.messages import delivery_key as delivery
-from penstock.broker_core.service.broker import BrokerService
+from .. import errors
+from ..engine.columns.limits import MAX_OUTCOMES
+from ..engine.columns.rowset import RowSet
+from ..engine.commands.outcomes import StageOutcomes
+from ..engine.model.batch_outcomes import ENDINGS, Said, cut, shortened
+from ..messages import delivery_key as delivery
+from ..service.broker import BrokerService
+from .arrow_ipc import BatchReader, too_large
+from .permissions import Check
+from .requests import stage_of
 
 COLUMNS = {"delivery": pa.binary(), "outcome": pa.string(), "error": pa.string()}
 

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import Any, NamedTuple
 
-from penstock.broker_core.engine.model import exchange_options, options
-from penstock.broker_core.engine.model.state import StageParts
-from penstock.broker_core.flight_plane.callers import Caller
-from penstock.broker_core.flight_plane.requests import stage_of, strings
-from penstock.broker_core.security.rights import Right
-from penstock.broker_core.service.broker import BrokerService
+from ..engine.model import exchange_options, options
+from ..engine.model.state import StageParts
+from ..security.rights import Right
+from ..service.broker import BrokerService
+from .callers import Caller
+from .requests import stage_of, strings
 
 
 class Need(NamedTuple):

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from penstock.broker_core import errors
-from penstock.broker_core.flight_plane.wires import Octets
+from .. import errors
+from .wires import Octets
 
 MOST_FIELDS = 64  # of one message; Flight's have at most four, a descriptor's path may repeat
 FLIGHT_DESCRIPTOR, DATA_HEADER, APP_METADATA, DATA_BODY = 1, 2, 3, 1000  # of FlightData

@@ -10,19 +10,19 @@ from typing import Any
 
 import numpy as np
 
-from penstock.broker_core import errors
-from penstock.broker_core.client import timeouts as silence
-from penstock.broker_core.engine.commands import queues as c
-from penstock.broker_core.engine.commands.exchanges import ListExchanges
-from penstock.broker_core.flight_plane.arrow_ipc import BatchReader, too_large
-from penstock.broker_core.flight_plane.permissions import Check
-from penstock.broker_core.flight_plane.requests import TEXT, parse, stage_of
-from penstock.broker_core.messages import columns as message
-from penstock.broker_core.messages import incoming
-from penstock.broker_core.messages.encoding import sections
-from penstock.broker_core.reading import stored as reading
-from penstock.broker_core.service import routing
-from penstock.broker_core.service.broker import BrokerService
+from .. import errors
+from ..client import timeouts as silence
+from ..engine.commands import queues as c
+from ..engine.commands.exchanges import ListExchanges
+from ..messages import columns as message
+from ..messages import incoming
+from ..messages.encoding import sections
+from ..reading import stored as reading
+from ..service import routing
+from ..service.broker import BrokerService
+from .arrow_ipc import BatchReader, too_large
+from .permissions import Check
+from .requests import TEXT, parse, stage_of
 
 UNACKNOWLEDGED_BYTES = 32 << 20  # of one sender: enough to keep the disk busy while the next batches arrive
 

@@ -7,11 +7,11 @@ import json
 import threading
 from typing import Any
 
-from penstock.broker_core import errors
-from penstock.broker_core.engine.commands.queues import PublishKey
-from penstock.broker_core.engine.model.reads import SparkBatch
-from penstock.broker_core.engine.model.stages import attempt_name
-from penstock.broker_core.settings import strict_json
+from .. import errors
+from ..engine.commands.queues import PublishKey
+from ..engine.model.reads import SparkBatch
+from ..engine.model.stages import attempt_name
+from ..settings import strict_json
 
 MAX_REQUEST_BYTES = 1 << 20  # a request in JSON: `stage.publish` with thousands of stages fits
 LARGE_BYTES = 16 << 10  # a request of more is read while no other such one is: as values it may take fifty times its octets

@@ -7,19 +7,19 @@ import ssl
 import threading
 from collections.abc import Callable
 
-from penstock.broker_core import errors
-from penstock.broker_core.flight_plane import arrow_ipc, namespaces, protobuf, statuses
-from penstock.broker_core.flight_plane.actions import Actions
-from penstock.broker_core.flight_plane.callers import Caller, Callers
-from penstock.broker_core.flight_plane.calls import Call, Gone
-from penstock.broker_core.flight_plane.listener import Limits, Listener
-from penstock.broker_core.flight_plane.outcomes import OutcomeReceiver
-from penstock.broker_core.flight_plane.permissions import Check, Permissions
-from penstock.broker_core.flight_plane.receiver import Receiver
-from penstock.broker_core.flight_plane.requests import ACTIONS, MAX_REQUEST_BYTES, PUTS, by_op
-from penstock.broker_core.flight_plane.streams import Streams
-from penstock.broker_core.security.access import Access
-from penstock.broker_core.service.broker import BrokerService
+from .. import errors
+from ..security.access import Access
+from ..service.broker import BrokerService
+from . import arrow_ipc, namespaces, protobuf, statuses
+from .actions import Actions
+from .callers import Caller, Callers
+from .calls import Call, Gone
+from .listener import Limits, Listener
+from .outcomes import OutcomeReceiver
+from .permissions import Check, Permissions
+from .receiver import Receiver
+from .requests import ACTIONS, MAX_REQUEST_BYTES, PUTS, by_op
+from .streams import Streams
 
 STOP_GRACE_S = 2.0  # for calls that run when the broker stops; a client that neither reads nor sends would hold it for ever
 SLACK_BYTES = 64 << 10  # of a request beside its JSON: an action's name, protobuf's own octets

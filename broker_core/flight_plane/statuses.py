@@ -7,8 +7,8 @@ from __future__ import annotations
 import base64
 import urllib.parse
 
-from penstock.broker_core import errors
-from penstock.broker_core.flight_plane import frames
+from .. import errors
+from . import frames
 
 MAX_ERROR_BYTES = 1000  # of an error's text: it travels three times in HTTP/2 headers, of which gRPC takes 8 KiB
 _UNIMPLEMENTED = 12

@@ -10,26 +10,26 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from penstock.broker_core import errors
-from penstock.broker_core.client import timeouts as silence
-from penstock.broker_core.client.discovery import this_host
-from penstock.broker_core.engine.columns.blocks import Block
-from penstock.broker_core.engine.columns.rowset import BLOCK_ROWS, as_array, row_count
-from penstock.broker_core.engine.commands import queues as c
-from penstock.broker_core.engine.model.groups import in_bucket
-from penstock.broker_core.flight_plane import namespaces
-from penstock.broker_core.flight_plane.browsing import archived, selection
-from penstock.broker_core.flight_plane.callers import Caller
-from penstock.broker_core.flight_plane.malformed import by_reason, set_aside
-from penstock.broker_core.flight_plane.permissions import Check, Permissions
-from penstock.broker_core.flight_plane.requests import TICKETS, by_op, reader_of, strings
-from penstock.broker_core.messages import columns as message
-from penstock.broker_core.messages import delivery_key as delivery
-from penstock.broker_core.reading import mapped
-from penstock.broker_core.reading import stored as reading
-from penstock.broker_core.selectors import Selector, parse
-from penstock.broker_core.service.broker import BrokerService
-from penstock.broker_core.service.matching import evaluated
+from .. import errors
+from ..client import timeouts as silence
+from ..client.discovery import this_host
+from ..engine.columns.blocks import Block
+from ..engine.columns.rowset import BLOCK_ROWS, as_array, row_count
+from ..engine.commands import queues as c
+from ..engine.model.groups import in_bucket
+from ..messages import columns as message
+from ..messages import delivery_key as delivery
+from ..reading import mapped
+from ..reading import stored as reading
+from ..selectors import Selector, parse
+from ..service.broker import BrokerService
+from ..service.matching import evaluated
+from . import namespaces
+from .browsing import archived, selection
+from .callers import Caller
+from .malformed import by_reason, set_aside
+from .permissions import Check, Permissions
+from .requests import TICKETS, by_op, reader_of, strings
 
 
 class Streams:

@@ -14,12 +14,12 @@ What is durable and what is verified is known here alone. Whatever is raised aft
 stops.
 """
 
-from penstock.broker_core.journal.disk import Disk, LocalDisk
-from penstock.broker_core.journal.journal import Appended, Journal
-from penstock.broker_core.journal.payloads import Located
-from penstock.broker_core.journal.records import Record
-from penstock.broker_core.journal.recovery import Repair
-from penstock.broker_core.journal.segments import SegmentInfo
-from penstock.broker_core.journal.snapshots import Snapshot
+from .disk import Disk, LocalDisk
+from .journal import Appended, Journal
+from .payloads import Located
+from .records import Record
+from .recovery import Repair
+from .segments import SegmentInfo
+from .snapshots import Snapshot
 
 __all__ = ["Appended", "Disk", "Journal", "LocalDisk", "Located", "Record", "Repair", "SegmentInfo", "Snapshot"]

@@ -29,7 +29,7 @@ from typing import NamedTuple, Protocol, TypeAlias, TypeVar, cast
 
 import pyarrow as pa
 
-from penstock.broker_core.errors import DirectoryLocked, StorageError
+from ..errors import DirectoryLocked, StorageError
 
 Buffer: TypeAlias = bytes | bytearray | memoryview | pa.Buffer
 

@@ -10,9 +10,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from zlib import crc32
 
-from penstock.broker_core.errors import InvalidRequest
-from penstock.broker_core.journal.disk import Buffer
-from penstock.broker_core.journal.records import (
+from ..errors import InvalidRequest
+from .disk import Buffer
+from .records import (
     END_BYTES,
     GROUP_BYTES,
     MASK,

@@ -13,17 +13,17 @@ from typing import NamedTuple
 
 import pyarrow as pa
 
-from penstock.broker_core.errors import DamagedJournal, InvalidRequest, ResourceLimit, StorageError
-from penstock.broker_core.journal import manifest, snapshots
-from penstock.broker_core.journal.disk import Buffer, Disk, is_shortage, write_file
-from penstock.broker_core.journal.manifest import Manifest
-from penstock.broker_core.journal.payloads import Located, Payloads
-from penstock.broker_core.journal.records import SECRET_BYTES, Format, Record
-from penstock.broker_core.journal.recovery import Repair, recover
-from penstock.broker_core.journal.replay import replay_segment
-from penstock.broker_core.journal.segments import ID_BYTES, SUFFIX, VERSION, SegmentChain, SegmentInfo, out_of_files
-from penstock.broker_core.journal.snapshots import Snapshot
-from penstock.broker_core.journal.writer import Fsync, Writer
+from ..errors import DamagedJournal, InvalidRequest, ResourceLimit, StorageError
+from . import manifest, snapshots
+from .disk import Buffer, Disk, is_shortage, write_file
+from .manifest import Manifest
+from .payloads import Located, Payloads
+from .records import SECRET_BYTES, Format, Record
+from .recovery import Repair, recover
+from .replay import replay_segment
+from .segments import ID_BYTES, SUFFIX, VERSION, SegmentChain, SegmentInfo, out_of_files
+from .snapshots import Snapshot
+from .writer import Fsync, Writer
 
 ID_FILE = "id"
 

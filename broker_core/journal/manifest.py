@@ -37,9 +37,9 @@ from threading import Lock
 from typing import NamedTuple
 from zlib import crc32
 
-from penstock.broker_core.errors import DamagedJournal, StorageError
-from penstock.broker_core.journal.disk import Disk, NoteFile, write_file
-from penstock.broker_core.journal.segments import Segment
+from ..errors import DamagedJournal, StorageError
+from .disk import Disk, NoteFile, write_file
+from .segments import Segment
 
 NAME = "manifest"
 VERSION = 1

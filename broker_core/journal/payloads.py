@@ -11,11 +11,11 @@ from zlib import crc32
 
 import pyarrow as pa
 
-from penstock.broker_core.errors import DamagedJournal, DataLoss, StorageError
-from penstock.broker_core.journal.disk import Disk, is_shortage
-from penstock.broker_core.journal.records import RECORD_BYTES, checksum_of, record_is_good, unpack_record
-from penstock.broker_core.journal.replay import damaged
-from penstock.broker_core.journal.segments import Segment, SegmentChain, out_of_files
+from ..errors import DamagedJournal, DataLoss, StorageError
+from .disk import Disk, is_shortage
+from .records import RECORD_BYTES, checksum_of, record_is_good, unpack_record
+from .replay import damaged
+from .segments import Segment, SegmentChain, out_of_files
 
 FIRST_READ = 4096  # bytes; holds the header and meta of most records, and all of a small one
 REMEMBERED = 1 << 15  # positions; two sets of them are some 10 MB

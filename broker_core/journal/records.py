@@ -49,7 +49,7 @@ import struct
 from typing import NamedTuple
 from zlib import crc32
 
-from penstock.broker_core.journal.disk import COPY_BYTES, ReadFile
+from .disk import COPY_BYTES, ReadFile
 
 GROUP = struct.Struct("<8sIIQQQ")
 RECORD = struct.Struct("<IHHIIQ")

@@ -47,13 +47,13 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from penstock.broker_core.errors import DamagedJournal
-from penstock.broker_core.journal import manifest
-from penstock.broker_core.journal.disk import TEMPORARY, Disk, pieces_of, write_file
-from penstock.broker_core.journal.replay import damaged
-from penstock.broker_core.journal.segments import HEADER_BYTES, SUFFIX, Segment, create, read_header
-from penstock.broker_core.journal.snapshots import Snapshot, load_latest
-from penstock.broker_core.journal.tail import Tail, read_tail
+from ..errors import DamagedJournal
+from . import manifest
+from .disk import TEMPORARY, Disk, pieces_of, write_file
+from .replay import damaged
+from .segments import HEADER_BYTES, SUFFIX, Segment, create, read_header
+from .snapshots import Snapshot, load_latest
+from .tail import Tail, read_tail
 
 
 @dataclass(frozen=True)

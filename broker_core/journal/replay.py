@@ -9,9 +9,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from zlib import crc32
 
-from penstock.broker_core.errors import DamagedJournal
-from penstock.broker_core.journal.disk import ReadFile
-from penstock.broker_core.journal.records import (
+from ..errors import DamagedJournal
+from .disk import ReadFile
+from .records import (
     END_BYTES,
     GROUP_BYTES,
     MASK,
@@ -22,7 +22,7 @@ from penstock.broker_core.journal.records import (
     Window,
     unpack_group,
 )
-from penstock.broker_core.journal.segments import Segment
+from .segments import Segment
 
 
 def replay_segment(file: ReadFile, path: str, segment: Segment, position: int, stop: int) -> Iterator[Record]:

@@ -29,9 +29,9 @@ from zlib import crc32
 
 import pyarrow as pa
 
-from penstock.broker_core.errors import DamagedJournal, DataLoss, InvalidRequest, ResourceLimit, StorageError
-from penstock.broker_core.journal.disk import COPY_BYTES, TEMPORARY, AppendFile, Buffer, Disk, Identity, ReadFile, is_shortage
-from penstock.broker_core.journal.records import Format
+from ..errors import DamagedJournal, DataLoss, InvalidRequest, ResourceLimit, StorageError
+from .disk import COPY_BYTES, TEMPORARY, AppendFile, Buffer, Disk, Identity, ReadFile, is_shortage
+from .records import Format
 
 VERSION = 2
 OLDEST_VERSION = 1  # still readable

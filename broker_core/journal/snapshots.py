@@ -24,10 +24,10 @@ from zlib import crc32
 
 import pyarrow as pa
 
-from penstock.broker_core.errors import StorageError
-from penstock.broker_core.journal.disk import Buffer, Disk, is_shortage, write_file
-from penstock.broker_core.journal.records import checksum_of
-from penstock.broker_core.journal.segments import ID_BYTES
+from ..errors import StorageError
+from .disk import Buffer, Disk, is_shortage, write_file
+from .records import checksum_of
+from .segments import ID_BYTES
 
 VERSION = 1
 SUFFIX = ".snap"

@@ -6,8 +6,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from penstock.broker_core.journal.disk import COPY_BYTES, ReadFile
-from penstock.broker_core.journal.records import (
+from .disk import COPY_BYTES, ReadFile
+from .records import (
     END,
     END_BYTES,
     END_MAGIC,
@@ -19,8 +19,8 @@ from penstock.broker_core.journal.records import (
     unpack_group,
     unpack_record,
 )
-from penstock.broker_core.journal.replay import damaged
-from penstock.broker_core.journal.segments import HEADER_BYTES, Segment
+from .replay import damaged
+from .segments import HEADER_BYTES, Segment
 
 SECTOR = 512  # bytes; the smallest unit that a disk writes
 

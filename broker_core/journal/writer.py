@@ -25,12 +25,12 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from typing import Literal, TypeVar
 
-from penstock.broker_core.errors import ResourceLimit, StorageError
-from penstock.broker_core.journal.disk import AppendFile, Buffer, Disk, is_shortage
-from penstock.broker_core.journal.groups import Group
-from penstock.broker_core.journal.manifest import Manifest
-from penstock.broker_core.journal.records import END_BYTES, Format
-from penstock.broker_core.journal.segments import Segment, SegmentChain, create, out_of_files
+from ..errors import ResourceLimit, StorageError
+from .disk import AppendFile, Buffer, Disk, is_shortage
+from .groups import Group
+from .manifest import Manifest
+from .records import END_BYTES, Format
+from .segments import Segment, SegmentChain, create, out_of_files
 
 Fsync = Literal["always", "interval", "never"]
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from penstock.broker_core.amqp.types import Symbol
+from ..amqp.types import Symbol
 
 DELIVERY_TIME = Symbol("x-opt-delivery-time")  # milliseconds since 1970
 DELIVERY_DELAY = Symbol("x-opt-delivery-delay")  # milliseconds from the arrival on

@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import pyarrow as pa
 
-from penstock.broker_core.errors import PenstockError
-from penstock.broker_core.messages import conversion
-from penstock.broker_core.messages.columns import (
+from ..errors import PenstockError
+from . import conversion
+from .columns import (
     BARE_COLUMNS,
     MESSAGE_COLUMNS,
     SENT_COLUMNS,
@@ -21,10 +21,10 @@ from penstock.broker_core.messages.columns import (
     arrow_schema,
     kept,
 )
-from penstock.broker_core.messages.conversion import Malformed
+from .conversion import Malformed
 
 if TYPE_CHECKING:
-    from penstock.broker_core.messages.columns import Integers
+    from .columns import Integers
 
 
 def assemble(

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
 import pyarrow as pa
 
-from penstock.broker_core.errors import InvalidRequest
+from ..errors import InvalidRequest
 
 if TYPE_CHECKING:
     import numpy as np

@@ -11,8 +11,8 @@ from typing import Any
 
 import pyarrow as pa
 
-from penstock.broker_core import shipped
-from penstock.broker_core.errors import InvalidRequest, MalformedMessage
+from .. import shipped
+from ..errors import InvalidRequest, MalformedMessage
 
 #: Why messages cannot be read, by their sequence numbers.
 Malformed = dict[int, str]

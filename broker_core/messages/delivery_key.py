@@ -13,7 +13,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from penstock.broker_core.errors import InvalidRequest
+from ..errors import InvalidRequest
 
 VERSION = 1
 _HEAD = struct.Struct(">BH")  # version, length of the name

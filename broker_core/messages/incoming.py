@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
-from penstock.broker_core.errors import InvalidRequest, ResourceLimit
-from penstock.broker_core.messages import representable
-from penstock.broker_core.messages.columns import BARE_COLUMNS, MESSAGE_COLUMNS, SENT_COLUMNS, where_valid
+from ..errors import InvalidRequest, ResourceLimit
+from . import representable
+from .columns import BARE_COLUMNS, MESSAGE_COLUMNS, SENT_COLUMNS, where_valid
 
 if TYPE_CHECKING:
     import numpy as np

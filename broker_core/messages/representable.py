@@ -11,8 +11,8 @@ from typing import NoReturn
 
 import pyarrow as pa
 
-from penstock.broker_core.errors import InvalidRequest
-from penstock.broker_core.messages.columns import COLUMNS, STRING_MAP
+from ..errors import InvalidRequest
+from .columns import COLUMNS, STRING_MAP
 
 _WIRE_RANGES = {"ubyte": (0, 2**8 - 1), "uint": (0, 2**32 - 1)}
 RANGES = {name: _WIRE_RANGES[column.wire] for name, column in COLUMNS.items() if column.wire in _WIRE_RANGES}

@@ -1,6 +1,6 @@
 """A client for applications: connections that come back, sessions, producers, consumers, acknowledge modes, transactions.
 
-    from penstock.broker_core.messaging import AcknowledgeMode, connect
+    from . import AcknowledgeMode, connect
 
     with connect("amqp://127.0.0.1:5672") as connection, connection.session(AcknowledgeMode.CLIENT) as session:
         session.producer("orders").send("hello")             # returns when the broker has it on its disk
@@ -22,16 +22,16 @@ consumer, arrivals, received, pull, source_link   receiving
 transactions                                      local transactions
 """
 
-from penstock.broker_core.messaging.backoff import Backoff
-from penstock.broker_core.messaging.connection import Connection
-from penstock.broker_core.messaging.consumer import Consumer
-from penstock.broker_core.messaging.modes import AcknowledgeMode
-from penstock.broker_core.messaging.opening import connect
-from penstock.broker_core.messaging.producer import Producer
-from penstock.broker_core.messaging.received import ReceivedMessage
-from penstock.broker_core.messaging.sending import Confirmation
-from penstock.broker_core.messaging.session import Session
-from penstock.broker_core.messaging.transactions import InDoubt, RolledBack
+from .backoff import Backoff
+from .connection import Connection
+from .consumer import Consumer
+from .modes import AcknowledgeMode
+from .opening import connect
+from .producer import Producer
+from .received import ReceivedMessage
+from .sending import Confirmation
+from .session import Session
+from .transactions import InDoubt, RolledBack
 
 __all__ = [
     "AcknowledgeMode",

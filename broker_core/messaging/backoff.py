@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import count
 
-from penstock.broker_core.errors import InvalidRequest
+from ..errors import InvalidRequest
 
 
 @dataclass(frozen=True)

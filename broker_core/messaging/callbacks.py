@@ -8,12 +8,12 @@ from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING
 
-from penstock.broker_core.messaging.executors import SerialExecutor, Task
+from .executors import SerialExecutor, Task
 
 if TYPE_CHECKING:
-    from penstock.broker_core.messaging.received import ReceivedMessage
-    from penstock.broker_core.messaging.sending import Confirmation
-    from penstock.broker_core.messaging.session import Session
+    from .received import ReceivedMessage
+    from .sending import Confirmation
+    from .session import Session
 
 #: Outcomes that wait for their callback. Above that a send waits, unless a callback makes it: it would wait for itself.
 MAX_PENDING_OUTCOMES = 10_000

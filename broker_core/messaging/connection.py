@@ -8,12 +8,12 @@ from collections.abc import Callable
 from functools import partial
 from itertools import count
 
-from penstock.broker_core import errors
-from penstock.broker_core.messaging.executors import Pool
-from penstock.broker_core.messaging.modes import AcknowledgeMode
-from penstock.broker_core.messaging.servers import Dependencies, Servers
-from penstock.broker_core.messaging.session import Session
-from penstock.broker_core.messaging.wire import Wire
+from .. import errors
+from .executors import Pool
+from .modes import AcknowledgeMode
+from .servers import Dependencies, Servers
+from .session import Session
+from .wire import Wire
 
 _LOG = logging.getLogger(__name__)
 

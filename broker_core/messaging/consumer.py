@@ -6,17 +6,17 @@ import time
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
-from penstock.broker_core import errors
-from penstock.broker_core.amqp import DecodeError, FieldError, decode_message
-from penstock.broker_core.amqp.deliveries import Delivery
-from penstock.broker_core.messaging.arrivals import Arrivals
-from penstock.broker_core.messaging.modes import PendingAcknowledgements
-from penstock.broker_core.messaging.pull import pull
-from penstock.broker_core.messaging.received import UNDELIVERABLE_HERE, ReceivedMessage, expiry_ms
-from penstock.broker_core.messaging.source_link import SourceLink, SourceOptions
+from .. import errors
+from ..amqp import DecodeError, FieldError, decode_message
+from ..amqp.deliveries import Delivery
+from .arrivals import Arrivals
+from .modes import PendingAcknowledgements
+from .pull import pull
+from .received import UNDELIVERABLE_HERE, ReceivedMessage, expiry_ms
+from .source_link import SourceLink, SourceOptions
 
 if TYPE_CHECKING:
-    from penstock.broker_core.messaging.session import Session
+    from .session import Session
 
 #: Default prefetch: messages on the way or waiting here, over all sources together.
 PREFETCH = 1000

@@ -11,16 +11,16 @@ from contextlib import suppress
 from itertools import groupby
 from typing import TYPE_CHECKING, Any
 
-from penstock.broker_core import errors
-from penstock.broker_core.amqp import Accepted, serial
-from penstock.broker_core.amqp.deliveries import Delivery
-from penstock.broker_core.amqp.states import LinkState
-from penstock.broker_core.messaging.modes import AcknowledgeMode
-from penstock.broker_core.messaging.received import ACCEPTED, FAILED, RELEASED, UNDELIVERABLE_HERE, Outcome, ReceivedMessage
+from .. import errors
+from ..amqp import Accepted, serial
+from ..amqp.deliveries import Delivery
+from ..amqp.states import LinkState
+from .modes import AcknowledgeMode
+from .received import ACCEPTED, FAILED, RELEASED, UNDELIVERABLE_HERE, Outcome, ReceivedMessage
 
 if TYPE_CHECKING:
-    from penstock.broker_core.messaging.consumer import Consumer
-    from penstock.broker_core.messaging.session import Session
+    from .consumer import Consumer
+    from .session import Session
 
 _Mode = AcknowledgeMode
 

@@ -6,7 +6,7 @@ from enum import Enum
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from penstock.broker_core.messaging.received import ReceivedMessage
+    from .received import ReceivedMessage
 
 #: Share of the consumer's window at which gathered acknowledgements are sent.
 ACKNOWLEDGE_RATIO = 0.65

@@ -8,15 +8,15 @@ import time
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
-from penstock.broker_core.amqp_client.address import parse
-from penstock.broker_core.amqp_client.connection import TIMEOUT_S
-from penstock.broker_core.amqp_client.dial import login, new_container_id
-from penstock.broker_core.client.credentials import Credentials
-from penstock.broker_core.errors import InvalidRequest
-from penstock.broker_core.messaging.backoff import Backoff
-from penstock.broker_core.messaging.connection import Connection
-from penstock.broker_core.messaging.servers import Dependencies, Servers
-from penstock.broker_core.messaging.wire import Wire
+from ..amqp_client.address import parse
+from ..amqp_client.connection import TIMEOUT_S
+from ..amqp_client.dial import login, new_container_id
+from ..client.credentials import Credentials
+from ..errors import InvalidRequest
+from .backoff import Backoff
+from .connection import Connection
+from .servers import Dependencies, Servers
+from .wire import Wire
 
 #: Threads for the callbacks of one connection.
 CALLBACK_THREADS = 8

@@ -12,13 +12,13 @@ from collections import deque
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from penstock.broker_core import errors
-from penstock.broker_core.amqp.performatives import TransactionalState
-from penstock.broker_core.messaging.sending import Confirmation, Sendable, encoded
-from penstock.broker_core.messaging.target_link import TargetLink, TooLarge
+from .. import errors
+from ..amqp.performatives import TransactionalState
+from .sending import Confirmation, Sendable, encoded
+from .target_link import TargetLink, TooLarge
 
 if TYPE_CHECKING:
-    from penstock.broker_core.messaging.session import Session
+    from .session import Session
 
 #: Default window: octets of messages that one producer has sent and the broker has not confirmed.
 WINDOW_OCTETS = 1024 * 1024

@@ -5,11 +5,11 @@ from __future__ import annotations
 import time
 from typing import TYPE_CHECKING
 
-from penstock.broker_core.messaging.received import RELEASED, ReceivedMessage
+from .received import RELEASED, ReceivedMessage
 
 if TYPE_CHECKING:
-    from penstock.broker_core.messaging.consumer import Consumer
-    from penstock.broker_core.messaging.source_link import SourceLink
+    from .consumer import Consumer
+    from .source_link import SourceLink
 
 
 def pull(consumer: Consumer, deadline: float | None) -> ReceivedMessage | None:

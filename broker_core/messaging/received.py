@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from penstock.broker_core.amqp import Accepted, Message, Modified, Rejected, Released
-from penstock.broker_core.amqp.deliveries import Delivery
-from penstock.broker_core.messages.annotations import DEATH_REASON
+from ..amqp import Accepted, Message, Modified, Rejected, Released
+from ..amqp.deliveries import Delivery
+from ..messages.annotations import DEATH_REASON
 
 if TYPE_CHECKING:
-    from penstock.broker_core.messaging.consumer import Consumer
-    from penstock.broker_core.messaging.wire import Wire
+    from .consumer import Consumer
+    from .wire import Wire
 
 Outcome = Accepted | Rejected | Released | Modified
 

@@ -7,13 +7,13 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from penstock.broker_core import errors
-from penstock.broker_core.amqp import Accepted, EncodeError, Message
-from penstock.broker_core.amqp.performatives import Header, Properties, TransactionalState
-from penstock.broker_core.amqp_client import failures
+from .. import errors
+from ..amqp import Accepted, EncodeError, Message
+from ..amqp.performatives import Header, Properties, TransactionalState
+from ..amqp_client import failures
 
 if TYPE_CHECKING:
-    from penstock.broker_core.messaging.producer import Producer
+    from .producer import Producer
 
 #: A whole message, octets (a data body), or text (an amqp-value).
 Sendable = Message | bytes | str

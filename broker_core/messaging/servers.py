@@ -6,9 +6,9 @@ import threading
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
-from penstock.broker_core import errors
-from penstock.broker_core.messaging.backoff import Backoff
-from penstock.broker_core.messaging.wire import Wire
+from .. import errors
+from .backoff import Backoff
+from .wire import Wire
 
 #: Errors that no other server and no waiting mends: a wrong password tried again and again only locks the account.
 _FINAL = (errors.Unauthenticated, errors.NotAllowed)

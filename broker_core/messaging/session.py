@@ -6,23 +6,23 @@ from collections.abc import Sequence
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
-from penstock.broker_core import amqp, errors
-from penstock.broker_core.amqp import LocalProtocolError, serial
-from penstock.broker_core.amqp.deliveries import Delivery
-from penstock.broker_core.amqp.states import LinkState
-from penstock.broker_core.messaging import modes
-from penstock.broker_core.messaging.callbacks import Callbacks
-from penstock.broker_core.messaging.consumer import PREFETCH, Callback, Consumer
-from penstock.broker_core.messaging.ledger import Ledger
-from penstock.broker_core.messaging.modes import AcknowledgeMode
-from penstock.broker_core.messaging.producer import WINDOW_OCTETS, Producer
-from penstock.broker_core.messaging.received import Outcome, ReceivedMessage
-from penstock.broker_core.messaging.source_link import SourceLink, SourceOptions
-from penstock.broker_core.messaging.transactions import RolledBack, Transaction
+from .. import amqp, errors
+from ..amqp import LocalProtocolError, serial
+from ..amqp.deliveries import Delivery
+from ..amqp.states import LinkState
+from . import modes
+from .callbacks import Callbacks
+from .consumer import PREFETCH, Callback, Consumer
+from .ledger import Ledger
+from .modes import AcknowledgeMode
+from .producer import WINDOW_OCTETS, Producer
+from .received import Outcome, ReceivedMessage
+from .source_link import SourceLink, SourceOptions
+from .transactions import RolledBack, Transaction
 
 if TYPE_CHECKING:
-    from penstock.broker_core.messaging.connection import Connection
-    from penstock.broker_core.messaging.wire import Wire
+    from .connection import Connection
+    from .wire import Wire
 
 
 class Session:

@@ -6,16 +6,16 @@ from collections.abc import Callable
 from contextlib import suppress
 from typing import TYPE_CHECKING, NamedTuple
 
-from penstock.broker_core import amqp, errors
-from penstock.broker_core.amqp import LocalProtocolError, events
-from penstock.broker_core.amqp.deliveries import Delivery
-from penstock.broker_core.amqp.performatives import SND_SETTLED, SND_UNSETTLED
-from penstock.broker_core.amqp.states import LinkState
-from penstock.broker_core.amqp.types import Described, Int, Symbol, ULong, Value
-from penstock.broker_core.amqp_client.links import ClientLink
+from .. import amqp, errors
+from ..amqp import LocalProtocolError, events
+from ..amqp.deliveries import Delivery
+from ..amqp.performatives import SND_SETTLED, SND_UNSETTLED
+from ..amqp.states import LinkState
+from ..amqp.types import Described, Int, Symbol, ULong, Value
+from ..amqp_client.links import ClientLink
 
 if TYPE_CHECKING:
-    from penstock.broker_core.messaging.wire import Wire
+    from .wire import Wire
 
 SELECTOR, NO_LOCAL = "apache.org:selector-filter:string", "apache.org:no-local-filter:list"
 _SELECTOR_CODE, _NO_LOCAL_CODE = ULong(0x0000468C00000004), ULong(0x0000468C00000003)

@@ -6,15 +6,15 @@ from collections.abc import Callable
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
-from penstock.broker_core import amqp, errors
-from penstock.broker_core.amqp import LocalProtocolError, events
-from penstock.broker_core.amqp.performatives import SND_UNSETTLED, DeliveryState
-from penstock.broker_core.amqp.states import LinkState
-from penstock.broker_core.amqp_client.links import ClientLink
-from penstock.broker_core.amqp_client.sender import MAX_UNSETTLED
+from .. import amqp, errors
+from ..amqp import LocalProtocolError, events
+from ..amqp.performatives import SND_UNSETTLED, DeliveryState
+from ..amqp.states import LinkState
+from ..amqp_client.links import ClientLink
+from ..amqp_client.sender import MAX_UNSETTLED
 
 if TYPE_CHECKING:
-    from penstock.broker_core.messaging.wire import Wire
+    from .wire import Wire
 
 
 class TooLarge(errors.ResourceLimit):

@@ -11,16 +11,16 @@ from contextlib import suppress
 from itertools import groupby
 from typing import TYPE_CHECKING
 
-from penstock.broker_core import errors
-from penstock.broker_core.amqp import Accepted, Message
-from penstock.broker_core.amqp.performatives import Coordinator, Declare, Declared, Discharge, TransactionalState
-from penstock.broker_core.amqp.transactions import LOCAL_TRANSACTIONS
-from penstock.broker_core.amqp_client import failures
-from penstock.broker_core.messaging.ledger import revoked
-from penstock.broker_core.messaging.target_link import TargetLink
+from .. import errors
+from ..amqp import Accepted, Message
+from ..amqp.performatives import Coordinator, Declare, Declared, Discharge, TransactionalState
+from ..amqp.transactions import LOCAL_TRANSACTIONS
+from ..amqp_client import failures
+from .ledger import revoked
+from .target_link import TargetLink
 
 if TYPE_CHECKING:
-    from penstock.broker_core.messaging.session import Session
+    from .session import Session
 
 
 class RolledBack(errors.PeerError):

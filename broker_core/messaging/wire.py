@@ -13,11 +13,11 @@ import threading
 from collections.abc import Callable
 from contextlib import suppress
 
-from penstock.broker_core import amqp, amqp_client, errors
-from penstock.broker_core.amqp import LocalProtocolError, events
-from penstock.broker_core.amqp_client.address import Address
-from penstock.broker_core.amqp_client.links import CLOSE_TIMEOUT_S
-from penstock.broker_core.amqp_client.transport import Transport
+from .. import amqp, amqp_client, errors
+from ..amqp import LocalProtocolError, events
+from ..amqp_client.address import Address
+from ..amqp_client.links import CLOSE_TIMEOUT_S
+from ..amqp_client.transport import Transport
 
 _LOG = logging.getLogger(__name__)
 

@@ -20,14 +20,14 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from penstock.broker_core.amqp.encoder import encode
-from penstock.broker_core.amqp.types import Timestamp, ULong
-from penstock.broker_core.engine.columns.blocks import Block
-from penstock.broker_core.engine.columns.rowset import as_array, row_count
-from penstock.broker_core.engine.columns.series import Ints, Rows
-from penstock.broker_core.engine.columns.states import Reason
-from penstock.broker_core.engine.model.queue import Queue
-from penstock.broker_core.messages.annotations import DEATH_ERROR, DEATH_QUEUE, DEATH_REASON, DEATH_SEQUENCE, DEATH_TIME
+from ..amqp.encoder import encode
+from ..amqp.types import Timestamp, ULong
+from ..engine.columns.blocks import Block
+from ..engine.columns.rowset import as_array, row_count
+from ..engine.columns.series import Ints, Rows
+from ..engine.columns.states import Reason
+from ..engine.model.queue import Queue
+from ..messages.annotations import DEATH_ERROR, DEATH_QUEUE, DEATH_REASON, DEATH_SEQUENCE, DEATH_TIME
 
 _REASONS = {reason.value: reason.name.lower() for reason in Reason}
 

@@ -12,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from penstock.broker_core.messages.encoding.arrays import stored_offsets
+from ..messages.encoding.arrays import stored_offsets
 
 _OCTETS = (pa.binary(), pa.string())
 _END_BYTES = 4

@@ -8,11 +8,11 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from penstock.broker_core.engine.columns.rowset import row_count
-from penstock.broker_core.engine.columns.runs import Pieces
-from penstock.broker_core.errors import DamagedJournal
-from penstock.broker_core.journal import Journal
-from penstock.broker_core.reading.stored import MASK_BYTES, Cut, mask_of, refuse
+from ..engine.columns.rowset import row_count
+from ..engine.columns.runs import Pieces
+from ..errors import DamagedJournal
+from ..journal import Journal
+from .stored import MASK_BYTES, Cut, mask_of, refuse
 
 MAPPABLE_ROWS = 16  # rows of a record on average, below which the messages themselves are sent
 

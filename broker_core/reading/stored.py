@@ -15,22 +15,22 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from penstock.broker_core import errors
-from penstock.broker_core.engine.columns.blocks import Block
-from penstock.broker_core.engine.columns.packing import unpack
-from penstock.broker_core.engine.columns.rowset import BLOCK_BITS
-from penstock.broker_core.engine.columns.runs import Pieces, Share
-from penstock.broker_core.engine.columns.series import Ints, Rows
-from penstock.broker_core.engine.columns.states import ARCHIVED, Outcome, State
-from penstock.broker_core.engine.model.queue import ArchivedBlock, Queue
-from penstock.broker_core.journal import Journal
-from penstock.broker_core.messages import assembly
-from penstock.broker_core.messages import columns as message
-from penstock.broker_core.messages.delivery_key import column as delivery_column
-from penstock.broker_core.messages.encoding.overlaid import overlaid
-from penstock.broker_core.reading.dead_letters import Deaths, deaths, errors_of
-from penstock.broker_core.reading.gathering import gathered
-from penstock.broker_core.reading.recent import Recent
+from .. import errors
+from ..engine.columns.blocks import Block
+from ..engine.columns.packing import unpack
+from ..engine.columns.rowset import BLOCK_BITS
+from ..engine.columns.runs import Pieces, Share
+from ..engine.columns.series import Ints, Rows
+from ..engine.columns.states import ARCHIVED, Outcome, State
+from ..engine.model.queue import ArchivedBlock, Queue
+from ..journal import Journal
+from ..messages import assembly
+from ..messages import columns as message
+from ..messages.delivery_key import column as delivery_column
+from ..messages.encoding.overlaid import overlaid
+from .dead_letters import Deaths, deaths, errors_of
+from .gathering import gathered
+from .recent import Recent
 
 SMALL_ROWS = 4_096  # a stretch of fewer rows is put together with its neighbours, up to
 JOINED_ROWS = 16_384  # rows of a record batch, roughly: the reader works on one while the next is put together

@@ -11,8 +11,8 @@ access.py    `Access`: what the planes ask
 tls.py       `ServerTls`: the broker's TLS context
 """
 
-from penstock.broker_core.security.access import ANONYMOUS, Access
-from penstock.broker_core.security.rights import Right
-from penstock.broker_core.security.tls import ServerTls
+from .access import ANONYMOUS, Access
+from .rights import Right
+from .tls import ServerTls
 
 __all__ = ["ANONYMOUS", "Access", "Right", "ServerTls"]

@@ -16,16 +16,16 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-from penstock.broker_core import errors
-from penstock.broker_core.amqp.scram import Credentials
-from penstock.broker_core.security import passwords, store, tokens
-from penstock.broker_core.security.attempts import Attempts
-from penstock.broker_core.security.passwords import Passwords
-from penstock.broker_core.security.quiet import Quiet
-from penstock.broker_core.security.rights import Right, matches
-from penstock.broker_core.security.users import ANONYMOUS, SECRET_BYTES, User, Users
-from penstock.broker_core.settings.keys import Settings
-from penstock.broker_core.settings.listeners import Listener
+from .. import errors
+from ..amqp.scram import Credentials
+from ..settings.keys import Settings
+from ..settings.listeners import Listener
+from . import passwords, store, tokens
+from .attempts import Attempts
+from .passwords import Passwords
+from .quiet import Quiet
+from .rights import Right, matches
+from .users import ANONYMOUS, SECRET_BYTES, User, Users
 
 __all__ = ["ANONYMOUS", "Access", "Right"]
 

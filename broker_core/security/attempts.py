@@ -13,7 +13,7 @@ import time
 from collections import OrderedDict
 from collections.abc import Callable
 
-from penstock.broker_core.security.users import MAX_NAME
+from .users import MAX_NAME
 
 FAILURES_OF_A_NAME = 10  # from one peer in a window: nobody mistypes more often; a guesser gets 14,400 guesses a day
 FAILURES_OF_A_PEER = 100  # from one peer in a window, with whatever names: bounds what it can make the broker compute

@@ -16,9 +16,9 @@ import threading
 from collections import Counter, OrderedDict
 from collections.abc import Callable
 
-from penstock.broker_core.amqp import scram
-from penstock.broker_core.amqp.scram import Credentials
-from penstock.broker_core.security.users import DEFAULT_ITERATIONS, SALT_BYTES, Users
+from ..amqp import scram
+from ..amqp.scram import Credentials
+from .users import DEFAULT_ITERATIONS, SALT_BYTES, Users
 
 REMEMBERED = 10_000  # passwords that were right, 100 bytes each
 CHECKS_AT_ONCE = max(1, (os.cpu_count() or 2) // 2)  # a storm of logins leaves half of the machine to those who are in

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from enum import Enum
 
-from penstock.broker_core.patterns import matches
+from ..patterns import matches
 
 __all__ = ["Right", "matches"]
 

@@ -16,9 +16,9 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import NamedTuple
 
-from penstock.broker_core import errors
-from penstock.broker_core.security import users as u
-from penstock.broker_core.security.users import Users
+from .. import errors
+from . import users as u
+from .users import Users
 
 FILE_NAME = "users.json"  # in the data directory, unless `users_file` says otherwise
 LOCK_SUFFIX, NEW_SUFFIX = ".lock", ".new"

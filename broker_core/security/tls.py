@@ -13,9 +13,9 @@ import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from penstock.broker_core import errors
-from penstock.broker_core.security import store
-from penstock.broker_core.settings.keys import Settings
+from .. import errors
+from ..settings.keys import Settings
+from . import store
 
 REFRESH_S = 1.0  # how often the files are looked at, at most
 

@@ -19,11 +19,11 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from penstock.broker_core import errors
-from penstock.broker_core.amqp import scram
-from penstock.broker_core.amqp.scram import Credentials, ScramError
-from penstock.broker_core.security.rights import Right
-from penstock.broker_core.settings import strict_json
+from .. import errors
+from ..amqp import scram
+from ..amqp.scram import Credentials, ScramError
+from ..settings import strict_json
+from .rights import Right
 
 VERSION = 1
 ANONYMOUS = "anonymous"  # clients without a user name; not a user, but may have permissions by this name

@@ -13,6 +13,6 @@ selector                              the compiled selector
 A selector reads only what does not change while a message waits. So its matches can be computed once for each block of a queue.
 """
 
-from penstock.broker_core.selectors.selector import Selector, matches, parse
+from .selector import Selector, matches, parse
 
 __all__ = ["Selector", "matches", "parse"]

@@ -12,13 +12,13 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from penstock.broker_core.messages.columns import TIMESTAMP
-from penstock.broker_core.messages.encoding.arrays import numbers, valid
-from penstock.broker_core.messages.encoding.octets import offsets_of
-from penstock.broker_core.selectors.names import TYPES
-from penstock.broker_core.selectors.operands import Operand, Texts, of_booleans, of_ints, of_texts
-from penstock.broker_core.selectors.syntax import Identifier
-from penstock.broker_core.selectors.truth import NO, YES
+from ..messages.columns import TIMESTAMP
+from ..messages.encoding.arrays import numbers, valid
+from ..messages.encoding.octets import offsets_of
+from .names import TYPES
+from .operands import Operand, Texts, of_booleans, of_ints, of_texts
+from .syntax import Identifier
+from .truth import NO, YES
 
 #: Fields of the header: columns in both forms of a payload.
 HEADER = frozenset({"priority", "durable", "deliveryMode", "ttl"})

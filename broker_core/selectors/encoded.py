@@ -12,17 +12,17 @@ from collections.abc import Sequence
 import numpy as np
 import pyarrow as pa
 
-from penstock.broker_core.amqp.messages import APPLICATION_PROPERTIES, DATA, PROPERTIES, SEQUENCE, VALUE
-from penstock.broker_core.messages.encoding.fields import FIELDS
-from penstock.broker_core.messages.encoding.octets import Mask, offsets_of
-from penstock.broker_core.messages.encoding.render import BINARY, STRING, SYMBOL, allowing, texts, users
-from penstock.broker_core.messages.encoding.walk import NULL, Cells, Pairs, Walk
-from penstock.broker_core.selectors.columnar import HEADER, header
-from penstock.broker_core.selectors.names import TYPES
-from penstock.broker_core.selectors.operands import Operand, of_texts
-from penstock.broker_core.selectors.syntax import Identifier
-from penstock.broker_core.selectors.truth import YES
-from penstock.broker_core.selectors.typed import numbers_of, operand_of, without_odd
+from ..amqp.messages import APPLICATION_PROPERTIES, DATA, PROPERTIES, SEQUENCE, VALUE
+from ..messages.encoding.fields import FIELDS
+from ..messages.encoding.octets import Mask, offsets_of
+from ..messages.encoding.render import BINARY, STRING, SYMBOL, allowing, texts, users
+from ..messages.encoding.walk import NULL, Cells, Pairs, Walk
+from .columnar import HEADER, header
+from .names import TYPES
+from .operands import Operand, of_texts
+from .syntax import Identifier
+from .truth import YES
+from .typed import numbers_of, operand_of, without_odd
 
 Found = dict[Identifier, Operand]
 

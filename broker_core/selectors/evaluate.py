@@ -19,10 +19,10 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from penstock.broker_core.selectors import patterns, syntax
-from penstock.broker_core.selectors.operands import Booleans, Numbers, Operand, Texts, literal, mask_of
-from penstock.broker_core.selectors.syntax import Identifier, Literal, Node
-from penstock.broker_core.selectors.truth import NO, YES, Mask, Truth, conjunction, disjunction, negation
+from . import patterns, syntax
+from .operands import Booleans, Numbers, Operand, Texts, literal, mask_of
+from .syntax import Identifier, Literal, Node
+from .truth import NO, YES, Mask, Truth, conjunction, disjunction, negation
 
 Columns = Mapping[Identifier, Operand]
 

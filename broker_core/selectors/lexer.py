@@ -7,7 +7,7 @@ import struct
 from dataclasses import dataclass
 from typing import NoReturn
 
-from penstock.broker_core.errors import InvalidSelector
+from ..errors import InvalidSelector
 
 MAX_LENGTH = 4096  # characters of a selector; selectors in use have a few hundred at most
 KEYWORDS = frozenset({"AND", "BETWEEN", "ESCAPE", "FALSE", "IN", "IS", "LIKE", "NOT", "NULL", "OR", "TRUE"})

@@ -32,7 +32,7 @@ from __future__ import annotations
 from base64 import b64encode
 from typing import Literal, NamedTuple
 
-from penstock.broker_core.selectors.lexer import Token, wrong
+from .lexer import Token, wrong
 
 Type = Literal["string", "number", "boolean", "any"]
 

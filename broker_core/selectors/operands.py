@@ -18,9 +18,9 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from penstock.broker_core.messages.encoding.arrays import offsets
-from penstock.broker_core.messages.encoding.octets import slices, with_nulls
-from penstock.broker_core.selectors.truth import NO, YES, Mask
+from ..messages.encoding.arrays import offsets
+from ..messages.encoding.octets import slices, with_nulls
+from .truth import NO, YES, Mask
 
 
 class Numbers(NamedTuple):
@@ -113,7 +113,7 @@ class Operand:
     def as_numbers(self) -> Numbers | None:
         """The numbers, including those that loose text shows."""
         if self.loose and self.texts is not None:
-            from penstock.broker_core.selectors.numerals import numbers_of
+            from .numerals import numbers_of
 
             return numbers_of(self.texts)
         return self.numbers

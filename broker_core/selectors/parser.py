@@ -7,10 +7,10 @@ strings and booleans have = and <> only, arithmetic is for numbers, IN, LIKE and
 
 from __future__ import annotations
 
-from penstock.broker_core.errors import InvalidSelector
-from penstock.broker_core.selectors import names, patterns, syntax
-from penstock.broker_core.selectors.lexer import MOST_EXACT, Token, tokens, wrong
-from penstock.broker_core.selectors.syntax import AND, COMPARISON, NOT, OR, PRODUCT, SIGN, SUM, Identifier, Literal, Node
+from ..errors import InvalidSelector
+from . import names, patterns, syntax
+from .lexer import MOST_EXACT, Token, tokens, wrong
+from .syntax import AND, COMPARISON, NOT, OR, PRODUCT, SIGN, SUM, Identifier, Literal, Node
 
 MAX_DEPTH = 100  # levels of a tree, and of nested calls while it is parsed
 MAX_TERMS = 256  # operators of a tree: each is a few vector operations

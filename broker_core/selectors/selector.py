@@ -6,15 +6,15 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
-from penstock.broker_core.selectors import parser, syntax
-from penstock.broker_core.selectors.syntax import Identifier, Node
+from . import parser, syntax
+from .syntax import Identifier, Node
 
 if TYPE_CHECKING:
     import numpy as np
     import numpy.typing as npt
     import pyarrow as pa
 
-    from penstock.broker_core.selectors.operands import Operand
+    from .operands import Operand
 
 #: Rows evaluated together: their octets then stay in the processor's cache from step to step.
 CHUNK_ROWS = 1 << 15
@@ -75,7 +75,7 @@ def matches(selector: Selector, payload: pa.RecordBatch) -> npt.NDArray[np.bool_
 
 
 def _columnar(selector: Selector, payload: pa.RecordBatch) -> Any:
-    from penstock.broker_core.selectors.columnar import columnar
+    from .columnar import columnar
 
     return _true(selector, {name: columnar(payload, name) for name in selector.identifiers})
 
@@ -84,7 +84,7 @@ def _encoded(selector: Selector, payload: pa.RecordBatch) -> Any:
     import numpy as np
     import pyarrow as pa
 
-    from penstock.broker_core.selectors import encoded, single
+    from . import encoded, single
 
     columns, odd = encoded.encoded(payload, selector.identifiers)
     found = np.broadcast_to(_true(selector, columns), payload.num_rows) & ~odd
@@ -96,6 +96,6 @@ def _encoded(selector: Selector, payload: pa.RecordBatch) -> Any:
 
 
 def _true(selector: Selector, columns: dict[Identifier, Operand]) -> Any:
-    from penstock.broker_core.selectors.evaluate import truth
+    from .evaluate import truth
 
     return truth(selector.tree, columns).true

@@ -13,17 +13,17 @@ from uuid import UUID
 import numpy as np
 import pyarrow as pa
 
-from penstock.broker_core.amqp.errors import RemoteProtocolError
-from penstock.broker_core.amqp.messages import APPLICATION_PROPERTIES, PROPERTIES, Message
-from penstock.broker_core.messages.encoding.arrays import Ints
-from penstock.broker_core.messages.encoding.fields import FIELDS
-from penstock.broker_core.messages.encoding.plain import decoded, user_text
-from penstock.broker_core.messages.encoding.texts import text
-from penstock.broker_core.selectors.columnar import HEADER, header
-from penstock.broker_core.selectors.encoded import Found
-from penstock.broker_core.selectors.names import TYPES
-from penstock.broker_core.selectors.operands import of_values
-from penstock.broker_core.selectors.syntax import Identifier
+from ..amqp.errors import RemoteProtocolError
+from ..amqp.messages import APPLICATION_PROPERTIES, PROPERTIES, Message
+from ..messages.encoding.arrays import Ints
+from ..messages.encoding.fields import FIELDS
+from ..messages.encoding.plain import decoded, user_text
+from ..messages.encoding.texts import text
+from .columnar import HEADER, header
+from .encoded import Found
+from .names import TYPES
+from .operands import of_values
+from .syntax import Identifier
 
 
 def decode_each(payload: pa.RecordBatch, names: Sequence[Identifier]) -> tuple[Found, Ints]:

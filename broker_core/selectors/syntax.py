@@ -7,8 +7,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import TypeAlias
 
-from penstock.broker_core.selectors.lexer import KEYWORDS
-from penstock.broker_core.selectors.names import TYPES, Type, is_reserved
+from .lexer import KEYWORDS
+from .names import TYPES, Type, is_reserved
 
 
 @dataclass(frozen=True)

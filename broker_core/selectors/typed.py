@@ -13,10 +13,10 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from penstock.broker_core.messages.encoding.octets import Mask
-from penstock.broker_core.messages.encoding.render import BINARY, NUMBERS, STRING, SYMBOL, allowing, numbers, texts
-from penstock.broker_core.messages.encoding.walk import NULL, Cells, Pairs, Rows, Walk
-from penstock.broker_core.selectors.operands import Booleans, Numbers, Operand, Texts, equal_at
+from ..messages.encoding.octets import Mask
+from ..messages.encoding.render import BINARY, NUMBERS, STRING, SYMBOL, allowing, numbers, texts
+from ..messages.encoding.walk import NULL, Cells, Pairs, Rows, Walk
+from .operands import Booleans, Numbers, Operand, Texts, equal_at
 
 _TEXT = allowing(*STRING, *SYMBOL, 0x98)
 _UNTYPED = (0x74, 0x84, 0x94, *BINARY)

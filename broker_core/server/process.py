@@ -25,9 +25,9 @@ from pathlib import Path
 from types import TracebackType
 from typing import IO, Any
 
-from penstock.broker_core import errors
-from penstock.broker_core.client.credentials import NOBODY, Credentials
-from penstock.broker_core.settings import keys as configuration
+from .. import errors
+from ..client.credentials import NOBODY, Credentials
+from ..settings import keys as configuration
 
 #: Seconds. Recovery of tens of millions of messages takes less; a machine that swaps may take more.
 START_LIMIT_S = 120.0
@@ -123,7 +123,7 @@ class Broker:
         """Make a queue; nothing happens when it is there already, declared alike. `credentials`: where the broker has users, or a
         certificate of a CA that this machine does not trust anyway.
         """
-        from penstock.broker_core.client.flight import Client
+        from ..client.flight import Client
 
         with Client(self.url, credentials) as client:
             client.call("queue.declare", queue=queue, options=options)

@@ -7,15 +7,15 @@ import threading
 from collections.abc import Callable
 from typing import Any
 
-from penstock.broker_core import errors
-from penstock.broker_core.amqp_plane import AmqpPlane
-from penstock.broker_core.flight_plane import FlightPlane
-from penstock.broker_core.flight_plane.listener import PROTOCOL as FLIGHT_PROTOCOL
-from penstock.broker_core.security import Access, ServerTls
-from penstock.broker_core.server import open_files
-from penstock.broker_core.service import declared as declaring
-from penstock.broker_core.service.broker import BrokerService
-from penstock.broker_core.settings.keys import Settings
+from .. import errors
+from ..amqp_plane import AmqpPlane
+from ..flight_plane import FlightPlane
+from ..flight_plane.listener import PROTOCOL as FLIGHT_PROTOCOL
+from ..security import Access, ServerTls
+from ..service import declared as declaring
+from ..service.broker import BrokerService
+from ..settings.keys import Settings
+from . import open_files
 
 log = logging.getLogger("penstock")
 

@@ -13,14 +13,14 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from penstock.broker_core.amqp.decoder import decode
-from penstock.broker_core.amqp.messages import scan
-from penstock.broker_core.engine.columns.attributes import NO_TRAITS, Coded, Traits
-from penstock.broker_core.engine.model.options import PRIORITIES, Rules
-from penstock.broker_core.messages.annotations import DELIVERY_DELAY, DELIVERY_TIME
-from penstock.broker_core.messages.encoding import plain
-from penstock.broker_core.messages.encoding.decode import vectors
-from penstock.broker_core.messages.encoding.message_ids import digests
+from ..amqp.decoder import decode
+from ..amqp.messages import scan
+from ..engine.columns.attributes import NO_TRAITS, Coded, Traits
+from ..engine.model.options import PRIORITIES, Rules
+from ..messages.annotations import DELIVERY_DELAY, DELIVERY_TIME
+from ..messages.encoding import plain
+from ..messages.encoding.decode import vectors
+from ..messages.encoding.message_ids import digests
 
 _DELIVERY = b"x-opt-delivery-"  # what both of them begin with
 _GROUP_ENDS = -1  # as a group-sequence: the last message of its group

@@ -13,10 +13,10 @@ from weakref import WeakKeyDictionary
 import numpy as np
 import numpy.typing as npt
 
-from penstock.broker_core.engine.columns.rowset import BLOCK_ROWS
+from ..engine.columns.rowset import BLOCK_ROWS
 
 if TYPE_CHECKING:
-    from penstock.broker_core.engine.model.queue import Queue
+    from ..engine.model.queue import Queue
 
 MAX_BYTES = 64 << 20  # of all bitmaps together: 8 KiB for 64 Ki messages, so some 500 million messages under one selector
 ENTRY_BYTES = 400  # what a bitmap takes besides its bits

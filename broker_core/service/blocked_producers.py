@@ -6,8 +6,8 @@ import logging
 from collections.abc import Callable
 from typing import NamedTuple
 
-from penstock.broker_core.engine import BrokerState
-from penstock.broker_core.engine.model.admission import blocks
+from ..engine import BrokerState
+from ..engine.model.admission import blocks
 
 log = logging.getLogger("penstock")
 

@@ -17,38 +17,38 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import pyarrow as pa
 
-from penstock.broker_core import errors
-from penstock.broker_core.engine import BrokerState, apply
-from penstock.broker_core.engine.columns.attributes import Traits
-from penstock.broker_core.engine.columns.blocks import Block
-from penstock.broker_core.engine.columns.rowset import BLOCK_BITS, RowSet, row_count
-from penstock.broker_core.engine.columns.series import Rows
-from penstock.broker_core.engine.columns.states import ARCHIVED
-from penstock.broker_core.engine.commands import queues as c
-from penstock.broker_core.engine.commands.exchanges import DeclareExchange
-from penstock.broker_core.engine.commands.transactions import TimeOutTransactions
-from penstock.broker_core.engine.decide.decision import need_queue
-from penstock.broker_core.engine.events import codec as journaling
-from penstock.broker_core.engine.model import admission
-from penstock.broker_core.engine.model.options import Rules
-from penstock.broker_core.engine.model.policies import Policies
-from penstock.broker_core.engine.model.queue import ArchivedBlock, Queue
-from penstock.broker_core.engine.model.retention import within_retention
-from penstock.broker_core.engine.model.state import pack_blocks
-from penstock.broker_core.journal import Disk, Journal, LocalDisk
-from penstock.broker_core.reading.recent import Recent
-from penstock.broker_core.reading.stored import RETENTION, Cut, cut_of, gone, open_block
-from penstock.broker_core.service import allocator
-from penstock.broker_core.service.attributes import traits_of
-from penstock.broker_core.service.blocked_producers import Rooms, Waiting
-from penstock.broker_core.service.clock import RunningClock
-from penstock.broker_core.service.damage import Damage
-from penstock.broker_core.service.declared import policies_of
-from penstock.broker_core.service.matching import Matcher
-from penstock.broker_core.service.nodes import Nodes
-from penstock.broker_core.service.ticker import Alarm
-from penstock.broker_core.service.turn import Arrivals, Turn
-from penstock.broker_core.settings.keys import Settings
+from .. import errors
+from ..engine import BrokerState, apply
+from ..engine.columns.attributes import Traits
+from ..engine.columns.blocks import Block
+from ..engine.columns.rowset import BLOCK_BITS, RowSet, row_count
+from ..engine.columns.series import Rows
+from ..engine.columns.states import ARCHIVED
+from ..engine.commands import queues as c
+from ..engine.commands.exchanges import DeclareExchange
+from ..engine.commands.transactions import TimeOutTransactions
+from ..engine.decide.decision import need_queue
+from ..engine.events import codec as journaling
+from ..engine.model import admission
+from ..engine.model.options import Rules
+from ..engine.model.policies import Policies
+from ..engine.model.queue import ArchivedBlock, Queue
+from ..engine.model.retention import within_retention
+from ..engine.model.state import pack_blocks
+from ..journal import Disk, Journal, LocalDisk
+from ..reading.recent import Recent
+from ..reading.stored import RETENTION, Cut, cut_of, gone, open_block
+from ..settings.keys import Settings
+from . import allocator
+from .attributes import traits_of
+from .blocked_producers import Rooms, Waiting
+from .clock import RunningClock
+from .damage import Damage
+from .declared import policies_of
+from .matching import Matcher
+from .nodes import Nodes
+from .ticker import Alarm
+from .turn import Arrivals, Turn
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack

@@ -11,7 +11,7 @@ import threading
 import time
 from collections.abc import Callable
 
-from penstock.broker_core.engine.commands.queues import Now
+from ..engine.commands.queues import Now
 
 log = logging.getLogger("penstock")
 

@@ -9,7 +9,7 @@ import logging
 import threading
 from typing import NamedTuple
 
-from penstock.broker_core.errors import DamagedMessages
+from ..errors import DamagedMessages
 
 log = logging.getLogger("penstock")
 

@@ -8,19 +8,19 @@ from collections.abc import Callable, Iterator
 from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from penstock.broker_core import errors
-from penstock.broker_core.engine import BrokerState, apply, decide
-from penstock.broker_core.engine.commands import exchanges as x
-from penstock.broker_core.engine.commands import queues as c
-from penstock.broker_core.engine.events import exchanges as xe
-from penstock.broker_core.engine.events import queues as e
-from penstock.broker_core.engine.model.policies import Policies, Policy
-from penstock.broker_core.selectors import parse
+from .. import errors
+from ..engine import BrokerState, apply, decide
+from ..engine.commands import exchanges as x
+from ..engine.commands import queues as c
+from ..engine.events import exchanges as xe
+from ..engine.events import queues as e
+from ..engine.model.policies import Policies, Policy
+from ..selectors import parse
 
 if TYPE_CHECKING:
-    from penstock.broker_core.service.broker import BrokerService
-    from penstock.broker_core.settings.declarations import DeclaredBinding
-    from penstock.broker_core.settings.keys import Settings
+    from ..settings.declarations import DeclaredBinding
+    from ..settings.keys import Settings
+    from .broker import BrokerService
 
 
 _Result = TypeVar("_Result")

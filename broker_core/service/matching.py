@@ -17,24 +17,24 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from penstock.broker_core import errors
-from penstock.broker_core.engine.columns.rowset import BLOCK_BITS, as_array
-from penstock.broker_core.engine.columns.states import ARCHIVED, AVAILABLE
-from penstock.broker_core.engine.decide.decision import need_queue
-from penstock.broker_core.engine.model.retention import within_retention
-from penstock.broker_core.messages import assembly
-from penstock.broker_core.reading.stored import SMALL_ROWS, OnDamage, load, wanted
-from penstock.broker_core.selectors import Selector, matches
-from penstock.broker_core.service.bitmaps import MAX_BYTES, Cache, View
-from penstock.broker_core.service.damage import Damage
+from .. import errors
+from ..engine.columns.rowset import BLOCK_BITS, as_array
+from ..engine.columns.states import ARCHIVED, AVAILABLE
+from ..engine.decide.decision import need_queue
+from ..engine.model.retention import within_retention
+from ..messages import assembly
+from ..reading.stored import SMALL_ROWS, OnDamage, load, wanted
+from ..selectors import Selector, matches
+from .bitmaps import MAX_BYTES, Cache, View
+from .damage import Damage
 
 if TYPE_CHECKING:
-    from penstock.broker_core.engine.columns.blocks import Block
-    from penstock.broker_core.engine.columns.runs import Pieces
-    from penstock.broker_core.engine.model.queue import Queue
-    from penstock.broker_core.engine.model.state import BrokerState
-    from penstock.broker_core.journal import Journal
-    from penstock.broker_core.reading.recent import Recent
+    from ..engine.columns.blocks import Block
+    from ..engine.columns.runs import Pieces
+    from ..engine.model.queue import Queue
+    from ..engine.model.state import BrokerState
+    from ..journal import Journal
+    from ..reading.recent import Recent
 
 PIECE_ROWS = 1 << 14  # evaluated at once, in some milliseconds where the payloads are at hand
 LEASE_PIECES = 4  # of those at once for a lease, whose request has a thread of its own

@@ -10,11 +10,11 @@ from __future__ import annotations
 import threading
 from typing import TYPE_CHECKING
 
-from penstock.broker_core.engine.columns.states import AVAILABLE
-from penstock.broker_core.engine.model.exchange import chain
+from ..engine.columns.states import AVAILABLE
+from ..engine.model.exchange import chain
 
 if TYPE_CHECKING:
-    from penstock.broker_core.engine.model.state import BrokerState
+    from ..engine.model.state import BrokerState
 
 
 class Nodes:

@@ -13,17 +13,17 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from penstock.broker_core import selectors
-from penstock.broker_core.engine.columns.attributes import Coded
-from penstock.broker_core.engine.commands.exchanges import Route, Sent
-from penstock.broker_core.engine.model.headers import Term, matching, terms
-from penstock.broker_core.engine.model.routes import Examined, Numbered, Plan
-from penstock.broker_core.service.attributes import column_of, traits_of
+from .. import selectors
+from ..engine.columns.attributes import Coded
+from ..engine.commands.exchanges import Route, Sent
+from ..engine.model.headers import Term, matching, terms
+from ..engine.model.routes import Examined, Numbered, Plan
+from .attributes import column_of, traits_of
 
 if TYPE_CHECKING:
-    from penstock.broker_core.engine.columns.series import Ints
-    from penstock.broker_core.reading.stored import Stored
-    from penstock.broker_core.service.broker import BrokerService
+    from ..engine.columns.series import Ints
+    from ..reading.stored import Stored
+    from .broker import BrokerService
 
 TRIES = 3  # looks at a batch without the lock; bindings that change that often cost one more look, with it
 

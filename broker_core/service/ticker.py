@@ -6,9 +6,9 @@ import logging
 import threading
 from collections.abc import Callable
 
-from penstock.broker_core import errors
-from penstock.broker_core.engine import BrokerState
-from penstock.broker_core.engine.commands import queues as c
+from .. import errors
+from ..engine import BrokerState
+from ..engine.commands import queues as c
 
 log = logging.getLogger("penstock")
 

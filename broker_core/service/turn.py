@@ -12,22 +12,22 @@ from collections.abc import Callable, Iterable, Sequence
 from types import TracebackType
 from typing import Any, TypeVar
 
-from penstock.broker_core import errors
-from penstock.broker_core.engine import BrokerState, Decision, apply, decide
-from penstock.broker_core.engine.columns.attributes import Coded
-from penstock.broker_core.engine.columns.rowset import RowSet
-from penstock.broker_core.engine.columns.states import AVAILABLE
-from penstock.broker_core.engine.commands import queues as c
-from penstock.broker_core.engine.commands.exchanges import EndNode
-from penstock.broker_core.engine.decide.decision import need_queue
-from penstock.broker_core.engine.decide.exchanges import need_exchange
-from penstock.broker_core.engine.events import codec as journaling
-from penstock.broker_core.engine.model.routes import Plan, plan
-from penstock.broker_core.journal import Journal
-from penstock.broker_core.reading.recent import Recent
-from penstock.broker_core.reading.stored import Cut, Stored, cut_of, gone
-from penstock.broker_core.service.blocked_producers import Rooms
-from penstock.broker_core.service.ticker import Alarm
+from .. import errors
+from ..engine import BrokerState, Decision, apply, decide
+from ..engine.columns.attributes import Coded
+from ..engine.columns.rowset import RowSet
+from ..engine.columns.states import AVAILABLE
+from ..engine.commands import queues as c
+from ..engine.commands.exchanges import EndNode
+from ..engine.decide.decision import need_queue
+from ..engine.decide.exchanges import need_exchange
+from ..engine.events import codec as journaling
+from ..engine.model.routes import Plan, plan
+from ..journal import Journal
+from ..reading.recent import Recent
+from ..reading.stored import Cut, Stored, cut_of, gone
+from .blocked_producers import Rooms
+from .ticker import Alarm
 
 log = logging.getLogger("penstock")
 

@@ -9,8 +9,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields
 from typing import Any, TypeVar
 
-from penstock.broker_core import errors
-from penstock.broker_core.settings import strict_json
+from .. import errors
+from . import strict_json
 
 
 @dataclass(frozen=True)

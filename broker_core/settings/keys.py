@@ -13,10 +13,10 @@ from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any
 
-from penstock.broker_core import errors
-from penstock.broker_core.settings import declarations, listeners
-from penstock.broker_core.settings.declarations import DeclaredBinding, DeclaredExchange, DeclaredPolicy, DeclaredQueue
-from penstock.broker_core.settings.listeners import Listener
+from .. import errors
+from . import declarations, listeners
+from .declarations import DeclaredBinding, DeclaredExchange, DeclaredPolicy, DeclaredQueue
+from .listeners import Listener
 
 if sys.version_info >= (3, 11):
     import tomllib

@@ -15,8 +15,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, fields, replace
 from typing import Any
 
-from penstock.broker_core import errors
-from penstock.broker_core.settings import strict_json
+from .. import errors
+from . import strict_json
 
 #: In the order in which they are offered: the strongest first, since clients take the first that they know.
 MECHANISMS = ("EXTERNAL", "SCRAM-SHA-256", "PLAIN", "ANONYMOUS")

@@ -10,14 +10,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from penstock.broker_core.amqp import Condition
-from penstock.broker_core.amqp.performatives import Error
-from penstock.broker_core.amqp_plane.links.conditions import Refusal
+from ...amqp import Condition
+from ...amqp.performatives import Error
+from ..links.conditions import Refusal
 
 if TYPE_CHECKING:
-    from penstock.broker_core.amqp.performatives import Open
-    from penstock.broker_core.amqp_plane.connections.peer import Peer
-    from penstock.broker_core.amqp_plane.ports import Endpoint
+    from ...amqp.performatives import Open
+    from ..ports import Endpoint
+    from .peer import Peer
 
     Key = tuple[str, str, bool, str]
 

@@ -5,16 +5,16 @@ from __future__ import annotations
 import dataclasses
 from typing import TYPE_CHECKING, Any
 
-from penstock.broker_core.amqp import Condition
-from penstock.broker_core.amqp.errors import LocalProtocolError
-from penstock.broker_core.amqp.performatives import Error
-from penstock.broker_core.amqp.types import Symbol, UInt
-from penstock.broker_core.amqp_plane.connections import containers, revocation
-from penstock.broker_core.amqp_plane.links.conditions import Refusal
+from ...amqp import Condition
+from ...amqp.errors import LocalProtocolError
+from ...amqp.performatives import Error
+from ...amqp.types import Symbol, UInt
+from ..links.conditions import Refusal
+from . import containers, revocation
 
 if TYPE_CHECKING:
-    from penstock.broker_core.amqp.performatives import Open
-    from penstock.broker_core.amqp_plane.connections.peer import Peer
+    from ...amqp.performatives import Open
+    from .peer import Peer
 
 
 def answer(peer: Peer, theirs: Open) -> None:

@@ -13,30 +13,30 @@ from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from penstock.broker_core.amqp import Condition, Connection, Role, SaslServer, events
-from penstock.broker_core.amqp.errors import LocalProtocolError, RemoteProtocolError
-from penstock.broker_core.amqp.performatives import Error
-from penstock.broker_core.amqp.sasl import PLAIN
-from penstock.broker_core.amqp.states import ConnectionState, LinkState, SessionState
-from penstock.broker_core.amqp.transactions import TXN_ID
-from penstock.broker_core.amqp_plane.connections import opening
-from penstock.broker_core.amqp_plane.links import attaching
-from penstock.broker_core.amqp_plane.links.conditions import deleted
-from penstock.broker_core.amqp_plane.links.expiry import CONNECTION_ENDED, DETACHED, SESSION_ENDED
-from penstock.broker_core.amqp_plane.links.incoming import Incoming
-from penstock.broker_core.amqp_plane.nodes.addresses import forget_terms
-from penstock.broker_core.amqp_plane.transactions.registry import Transactions
-from penstock.broker_core.engine.commands.queues import Maker
-from penstock.broker_core.security.rights import Right
+from ...amqp import Condition, Connection, Role, SaslServer, events
+from ...amqp.errors import LocalProtocolError, RemoteProtocolError
+from ...amqp.performatives import Error
+from ...amqp.sasl import PLAIN
+from ...amqp.states import ConnectionState, LinkState, SessionState
+from ...amqp.transactions import TXN_ID
+from ...engine.commands.queues import Maker
+from ...security.rights import Right
+from ..links import attaching
+from ..links.conditions import deleted
+from ..links.expiry import CONNECTION_ENDED, DETACHED, SESSION_ENDED
+from ..links.incoming import Incoming
+from ..nodes.addresses import forget_terms
+from ..transactions.registry import Transactions
+from . import opening
 
 if TYPE_CHECKING:
-    from penstock.broker_core.amqp.links import Link
-    from penstock.broker_core.amqp.sessions import Session
-    from penstock.broker_core.amqp_plane.connections.transport import Wire
-    from penstock.broker_core.amqp_plane.links.outgoing import Outgoing
-    from penstock.broker_core.amqp_plane.loop.server import AmqpPlane
-    from penstock.broker_core.amqp_plane.ports import Endpoint, Host, Kept, Loop
-    from penstock.broker_core.settings.listeners import Listener
+    from ...amqp.links import Link
+    from ...amqp.sessions import Session
+    from ...settings.listeners import Listener
+    from ..links.outgoing import Outgoing
+    from ..loop.server import AmqpPlane
+    from ..ports import Endpoint, Host, Kept, Loop
+    from .transport import Wire
 
 log = logging.getLogger("penstock.amqp")
 

@@ -7,17 +7,17 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from penstock.broker_core.amqp import Condition
-from penstock.broker_core.amqp.performatives import Error
-from penstock.broker_core.amqp_plane.links.conditions import as_error, forbidden
-from penstock.broker_core.amqp_plane.links.incoming import Incoming
-from penstock.broker_core.security.rights import Right
+from ...amqp import Condition
+from ...amqp.performatives import Error
+from ...security.rights import Right
+from ..links.conditions import as_error, forbidden
+from ..links.incoming import Incoming
 
 if TYPE_CHECKING:
-    from penstock.broker_core.amqp_plane.connections.peer import Peer
-    from penstock.broker_core.amqp_plane.loop.server import AmqpPlane
-    from penstock.broker_core.amqp_plane.ports import Endpoint, LinkPeer
-    from penstock.broker_core.security.access import Access
+    from ...security.access import Access
+    from ..loop.server import AmqpPlane
+    from ..ports import Endpoint, LinkPeer
+    from .peer import Peer
 
 CHANGED = "the user was changed or removed after this login: log in again"
 

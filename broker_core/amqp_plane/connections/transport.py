@@ -12,20 +12,20 @@ import logging
 import os
 from typing import TYPE_CHECKING, cast
 
-from penstock.broker_core.amqp import SaslServer
-from penstock.broker_core.amqp.sasl import EXTERNAL
-from penstock.broker_core.amqp_plane.connections.layers import LayerError, stack
-from penstock.broker_core.amqp_plane.connections.peer import Peer
-from penstock.broker_core.errors import Unauthenticated
+from ...amqp import SaslServer
+from ...amqp.sasl import EXTERNAL
+from ...errors import Unauthenticated
+from .layers import LayerError, stack
+from .peer import Peer
 
 if TYPE_CHECKING:
     from concurrent.futures import Future
 
-    from penstock.broker_core.amqp.events import Event
-    from penstock.broker_core.amqp.scram import Credentials
-    from penstock.broker_core.amqp_plane.connections.layers import Layer
-    from penstock.broker_core.amqp_plane.loop.server import AmqpPlane
-    from penstock.broker_core.settings.listeners import Listener
+    from ...amqp.events import Event
+    from ...amqp.scram import Credentials
+    from ...settings.listeners import Listener
+    from ..loop.server import AmqpPlane
+    from .layers import Layer
 
 log = logging.getLogger("penstock.amqp")
 

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
-    from penstock.broker_core.amqp_plane.connections.peer import Peer
+    from .peer import Peer
 
 # In messages of the largest size. Each connection may have `server.UNFINISHED_MESSAGES` of them.
 OF_ONE_USER = 4  # so that one leaves room for others

@@ -8,25 +8,25 @@ from __future__ import annotations
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from penstock.broker_core.amqp import Condition, Coordinator, Source, Target
-from penstock.broker_core.amqp.performatives import SENDER, SND_SETTLED, Error
-from penstock.broker_core.amqp_plane.links import resuming
-from penstock.broker_core.amqp_plane.links.browsing import Browsing
-from penstock.broker_core.amqp_plane.links.conditions import Refusal, as_error
-from penstock.broker_core.amqp_plane.links.consuming import Consuming
-from penstock.broker_core.amqp_plane.links.incoming import Incoming, Relay
-from penstock.broker_core.amqp_plane.links.options import LinkOptions, link_options_of, wants_immediate
-from penstock.broker_core.amqp_plane.links.outgoing import Outgoing
-from penstock.broker_core.amqp_plane.links.termini import SourceTerminus, TargetTerminus
-from penstock.broker_core.amqp_plane.nodes.addresses import route_to, source_of, target_of
-from penstock.broker_core.amqp_plane.transactions.coordinator import ANSWERED, Control
-from penstock.broker_core.errors import PenstockError, StorageError
+from ...amqp import Condition, Coordinator, Source, Target
+from ...amqp.performatives import SENDER, SND_SETTLED, Error
+from ...errors import PenstockError, StorageError
+from ..nodes.addresses import route_to, source_of, target_of
+from ..transactions.coordinator import ANSWERED, Control
+from . import resuming
+from .browsing import Browsing
+from .conditions import Refusal, as_error
+from .consuming import Consuming
+from .incoming import Incoming, Relay
+from .options import LinkOptions, link_options_of, wants_immediate
+from .outgoing import Outgoing
+from .termini import SourceTerminus, TargetTerminus
 
 if TYPE_CHECKING:
-    from penstock.broker_core.amqp import events
-    from penstock.broker_core.amqp.performatives import Attach
-    from penstock.broker_core.amqp_plane.ports import Endpoint, Kept, LinkPeer
-    from penstock.broker_core.service.turn import Turn
+    from ...amqp import events
+    from ...amqp.performatives import Attach
+    from ...service.turn import Turn
+    from ..ports import Endpoint, Kept, LinkPeer
 
 MAX_NAME = 1024  # characters of a link's name, which is kept as long as the link; clients make up a few hundred
 DELAYED_DELIVERY, SHARED_SUBS = "DELAYED_DELIVERY", "SHARED-SUBS"

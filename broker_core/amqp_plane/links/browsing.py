@@ -4,20 +4,20 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from penstock.broker_core.amqp import Condition, TransactionalState
-from penstock.broker_core.amqp.performatives import TERMINAL, DeliveryState, Error
-from penstock.broker_core.amqp_plane.links.outgoing import Outgoing
-from penstock.broker_core.amqp_plane.transactions.retiring import known
-from penstock.broker_core.engine.commands import queues as c
+from ...amqp import Condition, TransactionalState
+from ...amqp.performatives import TERMINAL, DeliveryState, Error
+from ...engine.commands import queues as c
+from ..transactions.retiring import known
+from .outgoing import Outgoing
 
 if TYPE_CHECKING:
-    from penstock.broker_core.amqp import Sender
-    from penstock.broker_core.amqp.deliveries import Delivery
-    from penstock.broker_core.amqp.types import Value
-    from penstock.broker_core.amqp_plane.links.termini import SourceTerminus
-    from penstock.broker_core.amqp_plane.ports import LinkPeer
-    from penstock.broker_core.engine.columns.rowset import RowSet
-    from penstock.broker_core.service.turn import Turn
+    from ...amqp import Sender
+    from ...amqp.deliveries import Delivery
+    from ...amqp.types import Value
+    from ...engine.columns.rowset import RowSet
+    from ...service.turn import Turn
+    from ..ports import LinkPeer
+    from .termini import SourceTerminus
 
 
 class Browsing(Outgoing):

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from penstock.broker_core import errors
-from penstock.broker_core.amqp import Condition
-from penstock.broker_core.amqp.errors import RemoteProtocolError
-from penstock.broker_core.amqp.performatives import Error
-from penstock.broker_core.security.rights import Right
+from ... import errors
+from ...amqp import Condition
+from ...amqp.errors import RemoteProtocolError
+from ...amqp.performatives import Error
+from ...security.rights import Right
 
 MAX_DESCRIPTION = 300  # octets: an error must fit any frame, and the smallest has 512
 

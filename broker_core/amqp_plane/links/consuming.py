@@ -9,32 +9,32 @@ from collections import deque
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from penstock.broker_core import errors
-from penstock.broker_core.amqp import Released, Sender, TransactionalState
-from penstock.broker_core.amqp.performatives import SND_UNSETTLED, TERMINAL, DeliveryState, Received
-from penstock.broker_core.amqp.resume import offset_of
-from penstock.broker_core.amqp_plane.links.dispositions import NOT_HERE, RETURNED, ending_of, left_behind
-from penstock.broker_core.amqp_plane.links.outgoing import Outgoing
-from penstock.broker_core.amqp_plane.links.resumptions import START, Resumptions
-from penstock.broker_core.amqp_plane.links.tags import rows_of_tags
-from penstock.broker_core.amqp_plane.loop.locks import Locks
-from penstock.broker_core.amqp_plane.transactions.acquisition import Acquisition
-from penstock.broker_core.amqp_plane.transactions.retiring import retire, still_open
-from penstock.broker_core.engine.columns.rowset import RowSet
-from penstock.broker_core.engine.columns.states import Cause
-from penstock.broker_core.engine.commands import queues as c
-from penstock.broker_core.engine.model.dispositions import Ending
+from ... import errors
+from ...amqp import Released, Sender, TransactionalState
+from ...amqp.performatives import SND_UNSETTLED, TERMINAL, DeliveryState, Received
+from ...amqp.resume import offset_of
+from ...engine.columns.rowset import RowSet
+from ...engine.columns.states import Cause
+from ...engine.commands import queues as c
+from ...engine.model.dispositions import Ending
+from ..loop.locks import Locks
+from ..transactions.acquisition import Acquisition
+from ..transactions.retiring import retire, still_open
+from .dispositions import NOT_HERE, RETURNED, ending_of, left_behind
+from .outgoing import Outgoing
+from .resumptions import START, Resumptions
+from .tags import rows_of_tags
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from penstock.broker_core.amqp.deliveries import Delivery
-    from penstock.broker_core.amqp.performatives import Attach
-    from penstock.broker_core.amqp.types import Value
-    from penstock.broker_core.amqp_plane.links.termini import SourceTerminus
-    from penstock.broker_core.amqp_plane.ports import LinkPeer
-    from penstock.broker_core.reading.stored import Cut
-    from penstock.broker_core.service.turn import Turn
+    from ...amqp.deliveries import Delivery
+    from ...amqp.performatives import Attach
+    from ...amqp.types import Value
+    from ...reading.stored import Cut
+    from ...service.turn import Turn
+    from ..ports import LinkPeer
+    from .termini import SourceTerminus
 
 
 class Consuming(Outgoing):

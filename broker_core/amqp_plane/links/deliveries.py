@@ -7,13 +7,13 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from penstock.broker_core import errors
-from penstock.broker_core.amqp import RemoteProtocolError
-from penstock.broker_core.messages.encoding.leaving import leaving
-from penstock.broker_core.reading.stored import Cut, OnDamage, Stretch, stretches
+from ... import errors
+from ...amqp import RemoteProtocolError
+from ...messages.encoding.leaving import leaving
+from ...reading.stored import Cut, OnDamage, Stretch, stretches
 
 if TYPE_CHECKING:
-    from penstock.broker_core.service.broker import BrokerService
+    from ...service.broker import BrokerService
 
 
 def messages_of(service: BrokerService, cut: Cut, damaged: OnDamage) -> Iterator[tuple[list[bytes], list[bytes] | Exception]]:

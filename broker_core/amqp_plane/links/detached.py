@@ -31,19 +31,19 @@ from collections import Counter
 from functools import partial
 from typing import TYPE_CHECKING
 
-from penstock.broker_core.amqp_plane.links import attaching
-from penstock.broker_core.amqp_plane.links.consuming import Consuming
-from penstock.broker_core.amqp_plane.links.expiry import CONNECTION_ENDED, DETACHED, SESSION_ENDED
-from penstock.broker_core.amqp_plane.links.incoming import Incoming
+from . import attaching
+from .consuming import Consuming
+from .expiry import CONNECTION_ENDED, DETACHED, SESSION_ENDED
+from .incoming import Incoming
 
 if TYPE_CHECKING:
     import asyncio
 
-    from penstock.broker_core.amqp import Session
-    from penstock.broker_core.amqp_plane.connections.containers import Key
-    from penstock.broker_core.amqp_plane.loop.limits import Limits
-    from penstock.broker_core.amqp_plane.ports import Endpoint, Kept, LinkPeer
-    from penstock.broker_core.service.turn import Turn
+    from ...amqp import Session
+    from ...service.turn import Turn
+    from ..connections.containers import Key
+    from ..loop.limits import Limits
+    from ..ports import Endpoint, Kept, LinkPeer
 
 
 class Detached:

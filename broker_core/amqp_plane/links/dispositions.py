@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from penstock.broker_core.amqp import Accepted, Modified, Rejected, Released
-from penstock.broker_core.amqp.encoder import encode
-from penstock.broker_core.engine.columns.states import Cause, Outcome
-from penstock.broker_core.engine.model.dispositions import Ending
+from ...amqp import Accepted, Modified, Rejected, Released
+from ...amqp.encoder import encode
+from ...engine.columns.states import Cause, Outcome
+from ...engine.model.dispositions import Ending
 
 if TYPE_CHECKING:
-    from penstock.broker_core.amqp.performatives import DeliveryState
+    from ...amqp.performatives import DeliveryState
 
 RETURNED = Ending(cause=Cause.RELEASED)
 NOT_HERE = Ending(cause=Cause.RELEASED, exclude=True)

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from penstock.broker_core.amqp.states import LinkState
+from ...amqp.states import LinkState
 
 if TYPE_CHECKING:
-    from penstock.broker_core.amqp import Link, Session
-    from penstock.broker_core.amqp.performatives import Error
-    from penstock.broker_core.amqp_plane.connections.containers import Key
-    from penstock.broker_core.amqp_plane.links.termini import Terminus
-    from penstock.broker_core.amqp_plane.ports import Host, LinkPeer, Loop
+    from ...amqp import Link, Session
+    from ...amqp.performatives import Error
+    from ..connections.containers import Key
+    from ..ports import Host, LinkPeer, Loop
+    from .termini import Terminus
 
 
 class LinkEnd:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
-    from penstock.broker_core.amqp import Source, Target
+    from ...amqp import Source, Target
 
 #: What can happen to a link that is not ended for good.
 DETACHED, SESSION_ENDED, CONNECTION_ENDED = range(3)

@@ -9,30 +9,30 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
-from penstock.broker_core.amqp import Accepted, Condition, Declared, DecodeError, Receiver, Rejected, Released, TransactionalState
-from penstock.broker_core.amqp.performatives import RCV_SECOND, TERMINAL, Error, Source
-from penstock.broker_core.amqp.types import Symbol
-from penstock.broker_core.amqp_plane.links.conditions import Refusal, as_error
-from penstock.broker_core.amqp_plane.links.endpoint import LinkEnd
-from penstock.broker_core.amqp_plane.links.options import Immediate
-from penstock.broker_core.amqp_plane.links.waiting_list import WaitingList, also_staged
-from penstock.broker_core.amqp_plane.loop.exchanges import Unroutable
-from penstock.broker_core.amqp_plane.transactions.registry import provisional
-from penstock.broker_core.errors import PenstockError, QueueFull, TransactionRolledBack
-from penstock.broker_core.messages.encoding.arriving import address_of
-from penstock.broker_core.messages.encoding.user_id import user_id_of
+from ...amqp import Accepted, Condition, Declared, DecodeError, Receiver, Rejected, Released, TransactionalState
+from ...amqp.performatives import RCV_SECOND, TERMINAL, Error, Source
+from ...amqp.types import Symbol
+from ...errors import PenstockError, QueueFull, TransactionRolledBack
+from ...messages.encoding.arriving import address_of
+from ...messages.encoding.user_id import user_id_of
+from ..loop.exchanges import Unroutable
+from ..transactions.registry import provisional
+from .conditions import Refusal, as_error
+from .endpoint import LinkEnd
+from .options import Immediate
+from .waiting_list import WaitingList, also_staged
 
 if TYPE_CHECKING:
-    from penstock.broker_core.amqp import Link
-    from penstock.broker_core.amqp.deliveries import Delivery
-    from penstock.broker_core.amqp.performatives import Attach, DeliveryState
-    from penstock.broker_core.amqp_plane.links.termini import TargetTerminus
-    from penstock.broker_core.amqp_plane.loop.exchanges import ExchangeRoute
-    from penstock.broker_core.amqp_plane.ports import LinkPeer, Sender
-    from penstock.broker_core.amqp_plane.transactions.registry import Open
-    from penstock.broker_core.messages.encoding.arriving import Arrived
-    from penstock.broker_core.service.nodes import Nodes
-    from penstock.broker_core.service.turn import Turn
+    from ...amqp import Link
+    from ...amqp.deliveries import Delivery
+    from ...amqp.performatives import Attach, DeliveryState
+    from ...messages.encoding.arriving import Arrived
+    from ...service.nodes import Nodes
+    from ...service.turn import Turn
+    from ..loop.exchanges import ExchangeRoute
+    from ..ports import LinkPeer, Sender
+    from ..transactions.registry import Open
+    from .termini import TargetTerminus
 
 RENEW_PART = 10  # credit is renewed when a tenth of the window has been confirmed
 

@@ -15,14 +15,14 @@ import re
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from penstock.broker_core.amqp import Condition, Source, Target
-from penstock.broker_core.amqp.types import Int, Symbol
-from penstock.broker_core.amqp_plane.links.conditions import Refusal
-from penstock.broker_core.amqp_plane.loop.interest import PRIORITIES
+from ...amqp import Condition, Source, Target
+from ...amqp.types import Int, Symbol
+from ..loop.interest import PRIORITIES
+from .conditions import Refusal
 
 if TYPE_CHECKING:
-    from penstock.broker_core.amqp.performatives import Attach
-    from penstock.broker_core.amqp.types import Value
+    from ...amqp.performatives import Attach
+    from ...amqp.types import Value
 
 _PRIORITY = ("priority", "rabbitmq:priority")
 EXCLUSIVE, IMMEDIATE = "exclusive", "immediate"

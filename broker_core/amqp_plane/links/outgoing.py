@@ -13,26 +13,26 @@ from collections import deque
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from penstock.broker_core import errors
-from penstock.broker_core.amqp import Sender
-from penstock.broker_core.amqp.states import LinkState
-from penstock.broker_core.amqp_plane.links.conditions import as_error, deleted
-from penstock.broker_core.amqp_plane.links.endpoint import LinkEnd
-from penstock.broker_core.amqp_plane.loop.interest import AWAITS, NOTIFIED, Consumer, Interest
-from penstock.broker_core.engine.columns.rowset import RowSet
+from ... import errors
+from ...amqp import Sender
+from ...amqp.states import LinkState
+from ...engine.columns.rowset import RowSet
+from ..loop.interest import AWAITS, NOTIFIED, Consumer, Interest
+from .conditions import as_error, deleted
+from .endpoint import LinkEnd
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from penstock.broker_core.amqp import TransactionalState
-    from penstock.broker_core.amqp.deliveries import Delivery
-    from penstock.broker_core.amqp.performatives import Attach, DeliveryState
-    from penstock.broker_core.amqp.types import Value
-    from penstock.broker_core.amqp_plane.links.termini import SourceTerminus
-    from penstock.broker_core.amqp_plane.ports import LinkPeer
-    from penstock.broker_core.reading.stored import Cut
-    from penstock.broker_core.service.bitmaps import View
-    from penstock.broker_core.service.turn import Turn
+    from ...amqp import TransactionalState
+    from ...amqp.deliveries import Delivery
+    from ...amqp.performatives import Attach, DeliveryState
+    from ...amqp.types import Value
+    from ...reading.stored import Cut
+    from ...service.bitmaps import View
+    from ...service.turn import Turn
+    from ..ports import LinkPeer
+    from .termini import SourceTerminus
 
 log = logging.getLogger("penstock.amqp")
 

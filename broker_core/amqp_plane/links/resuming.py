@@ -13,12 +13,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from penstock.broker_core.amqp.encoder import encode
+from ...amqp.encoder import encode
 
 if TYPE_CHECKING:
-    from penstock.broker_core.amqp.performatives import Attach, DeliveryState
-    from penstock.broker_core.amqp_plane.ports import Endpoint, Kept
-    from penstock.broker_core.service.turn import Turn
+    from ...amqp.performatives import Attach, DeliveryState
+    from ...service.turn import Turn
+    from ..ports import Endpoint, Kept
 
     Unsettled = Mapping[bytes, DeliveryState | None]
 

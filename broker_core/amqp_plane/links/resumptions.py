@@ -6,11 +6,11 @@ import itertools
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from penstock.broker_core.amqp.performatives import TERMINAL, DeliveryState
-from penstock.broker_core.amqp.resume import Action, resolve
+from ...amqp.performatives import TERMINAL, DeliveryState
+from ...amqp.resume import Action, resolve
 
 if TYPE_CHECKING:
-    from penstock.broker_core.amqp import Sender
+    from ...amqp import Sender
 
 AT_ONCE = 4  # messages of resumed deliveries that are read at a time: they may be as large as messages are
 START = (0, 0)  # of a message: its section 0, from its first octet

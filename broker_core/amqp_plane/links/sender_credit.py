@@ -16,8 +16,8 @@ from functools import partial
 from typing import TYPE_CHECKING, Protocol
 
 if TYPE_CHECKING:
-    from penstock.broker_core.amqp_plane.links.waiting_list import WaitingList
-    from penstock.broker_core.service.broker import BrokerService
+    from ...service.broker import BrokerService
+    from .waiting_list import WaitingList
 
 
 class Sending(Protocol):

@@ -6,10 +6,10 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from penstock.broker_core.engine.columns.rowset import RowSet
+from ...engine.columns.rowset import RowSet
 
 if TYPE_CHECKING:
-    from penstock.broker_core.amqp.deliveries import Delivery
+    from ...amqp.deliveries import Delivery
 
 
 def rows_of(deliveries: list[Delivery]) -> RowSet:

@@ -9,24 +9,24 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from penstock.broker_core.amqp import Condition, Source, Target
-from penstock.broker_core.amqp_plane.links import expiry
-from penstock.broker_core.amqp_plane.links.conditions import Refusal
-from penstock.broker_core.amqp_plane.links.expiry import Expiry
-from penstock.broker_core.amqp_plane.links.options import EXCLUSIVE, IMMEDIATE, Immediate, LinkOptions
-from penstock.broker_core.amqp_plane.loop.exchanges import route_of
-from penstock.broker_core.amqp_plane.nodes import dynamic as nodes
-from penstock.broker_core.amqp_plane.nodes import subscriptions
-from penstock.broker_core.amqp_plane.nodes.filters import Filters
-from penstock.broker_core.engine.commands import exchanges as x
-from penstock.broker_core.engine.commands import queues as c
+from ...amqp import Condition, Source, Target
+from ...engine.commands import exchanges as x
+from ...engine.commands import queues as c
+from ..loop.exchanges import route_of
+from ..nodes import dynamic as nodes
+from ..nodes import subscriptions
+from ..nodes.filters import Filters
+from . import expiry
+from .conditions import Refusal
+from .expiry import Expiry
+from .options import EXCLUSIVE, IMMEDIATE, Immediate, LinkOptions
 
 if TYPE_CHECKING:
-    from penstock.broker_core.amqp.performatives import Error
-    from penstock.broker_core.amqp_plane.loop.exchanges import ExchangeRoute
-    from penstock.broker_core.amqp_plane.nodes.subscriptions import Subscription
-    from penstock.broker_core.amqp_plane.ports import LinkPeer
-    from penstock.broker_core.service.turn import Turn
+    from ...amqp.performatives import Error
+    from ...service.turn import Turn
+    from ..loop.exchanges import ExchangeRoute
+    from ..nodes.subscriptions import Subscription
+    from ..ports import LinkPeer
 
 OUTCOMES = ("amqp:accepted:list", "amqp:rejected:list", "amqp:released:list", "amqp:modified:list")
 

@@ -11,14 +11,14 @@ from __future__ import annotations
 from collections import deque
 from typing import TYPE_CHECKING
 
-from penstock.broker_core.errors import QueueFull
+from ...errors import QueueFull
 
 if TYPE_CHECKING:
-    from penstock.broker_core.amqp.deliveries import Delivery
-    from penstock.broker_core.amqp.sessions import Session
-    from penstock.broker_core.amqp_plane.links.incoming import Relay
-    from penstock.broker_core.amqp_plane.ports import LinkPeer
-    from penstock.broker_core.service.nodes import Nodes
+    from ...amqp.deliveries import Delivery
+    from ...amqp.sessions import Session
+    from ...service.nodes import Nodes
+    from ..ports import LinkPeer
+    from .incoming import Relay
 
 ROOM_TIMEOUT_S = 60.0  # how long a message waits: as long as one that comes by Flight
 WAITING_BYTES = 64 << 20  # of all that wait: they are in memory

@@ -10,13 +10,13 @@ import logging
 from functools import partial
 from typing import TYPE_CHECKING
 
-from penstock.broker_core import errors
-from penstock.broker_core.amqp_plane.loop.interest import AWAITS, INTERESTED, NOTIFIED, RESTS, Interest
+from ... import errors
+from .interest import AWAITS, INTERESTED, NOTIFIED, RESTS, Interest
 
 if TYPE_CHECKING:
-    from penstock.broker_core.amqp_plane.links.outgoing import Outgoing
-    from penstock.broker_core.amqp_plane.loop.passes import Passes
-    from penstock.broker_core.service.turn import Turn
+    from ...service.turn import Turn
+    from ..links.outgoing import Outgoing
+    from .passes import Passes
 
 log = logging.getLogger("penstock.amqp")
 

@@ -10,23 +10,23 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from penstock.broker_core import errors
-from penstock.broker_core.amqp_plane.links.options import Immediate
-from penstock.broker_core.amqp_plane.loop import exchanges
-from penstock.broker_core.amqp_plane.loop.exchanges import ExchangeRoute
-from penstock.broker_core.amqp_plane.loop.outcomes import Outcomes
-from penstock.broker_core.amqp_plane.transactions.posting import Posting
-from penstock.broker_core.messages.encoding.arriving import arrived
+from ... import errors
+from ...messages.encoding.arriving import arrived
+from ..links.options import Immediate
+from ..transactions.posting import Posting
+from . import exchanges
+from .exchanges import ExchangeRoute
+from .outcomes import Outcomes
 
 if TYPE_CHECKING:
-    from penstock.broker_core.amqp.deliveries import Delivery
-    from penstock.broker_core.amqp_plane.links.consuming import Consuming
-    from penstock.broker_core.amqp_plane.loop.outcomes import Dispositions
-    from penstock.broker_core.amqp_plane.ports import LinkPeer, Sender
-    from penstock.broker_core.amqp_plane.transactions.retiring import Retirement
-    from penstock.broker_core.engine.model.dispositions import Ending
-    from penstock.broker_core.service.broker import BrokerService
-    from penstock.broker_core.service.turn import Turn
+    from ...amqp.deliveries import Delivery
+    from ...engine.model.dispositions import Ending
+    from ...service.broker import BrokerService
+    from ...service.turn import Turn
+    from ..links.consuming import Consuming
+    from ..ports import LinkPeer, Sender
+    from ..transactions.retiring import Retirement
+    from .outcomes import Dispositions
 
     Action = Callable[[Turn], None]
     Destination = str | Immediate | ExchangeRoute | Posting

@@ -8,19 +8,19 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
-from penstock.broker_core.amqp import Condition
-from penstock.broker_core.amqp_plane.links.conditions import Refusal
-from penstock.broker_core.engine.columns.rowset import as_array
-from penstock.broker_core.errors import PenstockError
-from penstock.broker_core.reading.stored import store
-from penstock.broker_core.service.routing import Sending, prepared
+from ...amqp import Condition
+from ...engine.columns.rowset import as_array
+from ...errors import PenstockError
+from ...reading.stored import store
+from ...service.routing import Sending, prepared
+from ..links.conditions import Refusal
 
 if TYPE_CHECKING:
-    from penstock.broker_core.amqp_plane.ports import LinkPeer
-    from penstock.broker_core.engine.commands.exchanges import Route, Sent
-    from penstock.broker_core.messages.encoding.arriving import Arrived
-    from penstock.broker_core.service.broker import BrokerService
-    from penstock.broker_core.service.turn import Turn
+    from ...engine.commands.exchanges import Route, Sent
+    from ...messages.encoding.arriving import Arrived
+    from ...service.broker import BrokerService
+    from ...service.turn import Turn
+    from ..ports import LinkPeer
 
 
 class Unroutable(Refusal):

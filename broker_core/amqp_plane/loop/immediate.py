@@ -8,19 +8,19 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
-from penstock.broker_core import errors
-from penstock.broker_core.amqp import Condition
-from penstock.broker_core.amqp_plane.links.incoming import confirm
-from penstock.broker_core.amqp_plane.loop.exchanges import Unroutable
-from penstock.broker_core.engine.columns.rowset import RowSet
-from penstock.broker_core.engine.commands import queues as c
+from ... import errors
+from ...amqp import Condition
+from ...engine.columns.rowset import RowSet
+from ...engine.commands import queues as c
+from ..links.incoming import confirm
+from .exchanges import Unroutable
 
 if TYPE_CHECKING:
-    from penstock.broker_core.amqp.deliveries import Delivery
-    from penstock.broker_core.amqp_plane.loop.passes import Passes
-    from penstock.broker_core.amqp_plane.ports import Sender
-    from penstock.broker_core.messages.encoding.arriving import Arrived
-    from penstock.broker_core.service.turn import Turn
+    from ...amqp.deliveries import Delivery
+    from ...messages.encoding.arriving import Arrived
+    from ...service.turn import Turn
+    from ..ports import Sender
+    from .passes import Passes
 
 
 class Waiting(NamedTuple):

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from penstock.broker_core.settings.keys import Settings
+    from ...settings.keys import Settings
 
 
 @dataclass(frozen=True)

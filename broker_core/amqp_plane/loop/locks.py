@@ -9,14 +9,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from penstock.broker_core.amqp import Modified
-from penstock.broker_core.amqp.performatives import TERMINAL
-from penstock.broker_core.amqp_plane.links.tags import rows_of_tags
+from ...amqp import Modified
+from ...amqp.performatives import TERMINAL
+from ..links.tags import rows_of_tags
 
 if TYPE_CHECKING:
-    from penstock.broker_core.amqp.deliveries import Delivery
-    from penstock.broker_core.amqp_plane.links.consuming import Consuming
-    from penstock.broker_core.service.turn import Turn
+    from ...amqp.deliveries import Delivery
+    from ...service.turn import Turn
+    from ..links.consuming import Consuming
 
 
 class Locks:

@@ -11,11 +11,11 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from penstock.broker_core.amqp.deliveries import Delivery
-    from penstock.broker_core.amqp.sessions import Session
-    from penstock.broker_core.amqp_plane.links.consuming import Consuming
-    from penstock.broker_core.amqp_plane.transactions.retiring import Retirement
-    from penstock.broker_core.engine.model.dispositions import Ending
+    from ...amqp.deliveries import Delivery
+    from ...amqp.sessions import Session
+    from ...engine.model.dispositions import Ending
+    from ..links.consuming import Consuming
+    from ..transactions.retiring import Retirement
 
     Dispositions = dict[tuple[Consuming, Ending | Retirement], list[Delivery]]
 

@@ -22,39 +22,39 @@ from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING
 
-from penstock.broker_core import errors
-from penstock.broker_core.amqp_plane.links.incoming import confirm, kept_out
-from penstock.broker_core.amqp_plane.links.options import Immediate
-from penstock.broker_core.amqp_plane.links.tags import rows_of
-from penstock.broker_core.amqp_plane.loop import exchanges, gate, immediate
-from penstock.broker_core.amqp_plane.loop.acquiring import Acquiring
-from penstock.broker_core.amqp_plane.loop.batch import Batch
-from penstock.broker_core.amqp_plane.loop.deadlines import Deadline
-from penstock.broker_core.amqp_plane.loop.effects import Effect, Effects
-from penstock.broker_core.amqp_plane.loop.exchanges import ExchangeRoute
-from penstock.broker_core.amqp_plane.loop.gate import Gate
-from penstock.broker_core.amqp_plane.loop.outcomes import LARGE_PASS
-from penstock.broker_core.amqp_plane.loop.selecting import Selecting
-from penstock.broker_core.amqp_plane.loop.writing import Writing
-from penstock.broker_core.amqp_plane.transactions.posting import Posting
-from penstock.broker_core.amqp_plane.transactions.retiring import Retirement
-from penstock.broker_core.engine.commands import queues as c
-from penstock.broker_core.reading.stored import store
+from ... import errors
+from ...engine.commands import queues as c
+from ...reading.stored import store
+from ..links.incoming import confirm, kept_out
+from ..links.options import Immediate
+from ..links.tags import rows_of
+from ..transactions.posting import Posting
+from ..transactions.retiring import Retirement
+from . import exchanges, gate, immediate
+from .acquiring import Acquiring
+from .batch import Batch
+from .deadlines import Deadline
+from .effects import Effect, Effects
+from .exchanges import ExchangeRoute
+from .gate import Gate
+from .outcomes import LARGE_PASS
+from .selecting import Selecting
+from .writing import Writing
 
 if TYPE_CHECKING:
-    from penstock.broker_core.amqp.deliveries import Delivery
-    from penstock.broker_core.amqp_plane.connections.peer import Peer
-    from penstock.broker_core.amqp_plane.links.consuming import Consuming
-    from penstock.broker_core.amqp_plane.links.outgoing import Outgoing
-    from penstock.broker_core.amqp_plane.loop.batch import Action, Messages, Parts
-    from penstock.broker_core.amqp_plane.loop.exchanges import Exchanged
-    from penstock.broker_core.amqp_plane.loop.outcomes import Dispositions
-    from penstock.broker_core.amqp_plane.ports import Sender
-    from penstock.broker_core.amqp_plane.transactions.registry import Open
-    from penstock.broker_core.engine.model.dispositions import Ending
-    from penstock.broker_core.messages.encoding.arriving import Arrived
-    from penstock.broker_core.service.broker import BrokerService
-    from penstock.broker_core.service.turn import Turn
+    from ...amqp.deliveries import Delivery
+    from ...engine.model.dispositions import Ending
+    from ...messages.encoding.arriving import Arrived
+    from ...service.broker import BrokerService
+    from ...service.turn import Turn
+    from ..connections.peer import Peer
+    from ..links.consuming import Consuming
+    from ..links.outgoing import Outgoing
+    from ..ports import Sender
+    from ..transactions.registry import Open
+    from .batch import Action, Messages, Parts
+    from .exchanges import Exchanged
+    from .outcomes import Dispositions
 
 log = logging.getLogger("penstock.amqp")
 

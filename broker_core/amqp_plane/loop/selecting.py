@@ -11,15 +11,15 @@ import logging
 from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING
 
-from penstock.broker_core import errors
+from ... import errors
 
 if TYPE_CHECKING:
     import asyncio
 
-    from penstock.broker_core.amqp_plane.links.outgoing import Outgoing
-    from penstock.broker_core.amqp_plane.loop.passes import Passes
-    from penstock.broker_core.selectors import Selector
-    from penstock.broker_core.service.matching import Matcher
+    from ...selectors import Selector
+    from ...service.matching import Matcher
+    from ..links.outgoing import Outgoing
+    from .passes import Passes
 
 log = logging.getLogger("penstock.amqp")
 

@@ -12,32 +12,32 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any
 
-from penstock.broker_core import __version__, errors
-from penstock.broker_core.amqp import Condition, Settings
-from penstock.broker_core.amqp.performatives import Error
-from penstock.broker_core.amqp_plane.connections import revocation
-from penstock.broker_core.amqp_plane.connections.containers import SOLE, Containers
-from penstock.broker_core.amqp_plane.connections.transport import Wire
-from penstock.broker_core.amqp_plane.connections.unfinished import TIMEOUT_S, Unfinished
-from penstock.broker_core.amqp_plane.links.attaching import DELAYED_DELIVERY, SHARED_SUBS
-from penstock.broker_core.amqp_plane.links.conditions import Refusal
-from penstock.broker_core.amqp_plane.links.deliveries import messages_of
-from penstock.broker_core.amqp_plane.links.detached import Detached
-from penstock.broker_core.amqp_plane.links.sender_credit import SenderCredit
-from penstock.broker_core.amqp_plane.loop.limits import Limits
-from penstock.broker_core.amqp_plane.loop.passes import Passes
-from penstock.broker_core.security.quiet import Quiet
+from ... import __version__, errors
+from ...amqp import Condition, Settings
+from ...amqp.performatives import Error
+from ...security.quiet import Quiet
+from ..connections import revocation
+from ..connections.containers import SOLE, Containers
+from ..connections.transport import Wire
+from ..connections.unfinished import TIMEOUT_S, Unfinished
+from ..links.attaching import DELAYED_DELIVERY, SHARED_SUBS
+from ..links.conditions import Refusal
+from ..links.deliveries import messages_of
+from ..links.detached import Detached
+from ..links.sender_credit import SenderCredit
+from .limits import Limits
+from .passes import Passes
 
 if TYPE_CHECKING:
     import ssl
 
-    from penstock.broker_core.amqp_plane.connections.peer import Peer
-    from penstock.broker_core.reading.stored import Cut, OnDamage
-    from penstock.broker_core.security.access import Access
-    from penstock.broker_core.selectors import Selector
-    from penstock.broker_core.service.bitmaps import View
-    from penstock.broker_core.service.broker import BrokerService
-    from penstock.broker_core.settings.listeners import Listener
+    from ...reading.stored import Cut, OnDamage
+    from ...security.access import Access
+    from ...selectors import Selector
+    from ...service.bitmaps import View
+    from ...service.broker import BrokerService
+    from ...settings.listeners import Listener
+    from ..connections.peer import Peer
 
 log = logging.getLogger("penstock.amqp")
 log.addFilter(Quiet())  # who is refused may be refused a thousand times a second

@@ -8,13 +8,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from penstock.broker_core.amqp_plane.loop.deadlines import Deadline
+from .deadlines import Deadline
 
 if TYPE_CHECKING:
     import asyncio
     from collections.abc import Callable
 
-    from penstock.broker_core.journal import Journal
+    from ...journal import Journal
 
 FEW = 4  # deliveries of a pass, in and out: with more there is something to do while the thread writes
 REST_S = 0.002  # what nobody waits for is written with what somebody does, or after so long

@@ -9,10 +9,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
-from penstock.broker_core.amqp import Condition, Source, Target
-from penstock.broker_core.amqp.types import Described
-from penstock.broker_core.amqp_plane.links.conditions import Refusal, forbidden
-from penstock.broker_core.amqp_plane.links.termini import (
+from ...amqp import Condition, Source, Target
+from ...amqp.types import Described
+from ...security.rights import Right
+from ..links.conditions import Refusal, forbidden
+from ..links.termini import (
     DynamicSource,
     DynamicTarget,
     DynamicTopicSource,
@@ -22,17 +23,16 @@ from penstock.broker_core.amqp_plane.links.termini import (
     SubscriptionSource,
     TargetTerminus,
 )
-from penstock.broker_core.amqp_plane.loop.exchanges import route_of
-from penstock.broker_core.amqp_plane.nodes import subscriptions
-from penstock.broker_core.amqp_plane.nodes.dynamic import lifetime_of
-from penstock.broker_core.amqp_plane.nodes.filters import filters_of
-from penstock.broker_core.security.rights import Right
+from ..loop.exchanges import route_of
+from . import subscriptions
+from .dynamic import lifetime_of
+from .filters import filters_of
 
 if TYPE_CHECKING:
-    from penstock.broker_core.amqp.performatives import Attach
-    from penstock.broker_core.amqp.types import Value
-    from penstock.broker_core.amqp_plane.loop.exchanges import ExchangeRoute
-    from penstock.broker_core.amqp_plane.ports import LinkPeer
+    from ...amqp.performatives import Attach
+    from ...amqp.types import Value
+    from ..loop.exchanges import ExchangeRoute
+    from ..ports import LinkPeer
 
 QUEUES, TOPICS = {"queue", "temporary-queue"}, {"topic", "temporary-topic"}
 OWNED = {"temporary-queue", "temporary-topic"}  # a dynamic node that is its connection's own

@@ -10,18 +10,18 @@ from __future__ import annotations
 import secrets
 from typing import TYPE_CHECKING, Any
 
-from penstock.broker_core.amqp import Condition
-from penstock.broker_core.amqp.types import Described, Symbol, ULong
-from penstock.broker_core.amqp_plane.links.conditions import Refusal, forbidden
-from penstock.broker_core.engine.commands import exchanges as x
-from penstock.broker_core.engine.commands import queues as c
-from penstock.broker_core.security.rights import Right
+from ...amqp import Condition
+from ...amqp.types import Described, Symbol, ULong
+from ...engine.commands import exchanges as x
+from ...engine.commands import queues as c
+from ...security.rights import Right
+from ..links.conditions import Refusal, forbidden
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from penstock.broker_core.amqp_plane.ports import LinkPeer
-    from penstock.broker_core.service.turn import Turn
+    from ...service.turn import Turn
+    from ..ports import LinkPeer
 
 PREFIX = "temp:"
 NAME_OCTETS = 12  # random ones: nobody else's name is guessed or made twice

@@ -9,17 +9,17 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
-from penstock.broker_core.amqp import Condition
-from penstock.broker_core.amqp.types import Described, Symbol
-from penstock.broker_core.amqp_plane.links.conditions import Refusal
-from penstock.broker_core.selectors import parse
+from ...amqp import Condition
+from ...amqp.types import Described, Symbol
+from ...selectors import parse
+from ..links.conditions import Refusal
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from penstock.broker_core.amqp import Source
-    from penstock.broker_core.amqp.types import Value
-    from penstock.broker_core.selectors import Selector
+    from ...amqp import Source
+    from ...amqp.types import Value
+    from ...selectors import Selector
 
 SELECTOR = ("apache.org:selector-filter:string", 0x0000468C00000004)
 NO_LOCAL = ("apache.org:no-local-filter:list", 0x0000468C00000003)

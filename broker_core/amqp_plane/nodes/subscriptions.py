@@ -15,25 +15,25 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from penstock.broker_core.amqp import Condition, Source
-from penstock.broker_core.amqp.performatives import Error
-from penstock.broker_core.amqp_plane.links.conditions import Refusal, forbidden
-from penstock.broker_core.amqp_plane.links.expiry import NEVER
-from penstock.broker_core.amqp_plane.nodes.dynamic import new_name
-from penstock.broker_core.amqp_plane.nodes.filters import filter_set
-from penstock.broker_core.engine.columns.limits import MAX_NAME
-from penstock.broker_core.engine.columns.states import State
-from penstock.broker_core.engine.commands import exchanges as x
-from penstock.broker_core.engine.commands import queues as c
-from penstock.broker_core.errors import PenstockError, StorageError
-from penstock.broker_core.security.rights import Right
+from ...amqp import Condition, Source
+from ...amqp.performatives import Error
+from ...engine.columns.limits import MAX_NAME
+from ...engine.columns.states import State
+from ...engine.commands import exchanges as x
+from ...engine.commands import queues as c
+from ...errors import PenstockError, StorageError
+from ...security.rights import Right
+from ..links.conditions import Refusal, forbidden
+from ..links.expiry import NEVER
+from .dynamic import new_name
+from .filters import filter_set
 
 if TYPE_CHECKING:
-    from penstock.broker_core.amqp_plane.nodes.filters import Filters
-    from penstock.broker_core.amqp_plane.ports import LinkPeer
-    from penstock.broker_core.engine.model.bindings import Binding
-    from penstock.broker_core.engine.model.queue import Queue
-    from penstock.broker_core.service.turn import Turn
+    from ...engine.model.bindings import Binding
+    from ...engine.model.queue import Queue
+    from ...service.turn import Turn
+    from ..ports import LinkPeer
+    from .filters import Filters
 
 SHARED, GLOBAL = "shared", "global"
 SUFFIX = "|"  # what tells several links of one shared subscription apart stands behind it

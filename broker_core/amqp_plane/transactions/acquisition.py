@@ -9,24 +9,24 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from penstock.broker_core.amqp import Condition, Modified, TransactionalState
-from penstock.broker_core.amqp.performatives import Error
-from penstock.broker_core.amqp_plane.links.conditions import Refusal, as_error
-from penstock.broker_core.amqp_plane.links.tags import rows_of, rows_of_tags
-from penstock.broker_core.engine.columns.states import Outcome
-from penstock.broker_core.engine.commands import queues as c
-from penstock.broker_core.engine.commands import transactions as tc
-from penstock.broker_core.engine.model.dispositions import ROLLED_BACK, Ending
-from penstock.broker_core.errors import PenstockError, StorageError
+from ...amqp import Condition, Modified, TransactionalState
+from ...amqp.performatives import Error
+from ...engine.columns.states import Outcome
+from ...engine.commands import queues as c
+from ...engine.commands import transactions as tc
+from ...engine.model.dispositions import ROLLED_BACK, Ending
+from ...errors import PenstockError, StorageError
+from ..links.conditions import Refusal, as_error
+from ..links.tags import rows_of, rows_of_tags
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from penstock.broker_core.amqp.deliveries import Delivery
-    from penstock.broker_core.amqp.types import Value
-    from penstock.broker_core.amqp_plane.links.consuming import Consuming
-    from penstock.broker_core.amqp_plane.transactions.registry import Open
-    from penstock.broker_core.service.turn import Turn
+    from ...amqp.deliveries import Delivery
+    from ...amqp.types import Value
+    from ...service.turn import Turn
+    from ..links.consuming import Consuming
+    from .registry import Open
 
 ACCEPTED = Ending(outcome=Outcome.ACCEPTED)
 

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from penstock.broker_core import errors
-from penstock.broker_core.amqp import (
+from ... import errors
+from ...amqp import (
     Condition,
     Coordinator,
     Declare,
@@ -19,20 +19,20 @@ from penstock.broker_core.amqp import (
     FieldError,
     TransactionalState,
 )
-from penstock.broker_core.amqp.performatives import Error
-from penstock.broker_core.amqp.transactions import LOCAL_TRANSACTIONS, MULTI_SSNS_PER_TXN, MULTI_TXNS_PER_SSN, request_of
-from penstock.broker_core.amqp_plane.links.conditions import Refusal, as_error
-from penstock.broker_core.amqp_plane.links.incoming import Incoming, can_reject
-from penstock.broker_core.amqp_plane.transactions.registry import Open
-from penstock.broker_core.amqp_plane.transactions.retiring import discharged
-from penstock.broker_core.engine.commands import transactions as tc
+from ...amqp.performatives import Error
+from ...amqp.transactions import LOCAL_TRANSACTIONS, MULTI_SSNS_PER_TXN, MULTI_TXNS_PER_SSN, request_of
+from ...engine.commands import transactions as tc
+from ..links.conditions import Refusal, as_error
+from ..links.incoming import Incoming, can_reject
+from .registry import Open
+from .retiring import discharged
 
 if TYPE_CHECKING:
-    from penstock.broker_core.amqp import Receiver, Source
-    from penstock.broker_core.amqp.deliveries import Delivery
-    from penstock.broker_core.amqp_plane.links.termini import TargetTerminus
-    from penstock.broker_core.amqp_plane.ports import LinkPeer
-    from penstock.broker_core.service.turn import Turn
+    from ...amqp import Receiver, Source
+    from ...amqp.deliveries import Delivery
+    from ...service.turn import Turn
+    from ..links.termini import TargetTerminus
+    from ..ports import LinkPeer
 
 # The coordinator as it is, whatever was desired (4.5.1).
 ANSWERED = Coordinator(capabilities=(LOCAL_TRANSACTIONS, MULTI_TXNS_PER_SSN, MULTI_SSNS_PER_TXN))

@@ -7,20 +7,20 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from penstock.broker_core.amqp_plane.links.incoming import confirm
-from penstock.broker_core.amqp_plane.loop import exchanges
-from penstock.broker_core.amqp_plane.loop.exchanges import ExchangeRoute
-from penstock.broker_core.engine.commands import transactions as tc
-from penstock.broker_core.errors import PenstockError, StorageError
-from penstock.broker_core.reading.stored import store
+from ...engine.commands import transactions as tc
+from ...errors import PenstockError, StorageError
+from ...reading.stored import store
+from ..links.incoming import confirm
+from ..loop import exchanges
+from ..loop.exchanges import ExchangeRoute
 
 if TYPE_CHECKING:
-    from penstock.broker_core.amqp_plane.loop.batch import Parts
-    from penstock.broker_core.amqp_plane.ports import Loop
-    from penstock.broker_core.amqp_plane.transactions.registry import Open
-    from penstock.broker_core.messages.encoding.arriving import Arrived
-    from penstock.broker_core.service.broker import BrokerService
-    from penstock.broker_core.service.turn import Turn
+    from ...messages.encoding.arriving import Arrived
+    from ...service.broker import BrokerService
+    from ...service.turn import Turn
+    from ..loop.batch import Parts
+    from ..ports import Loop
+    from .registry import Open
 
 
 class Posting(NamedTuple):

@@ -13,17 +13,17 @@ from __future__ import annotations
 import itertools
 from typing import TYPE_CHECKING
 
-from penstock.broker_core.amqp import Condition, TransactionalState
-from penstock.broker_core.amqp_plane.links.conditions import Refusal
-from penstock.broker_core.errors import TransactionRolledBack
+from ...amqp import Condition, TransactionalState
+from ...errors import TransactionRolledBack
+from ..links.conditions import Refusal
 
 if TYPE_CHECKING:
-    from penstock.broker_core.amqp.deliveries import Delivery
-    from penstock.broker_core.amqp.events import Named
-    from penstock.broker_core.amqp.performatives import DeliveryState, Outcome
-    from penstock.broker_core.amqp.transactions import Coordinated
-    from penstock.broker_core.amqp_plane.links.consuming import Consuming
-    from penstock.broker_core.amqp_plane.transactions.coordinator import Control
+    from ...amqp.deliveries import Delivery
+    from ...amqp.events import Named
+    from ...amqp.performatives import DeliveryState, Outcome
+    from ...amqp.transactions import Coordinated
+    from ..links.consuming import Consuming
+    from .coordinator import Control
 
 ID_OCTETS = 8  # of an id: the engine's number
 

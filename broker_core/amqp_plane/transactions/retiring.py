@@ -4,26 +4,26 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
-from penstock.broker_core.amqp import Condition, TransactionalState
-from penstock.broker_core.amqp.performatives import TERMINAL, Error
-from penstock.broker_core.amqp_plane.links.conditions import Refusal, as_error
-from penstock.broker_core.amqp_plane.links.dispositions import RETURNED, ending_of
-from penstock.broker_core.amqp_plane.links.tags import rows_of
-from penstock.broker_core.engine.commands import transactions as tc
-from penstock.broker_core.engine.model.dispositions import ROLLED_BACK, Ending
-from penstock.broker_core.errors import PenstockError, StorageError
+from ...amqp import Condition, TransactionalState
+from ...amqp.performatives import TERMINAL, Error
+from ...engine.commands import transactions as tc
+from ...engine.model.dispositions import ROLLED_BACK, Ending
+from ...errors import PenstockError, StorageError
+from ..links.conditions import Refusal, as_error
+from ..links.dispositions import RETURNED, ending_of
+from ..links.tags import rows_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from penstock.broker_core.amqp.deliveries import Delivery
-    from penstock.broker_core.amqp.performatives import DeliveryState
-    from penstock.broker_core.amqp_plane.links.consuming import Consuming
-    from penstock.broker_core.amqp_plane.links.outgoing import Outgoing
-    from penstock.broker_core.amqp_plane.transactions.registry import Open
-    from penstock.broker_core.engine.columns.rowset import RowSet
-    from penstock.broker_core.engine.columns.states import Outcome
-    from penstock.broker_core.service.turn import Turn
+    from ...amqp.deliveries import Delivery
+    from ...amqp.performatives import DeliveryState
+    from ...engine.columns.rowset import RowSet
+    from ...engine.columns.states import Outcome
+    from ...service.turn import Turn
+    from ..links.consuming import Consuming
+    from ..links.outgoing import Outgoing
+    from .registry import Open
 
 
 class Retirement(NamedTuple):

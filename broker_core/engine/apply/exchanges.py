@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from penstock.broker_core.engine.apply.transitions import place, runs_of
-from penstock.broker_core.engine.columns.attributes import Traits
-from penstock.broker_core.engine.columns.runs import Run
-from penstock.broker_core.engine.events import exchanges as xe
-from penstock.broker_core.engine.model.bindings import Binding
-from penstock.broker_core.engine.model.exchange import Exchange, Link
-from penstock.broker_core.engine.model.state import NEXT_HOLDER, BrokerState
+from ..columns.attributes import Traits
+from ..columns.runs import Run
+from ..events import exchanges as xe
+from ..model.bindings import Binding
+from ..model.exchange import Exchange, Link
+from ..model.state import NEXT_HOLDER, BrokerState
+from .transitions import place, runs_of
 
 
 def exchange_declared(state: BrokerState, event: xe.ExchangeDeclared, position: int) -> None:

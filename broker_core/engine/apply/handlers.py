@@ -8,13 +8,13 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from penstock.broker_core.engine.apply import exchanges, moves, outcomes, queues, time, transactions
-from penstock.broker_core.engine.events import exchanges as xe
-from penstock.broker_core.engine.events import moves as me
-from penstock.broker_core.engine.events import outcomes as oe
-from penstock.broker_core.engine.events import queues as e
-from penstock.broker_core.engine.events import transactions as te
-from penstock.broker_core.engine.model.state import BrokerState
+from ..events import exchanges as xe
+from ..events import moves as me
+from ..events import outcomes as oe
+from ..events import queues as e
+from ..events import transactions as te
+from ..model.state import BrokerState
+from . import exchanges, moves, outcomes, queues, time, transactions
 
 
 def apply(state: BrokerState, event: e.Event, position: int) -> None:

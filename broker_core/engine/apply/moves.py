@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import numpy as np
 
-from penstock.broker_core.engine.apply.transitions import archive, let_go, settle_in, take_out
-from penstock.broker_core.engine.columns.limits import MAX_ERROR_TEXT
-from penstock.broker_core.engine.columns.rowset import as_array
-from penstock.broker_core.engine.columns.states import Outcome, Reason, Verb
-from penstock.broker_core.engine.events import moves as me
-from penstock.broker_core.engine.model import consumers
-from penstock.broker_core.engine.model.last_values import stale
-from penstock.broker_core.engine.model.options import checked, rules
-from penstock.broker_core.engine.model.state import BrokerState
-from penstock.broker_core.engine.model.transfer import Cargo, load, unload
+from ..columns.limits import MAX_ERROR_TEXT
+from ..columns.rowset import as_array
+from ..columns.states import Outcome, Reason, Verb
+from ..events import moves as me
+from ..model import consumers
+from ..model.last_values import stale
+from ..model.options import checked, rules
+from ..model.state import BrokerState
+from ..model.transfer import Cargo, load, unload
+from .transitions import archive, let_go, settle_in, take_out
 
 
 def moved(state: BrokerState, event: me.Moved, position: int) -> None:

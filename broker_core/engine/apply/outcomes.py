@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from penstock.broker_core.engine.events import outcomes as oe
-from penstock.broker_core.engine.model.batch_outcomes import Said, StagedOutcomes
-from penstock.broker_core.engine.model.state import BrokerState
+from ..events import outcomes as oe
+from ..model.batch_outcomes import Said, StagedOutcomes
+from ..model.state import BrokerState
 
 
 def outcomes_staged(state: BrokerState, event: oe.OutcomesStaged, position: int) -> None:

@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
-from penstock.broker_core.engine.apply.transitions import acquire, archive, give_back, let_go, place, runs_of, take_out
-from penstock.broker_core.engine.columns.attributes import Traits
-from penstock.broker_core.engine.columns.limits import MAX_EXCLUDED
-from penstock.broker_core.engine.columns.rowset import RowSet
-from penstock.broker_core.engine.columns.runs import Run
-from penstock.broker_core.engine.columns.states import Cause, Outcome, Reason, Verb
-from penstock.broker_core.engine.events import queues as e
-from penstock.broker_core.engine.model import consumers
-from penstock.broker_core.engine.model.lease import Batch, Lease, Stage
-from penstock.broker_core.engine.model.queue import ArchivedBlock
-from penstock.broker_core.engine.model.reads import Reads, SparkBatch, series_of
-from penstock.broker_core.engine.model.state import DISCARDED, NEXT_HOLDER, BrokerState, StagedPart
-from penstock.broker_core.engine.model.transaction import is_transactional
+from ..columns.attributes import Traits
+from ..columns.limits import MAX_EXCLUDED
+from ..columns.rowset import RowSet
+from ..columns.runs import Run
+from ..columns.states import Cause, Outcome, Reason, Verb
+from ..events import queues as e
+from ..model import consumers
+from ..model.lease import Batch, Lease, Stage
+from ..model.queue import ArchivedBlock
+from ..model.reads import Reads, SparkBatch, series_of
+from ..model.state import DISCARDED, NEXT_HOLDER, BrokerState, StagedPart
+from ..model.transaction import is_transactional
+from .transitions import acquire, archive, give_back, let_go, place, runs_of, take_out
 
 
 def queue_declared(state: BrokerState, event: e.QueueDeclared, position: int) -> None:

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from penstock.broker_core.engine.apply.transitions import archive
-from penstock.broker_core.engine.columns.limits import NEVER
-from penstock.broker_core.engine.columns.states import Outcome, Verb
-from penstock.broker_core.engine.events import queues as e
-from penstock.broker_core.engine.model.state import BrokerState
+from ..columns.limits import NEVER
+from ..columns.states import Outcome, Verb
+from ..events import queues as e
+from ..model.state import BrokerState
+from .transitions import archive
 
 
 def expired(state: BrokerState, event: e.Expired, position: int) -> None:

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from penstock.broker_core.engine.events import transactions as te
-from penstock.broker_core.engine.model.state import BrokerState
+from ..events import transactions as te
+from ..model.state import BrokerState
 
 
 def transaction_begun(state: BrokerState, event: te.TransactionBegun, position: int) -> None:

@@ -6,18 +6,18 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from penstock.broker_core.engine.columns.attributes import NO_TRAITS, Traits
-from penstock.broker_core.engine.columns.limits import MAX_ERROR_TEXT
-from penstock.broker_core.engine.columns.rowset import RowSet, row_count
-from penstock.broker_core.engine.columns.runs import Run
-from penstock.broker_core.engine.columns.series import Ints
-from penstock.broker_core.engine.columns.states import LIMITED_BY_RULE, Cause, Outcome, Verb
-from penstock.broker_core.engine.model import consumers
-from penstock.broker_core.engine.model.admission import fresh
-from penstock.broker_core.engine.model.last_values import stale, superseded, surplus
-from penstock.broker_core.engine.model.lease import Lease
-from penstock.broker_core.engine.model.queue import Queue
-from penstock.broker_core.engine.model.state import BrokerState
+from ..columns.attributes import NO_TRAITS, Traits
+from ..columns.limits import MAX_ERROR_TEXT
+from ..columns.rowset import RowSet, row_count
+from ..columns.runs import Run
+from ..columns.series import Ints
+from ..columns.states import LIMITED_BY_RULE, Cause, Outcome, Verb
+from ..model import consumers
+from ..model.admission import fresh
+from ..model.last_values import stale, superseded, surplus
+from ..model.lease import Lease
+from ..model.queue import Queue
+from ..model.state import BrokerState
 
 
 # Rows change state by `Queue.move`: in these three functions, and where a delay ends or a dead letter is redriven.

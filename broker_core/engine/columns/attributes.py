@@ -12,8 +12,8 @@ from typing import Any
 
 import numpy as np
 
-from penstock.broker_core.engine.columns.limits import NEVER
-from penstock.broker_core.engine.columns.series import Ints, narrowed
+from .limits import NEVER
+from .series import Ints, narrowed
 
 
 @dataclass(frozen=True)

@@ -8,13 +8,13 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from penstock.broker_core.engine.columns.attributes import NO_TRAITS, Traits
-from penstock.broker_core.engine.columns.limits import NEVER
-from penstock.broker_core.engine.columns.overlays import Overlays
-from penstock.broker_core.engine.columns.rowset import BLOCK_BITS, BLOCK_ROWS, row_count
-from penstock.broker_core.engine.columns.runs import Pieces, Run, Runs
-from penstock.broker_core.engine.columns.series import Column, Ints, Rows, Series, Sizes
-from penstock.broker_core.engine.columns.states import ACQUIRED, ARCHIVED, AVAILABLE, DELAYED, State
+from .attributes import NO_TRAITS, Traits
+from .limits import NEVER
+from .overlays import Overlays
+from .rowset import BLOCK_BITS, BLOCK_ROWS, row_count
+from .runs import Pieces, Run, Runs
+from .series import Column, Ints, Rows, Series, Sizes
+from .states import ACQUIRED, ARCHIVED, AVAILABLE, DELAYED, State
 
 _FIRST_ROWS = 64  # rows allocated for a new block: a queue with one message must not cost a whole block
 _SCAN_ROWS = 1024  # rows looked at in one step when the mark of the first AVAILABLE one moves on

@@ -8,8 +8,8 @@ from zlib import crc32
 import numpy as np
 import numpy.typing as npt
 
-from penstock.broker_core.engine.columns.attributes import Coded
-from penstock.broker_core.engine.columns.series import Ints
+from .attributes import Coded
+from .series import Ints
 
 
 class Dictionary:

@@ -11,7 +11,7 @@ import base64
 from collections.abc import Iterator
 from typing import Any
 
-from penstock.broker_core.engine.columns.series import Rows
+from .series import Rows
 
 ROW_BYTES = 64  # what an entry costs beside its octets, roughly
 

@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from penstock.broker_core.errors import DamagedJournal
+from ...errors import DamagedJournal
 
 VERSION = 4
 READ = (1, 2, 3, 4)

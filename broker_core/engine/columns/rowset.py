@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from penstock.broker_core.engine.columns.series import Rows
+from .series import Rows
 
 BLOCK_BITS = 16
 BLOCK_ROWS = 1 << BLOCK_BITS  # rows a block; a persisted constant: sequence → (block, row) depends on it

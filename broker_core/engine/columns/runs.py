@@ -8,7 +8,7 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from penstock.broker_core.engine.columns.series import Series
+from .series import Series
 
 
 class Runs:

@@ -15,7 +15,7 @@ from __future__ import annotations
 from enum import IntEnum
 from typing import NamedTuple
 
-from penstock.broker_core.engine.columns.rowset import BLOCK_ROWS
+from .rowset import BLOCK_ROWS
 
 
 class State(IntEnum):

@@ -10,7 +10,7 @@ import heapq
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from penstock.broker_core.engine.columns.limits import NEVER
+from .limits import NEVER
 
 
 class Entry(NamedTuple):

@@ -7,8 +7,8 @@ from typing import Any
 
 import numpy as np
 
-from penstock.broker_core.engine.columns.rowset import RowSet
-from penstock.broker_core.engine.columns.series import narrowed
+from .rowset import RowSet
+from .series import narrowed
 
 _SIMPLE = (str, int, bool, list)
 

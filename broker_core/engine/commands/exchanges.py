@@ -6,11 +6,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
-from penstock.broker_core.engine.columns.attributes import Coded, Traits
-from penstock.broker_core.engine.columns.series import Ints, Rows
-from penstock.broker_core.engine.commands.queues import Command, Maker
-from penstock.broker_core.engine.model.routes import Asks, Examined
-from penstock.broker_core.errors import PenstockError
+from ...errors import PenstockError
+from ..columns.attributes import Coded, Traits
+from ..columns.series import Ints, Rows
+from ..model.routes import Asks, Examined
+from .queues import Command, Maker
 
 
 @dataclass(frozen=True)

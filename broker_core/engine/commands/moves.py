@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
-from penstock.broker_core.engine.columns.limits import MAX_MOVED
-from penstock.broker_core.engine.commands.queues import Command
+from ..columns.limits import MAX_MOVED
+from .queues import Command
 
 
 class Shifted(NamedTuple):

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from penstock.broker_core.engine.columns.rowset import RowSet
-from penstock.broker_core.engine.commands.queues import Command
-from penstock.broker_core.engine.model.batch_outcomes import Said
+from ..columns.rowset import RowSet
+from ..model.batch_outcomes import Said
+from .queues import Command
 
 
 @dataclass(frozen=True)

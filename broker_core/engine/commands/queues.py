@@ -6,17 +6,17 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Generic, NamedTuple, TypeVar
 
-from penstock.broker_core.engine.columns.attributes import NO_TRAITS, Traits
-from penstock.broker_core.engine.columns.limits import MAX_PURGED
-from penstock.broker_core.engine.columns.rowset import RowSet
-from penstock.broker_core.engine.columns.series import Ints
-from penstock.broker_core.engine.columns.states import Cause, Outcome
-from penstock.broker_core.engine.model.dispositions import Ending
-from penstock.broker_core.engine.model.publish_keys import PublishKey as PublishKey  # part of what is asked
-from penstock.broker_core.engine.model.reads import SparkBatch
+from ..columns.attributes import NO_TRAITS, Traits
+from ..columns.limits import MAX_PURGED
+from ..columns.rowset import RowSet
+from ..columns.series import Ints
+from ..columns.states import Cause, Outcome
+from ..model.dispositions import Ending
+from ..model.publish_keys import PublishKey as PublishKey  # part of what is asked
+from ..model.reads import SparkBatch
 
 if TYPE_CHECKING:
-    from penstock.broker_core.engine.model.search import Matching
+    from ..model.search import Matching
 
 
 class Now(NamedTuple):

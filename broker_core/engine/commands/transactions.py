@@ -5,12 +5,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from penstock.broker_core.engine.columns.attributes import NO_TRAITS, Traits
-from penstock.broker_core.engine.columns.rowset import RowSet
-from penstock.broker_core.engine.columns.series import Ints
-from penstock.broker_core.engine.commands.queues import Command
-from penstock.broker_core.engine.model.dispositions import ROLLED_BACK, Ending
-from penstock.broker_core.errors import PenstockError
+from ...errors import PenstockError
+from ..columns.attributes import NO_TRAITS, Traits
+from ..columns.rowset import RowSet
+from ..columns.series import Ints
+from ..model.dispositions import ROLLED_BACK, Ending
+from .queues import Command
 
 
 @dataclass(frozen=True)

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from typing import Any
 
-from penstock.broker_core import errors
-from penstock.broker_core.engine.commands import moves as mc
-from penstock.broker_core.engine.commands import queues as c
-from penstock.broker_core.engine.decide.decision import Decision, need_queue
-from penstock.broker_core.engine.events import moves as me
-from penstock.broker_core.engine.model.options import OPTIONS, check_names, checked
-from penstock.broker_core.engine.model.queue import Queue
-from penstock.broker_core.engine.model.state import BrokerState
+from ... import errors
+from ..commands import moves as mc
+from ..commands import queues as c
+from ..events import moves as me
+from ..model.options import OPTIONS, check_names, checked
+from ..model.queue import Queue
+from ..model.state import BrokerState
+from .decision import Decision, need_queue
 
 
 def alter_queue(state: BrokerState, command: mc.AlterQueue, now: c.Now) -> Decision[bool]:

@@ -18,16 +18,16 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from penstock.broker_core.engine.columns.rowset import RowSet, as_array, row_count
-from penstock.broker_core.engine.columns.series import Ints, Rows
-from penstock.broker_core.engine.columns.states import Cause, Outcome, Reason
-from penstock.broker_core.engine.commands import queues as c
-from penstock.broker_core.engine.events import moves as me
-from penstock.broker_core.engine.events import queues as e
-from penstock.broker_core.engine.model.capacity import Coming, accepts, fitting
-from penstock.broker_core.engine.model.exclusions import refused_by
-from penstock.broker_core.engine.model.queue import Queue
-from penstock.broker_core.engine.model.state import BrokerState
+from ..columns.rowset import RowSet, as_array, row_count
+from ..columns.series import Ints, Rows
+from ..columns.states import Cause, Outcome, Reason
+from ..commands import queues as c
+from ..events import moves as me
+from ..events import queues as e
+from ..model.capacity import Coming, accepts, fitting
+from ..model.exclusions import refused_by
+from ..model.queue import Queue
+from ..model.state import BrokerState
 
 
 def as_one(events: Sequence[e.Event]) -> e.Event:

@@ -7,13 +7,13 @@ from typing import Any, Generic, NamedTuple, TypeVar
 
 import numpy as np
 
-from penstock.broker_core import errors
-from penstock.broker_core.engine.columns.rowset import RowSet, clip, row_count
-from penstock.broker_core.engine.columns.series import Ints
-from penstock.broker_core.engine.columns.states import LEGAL, State, Verb
-from penstock.broker_core.engine.events import queues as e
-from penstock.broker_core.engine.model.queue import Queue
-from penstock.broker_core.engine.model.state import BrokerState
+from ... import errors
+from ..columns.rowset import RowSet, clip, row_count
+from ..columns.series import Ints
+from ..columns.states import LEGAL, State, Verb
+from ..events import queues as e
+from ..model.queue import Queue
+from ..model.state import BrokerState
 
 R = TypeVar("R")
 

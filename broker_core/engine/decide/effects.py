@@ -8,15 +8,15 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
-from penstock.broker_core.engine.decide.decision import NO_EFFECTS, Effects
-from penstock.broker_core.engine.decide.lifetimes import MAY_END
-from penstock.broker_core.engine.events import exchanges as xe
-from penstock.broker_core.engine.events import moves as me
-from penstock.broker_core.engine.events import queues as e
-from penstock.broker_core.engine.model import consumers
-from penstock.broker_core.engine.model.lease import Stage
-from penstock.broker_core.engine.model.queue import Queue
-from penstock.broker_core.engine.model.state import BrokerState
+from ..events import exchanges as xe
+from ..events import moves as me
+from ..events import queues as e
+from ..model import consumers
+from ..model.lease import Stage
+from ..model.queue import Queue
+from ..model.state import BrokerState
+from .decision import NO_EFFECTS, Effects
+from .lifetimes import MAY_END
 
 _Rule = Callable[[BrokerState, Any], Iterable[str]]
 

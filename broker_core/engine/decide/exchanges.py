@@ -7,20 +7,20 @@ from __future__ import annotations
 
 from typing import Any
 
-from penstock.broker_core import errors
-from penstock.broker_core.engine.columns.limits import MAX_ARGUMENTS, MAX_BINDINGS, MAX_EXCHANGES, MAX_KEY, MAX_PATTERN_WORDS
-from penstock.broker_core.engine.commands import exchanges as x
-from penstock.broker_core.engine.commands import queues as c
-from penstock.broker_core.engine.decide.decision import Decision, need_queue
-from penstock.broker_core.engine.decide.queues import user_of
-from penstock.broker_core.engine.events import exchanges as xe
-from penstock.broker_core.engine.model import headers as header_bindings
-from penstock.broker_core.engine.model.bindings import Binding
-from penstock.broker_core.engine.model.exchange import Exchange
-from penstock.broker_core.engine.model.exchange_options import OPTIONS, checked
-from penstock.broker_core.engine.model.names import check_node_name
-from penstock.broker_core.engine.model.state import BrokerState
-from penstock.broker_core.engine.model.topics import words_of
+from ... import errors
+from ..columns.limits import MAX_ARGUMENTS, MAX_BINDINGS, MAX_EXCHANGES, MAX_KEY, MAX_PATTERN_WORDS
+from ..commands import exchanges as x
+from ..commands import queues as c
+from ..events import exchanges as xe
+from ..model import headers as header_bindings
+from ..model.bindings import Binding
+from ..model.exchange import Exchange
+from ..model.exchange_options import OPTIONS, checked
+from ..model.names import check_node_name
+from ..model.state import BrokerState
+from ..model.topics import words_of
+from .decision import Decision, need_queue
+from .queues import user_of
 
 _WAY_OUT = "declare it as it is, or delete it first (`penstock exchange delete`)"
 

@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, TypeVar
 
-from penstock.broker_core.engine.commands import exchanges as x
-from penstock.broker_core.engine.commands import moves as mc
-from penstock.broker_core.engine.commands import outcomes as oc
-from penstock.broker_core.engine.commands import queues as c
-from penstock.broker_core.engine.commands import transactions as tc
-from penstock.broker_core.engine.decide import (
+from ..commands import exchanges as x
+from ..commands import moves as mc
+from ..commands import outcomes as oc
+from ..commands import queues as c
+from ..commands import transactions as tc
+from ..model.state import BrokerState
+from . import (
     alterations,
     exchanges,
     immediate,
@@ -24,9 +25,8 @@ from penstock.broker_core.engine.decide import (
     time,
     transactions,
 )
-from penstock.broker_core.engine.decide.decision import Decision
-from penstock.broker_core.engine.decide.effects import effects_of
-from penstock.broker_core.engine.model.state import BrokerState
+from .decision import Decision
+from .effects import effects_of
 
 R = TypeVar("R")
 

@@ -7,12 +7,12 @@ look is the dequeuing: both are one command, and only what is AVAILABLE goes, by
 
 from __future__ import annotations
 
-from penstock.broker_core.engine.columns.rowset import RowSet
-from penstock.broker_core.engine.columns.states import Outcome, Verb
-from penstock.broker_core.engine.commands import queues as c
-from penstock.broker_core.engine.decide.decision import Decision, need_queue
-from penstock.broker_core.engine.events import queues as e
-from penstock.broker_core.engine.model.state import BrokerState
+from ..columns.rowset import RowSet
+from ..columns.states import Outcome, Verb
+from ..commands import queues as c
+from ..events import queues as e
+from ..model.state import BrokerState
+from .decision import Decision, need_queue
 
 
 def withdraw(state: BrokerState, command: c.Withdraw, now: c.Now) -> Decision[RowSet]:

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from penstock.broker_core import errors
-from penstock.broker_core.engine.columns.limits import (
+from ... import errors
+from ..columns.limits import (
     LISTED_GROUPS,
     MAX_ACQUIRE,
     MAX_LEASES,
@@ -20,22 +20,22 @@ from penstock.broker_core.engine.columns.limits import (
     UNREAD_PAUSE_MOST,
     UNREAD_TIMEOUT,
 )
-from penstock.broker_core.engine.columns.rowset import RowSet, row_count
-from penstock.broker_core.engine.columns.states import Cause, Outcome
-from penstock.broker_core.engine.commands import queues as c
-from penstock.broker_core.engine.decide import dead_letters as ends
-from penstock.broker_core.engine.decide.decision import Decision, need_queue
-from penstock.broker_core.engine.decide.lifetimes import check_owner
-from penstock.broker_core.engine.decide.outcomes import settle_batch
-from penstock.broker_core.engine.events import queues as e
-from penstock.broker_core.engine.model.capacity import Coming
-from penstock.broker_core.engine.model.consumers import check_lease, may_take
-from penstock.broker_core.engine.model.groups import FreeGroup
-from penstock.broker_core.engine.model.lease import HOLDING, Batch, Lease, Stage, signed
-from penstock.broker_core.engine.model.names import check_name
-from penstock.broker_core.engine.model.queue import Queue
-from penstock.broker_core.engine.model.search import Filter, Search, Unexpired, Without, find_all
-from penstock.broker_core.engine.model.state import BrokerState
+from ..columns.rowset import RowSet, row_count
+from ..columns.states import Cause, Outcome
+from ..commands import queues as c
+from ..events import queues as e
+from ..model.capacity import Coming
+from ..model.consumers import check_lease, may_take
+from ..model.groups import FreeGroup
+from ..model.lease import HOLDING, Batch, Lease, Stage, signed
+from ..model.names import check_name
+from ..model.queue import Queue
+from ..model.search import Filter, Search, Unexpired, Without, find_all
+from ..model.state import BrokerState
+from . import dead_letters as ends
+from .decision import Decision, need_queue
+from .lifetimes import check_owner
+from .outcomes import settle_batch
 
 ROW_OUTCOMES = ("accepted", "rejected", "released", "modified")
 

@@ -15,17 +15,17 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
-from penstock.broker_core.engine.columns.limits import MAX_LINKS
-from penstock.broker_core.engine.commands import exchanges as x
-from penstock.broker_core.engine.commands import queues as c
-from penstock.broker_core.engine.decide.decision import Decision, need_queue
-from penstock.broker_core.engine.events import exchanges as xe
-from penstock.broker_core.engine.events import moves as me
-from penstock.broker_core.engine.events import queues as e
-from penstock.broker_core.engine.model.exchange import Exchange, Link
-from penstock.broker_core.engine.model.queue import Queue
-from penstock.broker_core.engine.model.state import BrokerState
-from penstock.broker_core.errors import InUse, ResourceLimit
+from ...errors import InUse, ResourceLimit
+from ..columns.limits import MAX_LINKS
+from ..commands import exchanges as x
+from ..commands import queues as c
+from ..events import exchanges as xe
+from ..events import moves as me
+from ..events import queues as e
+from ..model.exchange import Exchange, Link
+from ..model.queue import Queue
+from ..model.state import BrokerState
+from .decision import Decision, need_queue
 
 _UNTIL_EMPTY = ("empty", "unusedOrEmpty")
 _UNTIL_UNUSED = ("unused", "unusedOrEmpty")

@@ -10,9 +10,9 @@ from typing import Any
 
 import numpy as np
 
-from penstock.broker_core import errors
-from penstock.broker_core.engine.columns.blocks import Block
-from penstock.broker_core.engine.columns.limits import (
+from ... import errors
+from ..columns.blocks import Block
+from ..columns.limits import (
     MAX_ACQUIRE,
     MAX_ANNOTATIONS,
     MAX_EXCLUDED,
@@ -20,19 +20,19 @@ from penstock.broker_core.engine.columns.limits import (
     MAX_OVERLAYS,
     MAX_SUBSCRIPTIONS,
 )
-from penstock.broker_core.engine.columns.overlays import ROW_BYTES
-from penstock.broker_core.engine.columns.rowset import RowSet
-from penstock.broker_core.engine.columns.states import ACQUIRED, Cause, Outcome, Verb
-from penstock.broker_core.engine.commands import queues as c
-from penstock.broker_core.engine.decide import dead_letters as ends
-from penstock.broker_core.engine.decide.decision import Decision, check_rows, need_queue
-from penstock.broker_core.engine.events import queues as e
-from penstock.broker_core.engine.model.capacity import Coming
-from penstock.broker_core.engine.model.consumers import check_link, may_take
-from penstock.broker_core.engine.model.groups import FreeGroup
-from penstock.broker_core.engine.model.queue import Queue, Subscription
-from penstock.broker_core.engine.model.search import Filter, Search, Unexpired, Without, find
-from penstock.broker_core.engine.model.state import BrokerState
+from ..columns.overlays import ROW_BYTES
+from ..columns.rowset import RowSet
+from ..columns.states import ACQUIRED, Cause, Outcome, Verb
+from ..commands import queues as c
+from ..events import queues as e
+from ..model.capacity import Coming
+from ..model.consumers import check_link, may_take
+from ..model.groups import FreeGroup
+from ..model.queue import Queue, Subscription
+from ..model.search import Filter, Search, Unexpired, Without, find
+from ..model.state import BrokerState
+from . import dead_letters as ends
+from .decision import Decision, check_rows, need_queue
 
 
 def need_subscription(queue: Queue, holder: int) -> Subscription:

@@ -9,23 +9,23 @@ from typing import Any
 
 import numpy as np
 
-from penstock.broker_core import errors
-from penstock.broker_core.engine.columns.blocks import Block
-from penstock.broker_core.engine.columns.limits import MAX_MOVED, MAX_PURGED
-from penstock.broker_core.engine.columns.rowset import BLOCK_BITS, RowSet, as_array
-from penstock.broker_core.engine.columns.series import Ints
-from penstock.broker_core.engine.columns.states import AVAILABLE, Outcome, Verb
-from penstock.broker_core.engine.commands import moves as mc
-from penstock.broker_core.engine.commands import queues as c
-from penstock.broker_core.engine.decide.dead_letters import as_one
-from penstock.broker_core.engine.decide.decision import Decision, need_queue
-from penstock.broker_core.engine.events import moves as me
-from penstock.broker_core.engine.events import queues as e
-from penstock.broker_core.engine.model.capacity import Coming, fitting
-from penstock.broker_core.engine.model.queue import Queue
-from penstock.broker_core.engine.model.retention import stayed
-from penstock.broker_core.engine.model.state import BrokerState
-from penstock.broker_core.engine.model.transfer import column
+from ... import errors
+from ..columns.blocks import Block
+from ..columns.limits import MAX_MOVED, MAX_PURGED
+from ..columns.rowset import BLOCK_BITS, RowSet, as_array
+from ..columns.series import Ints
+from ..columns.states import AVAILABLE, Outcome, Verb
+from ..commands import moves as mc
+from ..commands import queues as c
+from ..events import moves as me
+from ..events import queues as e
+from ..model.capacity import Coming, fitting
+from ..model.queue import Queue
+from ..model.retention import stayed
+from ..model.state import BrokerState
+from ..model.transfer import column
+from .dead_letters import as_one
+from .decision import Decision, need_queue
 
 
 def move(state: BrokerState, command: mc.Move, now: c.Now) -> Decision[mc.Shifted]:

@@ -4,23 +4,23 @@ from __future__ import annotations
 
 import numpy as np
 
-from penstock.broker_core import errors
-from penstock.broker_core.engine.columns.limits import MAX_MALFORMED_TEXTS, MAX_OUTCOMES, MAX_STAGES
-from penstock.broker_core.engine.columns.rowset import RowSet
-from penstock.broker_core.engine.columns.states import Verb
-from penstock.broker_core.engine.commands import outcomes as oc
-from penstock.broker_core.engine.commands import queues as c
-from penstock.broker_core.engine.decide import dead_letters as ends
-from penstock.broker_core.engine.decide.decision import Decision, check_rows, need_queue
-from penstock.broker_core.engine.decide.queues import check_not_ended, too_many_stages
-from penstock.broker_core.engine.decide.unsettled_batches import speakable
-from penstock.broker_core.engine.events import outcomes as oe
-from penstock.broker_core.engine.events import queues as e
-from penstock.broker_core.engine.model.batch_outcomes import ENDINGS, MALFORMED, Said, cut, shortened
-from penstock.broker_core.engine.model.capacity import Coming
-from penstock.broker_core.engine.model.lease import Batch, Lease, Stage
-from penstock.broker_core.engine.model.stages import check_stage
-from penstock.broker_core.engine.model.state import BrokerState
+from ... import errors
+from ..columns.limits import MAX_MALFORMED_TEXTS, MAX_OUTCOMES, MAX_STAGES
+from ..columns.rowset import RowSet
+from ..columns.states import Verb
+from ..commands import outcomes as oc
+from ..commands import queues as c
+from ..events import outcomes as oe
+from ..events import queues as e
+from ..model.batch_outcomes import ENDINGS, MALFORMED, Said, cut, shortened
+from ..model.capacity import Coming
+from ..model.lease import Batch, Lease, Stage
+from ..model.stages import check_stage
+from ..model.state import BrokerState
+from . import dead_letters as ends
+from .decision import Decision, check_rows, need_queue
+from .queues import check_not_ended, too_many_stages
+from .unsettled_batches import speakable
 
 
 def stage_outcomes(state: BrokerState, command: oc.StageOutcomes, now: c.Now) -> Decision[None]:

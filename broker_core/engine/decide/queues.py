@@ -7,9 +7,9 @@ from typing import Any
 
 import numpy as np
 
-from penstock.broker_core import errors
-from penstock.broker_core.engine.columns.blocks import Block
-from penstock.broker_core.engine.columns.limits import (
+from ... import errors
+from ..columns.blocks import Block
+from ..columns.limits import (
     MAX_ENDED_WRITES,
     MAX_PUBLISH_KEYS,
     MAX_QUEUES,
@@ -18,27 +18,27 @@ from penstock.broker_core.engine.columns.limits import (
     SECOND,
     STAGE_AGE,
 )
-from penstock.broker_core.engine.columns.packing import pack
-from penstock.broker_core.engine.columns.rowset import RowSet
-from penstock.broker_core.engine.columns.series import Ints
-from penstock.broker_core.engine.columns.states import ACQUIRED, Cause, Outcome, State
-from penstock.broker_core.engine.commands import queues as c
-from penstock.broker_core.engine.decide import dead_letters as ends
-from penstock.broker_core.engine.decide.decision import Decision, need_queue
-from penstock.broker_core.engine.decide.lifetimes import gone_at_start
-from penstock.broker_core.engine.decide.unsettled_batches import check_outcomes
-from penstock.broker_core.engine.events import queues as e
-from penstock.broker_core.engine.model.admission import admit, admit_stage
-from penstock.broker_core.engine.model.capacity import Coming
-from penstock.broker_core.engine.model.exclusions import refused_by_all
-from penstock.broker_core.engine.model.lease import Batch, Lease
-from penstock.broker_core.engine.model.names import check_name, check_node_name
-from penstock.broker_core.engine.model.options import check_names, checked
-from penstock.broker_core.engine.model.queue import Queue
-from penstock.broker_core.engine.model.reads import SparkBatch, series_of
-from penstock.broker_core.engine.model.stages import attempt_name, check_stage, is_attempt, write_of
-from penstock.broker_core.engine.model.state import DISCARDED, LINK_HOLDER, BrokerState
-from penstock.broker_core.engine.model.transaction import is_transactional
+from ..columns.packing import pack
+from ..columns.rowset import RowSet
+from ..columns.series import Ints
+from ..columns.states import ACQUIRED, Cause, Outcome, State
+from ..commands import queues as c
+from ..events import queues as e
+from ..model.admission import admit, admit_stage
+from ..model.capacity import Coming
+from ..model.exclusions import refused_by_all
+from ..model.lease import Batch, Lease
+from ..model.names import check_name, check_node_name
+from ..model.options import check_names, checked
+from ..model.queue import Queue
+from ..model.reads import SparkBatch, series_of
+from ..model.stages import attempt_name, check_stage, is_attempt, write_of
+from ..model.state import DISCARDED, LINK_HOLDER, BrokerState
+from ..model.transaction import is_transactional
+from . import dead_letters as ends
+from .decision import Decision, need_queue
+from .lifetimes import gone_at_start
+from .unsettled_batches import check_outcomes
 
 
 def declare_queue(state: BrokerState, command: c.DeclareQueue, now: c.Now) -> Decision[bool]:

@@ -12,23 +12,23 @@ from typing import Any
 
 import numpy as np
 
-from penstock.broker_core.engine.columns.attributes import Coded, Traits
-from penstock.broker_core.engine.columns.rowset import as_array, row_count
-from penstock.broker_core.engine.columns.series import Ints, Rows
-from penstock.broker_core.engine.commands import exchanges as x
-from penstock.broker_core.engine.commands import queues as c
-from penstock.broker_core.engine.commands import transactions as tc
-from penstock.broker_core.engine.decide.decision import Decision
-from penstock.broker_core.engine.decide.exchanges import need_exchange
-from penstock.broker_core.engine.decide.queues import enqueue, stage_messages
-from penstock.broker_core.engine.decide.transactions import post
-from penstock.broker_core.engine.events import exchanges as xe
-from penstock.broker_core.engine.events import queues as e
-from penstock.broker_core.engine.model.admission import full
-from penstock.broker_core.engine.model.queue import Queue
-from penstock.broker_core.engine.model.routes import NO_ROWS, Part, Stale, asks, route
-from penstock.broker_core.engine.model.state import BrokerState
-from penstock.broker_core.errors import NotFound, PenstockError
+from ...errors import NotFound, PenstockError
+from ..columns.attributes import Coded, Traits
+from ..columns.rowset import as_array, row_count
+from ..columns.series import Ints, Rows
+from ..commands import exchanges as x
+from ..commands import queues as c
+from ..commands import transactions as tc
+from ..events import exchanges as xe
+from ..events import queues as e
+from ..model.admission import full
+from ..model.queue import Queue
+from ..model.routes import NO_ROWS, Part, Stale, asks, route
+from ..model.state import BrokerState
+from .decision import Decision
+from .exchanges import need_exchange
+from .queues import enqueue, stage_messages
+from .transactions import post
 
 
 def route_messages(state: BrokerState, command: x.Route, now: c.Now) -> Decision[x.Sent]:

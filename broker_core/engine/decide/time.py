@@ -11,19 +11,19 @@ from typing import Any
 
 import numpy as np
 
-from penstock.broker_core.engine.columns.blocks import Block
-from penstock.broker_core.engine.columns.limits import EXPIRY_PERIOD, STAGE_AGE, STAGE_GRACE
-from penstock.broker_core.engine.columns.rowset import RowSet
-from penstock.broker_core.engine.columns.states import DELAYED, Cause, State
-from penstock.broker_core.engine.commands import queues as c
-from penstock.broker_core.engine.decide import dead_letters as ends
-from penstock.broker_core.engine.decide.decision import Decision
-from penstock.broker_core.engine.decide.leases import overdue
-from penstock.broker_core.engine.events import queues as e
-from penstock.broker_core.engine.model.capacity import Coming
-from penstock.broker_core.engine.model.queue import Queue
-from penstock.broker_core.engine.model.state import BrokerState
-from penstock.broker_core.engine.model.transaction import is_transactional
+from ..columns.blocks import Block
+from ..columns.limits import EXPIRY_PERIOD, STAGE_AGE, STAGE_GRACE
+from ..columns.rowset import RowSet
+from ..columns.states import DELAYED, Cause, State
+from ..commands import queues as c
+from ..events import queues as e
+from ..model.capacity import Coming
+from ..model.queue import Queue
+from ..model.state import BrokerState
+from ..model.transaction import is_transactional
+from . import dead_letters as ends
+from .decision import Decision
+from .leases import overdue
 
 
 def tick(state: BrokerState, command: c.Tick, now: c.Now) -> Decision[None]:

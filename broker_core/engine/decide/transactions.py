@@ -9,8 +9,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from penstock.broker_core import errors
-from penstock.broker_core.engine.columns.limits import (
+from ... import errors
+from ..columns.limits import (
     MAX_OWN_TRANSACTIONS,
     MAX_TRANSACTION_BYTES,
     MAX_TRANSACTION_MESSAGES,
@@ -18,18 +18,18 @@ from penstock.broker_core.engine.columns.limits import (
     SECOND,
     TRANSACTION_AGE,
 )
-from penstock.broker_core.engine.columns.rowset import RowSet
-from penstock.broker_core.engine.commands import queues as c
-from penstock.broker_core.engine.commands import transactions as tc
-from penstock.broker_core.engine.decide.decision import Decision, need_queue
-from penstock.broker_core.engine.decide.links import release, settle
-from penstock.broker_core.engine.decide.queues import publish_stages, stage
-from penstock.broker_core.engine.events import queues as e
-from penstock.broker_core.engine.events import transactions as te
-from penstock.broker_core.engine.model.capacity import Coming
-from penstock.broker_core.engine.model.dispositions import ROLLED_BACK, Ending
-from penstock.broker_core.engine.model.state import BrokerState
-from penstock.broker_core.engine.model.transaction import Transaction, Word, stage_of
+from ..columns.rowset import RowSet
+from ..commands import queues as c
+from ..commands import transactions as tc
+from ..events import queues as e
+from ..events import transactions as te
+from ..model.capacity import Coming
+from ..model.dispositions import ROLLED_BACK, Ending
+from ..model.state import BrokerState
+from ..model.transaction import Transaction, Word, stage_of
+from .decision import Decision, need_queue
+from .links import release, settle
+from .queues import publish_stages, stage
 
 Parts = list[tuple[e.Event, Any]]
 

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from penstock.broker_core import errors
-from penstock.broker_core.engine.model.lease import Batch, Stage
-from penstock.broker_core.engine.model.state import BrokerState
+from ... import errors
+from ..model.lease import Batch, Stage
+from ..model.state import BrokerState
 
 
 def speakable(state: BrokerState, name: str, number: int, epoch: int) -> Batch:

@@ -11,10 +11,10 @@ from dataclasses import fields
 from json.encoder import encode_basestring_ascii
 from typing import Any, ClassVar
 
-from penstock.broker_core.engine.columns.rowset import RowSet
-from penstock.broker_core.engine.columns.values import from_json, to_json
-from penstock.broker_core.engine.model.publish_keys import PublishKey
-from penstock.broker_core.errors import DamagedJournal
+from ...errors import DamagedJournal
+from ..columns.rowset import RowSet
+from ..columns.values import from_json, to_json
+from ..model.publish_keys import PublishKey
 
 
 class Event:

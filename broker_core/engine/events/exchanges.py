@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from penstock.broker_core.engine.columns.series import Ints
-from penstock.broker_core.engine.events.codec import Event, know
+from ..columns.series import Ints
+from .codec import Event, know
 
 
 @dataclass(frozen=True)

@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from penstock.broker_core.engine.columns.rowset import RowSet
-from penstock.broker_core.engine.events.codec import Event, know
+from ..columns.rowset import RowSet
+from .codec import Event, know
 
 
 @dataclass(frozen=True)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from penstock.broker_core.engine.events.codec import Event, know
+from .codec import Event, know
 
 
 @dataclass(frozen=True)

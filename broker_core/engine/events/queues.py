@@ -9,12 +9,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from penstock.broker_core.engine.columns.rowset import RowSet
-from penstock.broker_core.engine.columns.series import Ints
-from penstock.broker_core.engine.events.codec import Event as Event  # the type of all of them
-from penstock.broker_core.engine.events.codec import know
-from penstock.broker_core.engine.model.publish_keys import PublishKey
-from penstock.broker_core.engine.model.stages import attempt_name
+from ..columns.rowset import RowSet
+from ..columns.series import Ints
+from ..model.publish_keys import PublishKey
+from ..model.stages import attempt_name
+from .codec import Event as Event  # the type of all of them
+from .codec import know
 
 
 @dataclass(frozen=True)

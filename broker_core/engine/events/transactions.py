@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from penstock.broker_core.engine.columns.rowset import RowSet
-from penstock.broker_core.engine.events.codec import Event
-from penstock.broker_core.engine.model.transaction import Word
-from penstock.broker_core.errors import PenstockError
+from ...errors import PenstockError
+from ..columns.rowset import RowSet
+from ..model.transaction import Word
+from .codec import Event
 
 
 @dataclass(frozen=True)

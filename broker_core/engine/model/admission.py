@@ -10,13 +10,13 @@ from typing import NamedTuple
 
 import numpy as np
 
-from penstock.broker_core import errors
-from penstock.broker_core.engine.columns.attributes import Coded, Traits
-from penstock.broker_core.engine.columns.dictionary import Dictionary
-from penstock.broker_core.engine.columns.limits import MAX_GROUPS
-from penstock.broker_core.engine.columns.series import Ints
-from penstock.broker_core.engine.columns.states import State
-from penstock.broker_core.engine.model.queue import Queue
+from ... import errors
+from ..columns.attributes import Coded, Traits
+from ..columns.dictionary import Dictionary
+from ..columns.limits import MAX_GROUPS
+from ..columns.series import Ints
+from ..columns.states import State
+from .queue import Queue
 
 NONE: Ints = np.zeros(0, np.int64)
 

@@ -11,10 +11,10 @@ from typing import Any
 
 import numpy as np
 
-from penstock.broker_core.engine.columns.limits import MAX_ERROR_TEXT, MAX_OUTCOMES
-from penstock.broker_core.engine.columns.rowset import RowSet
-from penstock.broker_core.engine.columns.states import Cause, Outcome
-from penstock.broker_core.engine.model.dispositions import Ending
+from ..columns.limits import MAX_ERROR_TEXT, MAX_OUTCOMES
+from ..columns.rowset import RowSet
+from ..columns.states import Cause, Outcome
+from .dispositions import Ending
 
 #: What stands for an error's text when so many have been said of a batch, or by a write, that the others are not kept.
 NOT_KEPT = f"(not kept: more than {MAX_OUTCOMES:,} different errors were said at once)"

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Any, NamedTuple, Protocol
 
-from penstock.broker_core.engine.model.topics import Trie
+from .topics import Trie
 
 
 @dataclass(frozen=True)

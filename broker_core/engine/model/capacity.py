@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import numpy as np
 
-from penstock.broker_core.engine.columns.limits import MAX_ORIGINS, MAX_OVERLAY_BYTES
-from penstock.broker_core.engine.columns.rowset import RowSet, head, row_count
-from penstock.broker_core.engine.columns.series import Rows
-from penstock.broker_core.engine.model.admission import within_keys
-from penstock.broker_core.engine.model.queue import Queue
-from penstock.broker_core.engine.model.transfer import keys_of
+from ..columns.limits import MAX_ORIGINS, MAX_OVERLAY_BYTES
+from ..columns.rowset import RowSet, head, row_count
+from ..columns.series import Rows
+from .admission import within_keys
+from .queue import Queue
+from .transfer import keys_of
 
 #: Messages and bytes that one decision brings to queues with limits. Its parts are each decided on the state before all of them:
 #: whoever decides several hands the same to each.

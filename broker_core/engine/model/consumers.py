@@ -14,8 +14,8 @@ has ended said in an open transaction it still holds.
 
 from __future__ import annotations
 
-from penstock.broker_core.engine.model.queue import Queue
-from penstock.broker_core.errors import InUse
+from ...errors import InUse
+from .queue import Queue
 
 
 def check_link(queue: Queue, exclusive: bool) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from penstock.broker_core.engine.columns.states import Cause, Outcome
+from ..columns.states import Cause, Outcome
 
 
 class Ending(NamedTuple):

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from penstock.broker_core.engine.columns.series import Ints
+from ..columns.series import Ints
 
 ID_BYTES = 16  # of the digest of a typed message id; all zero: the message has none
 _NO_ID = b""  # what numpy makes of sixteen zero bytes

@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from typing import Any, NamedTuple
 
-from penstock.broker_core.engine.columns.limits import MAX_KEY, MAX_ROUTE_CACHE
-from penstock.broker_core.engine.model.bindings import MATCHERS, NOWHERE, Binding, Targets
+from ..columns.limits import MAX_KEY, MAX_ROUTE_CACHE
+from .bindings import MATCHERS, NOWHERE, Binding, Targets
 
 
 class Exchange:

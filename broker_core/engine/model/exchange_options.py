@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from penstock.broker_core.engine.model.names import NODE_NAME, is_node_name
-from penstock.broker_core.errors import InvalidRequest
+from ...errors import InvalidRequest
+from .names import NODE_NAME, is_node_name
 
 TYPES = ("direct", "fanout", "topic", "headers")
 #: name → allowed values, the default first; None: the name of a queue or an exchange.

@@ -7,13 +7,13 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from penstock.broker_core.engine.columns.rowset import RowSet, as_array
-from penstock.broker_core.engine.columns.series import Ints, Rows
-from penstock.broker_core.engine.columns.states import ARCHIVED, AVAILABLE
+from ..columns.rowset import RowSet, as_array
+from ..columns.series import Ints, Rows
+from ..columns.states import ARCHIVED, AVAILABLE
 
 if TYPE_CHECKING:
-    from penstock.broker_core.engine.columns.blocks import Block
-    from penstock.broker_core.engine.model.queue import Queue
+    from ..columns.blocks import Block
+    from .queue import Queue
 
 
 class Exclusions:

@@ -11,14 +11,14 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from penstock.broker_core.engine.columns.dictionary import Dictionary
-from penstock.broker_core.engine.columns.limits import NEVER
-from penstock.broker_core.engine.columns.rowset import as_array
-from penstock.broker_core.engine.columns.series import Ints, Rows
+from ..columns.dictionary import Dictionary
+from ..columns.limits import NEVER
+from ..columns.rowset import as_array
+from ..columns.series import Ints, Rows
 
 if TYPE_CHECKING:
-    from penstock.broker_core.engine.columns.blocks import Block
-    from penstock.broker_core.engine.model.queue import Queue
+    from ..columns.blocks import Block
+    from .queue import Queue
 
 _STRETCH_BITS = 12  # messages without a group are dealt out in stretches of so many bits
 

@@ -14,8 +14,8 @@ from typing import Any
 
 import numpy as np
 
-from penstock.broker_core.engine.columns.series import Ints
-from penstock.broker_core.errors import InvalidRequest
+from ...errors import InvalidRequest
+from ..columns.series import Ints
 
 X_MATCH = "x-match"
 MODES = ("all", "any", "all-with-x", "any-with-x")

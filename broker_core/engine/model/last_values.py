@@ -7,10 +7,10 @@ from __future__ import annotations
 
 import numpy as np
 
-from penstock.broker_core.engine.columns.rowset import RowSet, as_array
-from penstock.broker_core.engine.columns.series import Ints
-from penstock.broker_core.engine.columns.states import AVAILABLE
-from penstock.broker_core.engine.model.queue import Queue
+from ..columns.rowset import RowSet, as_array
+from ..columns.series import Ints
+from ..columns.states import AVAILABLE
+from .queue import Queue
 
 
 def superseded(queue: Queue, first: int) -> RowSet:

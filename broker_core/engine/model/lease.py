@@ -8,9 +8,9 @@ from enum import Enum
 from hashlib import blake2b
 from typing import Any
 
-from penstock.broker_core.engine.columns.rowset import RowSet
-from penstock.broker_core.engine.model.batch_outcomes import Outcomes, Said
-from penstock.broker_core.engine.model.reads import Reads
+from ..columns.rowset import RowSet
+from .batch_outcomes import Outcomes, Said
+from .reads import Reads
 
 SIGN_BYTES = 8  # of a batch's sign: two of the same number differ by accident once in 10^19
 REMEMBERED_BATCHES = 100  # a settled batch of these can still be read again (a lost commit file, a kept DataFrame)

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from penstock.broker_core.engine.columns.limits import MAX_NAME
-from penstock.broker_core.errors import InvalidRequest
+from ...errors import InvalidRequest
+from ..columns.limits import MAX_NAME
 
 NODE_NAME = f"which has 1 to {MAX_NAME} printable characters without '/'"  # in errors, behind what it should be the name of
 

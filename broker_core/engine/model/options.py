@@ -14,9 +14,9 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from penstock.broker_core.engine.columns.limits import MAX_DUPLICATE_WINDOW, MAX_KEYS, MAX_MILLISECONDS, MAX_NAME
-from penstock.broker_core.engine.model.names import NODE_NAME, is_node_name
-from penstock.broker_core.errors import InvalidRequest
+from ...errors import InvalidRequest
+from ..columns.limits import MAX_DUPLICATE_WINDOW, MAX_KEYS, MAX_MILLISECONDS, MAX_NAME
+from .names import NODE_NAME, is_node_name
 
 TYPES = ("fifo", "priority", "lastvalue")
 QUEUE_NAME = "the name of a queue"

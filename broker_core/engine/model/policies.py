@@ -10,9 +10,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from penstock.broker_core.engine.model import exchange_options, options
-from penstock.broker_core.errors import InvalidRequest
-from penstock.broker_core.patterns import matches
+from ...errors import InvalidRequest
+from ...patterns import matches
+from . import exchange_options, options
 
 
 @dataclass(frozen=True)

@@ -10,7 +10,7 @@ from collections import Counter
 from collections.abc import Iterable
 from typing import Any, NamedTuple
 
-from penstock.broker_core.engine.columns.limits import PUBLISH_KEY_AGE
+from ..columns.limits import PUBLISH_KEY_AGE
 
 
 class PublishKey(NamedTuple):

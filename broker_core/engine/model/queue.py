@@ -12,15 +12,16 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from penstock.broker_core.engine.columns.attributes import NO_TRAITS, Coded, Traits
-from penstock.broker_core.engine.columns.blocks import Block
-from penstock.broker_core.engine.columns.dictionary import Dictionary
-from penstock.broker_core.engine.columns.limits import NEVER
-from penstock.broker_core.engine.columns.returns import ReturnLog
-from penstock.broker_core.engine.columns.rowset import BLOCK_BITS, BLOCK_ROWS, RowSet, as_array, clip, row_count
-from penstock.broker_core.engine.columns.runs import Run
-from penstock.broker_core.engine.columns.series import Ints, Rows
-from penstock.broker_core.engine.columns.states import (
+from ...errors import IllegalTransition
+from ..columns.attributes import NO_TRAITS, Coded, Traits
+from ..columns.blocks import Block
+from ..columns.dictionary import Dictionary
+from ..columns.limits import NEVER
+from ..columns.returns import ReturnLog
+from ..columns.rowset import BLOCK_BITS, BLOCK_ROWS, RowSet, as_array, clip, row_count
+from ..columns.runs import Run
+from ..columns.series import Ints, Rows
+from ..columns.states import (
     ACQUIRED,
     ARCHIVED,
     AVAILABLE,
@@ -36,13 +37,12 @@ from penstock.broker_core.engine.columns.states import (
     Step,
     Verb,
 )
-from penstock.broker_core.engine.columns.timetable import Timetable
-from penstock.broker_core.engine.columns.waiting import Waiting
-from penstock.broker_core.engine.model.duplicates import DuplicateWindow
-from penstock.broker_core.engine.model.exclusions import Exclusions
-from penstock.broker_core.engine.model.groups import Groups
-from penstock.broker_core.engine.model.options import level_of_priority, rules
-from penstock.broker_core.errors import IllegalTransition
+from ..columns.timetable import Timetable
+from ..columns.waiting import Waiting
+from .duplicates import DuplicateWindow
+from .exclusions import Exclusions
+from .groups import Groups
+from .options import level_of_priority, rules
 
 
 @dataclass

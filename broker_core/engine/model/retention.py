@@ -7,9 +7,9 @@ from __future__ import annotations
 
 import numpy as np
 
-from penstock.broker_core.engine.columns.blocks import Block
-from penstock.broker_core.engine.columns.limits import MAX_KEPT_BLOCKS
-from penstock.broker_core.engine.columns.series import Ints, Rows
+from ..columns.blocks import Block
+from ..columns.limits import MAX_KEPT_BLOCKS
+from ..columns.series import Ints, Rows
 
 
 def within_retention(block: Block, rows: Rows, retained_from: int) -> Rows:

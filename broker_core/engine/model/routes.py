@@ -8,15 +8,15 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from penstock.broker_core.engine.columns.attributes import Coded
-from penstock.broker_core.engine.columns.rowset import as_array, row_count
-from penstock.broker_core.engine.columns.series import Ints, Rows
-from penstock.broker_core.engine.model.bindings import Binding, Targets
-from penstock.broker_core.engine.model.exchange import Exchange, chain
-from penstock.broker_core.engine.model.options import Rules, Wants
+from ..columns.attributes import Coded
+from ..columns.rowset import as_array, row_count
+from ..columns.series import Ints, Rows
+from .bindings import Binding, Targets
+from .exchange import Exchange, chain
+from .options import Rules, Wants
 
 if TYPE_CHECKING:
-    from penstock.broker_core.engine.model.queue import Queue
+    from .queue import Queue
 
 NO_ROWS = slice(0, 0)
 

@@ -14,14 +14,14 @@ from typing import TYPE_CHECKING, NamedTuple, Protocol
 import numpy as np
 import numpy.typing as npt
 
-from penstock.broker_core.engine.columns.rowset import BLOCK_BITS, BLOCK_ROWS, RowSet, as_array, exclude, head, row_count
-from penstock.broker_core.engine.columns.series import Ints, Rows
-from penstock.broker_core.engine.columns.states import AVAILABLE
-from penstock.broker_core.engine.model.exclusions import Exclusions
+from ..columns.rowset import BLOCK_BITS, BLOCK_ROWS, RowSet, as_array, exclude, head, row_count
+from ..columns.series import Ints, Rows
+from ..columns.states import AVAILABLE
+from .exclusions import Exclusions
 
 if TYPE_CHECKING:
-    from penstock.broker_core.engine.columns.blocks import Block
-    from penstock.broker_core.engine.model.queue import Queue
+    from ..columns.blocks import Block
+    from .queue import Queue
 
 _SCAN_ROWS = 1024  # a link that wants three messages looks at this many rows first
 _WIDER = 8  # and at so many times as many next

@@ -7,9 +7,9 @@ make, is a write with one stage of the same name.
 
 from __future__ import annotations
 
-from penstock.broker_core.engine.model.names import check_name
-from penstock.broker_core.engine.model.transaction import is_transactional
-from penstock.broker_core.errors import InvalidRequest
+from ...errors import InvalidRequest
+from .names import check_name
+from .transaction import is_transactional
 
 _ATTEMPT = "\0"  # between write and attempt: no name has it
 

@@ -10,29 +10,29 @@ from typing import Any
 
 import numpy as np
 
-from penstock.broker_core.engine.columns.attributes import NO_TRAITS, Traits
-from penstock.broker_core.engine.columns.blocks import Block
-from penstock.broker_core.engine.columns.limits import MAX_ENDED_WRITES
-from penstock.broker_core.engine.columns.packing import pack, unpack
-from penstock.broker_core.engine.columns.rowset import row_count
-from penstock.broker_core.engine.columns.series import Ints
-from penstock.broker_core.engine.columns.states import State
-from penstock.broker_core.engine.columns.timetable import Timetable
-from penstock.broker_core.engine.columns.values import from_json, to_json
-from penstock.broker_core.engine.model.batch_outcomes import Said, StagedOutcomes
-from penstock.broker_core.engine.model.consumers import began
-from penstock.broker_core.engine.model.duplicates import DuplicateWindow
-from penstock.broker_core.engine.model.exchange import Exchanges, Link
-from penstock.broker_core.engine.model.lease import Batch, Lease
-from penstock.broker_core.engine.model.options import checked
-from penstock.broker_core.engine.model.policies import NO_POLICIES, Policies
-from penstock.broker_core.engine.model.publish_keys import PublishKeys
-from penstock.broker_core.engine.model.queue import ArchivedBlock, Clocks, Queue
-from penstock.broker_core.engine.model.reads import SparkBatch
-from penstock.broker_core.engine.model.retention import Finished
-from penstock.broker_core.engine.model.stages import write_of
-from penstock.broker_core.engine.model.transaction import Transactions
-from penstock.broker_core.errors import DamagedJournal
+from ...errors import DamagedJournal
+from ..columns.attributes import NO_TRAITS, Traits
+from ..columns.blocks import Block
+from ..columns.limits import MAX_ENDED_WRITES
+from ..columns.packing import pack, unpack
+from ..columns.rowset import row_count
+from ..columns.series import Ints
+from ..columns.states import State
+from ..columns.timetable import Timetable
+from ..columns.values import from_json, to_json
+from .batch_outcomes import Said, StagedOutcomes
+from .consumers import began
+from .duplicates import DuplicateWindow
+from .exchange import Exchanges, Link
+from .lease import Batch, Lease
+from .options import checked
+from .policies import NO_POLICIES, Policies
+from .publish_keys import PublishKeys
+from .queue import ArchivedBlock, Clocks, Queue
+from .reads import SparkBatch
+from .retention import Finished
+from .stages import write_of
+from .transaction import Transactions
 
 # To change the snapshot: raise the version, and keep reading the older ones in `restore`. The first had no dictionaries of groups
 # and keys, no origins, no pause, no traits of stages, no exchanges; the second no signs of batches, no outcomes `malformed`, no

@@ -12,15 +12,15 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from penstock.broker_core.engine.columns.rowset import RowSet
-from penstock.broker_core.engine.columns.series import Ints
-from penstock.broker_core.errors import TransactionRolledBack
+from ...errors import TransactionRolledBack
+from ..columns.rowset import RowSet
+from ..columns.series import Ints
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from penstock.broker_core.engine.model.dispositions import Ending
-    from penstock.broker_core.errors import PenstockError
+    from ...errors import PenstockError
+    from .dispositions import Ending
 
 STAGE = "\0transaction "  # no stage of the sink can have such a name: it has a character that names must not have
 COMPACT = 4096  # words' rows in a list before those are looked for that later ones have replaced

@@ -12,13 +12,13 @@ from typing import Any
 
 import numpy as np
 
-from penstock.broker_core.engine.columns.attributes import Coded, Traits
-from penstock.broker_core.engine.columns.dictionary import Dictionary
-from penstock.broker_core.engine.columns.rowset import RowSet, as_array, row_count
-from penstock.broker_core.engine.columns.runs import Run
-from penstock.broker_core.engine.columns.series import Ints
-from penstock.broker_core.engine.columns.states import DELAYED, Reason, State
-from penstock.broker_core.engine.model.queue import Queue
+from ..columns.attributes import Coded, Traits
+from ..columns.dictionary import Dictionary
+from ..columns.rowset import RowSet, as_array, row_count
+from ..columns.runs import Run
+from ..columns.series import Ints
+from ..columns.states import DELAYED, Reason, State
+from .queue import Queue
 
 
 @dataclass(frozen=True)

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 
-from penstock.broker_core.amqp.decoder import LIMITS, decode
-from penstock.broker_core.amqp.encoder import put_compound
-from penstock.broker_core.amqp.errors import DecodeError, FieldError
-from penstock.broker_core.amqp.messages import MESSAGE_ANNOTATIONS, scan, skip
-from penstock.broker_core.amqp.types import Symbol, ULong
+from ...amqp.decoder import LIMITS, decode
+from ...amqp.encoder import put_compound
+from ...amqp.errors import DecodeError, FieldError
+from ...amqp.messages import MESSAGE_ANNOTATIONS, scan, skip
+from ...amqp.types import Symbol, ULong
 
 KEPT_SECTIONS = 1024  # sections known to be right; then it begins anew
 KEPT_OCTETS = 512  # longer ones are looked at each time

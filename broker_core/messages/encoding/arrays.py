@@ -9,7 +9,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from penstock.broker_core.errors import InvalidRequest
+from ...errors import InvalidRequest
 
 Ints: TypeAlias = "npt.NDArray[np.int64]"
 Bools: TypeAlias = "npt.NDArray[np.bool_]"

@@ -22,9 +22,9 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from penstock.broker_core.amqp.decoder import KINDS, decode
-from penstock.broker_core.amqp.errors import DecodeError, RemoteProtocolError
-from penstock.broker_core.amqp.messages import (
+from ...amqp.decoder import KINDS, decode
+from ...amqp.errors import DecodeError, RemoteProtocolError
+from ...amqp.messages import (
     APPLICATION_PROPERTIES,
     DATA,
     DELIVERY_ANNOTATIONS,
@@ -39,12 +39,12 @@ from penstock.broker_core.amqp.messages import (
     scan,
     skip,
 )
-from penstock.broker_core.errors import ResourceLimit
-from penstock.broker_core.messages import columns as message
-from penstock.broker_core.messages.columns import MESSAGE_COLUMNS, mask_of, payload_schema
-from penstock.broker_core.messages.encoding import annotation, headers
-from penstock.broker_core.messages.encoding.headers import NOTHING, Said
-from penstock.broker_core.messages.encoding.validity import invalid
+from ...errors import ResourceLimit
+from .. import columns as message
+from ..columns import MESSAGE_COLUMNS, mask_of, payload_schema
+from . import annotation, headers
+from .headers import NOTHING, Said
+from .validity import invalid
 
 FEW = 16  # messages for which plain Python is faster than Arrow
 MAX_BATCH_BYTES = 2**31 - 1  # an Arrow binary column counts its octets in 31 bits

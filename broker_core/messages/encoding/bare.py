@@ -14,10 +14,10 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from penstock.broker_core.amqp.messages import APPLICATION_PROPERTIES, DATA, MESSAGE_ANNOTATIONS, PROPERTIES
-from penstock.broker_core.errors import ResourceLimit
-from penstock.broker_core.messages.annotations import DELIVERY_TIME
-from penstock.broker_core.messages.encoding.arrays import (
+from ...amqp.messages import APPLICATION_PROPERTIES, DATA, MESSAGE_ANNOTATIONS, PROPERTIES
+from ...errors import ResourceLimit
+from ..annotations import DELIVERY_TIME
+from .arrays import (
     Bools,
     Ints,
     Octets,
@@ -33,8 +33,8 @@ from penstock.broker_core.messages.encoding.arrays import (
     refuse,
     valid,
 )
-from penstock.broker_core.messages.encoding.entries import NULL, STRING, SYMBOL, entries
-from penstock.broker_core.messages.encoding.fields import FIELDS
+from .entries import NULL, STRING, SYMBOL, entries
+from .fields import FIELDS
 
 BINARY, UINT, TIMESTAMP, LIST, MAP = 0xA0, 0x70, 0x83, 0xC0, 0xC1
 MAX_BYTES = 2**31 - 1  # of one column of messages: Arrow counts its octets in 31 bits

@@ -20,11 +20,11 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from penstock.broker_core.messages.columns import MESSAGE_COLUMNS, STRING_MAP, TIMESTAMP
-from penstock.broker_core.messages.encoding.fields import ALL_FIELDS, FIELDS
-from penstock.broker_core.messages.encoding.maps import map_array
-from penstock.broker_core.messages.encoding.octets import Mask, Places, offsets_of, validity
-from penstock.broker_core.messages.encoding.render import (
+from ..columns import MESSAGE_COLUMNS, STRING_MAP, TIMESTAMP
+from .fields import ALL_FIELDS, FIELDS
+from .maps import map_array
+from .octets import Mask, Places, offsets_of, validity
+from .render import (
     BINARY,
     JSON_NULL,
     NUMBERS,
@@ -38,7 +38,7 @@ from penstock.broker_core.messages.encoding.render import (
     texts,
     users,
 )
-from penstock.broker_core.messages.encoding.walk import (
+from .walk import (
     APPLICATION_PROPERTIES,
     DATA,
     NULL,
@@ -265,7 +265,7 @@ def _merged(
     found: dict[str, pa.Array], payload: pa.RecordBatch, rows: Indices, first: int, refused: dict[int, str]
 ) -> dict[str, pa.Array]:
     """The columns with these rows as the plain decoder gives them; what it refuses is null, and goes to `refused`."""
-    from penstock.broker_core.messages.encoding import plain
+    from . import plain
 
     names = list(found)
     parts = payload.take(pa.array(rows))

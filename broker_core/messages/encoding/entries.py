@@ -8,7 +8,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from penstock.broker_core.messages.encoding.arrays import (
+from .arrays import (
     Bools,
     Ints,
     as_binary,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from penstock.broker_core.messages.columns import COLUMNS
+from ..columns import COLUMNS
 
 
 class Field(NamedTuple):

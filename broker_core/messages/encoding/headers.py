@@ -19,11 +19,11 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from penstock.broker_core.amqp.composites import from_values
-from penstock.broker_core.amqp.decoder import decode
-from penstock.broker_core.amqp.encoder import encode_into, put_boolean, put_compound, put_ubyte, put_uint
-from penstock.broker_core.amqp.messages import scan, skip
-from penstock.broker_core.amqp.performatives import Header
+from ...amqp.composites import from_values
+from ...amqp.decoder import decode
+from ...amqp.encoder import encode_into, put_boolean, put_compound, put_ubyte, put_uint
+from ...amqp.messages import scan, skip
+from ...amqp.performatives import Header
 
 KEPT_HEADERS = 1024  # in each table; then it begins anew
 KEPT_OCTETS = 64  # a longer header is read each time: nothing sensible needs more than 20

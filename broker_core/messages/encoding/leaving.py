@@ -14,9 +14,9 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from penstock.broker_core.messages.encoding import annotation, headers
-from penstock.broker_core.messages.encoding.arrays import joined
-from penstock.broker_core.messages.encoding.bare import annotation_sections, bare_parts
+from . import annotation, headers
+from .arrays import joined
+from .bare import annotation_sections, bare_parts
 
 FEW = 8  # rows for which plain Python is faster than Arrow
 MAX_TTL = 2**32 - 1  # milliseconds: the header's field has 32 bits

@@ -5,10 +5,10 @@ from __future__ import annotations
 import numpy as np
 import pyarrow as pa
 
-from penstock.broker_core.messages.columns import STRING_MAP
-from penstock.broker_core.messages.encoding.octets import Mask, Octets, Places, is_ascii, of_width, same_length, validity
-from penstock.broker_core.messages.encoding.render import Indices, allowing, only, simple, texts, unfit
-from penstock.broker_core.messages.encoding.walk import NULL, Cells, Pairs, Rows, Walk
+from ..columns import STRING_MAP
+from .octets import Mask, Octets, Places, is_ascii, of_width, same_length, validity
+from .render import Indices, allowing, only, simple, texts, unfit
+from .walk import NULL, Cells, Pairs, Rows, Walk
 
 
 def map_array(

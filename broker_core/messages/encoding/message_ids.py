@@ -11,9 +11,9 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from penstock.broker_core.amqp.decoder import decode
-from penstock.broker_core.amqp.errors import DecodeError
-from penstock.broker_core.amqp.messages import PROPERTIES, scan
+from ...amqp.decoder import decode
+from ...amqp.errors import DecodeError
+from ...amqp.messages import PROPERTIES, scan
 
 ID_BYTES = 16
 _NO_ID = b""

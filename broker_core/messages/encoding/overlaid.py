@@ -11,9 +11,9 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from penstock.broker_core.messages.columns import MESSAGE_COLUMNS
-from penstock.broker_core.messages.encoding import annotation, plain
-from penstock.broker_core.messages.encoding.bare import annotation_sections
+from ..columns import MESSAGE_COLUMNS
+from . import annotation, plain
+from .bare import annotation_sections
 
 
 def overlaid(payload: pa.RecordBatch, overlays: Mapping[int, Sequence[bytes]]) -> pa.RecordBatch:

@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from penstock.broker_core.amqp.errors import RemoteProtocolError
-from penstock.broker_core.amqp.messages import (
+from ...amqp.errors import RemoteProtocolError
+from ...amqp.messages import (
     APPLICATION_PROPERTIES,
     DATA,
     HEADER,
@@ -22,8 +22,8 @@ from penstock.broker_core.amqp.messages import (
     decode_message,
     scan,
 )
-from penstock.broker_core.messages.encoding.fields import FIELDS
-from penstock.broker_core.messages.encoding.texts import text, to_json
+from .fields import FIELDS
+from .texts import text, to_json
 
 REFUSALS = (RemoteProtocolError,)
 

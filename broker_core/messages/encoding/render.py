@@ -13,7 +13,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from penstock.broker_core.messages.encoding.octets import (
+from .octets import (
     Mask,
     Octets,
     Places,
@@ -26,7 +26,7 @@ from penstock.broker_core.messages.encoding.octets import (
     slices,
     with_nulls,
 )
-from penstock.broker_core.messages.encoding.walk import NULL, Cells
+from .walk import NULL, Cells
 
 Indices: TypeAlias = npt.NDArray[np.int64]
 _Writer: TypeAlias = Callable[[pa.Buffer, Places, Places], "tuple[pa.Array, Indices]"]

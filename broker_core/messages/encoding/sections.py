@@ -9,10 +9,10 @@ from __future__ import annotations
 import numpy as np
 import pyarrow as pa
 
-from penstock.broker_core.amqp.errors import DecodeError, RemoteProtocolError
-from penstock.broker_core.amqp.messages import DELIVERY_ANNOTATIONS, FOOTER, HEADER, MESSAGE_ANNOTATIONS, PROPERTIES, VALUE, scan
-from penstock.broker_core.errors import InvalidRequest
-from penstock.broker_core.messages.encoding import validity
+from ...amqp.errors import DecodeError, RemoteProtocolError
+from ...amqp.messages import DELIVERY_ANNOTATIONS, FOOTER, HEADER, MESSAGE_ANNOTATIONS, PROPERTIES, VALUE, scan
+from ...errors import InvalidRequest
+from . import validity
 
 
 def check(messages: pa.Array) -> None:

@@ -8,7 +8,7 @@ Whatever is not understood is not valid at a glance, which means nothing: the de
 
 from __future__ import annotations
 
-from penstock.broker_core.messages.encoding.fields import ALL_FIELDS
+from .fields import ALL_FIELDS
 
 KEPT_SHAPES = 1024  # of all lengths; then it begins anew
 OF_ONE_LENGTH = 4  # that are compared before a section is walked

@@ -36,7 +36,7 @@ from uuid import UUID
 
 import pyarrow as pa
 
-from penstock.broker_core.amqp.types import Array, Decimal32, Decimal64, Decimal128, Described, Float, Pairs, Timestamp
+from ...amqp.types import Array, Decimal32, Decimal64, Decimal128, Described, Float, Pairs, Timestamp
 
 _DAY = 86_400_000  # milliseconds
 

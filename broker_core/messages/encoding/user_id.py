@@ -6,9 +6,9 @@ over by their sizes. What is not in the usual form is read the plain way.
 
 from __future__ import annotations
 
-from penstock.broker_core.amqp.decoder import decode
-from penstock.broker_core.amqp.errors import RemoteProtocolError
-from penstock.broker_core.amqp.messages import PROPERTIES, scan, skip
+from ...amqp.decoder import decode
+from ...amqp.errors import RemoteProtocolError
+from ...amqp.messages import PROPERTIES, scan, skip
 
 _SECTION = b"\x00\x53"
 _LIST8, _LIST32, _EMPTY = 0xC0, 0xD0, 0x45

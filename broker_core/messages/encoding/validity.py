@@ -15,15 +15,15 @@ from collections.abc import Sequence
 import numpy as np
 import pyarrow as pa
 
-from penstock.broker_core.amqp.errors import RemoteProtocolError
-from penstock.broker_core.amqp.messages import APPLICATION_PROPERTIES, DATA, PROPERTIES
-from penstock.broker_core.messages.encoding import plain, shapes
-from penstock.broker_core.messages.encoding.decode import MESSAGE_ID, UINT, walk_of
-from penstock.broker_core.messages.encoding.fields import ALL_FIELDS
-from penstock.broker_core.messages.encoding.maps import check_entries
-from penstock.broker_core.messages.encoding.octets import Mask
-from penstock.broker_core.messages.encoding.render import BINARY, STRING, SYMBOL, allowing, simple, unfit
-from penstock.broker_core.messages.encoding.walk import LISTS, SEQUENCE, VALUE, Cells, Pairs, Rows, Walk
+from ...amqp.errors import RemoteProtocolError
+from ...amqp.messages import APPLICATION_PROPERTIES, DATA, PROPERTIES
+from . import plain, shapes
+from .decode import MESSAGE_ID, UINT, walk_of
+from .fields import ALL_FIELDS
+from .maps import check_entries
+from .octets import Mask
+from .render import BINARY, STRING, SYMBOL, allowing, simple, unfit
+from .walk import LISTS, SEQUENCE, VALUE, Cells, Pairs, Rows, Walk
 
 CHUNK_ROWS = 1 << 15  # messages of one walk: what lies about them stays near the processor
 

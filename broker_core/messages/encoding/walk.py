@@ -18,7 +18,7 @@ from typing import TypeAlias
 import numpy as np
 import numpy.typing as npt
 
-from penstock.broker_core.messages.encoding.octets import Mask, Octets, Places, at, word
+from .octets import Mask, Octets, Places, at, word
 
 PROPERTIES, APPLICATION_PROPERTIES, DATA, SEQUENCE, VALUE = 0x73, 0x74, 0x75, 0x76, 0x77
 NULL = 0x40
