@@ -1,11 +1,11 @@
 """Penstock's Spark connector: the data source `amqp`.
 
-    from .. import connector
-    connector.register(spark)
+    import penstock
+    penstock.register(spark)
     spark.readStream.format("amqp").option("url", broker.url).option("queue", "orders").load()
 
 Where the wheel is installed Spark finds the format by itself, and `register` is not needed. It is with `--py-files`
-(see `connector.pyfiles`), and under Spark Connect, where it ships the connector to the server.
+(see `penstock.connector.pyfiles`), and under Spark Connect, where it ships the connector to the server.
 
 source, registration   which reader or writer for which call of Spark; makes the format known to a session
 options, schema        one table of options; Spark's types of the columns

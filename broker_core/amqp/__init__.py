@@ -1,6 +1,6 @@
 """A sans-I/O AMQP 1.0 library: octets in, events out, in the manner of h11. It needs nothing but the standard library.
 
-    from . import Connection, Role, Settings
+    from penstock.broker_core.amqp import Connection, Role, Settings
 
 Two ends over a wire of memory; a real program moves the same octets through a socket:
 

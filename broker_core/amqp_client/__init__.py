@@ -1,7 +1,7 @@
 """A small blocking AMQP 1.0 client on `broker_core.amqp`: the standard library and nothing else.
 
-    from ..amqp import Message, decode_message
-    from . import connect
+    from penstock.broker_core.amqp import Message, decode_message
+    from penstock.broker_core.amqp_client import connect
 
     with connect("amqp://127.0.0.1:5672") as connection:
         sender = connection.sender("orders")

@@ -1,6 +1,6 @@
 """A client for applications: connections that come back, sessions, producers, consumers, acknowledge modes, transactions.
 
-    from . import AcknowledgeMode, connect
+    from penstock import AcknowledgeMode, connect
 
     with connect("amqp://127.0.0.1:5672") as connection, connection.session(AcknowledgeMode.CLIENT) as session:
         session.producer("orders").send("hello")             # returns when the broker has it on its disk

@@ -1,15 +1,16 @@
-"""Why a message is a dead letter, and where it died first, as annotations: what whoever gets it is told.
+"""Annotations of a dead letter: why it is one, and where it died first.
 
 | annotation | type | elsewhere |
 |---|---|---|
-| `x-opt-death-reason` | string: rejected, delivery_limit, expired, refused | `x-first-death-reason`, `DeadLetterReason` |
+| `x-opt-death-reason` | string: a `Reason`, in lower case | `x-first-death-reason`, `DeadLetterReason` |
 | `x-opt-death-queue` | string | `x-first-death-queue`, `_AMQ_ORIG_QUEUE`, `DeadLetterSource` |
 | `x-opt-death-sequence` | ulong: its number in that queue | `_AMQ_ORIG_MESSAGE_ID` |
 | `x-opt-death-time` | timestamp: when it came into the queue where it lies | `x-death`'s `time` |
 | `x-opt-death-error` | string: what the one who rejected it said | `DeadLetterErrorDescription` |
 
 (`x-…`: RabbitMQ; `_AMQ…`: Artemis; the last: Service Bus.)
-They are made where a dead letter is read; in the engine it is a few numbers. The reason is that of its last death.
+They are made where a dead letter is read; in the engine they are a few numbers. Reason, time and error are those of the last
+death, queue and sequence number those of the first.
 """
 
 from __future__ import annotations

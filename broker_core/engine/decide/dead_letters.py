@@ -6,7 +6,7 @@ into one `Together` by `as_one`. `coming` is what the same decision has brought 
 | cause | goes to the dead-letter queue if | else |
 |---|---|---|
 | rejected | `rejected` is deadLetter and there is an option `deadLetterQueue` | ARCHIVED as rejected; `return`: AVAILABLE |
-| last attempt failed | `maxAttempts` is not 0 | comes back for ever |
+| last attempt failed | `maxAttempts` is not 0; without a dead-letter queue it stays here as a dead letter | comes back for ever |
 | malformed | there is an option `deadLetterQueue` | ARCHIVED as rejected |
 | expired | `expired` is deadLetter and there is an option `deadLetterQueue` | ARCHIVED as expired |
 | refused by every link | `refusedByAll` is deadLetter | waits for another link |

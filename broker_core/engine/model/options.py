@@ -32,7 +32,7 @@ class Option(NamedTuple):
     default: Any
     allowed: tuple[str, ...] | range | str  # values, or the range of a number, or words for a person
     alterable: bool  # can a living queue change it?
-    on_arrival: bool  # does a value other than the default look at each message that arrives?
+    on_arrival: bool  # may a value other than the default refuse or leave out a message that arrives?
     help: str  # one sentence for `--help`
     type: str | None  # the type of queue that it belongs to; None: any
 
@@ -48,7 +48,8 @@ def option(
 ) -> Any:
     """Declare an option as a field of `Rules`. All else follows from there: its name, how a value is parsed and refused, what
     `queue stat` shows, what a policy may say, what `queue alter` may change, what `--help` says, and whether the queue is *open*
-    (see `Rules.open`). tests/engine/test_options.py holds each option to each of these, docs/ too."""
+    (see `Rules.open`). tests/engine/test_options.py holds each option to each of these,
+    tests/tools/test_queues.py to docs/queues.md."""
     return field(metadata={"option": Option(default, allowed, alterable, on_arrival, help, type)})
 
 
