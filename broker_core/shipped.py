@@ -40,7 +40,7 @@ AT_ONCE = ("client", "errors", "messages", "shipped")
 def module(name: str) -> Any:
     """`broker_core.NAME`, or its shipped copy, whose classes are its own: an error of it is none of `broker_core.errors`."""
     try:
-        return importlib.import_module(f"penstock.broker_core.{name}")
+        return importlib.import_module(f".{name}", __package__)
     except ModuleNotFoundError as error:
         if SOURCES is None or error.name is None or error.name.partition(".")[0] != "penstock":
             raise
@@ -84,7 +84,7 @@ def sources() -> dict[str, bytes]:
     found = {}
     for name in _modules():
         key, source = _source(name)
-        found[key.replace("penstock.broker_core", NAME)] = zlib.compress(source.replace("penstock.broker_core", NAME).encode(), 9)
+        found[key.replace("penstock.broker_core", NAME, 1)] = zlib.compress(source.encode(), 9)  # its own imports are relative
     return found
 
 

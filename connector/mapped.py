@@ -185,7 +185,7 @@ def _payload(piece: Piece, files: dict[str, pa.Buffer]) -> pa.RecordBatch:
 
 
 def _owners(pieces: list[Piece]) -> pa.Array:
-    """Of each row the place of its piece."""
+    """Return for each row the index of its piece."""
     import pyarrow.compute as pc
 
     ends = pa.array([0, *accumulate(p.rows for p in pieces)], pa.int32())

@@ -13,6 +13,7 @@ EXTRAS = {
     "rich": "broker",
     "tomli": "broker",
     "wsproto": "broker",
+    "proton": "amqp",
     "delta": "spark",
     "pandas": "spark",
     "pyspark": "spark",
@@ -20,17 +21,15 @@ EXTRAS = {
 }
 
 
-def sentence(error: ModuleNotFoundError, wanted: str) -> str | None:
-    """Say what to install so that `wanted` works; None where no extra of ours brings the missing package."""
-    package = (error.name or "").partition(".")[0]
-    extra = EXTRAS.get(package)
-    return None if extra is None else f"{wanted} needs {package}: pip install 'penstock[{extra}]'"
+def sentence(package: str, wanted: str) -> str:
+    """Say what to install so that `wanted` has the package of an extra."""
+    return f"{wanted} needs {package}: pip install 'penstock[{EXTRAS[package]}]'"
 
 
 def require(package: str, wanted: str) -> None:
     """Raise an ImportError that says what to install where `package`, which `wanted` needs, is missing."""
     if find_spec(package) is None:
-        raise ImportError(sentence(ModuleNotFoundError(name=package), wanted), name=package)
+        raise ImportError(sentence(package, wanted), name=package)
 
 
 def run(command: Callable[[], int]) -> int:
@@ -38,8 +37,8 @@ def run(command: Callable[[], int]) -> int:
     try:
         return command()
     except ModuleNotFoundError as error:
-        said = sentence(error, "this command")
-        if said is None:
+        package = (error.name or "").partition(".")[0]
+        if package not in EXTRAS:
             raise
-        print(f"penstock: {said}", file=sys.stderr)
+        print(f"penstock: {sentence(package, 'this command')}", file=sys.stderr)
         return 2

@@ -1,4 +1,4 @@
-"""What is tested is what is shipped: under `./dev test` the package comes from the installed wheel, and this file makes sure.
+"""The installed wheel is what the tests test: under `./dev test` the package comes from there, and this file makes sure.
 
 A bare `pytest` while you work takes the checkout instead, without a build.
 """

@@ -119,7 +119,7 @@ def _take_orphans(on: bool) -> None:
 
 
 def _import_all() -> None:
-    """What brokers and commands import, as `penstock serve` imports it: without pandas."""
+    """Import what brokers and commands import, as `penstock serve` does: without pandas."""
     from penstock.broker_core.cli.serve import _WithoutPandas
 
     finder = _WithoutPandas()

@@ -8,8 +8,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from .. import __version__
-from ..settings import keys as config
-from ..settings import listeners
+from ..settings import keys, listeners
 from . import exchange_arguments, message_arguments, user_arguments
 
 _EXIT_CODES = """\
@@ -61,11 +60,11 @@ def _serve(commands: Commands[Parser]) -> None:
     serve.add_argument("--config", type=Path, metavar="FILE", help="a TOML file; see conf/penstock.toml. Flags win over it")
     serve.add_argument("--log-level", default="info", choices=["debug", "info", "warning", "error"], help="default: info")
     serve.add_argument("--stop-with-stdin", action="store_true", help="also stop when stdin is closed (for a parent process)")
-    for name, kind in config.KEYS.items():
+    for name, kind in keys.KEYS.items():
         serve.add_argument(
             "--" + name.replace("_", "-"),
             metavar=_METAVARS.get(name) or ("BYTES" if name.endswith("bytes") else "SECONDS" if name.endswith("_s") else "N"),
-            help=f"{config.REASONS[name]} Value: {kind.allowed}".replace("%", "%%"),
+            help=f"{keys.REASONS[name]} Value: {kind.allowed}".replace("%", "%%"),
         )
 
 
@@ -217,11 +216,11 @@ def make_group(commands: Commands[Parser], name: str, text: str) -> Commands[Par
 def client_command(commands: Commands[Parser], name: str, text: str, module: str, run: str | None = None) -> Parser:
     """Add a command that talks to a broker: with `--url` and a login. `run` names its function in `module`."""
     command = make_command(commands, name, text, _sentence(text), lazily(module, run or name))
-    url = os.environ.get("PENSTOCK_URL", config.DEFAULT_URL)
+    url = os.environ.get("PENSTOCK_URL", keys.DEFAULT_URL)
     command.add_argument(
         "--url",
         default=url,
-        help=f"amqp://HOST[:PORT], amqps://…, grpc://HOST:PORT, grpc+tls://…; default: $PENSTOCK_URL, else {config.DEFAULT_URL}",
+        help=f"amqp://HOST[:PORT], amqps://…, grpc://HOST:PORT, grpc+tls://…; default: $PENSTOCK_URL, else {keys.DEFAULT_URL}",
     )
     message_arguments.add_login(command)
     command.add_argument("--json", action="store_true", help="print JSON to stdout, errors as JSON to stderr")

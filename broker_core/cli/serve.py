@@ -14,7 +14,7 @@ from importlib.abc import MetaPathFinder
 from typing import Any
 
 from .. import errors
-from ..settings import keys as config
+from ..settings import keys
 from ..settings.keys import Settings
 from .main import INTERRUPTED, UsageError, exit_code, report
 
@@ -41,7 +41,7 @@ def run(given: argparse.Namespace) -> int:
 
 def _settings(given: argparse.Namespace) -> Settings:
     try:
-        return config.load(given.config, {name: getattr(given, name) for name in config.KEYS})
+        return keys.load(given.config, {name: getattr(given, name) for name in keys.KEYS})
     except errors.InvalidRequest as error:
         raise UsageError(str(error)) from error
 

@@ -20,8 +20,7 @@ import pyarrow as pa
 from pyarrow import flight
 
 from .. import errors
-from . import credentials, discovery
-from . import timeouts as silence
+from . import credentials, discovery, timeouts
 from .credentials import NOBODY, Credentials
 from .discovery import Endpoint
 
@@ -59,7 +58,7 @@ class Client:
         check(url, credentials)
         self.url = url
         self._credentials = credentials
-        self._timeout = silence.SILENCE_S if timeout_s is None else timeout_s
+        self._timeout = timeouts.SILENCE_S if timeout_s is None else timeout_s
         self._discovers = url.startswith(discovery.SCHEMES)
         self._changing = threading.Lock()
         self._fresh_until = float("inf")
@@ -231,14 +230,14 @@ class Client:
         if url.startswith("grpc+tls://"):
             mine = self._credentials
             options = {"tls_root_certs": mine.ca or credentials.system_ca(), "cert_chain": mine.cert, "private_key": mine.key}
-        options["generic_options"] = silence.CHANNEL
+        options["generic_options"] = timeouts.CHANNEL
         try:
             return flight.connect(url.replace("grpc://", "grpc+tcp://", 1), **options)
         except (pa.ArrowException, ValueError) as error:
             raise errors.InvalidRequest(f"cannot use {url!r} as a broker's address: {error}") from error
 
-    def _steps(self) -> silence.Steps:
-        return silence.Steps(self._endpoint.url, self._timeout)
+    def _steps(self) -> timeouts.Steps:
+        return timeouts.Steps(self._endpoint.url, self._timeout)
 
     def _options(self, timeout_s: float | None = None) -> flight.FlightCallOptions:
         return flight.FlightCallOptions(timeout=timeout_s, headers=self._headers)
@@ -248,7 +247,7 @@ class Client:
         if info and info.startswith(b"{"):
             return errors.from_json(info)
         if isinstance(error, flight.FlightTimedOutError):
-            return silence.silent(self._endpoint.url, self._timeout)
+            return timeouts.silent(self._endpoint.url, self._timeout)
         if isinstance(error, flight.FlightUnavailableError):
             where = self._endpoint.url + self._hint()
             return errors.PeerError(

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 
 from .. import errors
-from ..client import timeouts as silence
+from ..client import timeouts
 from . import frames
 
 if TYPE_CHECKING:
@@ -235,7 +235,7 @@ class Call:
                     elif self._is_over():
                         return None
                     else:
-                        waits = not self._arrived.wait(silence.ALIVE_S) and self._waiting > 0
+                        waits = not self._arrived.wait(timeouts.ALIVE_S) and self._waiting > 0
             finally:
                 self.connection.settle()
             if waits and waiting is not None:

@@ -15,7 +15,7 @@ from ..engine.columns.limits import MAX_OUTCOMES
 from ..engine.columns.rowset import RowSet
 from ..engine.commands.outcomes import StageOutcomes
 from ..engine.model.batch_outcomes import ENDINGS, Said, cut, shortened
-from ..messages import delivery_key as delivery
+from ..messages import delivery_key
 from ..service.broker import BrokerService
 from .arrow_ipc import BatchReader, too_large
 from .permissions import Check
@@ -53,7 +53,7 @@ class OutcomeReceiver:
         if nbytes > limit:
             raise too_large(limit, nbytes)
         _check_columns(data)
-        for found in delivery.parse(data.column("delivery")):
+        for found in delivery_key.parse(data.column("delivery")):
             if found.lease != self._request["lease"]:
                 raise errors.InvalidRequest(
                     f"settle: the message of row {int(found.rows[0])} is held by lease {found.lease!r:.300}, not "
@@ -75,7 +75,7 @@ def _check_columns(data: pa.RecordBatch) -> None:
     data.validate(full=True)
 
 
-def outcomes(data: pa.RecordBatch, found: delivery.Deliveries) -> list[Said]:
+def outcomes(data: pa.RecordBatch, found: delivery_key.Deliveries) -> list[Said]:
     """Read the outcomes of these rows, one for each message: of several rows about it the last one counts."""
     if int(found.sequences.min()) < 0:
         raise errors.InvalidRequest(f"column 'delivery' is none that a stream has read, in row {int(found.rows[0])}")

@@ -11,13 +11,12 @@ from typing import Any
 import numpy as np
 
 from .. import errors
-from ..client import timeouts as silence
+from ..client import timeouts
 from ..engine.commands import queues as c
 from ..engine.commands.exchanges import ListExchanges
-from ..messages import columns as message
-from ..messages import incoming
+from ..messages import columns, incoming
 from ..messages.encoding import sections
-from ..reading import stored as reading
+from ..reading import stored
 from ..service import routing
 from ..service.broker import BrokerService
 from .arrow_ipc import BatchReader, too_large
@@ -106,7 +105,7 @@ class Receiver:
         if nbytes > limits.max_batch_bytes:
             raise too_large(limits.max_batch_bytes, nbytes)
         batch = incoming.validate(data, limits.max_batch_bytes)
-        sizes = message.sizes(batch)
+        sizes = columns.sizes(batch)
         largest = sizes if isinstance(sizes, int) else int(sizes.max(initial=0))
         if largest > limits.max_message_bytes:
             raise errors.ResourceLimit(f"a message has at most {limits.max_message_bytes} bytes, one of these has {largest}")
@@ -114,7 +113,7 @@ class Receiver:
             sections.check(batch.column("message"))
         if not isinstance(sizes, int):
             sizes = sizes.astype(np.min_scalar_type(largest))
-        payload = reading.store(batch)
+        payload = stored.store(batch)
         nbytes = payload.nbytes
         self._service.admit(nbytes)
         said, end = self._store(queue, batch, sizes, payload)
@@ -145,10 +144,10 @@ class Receiver:
             raise errors.InvalidRequest("field 'routingKey' must be left out where there is no 'exchange'")
         return c.Stat(queue) if exchange is None else ListExchanges(exchange)
 
-    def _store(self, queue: str | None, batch: Any, sizes: Any, payload: reading.Stored) -> tuple[dict[str, int], int]:
+    def _store(self, queue: str | None, batch: Any, sizes: Any, payload: stored.Stored) -> tuple[dict[str, int], int]:
         """Enqueue or stage one batch; what else the sender is told, and the log position to wait for."""
         stage = self._stage
-        durable = stage is not None or message.any_durable(batch)
+        durable = stage is not None or columns.any_durable(batch)
         if queue is None:
             exchange, key = self._request["exchange"], self._request["routingKey"]
             sending = routing.Sending(exchange, payload, sizes, key, durable, whole=True, stage=stage)
@@ -172,7 +171,7 @@ class Receiver:
             while True:
                 with self._changed:
                     while not self._pending and not self._complete and not self._silent:
-                        if not self._changed.wait(silence.ALIVE_S) and self._taking:
+                        if not self._changed.wait(timeouts.ALIVE_S) and self._taking:
                             break
                     if self._complete and not self._pending:
                         return

@@ -11,14 +11,14 @@ import numpy as np
 import pyarrow as pa
 
 from .. import errors
-from ..client import timeouts as silence
+from ..client import timeouts
 from ..client.discovery import this_host
 from ..engine.columns.blocks import Block
 from ..engine.columns.rowset import BLOCK_ROWS, as_array, row_count
 from ..engine.commands import queues as c
 from ..engine.model.groups import in_bucket
 from ..messages import columns as message
-from ..messages import delivery_key as delivery
+from ..messages import delivery_key
 from ..reading import mapped
 from ..reading import stored as reading
 from ..selectors import Selector, parse
@@ -77,7 +77,7 @@ class Streams:
     def _batch(
         self, f: dict[str, Any], columns: list[str], queue: str, cuts: Iterable[reading.Cut], *, stored: bool
     ) -> Iterator[Any]:
-        token = delivery.prefix(f["lease"], f["batch"], f["epoch"])
+        token = delivery_key.prefix(f["lease"], f["batch"], f["epoch"])
         aside = partial(self._set_aside, f)
         return self._batches(cuts, columns, queue, token, stored, aside)
 
@@ -134,7 +134,7 @@ class Streams:
 def _portions(cuts: Iterator[reading.Cut]) -> Iterator[Iterator[reading.Cut]]:
     """The cuts in portions of so many as are found within `ALIVE_S`."""
     for cut in cuts:
-        yield _portion(cut, cuts, time.monotonic() + silence.ALIVE_S)
+        yield _portion(cut, cuts, time.monotonic() + timeouts.ALIVE_S)
 
 
 def _portion(first: reading.Cut, cuts: Iterator[reading.Cut], until: float) -> Iterator[reading.Cut]:

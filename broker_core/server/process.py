@@ -27,7 +27,7 @@ from typing import IO, Any
 
 from .. import errors
 from ..client.credentials import NOBODY, Credentials
-from ..settings import keys as configuration
+from ..settings import keys
 
 #: Seconds. Recovery of tens of millions of messages takes less; a machine that swaps may take more.
 START_LIMIT_S = 120.0
@@ -56,20 +56,20 @@ class Broker:
     ) -> None:
         self.data_dir = Path(data_dir).absolute()
         self._config = Path(config).absolute() if config is not None else None
-        unknown = sorted(set(options) - (set(configuration.KEYS) - {"data"}))
+        unknown = sorted(set(options) - (set(keys.KEYS) - {"data"}))
         if unknown:
-            raise errors.InvalidRequest(f"{unknown[0]} is not an option; allowed are {', '.join(configuration.KEYS)}")
+            raise errors.InvalidRequest(f"{unknown[0]} is not an option; allowed are {', '.join(keys.KEYS)}")
         if fsync is not None:
             options["fsync"] = fsync
-        in_file = set() if self._config is None else set(configuration.read_file(self._config))
+        in_file = set() if self._config is None else set(keys.read_file(self._config))
         if "flight_port" not in in_file:
             options.setdefault("flight_port", 0)
         if not {"amqp_port", "listeners"} & (in_file | set(options)):
             options["amqp_port"] = 0
         given = {name: "off" if name == "amqp_port" and value is None else value for name, value in options.items()}
         # Wrong values are refused here, by the caller's line, rather than in the child.
-        settings = configuration.load(self._config, {**given, "data": self.data_dir})
-        self._flags = {name: configuration.as_text(getattr(settings, name)) for name, value in given.items() if value is not None}
+        settings = keys.load(self._config, {**given, "data": self.data_dir})
+        self._flags = {name: keys.as_text(getattr(settings, name)) for name, value in given.items() if value is not None}
         self._start_limit = start_limit_s
         self._process: subprocess.Popen[bytes] | None = None
         self._said: IO[bytes] | None = None
@@ -204,7 +204,7 @@ class Broker:
     @property
     def _listens_elsewhere(self) -> bool:
         """True where the listeners are named one by one, each with its port."""
-        return "listeners" in self._flags or (self._config is not None and "listeners" in configuration.read_file(self._config))
+        return "listeners" in self._flags or (self._config is not None and "listeners" in keys.read_file(self._config))
 
     def _await_ready(self, process: subprocess.Popen[bytes]) -> dict[str, Any]:
         line = _read_line(process, time.monotonic() + self._start_limit)

@@ -12,7 +12,7 @@ from ..amqp_plane import AmqpPlane
 from ..flight_plane import FlightPlane
 from ..flight_plane.listener import PROTOCOL as FLIGHT_PROTOCOL
 from ..security import Access, ServerTls
-from ..service import declared as declaring
+from ..service import declared
 from ..service.broker import BrokerService
 from ..settings.keys import Settings
 from . import open_files
@@ -36,7 +36,7 @@ def serve(settings: Settings, ready: Callable[[dict[str, Any]], None], stop: thr
     service = BrokerService(settings, on_failure=fail)
     planes: list[FlightPlane | AmqpPlane] = []
     try:
-        declaring.prepare(service, settings)
+        declared.prepare(service, settings)
         flight_tls = ServerTls(settings, protocols=[FLIGHT_PROTOCOL]).context if settings.flight_tls else None
         flight = FlightPlane(service, settings.host, settings.flight_port, access=access, tls=flight_tls)
         planes.append(flight)

@@ -20,7 +20,7 @@ class Waiting(NamedTuple):
     callback: Callable[[], None]
 
 
-class Rooms:
+class BlockedProducers:
     """Everything here is called under the broker's lock."""
 
     def __init__(self, state: BrokerState) -> None:

@@ -28,7 +28,7 @@ from ..engine.commands import queues as c
 from ..engine.commands.exchanges import DeclareExchange
 from ..engine.commands.transactions import TimeOutTransactions
 from ..engine.decide.decision import need_queue
-from ..engine.events import codec as journaling
+from ..engine.events import codec
 from ..engine.model import admission
 from ..engine.model.options import Rules
 from ..engine.model.policies import Policies
@@ -41,13 +41,13 @@ from ..reading.stored import RETENTION, Cut, cut_of, gone, open_block
 from ..settings.keys import Settings
 from . import allocator
 from .attributes import traits_of
-from .blocked_producers import Rooms, Waiting
+from .blocked_producers import BlockedProducers, Waiting
 from .clock import RunningClock
 from .damage import Damage
 from .declared import policies_of
 from .matching import Matcher
 from .nodes import Nodes
-from .ticker import Alarm
+from .ticker import Ticker
 from .turn import Arrivals, Turn
 
 if TYPE_CHECKING:
@@ -103,15 +103,15 @@ class BrokerService:
             raise
         self.matching = Matcher(self.state, self.journal, self._lock, self._recent, self.damage)
         self.nodes = Nodes(self.state, self._lock)
-        self._rooms = Rooms(self.state)
-        self._alarm = Alarm(self.state, clock, lambda: self.submit(c.Tick()))
+        self._blocked = BlockedProducers(self.state)
+        self._ticker = Ticker(self.state, clock, lambda: self.submit(c.Tick()))
         self._free = (0, 0, 0)  # of the disk, bytes; the journal's durable position then; until when `room` believes it
         self.journal.start()
         self._snapshot_at = self.journal.snapshot.position if self.journal.snapshot else 0
         lost = self.submit(c.Recovered(secrets.token_hex(16)))
         if lost:
             log.info("given back what links of the last life held: %s", lost)
-        self._alarm.start()
+        self._ticker.start()
         self._housekeeper = threading.Thread(target=self._housekeeping, name="penstock-housekeeping", daemon=True)
         self._housekeeper.start()
 
@@ -127,7 +127,7 @@ class BrokerService:
             state = BrokerState.restore(snapshot.meta, snapshot.arrays, policies)
         position = 0 if snapshot is None else snapshot.position
         for replayed, record in enumerate(self.journal.replay(position), 1):
-            event = journaling.decode(record.meta)
+            event = codec.decode(record.meta)
             try:
                 apply(state, event, record.position)
             except Exception as error:
@@ -169,7 +169,7 @@ class BrokerService:
     def turn(self, *, hurry: bool = True) -> Turn:
         """Several commands under one lock, each with an answer of its own, and no wait for the disk: see `Turn`."""
         return Turn(
-            self.state, self.journal, self._clock, self._lock, self._arrivals, self._recent, self._alarm, self._rooms, hurry
+            self.state, self.journal, self._clock, self._lock, self._arrivals, self._recent, self._ticker, self._blocked, hurry
         )
 
     def create_on_use(self, name: str, user: str) -> None:
@@ -257,7 +257,7 @@ class BrokerService:
         have any more: under the broker's lock, by whichever thread has the turn, perhaps before this returns. It must not block,
         nor call the service."""
         with self._lock:
-            self._rooms.wait(queue_name, Waiting(messages, size, callback))
+            self._blocked.wait(queue_name, Waiting(messages, size, callback))
 
     def submit_patiently(self, command: c.Stores[R], timeout_s: float = RESERVE_TIMEOUT_S) -> tuple[R, int]:
         """As `submit_nowait`, of messages that are all stored or none: while the queue blocks its producers, they wait for room.
@@ -474,7 +474,7 @@ class BrokerService:
     def close(self) -> None:
         """Snapshot, flush, and give the data directory back."""
         self._closing.set()
-        self._alarm.close()
+        self._ticker.close()
         self._housekeeper.join()
         try:
             if self.journal.failure is None:

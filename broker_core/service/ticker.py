@@ -16,7 +16,7 @@ TICK_S = 1.0  # the longest time between two ticks
 RESOLUTION_S = 0.02  # and the shortest: what is due within it is one event
 
 
-class Alarm:
+class Ticker:
     """Calls `tick` at the earliest time that the state's timetables hold."""
 
     def __init__(self, state: BrokerState, clock: Callable[[], c.Now], tick: Callable[[], object]) -> None:
@@ -24,7 +24,7 @@ class Alarm:
         self._changed = threading.Condition()
         self._closing = False
         self._seen = self._earliest()  # what the thread knows of
-        self._thread = threading.Thread(target=self._run, name="penstock-alarm", daemon=True)
+        self._thread = threading.Thread(target=self._run, name="penstock-ticker", daemon=True)
 
     def start(self) -> None:
         """Start the thread."""

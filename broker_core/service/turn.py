@@ -21,13 +21,13 @@ from ..engine.commands import queues as c
 from ..engine.commands.exchanges import EndNode
 from ..engine.decide.decision import need_queue
 from ..engine.decide.exchanges import need_exchange
-from ..engine.events import codec as journaling
+from ..engine.events import codec
 from ..engine.model.routes import Plan, plan
 from ..journal import Journal
 from ..reading.recent import Recent
 from ..reading.stored import Cut, Stored, cut_of, gone
-from .blocked_producers import Rooms
-from .ticker import Alarm
+from .blocked_producers import BlockedProducers
+from .ticker import Ticker
 
 log = logging.getLogger("penstock")
 
@@ -88,12 +88,12 @@ class Turn:
         lock: threading.Lock,
         arrivals: Arrivals,
         recent: Recent,
-        alarm: Alarm,
-        rooms: Rooms,
+        ticker: Ticker,
+        blocked: BlockedProducers,
         hurry: bool,
     ) -> None:
         self._state, self._journal, self._clock, self._lock, self._arrivals = state, journal, clock, lock, arrivals
-        self._recent, self._alarm, self._rooms, self._hurry = recent, alarm, rooms, hurry
+        self._recent, self._ticker, self._blocked, self._hurry = recent, ticker, blocked, hurry
         self._seen = 0
         self._appended = False
         self.end = 0
@@ -112,8 +112,8 @@ class Turn:
         try:
             if self._arrivals.count != self._seen:
                 self._arrivals.wake()
-            self._alarm.look()
-            self._rooms.look()
+            self._ticker.look()
+            self._blocked.look()
         except BaseException as mistake:  # who waits would wait for ever
             self._journal.fail(mistake)
         finally:
@@ -158,7 +158,7 @@ class Turn:
             for event, payload in decision.events:
                 at = f"event {event.kind!r}"
                 if event.journaled:
-                    meta, buffers = journaling.encode(event), _buffers(payload)
+                    meta, buffers = codec.encode(event), _buffers(payload)
                     position = self._journal.append(meta, buffers, hurry=False, more=True).position
                     self._appended = True
                     at += f" at position {position}"

@@ -1,4 +1,4 @@
-"""What the tests of `penstock.broker_core.messaging` share: round trips, filled queues, and a coordinator for the peer."""
+"""Parts that the tests of `penstock.broker_core.messaging` share: round trips, filled queues, and a coordinator for the peer."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What waits in the loop: effects for the disk, in order; deadlines, until they are reached or their reason is gone."""
+"""Effects for the disk, in order; deadlines, until they are reached or their reason is gone."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a link may ask of its surroundings: the ports, and nothing behind them."""
+"""Ports: all that a link may ask of its surroundings, and nothing behind them."""
 
 from __future__ import annotations
 

@@ -97,7 +97,7 @@ class Program:
         return messages
 
     def is_idle(self) -> bool:
-        """Whether it has closed its connection in good order, and waits for the next."""
+        """Say whether it has closed its connection in good order, and waits for the next."""
         if self.process.poll() is not None or self._under_way:
             return False
         try:

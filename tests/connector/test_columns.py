@@ -138,7 +138,7 @@ def taken(queue: Queue) -> LeasePartition:
 
 
 def leased(queue: Queue, part: LeasePartition, columns: list[str]) -> tuple[Rows, bool]:
-    """What a stream's task reads; and whether it reads it in the broker's files."""
+    """Read as a stream's task does; say also whether it read in the broker's files."""
     batches = read_leased(part, Access(queue.broker.url), columns, True)
     first = next(batches)
     in_place = files_mapped(queue.broker)
@@ -146,13 +146,13 @@ def leased(queue: Queue, part: LeasePartition, columns: list[str]) -> tuple[Rows
 
 
 def browsed(queue: Queue, columns: list[str], state: str) -> Rows:
-    """What a task of a batch read reads."""
+    """Read as a task of a batch read does."""
     ticket = {"op": "browse", "queue": queue.name, "states": [state], "columns": columns}
     return rows_of(read_browsed(BrowsePartition(None, ticket), Access(queue.broker.url)))
 
 
 def made_by_the_broker(queue: Queue, part: LeasePartition, columns: list[str]) -> Rows:
-    """What any Flight client reads: the broker converts."""
+    """Read as any Flight client does: the broker converts."""
     return rows_of(queue.client.get(**part.ticket("batch", columns, True)))
 
 
@@ -173,7 +173,7 @@ def test_every_column_of_the_sink_has_a_value_here() -> None:
 
 
 def test_every_field_of_header_and_properties_that_has_a_column_is_read_from_messages_and_by_selectors() -> None:
-    """Where a field has a place of its own in code that is not derived from the table."""
+    """Check fields that stand once more in code that is not derived from the table."""
     fields = {name: column for name, column in message.COLUMNS.items() if column.section in (message.HEADER, message.PROPERTIES)}
     said = sorted((name for name in fields if fields[name].section == message.HEADER), key=list(message.MESSAGE_COLUMNS).index)
     assert headers.Said._fields == tuple(said), "encoding/headers.py reads and writes the header's fields"
@@ -214,7 +214,7 @@ def test_every_column_is_read_on_every_path(
 
 
 def test_each_column_alone_is_what_it_is_among_all(queue: Queue) -> None:
-    """What one column needs is asked for by its own name."""
+    """Ask for what one column needs by its own name."""
     columnar(queue)
     expected = {**by_amqp(queue), "queue": queue.name}
     part = taken(queue)

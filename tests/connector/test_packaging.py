@@ -1,4 +1,4 @@
-"""What is shipped to executors is enough, and light."""
+"""Code that is shipped to executors is enough, and light."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def test_the_zip_holds_the_connector_and_what_it_needs_of_the_core(archive: Path
 
 
 def test_every_module_of_the_zip_is_imported_with_nothing_but_the_zip(archive: Path) -> None:
-    """Who imports something that is not sent is told which module does."""
+    """An import of something that is not sent is refused, with the name of the module that imports it."""
     names = [name.removesuffix(".py").removesuffix("/__init__").replace("/", ".") for name in zipfile.ZipFile(archive).namelist()]
     code = f"""
 import importlib

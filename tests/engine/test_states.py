@@ -144,7 +144,7 @@ STATES = {state.name for state in State}
 
 @pytest.mark.parametrize("path", sorted((ENGINE / "apply").glob("*.py")), ids=lambda p: p.stem)
 def test_what_applies_events_names_no_state(path: Path) -> None:
-    """It says a verb: source and target are the table's."""
+    """Find no state in `apply`: it says a verb, and source and target are the table's."""
     names = {node.id for node in ast.walk(ast.parse(path.read_text())) if isinstance(node, ast.Name)}
     assert not names & {"State", *STATES}
 

@@ -83,7 +83,7 @@ def test_pings_resets_and_windows(peer: Raw) -> None:
 
 
 def test_a_host_without_threads_costs_no_call_its_place(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Who is refused for that does not count as under way for ever."""
+    """Count a call that is refused for that as under way no more."""
     peer = Raw(("127.0.0.1", site.plane.port))
     start = threading.Thread.start
 

@@ -143,7 +143,7 @@ def test_an_end_of_a_node_that_fails_stops_the_broker(broken: Callable[[type[e.E
     abandon(service)
 
 
-@pytest.mark.parametrize("what", ["alarm", "rooms", "clock"])
+@pytest.mark.parametrize("what", ["ticker", "blocked", "clock"])
 def test_the_lock_is_let_go_whatever_happens(what: str) -> None:
     clock = Clock()
     service = open_service(LyingDisk(), clock=lambda: clock())

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import ast
+import re
 import subprocess
 import sys
+from importlib.metadata import requires
 from pathlib import Path
 
 import pytest
@@ -76,6 +78,15 @@ def test_a_name_says_what_to_install(name: str, package: str, extra: str) -> Non
     used = {"Broker": "penstock.Broker('unused')", "register": "penstock.register(None)"}[name]
     done = run(f"import penstock\ntry: {used}\nexcept ImportError as error: print(error)", package)
     assert done.stdout == f"penstock.{name} needs {package}: pip install 'penstock[{extra}]'\n", done.stderr
+
+
+def test_the_extras_are_those_of_the_project(repository: Path) -> None:
+    imported = {"delta-spark": "delta", "python-qpid-proton": "proton"}
+    found = {}
+    for line in requires("penstock") or ():
+        if match := re.fullmatch(r"([\w-]+).*; .*extra == ['\"](broker|spark|amqp)['\"]", line):
+            found.setdefault(imported.get(match[1], match[1]), match[2])
+    assert found == {package: extra for package, extra in extras.EXTRAS.items() if extra != "dev"}
 
 
 def test_a_missing_package_that_is_no_extra_of_ours_is_not_explained_away() -> None:

@@ -410,7 +410,7 @@ class Peer:
                 self.loop.in_pass(partial(attaching.end, endpoint=endpoint))
         for link in links:
             if error is not None:
-                self.loop.after_all(lambda link=link: self._say_detach(link, error))  # type: ignore[misc]
+                self.loop.after_all(partial(self._say_detach, link, error))
 
     def _say_detach(self, link: Link, error: Error) -> None:
         if self.awaits_attach(link):

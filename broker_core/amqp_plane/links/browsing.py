@@ -24,7 +24,6 @@ class Browsing(Outgoing):
     """Copy distribution: the messages that wait are shown, and stay (3.3). Outcomes change nothing."""
 
     acquires = False
-    keeps = False  # there is nothing to come back to
 
     def __init__(self, peer: LinkPeer, link: Sender, terminus: SourceTerminus, *, presettled: bool) -> None:
         super().__init__(peer, link, terminus, presettled=presettled)

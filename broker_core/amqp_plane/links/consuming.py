@@ -294,7 +294,7 @@ class Consuming(Outgoing):
         return len(self.link.unsettled) + len(self.resumptions)
 
     @property
-    def keeps(self) -> bool:  # type: ignore[override]
+    def keeps(self) -> bool:
         """Say whether it may live on. What was acquired in a transaction ends with the link, as its transaction does."""
         return not (self.acquisition.transaction or self.acquisition.deliveries)
 

@@ -24,7 +24,6 @@ class LinkEnd:
     opened = False  # its attach is carried out: what it names is there
     ended = False
     closed = False  # its peer has detached it for good
-    keeps = True  # it may outlive its link: see `detached`
     detached = False  # it has lived on, for a while at least
     attached_again = False  # on the same session: without unsettled maps
     stolen = False  # by another of its name: its session does not know its deliveries any more
@@ -32,6 +31,11 @@ class LinkEnd:
     incomplete = False  # one of the unsettled maps of both attaches names not all: nothing new is sent
     kept: Any = None  # the detached link whose name it has, until its attach is carried out
     detach_error: Error | None = None  # what our answer to that says
+
+    @property
+    def keeps(self) -> bool:
+        """Say whether it may outlive its link: see `detached`."""
+        return True
 
     def __init__(self, peer: LinkPeer) -> None:
         self.peer = peer

@@ -13,8 +13,7 @@ from ...amqp import Condition, Source, Target
 from ...engine.commands import exchanges as x
 from ...engine.commands import queues as c
 from ..loop.exchanges import route_of
-from ..nodes import dynamic as nodes
-from ..nodes import subscriptions
+from ..nodes import dynamic, subscriptions
 from ..nodes.filters import Filters
 from . import expiry
 from .conditions import Refusal
@@ -142,7 +141,7 @@ class DynamicSource(SourceTerminus):
 
     def open(self, turn: Turn) -> None:
         """Make the queue. Raises Refusal where the user may not, PenstockError."""
-        self.named = self.queue = nodes.create(turn, self.peer, self._lifetime, is_topic=False)
+        self.named = self.queue = dynamic.create(turn, self.peer, self._lifetime, is_topic=False)
         super().open(turn)
 
     def is_same(self, asked: Terminus) -> bool:
@@ -153,7 +152,7 @@ class DynamicSource(SourceTerminus):
     def answer(self, asked: Source) -> Source:
         """Form the source of our attach, with the queue's name and lifetime."""
         source = super().answer(asked)
-        source.address, source.dynamic, source.dynamic_node_properties = self.queue, True, nodes.described(self._lifetime)
+        source.address, source.dynamic, source.dynamic_node_properties = self.queue, True, dynamic.described(self._lifetime)
         return source
 
 
@@ -169,7 +168,7 @@ class DynamicTopicSource(SourceTerminus):
 
     def open(self, turn: Turn) -> None:
         """Make the topic, and a subscription to it. Raises Refusal where the user may not, PenstockError."""
-        self.named = nodes.create(turn, self.peer, self._lifetime, is_topic=True)
+        self.named = dynamic.create(turn, self.peer, self._lifetime, is_topic=True)
         self._enter(turn, self.named, makes=True)
         subscription = subscriptions.of_topic(self.peer, self.named, self._asked)
         subscription.open(turn, self.peer)
@@ -186,7 +185,7 @@ class DynamicTopicSource(SourceTerminus):
     def answer(self, asked: Source) -> Source:
         """Form the source of our attach, with the topic's name and lifetime, and the subscription's filters."""
         source = super().answer(asked)
-        source.address, source.dynamic, source.dynamic_node_properties = self.named, True, nodes.described(self._lifetime)
+        source.address, source.dynamic, source.dynamic_node_properties = self.named, True, dynamic.described(self._lifetime)
         source.filter, source.distribution_mode = self._asked.answered, "copy"
         source.capabilities = _those(asked.capabilities, "topic", "temporary-topic")
         return source
@@ -341,7 +340,7 @@ class DynamicTarget(TargetTerminus):
 
     def open(self, turn: Turn) -> None:
         """Make the queue or topic. Raises Refusal where the user may not, PenstockError."""
-        self.named = nodes.create(turn, self.peer, self._lifetime, is_topic=self.is_topic)
+        self.named = dynamic.create(turn, self.peer, self._lifetime, is_topic=self.is_topic)
         if not self.is_topic:
             self.queue = self.named
         self._enter(turn, self.named, makes=True)
@@ -360,7 +359,7 @@ class DynamicTarget(TargetTerminus):
     def answer(self, asked: Target) -> Target:
         """Form the target of our attach, with the node's name and lifetime."""
         target = super().answer(asked)
-        target.address, target.dynamic, target.dynamic_node_properties = self.named, True, nodes.described(self._lifetime)
+        target.address, target.dynamic, target.dynamic_node_properties = self.named, True, dynamic.described(self._lifetime)
         return target
 
 

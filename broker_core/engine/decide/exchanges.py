@@ -12,7 +12,7 @@ from ..columns.limits import MAX_ARGUMENTS, MAX_BINDINGS, MAX_EXCHANGES, MAX_KEY
 from ..commands import exchanges as x
 from ..commands import queues as c
 from ..events import exchanges as xe
-from ..model import headers as header_bindings
+from ..model import headers
 from ..model.bindings import Binding
 from ..model.exchange import Exchange
 from ..model.exchange_options import OPTIONS, checked
@@ -99,7 +99,7 @@ def _check_binding(exchange: Exchange, binding: Binding) -> None:
         raise errors.InvalidRequest(f"arguments: a {exchange.kind} exchange looks at no headers; leave them out")
     if len(binding.arguments) > MAX_ARGUMENTS:
         raise errors.InvalidRequest(f"arguments: there are {len(binding.arguments)}; at most {MAX_ARGUMENTS} are allowed")
-    header_bindings.check(binding.arguments)
+    headers.check(binding.arguments)
 
 
 def unbind(state: BrokerState, command: x.Unbind, now: c.Now) -> Decision[int]:

@@ -32,7 +32,7 @@ from ..model.names import check_name
 from ..model.queue import Queue
 from ..model.search import Filter, Search, Unexpired, Without, find_all
 from ..model.state import BrokerState
-from . import dead_letters as ends
+from . import dead_letters
 from .decision import Decision, need_queue
 from .lifetimes import check_owner
 from .outcomes import settle_batch
@@ -391,13 +391,15 @@ def settle_row(state: BrokerState, command: c.SettleRow, now: c.Now) -> Decision
     queue = need_queue(state, lease.queue)
     if command.outcome in ("accepted", "rejected"):
         outcome = Outcome[command.outcome.upper()]
-        events = ends.settle(state, queue, rows, outcome, now, {}, holder=batch.holder, lease=lease.name, error=command.error)
+        events = dead_letters.settle(
+            state, queue, rows, outcome, now, {}, holder=batch.holder, lease=lease.name, error=command.error
+        )
     else:
         cause = Cause[command.outcome.upper()]
         returned = e.Returned(queue.name, batch.holder, rows, int(cause), lease.name)
-        events = ends.give_back(state, returned, queue, rows, cause, now, {})
+        events = dead_letters.give_back(state, returned, queue, rows, cause, now, {})
     # Fenced first: a crash may come between the two, and then the query only plans again.
-    return Decision([(e.LeaseFenced(lease.name, lease.epoch + 1), None), (ends.as_one(events), None)], None)
+    return Decision([(e.LeaseFenced(lease.name, lease.epoch + 1), None), (dead_letters.as_one(events), None)], None)
 
 
 def delete_lease(state: BrokerState, command: c.DeleteLease, now: c.Now) -> Decision[None]:
@@ -431,4 +433,4 @@ def _give_back(state: BrokerState, lease: Lease, batch: Batch, now: c.Now, comin
     if batch.stage is not Stage.READ:
         return _end(lease, batch, Stage.VOID, now)
     queue, event = need_queue(state, lease.queue), _end(lease, batch, Stage.LOST, now)
-    return ends.as_one(ends.give_back(state, event, queue, batch.rows, Cause.LEASE_READ, now, coming))
+    return dead_letters.as_one(dead_letters.give_back(state, event, queue, batch.rows, Cause.LEASE_READ, now, coming))

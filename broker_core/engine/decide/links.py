@@ -31,7 +31,7 @@ from ..model.groups import FreeGroup
 from ..model.queue import Queue, Subscription
 from ..model.search import Filter, Search, Unexpired, Without, find
 from ..model.state import BrokerState
-from . import dead_letters as ends
+from . import dead_letters
 from .decision import Decision, check_rows, need_queue
 
 
@@ -115,8 +115,10 @@ def settle(state: BrokerState, command: c.Settle, now: c.Now, coming: Coming | N
     check_rows(queue, command.rows, Verb.SETTLE, command.holder)
     if not command.rows:
         return Decision([], None)
-    events = ends.settle(state, queue, command.rows, command.outcome, now, coming, holder=command.holder, error=command.error)
-    return Decision([(ends.as_one(events), None)], None)
+    events = dead_letters.settle(
+        state, queue, command.rows, command.outcome, now, coming, holder=command.holder, error=command.error
+    )
+    return Decision([(dead_letters.as_one(events), None)], None)
 
 
 def release(state: BrokerState, command: c.Release, now: c.Now, coming: Coming | None = None) -> Decision[None]:
@@ -129,7 +131,7 @@ def release(state: BrokerState, command: c.Release, now: c.Now, coming: Coming |
     if command.annotations:
         _check_annotations(queue, rows, command.annotations)
     event = e.Returned(queue.name, command.holder, rows, int(command.cause), annotations=command.annotations or None)
-    events = ends.give_back(state, event, queue, rows, command.cause, now, coming)
+    events = dead_letters.give_back(state, event, queue, rows, command.cause, now, coming)
     decision = Decision([], None)
     if command.exclude:
         excluded = need_subscription(queue, command.holder).excluded
@@ -138,10 +140,10 @@ def release(state: BrokerState, command: c.Release, now: c.Now, coming: Coming |
                 f"this link calls more than {MAX_EXCLUDED} messages of {queue.name!r} undeliverable, which is the limit: nothing "
                 "was changed. Let it release or reject them, or use a selector or another queue"
             )
-        left = rows.minus(ends.last_attempts(queue, rows, command.cause))
-        events += ends.refuse(state, queue, command.holder, left, now, coming)
+        left = rows.minus(dead_letters.last_attempts(queue, rows, command.cause))
+        events += dead_letters.refuse(state, queue, command.holder, left, now, coming)
         decision.add(e.Excluded(queue.name, command.holder, rows))
-    decision.events.insert(0, (ends.as_one(events), None))
+    decision.events.insert(0, (dead_letters.as_one(events), None))
     return decision
 
 
@@ -182,14 +184,14 @@ def unsubscribe(state: BrokerState, command: c.Unsubscribe, now: c.Now) -> Decis
     back = RowSet()
     if rows and command.outcome is not None:
         returned = Cause.REJECTED_BY_DEFAULT
-        events += ends.settle(state, queue, rows, command.outcome, now, coming, holder=command.holder, returned=returned)
+        events += dead_letters.settle(state, queue, rows, command.outcome, now, coming, holder=command.holder, returned=returned)
     elif rows:
         event = e.Returned(queue.name, command.holder, rows, int(command.cause))
-        events += ends.give_back(state, event, queue, rows, command.cause, now, coming)
-        back = rows.minus(ends.last_attempts(queue, rows, command.cause))
-    events += ends.leave(state, queue, command.holder, back, now, coming)
+        events += dead_letters.give_back(state, event, queue, rows, command.cause, now, coming)
+        back = rows.minus(dead_letters.last_attempts(queue, rows, command.cause))
+    events += dead_letters.leave(state, queue, command.holder, back, now, coming)
     if events:
-        decision.add(ends.as_one(events))
+        decision.add(dead_letters.as_one(events))
     decision.add(e.Unsubscribed(queue.name, command.holder))
     return decision
 

@@ -17,7 +17,7 @@ from ..model.capacity import Coming
 from ..model.lease import Batch, Lease, Stage
 from ..model.stages import check_stage
 from ..model.state import BrokerState
-from . import dead_letters as ends
+from . import dead_letters
 from .decision import Decision, check_rows, need_queue
 from .queues import check_not_ended, too_many_stages
 from .unsettled_batches import speakable
@@ -86,14 +86,16 @@ def settle_batch(state: BrokerState, lease: Lease, batch: Batch, now: c.Now, com
             continue
         others.append(rows)
         if said.outcome == MALFORMED:
-            events += ends.set_aside(state, queue, rows, now, coming, holder=batch.holder, error=said.error)
+            events += dead_letters.set_aside(state, queue, rows, now, coming, holder=batch.holder, error=said.error)
             continue
         ending = said.ending
         if ending.outcome is not None:
-            events += ends.settle(state, queue, rows, ending.outcome, now, coming, holder=batch.holder, error=ending.error)
+            events += dead_letters.settle(
+                state, queue, rows, ending.outcome, now, coming, holder=batch.holder, error=ending.error
+            )
         elif ending.cause is not None:
             returned = e.Returned(queue.name, batch.holder, rows, int(ending.cause))
-            events += ends.give_back(state, returned, queue, rows, ending.cause, now, coming)
+            events += dead_letters.give_back(state, returned, queue, rows, ending.cause, now, coming)
     done = RowSet.of_sequences(np.sort(np.concatenate([rows.sequences() for rows in others]))) if others else None
     ended = e.BatchEnded(lease.name, batch.number, Stage.SETTLED.value, now.wall, exclude, done)
-    return ends.as_one([*events, ended])
+    return dead_letters.as_one([*events, ended])

@@ -35,7 +35,7 @@ from ..model.reads import SparkBatch, series_of
 from ..model.stages import attempt_name, check_stage, is_attempt, write_of
 from ..model.state import DISCARDED, LINK_HOLDER, BrokerState
 from ..model.transaction import is_transactional
-from . import dead_letters as ends
+from . import dead_letters
 from .decision import Decision, need_queue
 from .lifetimes import gone_at_start
 from .unsettled_batches import check_outcomes
@@ -372,8 +372,8 @@ def recovered(state: BrokerState, command: c.Recovered, now: c.Now) -> Decision[
         events: list[e.Event] = [e.HoldersLost(lost, int(Cause.BROKER_LOST))]
         coming: Coming = {}
         for name, rows in lost.items():
-            events += ends.last_failed(state, state.queues[name], rows, Cause.BROKER_LOST, now, coming)
-        decision.add(ends.as_one(events))
+            events += dead_letters.last_failed(state, state.queues[name], rows, Cause.BROKER_LOST, now, coming)
+        decision.add(dead_letters.as_one(events))
     left = [name for name in state.stages if is_transactional(name)]
     if left:
         decision.add(e.Discarded(left))

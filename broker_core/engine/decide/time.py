@@ -21,7 +21,7 @@ from ..model.capacity import Coming
 from ..model.queue import Queue
 from ..model.state import BrokerState
 from ..model.transaction import is_transactional
-from . import dead_letters as ends
+from . import dead_letters
 from .decision import Decision
 from .leases import overdue
 
@@ -73,7 +73,7 @@ def _expire(state: BrokerState, decision: Decision[None], queue: Queue, blocks: 
         waits = block.state[: block.filled] <= State.AVAILABLE  # or DELAYED
         parts.append((block.number, np.flatnonzero(waits & block.expired(slice(0, block.filled), now.wall // 1000))))
     if rows := RowSet.of(parts):
-        for event in ends.expire(state, queue, rows, now, coming):
+        for event in dead_letters.expire(state, queue, rows, now, coming):
             decision.add(event)
 
 
@@ -98,5 +98,5 @@ def _unlock(state: BrokerState, decision: Decision[None], queue: Queue, blocks: 
     for holder, parts in held.items():
         late, cause = RowSet.of(parts), Cause.LOCK_TIMED_OUT
         returned = e.Returned(queue.name, holder, late, int(cause))
-        followed = ends.last_failed(state, queue, late, cause, now, coming)
-        decision.add(ends.as_one([returned, *followed]))
+        followed = dead_letters.last_failed(state, queue, late, cause, now, coming)
+        decision.add(dead_letters.as_one([returned, *followed]))
