@@ -176,7 +176,7 @@ class Stretch(NamedTuple):
 
     @property
     def returned(self) -> Ints | int:
-        """Counts of returns without an attempt, of each row or of all."""
+        """1 where it came back before, else 0; of each row or of all."""
         return self.cut.returned if isinstance(self.cut.returned, int) else self.cut.returned[self.part]
 
     def ttl(self, now: int) -> npt.NDArray[np.int64] | None:

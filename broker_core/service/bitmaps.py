@@ -58,7 +58,7 @@ class View:
         self._seen: dict[int, Bitmap] = {}
 
     def known(self, queue: Queue, block: int) -> npt.NDArray[np.bool_]:
-        """Return the known prefix of a block; `unknown` names the block where it ends before the block does."""
+        """Return the known prefix of a block; nothing where the queue is another one by now."""
         if queue is not self._queue:  # it was deleted and declared again since
             return _NONE
         return self.bitmap(block).array()

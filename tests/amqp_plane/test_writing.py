@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import threading
 from pathlib import Path
@@ -131,3 +132,29 @@ def test_a_turn_that_fails_is_logged_and_closes_nobody(tmp_path: Path, caplog: p
         a.send(transfer(1))
         a.expect(Disposition, first=1, settled=True, state=Accepted())
     assert [record.exc_info[1].args for record in caplog.records if record.exc_info] == [("a defect of ours",)]
+
+
+def test_messages_for_which_the_journal_has_no_capacity_wait_for_the_disk_and_not_in_a_loop(tmp_path: Path) -> None:
+    with stage(tmp_path, disk=LyingDisk()) as s:
+        s.declare("q")
+        a = s.script().usual()
+        a.sender()
+        runs = list[None]()
+        gate = s.plane.passes._gate
+        run = gate._run
+        gate._run = lambda: (runs.append(None), run())
+        s.slow_disk()
+        s.crowd("q")
+        a.send(transfer(0))
+        s.until(lambda: s.plane.passes._batch.has_messages, "the message is held up")
+
+        async def one_round() -> None:
+            pass
+
+        held_up = len(runs)
+        for _ in range(200):
+            asyncio.run_coroutine_threadsafe(one_round(), s.plane._loop).result()
+        more = len(runs) - held_up
+        s.quick_disk()
+        assert more < 10
+        a.expect(Disposition, first=0, state=Accepted())

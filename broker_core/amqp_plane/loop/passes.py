@@ -184,7 +184,7 @@ class Passes:
         """Note that more of the log is durable. Called by the thread that has written it."""
         if not self._told and (self._effects or self._gate.waits):
             self._told = True
-            self._call(self._advance)
+            self._call(partial(self._advance, news=True))
 
     def _call(self, function: Effect) -> None:
         try:
@@ -353,10 +353,14 @@ class Passes:
 
     # --- what leaves
 
-    def _advance(self, handled: int = LARGE_PASS) -> None:
-        """Let all happen that the disk allows, and send what comes of it. `handled`: the deliveries of a pass just done."""
+    def _advance(self, handled: int = LARGE_PASS, *, news: bool = False) -> None:
+        """Let all happen that the disk allows, and send what comes of it.
+
+        `handled`: the deliveries of a pass just done. `news`: more of the log is durable; what becomes so meanwhile is news, too.
+        Without any, a pass that waits for the disk goes on waiting.
+        """
         journal, effects = self._service.journal, self._effects
-        end = effects.end
+        end, before = effects.end, journal.durable
         self._told = True  # what the loop writes itself is no news
         written = self._writing.begin(end, handled, lambda: effects.happen(end))
         self._told = False
@@ -365,7 +369,8 @@ class Passes:
             return
         happened = effects.happen(journal.durable) or written  # now: what was told in between was told in vain
         waited = self._gate.waits
-        self._gate.happened(gate.DISK)
+        if news or journal.durable > before:
+            self._gate.happened(gate.DISK)
         self._send()
         if happened and not effects and not waited:
             self._catch_up()

@@ -130,7 +130,7 @@ def _within_limits(queue: Queue, sizes: int | Ints, stays: Ints) -> Ints:
 
 
 def _stays(queue: Queue, traits: Traits, rows: Ints, now: int) -> Ints:
-    """Select the messages that make no room for the next: of a ring, those that wait for their time."""
+    """Return 1 for each message that makes no room for the next, else 0: in a ring only those that are not yet due."""
     if queue.rules.overflow != "ring":
         return np.ones(len(rows), np.int64)
     return np.zeros(len(rows), np.int64) if traits.due is None else (traits.due[rows] > now).astype(np.int64)

@@ -1,0 +1,48 @@
+"""`penstock.explain`: one sentence out of an error of Spark's."""
+
+from __future__ import annotations
+
+import pytest
+
+import penstock
+
+OURS = """[PYTHON_DATA_SOURCE_ERROR] Failed when running Python data source instance: Traceback (most recent call last):
+  File "worker.py", line 1, in main
+penstock.broker_core.errors.PeerError: nobody answers at grpc://127.0.0.1:1
+
+During handling of the above exception, another exception occurred:
+  File "worker.py", line 2, in main
+penstock.broker_core.errors.NotFound: there is no queue 'orders': declare it with `penstock queue declare orders`
+  at org.apache.spark.Somewhere(Somewhere.scala:1)
+"""
+THEIRS = """Job aborted
+Traceback (most recent call last):
+  File "udf.py", line 1, in f
+ZeroDivisionError: division by zero
+"""
+
+
+class SparkError(Exception):
+    """An exception of Spark's own side, which keeps what caused it in `_cause`."""
+
+    _cause: BaseException | None = None
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        (OURS, "there is no queue 'orders': declare it with `penstock queue declare orders`"),
+        (THEIRS, "ZeroDivisionError: division by zero"),
+        ("\n  [TABLE_NOT_FOUND] there is none\n  at line 2", "[TABLE_NOT_FOUND] there is none"),
+        ("", "SparkError"),
+    ],
+)
+def test_the_sentence_that_matters(text: str, said: str) -> None:
+    assert penstock.explain(SparkError(text)).strip() == said
+
+
+def test_a_cause_says_more_than_what_it_led_to() -> None:
+    outer = SparkError("Job aborted")
+    outer._cause = SparkError("Stage failed")
+    outer._cause.__cause__ = SparkError(OURS)
+    assert penstock.explain(outer).startswith("there is no queue 'orders'")
