@@ -14,7 +14,7 @@ from ..engine.columns.blocks import Block
 from ..engine.columns.limits import MAX_PARTS
 from ..engine.columns.rowset import BLOCK_ROWS
 from ..engine.columns.states import Outcome, State
-from ..engine.model.queue import ArchivedBlock
+from ..engine.model.queue import PackedBlock
 from ..service.broker import BrokerService
 from .requests import strings
 
@@ -55,11 +55,11 @@ def _sequence(blocks: list[tuple[int, int, int]], befores: list[int], message: i
     return first + (message - befores[at]) * (last - first + 1) // count
 
 
-def archived(f: dict[str, Any]) -> Callable[[ArchivedBlock], bool]:
+def archived(f: dict[str, Any]) -> Callable[[PackedBlock], bool]:
     """Make a test for blocks that have left memory, all of them archived: may a browse want something of one?"""
     outcome, since, until, states = _outcome(f), f["since"], f["until"], strings("states", f["states"])
 
-    def may(entry: ArchivedBlock) -> bool:
+    def may(entry: PackedBlock) -> bool:
         return (
             "archived" in states
             and (outcome is None or int(outcome) in entry.outcomes)

@@ -22,7 +22,7 @@ from ..engine.columns.rowset import BLOCK_BITS
 from ..engine.columns.runs import Pieces, Share
 from ..engine.columns.series import Ints, Rows
 from ..engine.columns.states import ARCHIVED, Outcome, State
-from ..engine.model.queue import ArchivedBlock, Queue
+from ..engine.model.queue import PackedBlock, Queue
 from ..journal import Journal
 from ..messages import assembly
 from ..messages import columns as message
@@ -79,7 +79,7 @@ def mask_of(payload: pa.Buffer) -> int:
     return int.from_bytes(payload.slice(0, MASK_BYTES).to_pybytes(), "little")
 
 
-def open_block(journal: Journal, entry: ArchivedBlock) -> Block:
+def open_block(journal: Journal, entry: PackedBlock) -> Block:
     """An archived block, read back from where it went."""
     return Block.restored(unpack(journal.payload(entry.position)))
 

@@ -32,9 +32,9 @@ from ..engine.events import codec
 from ..engine.model import admission
 from ..engine.model.options import Rules
 from ..engine.model.policies import Policies
-from ..engine.model.queue import ArchivedBlock, Queue
+from ..engine.model.queue import PackedBlock, Queue
 from ..engine.model.retention import within_retention
-from ..engine.model.state import pack_blocks
+from ..engine.model.state import packed_columns
 from ..journal import Disk, Journal, LocalDisk
 from ..reading.recent import Recent
 from ..reading.stored import RETENTION, Cut, cut_of, gone, open_block
@@ -61,7 +61,7 @@ log = logging.getLogger("penstock")
 
 HOUSEKEEPING_S = 1.0  # archiving, snapshots, retention
 SELDOM_TURNS = 10  # of housekeeping between two looks at retention and at memory
-ARCHIVED_PER_TURN = 64  # blocks packed in one turn of housekeeping, so that nobody waits behind it for long
+PACKED_PER_TURN = 64  # blocks packed in one turn of housekeeping, so that nobody waits behind it for long
 RESERVE_TIMEOUT_S = 60.0  # how long a sender waits for room in the journal's buffer: a disk that slow is as good as full
 FREE_SPACE_FOR_US = 100_000  # microseconds that `room` believes the disk's last word on its free space
 
@@ -316,7 +316,7 @@ class BrokerService:
         select: Callable[[Block], Any],
         first: int,
         last: int | None,
-        archived: Callable[[ArchivedBlock], bool] = lambda entry: True,
+        archived: Callable[[PackedBlock], bool] = lambda entry: True,
     ) -> Iterator[Cut]:
         """Cuts of what `select` picks of each block (rows), from sequence number `first` to `last`, blocks that have left memory
         included, but for those of which `archived` says no."""
@@ -333,7 +333,7 @@ class BrokerService:
         select: Callable[[Queue, Block, Rows], Rows] | None = None,
         *,
         ends: bool = True,
-        archived: Callable[[ArchivedBlock], bool] = lambda entry: True,
+        archived: Callable[[PackedBlock], bool] = lambda entry: True,
     ) -> Iterator[tuple[int, Cut | None, bool]]:
         """By block: its number; a cut of the rows that are picked, or None where the block is gone or `archived` says no; and
         whether retention took some of these rows. Under the lock where the block is in memory, else opened."""
@@ -349,7 +349,7 @@ class BrokerService:
             lost = False
             with self._lock:
                 queue = need_queue(self.state, queue_name)
-                block, entry = queue.blocks.get(number), queue.archive.get(number)
+                block, entry = queue.blocks.get(number), queue.packed.get(number)
                 retained_from, end = self.state.retained_from, self.journal.end
                 if block is not None:
                     found, lost = cut(queue, block, pick, retained_from)
@@ -363,14 +363,14 @@ class BrokerService:
         with self._lock:
             queue = need_queue(self.state, queue_name)
             stop = queue.next_sequence - 1 if last is None else min(last, queue.next_sequence - 1)
-            numbers = sorted(n for n in {*queue.blocks, *queue.archive} if first >> BLOCK_BITS <= n <= stop >> BLOCK_BITS)
+            numbers = sorted(n for n in {*queue.blocks, *queue.packed} if first >> BLOCK_BITS <= n <= stop >> BLOCK_BITS)
             return numbers, stop, self.journal.end
 
     def count_blocks(
         self,
         queue_name: str,
         select: Callable[[Block], Any],
-        archived: Callable[[ArchivedBlock], bool],
+        archived: Callable[[PackedBlock], bool],
         first: int,
         last: int | None,
     ) -> list[tuple[int, int, int]]:
@@ -383,7 +383,7 @@ class BrokerService:
             begin, finish = max(first, number << BLOCK_BITS), min(stop, ((number + 1) << BLOCK_BITS) - 1)
             with self._lock:
                 queue = need_queue(self.state, queue_name)
-                block, entry = queue.blocks.get(number), queue.archive.get(number)
+                block, entry = queue.blocks.get(number), queue.packed.get(number)
                 count = row_count(select(block)) if block is not None else 0
                 end = self.journal.end
             if block is None and entry is not None and archived(entry):
@@ -410,7 +410,7 @@ class BrokerService:
     def _keep_house(self, *, seldom: bool) -> None:
         try:
             self.submit(TimeOutTransactions())
-            self.archive_blocks()
+            self.pack_blocks()
             if seldom:
                 self.retain()
             if self.journal.end - self._snapshot_at >= self.settings.snapshot_every_bytes:
@@ -424,12 +424,12 @@ class BrokerService:
         except Exception:
             log.exception("housekeeping failed; it is tried again in %g s", HOUSEKEEPING_S)
 
-    def archive_blocks(self, limit: int = ARCHIVED_PER_TURN) -> int:
+    def pack_blocks(self, limit: int = PACKED_PER_TURN) -> int:
         """Let full blocks without a live row leave memory; return how many did."""
         with self._lock:
             ready = self.state.finished.leaving[:limit]
         for queue, number in ready:
-            self.submit_nowait(c.ArchiveBlock(queue, number))
+            self.submit_nowait(c.PackBlock(queue, number))
         return len(ready)
 
     def take_snapshot(self) -> None:
@@ -437,7 +437,7 @@ class BrokerService:
         with self._lock:
             position = self.journal.end
             meta, blocks = self.state.snapshot()
-        self.journal.write_snapshot(position, json.dumps(meta).encode(), pack_blocks(blocks))
+        self.journal.write_snapshot(position, json.dumps(meta).encode(), packed_columns(blocks))
         self._snapshot_at = position
 
     def retain(self) -> int:

@@ -16,7 +16,7 @@ from penstock.broker_core import errors
 from penstock.broker_core.client.flight import Client
 from penstock.broker_core.engine import BrokerState
 from penstock.broker_core.engine.commands import queues as c
-from penstock.broker_core.engine.model.state import pack_blocks
+from penstock.broker_core.engine.model.state import packed_columns
 from penstock.connector.stream import StreamReader
 
 from ..engine.harness import Engine
@@ -115,7 +115,7 @@ def test_batches_of_older_versions_have_no_sign() -> None:
     assert isinstance(sign, str)
     meta, blocks = engine.state.snapshot()
     assert meta["leases"][0]["batches"][0].pop("sign") == sign
-    old = Engine(BrokerState.restore(json.dumps({**meta, "v": 2}).encode(), pack_blocks(blocks)))
+    old = Engine(BrokerState.restore(json.dumps({**meta, "v": 2}).encode(), packed_columns(blocks)))
     assert old.state.leases["l"].sign_of(number) is None
     assert old.plan("l", epoch=epoch, after=0, batch=number) == (epoch, [[1, 0, 1, 2]])
     with pytest.raises(errors.WrongOffset, match="copied or restored"):

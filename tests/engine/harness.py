@@ -10,7 +10,7 @@ from penstock.broker_core.engine.columns.states import State
 from penstock.broker_core.engine.commands import queues as c
 from penstock.broker_core.engine.events import codec as journaling
 from penstock.broker_core.engine.events import queues as e
-from penstock.broker_core.engine.model.state import conserved, pack_blocks
+from penstock.broker_core.engine.model.state import conserved, packed_columns
 
 SECOND = 1_000_000
 COUNTED = 1000  # messages of a queue whose columns are counted after every command
@@ -34,7 +34,7 @@ class Engine:
             before = {name: queue.counts[State.AVAILABLE] for name, queue in self.state.queues.items()}
             for event, payload in decision.events:
                 position = 8 * (len(self.log) + 1)
-                if isinstance(event, e.BlockArchived):
+                if isinstance(event, e.BlockPacked):
                     self.packed[position] = payload
                 if event.journaled:
                     self.log.append((journaling.encode(event), position))
@@ -66,12 +66,12 @@ class Engine:
 
     def from_snapshot(self) -> Engine:
         meta, blocks = self.state.snapshot()
-        return Engine(BrokerState.restore(json.dumps(meta).encode(), pack_blocks(blocks)), self.log)
+        return Engine(BrokerState.restore(json.dumps(meta).encode(), packed_columns(blocks)), self.log)
 
     def persisted(self) -> tuple[str, list[bytes]]:
         """Everything persisted, comparable."""
         meta, blocks = self.state.snapshot()
-        return json.dumps(meta, sort_keys=True), pack_blocks(blocks)
+        return json.dumps(meta, sort_keys=True), packed_columns(blocks)
 
     # Shorthands of the lease protocol
     def advance(

@@ -158,10 +158,10 @@ def test_overlays_go_with_their_block_and_come_back_with_it() -> None:
     took(engine, 1, BLOCK_ROWS)
     engine.run(c.Release("q", 1, RowSet.range(7, 9), annotations=b"why"))
     took(engine, 1, 2)
-    engine.run(c.Settle("q", 1, RowSet.range(0, BLOCK_ROWS)), c.ArchiveBlock("q", 0))
+    engine.run(c.Settle("q", 1, RowSet.range(0, BLOCK_ROWS)), c.PackBlock("q", 0))
     queue = engine.state.queues["q"]
     assert (queue.blocks, queue.overlay_bytes) == ({}, 0)
-    block = Block.restored(unpack(engine.packed[queue.archive[0].position]))
+    block = Block.restored(unpack(engine.packed[queue.packed[0].position]))
     assert cut_of(block, slice(5, 9), queue).overlays == {2: [b"why"], 3: [b"why"]}
 
 

@@ -255,8 +255,8 @@ class QueueMachine(RuleBasedStateMachine):
     @rule()
     def archive(self) -> None:
         for name, number in list(self.engine.state.finished.leaving):
-            self.engine.run(c.ArchiveBlock(name, number))
-            entry = self.engine.state.queues[name].archive[number]
+            self.engine.run(c.PackBlock(name, number))
+            entry = self.engine.state.queues[name].packed[number]
             self.matches(Block.restored(unpack(self.engine.packed[entry.position])))
 
     @rule(snapshot=st.booleans())

@@ -114,7 +114,7 @@ LETTERS = np.array([5, BLOCK_ROWS + 7])
 def archive(engine: Engine) -> None:
     """As housekeeping does."""
     for name, number in list(engine.state.finished.leaving):
-        engine.run(c.ArchiveBlock(name, number))
+        engine.run(c.PackBlock(name, number))
     assert engine.state.finished.leaving == []
 
 
@@ -129,7 +129,7 @@ def test_a_block_stays_in_memory_for_its_dead_letters(done_with: Engine) -> None
     holder = taken(survives(done_with))
     done_with.run(c.Settle("q", holder, RowSet.of_sequences(LETTERS)))
     archive(done_with)
-    assert (list(queue(done_with).blocks), sorted(queue(done_with).archive), queue(done_with).stayed) == ([], [0, 1], 0)
+    assert (list(queue(done_with).blocks), sorted(queue(done_with).packed), queue(done_with).stayed) == ([], [0, 1], 0)
     survives(done_with)
 
 
@@ -137,7 +137,7 @@ def test_so_many_blocks_stay_for_dead_letters(done_with: Engine, monkeypatch: py
     monkeypatch.setattr(retention, "MAX_KEPT_BLOCKS", 1)
     again = done_with.recovered()
     archive(again)
-    assert (list(queue(again).blocks), sorted(queue(again).archive)) == ([1], [0])
+    assert (list(queue(again).blocks), sorted(queue(again).packed)) == ([1], [0])
     assert again.run(mc.Redrive("q")) == (1, None, 0)
     survives(again)
 

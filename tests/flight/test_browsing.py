@@ -59,7 +59,7 @@ def test_a_plan_follows_what_is_there(site: Site) -> None:
         batch = reader.advance(messages=4 * BLOCK_ROWS + 100)
         reader.read(batch, last=0)
         reader.settle(batch)
-        site.service.archive_blocks()
+        site.service.pack_blocks()
         assert not site.service.state.queues["q"].blocks.keys() & {0, 1, 2, 3}
         tail = 4 * BLOCK_ROWS
         last = 5 * BLOCK_ROWS - 1
@@ -88,7 +88,7 @@ def test_a_look_opens_no_block_of_which_it_wants_nothing(site: Site, monkeypatch
         for _ in range(3):
             send(client, "q", numbered(BLOCK_ROWS))
         client.call("queue.purge", queue="q")
-        site.service.archive_blocks()
+        site.service.pack_blocks()
         send(client, "q", numbered(1))
         assert len(browse(client, "q")) == 1
         assert browse(client, "q", states=["archived"], outcome="accepted") == []

@@ -162,7 +162,7 @@ def _plain(value: Any) -> Any:
 def copy(state: BrokerState) -> BrokerState:
     from json import dumps
 
-    from penstock.broker_core.engine.model.state import pack_blocks
+    from penstock.broker_core.engine.model.state import packed_columns
 
     meta, blocks = state.snapshot()
-    return BrokerState.restore(dumps(meta).encode(), pack_blocks(blocks))
+    return BrokerState.restore(dumps(meta).encode(), packed_columns(blocks))

@@ -230,7 +230,7 @@ def archived(disk: LyingDisk, clock: Clock, **options: object) -> BrokerService:
     service.submit(c.Settle("q", link, RowSet.range(3, 10), Outcome.ACCEPTED))
     clock.advance(10)
     settle(service, "lease", BLOCK_ROWS - 11)
-    assert service.archive_blocks() == 0  # one row is still live
+    assert service.pack_blocks() == 0  # one row is still live
     clock.advance(10)
     settle(service, "lease", 1)
     return service
@@ -262,12 +262,12 @@ def test_a_finished_block_leaves_memory_and_reads_as_before() -> None:
     service = archived(disk, clock)
     before = table(service, "q", "sequenceNumber", "body", *CUT)
     assert {n: _seconds(before[n]) for n in EXPECTED} == EXPECTED
-    assert service.archive_blocks() == 1
+    assert service.pack_blocks() == 1
     queue = service.state.queues["q"]
     assert list(queue.blocks) == [1]
     assert queue.counts[State.ARCHIVED] == 0
     assert stat(service, "q")["archived"] == BLOCK_ROWS
-    assert service.archive_blocks() == 0
+    assert service.pack_blocks() == 0
     assert table(service, "q", "sequenceNumber", "body", *CUT) == before
     with running(killed(service, disk), clock.restarted()) as again:
         assert list(again.state.queues["q"].blocks) == [1]
@@ -285,14 +285,14 @@ def test_an_archived_block_goes_when_retention_took_its_rows() -> None:
     with running(disk, clock) as unused:
         unused.submit(c.DeclareQueue("unused"))
     service = archived(disk, clock.restarted(), segment_bytes=MIB, retention_bytes=MIB)
-    service.archive_blocks()
+    service.pack_blocks()
     service.submit(c.DeclareQueue("more"))
     fill(service, clock, "more", 6)
     settle(service, "rest", 1)
     settle(service, "other", 6 * HALF_MIB, "more")
     assert service.retain() > 0
     assert everything(service, "q").keys() <= {BLOCK_ROWS}
-    assert service.state.queues["q"].archive == {}
+    assert service.state.queues["q"].packed == {}
     with pytest.raises(DataLoss, match="retention"):
         bodies_of(service, "q", RowSet.range(8, 12))
     with pytest.raises(NotFound):

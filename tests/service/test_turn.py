@@ -298,7 +298,7 @@ def test_overlays_are_there_after_archiving_and_a_restart() -> None:
             c.Acquire("q", 1, 3 << 15), c.Release("q", 1, RowSet.of_sequences(np.array([5, 70_000])), annotations=NOTE)
         )
         service.submit(c.Acquire("q", 1, 2), c.Settle("q", 1, RowSet.range(0, 1 << 16)))
-        assert service.archive_blocks() == 1
+        assert service.pack_blocks() == 1
         before = described(service.state)
         service.submit(c.Release("q", 1, RowSet.single(70_001), annotations=b"later"))
     with running(disk) as again:

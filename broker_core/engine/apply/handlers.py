@@ -51,7 +51,7 @@ HANDLERS: dict[type[e.Event], Callable[[BrokerState, Any, int], None]] = {
     e.LeaseFinished: queues.lease_finished,
     e.LeaseFenced: queues.lease_fenced,
     e.LeaseDeleted: queues.lease_deleted,
-    e.BlockArchived: queues.block_archived,
+    e.BlockPacked: queues.block_packed,
     e.Retained: queues.retained,
     e.ClockStarted: queues.clock_started,
     e.Renewed: queues.renewed,

@@ -10,7 +10,7 @@ from ..columns.states import Cause, Outcome, Reason, Verb
 from ..events import queues as e
 from ..model import consumers
 from ..model.lease import Batch, Lease, Stage
-from ..model.queue import ArchivedBlock
+from ..model.queue import PackedBlock
 from ..model.reads import Reads, SparkBatch, series_of
 from ..model.state import DISCARDED, NEXT_HOLDER, BrokerState, StagedPart
 from ..model.transaction import is_transactional
@@ -196,10 +196,10 @@ def lease_deleted(state: BrokerState, event: e.LeaseDeleted, position: int) -> N
     del state.leases[event.lease]
 
 
-def block_archived(state: BrokerState, event: e.BlockArchived, position: int) -> None:
-    """Replace a block in memory by its place in the archive."""
+def block_packed(state: BrokerState, event: e.BlockPacked, position: int) -> None:
+    """Replace a block in memory by the log position of its packed columns."""
     queue = state.queues[event.queue]
-    queue.archive[event.number] = ArchivedBlock(
+    queue.packed[event.number] = PackedBlock(
         event.number, position, event.highest_payload, event.first_time, event.last_time, event.outcomes
     )
     queue.drop(queue.blocks[event.number])
@@ -207,11 +207,11 @@ def block_archived(state: BrokerState, event: e.BlockArchived, position: int) ->
 
 
 def retained(state: BrokerState, event: e.Retained, position: int) -> None:
-    """Set the lowest kept log position, and drop archived blocks whose payloads all lie below it."""
+    """Set the lowest kept log position, and drop packed blocks whose payloads all lie below it."""
     state.retained_from = event.position
     state.finished.retained(event.position)
     for queue in state.queues.values():
-        queue.archive = {n: a for n, a in queue.archive.items() if a.highest_payload >= event.position}
+        queue.packed = {n: a for n, a in queue.packed.items() if a.highest_payload >= event.position}
 
 
 def clock_started(state: BrokerState, event: e.ClockStarted, position: int) -> None:

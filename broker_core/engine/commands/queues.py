@@ -392,7 +392,7 @@ class Recovered(Command[dict[str, int]]):
 
 
 @dataclass(frozen=True)
-class ArchiveBlock(Command[None]):
+class PackBlock(Command[None]):
     """The move of a full block without live messages from memory to the journal."""
 
     queue: str

@@ -42,7 +42,7 @@ HANDLERS: dict[type[c.Command[Any]], Callable[[BrokerState, Any, c.Now], Decisio
     c.Purge: queues.purge,
     c.Stat: queues.stat,
     c.Recovered: queues.recovered,
-    c.ArchiveBlock: queues.archive_block,
+    c.PackBlock: queues.pack_block,
     c.Retain: queues.retain,
     mc.AlterQueue: alterations.alter_queue,
     mc.PauseQueue: alterations.pause_queue,

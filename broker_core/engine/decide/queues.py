@@ -389,7 +389,7 @@ def _held_by_links(block: Block) -> Any:
 
 
 # Housekeeping.
-def archive_block(state: BrokerState, command: c.ArchiveBlock, now: c.Now) -> Decision[None]:
+def pack_block(state: BrokerState, command: c.PackBlock, now: c.Now) -> Decision[None]:
     """Pack a full block without live messages, to leave memory; nothing for any other block."""
     queue = state.queues.get(command.queue)
     block = queue.blocks.get(command.number) if queue is not None else None
@@ -397,7 +397,7 @@ def archive_block(state: BrokerState, command: c.ArchiveBlock, now: c.Now) -> De
         return Decision([], None)
     times, positions = block.runs.time.array(), block.runs.position.array()
     outcomes = block.outcome.get(slice(0, block.filled))
-    event = e.BlockArchived(
+    event = e.BlockPacked(
         command.queue,
         command.number,
         int(positions.max()) << 3,

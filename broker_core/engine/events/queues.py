@@ -266,7 +266,7 @@ class LeaseDeleted(Event):
 
 
 @dataclass(frozen=True)
-class BlockArchived(Event):
+class BlockPacked(Event):
     """A packed block as payload, which leaves memory. Its times are microseconds since 1970."""
 
     kind = "block.archived"

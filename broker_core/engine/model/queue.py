@@ -67,7 +67,7 @@ class Clocks(NamedTuple):
 
 
 @dataclass
-class ArchivedBlock:
+class PackedBlock:
     """A full block without a live row, out of memory: where its columns lie in the journal."""
 
     number: int
@@ -92,8 +92,8 @@ class Queue:
         self.paused = False  # nothing is delivered
         self.next_sequence = 0
         self.blocks: dict[int, Block] = {}
-        self.archive: dict[int, ArchivedBlock] = {}
-        self.archived_away = 0  # archived messages of blocks that left memory
+        self.packed: dict[int, PackedBlock] = {}
+        self.packed_rows = 0  # archived messages of blocks that left memory
         self.unread = 0  # messages given back because a finished batch was never read
         self.malformed = 0  # messages that no reader could decode, set aside
         self.groups = Dictionary()
@@ -128,7 +128,7 @@ class Queue:
     @property
     def archived(self) -> int:
         """Number of archived messages, in memory and out of it."""
-        return self.counts[ARCHIVED] + self.archived_away
+        return self.counts[ARCHIVED] + self.packed_rows
 
     @property
     def live(self) -> int:
@@ -421,7 +421,7 @@ class Queue:
             stayed = np.flatnonzero(block.stayed.values[: block.filled])
             self.stayed -= len(stayed)
             self._forget_names(block, stayed)
-        self.archived_away += block.counts[ARCHIVED]
+        self.packed_rows += block.counts[ARCHIVED]
         self.counts[ARCHIVED] -= block.counts[ARCHIVED]
         self.overlay_bytes -= block.overlays.bytes
         del self.blocks[block.number]

@@ -28,7 +28,7 @@ from .lease import Batch, Lease
 from .options import checked
 from .policies import NO_POLICIES, Policies
 from .publish_keys import PublishKeys
-from .queue import ArchivedBlock, Clocks, Queue
+from .queue import Clocks, PackedBlock, Queue
 from .reads import SparkBatch
 from .retention import Finished
 from .stages import write_of
@@ -239,7 +239,7 @@ class BrokerState:
                 "type": queue.kind,
                 "options": queue.options,
                 "next": queue.next_sequence,
-                "away": queue.archived_away,
+                "away": queue.packed_rows,
                 "unread": queue.unread,
                 "malformed": queue.malformed,
                 "paused": queue.paused,
@@ -250,7 +250,7 @@ class BrokerState:
                 **({"remembered": to_json(queue.remembered.persisted())} if queue.remembered else {}),
                 "origins": list(queue.origins),
                 "ended": list(queue.ended),
-                "archive": [asdict(entry) for entry in queue.archive.values()],
+                "archive": [asdict(entry) for entry in queue.packed.values()],
                 "blocks": len(queue.blocks),
             }
             for queue in self.queues.values()
@@ -284,9 +284,9 @@ class BrokerState:
         packed = iter(arrays)
         for fields in data["queues"]:
             queue = state.add_queue(fields["name"], fields["type"], fields["options"], fields.get("user"))
-            queue.next_sequence, queue.archived_away, queue.unread = fields["next"], fields["away"], fields["unread"]
+            queue.next_sequence, queue.packed_rows, queue.unread = fields["next"], fields["away"], fields["unread"]
             queue.malformed = fields.get("malformed", 0)
-            queue.archive = {entry["number"]: ArchivedBlock(**entry) for entry in fields["archive"]}
+            queue.packed = {entry["number"]: PackedBlock(**entry) for entry in fields["archive"]}
             queue.paused, queue.origins = fields.get("paused", False), fields.get("origins", [])
             queue.ended[: len(fields.get("ended", ()))] = fields.get("ended", ())
             queue.restore_names(fields.get("groups", ()), fields.get("keys", ()), fields.get("newest", ()))
@@ -349,7 +349,7 @@ def _staged_of(
     return StagedPart(queue, position, count, each, Traits.of_journal(from_json(traits)), from_json(kept), exchange)
 
 
-def pack_blocks(blocks: Iterable[dict[str, Any]]) -> list[bytes]:
+def packed_columns(blocks: Iterable[dict[str, Any]]) -> list[bytes]:
     """Pack the columns of blocks."""
     return [pack(columns) for columns in blocks]
 
@@ -360,4 +360,4 @@ def conserved(queue: Queue) -> bool:
         for state in State:
             if block.counts[state] != row_count((block.state[: block.filled] == state).nonzero()[0]):
                 return False
-    return sum(queue.counts) + queue.archived_away == queue.next_sequence
+    return sum(queue.counts) + queue.packed_rows == queue.next_sequence
