@@ -28,13 +28,13 @@ NAME = "penstock_shipped"
 #: Folders of `penstock` that go to executors, with the modules in them, and single modules beside those: this is said here, and
 #: `connector.pyfiles` and `connector.registration` follow. Nothing else of `broker_core` is sent, and none of these imports it.
 FOLDERS = (
-    *("broker_core/amqp", "broker_core/amqp_client", "broker_core/client", "broker_core/messages"),
-    *("broker_core/messages/encoding", "broker_core/selectors", "connector"),
+    *("broker_core/amqp", "broker_core/amqp_client", "broker_core/archive", "broker_core/client"),
+    *("broker_core/messages", "broker_core/messages/encoding", "broker_core/selectors", "connector"),
 )
 MODULES = ("__init__", "broker_core/__init__", "broker_core/errors", "broker_core/shipped")
 #: Packages and modules of `broker_core` that the connector imports when it is imported. Where code travels by value these are
 #: pickled with it; those that are imported late go as source, with all that they import.
-AT_ONCE = ("client", "errors", "messages", "shipped")
+AT_ONCE = ("archive", "client", "errors", "messages", "shipped")
 
 
 def module(name: str) -> Any:
