@@ -4,7 +4,8 @@ journal            `Journal`: puts the parts together; begin here
 recovery           what of the log counts after a crash; read it before changing what is written, or when
 writer, groups     the thread that writes and syncs; a group being filled
 records, segments  the format of the log, and its files
-manifest           which segments must be there, and how far the log is on the disk
+manifest, holes    which segments must be there, which were dropped, and how far the log is on the disk
+holds              readers for whose sake dropped segments stay on the disk for a while
 snapshots          the whole state at one position
 replay, tail       the log in order; the last segment, where a crash shows
 payloads           bytes of a record, mapped and checked when they are first read
@@ -15,6 +16,7 @@ stops.
 """
 
 from .disk import Disk, LocalDisk
+from .holds import Hold
 from .journal import Appended, Journal
 from .payloads import Located
 from .records import Record
@@ -22,4 +24,4 @@ from .recovery import Repair
 from .segments import SegmentInfo
 from .snapshots import Snapshot
 
-__all__ = ["Appended", "Disk", "Journal", "LocalDisk", "Located", "Record", "Repair", "SegmentInfo", "Snapshot"]
+__all__ = ["Appended", "Disk", "Hold", "Journal", "LocalDisk", "Located", "Record", "Repair", "SegmentInfo", "Snapshot"]

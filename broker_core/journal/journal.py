@@ -8,7 +8,7 @@ from __future__ import annotations
 import errno
 import os
 import uuid
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import NamedTuple
 
 import pyarrow as pa
@@ -16,6 +16,7 @@ import pyarrow as pa
 from ..errors import DamagedJournal, InvalidRequest, ResourceLimit, StorageError
 from . import manifest, snapshots
 from .disk import Buffer, Disk, is_shortage, write_file
+from .holds import Hold, Holds
 from .manifest import Manifest
 from .payloads import Located, Payloads
 from .records import SECRET_BYTES, Format, Record
@@ -53,6 +54,7 @@ class Journal:
         self.repaired: Repair | None = None
         self._disk, self._chain, self._manifest, self._writer = disk, chain, listed, writer
         self._payloads = Payloads(disk, chain)
+        self._holds = Holds()
         self._snapshot_position = 0  # of the last durable one
         self._closed = False
 
@@ -88,7 +90,7 @@ class Journal:
         except OSError as error:
             raise StorageError(f"the journal cannot be opened: {error}") from error
         chain = SegmentChain(disk, found.segments)
-        listed = Manifest(disk, broker_id, lambda: chain.all)
+        listed = Manifest(disk, broker_id, lambda: chain.all, found.holes)
         writer = Writer(
             disk,
             chain,
@@ -193,7 +195,8 @@ class Journal:
     # ---- reading
 
     def replay(self, position: int) -> Iterator[Record]:
-        """Yield the written records from `position` on, which need not be the start of one. Payloads are not read.
+        """Yield the written records from `position` on, which need not be the start of one, without those in segments that were
+        dropped: there are none from the snapshot's position on. Payloads are not read.
 
         Raises DamagedJournal, with file and offset, at the first record that reads back wrong.
         """
@@ -209,7 +212,8 @@ class Journal:
         ever.
 
         Raises DamagedJournal, with file and offset, when it reads back wrong (checked at the first read); DataLoss when the
-        segment was dropped; InvalidRequest when `position` is past the end.
+        segment was dropped, and nobody who may have the position holds it (`hold`); InvalidRequest when `position` is past the
+        end.
         """
         if position >= self._writer.written:
             self._check_position(position)
@@ -225,6 +229,14 @@ class Journal:
             self._check_position(position)
             self._writer.wait(position + 1, None)
         return self._payloads.locate(position)
+
+    def hold(self) -> Hold:
+        """Return an object to keep while positions that were found by now are used.
+
+        As long as it is there, segments that are dropped from now on stay on the disk, and `payload` and `locate` find what is in
+        them. It costs nothing.
+        """
+        return self._holds.hold()
 
     def _check_position(self, position: int) -> None:
         if position >= self._writer.end:
@@ -252,29 +264,55 @@ class Journal:
         self._snapshot_position = max(self._snapshot_position, position)
 
     def segments(self) -> list[SegmentInfo]:
-        """Return all segments, oldest first."""
+        """Return the segments of the log, oldest first, without those that were dropped."""
         return [self._chain.info(segment) for segment in self._chain.all]
 
-    def drop_before(self, position: int) -> list[SegmentInfo]:
-        """Unlink the oldest segments that are below `position` and below the last durable snapshot; return them.
+    @property
+    def snapshot_position(self) -> int:
+        """LSN of the last durable snapshot, 0 without one. Segments below it may be dropped."""
+        return self._snapshot_position
 
-        The last segment always stays. By one thread at a time. Buffers from `payload` stay valid. Raises ResourceLimit when the
-        disk is full, and then nothing was dropped; StorageError as of `write_snapshot`.
+    def drop(self, segments: Iterable[SegmentInfo]) -> list[SegmentInfo]:
+        """Drop those of these segments, anywhere in the log, that are below the last durable snapshot; return them.
+
+        Nobody may need them but who has a `hold`: their files are unlinked now, or by a later `unlink_dropped`. The last segment
+        always stays. By one thread at a time. Buffers from `payload` stay valid. Raises ResourceLimit when the disk is full, and
+        then nothing was dropped; StorageError as of `write_snapshot`.
         """
-        limit, every = min(position, self._snapshot_position), self._chain.all
-        count = 0
-        while count < len(every) - 1 and every[count].end <= limit and every[count + 1].base <= limit:
-            count += 1
-        if count == 0:
+        wanted, every = {(segment.base, segment.end) for segment in segments}, self._chain.all
+        gone = {s.base for s in every[:-1] if (s.base, s.end) in wanted and s.base < s.end <= self._snapshot_position}
+        dropped = [s for s in every[:-1] if s.base in gone]  # with empty ones of the same base
+        if not dropped:
             return []
-        dropped = [self._chain.info(segment) for segment in every[:count]]
+        infos = [self._chain.info(segment) for segment in dropped]
         try:
-            self._manifest.drop_before(every[count], self._writer.synced)
+            self._manifest.drop(dropped, self._writer.synced)
         except OSError as error:
             raise self._write_error("the list of segments", error) from error
-        for _ in range(count):
-            self._unlink(self._chain.remove_first().name)
-        return dropped
+        self._chain.retire(dropped)
+        self._holds.dropped(dropped)
+        self.unlink_dropped()
+        return infos
+
+    def dropped(self) -> list[SegmentInfo]:
+        """Return the segments that were dropped, and that readers still hold."""
+        return [self._chain.info(segment) for segment in self._holds.segments]
+
+    def unlink_dropped(self) -> int:
+        """Unlink the segments that were dropped and that nobody holds any more; return how many. By the thread that drops.
+
+        StorageError as of `write_snapshot`."""
+        free = self._holds.released()
+        self._chain.forget(free)
+        try:
+            for segment in free:
+                self._disk.unlink(segment.name)
+            if free:
+                self._disk.sync_directory()
+        except OSError as error:  # the next start removes them: the manifest says that they are dropped
+            self._writer.fail(error)
+            raise StorageError(f"a dropped segment could not be removed: {error}") from error
+        return len(free)
 
     def _write_error(self, what: str, error: OSError) -> ResourceLimit | StorageError:
         """Return the error for `what`, which could not be written. A full disk is no failure; otherwise the journal fails."""
@@ -284,15 +322,6 @@ class Journal:
             return out_of_files(f"{what} was given up, and will be tried again", error)
         self._writer.fail(error)
         return StorageError(f"{what} could not be written: {error}")
-
-    def _unlink(self, name: str) -> None:
-        """Unlink one segment and sync: after a power cut no segment is then missing between two others."""
-        try:
-            self._disk.unlink(name)
-            self._disk.sync_directory()
-        except OSError as error:
-            self._writer.fail(error)
-            raise StorageError(f"the segment {name} could not be removed: {error}") from error
 
     def free_bytes(self) -> int:
         """Return the free space of the disk, bytes."""
@@ -327,6 +356,6 @@ def _broker_id(disk: Disk, new_id: Callable[[], str]) -> str:
     broker_id = new_id()
     if not broker_id.strip() or len(broker_id.encode()) > ID_BYTES:
         raise InvalidRequest(f"the id of a broker has 1 to {ID_BYTES} bytes, not {broker_id!r}")
-    manifest.write(disk, broker_id, [], 0)
+    manifest.write(disk, broker_id, [], 0, ())
     write_file(disk, ID_FILE, [broker_id.encode()])
     return broker_id

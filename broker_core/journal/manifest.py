@@ -1,22 +1,24 @@
 """The list of segments that must be there, and how far the log is known to be on the disk, so that a missing file is noticed.
 
-The chain of segments shows a hole between two of them, but neither a missing first one (retention removes those, too) nor a
-missing or older last one. So two files stand beside the segments:
+Segments that nobody needs are dropped, from anywhere in the log but its end, so a start cannot tell from the files alone which
+are missing. So two files stand beside the segments:
 
     manifest   one line of JSON | newline | crc32 of the line, decimal | newline
-               {"version": 1, "broker": id, "synced": LSN, "segments": [[name, crc32 of its header], ...]}
+               {"version": 2, "broker": id, "synced": LSN, "segments": [[name, crc32 of its header], ...],
+                "holes": [[begin LSN, end LSN], ...]}
     synced     magic 8s | version u32 | crc32 of the segment's header u32 | synced LSN u64 | crc32 of all before u32     28 bytes
 
 The manifest is replaced as a whole (temporary name, sync, rename, sync of the directory):
 
 - before a new directory gets its `id`, without segments: a directory with an `id` has a manifest;
 - when a segment has begun, before anything is written into it: every segment with content is listed;
-- before retention unlinks segments, without them: a listed segment that is missing was not removed by retention;
+- before dropped segments are unlinked, without them, and with the hole that they leave (holes.py);
 - when a start has repaired the directory, before it unlinks the replaced files;
 - when the journal is closed in order, with its end.
 
 So at a start every listed segment must be there, with the header that it began with; one of the same name from another lineage
-has another secret in it. A segment that is not listed was begun, or unlinked, just before a crash: it counts like any other.
+has another secret in it. A segment that is not listed was begun just before a crash, and counts like any other; or it begins in
+a hole, was not yet unlinked, and is unlinked now. Whatever else is missing between two segments, or before the first, was lost.
 
 `synced` is overwritten in place after each sync, and never synced itself: a matter of microseconds. It is never ahead of the
 disk. After kill -9 it is exact; after a power cut it may be any earlier one, torn, or missing, and is then ignored. It counts
@@ -24,8 +26,9 @@ only for a segment that the manifest lists: in a backup made with hard links, it
 
 The log must reach up to the position in these two files, as it must reach up to the last snapshot (recovery.py).
 
-Directories whose segments are all of version 1 have no manifest yet. To change the format: raise the version; keep reading the
-old one.
+Directories whose segments are all of version 1 have no manifest yet. Version 1 of the manifest has no holes: only the oldest
+segments could be dropped then, so the log begins where the first one does. To change the format: raise the version; keep reading
+the old ones.
 """
 
 from __future__ import annotations
@@ -39,10 +42,12 @@ from zlib import crc32
 
 from ..errors import DamagedJournal, StorageError
 from .disk import Disk, NoteFile, write_file
+from .holes import Hole, Holes, covers, merged
 from .segments import Segment
 
 NAME = "manifest"
-VERSION = 1
+VERSION = 2
+OLDEST_VERSION = 1  # still readable
 SYNCED_NAME = "synced"
 SYNCED_MAGIC = b"PENSTSYN"
 SYNCED_VERSION = 1
@@ -57,12 +62,13 @@ class Content(NamedTuple):
 
     segments: dict[str, int]  # name -> checksum of the header
     synced: int  # LSN
+    holes: Holes | None  # None: of version 1, which has none
 
 
-def write(disk: Disk, broker_id: str, segments: Iterable[Segment], synced: int) -> None:
+def write(disk: Disk, broker_id: str, segments: Iterable[Segment], synced: int, holes: Holes) -> None:
     """Replace the manifest."""
     listed = [[segment.name, segment.checksum] for segment in segments]
-    content = {"version": VERSION, "broker": broker_id, "synced": synced, "segments": listed}
+    content = {"version": VERSION, "broker": broker_id, "synced": synced, "segments": listed, "holes": holes}
     line = json.dumps(content, ensure_ascii=False).encode()
     write_file(disk, NAME, [line + b"\n%d\n" % crc32(line)])
 
@@ -75,15 +81,16 @@ def read(disk: Disk, broker_id: str | None = None) -> Content | None:
     if checksum != b"%d" % crc32(line):
         raise DamagedJournal(f"{disk.path(NAME)}, offset 0: the list of segments is damaged; restore the file from a backup")
     content = json.loads(line)
-    if content["version"] != VERSION:
+    if not OLDEST_VERSION <= content["version"] <= VERSION:
         raise StorageError(
-            f"{disk.path(NAME)}: written in format version {content['version']}, this program reads {VERSION}; "
-            "use the matching program"
+            f"{disk.path(NAME)}: written in format version {content['version']}, this program reads {OLDEST_VERSION} to "
+            f"{VERSION}; use the matching program"
         )
     if broker_id is not None and content["broker"] != broker_id:
         raise DamagedJournal(f"{disk.path(NAME)}, offset 0: it is another broker's ({content['broker']!r}, not {broker_id!r})")
     listed = dict(content["segments"])
-    return Content(listed, max(content["synced"], _synced(disk, set(listed.values()))))
+    holes = tuple(Hole(*hole) for hole in content["holes"]) if content["version"] > 1 else None
+    return Content(listed, max(content["synced"], _synced(disk, set(listed.values()))), holes)
 
 
 def _synced(disk: Disk, known: set[int]) -> int:
@@ -117,7 +124,7 @@ def check(disk: Disk, content: Content | None, found: Sequence[Segment], snapsho
         segment = there.get(name)
         if segment is None:
             raise DamagedJournal(
-                f"{disk.path(name)}, offset 0: the file is missing. It holds a part of the log, and retention did not remove it; "
+                f"{disk.path(name)}, offset 0: the file is missing. It holds a part of the log, and was not dropped; "
                 "restore it from a backup"
             )
         if segment.checksum != checksum:
@@ -130,11 +137,11 @@ def check(disk: Disk, content: Content | None, found: Sequence[Segment], snapsho
 class Manifest:
     """Keeper of both files, while a journal runs. For any thread; only the writer calls `note`."""
 
-    def __init__(self, disk: Disk, broker_id: str, segments: Callable[[], Sequence[Segment]]) -> None:
-        """Keep the files up to date; `segments` returns the current segments."""
+    def __init__(self, disk: Disk, broker_id: str, segments: Callable[[], Sequence[Segment]], holes: Holes) -> None:
+        """Keep the files up to date; `segments` returns the current segments. `holes`: what was dropped before."""
         self._disk, self._broker_id, self._segments = disk, broker_id, segments
         self._lock = Lock()
-        self._first = (0, 0)  # base and generation; earlier segments are being removed
+        self.holes = holes  # what begins in them is listed no more, and is being removed
         self._file: NoteFile | None = None
 
     def write(self, synced: int) -> None:
@@ -142,19 +149,19 @@ class Manifest:
         with self._lock:
             self._write(synced)
 
-    def drop_before(self, first: Segment, synced: int) -> None:
-        """List the segments before `first` no longer: they may be unlinked then. OSError as of `write`."""
+    def drop(self, dropped: Iterable[Segment], synced: int) -> None:
+        """Name the hole that these segments leave: they may be unlinked then. OSError as of `write`."""
         with self._lock:
-            before, self._first = self._first, _order(first)
+            before, self.holes = self.holes, merged([*self.holes, *((s.base, s.end) for s in dropped)])
             try:
                 self._write(synced)
             except OSError:
-                self._first = before
+                self.holes = before
                 raise
 
     def _write(self, synced: int) -> None:
-        listed = [segment for segment in self._segments() if _order(segment) >= self._first]
-        write(self._disk, self._broker_id, listed, synced)
+        listed = [segment for segment in self._segments() if not covers(self.holes, segment.base)]
+        write(self._disk, self._broker_id, listed, synced, self.holes)
 
     def note(self, segment: Segment, synced: int) -> None:
         """Note that the log is on the disk up to `synced`; `segment` is its last. If it cannot be written an older note stays."""
@@ -171,7 +178,3 @@ class Manifest:
         if self._file is not None:
             self._file.close()
             self._file = None
-
-
-def _order(segment: Segment) -> tuple[int, int]:
-    return segment.base, segment.generation  # an empty segment and its successor have the same base

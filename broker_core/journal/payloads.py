@@ -106,4 +106,4 @@ class Payloads:
 
 
 def _dropped(position: int) -> DataLoss:
-    return DataLoss(f"position {position} is no longer in the journal: retention has dropped its segment")
+    return DataLoss(f"position {position} is no longer in the journal: its segment was dropped")

@@ -37,6 +37,10 @@ What follows
    a name seen here must not be gone after the next power cut.
 8. The manifest is written, if it would change, when the directory is repaired, and before replaced segments are unlinked: all
    files in the old manifest exist until then.
+9. Segments that were dropped leave holes, and the manifest names them (manifest.py). A hole that it does not name, one byte more
+   or less, is damage. A segment that begins in a hole is garbage: its drop counts since the manifest named it. A snapshot may be
+   used only if every hole is below its position, since the log must be there from it on. When a hole is made, that holds for the
+   latest one; of the one before it may be true, and if the latest is damaged it is used or refused accordingly.
 
 Every step can be interrupted and is then done again from the start; a file counts from its rename on.
 """
@@ -50,6 +54,7 @@ from typing import NamedTuple
 from ..errors import DamagedJournal
 from . import manifest
 from .disk import TEMPORARY, Disk, pieces_of, write_file
+from .holes import Hole, Holes, covers
 from .replay import damaged
 from .segments import HEADER_BYTES, SUFFIX, Segment, create, read_header
 from .snapshots import Snapshot, load_latest
@@ -77,6 +82,7 @@ class Recovered(NamedTuple):
     generation: int  # for the segments to come
     snapshot: Snapshot | None
     repaired: Repair | None
+    holes: Holes
 
 
 def recover(disk: Disk, broker_id: str) -> Recovered:
@@ -89,12 +95,13 @@ def recover(disk: Disk, broker_id: str) -> Recovered:
     snapshot, bad_snapshots = load_latest(disk, broker_id)
     found = [read_header(disk, name, broker_id) for name in disk.names() if name.endswith(SUFFIX)]
     manifest.check(disk, listed, found, snapshot is not None or bool(bad_snapshots))
-    segments, replaced = _chain(disk, found)
-    _check_reach(disk, segments, snapshot, bad_snapshots)
+    holes = _holes(listed, found)
+    segments, replaced = _chain(disk, found, holes)
+    _check_reach(disk, segments, holes, snapshot, bad_snapshots)
     generation = max((s.generation for s in segments), default=0) + 1
     if not segments:
-        _write_manifest(disk, broker_id, listed, [])
-        return Recovered([], 0, generation, snapshot, _report(None, bad_snapshots))
+        _write_manifest(disk, broker_id, listed, [], holes)
+        return Recovered([], 0, generation, snapshot, _report(None, bad_snapshots), holes)
     last = segments[-1]
     known = max(snapshot.position if snapshot else 0, listed.synced if listed else 0)
     tail = read_tail(disk.open(last.name), disk.path(last.name), last, known)
@@ -103,59 +110,83 @@ def recover(disk: Disk, broker_id: str) -> Recovered:
     if tail.has_records:
         segments.append(_copy_unsynced_tail(disk, broker_id, last, tail, generation))
         generation += 1
-    segments = [s for s in segments if s.end > s.base] or segments[-1:]
-    _write_manifest(disk, broker_id, listed, segments)
+    kept = [s for s in segments if s.end > s.base]
+    if not kept or kept[-1].end < last.base:  # an empty one, and nothing before it says where the log ends
+        kept.append(last)
+    _write_manifest(disk, broker_id, listed, kept, holes)
     _remove(disk, replaced)
-    return Recovered(segments, segments[-1].end, generation, snapshot, _report(cut, bad_snapshots))
+    return Recovered(kept, kept[-1].end, generation, snapshot, _report(cut, bad_snapshots), holes)
 
 
-def _write_manifest(disk: Disk, broker_id: str, listed: manifest.Content | None, segments: list[Segment]) -> None:
+def _write_manifest(disk: Disk, broker_id: str, listed: manifest.Content | None, segments: list[Segment], holes: Holes) -> None:
     """List these segments, all of which are on the disk, in the manifest, if that changes it."""
     synced = segments[-1].end if segments else 0
-    if listed is None or listed != ({segment.name: segment.checksum for segment in segments}, synced):
-        manifest.write(disk, broker_id, segments, synced)
+    if listed is None or listed != ({segment.name: segment.checksum for segment in segments}, synced, holes):
+        manifest.write(disk, broker_id, segments, synced, holes)
 
 
-def _chain(disk: Disk, found: list[Segment]) -> tuple[list[Segment], list[Segment]]:
-    """Return the segments that count, in order, each ending where the next begins; and the segments that they replaced."""
+def _holes(listed: manifest.Content | None, found: list[Segment]) -> Holes:
+    """Return the holes that the manifest names. An older one names none, and then the oldest segments may have been dropped."""
+    if listed is not None and listed.holes is not None:
+        return listed.holes
+    first = min((segment.base for segment in found), default=0)
+    return (Hole(0, first),) if first else ()
+
+
+def _chain(disk: Disk, found: list[Segment], holes: Holes) -> tuple[list[Segment], list[Segment]]:
+    """Return the segments that count, in order, each ending where the next, or a hole, begins; and those that are garbage."""
     found = sorted(found, key=lambda s: (s.base, s.generation))
     chain: list[Segment] = []
-    replaced: list[Segment] = []
+    garbage = [segment for segment in found if covers(holes, segment.base)]
     for segment in found:
+        if covers(holes, segment.base):
+            continue
         if chain and chain[-1].base == segment.base:
-            replaced.append(chain.pop())
+            garbage.append(chain.pop())
         if chain:
-            _check_order(disk, chain[-1], segment)
+            _check_order(disk, chain[-1], segment, holes)
         chain.append(segment)
-    return chain, replaced
+    return chain, garbage
 
 
-def _check_order(disk: Disk, before: Segment, after: Segment) -> None:
-    path = disk.path(before.name)
-    if before.end < after.base:
+def _begin(segment: Segment, holes: Holes) -> int:
+    """Return the LSN where the hole before a segment begins; its own base if there is no hole."""
+    return next((hole.begin for hole in holes if hole.end == segment.base), segment.base)
+
+
+def _check_order(disk: Disk, before: Segment, after: Segment, holes: Holes) -> None:
+    path, stop = disk.path(before.name), _begin(after, holes)
+    if before.end < stop:
         raise DamagedJournal(
             f"{path}, offset {before.offset(before.end)}: the file ends here, and the next segment, {after.name}, begins "
-            f"{after.base - before.end} bytes later: these were on the disk; restore what is missing from a backup"
+            f"{after.base - before.end} bytes later: {stop - before.end} of these were not dropped, and were on the disk; "
+            "restore what is missing from a backup"
         )
     if before.generation > after.generation:
         raise DamagedJournal(
-            f"{path}, offset {before.offset(after.base)}: the next, {after.name}, is of an older generation: put there by hand"
+            f"{path}, offset {before.offset(stop)}: the next, {after.name}, is of an older generation: put there by hand"
         )
-    before.end = after.base
+    before.end = stop
 
 
-def _check_reach(disk: Disk, segments: list[Segment], snapshot: Snapshot | None, bad: tuple[str, ...]) -> None:
-    """Check that the log begins at the snapshot's position, or before."""
-    first = segments[0].base if segments else None
+def _check_reach(disk: Disk, segments: list[Segment], holes: Holes, snapshot: Snapshot | None, bad: tuple[str, ...]) -> None:
+    """Check that nothing is missing before the first segment but a hole, and nothing at all from the snapshot's position on."""
     needed = snapshot.position if snapshot else 0
-    if first is None and needed == 0 and not bad:
+    if not segments and needed == 0 and not bad:
         return
-    if first is None or first > needed:
-        blame = f"the snapshot {bad[0]} is damaged, and" if bad else "a segment is missing:"
+    first = segments[0].base if segments else None
+    blame = f"{bad[0]}, offset 0: the snapshot {bad[0]} is damaged, and" if bad else ""
+    if first is None or _begin(segments[0], holes) > 0 or first > needed:
         raise DamagedJournal(
-            f"{bad[0] if bad else disk.path('')}, offset 0: {blame} the log begins at {first}, but is needed from {needed} on; "
-            "restore the directory from a backup"
+            f"{blame or disk.path('') + ', offset 0: a segment is missing:'} the log begins at {first}, but is needed from "
+            f"{needed if first is None or first > needed else 0} on; restore the directory from a backup"
         )
+    for hole in holes:
+        if hole.end > needed:
+            raise DamagedJournal(
+                f"{blame or disk.path(manifest.NAME) + ', offset 0: a snapshot is missing:'} the log from {hole.begin} to "
+                f"{hole.end} was dropped, but is needed from {needed} on; restore the directory from a backup"
+            )
 
 
 def _copy_cut_tail(disk: Disk, last: Segment, tail: Tail) -> Repair:

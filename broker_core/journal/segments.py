@@ -21,7 +21,7 @@ from __future__ import annotations
 
 import struct
 from bisect import bisect_right
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from threading import Lock
 from typing import NamedTuple, TypeVar
@@ -163,16 +163,19 @@ def create(
 
 
 class SegmentChain:
-    """The segments of a journal, in order, for readers in any thread; one thread at a time calls `add` and `remove_first`."""
+    """The segments of a journal, in order, for readers in any thread; one thread at a time calls `retire` and `forget`.
+
+    Segments that were dropped are found as long as a reader may have their positions.
+    """
 
     def __init__(self, disk: Disk, segments: Iterable[Segment]) -> None:
         self._disk = disk
         self._lock = Lock()
         self._files: dict[str, ReadFile] = {}  # derived, bounded by OPEN_FILES, oldest first
-        self._set(tuple(segments))
+        self._set(tuple(segments), ())
 
-    def _set(self, segments: tuple[Segment, ...]) -> None:
-        self._all = (segments, [s.base for s in segments])  # one assignment: readers see both or neither
+    def _set(self, segments: tuple[Segment, ...], retired: tuple[Segment, ...]) -> None:
+        self._all = (segments, [s.base for s in segments], retired)  # one assignment: readers see all of it or nothing
 
     @property
     def all(self) -> tuple[Segment, ...]:
@@ -182,27 +185,34 @@ class SegmentChain:
     def add(self, segment: Segment) -> None:
         """Append a segment."""
         with self._lock:
-            self._set((*self.all, segment))
+            self._set((*self.all, segment), self._all[2])
 
-    def remove_first(self) -> Segment:
-        """Remove and return the oldest segment."""
+    def retire(self, dropped: Sequence[Segment]) -> None:
+        """Take these out of the log; they are still found by their positions."""
         with self._lock:
-            first, *rest = self.all
-            self._set(tuple(rest))
-            self._files.pop(first.name, None)
-            return first
+            segments, _, retired = self._all
+            self._set(tuple(s for s in segments if s not in dropped), (*retired, *dropped))
+
+    def forget(self, dropped: Sequence[Segment]) -> None:
+        """Find these retired segments no longer."""
+        with self._lock:
+            segments, _, retired = self._all
+            self._set(segments, tuple(s for s in retired if s not in dropped))
+            for segment in dropped:
+                self._files.pop(segment.name, None)
 
     def find(self, position: int) -> Segment:
         """Return the segment that holds the LSN. DataLoss when it was dropped, InvalidRequest past the end."""
-        segments, bases = self._all
+        segments, bases, retired = self._all
         index = bisect_right(bases, position) - 1
-        if index < 0:
-            first = bases[0] if bases else "nowhere"
-            raise DataLoss(f"position {position} is no longer in the journal, which begins at {first}: retention has dropped it")
-        segment = segments[index]
-        if position >= segment.end:
-            raise InvalidRequest(f"position {position} is past the end of the journal, {segment.end}")
-        return segment
+        if index >= 0 and position < segments[index].end:
+            return segments[index]
+        for segment in retired:
+            if segment.base <= position < segment.end:
+                return segment
+        if segments and position >= segments[-1].end:
+            raise InvalidRequest(f"position {position} is past the end of the journal, {segments[-1].end}")
+        raise DataLoss(f"position {position} is no longer in the journal: its segment was dropped")
 
     def file(self, segment: Segment) -> ReadFile:
         """Return the segment opened for reading; the handle stays valid when the segment is dropped."""

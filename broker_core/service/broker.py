@@ -467,7 +467,7 @@ class BrokerService:
             self.take_snapshot()
         except errors.ResourceLimit as error:  # what an older snapshot does without can go, and makes room
             log.warning("%s", error)
-        freed = sum(segment.bytes for segment in self.journal.drop_before(mark))
+        freed = sum(segment.bytes for segment in self.journal.drop(each for each in segments if each.end <= mark))
         log.info("retention freed %d MiB", freed >> 20)
         return freed
 

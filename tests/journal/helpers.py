@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from penstock.broker_core.errors import StorageError
-from penstock.broker_core.journal import Disk, Journal
+from penstock.broker_core.journal import Disk, Journal, SegmentInfo
 
 Content = tuple[bytes, bytes]  # meta, payload
 
@@ -54,3 +54,8 @@ def append(journal: Journal, *contents: Content) -> int:
         end = journal.append(meta, [payload] if payload else []).end
     journal.wait(end, 10)
     return end
+
+
+def drop_below(journal: Journal, position: int) -> list[SegmentInfo]:
+    """Drop the oldest segments, as far as they may go and hold nothing from this LSN on."""
+    return journal.drop(segment for segment in journal.segments() if segment.end <= position)

@@ -63,7 +63,6 @@ class History:
             journal.write_snapshot(position, b"%d" % len(self.appended), [b"x" * 5000])
             self.snapshot = position
             self.confirmed = len(self.appended)
-            journal.drop_before(0)
 
     def recover(self, disk: LyingDisk) -> Journal:
         journal = open_journal(disk, fsync=self.fsync, segment_bytes=30_000)

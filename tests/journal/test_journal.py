@@ -15,7 +15,7 @@ from penstock.broker_core.errors import DamagedJournal, DataLoss, InvalidRequest
 from penstock.broker_core.journal import groups
 from penstock.broker_core.journal.segments import read_header
 
-from .helpers import append, content, open_journal, read_all, running
+from .helpers import append, content, drop_below, open_journal, read_all, running
 from .lying_disk import LyingDisk
 
 BIG = bytes(range(256)) * 400  # not copied when appended
@@ -154,7 +154,7 @@ def test_positions_that_hold_nothing():
     with running(disk, segment_bytes=10) as journal:
         append(journal, (b"three", b""))
         journal.write_snapshot(journal.end, b"", [])
-        assert len(journal.drop_before(journal.end)) == 1
+        assert len(drop_below(journal, journal.end)) == 1
         with pytest.raises(DataLoss, match="no longer in the journal"):
             journal.payload(40)
 

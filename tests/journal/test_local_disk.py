@@ -17,7 +17,7 @@ import pytest
 from penstock.broker_core.errors import DirectoryLocked, StorageError
 from penstock.broker_core.journal import Journal, LocalDisk
 
-from .helpers import append, content, running
+from .helpers import append, content, drop_below, running
 
 HOLDER = """
     import sys, time
@@ -79,7 +79,7 @@ def test_payloads_are_mapped_aligned_and_outlive_their_segment(tmp_path):
             assert file.read(length) == payload
         append(journal, (b"next", b"small"))
         journal.write_snapshot(journal.end, b"", [])
-        assert [info.path for info in journal.drop_before(journal.end)] == [path]
+        assert [info.path for info in drop_below(journal, journal.end)] == [path]
         assert not os.path.exists(path)
         assert buffer.to_pybytes() == payload
         later = journal.append(b"", [payload[:100]]).position

@@ -9,7 +9,7 @@ import pytest
 
 from penstock.broker_core.errors import DamagedJournal, ResourceLimit, StorageError
 
-from .helpers import append, content, open_journal, running
+from .helpers import append, content, drop_below, open_journal, running
 from .lying_disk import LyingDisk
 
 
@@ -118,11 +118,11 @@ def test_segments_go_only_below_the_last_durable_snapshot():
     disk = LyingDisk()
     with running(disk, segment_bytes=100) as journal:
         ends = [append(journal, (b"%d" % number, b"x" * 200)) for number in range(10)]
-        assert journal.drop_before(journal.end) == []
+        assert drop_below(journal, journal.end) == []
         journal.write_snapshot(ends[4], b"4", [])
         kept = journal.payload(40)
-        assert [info.base for info in journal.drop_before(ends[0] + 8)] == [0]
-        dropped = journal.drop_before(journal.end)
+        assert [info.base for info in drop_below(journal, ends[0] + 8)] == [0]
+        dropped = drop_below(journal, journal.end)
         assert dropped
         assert all(info.end <= ends[4] for info in dropped)
         assert journal.segments()[0].base <= ends[4]
@@ -132,7 +132,7 @@ def test_segments_go_only_below_the_last_durable_snapshot():
         with pytest.raises(ResourceLimit, match="the disk is full"):
             journal.write_snapshot(ends[8], b"8", [])
         disk.fail = lambda call, name: None
-        assert journal.drop_before(journal.end) == []
+        assert drop_below(journal, journal.end) == []
         assert not [name for name in disk.names() if name.endswith(".tmp")]
         append(journal, (b"10", b""))
     for seed in range(20):
@@ -150,7 +150,7 @@ def test_dropping_stopped_at_any_operation_leaves_a_journal():
             journal.write_snapshot(journal.end, b"all", [])
             disk.stop_at = disk._steps + stop
             try:
-                journal.drop_before(journal.end)
+                drop_below(journal, journal.end)
             except StorageError:
                 stopped = True
             else:
@@ -169,7 +169,7 @@ def test_without_a_snapshot_the_log_must_begin_at_its_beginning():
         for number in range(5):
             append(journal, (b"%d" % number, b"x" * 200))
         journal.write_snapshot(journal.end, b"", [])
-        journal.drop_before(journal.end)
+        drop_below(journal, journal.end)
     [snapshot] = [name for name in disk.names() if name.endswith(".snap")]
     disk.data(snapshot)[100] ^= 1
     with pytest.raises(DamagedJournal, match=rf"{snapshot}.*is damaged, and the log begins at \d+, but is needed from 0 on"):
