@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from ..columns.dictionary import distinct
 from ..columns.rowset import RowSet, as_array
 from ..columns.series import Ints
 from ..columns.states import AVAILABLE
@@ -20,11 +21,10 @@ def superseded(queue: Queue, first: int) -> RowSet:
     if not len(codes):
         return RowSet()
     newest = queue.newest()
-    keys = np.unique(codes)
-    before = newest[keys] - 1
+    before = newest[distinct(codes)] - 1
     newest[codes] = sequences + 1  # of equal codes the last one counts
     older = sequences[newest[codes] != sequences + 1]
-    return RowSet.of_sequences(np.sort(np.concatenate([before[before >= 0], older])))
+    return RowSet.of_sequences(np.concatenate([np.sort(before[before >= 0]), older]))  # all of the former are below `first`
 
 
 def stale(queue: Queue, rows: RowSet) -> RowSet:
