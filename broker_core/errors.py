@@ -192,6 +192,13 @@ class DamagedMessages(DamagedJournal):
         return f"damaged: {path.rpartition('/')[2]}{comma}{rest}"
 
 
+class ArchiveUnreachable(PenstockError):
+    """An archive's table, or a file of it, that cannot be read from here. The text names it."""
+
+    code = "archive"
+    fault = "storage"
+
+
 class DirectoryLocked(StorageError):
     """A data directory that another broker holds; the text names its process."""
 

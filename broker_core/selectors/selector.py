@@ -33,10 +33,13 @@ class Selector:
     identifiers: tuple[Identifier, ...]
     tree: Node
 
+    def columns(self) -> frozenset[str]:
+        """Name the columns of a stored payload, of either form, that the selector looks at."""
+        return frozenset({_COLUMNS.get(one.field, one.field) or "" for one in self.identifiers} | {"message"})
+
     def needed_columns(self, payload: pa.RecordBatch) -> pa.RecordBatch:
         """Return the payload with the columns that the selector needs, at least one, so that there are rows."""
-        names = payload.schema.names
-        wanted = {_COLUMNS.get(one.field, one.field) for one in self.identifiers} | {"message"}
+        names, wanted = payload.schema.names, self.columns()
         return payload.select([name for name in names if name in wanted] or names[:1])
 
     def __eq__(self, other: object) -> bool:

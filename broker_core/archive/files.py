@@ -1,0 +1,121 @@
+"""Files of one version of a table that may have rows that somebody wants, and their division into tasks.
+
+The table's log says of every file how many rows it has, and the least and greatest value of its columns. This needs `deltalake`
+(delta-rs); who has it not lets the broker ask.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any, NamedTuple
+from urllib.parse import unquote
+
+import pyarrow as pa
+
+from ..errors import ArchiveUnreachable
+from .bounds import Bounds
+from .scan import Share
+
+_UNKNOWN_ROWS = 1 << 20  # of a file of which the log does not say it
+_TIMES = ("enqueuedTime", "settledTime")
+_MILLISECOND = 999  # microseconds that a log leaves off the end of a time, which may have been rounded down
+
+
+class File(NamedTuple):
+    """A file below the table's folder: rows in it, wanted or not, and the sequence numbers of its first and last."""
+
+    path: str
+    rows: int
+    first: int
+    last: int
+
+
+class Table(NamedTuple):
+    """A queue's table, as the broker knows it when a read is planned."""
+
+    url: str
+    application: str  # by which the broker's commits are known in the table's log: no other table has it
+    queue_id: int
+    passes: int  # all of these are in it
+    version: int  # from which on they are
+
+
+class Version(NamedTuple):
+    """One version of a table, and of its files those that may have wanted rows, by their first sequence number."""
+
+    number: int
+    files: list[File]
+
+
+def version(table: Table, bounds: Bounds, number: int | None = None) -> Version:
+    """Look up a version of a table, by default the newest: compactions and retention make others than passes do.
+
+    Raises ArchiveUnreachable, also where it is another table or an older copy, and ImportError without deltalake.
+    """
+    import deltalake
+
+    try:
+        found = deltalake.DeltaTable(table.url, version=number)
+        written = found.transaction_version(table.application)
+        actions = pa.table(found.get_add_actions(flatten=True))
+        at = found.version()
+    except (deltalake.exceptions.DeltaError, OSError, pa.ArrowException) as error:
+        raise ArchiveUnreachable(f"the archive's table {table.url} cannot be read here: {error}") from error
+    if written is None or written < bounds.passes or at < (table.version if number is None else number):
+        raise ArchiveUnreachable(
+            f"the table {table.url} as it is seen here is not the broker's, or an older copy of it: it has passes up to {written}"
+            f" of {table.application}, and {bounds.passes} are wanted. Mount the broker's folder, or give it another name"
+        )
+    return Version(at, sorted(_wanted(actions, bounds), key=lambda file: (file.first, file.path)))
+
+
+def _wanted(actions: pa.Table, bounds: Bounds) -> Iterator[File]:
+    names = actions.schema.names
+
+    def column(name: str) -> list[Any]:
+        if name not in names:
+            return [None] * actions.num_rows
+        found = actions.column(name)
+        if pa.types.is_timestamp(found.type):
+            found = found.cast(pa.timestamp("us", tz=found.type.tz)).cast(pa.int64())
+        return list(found.to_pylist())
+
+    conditions = bounds.conditions()
+    ranges = [
+        list(zip(column(f"min.{each.column}"), _greatest(each.column, column(f"max.{each.column}")), strict=True))
+        for each in conditions
+    ]
+    paths, rows = column("path"), column("num_records")
+    firsts, lasts = column("min.sequenceNumber"), column("max.sequenceNumber")
+    for index, path in enumerate(paths):
+        if all(each.may_hold(range_[index]) for each, range_ in zip(conditions, ranges, strict=True)):
+            first = 0 if firsts[index] is None else firsts[index]
+            last = 2**62 if lasts[index] is None else lasts[index]
+            yield File(unquote(path), _UNKNOWN_ROWS if rows[index] is None else rows[index], first, last)
+
+
+def _greatest(column: str, values: list[Any]) -> list[Any]:
+    if column not in _TIMES:
+        return values
+    return [None if value is None else value + _MILLISECOND for value in values]
+
+
+def tasks(files: Sequence[File], most: int, least_tasks: int = 1) -> list[list[Share]]:
+    """Divide files into tasks of about as many rows, `most` at most or a little more: small neighbours together, large ones in
+    shares. There are `least_tasks` where the files have as many row groups."""
+    total = sum(file.rows for file in files)
+    wanted = max(1, min(most, -(-total // least_tasks)))
+    found: list[list[Share]] = []
+    room = 0
+    for file in files:
+        if file.rows > wanted:
+            parts = -(-file.rows // wanted)
+            found += [[Share(file.path, number, parts)] for number in range(parts)]
+            room = 0
+        elif file.rows > room:
+            found.append([Share(file.path)])
+            room = wanted - file.rows
+        else:
+            found[-1].append(Share(file.path))
+            room -= file.rows
+    return found

@@ -1,0 +1,164 @@
+"""Rows of a table's file, as record batches: row groups are left out by their statistics, rows by what is wanted.
+
+A file of a table never changes, so a task may read it without a word to anybody: `Share` says which of its row groups.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator, Sequence
+from datetime import datetime, timedelta, timezone
+from typing import Any, NamedTuple
+from urllib.parse import unquote, urlsplit
+
+import pyarrow as pa
+
+from .. import shipped
+from ..errors import ArchiveUnreachable, InvalidRequest
+from . import table
+from .bounds import Bounds, Condition, Range
+
+BATCH_ROWS = 1 << 16
+_EPOCH = datetime(1970, 1, 1, tzinfo=timezone.utc)
+
+
+class Share(NamedTuple):
+    """The row groups of a file that one task reads: those of the `number`-th of so many `parts` of equal length, from 0 on."""
+
+    path: str  # below the table's folder
+    number: int = 0
+    parts: int = 1
+
+    def of(self, groups: int) -> range:
+        """Number the row groups, of so many."""
+        return range(groups * self.number // self.parts, groups * (self.number + 1) // self.parts)
+
+
+def is_below(path: str) -> bool:
+    """Say whether a path stays below the table's folder, and is one of a Parquet file."""
+    return path.endswith(".parquet") and not path.startswith("/") and not {"", ".", ".."} & set(path.split("/"))
+
+
+def opened(url: str, path: str) -> Any:
+    """Open a file of the table at `url`: a folder, or an object store's URL. Raises ArchiveUnreachable."""
+    import pyarrow.fs
+    import pyarrow.parquet as pq
+
+    try:
+        if is_local(url):
+            return pq.ParquetFile(f"{local_path(url)}/{path}", memory_map=True)
+        system, root = pyarrow.fs.FileSystem.from_uri(url)
+        return pq.ParquetFile(system.open_input_file(f"{root}/{path}"), pre_buffer=True)
+    except (OSError, pa.ArrowException) as error:
+        raise ArchiveUnreachable(
+            f"the archive's file {path} in {url} cannot be read here: {error}. A folder has to be mounted at the same path, and"
+            " an object store needs this process's credentials"
+        ) from error
+
+
+def is_local(url: str) -> bool:
+    """Say whether a table's URL names a folder."""
+    return "://" not in url or url.startswith("file://")
+
+
+def local_path(url: str) -> str:
+    """Return the folder that a URL names."""
+    return unquote(urlsplit(url).path) if url.startswith("file://") else url
+
+
+def batches(
+    file: Any, share: Share, columns: Sequence[str], bounds: Bounds, selector: str | None = None
+) -> Iterator[pa.RecordBatch]:
+    """Rows of an open file within the bounds that the selector matches, as `table.rows_of_read` takes them, in the file's order;
+    batches without rows, too, where nothing is found for long.
+
+    `file` is what `opened` gave. Raises ArchiveUnreachable where it cannot be read any further.
+    """
+    names = {column: index for index, column in enumerate(_paths(file.metadata))}
+    wanted = [name for name in table.needed(columns) if name in file.schema_arrow.names]
+    for group in share.of(file.metadata.num_row_groups):
+        ranges = {each: _range(file.metadata.row_group(group), names.get(each.column)) for each in bounds.conditions()}
+        if not all(each.may_hold(range_) for each, (range_, _) in ranges.items()):
+            continue
+        checked = [each for each, (range_, nulls) in ranges.items() if not each.holds(range_, nulls=nulls)]
+        more = [each.column for each in checked] + _selected(selector)
+        read = [name for name in file.schema_arrow.names if name in {*wanted, *more}]
+        for batch in _read(file, group, read):
+            found = _within(batch, checked)
+            if selector is not None and found.num_rows:
+                found = found.filter(matching(selector, found))
+            yield found.select(wanted)
+
+
+def _read(file: Any, group: int, columns: list[str]) -> Iterator[pa.RecordBatch]:
+    try:
+        yield from file.iter_batches(BATCH_ROWS, row_groups=[group], columns=columns)
+    except (OSError, pa.ArrowException) as error:
+        raise ArchiveUnreachable(f"a file of the archive cannot be read: {error}") from error
+
+
+def _within(batch: pa.RecordBatch, checked: Sequence[Condition]) -> pa.RecordBatch:
+    import pyarrow.compute as pc
+
+    if not checked:
+        return batch
+    mask = None
+    for each in checked:
+        mine = each.mask(batch.column(each.column))
+        mask = mine if mask is None else pc.and_(mask, mine)
+    return batch.filter(mask)
+
+
+def _selected(selector: str | None) -> list[str]:
+    """The columns that a selector may look at: of either form."""
+    return [] if selector is None else list(shipped.module("selectors").parse(selector).columns())
+
+
+def matching(selector: str, rows: pa.RecordBatch) -> pa.Array:
+    """Say which rows of a table a selector matches; they may be of both forms. Raises InvalidRequest where numpy is missing."""
+    import pyarrow.compute as pc
+
+    selectors = shipped.module("selectors")
+    parsed = selectors.parse(selector)
+
+    def evaluated(mine: pa.RecordBatch) -> pa.Array:
+        try:
+            return pa.array(selectors.matches(parsed, mine))
+        except ModuleNotFoundError as error:
+            if error.name is None or error.name.partition(".")[0] != "numpy":
+                raise
+        raise InvalidRequest(
+            "a selector over the archive is evaluated by Spark's tasks, and that needs numpy, which this Python does not have:"
+            " install numpy where Spark's executors run"
+        )
+
+    is_encoded = rows.column("message").is_valid()
+    parts = [pa.array([], pa.int64())]
+    for form, names in ((is_encoded, None), (pc.invert(is_encoded), [n for n in rows.schema.names if n != "message"])):
+        numbers = pc.indices_nonzero(form).cast(pa.int64())
+        if len(numbers):
+            mine = rows.take(numbers)
+            parts.append(numbers.filter(evaluated(mine if names is None else mine.select(names))))
+    return pc.is_in(pc.add(pc.cumulative_sum(pa.repeat(1, rows.num_rows)), -1), value_set=pa.concat_arrays(parts))
+
+
+def _paths(metadata: Any) -> list[str]:
+    return [metadata.schema.column(index).path for index in range(metadata.num_columns)]
+
+
+def _range(group: Any, column: int | None) -> tuple[Range, bool]:
+    """The least and greatest value in a row group, as far as known, and whether some may be null."""
+    statistics = None if column is None else group.column(column).statistics
+    if statistics is None or not statistics.has_min_max:
+        return (None, None), True
+    nulls = not statistics.has_null_count or statistics.null_count > 0
+    with contextlib.suppress(ValueError, OverflowError):  # a time that Python cannot say
+        return (_plain(statistics.min), _plain(statistics.max)), nulls
+    return (None, None), True
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, datetime):
+        moment = value if value.tzinfo is not None else value.replace(tzinfo=timezone.utc)
+        return (moment - _EPOCH) // timedelta(microseconds=1)
+    return value if isinstance(value, (int, str)) else None

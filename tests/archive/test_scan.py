@@ -1,0 +1,150 @@
+"""S8: of a table, a reader opens the files and row groups that may have what it wants, and gets exactly those rows."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+from typing import Any
+
+import deltalake
+import pytest
+
+from penstock.broker_core.archive import files, scan
+from penstock.broker_core.archive.bounds import Bounds
+from penstock.broker_core.archive.files import Table
+from penstock.broker_core.errors import ArchiveUnreachable
+from penstock.broker_core.selectors import parse
+
+from .helpers import DAY_US, archived, write
+
+BEGIN = 18_000 * DAY_US
+PER_PASS = 1000
+
+
+@pytest.fixture(scope="module")
+def recorded(tmp_path_factory: pytest.TempPathFactory) -> Table:
+    """Three passes of 1000 messages, a day each, in row groups of 100; in between a pass of another queue of that name."""
+    folder = tmp_path_factory.mktemp("archive") / "orders"
+    for number in (1, 2, 3):
+        sequences = list(range((number - 1) * PER_PASS, number * PER_PASS))
+        payload = {
+            "body": [b"%d" % each for each in sequences],
+            "subject": ["even" if each % 2 == 0 else None for each in sequences],
+        }
+        outcomes = ["rejected" if each % 10 == 0 else "accepted" for each in sequences]
+        times = [BEGIN + each * DAY_US // PER_PASS for each in sequences]
+        found = write(folder, number, archived(payload, sequences, times, outcomes), row_group_rows=100)
+        encoded = {"message": [b"\0Sw\xa1\1y"] * 5}
+        write(folder, number, archived(encoded, list(range(5)), [BEGIN] * 5), queue_id=8)
+    return found
+
+
+def read(table: Table, bounds: Bounds, selector: str | None = None, parts: int = 1) -> list[int]:
+    found: list[int] = []
+    for file in files.version(table, bounds).files:
+        for number in range(parts):
+            opened = scan.opened(table.url, file.path)
+            for batch in scan.batches(opened, scan.Share(file.path, number, parts), ["body"], bounds, selector):
+                assert batch.schema.names == ["sequenceNumber", "body", "message"]
+                found += [int(body) for body in batch.column("body").to_pylist()]
+    return found
+
+
+WANTED: list[tuple[dict[str, Any], range | list[int]]] = [
+    ({}, range(3000)),
+    ({"passes": 2}, range(2000)),
+    ({"after": 1}, range(1000, 3000)),
+    ({"after": 1, "passes": 2}, range(1000, 2000)),
+    ({"first": 150, "last": 149}, []),
+    ({"first": 950, "last": 2001}, range(950, 2002)),
+    ({"since": BEGIN + DAY_US, "until": BEGIN + 2 * DAY_US}, range(1000, 2000)),
+    ({"since": BEGIN + DAY_US + 1, "until": BEGIN + 2 * DAY_US + 1}, range(1001, 2001)),
+    ({"settled_since": BEGIN + DAY_US + 6, "settled_until": BEGIN + 2 * DAY_US + 6}, range(1001, 2001)),
+    ({"outcome": "rejected"}, range(0, 3000, 10)),
+    ({"outcome": "expired"}, []),
+    ({"since": 2**60}, []),
+    ({"until": 2**60}, range(3000)),
+]
+
+
+@pytest.mark.parametrize("parts", [1, 3, 20])
+@pytest.mark.parametrize(("bounds", "wanted"), WANTED)
+def test_exactly_the_rows_within_the_bounds(recorded: Table, bounds: dict[str, Any], wanted: Any, parts: int) -> None:
+    assert read(recorded, Bounds(**{"queue_id": 7, "passes": 3, **bounds}), parts=parts) == list(wanted)
+
+
+def test_a_selector_is_evaluated_on_rows_of_either_form(recorded: Table) -> None:
+    assert read(recorded, Bounds(7, 3, first=10, last=20), "JMSType = 'even'") == list(range(10, 21, 2))
+    other = Bounds(8, 3)
+    (file, *_) = files.version(recorded, other).files
+    batches = list(scan.batches(scan.opened(recorded.url, file.path), scan.Share(file.path), ["body"], other, "JMSType IS NULL"))
+    assert sum(batch.num_rows for batch in batches) == 5
+    assert set(parse("JMSType IS NULL AND colour = 'red'").columns()) == {"subject", "properties", "message"}
+
+
+def opened_files(table: Table, **bounds: Any) -> int:
+    return len(files.version(table, Bounds(**{"queue_id": 7, "passes": 3, **bounds})).files)
+
+
+def test_files_are_left_out_by_what_the_log_says_of_them(recorded: Table) -> None:
+    assert opened_files(recorded) == 3
+    assert opened_files(recorded, passes=1) == 1
+    assert opened_files(recorded, first=1000, last=1999) == 1
+    assert opened_files(recorded, since=BEGIN + 2 * DAY_US) == 1
+    assert opened_files(recorded, settled_until=BEGIN + DAY_US) == 1
+    assert opened_files(recorded, queue_id=9) == 0
+
+
+def test_row_groups_are_left_out_by_their_statistics(recorded: Table, monkeypatch: pytest.MonkeyPatch) -> None:
+    read_groups: list[tuple[int, list[str]]] = []
+    real = scan._read
+    monkeypatch.setattr(scan, "_read", lambda file, group, names: read_groups.append((group, names)) or real(file, group, names))
+    assert read(recorded, Bounds(7, 3, first=1250, last=1449)) == list(range(1250, 1450))
+    assert [group for group, _ in read_groups] == [2, 3, 4]
+    columns = [names for _, names in read_groups]
+    assert columns[1] == ["sequenceNumber", "body", "message"], "nothing is read only to be compared where all rows are wanted"
+
+
+def test_a_compacted_table_gives_the_same_rows(recorded: Table, tmp_path: Path) -> None:
+    """Delta-rs writes other Arrow types, and rows of several passes and queues into one file."""
+    copy = recorded._replace(url=str(shutil.copytree(recorded.url, tmp_path / "copy")))
+    table = deltalake.DeltaTable(copy.url)
+    table.optimize.compact()
+    table = deltalake.DeltaTable(copy.url)
+    table.optimize.compact(target_size=1 << 30)
+    for bounds, wanted in WANTED:
+        assert sorted(read(copy, Bounds(**{"queue_id": 7, "passes": 3, **bounds}))) == list(wanted)
+
+
+def test_another_table_at_that_place_is_refused(recorded: Table, tmp_path: Path) -> None:
+    with pytest.raises(ArchiveUnreachable, match="penstock/other/1"):
+        files.version(recorded._replace(application="penstock/other/1"), Bounds(7, 3))
+    with pytest.raises(ArchiveUnreachable, match="passes up to 3"):
+        files.version(recorded, Bounds(7, 4))
+    with pytest.raises(ArchiveUnreachable, match="cannot be read here"):
+        files.version(recorded._replace(url=str(tmp_path / "nowhere")), Bounds(7, 3))
+    (file, *_) = files.version(recorded, Bounds(7, 3)).files
+    with pytest.raises(ArchiveUnreachable, match=file.path):
+        scan.opened(str(tmp_path), file.path)
+
+
+@pytest.mark.parametrize("path", ["a.parquet", "day=2020-01-01/part-1.parquet"])
+def test_a_path_below_the_table(path: str) -> None:
+    assert scan.is_below(path)
+
+
+@pytest.mark.parametrize("path", ["/etc/a.parquet", "../a.parquet", "a/../../b.parquet", "a//b.parquet", "a.json", "./a.parquet"])
+def test_a_path_that_leads_elsewhere(path: str) -> None:
+    assert not scan.is_below(path)
+
+
+def test_tasks_have_about_as_many_rows() -> None:
+    listed = [files.File("large", 1000, 0, 999), *(files.File(f"small-{n}", 30, 0, 1) for n in range(10))]
+    found = files.tasks(listed, 100)
+    assert [[share.path for share in task] for task in found][:10] == [["large"]] * 10
+    assert [len(task) for task in found[10:]] == [3, 3, 3, 1]
+    assert {share.parts for task in found[:10] for share in task} == {10}
+    assert len(files.tasks(listed, 10**6, 4)) == 5
+    assert files.tasks([], 10) == []
+    groups = [number for part in range(7) for number in scan.Share("f", part, 7).of(5)]
+    assert groups == list(range(5))
