@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Protocol
 
-from .lease import LONG_POLL_MS, Lease, Wanted
+from .lease import LONG_POLL_MS, Lease, TriggerLimits
 from .offset import parse_one
 from .options import Options
 from .partition import LeasePartition
@@ -52,7 +52,7 @@ class OneQueue:
 
     def advance(self, start: Mapping[str, Any], *, wait: bool) -> dict[str, Any]:
         """Settle up to `start` and acquire the next batch, in one request."""
-        wanted = Wanted(
+        limits = TriggerLimits(
             self._options["maxMessagesPerTrigger"],
             self._options["maxBytesPerTrigger"],
             self._until,
@@ -60,12 +60,12 @@ class OneQueue:
             wait_ms=LONG_POLL_MS if wait and self._until is None else 0,
             partitions=self._options["minPartitions"],
         )
-        return self._lease.advance(parse_one(start), wanted).offset.to_json()
+        return self._lease.advance(parse_one(start), limits).offset.to_json()
 
     def plan(self, start: Mapping[str, Any], end: Mapping[str, Any]) -> list[LeasePartition]:
         """Plan the tasks of the batch between two offsets; none where they are the same."""
-        finished, wanted = parse_one(start), parse_one(end)
-        return [] if finished.batch == wanted.batch else self._lease.plan(finished, wanted, self._options["minPartitions"])
+        finished, limits = parse_one(start), parse_one(end)
+        return [] if finished.batch == limits.batch else self._lease.plan(finished, limits, self._options["minPartitions"])
 
     def settle(self, end: Mapping[str, Any]) -> None:
         """Settle up to `end`; nothing for the initial offset."""

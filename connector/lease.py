@@ -36,7 +36,7 @@ UNREAD_TOLD = 3  # batches in a row that a query left unread, after which its us
 LONG_POLL_MS = 100  # all sources of a query are asked in one thread: a longer wait would hold up the others
 
 
-class Wanted(NamedTuple):
+class TriggerLimits(NamedTuple):
     """Limits of what one trigger takes of a queue. None: no limit."""
 
     messages: int | None
@@ -107,8 +107,8 @@ class Lease:
         """The queue's tail: everything before it is there now."""
         return int(self._call("queue.stat", queue=self._queue)["nextSequence"])
 
-    def advance(self, start: Offset, wanted: Wanted) -> Taken:
-        """Settle up to `start`; then the unfinished next batch, or a new one of what is wanted, or `start` when there is none."""
+    def advance(self, start: Offset, limits: TriggerLimits) -> Taken:
+        """Settle up to `start`; return the unfinished next batch, or a new one within `limits`, or `start` if there is none."""
         known = self._enter(start)
         # At first the tasks are asked for apart: where both sides of a self-join have advanced, that says so to the planner.
         planning = self._epoch is not None
@@ -121,15 +121,15 @@ class Lease:
                 finished=start.batch,
                 # A new lease has no epoch until it has taken something; until then the query begins again with each call.
                 fresh=start.batch == 0 and self._epoch is None,
-                messages=wanted.messages,
-                bytes=wanted.bytes,
-                until=wanted.until,
-                exclude=wanted.exclude,
-                waitMs=wanted.wait_ms,
-                alone=wanted.alone,
-                measure=wanted.measure,
+                messages=limits.messages,
+                bytes=limits.bytes,
+                until=limits.until,
+                exclude=limits.exclude,
+                waitMs=limits.wait_ms,
+                alone=limits.alone,
+                measure=limits.measure,
                 plan=planning,
-                minPartitions=wanted.partitions,
+                minPartitions=limits.partitions,
                 maxMessages=self._options["maxMessagesPerPartition"],
                 failOnDataLoss=self._options["failOnDataLoss"],
                 leaseTimeout=self._options["leaseTimeout"],
@@ -137,12 +137,12 @@ class Lease:
             )
             self._took_up(answer)
             self._say_unread(answer.get("unread", 0))
-            if not wanted.alone:
+            if not limits.alone:
                 break  # what is next may be too large for what is left of a trigger: not worth looking for more
         # Also after a rollback that `failOnDataLoss=false` lets pass: the broker's number is the one that goes on.
         end = start if answer["batch"] == start.batch else known.at(answer["batch"], answer.get("sign"))
         self._settled = start.batch
-        self._planned = _Planned(start.batch, end.batch, wanted.partitions, answer["parts"]) if planning else None
+        self._planned = _Planned(start.batch, end.batch, limits.partitions, answer["parts"]) if planning else None
         return Taken(end, answer.get("messages", 0), answer.get("bytes", 0))
 
     def plan(self, start: Offset, end: Offset, min_partitions: int = 1) -> list[LeasePartition]:

@@ -30,12 +30,12 @@ log = logging.getLogger("penstock")
 
 REMEMBERED = 64  # brokers whose files this process does not reach; after that they are forgotten, and tried again
 _unreachable: set[str] = set()
-# Pieces from here on are worth a batch of their own, without a copy.
+# So many rows of one record are worth a batch of their own, without a copy.
 LARGE_ROWS = 1 << 12
 
 
-class Piece(NamedTuple):
-    """Rows of one stored record batch, in order. The fields are the protocol's, in order."""
+class Location(NamedTuple):
+    """Where some rows of one stored record batch lie. The fields are those of the protocol, in its order."""
 
     file: str
     offset: int
@@ -46,7 +46,7 @@ class Piece(NamedTuple):
     sequence: int
     time: int
     deliveryCount: int
-    # Which rows of the record: 32-bit numbers, little-endian. None: those from `row` on, one after another.
+    # Rows of the record: 32-bit numbers, little-endian. None: consecutive ones from `row` on.
     taken: bytes | None
     # Of the file.
     device: int
@@ -69,14 +69,20 @@ def may_be_mapped(broker: str) -> bool:
     return broker not in _unreachable
 
 
-def map_files(pieces: Iterable[Piece], known: dict[str, pa.Buffer] | None, broker: str) -> dict[str, pa.Buffer] | None:
-    """`known` and every file that the pieces name, mapped; None where one cannot be, or is not the broker's: this is logged once.
-    A mapped file stays readable when it is unlinked."""
+def map_files(locations: Iterable[Location], known: dict[str, pa.Buffer] | None, broker: str) -> dict[str, pa.Buffer] | None:
+    """Map every file that the locations name, besides those that are `known`, by path.
+
+    None if one cannot be mapped or is not the broker's; the log says so once. A mapped file stays readable when it is unlinked.
+    """
     files = dict(known or {})
     wanted: dict[str, tuple[int, int, int]] = {}
-    for piece in pieces:
-        end = piece.offset + piece.length
-        wanted[piece.file] = (piece.device, piece.inode, max(end, wanted[piece.file][2] if piece.file in wanted else 0))
+    for location in locations:
+        end = location.offset + location.length
+        wanted[location.file] = (
+            location.device,
+            location.inode,
+            max(end, wanted[location.file][2] if location.file in wanted else 0),
+        )
     for path, (device, inode, end) in wanted.items():
         if path in files and files[path].size >= end:
             continue
@@ -111,21 +117,21 @@ def _remember(broker: str, error: Exception) -> None:
     )
 
 
-# --- From pieces to messages -----------------------------------------------------------------------------------------------
+# --- From locations to messages -----------------------------------------------------------------------------------------------
 
 
 def says_where(batch: pa.RecordBatch) -> bool:
-    """Is this a batch of pieces? Else the messages lie too scattered, and come themselves."""
-    return tuple(batch.schema.names[:1]) == Piece._fields[:1]
+    """Return True for a batch of locations, False for one of messages, which come where they lie too scattered."""
+    return tuple(batch.schema.names[:1]) == Location._fields[:1]
 
 
-def pieces_of(batch: pa.RecordBatch) -> list[Piece]:
-    """Read an answer of the broker as pieces."""
-    return [Piece(*row) for row in zip(*(column.to_pylist() for column in batch.columns), strict=True)]
+def locations_of(batch: pa.RecordBatch) -> list[Location]:
+    """Read an answer of the broker as locations."""
+    return [Location(*row) for row in zip(*(column.to_pylist() for column in batch.columns), strict=True)]
 
 
 def assembled(
-    pieces: Iterable[Piece],
+    locations: Iterable[Location],
     files: dict[str, pa.Buffer],
     columns: Sequence[str],
     queue: str,
@@ -134,7 +140,7 @@ def assembled(
     """Assemble record batches of `columns` from mapped files, `BATCH_ROWS` rows or `BATCH_BYTES` bytes at a time.
 
     `aside` is told of each message that is not valid AMQP, by sequence number and with the reason; it is left out."""
-    measured = ((p, p.rows, p.length, message.is_encoded(p.columns), p.rows >= LARGE_ROWS) for p in pieces)
+    measured = ((p, p.rows, p.length, message.is_encoded(p.columns), p.rows >= LARGE_ROWS) for p in locations)
     for group in assembly.grouped(measured, BATCH_ROWS, BATCH_BYTES):
         malformed: dict[int, str] = {}
         found, sequence = _assemble(group, files, columns, queue, malformed)
@@ -145,13 +151,13 @@ def assembled(
 
 
 def _assemble(
-    pieces: list[Piece], files: dict[str, pa.Buffer], columns: Sequence[str], queue: str, malformed: dict[int, str]
+    locations: list[Location], files: dict[str, pa.Buffer], columns: Sequence[str], queue: str, malformed: dict[int, str]
 ) -> tuple[pa.RecordBatch, int | pa.Array]:
     """The messages, and their sequence numbers."""
-    payloads = [_payload(piece, files) for piece in pieces]
-    if len(pieces) == 1:
-        one = pieces[0]
-        sequence = one.sequence if one.taken is None else _sequences(pieces, pa.nulls(0))
+    payloads = [_payload(location, files) for location in locations]
+    if len(locations) == 1:
+        one = locations[0]
+        sequence = one.sequence if one.taken is None else _sequences(locations, pa.nulls(0))
         found = assembly.assemble(
             columns,
             payloads[0],
@@ -162,54 +168,54 @@ def _assemble(
             malformed=malformed,
         )
         return found, sequence
-    owners = _owners(pieces)
-    sequence = _sequences(pieces, owners)
+    owners = _owners(locations)
+    sequence = _sequences(locations, owners)
     found = assembly.assemble(
         columns,
         assembly.joined(payloads),
         queue=queue,
         sequence=sequence,
-        time=_each([p.time for p in pieces], owners),
-        delivery_count=_each([p.deliveryCount for p in pieces], owners),
+        time=_each([p.time for p in locations], owners),
+        delivery_count=_each([p.deliveryCount for p in locations], owners),
         malformed=malformed,
     )
     return found, sequence
 
 
-def _payload(piece: Piece, files: dict[str, pa.Buffer]) -> pa.RecordBatch:
-    stored = message.unpack(piece.columns, files[piece.file].slice(piece.offset, piece.length))
-    return stored.slice(piece.row, piece.rows) if piece.taken is None else stored.take(piece.numbers())
+def _payload(location: Location, files: dict[str, pa.Buffer]) -> pa.RecordBatch:
+    stored = message.unpack(location.columns, files[location.file].slice(location.offset, location.length))
+    return stored.slice(location.row, location.rows) if location.taken is None else stored.take(location.numbers())
 
 
 # Without numpy, which an executor need not have, and without a Python object for each row.
 
 
-def _owners(pieces: list[Piece]) -> pa.Array:
-    """Return for each row the index of its piece."""
+def _owners(locations: list[Location]) -> pa.Array:
+    """Return for each row the index of its location."""
     import pyarrow.compute as pc
 
-    ends = pa.array([0, *accumulate(p.rows for p in pieces)], pa.int32())
+    ends = pa.array([0, *accumulate(p.rows for p in locations)], pa.int32())
     return pc.list_parent_indices(pa.ListArray.from_arrays(ends, pa.nulls(ends[-1].as_py())))
 
 
 def _each(values: list[int], owners: pa.Array) -> int | pa.Array:
-    """One value of each piece for all of its rows; a number if it is the same for all."""
+    """One value of each location for all of its rows; a number if it is the same for all."""
     return values[0] if values.count(values[0]) == len(values) else pa.array(values, pa.int64()).take(owners)
 
 
-def _sequences(pieces: list[Piece], owners: pa.Array) -> int | pa.Array:
+def _sequences(locations: list[Location], owners: pa.Array) -> int | pa.Array:
     import pyarrow.compute as pc
 
-    if any(piece.taken is not None for piece in pieces):
-        return pa.concat_arrays([_apart(piece) for piece in pieces])
-    before = accumulate((p.rows for p in pieces), initial=0)
-    bases = _each([p.sequence - rows for p, rows in zip(pieces, before, strict=False)], owners)  # the last one is the total
+    if any(location.taken is not None for location in locations):
+        return pa.concat_arrays([_apart(location) for location in locations])
+    before = accumulate((p.rows for p in locations), initial=0)
+    bases = _each([p.sequence - rows for p, rows in zip(locations, before, strict=False)], owners)  # the last one is the total
     return bases if isinstance(bases, int) else pc.add(bases, assembly.rising(0, len(owners)))
 
 
-def _apart(piece: Piece) -> pa.Array:
+def _apart(location: Location) -> pa.Array:
     import pyarrow.compute as pc
 
-    if piece.taken is None:
-        return assembly.rising(piece.sequence, piece.rows)
-    return pc.add(piece.numbers().cast(pa.int64()), piece.sequence - piece.row)
+    if location.taken is None:
+        return assembly.rising(location.sequence, location.rows)
+    return pc.add(location.numbers().cast(pa.int64()), location.sequence - location.row)

@@ -23,7 +23,7 @@ from .access import Access
 from .backoff import RECONNECT_S, Patience
 from .batching import coalesce
 from .connections import CONNECTIONS
-from .mapped import assembled, map_files, may_be_mapped, pieces_of, says_where
+from .mapped import assembled, locations_of, map_files, may_be_mapped, says_where
 from .partition import BrowsePartition, LeasePartition
 
 # Messages that one request sets aside, with their reasons: it fits into the mebibyte that a request may have.
@@ -78,13 +78,13 @@ def _messages(client: Client, part: LeasePartition, columns: Sequence[str], fail
             yield from _delivered(client, part, answer, columns)
             return
         files: dict[str, pa.Buffer] | None = {}
-        # The broker checks the payloads of the next pieces while Spark takes the rows of these.
-        for pieces in map(pieces_of, answer):
-            files = map_files(pieces, files, part.broker)
+        # The broker checks the payloads of the next locations while Spark takes the rows of these.
+        for locations in map(locations_of, answer):
+            files = map_files(locations, files, part.broker)
             if files is None:
                 break
-            yield from assembled(pieces, files, columns, part.queue, partial(set_aside, client, part))
-            reached = pieces[-1].end
+            yield from assembled(locations, files, columns, part.queue, partial(set_aside, client, part))
+            reached = locations[-1].end
         else:
             return
     yield from _delivered(client, part, client.get(**{**ticket, "first": reached, "stored": True}), columns)

@@ -13,7 +13,7 @@ from typing import Any
 
 from ..broker_core.errors import WrongOffset
 from .identity import begun, check_names, check_same
-from .lease import LONG_POLL_MS, Lease, Taken, Wanted
+from .lease import LONG_POLL_MS, Lease, Taken, TriggerLimits
 from .offset import INITIAL, Offset, Offsets, parse_several
 from .options import Options
 from .partition import LeasePartition
@@ -28,12 +28,12 @@ class _Credit:
         self._messages, self._bytes = messages, size
         self._whole = True
 
-    def wanted(self, until: int | None, *, exclude: bool) -> Wanted:
+    def limits(self, until: int | None, *, exclude: bool) -> TriggerLimits:
         """For the next queue. With nothing left it is asked all the same, to settle what is finished."""
         if 0 in (self._messages, self._bytes):
-            return Wanted(None, None, 0, exclude=exclude)
+            return TriggerLimits(None, None, 0, exclude=exclude)
         limited = self._messages is not None or self._bytes is not None
-        return Wanted(self._messages, self._bytes, until, exclude=exclude, alone=self._whole, measure=limited)
+        return TriggerLimits(self._messages, self._bytes, until, exclude=exclude, alone=self._whole, measure=limited)
 
     def spend(self, taken: Taken) -> None:
         self._whole = self._whole and not taken.messages
@@ -73,10 +73,10 @@ class SeveralQueues:
 
     def plan(self, start: Mapping[str, Any], end: Mapping[str, Any]) -> list[LeasePartition]:
         """Plan the tasks of the batches between two offsets, of all queues that have one."""
-        given, wanted = parse_several(start), parse_several(end)
-        if wanted is None:
+        given, limits = parse_several(start), parse_several(end)
+        if limits is None:
             return []
-        known = self._enter(wanted)
+        known = self._enter(limits)
         before = {queue: known.of(queue).at(0) if given is None else given.of(queue) for queue in self._queues}
         changed = [queue for queue in self._queues if known.of(queue).batch != before[queue].batch]
         each = -(-self._options["minPartitions"] // max(1, len(changed)))
@@ -114,7 +114,7 @@ class SeveralQueues:
         found = {}
         for queue in order:
             until = None if self._until is None else self._until[queue]
-            taken = self._leases[queue].advance(known.of(queue), credit.wanted(until, exclude=self._until is not None))
+            taken = self._leases[queue].advance(known.of(queue), credit.limits(until, exclude=self._until is not None))
             credit.spend(taken)
             if taken.offset != known.of(queue):
                 found[queue] = taken.offset
@@ -122,10 +122,10 @@ class SeveralQueues:
 
     def _wait(self, known: Offsets, order: list[str]) -> dict[str, Offset]:
         """Nothing anywhere: wait, as long as with one queue, at one after another. What comes first is the batch."""
-        wanted = self._credit().wanted(None, exclude=False)._replace(wait_ms=SLICE_MS)
+        limits = self._credit().limits(None, exclude=False)._replace(wait_ms=SLICE_MS)
         for turn in range(LONG_POLL_MS // SLICE_MS):
             queue = order[turn % len(order)]
-            taken = self._leases[queue].advance(known.of(queue), wanted)
+            taken = self._leases[queue].advance(known.of(queue), limits)
             if taken.offset != known.of(queue):
                 return {queue: taken.offset}
         return {}

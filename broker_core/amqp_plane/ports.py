@@ -17,7 +17,8 @@ if TYPE_CHECKING:
     from ..engine.commands.queues import Maker
     from ..engine.model.dispositions import Ending
     from ..errors import DamagedMessages
-    from ..reading.stored import Cut, OnDamage
+    from ..reading.records import OnDamage
+    from ..reading.slices import BlockSlice
     from ..security.rights import Right
     from ..selectors import Selector
     from ..service.bitmaps import View
@@ -119,8 +120,8 @@ class Host(Protocol):
     def view(self, queue: str, selector: Selector) -> View:
         """Read what is known now of the messages that a selector matches, for one command."""
 
-    def messages_of(self, cut: Cut, damaged: OnDamage) -> Iterator[tuple[list[bytes], list[bytes] | Exception]]:
-        """Read the messages of a cut as AMQP has them, some at a time: see `links.deliveries`."""
+    def messages_of(self, block_slice: BlockSlice, damaged: OnDamage) -> Iterator[tuple[list[bytes], list[bytes] | Exception]]:
+        """Read the messages of a slice as AMQP has them, some at a time: see `links.deliveries`."""
 
     def note_damage(self, damage: DamagedMessages) -> None:
         """Keep in mind that messages cannot be read, for operators."""

@@ -35,7 +35,7 @@ def advance(
             # What was known to match is not for this lease: it is in somebody's message group, or given back unread.
             if time.monotonic() > end:
                 return Advanced(found, more=True)
-            while service.matching.look_further(wanted.queue, selector, found.unevaluated, view, pieces=matching.LEASE_PIECES):
+            while service.matching.look_further(wanted.queue, selector, found.unevaluated, view, chunks=matching.LEASE_CHUNKS):
                 pass
         elif service.wait_for_arrival(seen, deadline - time.monotonic()):
             seen = service.arrivals

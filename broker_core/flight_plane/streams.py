@@ -20,7 +20,8 @@ from ..engine.model.groups import in_bucket
 from ..messages import columns as message
 from ..messages import delivery_key
 from ..reading import mapped
-from ..reading import stored as reading
+from ..reading.batches import record_batches
+from ..reading.slices import BlockSlice
 from ..selectors import Selector, parse
 from ..service.broker import BrokerService
 from ..service.matching import evaluated
@@ -51,19 +52,20 @@ class Streams:
         if request["op"] == "batch":
             return schema, self._batch(request, columns, *self._read(request), stored=request["stored"]), check
         queue, found = self._read(request)
-        cuts = [part for part in found if row_count(part.rows)]  # a bucket may have nothing in a block
+        slices = [part for part in found if row_count(part.rows)]  # a bucket may have nothing in a block
         host = this_host()
         if host is None or request["host"] != host:
             refusal: str | None = "the reader is not on the broker's host, as far as it says"
         else:
-            refusal = mapped.unmappable(cuts, columns)
+            refusal = mapped.unmappable(slices, columns)
         if refusal is None:
-            return mapped.SCHEMA, self._noting(mapped.batch(self._service.journal, cut, queue) for cut in cuts), check
+            located = (mapped.batch(self._service.journal, each, queue) for each in slices)
+            return mapped.SCHEMA, self._noting(located), check
         if not request["orMessages"]:
             raise errors.NotMappable(f"{refusal}; ask for op=batch")
-        return schema, self._batch(request, columns, queue, cuts, stored=True), check
+        return schema, self._batch(request, columns, queue, slices, stored=True), check
 
-    def _read(self, f: dict[str, Any]) -> tuple[str, Iterator[reading.Cut]]:
+    def _read(self, f: dict[str, Any]) -> tuple[str, Iterator[BlockSlice]]:
         """The first read of a batch is journaled and durable when this returns: before any byte leaves."""
         loss = f["failOnDataLoss"]
         command = c.ReadBatch(f["lease"], f["run"], f["epoch"], f["batch"], f["first"], f["last"], loss, reader_of(f))
@@ -71,18 +73,18 @@ class Streams:
         if not 0 <= f["bucket"] < f["buckets"]:
             raise errors.InvalidRequest(f"field 'bucket' must be one of 0 to {f['buckets'] - 1}, not {f['bucket']}")
         select = None if f["buckets"] == 1 else partial(in_bucket, bucket=f["bucket"], buckets=f["buckets"])
-        ends = not message.ENDS.isdisjoint(f["columns"])
-        return queue, self._service.cuts(queue, rows, select, ends=ends, fail_on_data_loss=f["failOnDataLoss"])
+        outcomes = not message.OUTCOME_COLUMNS.isdisjoint(f["columns"])
+        return queue, self._service.slices(queue, rows, select, outcomes=outcomes, fail_on_data_loss=f["failOnDataLoss"])
 
     def _batch(
-        self, f: dict[str, Any], columns: list[str], queue: str, cuts: Iterable[reading.Cut], *, stored: bool
+        self, f: dict[str, Any], columns: list[str], queue: str, slices: Iterable[BlockSlice], *, stored: bool
     ) -> Iterator[Any]:
         token = delivery_key.prefix(f["lease"], f["batch"], f["epoch"])
         aside = partial(self._set_aside, f)
-        return self._batches(cuts, columns, queue, token, stored, aside)
+        return self._batches(slices, columns, queue, token, stored, aside)
 
-    def _note(self, queue: str, cut: reading.Cut, part: slice, error: errors.DamagedJournal) -> None:
-        sequences = cut.sequences(part)
+    def _note(self, queue: str, block_slice: BlockSlice, indexes: slice, error: errors.DamagedJournal) -> None:
+        sequences = block_slice.sequences(indexes)
         self._service.damage.note(errors.DamagedMessages.of(queue, int(sequences[0]), int(sequences[-1]), error))
 
     def _noting(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -98,52 +100,54 @@ class Streams:
 
     def _batches(
         self,
-        cuts: Iterable[reading.Cut],
+        slices: Iterable[BlockSlice],
         columns: list[str],
         queue: str,
         token: bytes,
         stored: bool,
         aside: Callable[[Mapping[int, str]], None] | None = None,
     ) -> Iterator[pa.RecordBatch]:
-        """The cuts as record batches; one without rows now and then where there is nothing to be found for long, so that the
+        """The slices as record batches; one without rows now and then where there is nothing to be found for long, so that the
         reader can tell a broker that searches from a network that is silent."""
         schema = message.arrow_schema(columns, stored=stored)
-        for number, portion in enumerate(_portions(iter(cuts))):
+        for number, portion in enumerate(_portions(iter(slices))):
             if number:
                 yield pa.RecordBatch.from_pylist([], schema)
-            batches = reading.batches(self._service.journal, portion, columns, queue, token, stored=stored, set_aside=aside)
+            batches = record_batches(self._service.journal, portion, columns, queue, token, stored=stored, set_aside=aside)
             yield from self._noting(batches)
 
     def _browse(self, f: dict[str, Any], columns: list[str]) -> Iterator[Any]:
         select = selection(f)
         if f["selector"] is None:
-            cuts = self._service.browse(f["queue"], select, f["first"], f["last"], archived(f))
+            slices = self._service.browse(f["queue"], select, f["first"], f["last"], archived(f))
         else:
-            cuts = self._matching(f, select, parse(f["selector"]))
-        return self._batches(cuts, columns, f["queue"], b"", f["stored"])
+            slices = self._matching(f, select, parse(f["selector"]))
+        return self._batches(slices, columns, f["queue"], b"", f["stored"])
 
-    def _matching(self, f: dict[str, Any], select: Callable[[Block], Any], selector: Selector) -> Iterator[reading.Cut]:
+    def _matching(self, f: dict[str, Any], select: Callable[[Block], Any], selector: Selector) -> Iterator[BlockSlice]:
         """Block by block: what there is, which of it matches, and what of that is still as it was asked for."""
         for part in self._service.browse(f["queue"], select, f["first"], f["last"], archived(f)):
-            found = evaluated(self._service.journal, selector, part.pieces, part.batches, partial(self._note, f["queue"], part))
+            found = evaluated(
+                self._service.journal, selector, part.locations, part.batches, partial(self._note, f["queue"], part)
+            )
             rows = as_array(part.rows)[found]
             last = part.base + BLOCK_ROWS - 1
             yield from self._service.browse(f["queue"], partial(_of_these, select, rows), part.base, last)
 
 
-def _portions(cuts: Iterator[reading.Cut]) -> Iterator[Iterator[reading.Cut]]:
-    """The cuts in portions of so many as are found within `ALIVE_S`."""
-    for cut in cuts:
-        yield _portion(cut, cuts, time.monotonic() + timeouts.ALIVE_S)
+def _portions(slices: Iterator[BlockSlice]) -> Iterator[Iterator[BlockSlice]]:
+    """The slices in portions of so many as are found within `ALIVE_S`."""
+    for block_slice in slices:
+        yield _portion(block_slice, slices, time.monotonic() + timeouts.ALIVE_S)
 
 
-def _portion(first: reading.Cut, cuts: Iterator[reading.Cut], until: float) -> Iterator[reading.Cut]:
+def _portion(first: BlockSlice, slices: Iterator[BlockSlice], until: float) -> Iterator[BlockSlice]:
     yield first
     while time.monotonic() < until:
-        cut = next(cuts, None)
-        if cut is None:
+        block_slice = next(slices, None)
+        if block_slice is None:
             return
-        yield cut
+        yield block_slice
 
 
 def _of_these(select: Callable[[Block], Any], rows: Any, block: Block) -> Any:

@@ -198,26 +198,26 @@ def joined(batches: Sequence[pa.RecordBatch]) -> pa.RecordBatch:
     return pa.concat_batches(same)
 
 
-Piece = TypeVar("Piece")
+Item = TypeVar("Item")
 
 
-def grouped(pieces: Iterable[tuple[Piece, int, int, bool, bool]], most_rows: int, most_bytes: int) -> Iterator[list[Piece]]:
+def grouped(items: Iterable[tuple[Item, int, int, bool, bool]], most_rows: int, most_bytes: int) -> Iterator[list[Item]]:
     """Neighbours that make one batch: of one form, until together they have about so many rows or bytes.
 
-    What came before an error of the pieces is yielded before it is raised.
+    What came before an error of the items is yielded before it is raised.
 
-    With each piece come its rows, its bytes, which of the two forms it has, and whether it is large: then it is alone in its
+    With each item come its rows, its bytes, which of the two forms it has, and whether it is large: then it is alone in its
     group, and need not be copied.
     """
-    group: list[Piece] = []
+    group: list[Item] = []
     all_rows = all_bytes = 0
     form = False  # of the group
     try:
-        for piece, rows, size, its_form, is_large in pieces:
+        for item, rows, size, its_form, is_large in items:
             if group and (is_large or its_form != form):
                 yield group
                 group, all_rows, all_bytes = [], 0, 0
-            group.append(piece)
+            group.append(item)
             all_rows += rows
             all_bytes += size
             form = its_form

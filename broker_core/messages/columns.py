@@ -130,7 +130,7 @@ DEFAULT_COLUMNS: tuple[str, ...] = tuple(name for name, column in COLUMNS.items(
 #: The columns that a bare AMQP message carries inside itself: never beside `message`.
 BARE_COLUMNS = frozenset(n for n, column in COLUMNS.items() if column.section in (PROPERTIES, APPLICATION_PROPERTIES, BODY))
 #: What became of a message.
-ENDS = frozenset(name for name, column in COLUMNS.items() if column.read == BATCH)
+OUTCOME_COLUMNS = frozenset(name for name, column in COLUMNS.items() if column.read == BATCH)
 #: What a task on the broker's host cannot fill in by itself.
 NOT_MAPPED = frozenset(name for name, column in COLUMNS.items() if not column.mapped)
 

@@ -1,10 +1,14 @@
-"""Rows of a queue as record batches, for every reader: whether live, acquired or archived.
+"""Rows of a queue as record batches, for every reader: live, acquired or archived.
 
-stored         the one way to read: cuts of blocks, their payloads, browse
+slices         a copy of the columns of some rows of one block, made under the broker's lock
+records        the rows of a slice, record by record of the journal
+batches        slices as record batches of the columns that a reader asks for
+stored         messages as the journal stores them; packed blocks
+mapped         where payloads lie, for a reader on this host
 gathering      rows of several records as one batch
 recent         batches that have just been stored, so that nobody reads them back
-mapped         where payloads lie, for a reader on this host
-dead_letters   the annotations that say why and where a message died
+dead_letters   the annotations that say why and where a message became a dead letter
+unreadable     errors for messages that are gone or damaged
 
-An archived block is opened by `stored.open_block` alone.
+A reader takes slices (`service.slices`, `browse`, `turn.slices`), then builds `batches` or `record_slices` from them.
 """

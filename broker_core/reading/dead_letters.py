@@ -6,11 +6,11 @@
 | `x-opt-death-queue` | string | `x-first-death-queue`, `_AMQ_ORIG_QUEUE`, `DeadLetterSource` |
 | `x-opt-death-sequence` | ulong: its number in that queue | `_AMQ_ORIG_MESSAGE_ID` |
 | `x-opt-death-time` | timestamp: when it came into the queue where it lies | `x-death`'s `time` |
-| `x-opt-death-error` | string: what the one who rejected it said | `DeadLetterErrorDescription` |
+| `x-opt-death-error` | string: the text of the consumer that rejected it | `DeadLetterErrorDescription` |
 
 (`x-…`: RabbitMQ; `_AMQ…`: Artemis; the last: Service Bus.)
-They are made where a dead letter is read; in the engine they are a few numbers. Reason, time and error are those of the last
-death, queue and sequence number those of the first.
+They are made when a dead letter is read; the engine keeps a few numbers. A message can become a dead letter several times:
+reason, time and error are those of the last time, queue and sequence number those of the first.
 """
 
 from __future__ import annotations
@@ -33,48 +33,51 @@ from ..messages.annotations import DEATH_ERROR, DEATH_QUEUE, DEATH_REASON, DEATH
 _REASONS = {reason.value: reason.name.lower() for reason in Reason}
 
 
-class Deaths(NamedTuple):
-    """Of rows of one block, copies of what the columns say of their deaths: parallel arrays."""
+class DeadLetters(NamedTuple):
+    """Why rows of one block are dead letters, and where they came from: copies of its columns, parallel arrays."""
 
     queue: str
-    origins: Sequence[str]
-    reason: Ints
-    origin: Ints
-    came_from: Ints
-    sequence: npt.NDArray[np.int64]
+    origins: Sequence[str]  # names of queues
+    reason: Ints  # a `Reason`; 0: the row is no dead letter
+    origin: Ints  # number in `origins`, from 1 on; 0: this queue
+    came_from: Ints  # sequence number in the first queue, plus one
+    sequence: npt.NDArray[np.int64]  # in this queue
     errors: Mapping[int, str]  # by index
 
-    def maps(self, part: slice, times: npt.NDArray[np.int64]) -> dict[int, bytes]:
-        """Index within the part → the annotations, an encoded map. `times`: when each of the part came, in microseconds."""
+    def maps(self, indexes: slice, times: npt.NDArray[np.int64]) -> dict[int, bytes]:
+        """Return the annotations of the dead letters at `indexes`: index within `indexes` → an encoded map.
+
+        `times` are when these rows were enqueued, in microseconds since 1970.
+        """
         found = {}
-        start = part.start
-        for index in np.flatnonzero(self.reason[part]).tolist():
+        start = indexes.start
+        for index in np.flatnonzero(self.reason[indexes]).tolist():
             row, origin = start + index, int(self.origin[start + index])
-            said = {
+            annotations = {
                 DEATH_REASON: _REASONS[int(self.reason[row])],
                 DEATH_QUEUE: self.origins[origin - 1] if origin else self.queue,
                 DEATH_SEQUENCE: ULong(int(self.came_from[row]) - 1 if origin else int(self.sequence[row])),
                 DEATH_TIME: Timestamp(int(times[index]) // 1000),
             }
             if row in self.errors:
-                said[DEATH_ERROR] = self.errors[row]
-            found[index] = encode(said)
+                annotations[DEATH_ERROR] = self.errors[row]
+            found[index] = encode(annotations)
         return found
 
 
-def deaths(block: Block, rows: Rows, queue: Queue) -> Deaths | None:
-    """None when none of the rows is a dead letter, as nearly always. Called under the broker's lock: the maps are made later."""
+def dead_letters_of(block: Block, rows: Rows, queue: Queue) -> DeadLetters | None:
+    """Copy what the columns say of dead letters among `rows`; None if there are none. Called under the broker's lock."""
     reason = block.reason.get(rows)
     if isinstance(reason, int) or not reason.any():
         return None
     numbers, count = as_array(rows), row_count(rows)
     errors = errors_of(block, rows)
     origin, came_from = (np.array(np.broadcast_to(column.get(rows), count)) for column in (block.origin, block.came_from))
-    return Deaths(queue.name, queue.origins, reason.copy(), origin, came_from, numbers + block.base, errors)
+    return DeadLetters(queue.name, queue.origins, reason.copy(), origin, came_from, numbers + block.base, errors)
 
 
 def errors_of(block: Block, rows: Rows) -> dict[int, str]:
-    """Return the error texts of those who rejected messages, by the index within `rows`."""
+    """Return the error texts of rejected messages, by index within `rows`."""
     if not block.errors:
         return {}
     numbers = as_array(rows)

@@ -1,4 +1,4 @@
-"""Places of messages, for a reader on this host that maps the journal's files itself: `op=map` of docs/protocols/flight.md."""
+"""Where messages lie in the journal's files, for a reader on this host that maps them: `op=map` of docs/protocols/flight.md."""
 
 from __future__ import annotations
 
@@ -9,10 +9,12 @@ import numpy as np
 import pyarrow as pa
 
 from ..engine.columns.rowset import row_count
-from ..engine.columns.runs import Pieces
+from ..engine.columns.runs import Locations
 from ..errors import DamagedJournal
 from ..journal import Journal
-from .stored import MASK_BYTES, Cut, mask_of, refuse
+from .slices import BlockSlice
+from .stored import MASK_BYTES, mask_of
+from .unreadable import refuse
 
 MAPPABLE_ROWS = 16  # rows of a record on average, below which the messages themselves are sent
 
@@ -34,41 +36,41 @@ SCHEMA = pa.schema(
 )
 
 
-def unmappable(cuts: Sequence[Cut], columns: Sequence[str]) -> str | None:
-    """Why a reader on this host had better be sent the messages than told where they lie; None where it had not."""
-    rows = sum(row_count(cut.rows) for cut in cuts)
-    if sum(len(cut.pieces.row) for cut in cuts) * MAPPABLE_ROWS > rows:
+def unmappable(slices: Sequence[BlockSlice], columns: Sequence[str]) -> str | None:
+    """Return why a reader on this host is better sent the messages than told where they lie; None if it is not."""
+    rows = sum(row_count(block_slice.rows) for block_slice in slices)
+    if sum(len(block_slice.locations.row) for block_slice in slices) * MAPPABLE_ROWS > rows:
         return "the messages lie too scattered"
-    if "annotations" in columns and any(cut.annotated for cut in cuts):
+    if "annotations" in columns and any(block_slice.annotated for block_slice in slices):
         return "annotations were added to messages since they were sent"
-    if any(not isinstance(cut.attempts, int) and len(np.unique(cut.attempts)) > 1 for cut in cuts):
+    if any(not isinstance(block_slice.attempts, int) and len(np.unique(block_slice.attempts)) > 1 for block_slice in slices):
         return "the messages differ in their delivery counts"
     return None
 
 
-def batch(journal: Journal, cut: Cut, queue: str) -> pa.RecordBatch:
-    """Say where the rows of a cut, of one delivery count, lie, as `SCHEMA` has it; the payloads are verified."""
-    attempts = cut.attempts if isinstance(cut.attempts, int) else int(cut.attempts[0])
-    pieces = cut.pieces
+def batch(journal: Journal, block_slice: BlockSlice, queue: str) -> pa.RecordBatch:
+    """Return where the rows of a slice lie, as `SCHEMA` has it. They have one delivery count; their payloads are verified."""
+    attempts = block_slice.attempts if isinstance(block_slice.attempts, int) else int(block_slice.attempts[0])
+    locations = block_slice.locations
     where = {}
-    for share in pieces.shares():
-        if share.position in where:
+    for extent in locations.extents():
+        if extent.position in where:
             continue
         try:
-            where[share.position] = _where(journal, share.position)
+            where[extent.position] = _where(journal, extent.position)
         except DamagedJournal as error:
-            refuse(queue, cut, share.of, error)
-    places = [where[at] for at in pieces.position.tolist()]
-    columns: list[Any] = [pa.array([place[i] for place in places], SCHEMA.field(i).type) for i in range(4)]
+            refuse(queue, block_slice, extent.indexes, error)
+    files = [where[at] for at in locations.position.tolist()]
+    columns: list[Any] = [pa.array([file[i] for file in files], SCHEMA.field(i).type) for i in range(4)]
     columns += [
-        pa.array(pieces.payload_row, pa.int32()),
-        pa.array(pieces.rows, pa.int32()),
-        pa.array(pieces.row + cut.base),
-        pa.array(pieces.time),
-        pa.array(np.full(len(pieces.row), attempts, np.int32)),
-        _taken_rows(pieces),
+        pa.array(locations.payload_row, pa.int32()),
+        pa.array(locations.rows, pa.int32()),
+        pa.array(locations.row + block_slice.base),
+        pa.array(locations.time),
+        pa.array(np.full(len(locations.row), attempts, np.int32)),
+        _taken_rows(locations),
     ]
-    columns += [pa.array([place[i] for place in places], SCHEMA.field("device").type) for i in (4, 5)]
+    columns += [pa.array([file[i] for file in files], SCHEMA.field("device").type) for i in (4, 5)]
     return pa.RecordBatch.from_arrays(columns, schema=SCHEMA)
 
 
@@ -77,12 +79,12 @@ def _where(journal: Journal, position: int) -> tuple[str, int, int, int, int, in
     return path, offset + MASK_BYTES, length - MASK_BYTES, mask_of(journal.payload(position)), device, inode
 
 
-def _taken_rows(pieces: Pieces) -> pa.Array:
-    """Of each piece, the rows of its record where they are not neighbours: 32-bit numbers, little-endian; else null."""
-    found: list[bytes | None] = [None] * len(pieces.row)
-    if pieces.scattered is not None:
-        numbers, stop = pieces.scattered.astype("<i4"), 0
-        for i, count in enumerate(pieces.rows.tolist()):
+def _taken_rows(locations: Locations) -> pa.Array:
+    """Return for each location its rows in the record: 32-bit numbers, little-endian; null where they are consecutive."""
+    found: list[bytes | None] = [None] * len(locations.row)
+    if locations.scattered is not None:
+        numbers, stop = locations.scattered.astype("<i4"), 0
+        for i, count in enumerate(locations.rows.tolist()):
             mine, stop = numbers[stop : stop + count], stop + count
             if int(mine[-1]) - int(mine[0]) + 1 != count:
                 found[i] = mine.tobytes()

@@ -17,5 +17,5 @@ one turn puts into the log is one group of it: after a crash all of that is ther
 
 Time is an argument of the engine, `Now(wall, up)`: journaled in events, never backwards; leases and locks count uptime. What
 a selector matches is kept as bitmaps within a budget, and evaluated anew after a restart. A search stops where nothing is
-evaluated yet and says so; the caller evaluates a piece and asks again.
+evaluated yet and says so; the caller evaluates a chunk and asks again.
 """

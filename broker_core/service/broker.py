@@ -37,7 +37,9 @@ from ..engine.model.retention import within_retention
 from ..engine.model.state import packed_columns
 from ..journal import Disk, Journal, LocalDisk
 from ..reading.recent import Recent
-from ..reading.stored import RETENTION, Cut, cut_of, gone, open_block
+from ..reading.slices import BlockSlice, slice_of
+from ..reading.stored import open_block
+from ..reading.unreadable import RETENTION, data_loss
 from ..settings.keys import Settings
 from . import allocator
 from .attributes import traits_of
@@ -289,24 +291,24 @@ class BrokerService:
             )
 
     # Reading
-    def cuts(
+    def slices(
         self,
         queue_name: str,
         rows: RowSet,
         select: Callable[[Queue, Block, Rows], Rows] | None = None,
         *,
-        ends: bool = True,
+        outcomes: bool = True,
         fail_on_data_loss: bool = True,
-    ) -> Iterator[Cut]:
-        """Copies of what the columns say of these messages, or of those that `select` picks of each block, block by block; raise
-        DataLoss where retention took some, or give those that are left. Without `ends` nothing of what became of them.
+    ) -> Iterator[BlockSlice]:
+        """Yield a slice of each block with these messages, or of those among them that `select` picks.
 
-        Like any answer, a cut leaves only when what it shows is durable.
+        Without `outcomes` the slices leave out what became of the messages. Like any answer, a slice leaves only when what it
+        shows is durable. Raises DataLoss if retention removed some; without `fail_on_data_loss` the others are yielded.
         """
         picks = ((number, lambda block, part=part: part) for number, part in rows.items())
-        for number, found, lost in self._cuts(queue_name, picks, select, ends=ends):
+        for number, found, lost in self._slices(queue_name, picks, select, outcomes=outcomes):
             if (found is None or lost) and fail_on_data_loss:
-                raise gone(queue_name, number, RETENTION)
+                raise data_loss(queue_name, number, RETENTION)
             if found is not None:
                 yield found
 
@@ -317,45 +319,49 @@ class BrokerService:
         first: int,
         last: int | None,
         archived: Callable[[PackedBlock], bool] = lambda entry: True,
-    ) -> Iterator[Cut]:
-        """Cuts of what `select` picks of each block (rows), from sequence number `first` to `last`, blocks that have left memory
-        included, but for those of which `archived` says no."""
+    ) -> Iterator[BlockSlice]:
+        """Yield a slice of each block with sequence numbers from `first` to `last`, of the rows that `select` picks.
+
+        Packed blocks are included, but for those of which `archived` says no.
+        """
         numbers, _, end = self._numbers(queue_name, first, last)
         self.journal.wait(end)  # that there is nothing to show is an answer too
-        for _, found, _ in self._cuts(queue_name, ((number, select) for number in numbers), archived=archived):
+        for _, found, _ in self._slices(queue_name, ((number, select) for number in numbers), archived=archived):
             if found is not None:  # retention took the others while those before were read, or nothing is wanted of them
                 yield found
 
-    def _cuts(
+    def _slices(
         self,
         queue_name: str,
         picks: Iterable[tuple[int, Callable[[Block], Rows]]],
         select: Callable[[Queue, Block, Rows], Rows] | None = None,
         *,
-        ends: bool = True,
+        outcomes: bool = True,
         archived: Callable[[PackedBlock], bool] = lambda entry: True,
-    ) -> Iterator[tuple[int, Cut | None, bool]]:
-        """By block: its number; a cut of the rows that are picked, or None where the block is gone or `archived` says no; and
-        whether retention took some of these rows. Under the lock where the block is in memory, else opened."""
+    ) -> Iterator[tuple[int, BlockSlice | None, bool]]:
+        """Yield for each block its number, a slice of the picked rows, and whether retention removed some of these rows.
 
-        def cut(queue: Queue, block: Block, pick: Callable[[Block], Rows], retained_from: int) -> tuple[Cut, bool]:
+        The slice is None if the block is gone or `archived` says no. A block in memory is copied under the lock.
+        """
+
+        def copied(queue: Queue, block: Block, pick: Callable[[Block], Rows], retained_from: int) -> tuple[BlockSlice, bool]:
             picked = pick(block)
             kept = within_retention(block, picked, retained_from)
             rows = kept if select is None else select(queue, block, kept)
-            return cut_of(block, rows, queue, ends=ends), kept is not picked
+            return slice_of(block, rows, queue, outcomes=outcomes), kept is not picked
 
         for number, pick in picks:
-            found: Cut | None = None
+            found: BlockSlice | None = None
             lost = False
             with self._lock:
                 queue = need_queue(self.state, queue_name)
                 block, entry = queue.blocks.get(number), queue.packed.get(number)
                 retained_from, end = self.state.retained_from, self.journal.end
                 if block is not None:
-                    found, lost = cut(queue, block, pick, retained_from)
+                    found, lost = copied(queue, block, pick, retained_from)
             self.journal.wait(end)
             if block is None and entry is not None and archived(entry):
-                found, lost = cut(queue, open_block(self.journal, entry), pick, retained_from)
+                found, lost = copied(queue, open_block(self.journal, entry), pick, retained_from)
             yield number, found, lost
 
     def _numbers(self, queue_name: str, first: int, last: int | None) -> tuple[list[int], int, int]:

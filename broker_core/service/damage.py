@@ -13,7 +13,7 @@ from ..errors import DamagedMessages
 
 log = logging.getLogger("penstock")
 
-NAMED = 100  # stretches of one queue that are remembered: who has more restores the file
+NAMED = 100  # ranges of one queue that are remembered: who has more restores the file
 QUEUES = 1_000  # with damage: their names are remembered, and after that they are forgotten and found again
 
 

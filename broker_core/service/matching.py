@@ -1,8 +1,8 @@
-"""Matches of selectors, message by message: evaluated once, piece by piece, and kept as bitmaps by selector and block.
+"""Matches of selectors, message by message: evaluated once, chunk by chunk, and kept as bitmaps by selector and block.
 
 A payload never changes, so nor does what matches. What is known is a prefix of each block, which grows as the block does. The
 engine asks for it in the middle of a search (`View.known`), and stops where nobody has looked; who asked then lets `look_further`
-evaluate a piece, without the lock, and asks again. All bitmaps together have a budget: those that were not asked for the longest
+evaluate a chunk, without the lock, and asks again. All bitmaps together have a budget: those that were not asked for the longest
 time go, and are evaluated again when somebody wants them.
 """
 
@@ -23,22 +23,23 @@ from ..engine.columns.states import ARCHIVED, AVAILABLE
 from ..engine.decide.decision import need_queue
 from ..engine.model.retention import within_retention
 from ..messages import assembly
-from ..reading.stored import SMALL_ROWS, OnDamage, load, wanted
+from ..reading.records import SMALL_ROWS, OnDamage, record_rows
+from ..reading.stored import load
 from ..selectors import Selector, matches
 from .bitmaps import MAX_BYTES, Cache, View
 from .damage import Damage
 
 if TYPE_CHECKING:
     from ..engine.columns.blocks import Block
-    from ..engine.columns.runs import Pieces
+    from ..engine.columns.runs import Locations
     from ..engine.model.queue import Queue
     from ..engine.model.state import BrokerState
     from ..journal import Journal
     from ..reading.recent import Recent
 
-PIECE_ROWS = 1 << 14  # evaluated at once, in some milliseconds where the payloads are at hand
-LEASE_PIECES = 4  # of those at once for a lease, whose request has a thread of its own
-JOINED_BYTES = 4 << 20  # octets of small neighbours that are copied together: large messages are few in a piece, or none at all
+CHUNK_ROWS = 1 << 14  # evaluated at once, in some milliseconds where the payloads are at hand
+LEASE_CHUNKS = 4  # of those at once for a lease, whose request has a thread of its own
+JOINED_BYTES = 4 << 20  # octets of small neighbours that are copied together: large messages are few in a chunk, or none at all
 LOOK_S = 5.0  # for how long one request looks for a lease's first match before it says so and is asked again
 
 
@@ -69,16 +70,16 @@ class Matcher:
         return View(self._cache, selector.text, need_queue(self._state, queue))
 
     def look_further(
-        self, queue_name: str, selector: Selector, number: int, view: View | None = None, *, pieces: int = 1
+        self, queue_name: str, selector: Selector, number: int, view: View | None = None, *, chunks: int = 1
     ) -> bool:
-        """Evaluate the next `PIECE_ROWS` rows of a block, or so many `pieces`; False where all of it is known, or it is gone.
+        """Evaluate the next `CHUNK_ROWS` rows of a block, or so many `chunks`; False where all of it is known, or it is gone.
 
         Reads from the disk what is not at hand. Raises StorageError.
         """
         try:
-            return self._look(queue_name, selector, number, view, pieces * PIECE_ROWS)
+            return self._look(queue_name, selector, number, view, chunks * CHUNK_ROWS)
         except errors.DataLoss:  # retention took a dead letter's payload just now
-            return self._look(queue_name, selector, number, view, pieces * PIECE_ROWS)
+            return self._look(queue_name, selector, number, view, chunks * CHUNK_ROWS)
 
     def _look(self, queue_name: str, selector: Selector, number: int, view: View | None, most: int) -> bool:
         with self._lock:
@@ -88,22 +89,22 @@ class Matcher:
                 return False
             view = view or self.view(queue_name, selector)
             known = view.bitmap(number)
-            piece = _piece(block, known.rows, most, self._recent, self._state.retained_from)
-        if piece is None:
+            chunk = _chunk(block, known.rows, most, self._recent, self._state.retained_from)
+        if chunk is None:
             return False
-        view.saw(number, known.extended(self._evaluated(selector, piece, queue_name, number)))
+        view.saw(number, known.extended(self._evaluated(selector, chunk, queue_name, number)))
         with self._lock:
             self._cache.put(selector.text, queue, number, view.bitmap(number))  # or somebody else's, who was quicker
         return True
 
-    def _evaluated(self, selector: Selector, piece: _Piece, queue: str, number: int) -> npt.NDArray[np.bool_]:
-        def damaged(of: slice, error: errors.DamagedJournal) -> None:
-            first, last = (int(piece.rows[index]) + (number << BLOCK_BITS) for index in (of.start, of.stop - 1))
+    def _evaluated(self, selector: Selector, chunk: _Chunk, queue: str, number: int) -> npt.NDArray[np.bool_]:
+        def damaged(indexes: slice, error: errors.DamagedJournal) -> None:
+            first, last = (int(chunk.rows[index]) + (number << BLOCK_BITS) for index in (indexes.start, indexes.stop - 1))
             self._damage.note(errors.DamagedMessages.of(queue, first, last, error))
 
-        found = np.zeros(piece.stop - piece.start, np.bool_)
-        if len(piece.rows):
-            found[piece.rows - piece.start] = evaluated(self._journal, selector, piece.pieces, piece.batches, damaged)
+        found = np.zeros(chunk.stop - chunk.start, np.bool_)
+        if len(chunk.rows):
+            found[chunk.rows - chunk.start] = evaluated(self._journal, selector, chunk.locations, chunk.batches, damaged)
         return found
 
     def prepared(
@@ -127,7 +128,7 @@ class Matcher:
         for number in numbers:
             if until is not None and number << BLOCK_BITS >= until:
                 break
-            while self.look_further(queue_name, selector, number, view, pieces=LEASE_PIECES):
+            while self.look_further(queue_name, selector, number, view, chunks=LEASE_CHUNKS):
                 if clock() > end:
                     return view
             if queue.rules.levels > 1 or left is room is None:
@@ -140,25 +141,25 @@ class Matcher:
         return view
 
 
-class _Piece(NamedTuple):
-    """Rows to be evaluated that are or may become live, where they lie, and the records that are still at hand."""
+class _Chunk(NamedTuple):
+    """Rows to evaluate, where they lie, and the records of them that are still in memory."""
 
-    start: int
-    stop: int
-    rows: npt.NDArray[np.int64]
-    pieces: Pieces
+    start: int  # first row of the block that is covered
+    stop: int  # the row after the last
+    rows: npt.NDArray[np.int64]  # those among them that are live, or may become so again
+    locations: Locations
     batches: Mapping[int, pa.RecordBatch]
 
 
-def _piece(block: Block, start: int, most: int, recent: Recent, retained_from: int) -> _Piece | None:
+def _chunk(block: Block, start: int, most: int, recent: Recent, retained_from: int) -> _Chunk | None:
     stop = min(block.filled, start + most)
     if start >= stop:
         return None
     # Of what has ended only dead letters that stayed can come back; retention may have taken the rest.
     live = (block.state[start:stop] != ARCHIVED) | (np.asarray(block.stayed.get(slice(start, stop))) != 0)
     rows = as_array(within_retention(block, np.flatnonzero(live) + start, retained_from))
-    pieces = block.pieces(slice(start, stop) if len(rows) == stop - start else rows)
-    return _Piece(start, stop, rows, pieces, recent.among(pieces.position) if recent else {})
+    locations = block.locations(slice(start, stop) if len(rows) == stop - start else rows)
+    return _Chunk(start, stop, rows, locations, recent.among(locations.position) if recent else {})
 
 
 def _waiting(queue: Queue, view: View, number: int, with_sizes: bool) -> tuple[int, int]:
@@ -175,32 +176,32 @@ def _waiting(queue: Queue, view: View, number: int, with_sizes: bool) -> tuple[i
 def evaluated(
     journal: Journal,
     selector: Selector,
-    pieces: Pieces,
+    locations: Locations,
     batches: Mapping[int, pa.RecordBatch],
     damaged: OnDamage | None = None,
 ) -> npt.NDArray[np.bool_]:
-    """Evaluate the rows of `pieces`, in their order; small neighbours together. What `damaged` is told of does not match."""
-    found = np.zeros(int(pieces.rows.sum()), np.bool_)
+    """Evaluate the rows of `locations`, in their order: True for those that match. Rows of damaged records do not match."""
+    found = np.zeros(int(locations.rows.sum()), np.bool_)
     waiting: list[tuple[slice, pa.RecordBatch]] = []
 
     def evaluate() -> None:
         matching, done = matches(selector, assembly.joined([part for _, part in waiting])), 0
-        for of, part in waiting:
-            found[of] = matching[done : done + part.num_rows]
+        for indexes, part in waiting:
+            found[indexes] = matching[done : done + part.num_rows]
             done += part.num_rows
         waiting.clear()
 
     rows = octets = 0
-    for of, part in _payloads(journal, selector, pieces, batches, damaged):
+    for indexes, part in _payloads(journal, selector, locations, batches, damaged):
         large, size = part.num_rows >= SMALL_ROWS, part.nbytes
         full = rows >= SMALL_ROWS or octets + size > JOINED_BYTES
         if waiting and (large or full or _is_encoded(part) != _is_encoded(waiting[0][1])):
             evaluate()
             rows = octets = 0
         if large:
-            found[of] = matches(selector, part)
+            found[indexes] = matches(selector, part)
         else:
-            waiting.append((of, part))
+            waiting.append((indexes, part))
             rows += part.num_rows
             octets += size
     if waiting:
@@ -213,12 +214,12 @@ def _is_encoded(payload: pa.RecordBatch) -> bool:
 
 
 def _payloads(
-    journal: Journal, selector: Selector, pieces: Pieces, batches: Mapping[int, pa.RecordBatch], damaged: OnDamage | None
+    journal: Journal, selector: Selector, locations: Locations, batches: Mapping[int, pa.RecordBatch], damaged: OnDamage | None
 ) -> Iterator[tuple[slice, pa.RecordBatch]]:
-    """Record by record, which rows are asked about, and what of them the selector looks at."""
+    """Yield record by record the indexes of its rows, and the columns of them that the selector looks at."""
 
     def record(position: int) -> pa.RecordBatch:
         batch = batches.get(position)
         return selector.needed_columns(load(journal, position) if batch is None else batch)
 
-    return ((each.share.of, each.taken()) for each in wanted(pieces, record, damaged))
+    return ((each.extent.indexes, each.taken()) for each in record_rows(locations, record, damaged))

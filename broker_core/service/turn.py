@@ -25,7 +25,9 @@ from ..engine.events import codec
 from ..engine.model.routes import Plan, plan
 from ..journal import Journal
 from ..reading.recent import Recent
-from ..reading.stored import Cut, Stored, cut_of, gone
+from ..reading.slices import BlockSlice, slice_of
+from ..reading.stored import Stored
+from ..reading.unreadable import data_loss
 from .blocked_producers import BlockedProducers
 from .ticker import Ticker
 
@@ -222,16 +224,19 @@ class Turn:
             return True
         return all(queue.place_of(link, level) >= queue.next_sequence for level in range(queue.rules.levels))
 
-    def cuts(self, queue_name: str, rows: RowSet) -> list[Cut]:
-        """Copies, now, of what the columns say of these messages as they leave, block by block. For rows that are AVAILABLE or
-        ACQUIRED: those are in memory, and retention never takes them. DataLoss for others that have left memory."""
+    def slices(self, queue_name: str, rows: RowSet) -> list[BlockSlice]:
+        """Return a slice of each block with these messages, as they are now, without outcomes.
+
+        For rows that are AVAILABLE or ACQUIRED: those are in memory, and retention never removes them. Raises DataLoss for
+        others that have left memory.
+        """
         queue = need_queue(self._state, queue_name)
         found = []
         for number, part in rows.items():
             block = queue.blocks.get(number)
             if block is None:
-                raise gone(queue_name, number, "left memory")
-            found.append(cut_of(block, part, queue, self._recent, ends=False))
+                raise data_loss(queue_name, number, "left memory")
+            found.append(slice_of(block, part, queue, self._recent, outcomes=False))
         return found
 
 

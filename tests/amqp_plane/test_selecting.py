@@ -126,7 +126,7 @@ def test_a_bad_selector_refuses_the_link_and_says_what_is_wrong(made: Stage, tex
 
 def test_a_cold_queue_is_evaluated_in_pieces_beside_the_loop(made: Stage, monkeypatch: Any) -> None:
     """Who has no selector is served while somebody's selector is still being evaluated."""
-    monkeypatch.setattr(matching, "PIECE_ROWS", 100)
+    monkeypatch.setattr(matching, "CHUNK_ROWS", 100)
     made.service.submit(colours(1000, 950))
     evaluate, threads, go = matching.matches, set(), threading.Event()
 

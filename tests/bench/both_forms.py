@@ -20,7 +20,7 @@ from penstock.broker_core.messages import columns as message
 from penstock.broker_core.messages import incoming
 from penstock.broker_core.messages.encoding import decode
 from penstock.broker_core.messages.encoding.arriving import arrived
-from penstock.broker_core.reading import stored as reading
+from penstock.broker_core.reading.stored import store
 from penstock.broker_core.service.broker import BrokerService
 from penstock.broker_core.settings.keys import Settings
 
@@ -56,7 +56,7 @@ def _main(data: str, messages: str, form: str) -> None:
         for batch in batches:
             service.admit(batch.nbytes)
             sizes: Any = message.sizes(batch)
-            _, end = service.submit_nowait(c.Enqueue(QUEUE, batch.num_rows, sizes, reading.store(batch), True))
+            _, end = service.submit_nowait(c.Enqueue(QUEUE, batch.num_rows, sizes, store(batch), True))
     service.journal.wait(end)
     service.close()
 

@@ -20,7 +20,7 @@ import pyarrow as pa
 from penstock.broker_core.engine.commands import queues as c
 from penstock.broker_core.messages import columns as message
 from penstock.broker_core.messages import incoming
-from penstock.broker_core.reading import stored as reading
+from penstock.broker_core.reading.stored import store
 from penstock.broker_core.service.broker import BrokerService
 from penstock.broker_core.settings.keys import Settings
 
@@ -41,7 +41,7 @@ def enqueue_command(batch: pa.RecordBatch, queue: str = QUEUE) -> c.Enqueue:
     """What the Flight plane makes of a record batch that arrives."""
     valid = incoming.validate(batch)
     sizes: Any = message.sizes(valid)
-    return c.Enqueue(queue, valid.num_rows, sizes, reading.store(valid))
+    return c.Enqueue(queue, valid.num_rows, sizes, store(valid))
 
 
 def nbytes(command: c.Enqueue) -> int:

@@ -18,7 +18,7 @@ from penstock.broker_core.messages import assembly
 from penstock.broker_core.messages import columns as message
 from penstock.connector import batching, mapped
 from penstock.connector.batching import MOST_BYTES, as_declared, coalesce, halved
-from penstock.connector.mapped import Piece, assembled, map_files, may_be_mapped
+from penstock.connector.mapped import Location, assembled, map_files, may_be_mapped
 from penstock.connector.sink import by_queue, routed
 
 
@@ -77,17 +77,19 @@ def _reached() -> None:
     mapped._unreachable.clear()
 
 
-def stored(folder: Path, bodies: list[bytes]) -> Piece:
+def stored(folder: Path, bodies: list[bytes]) -> Location:
     """The whole of a record that a file holds."""
     mask, buffer = message.pack(pa.record_batch({"body": pa.array(bodies)}))
     file = folder / f"{len(list(folder.iterdir()))}.seg"
     file.write_bytes(b"headless" + buffer.to_pybytes())
     found = file.stat()
-    return Piece(str(file), 8, buffer.size, mask, 0, len(bodies), 0, 0, 0, None, found.st_dev, found.st_ino)
+    return Location(str(file), 8, buffer.size, mask, 0, len(bodies), 0, 0, 0, None, found.st_dev, found.st_ino)
 
 
-def part_of(piece: Piece, row: int, rows: int, sequence: int, time: int, count: int, taken: bytes | None = None) -> Piece:
-    return piece._replace(row=row, rows=rows, sequence=sequence, time=time, deliveryCount=count, taken=taken)
+def part_of(
+    location: Location, row: int, rows: int, sequence: int, time: int, count: int, taken: bytes | None = None
+) -> Location:
+    return location._replace(row=row, rows=rows, sequence=sequence, time=time, deliveryCount=count, taken=taken)
 
 
 def _none(malformed: Mapping[int, str]) -> None:
@@ -96,10 +98,10 @@ def _none(malformed: Mapping[int, str]) -> None:
 
 def test_pieces_are_assembled_from_their_files(tmp_path: Path) -> None:
     one, two = stored(tmp_path, [b"a", b"b", b"c"]), stored(tmp_path, [b"d" * 10] * 5000)
-    pieces = [part_of(one, 1, 2, 10, 77, 0), part_of(one, 0, 1, 20, 78, 3), part_of(two, 0, 5000, 100, 79, 1)]
-    files = map_files(pieces, None, "b1")
+    locations = [part_of(one, 1, 2, 10, 77, 0), part_of(one, 0, 1, 20, 78, 3), part_of(two, 0, 5000, 100, 79, 1)]
+    files = map_files(locations, None, "b1")
     assert files is not None
-    small, large = assembled(pieces, files, ["sequenceNumber", "enqueuedTime", "body", "deliveryCount"], "q", _none)
+    small, large = assembled(locations, files, ["sequenceNumber", "enqueuedTime", "body", "deliveryCount"], "q", _none)
     assert small.column("sequenceNumber").to_pylist() == [10, 11, 20]
     assert small.column("enqueuedTime").cast(pa.int64()).to_pylist() == [77, 77, 78]
     assert small.column("body").to_pylist() == [b"b", b"c", b"a"]
@@ -111,15 +113,15 @@ def test_pieces_are_assembled_from_their_files(tmp_path: Path) -> None:
 def test_rows_that_are_no_neighbours_are_taken_out_of_their_record(tmp_path: Path) -> None:
     one, two = stored(tmp_path, [b"a", b"b", b"c", b"d"]), stored(tmp_path, [b"%d" % i for i in range(9000)])
     rows = array("i", range(1, 9000, 2))
-    pieces = [part_of(one, 1, 2, 10, 77, 0, array("i", [1, 3]).tobytes()), part_of(one, 0, 1, 20, 78, 3)]
-    pieces.append(part_of(two, 1, len(rows), 100, 79, 1, rows.tobytes()))
-    files = map_files(pieces, None, "b1")
+    locations = [part_of(one, 1, 2, 10, 77, 0, array("i", [1, 3]).tobytes()), part_of(one, 0, 1, 20, 78, 3)]
+    locations.append(part_of(two, 1, len(rows), 100, 79, 1, rows.tobytes()))
+    files = map_files(locations, None, "b1")
     assert files is not None
-    small, large = assembled(pieces, files, ["sequenceNumber", "body"], "q", _none)
+    small, large = assembled(locations, files, ["sequenceNumber", "body"], "q", _none)
     assert small.to_pydict() == {"sequenceNumber": [10, 12, 20], "body": [b"b", b"d", b"a"]}
     assert large.column("body").to_pylist() == [b"%d" % i for i in rows]
     assert large.column("sequenceNumber").to_pylist() == [99 + i for i in rows]
-    assert [piece.end for piece in pieces] == [13, 21, 9099]
+    assert [location.end for location in locations] == [13, 21, 9099]
 
 
 def test_a_file_that_is_gone_short_or_another_one_sends_the_task_to_the_broker(

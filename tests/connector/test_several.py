@@ -17,7 +17,7 @@ from penstock.broker_core import errors
 from penstock.broker_core.client.flight import Client
 from penstock.connector import lease as lease_module
 from penstock.connector.batch import BatchReader
-from penstock.connector.lease import Lease, Wanted
+from penstock.connector.lease import Lease, TriggerLimits
 from penstock.connector.offset import parse_several
 from penstock.connector.options import Options
 from penstock.connector.partition import LeasePartition
@@ -299,7 +299,7 @@ def interrupted(queues: Queues, offset: dict[str, Any], most: int) -> None:
     with Client(queues.broker.url) as client:
         lease = Lease(queues.options("abc"), queue, client, known.of(queue))
         lease.plan(known.of(queue), known.of(queue))
-        lease.advance(known.of(queue), Wanted(most, None, measure=True))
+        lease.advance(known.of(queue), TriggerLimits(most, None, measure=True))
         lease.close()
 
 

@@ -83,12 +83,12 @@ def test_a_row_set_survives_the_journal(a: set[int]) -> None:
 @given(SEQUENCES, st.integers(1, 9))
 def test_a_split_covers_every_message_once_in_order_and_evenly(a: set[int], parts: int) -> None:
     x = rows_of(a)
-    pieces = x.split(parts)
-    assert [s for first, last, _ in pieces for s in x.between(first, last).sequences().tolist()] == sorted(a)
-    assert [x.between(first, last).count for first, last, _ in pieces] == [count for _, _, count in pieces]
+    locations = x.split(parts)
+    assert [s for first, last, _ in locations for s in x.between(first, last).sequences().tolist()] == sorted(a)
+    assert [x.between(first, last).count for first, last, _ in locations] == [count for _, _, count in locations]
     if a:
-        assert len(pieces) == min(parts, len(a))
-        assert max(p[2] for p in pieces) - min(p[2] for p in pieces) <= 1
+        assert len(locations) == min(parts, len(a))
+        assert max(p[2] for p in locations) - min(p[2] for p in locations) <= 1
 
 
 def test_holes_become_a_bitmap_and_whole_blocks_one_range() -> None:
@@ -166,16 +166,16 @@ def test_pieces_lead_every_row_to_its_payload(batches: list[tuple[int, int]], wa
     block = queue.blocks[0]
     rows = np.array(sorted(w for w in wanted if w < block.filled), np.int64)
     for chosen in (rows, slice(0, block.filled), slice(block.filled // 3, block.filled // 2)):
-        pieces = block.pieces(chosen)
+        locations = block.locations(chosen)
         expected = [truth[n] for n in as_array(chosen).tolist()]
-        scattered, found = pieces.payload_rows().tolist() if expected else [], []
-        for share in pieces.shares():
-            assert share.of.start == len(found)
-            count = share.of.stop - share.of.start
-            numbers = scattered[share.of] if share.first is None else range(share.first, share.first + count)
-            found += [(share.position, row, share.time) for row in numbers]
+        scattered, found = locations.payload_rows().tolist() if expected else [], []
+        for extent in locations.extents():
+            assert extent.indexes.start == len(found)
+            count = extent.indexes.stop - extent.indexes.start
+            numbers = scattered[extent.indexes] if extent.first is None else range(extent.first, extent.first + count)
+            found += [(extent.position, row, extent.time) for row in numbers]
         assert found == expected
-        moved = [(run.position, run.skip + k) for run in pieces.runs() for k in range(run.rows)]
+        moved = [(run.position, run.skip + k) for run in locations.runs() for k in range(run.rows)]
         assert moved == [(position, row) for position, row, _ in expected]
 
 
@@ -183,7 +183,7 @@ def test_a_batch_that_crosses_blocks_keeps_its_payload_rows() -> None:
     queue = Queue("q", "fifo", {})
     queue.append(1, [Run(BLOCK_ROWS - 10, 8, 0)], 1)
     queue.append(1, [Run(BLOCK_ROWS + 30, 16, 0)], 2)
-    first, second, third = (queue.blocks[i].pieces(slice(0, queue.blocks[i].filled)) for i in range(3))
+    first, second, third = (queue.blocks[i].locations(slice(0, queue.blocks[i].filled)) for i in range(3))
     assert (first.payload_row[-1], first.rows[-1]) == (0, 10)
     assert (second.payload_row[0], second.rows[0], second.position[0]) == (10, BLOCK_ROWS, 16)
     assert (third.payload_row[0], third.rows[0]) == (BLOCK_ROWS + 10, 20)

@@ -213,8 +213,8 @@ def test_a_dead_letter_takes_along_what_is_its_own() -> None:
     engine.run(c.Settle("q", holder, RowSet.of_sequences(np.array([0, 2])), Outcome.REJECTED, "why"))
     source, dead = queue(engine).blocks[0], queue(engine, "dead").blocks[0]
     for mine, theirs in ((0, 0), (1, 2)):
-        assert dead.pieces(slice(mine, mine + 1)).position == source.pieces(slice(theirs, theirs + 1)).position
-        assert dead.pieces(slice(mine, mine + 1)).payload_row == theirs
+        assert dead.locations(slice(mine, mine + 1)).position == source.locations(slice(theirs, theirs + 1)).position
+        assert dead.locations(slice(mine, mine + 1)).payload_row == theirs
     assert np.asarray(dead.sizes.get(slice(0, 2))).tolist() == [10, 12]
     assert queue(engine, "dead").bytes == 22
     assert np.asarray(dead.priority.get(slice(0, 2))).tolist() == [0, 5]
@@ -237,7 +237,7 @@ def test_messages_of_several_blocks_go_in_order() -> None:
     dead = queue(engine, "dead")
     assert dead.next_sequence == len(rows)
     assert np.array_equal(np.asarray(dead.blocks[0].came_from.get(slice(0, len(rows)))), rows + 1)
-    assert np.array_equal(dead.blocks[0].pieces(slice(0, len(rows))).payload_row, rows)
+    assert np.array_equal(dead.blocks[0].locations(slice(0, len(rows))).payload_row, rows)
     survives(engine)
 
 

@@ -395,12 +395,12 @@ class EndsMachine(RuleBasedStateMachine):
                     for column in ("outcome", "holder", "attempts", "defaulted", "reason", "origin", "came_from", "stayed")
                 }
                 for row in range(block.filled):
-                    (piece,) = zip(*(part.tolist() for part in block.pieces(slice(row, row + 1))[:5]), strict=True)
+                    (location,) = zip(*(part.tolist() for part in block.locations(slice(row, row + 1))[:5]), strict=True)
                     state, at = State(block.state[row]), {column: values[row] for column, values in columns.items()}
                     origin = (queue.origins[at["origin"] - 1], at["came_from"] - 1) if at["origin"] else None
                     holder = at["holder"] if state == State.ACQUIRED else 0
                     attempts = at["attempts"], at["defaulted"]
-                    seen = (piece[2:4], state, at["outcome"], holder, *attempts, at["reason"], origin, bool(at["stayed"]))
+                    seen = (location[2:4], state, at["outcome"], holder, *attempts, at["reason"], origin, bool(at["stayed"]))
                     found.append(seen)
             assert found == [message.seen() for message in model.rows], name
             assert queue.stayed == sum(message.stayed for message in model.rows)

@@ -175,8 +175,8 @@ class Exchanges(RuleBasedStateMachine):
         assert set(state.queues) == set(self.queues)
         assert set(state.exchanges.by_name) == set(self.kinds)
         for name, numbers in self.queues.items():
-            pieces = [block.pieces(slice(0, block.filled)) for block in state.queues[name].blocks.values()]
-            rows = [row for each in pieces for row in zip(each.position, each.payload_row, each.rows, strict=True)]
+            locations = [block.locations(slice(0, block.filled)) for block in state.queues[name].blocks.values()]
+            rows = [row for each in locations for row in zip(each.position, each.payload_row, each.rows, strict=True)]
             assert [self.stored[at] + first + i for at, first, count in rows for i in range(count)] == numbers
             assert conserved(state.queues[name])
 

@@ -112,9 +112,9 @@ def test_E1_one_event_places_a_payload_in_every_queue_that_is_bound() -> None:
     position = broker.log[-1][1]
     for name, rows in (("q", [0, 2]), ("r", [0, 1, 2])):
         queue = broker.state.queues[name]
-        pieces = queue.blocks[0].pieces(slice(0, len(rows)))
-        found = [(int(at) + i) for at, many in zip(pieces.payload_row, pieces.rows, strict=True) for i in range(int(many))]
-        assert set(pieces.position.tolist()) == {position}, "all of them lie in the one record"
+        locations = queue.blocks[0].locations(slice(0, len(rows)))
+        found = [(int(at) + i) for at, many in zip(locations.payload_row, locations.rows, strict=True) for i in range(int(many))]
+        assert set(locations.position.tolist()) == {position}, "all of them lie in the one record"
         assert found == rows
 
 
@@ -313,8 +313,8 @@ def test_E1_stages_go_through_exchanges_by_the_bindings_of_that_moment() -> None
     broker.run(x.Bind("x", "s", "#"), x.Unbind("x", "q"))
     broker.run(c.Publish(["one"]))
     assert broker.counts() == {"q": 2, "r": 3, "s": 0}
-    pieces = broker.state.queues["q"].blocks[0].pieces(slice(0, 2))
-    assert pieces.payload_row.tolist() == [0, 2]
+    locations = broker.state.queues["q"].blocks[0].locations(slice(0, 2))
+    assert locations.payload_row.tolist() == [0, 2]
     broker.send("x", "b", 1, stage="two", whole=True)
     broker.run(c.DeleteQueue("r"), c.Publish(["two"]))
     assert broker.counts() == {"q": 2, "s": 1}, "the queue that is gone took its own along"

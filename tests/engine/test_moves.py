@@ -33,8 +33,8 @@ def test_dead_letters_go_back_to_where_they_came_from() -> None:
     assert engine.run(mc.Redrive("dead", messages=3, first=4)) == (1, None, 0)
     assert engine.run(mc.Redrive("deader")) == (1, None, 0)
     assert (queue(engine).counts[State.AVAILABLE], queue(engine, "r").counts[State.AVAILABLE]) == (3, 2)
-    pieces = queue(engine).blocks[0].pieces(slice(3, 6))
-    assert list(zip(pieces.payload_row.tolist(), pieces.rows.tolist(), strict=True)) == [(1, 2), (0, 1)]
+    locations = queue(engine).blocks[0].locations(slice(3, 6))
+    assert list(zip(locations.payload_row.tolist(), locations.rows.tolist(), strict=True)) == [(1, 2), (0, 1)]
     assert [cell(engine, row, name) for row in (3, 4, 5) for name in ("origin", "reason", "came_from", "attempts")] == [0] * 12
     assert [fate(engine, row, "dead") for row in range(5)] == ["dead_lettered", "moved", "moved", "moved", "moved"]
     survives(engine)
@@ -165,7 +165,7 @@ def test_move_and_copy_are_by_reference_and_one_event() -> None:
     assert engine.run(mc.Copy("q", "t", first=3, last=4)) == (2, None, 0)
     assert len(engine.log) == before + 2
     assert [fate(engine, row) for row in range(6)] == ["acquired", "moved", "moved", "available", "available", "available"]
-    assert queue(engine, "t").blocks[0].pieces(slice(0, 4)).payload_row.tolist() == [1, 3]
+    assert queue(engine, "t").blocks[0].locations(slice(0, 4)).payload_row.tolist() == [1, 3]
     assert queue(engine, "t").bytes == 11 + 12 + 13 + 14
     assert queue(engine, "t").origins == []
     survives(engine)

@@ -227,22 +227,22 @@ def batch_from(rows: list[dict[str, Any]], columns: list[str]) -> pa.RecordBatch
 def mapped(client: Client, reader: Reader, batch: int, columns: list[str]) -> list[dict[str, Any]]:
     """The rows of a batch as such a reader finds them in the files."""
     rows = []
-    for piece in rows_of(client.get(**{**reader.ticket(batch, columns=columns), "op": "map", "host": this_host()})):
-        data = Path(piece["file"]).read_bytes()[piece["offset"] : piece["offset"] + piece["length"]]
-        record, sequence = message.unpack(piece["columns"], pa.py_buffer(data)), piece["sequence"]
-        if piece["taken"] is None:
-            record = record.slice(piece["row"], piece["count"])
+    for location in rows_of(client.get(**{**reader.ticket(batch, columns=columns), "op": "map", "host": this_host()})):
+        data = Path(location["file"]).read_bytes()[location["offset"] : location["offset"] + location["length"]]
+        record, sequence = message.unpack(location["columns"], pa.py_buffer(data)), location["sequence"]
+        if location["taken"] is None:
+            record = record.slice(location["row"], location["count"])
         else:
-            taken = np.frombuffer(piece["taken"], "<i4")
-            record, sequence = record.take(pa.array(taken)), sequence + taken.astype(np.int64) - piece["row"]
-        assert record.num_rows == piece["count"]
+            taken = np.frombuffer(location["taken"], "<i4")
+            record, sequence = record.take(pa.array(taken)), sequence + taken.astype(np.int64) - location["row"]
+        assert record.num_rows == location["count"]
         made = assembly.assemble(
             columns,
             record,
             queue=reader.queue,
             sequence=sequence,
-            time=piece["time"],
-            delivery_count=piece["deliveryCount"],
+            time=location["time"],
+            delivery_count=location["deliveryCount"],
         )
         rows += made.to_pylist()
     return rows
@@ -283,8 +283,8 @@ def test_rows_that_lie_too_scattered_to_be_mapped_are_still_read(client: Client,
     assert rows_of(client.get(**wanted)) == reader.read(batch, columns=columns, stored=True)
     send(client, queue, numbered(40))
     reader.settle(batch)
-    (piece,) = rows_of(client.get(**{**wanted, "batch": reader.advance()}))
-    assert (piece["row"], piece["count"], piece["sequence"]) == (0, 40, 40)
+    (location,) = rows_of(client.get(**{**wanted, "batch": reader.advance()}))
+    assert (location["row"], location["count"], location["sequence"]) == (0, 40, 40)
 
 
 @pytest.mark.parametrize("host", [None, "", "0" * 64], ids=str)
@@ -296,9 +296,9 @@ def test_who_is_not_on_the_brokers_host_is_told_no_path(client: Client, queue: s
     with pytest.raises(errors.NotMappable, match="not on the broker's host"):
         list(client.get(**wanted))
     assert rows_of(client.get(**wanted, orMessages=True)) == reader.read(batch)
-    (piece,) = rows_of(client.get(**{**wanted, "host": this_host()}))
-    found = Path(piece["file"]).stat()
-    assert (piece["device"], piece["inode"]) == (found.st_dev, found.st_ino)
+    (location,) = rows_of(client.get(**{**wanted, "host": this_host()}))
+    found = Path(location["file"]).stat()
+    assert (location["device"], location["inode"]) == (found.st_dev, found.st_ino)
 
 
 def test_what_differs_in_delivery_counts_is_not_mapped(client: Client, queue: str) -> None:

@@ -14,7 +14,7 @@ from penstock.broker_core.client.flight import Client
 from penstock.broker_core.engine.commands import queues as c
 from penstock.broker_core.engine.model.stages import attempt_name
 from penstock.broker_core.flight_plane import FlightPlane
-from penstock.broker_core.reading import stored as reading
+from penstock.broker_core.reading.stored import store
 from penstock.broker_core.service.broker import BrokerService
 from penstock.broker_core.settings.keys import Settings
 
@@ -114,7 +114,7 @@ def test_a_write_of_30_500_tasks_is_published_and_another_discarded(tmp_path: Pa
     plane = FlightPlane(service, "127.0.0.1", 0)
     try:
         service.submit(c.DeclareQueue("q"))
-        payload = reading.store(batch_of([b"x"]))
+        payload = store(batch_of([b"x"]))
         for write in ("published", "aborted"):
             for attempt in range(tasks):
                 name = attempt_name(write, base + attempt)

@@ -16,7 +16,8 @@ from penstock.broker_core.errors import StorageError
 from penstock.broker_core.journal import Disk
 from penstock.broker_core.messages import columns as message
 from penstock.broker_core.messages import incoming
-from penstock.broker_core.reading import stored as reading
+from penstock.broker_core.reading.batches import record_batches
+from penstock.broker_core.reading.stored import store
 from penstock.broker_core.service.broker import BrokerService
 from penstock.broker_core.settings.keys import Settings
 
@@ -77,7 +78,7 @@ def killed(service: BrokerService, disk: LyingDisk) -> LyingDisk:
 
 def enqueue(queue: str, *bodies: bytes) -> c.Enqueue:
     batch = incoming.validate(pa.record_batch({"body": pa.array(bodies, pa.binary())}))
-    return c.Enqueue(queue, batch.num_rows, message.sizes(batch), reading.store(batch))
+    return c.Enqueue(queue, batch.num_rows, message.sizes(batch), store(batch))
 
 
 def stage(name: str, queue: str, *bodies: bytes) -> c.StageMessages:
@@ -106,27 +107,27 @@ def read(lease: str, epoch: int, batch: int) -> c.ReadBatch:
 
 
 def bodies_of(service: BrokerService, queue: str, rows: Any) -> list[bytes]:
-    return _bodies(service, queue, service.cuts(queue, rows))
+    return _bodies(service, queue, service.slices(queue, rows))
 
 
 def everything(service: BrokerService, queue: str) -> dict[int, bytes]:
     """Sequence number → body of all that can still be read."""
-    cuts = service.browse(queue, lambda block: slice(0, block.filled), 0, None)
+    slices = service.browse(queue, lambda block: slice(0, block.filled), 0, None)
     found: dict[int, bytes] = {}
-    for batch in reading.batches(service.journal, cuts, ["sequenceNumber", "body"], queue):
+    for batch in record_batches(service.journal, slices, ["sequenceNumber", "body"], queue):
         found.update(zip(batch["sequenceNumber"].to_pylist(), batch["body"].to_pylist(), strict=True))
     return found
 
 
 def table(service: BrokerService, queue: str, *columns: str) -> list[dict[str, Any]]:
-    cuts = service.browse(queue, lambda block: slice(0, block.filled), 0, None)
-    batches = list(reading.batches(service.journal, cuts, columns, queue))
+    slices = service.browse(queue, lambda block: slice(0, block.filled), 0, None)
+    batches = list(record_batches(service.journal, slices, columns, queue))
     return pa.Table.from_batches(batches, message.arrow_schema(columns)).to_pylist()
 
 
-def _bodies(service: BrokerService, queue: str, cuts: Any) -> list[bytes]:
+def _bodies(service: BrokerService, queue: str, slices: Any) -> list[bytes]:
     found: list[bytes] = []
-    for batch in reading.batches(service.journal, cuts, ["body"], queue):
+    for batch in record_batches(service.journal, slices, ["body"], queue):
         found += batch["body"].to_pylist()
     return found
 

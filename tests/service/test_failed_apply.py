@@ -53,7 +53,7 @@ def _refuses_everything(service: Any) -> None:
             service.submit(command)
     with pytest.raises(StorageError), service.turn() as turn:
         turn.carry(c.Stat("q"))
-    for look in (lambda: list(service.cuts("q", RowSet.range(0, 3))), lambda: list(service.browse("q", lambda b: b, 0, None))):
+    for look in (lambda: list(service.slices("q", RowSet.range(0, 3))), lambda: list(service.browse("q", lambda b: b, 0, None))):
         with pytest.raises(StorageError):
             look()
     with pytest.raises(StorageError):

@@ -17,7 +17,7 @@ from penstock.broker_core.flight_plane import leasing
 from penstock.broker_core.messages import columns as message
 from penstock.broker_core.messages import incoming
 from penstock.broker_core.messages.encoding.arriving import arrived
-from penstock.broker_core.reading import stored as reading
+from penstock.broker_core.reading.stored import store
 from penstock.broker_core.selectors import parse
 from penstock.broker_core.service import bitmaps, matching
 from penstock.broker_core.service.broker import BrokerService
@@ -35,7 +35,7 @@ def colours(count: int, *places: int, queue: str = "q") -> c.Enqueue:
     maps = [[("colour", "red" if place in red else "blue")] for place in range(count)]
     arrays = [pa.array([b"x"] * count, pa.binary()), pa.array(maps, message.STRING_MAP)]
     batch = incoming.validate(pa.record_batch(arrays, names=["body", "properties"]))
-    return c.Enqueue(queue, count, message.sizes(batch), reading.store(batch))
+    return c.Enqueue(queue, count, message.sizes(batch), store(batch))
 
 
 def evaluations(monkeypatch: Any) -> list[int]:
@@ -110,9 +110,9 @@ def test_nothing_is_evaluated_twice_and_what_comes_is_evaluated_alone(service: B
     assert sum(rows) == 216  # another selector
 
 
-def test_a_large_block_is_evaluated_piece_by_piece(service: BrokerService, monkeypatch: Any) -> None:
+def test_a_large_block_is_evaluated_chunk_by_chunk(service: BrokerService, monkeypatch: Any) -> None:
     rows = evaluations(monkeypatch)
-    monkeypatch.setattr(matching, "PIECE_ROWS", 1000)
+    monkeypatch.setattr(matching, "CHUNK_ROWS", 1000)
     service.submit(colours(3500, 2500))
     taker = Taker(service)
     looks = 0
@@ -137,7 +137,7 @@ def test_encoded_and_columnar_records_of_any_size_are_evaluated_in_their_order(s
 
     def encoded(*values: str) -> c.Enqueue:
         found = arrived([Message(application_properties={"colour": value}, data=[b""]).encode() for value in values])
-        return c.Enqueue("q", found.batch.num_rows, found.sizes, reading.store(found.batch))
+        return c.Enqueue("q", found.batch.num_rows, found.sizes, store(found.batch))
 
     service.submit(encoded("red"), colours(2, 1), encoded("blue", "red"), colours(5000, 4999), encoded("red"), colours(1, 0))
     assert Taker(service).take() == [0, 2, 4, 5004, 5005, 5006]
@@ -258,8 +258,8 @@ def test_a_lease_gets_what_matches_and_keeps_its_selector_under_a_checkpoint(ser
 
 
 def test_a_lease_that_no_message_matches_says_so_after_a_while(service: BrokerService, monkeypatch: Any) -> None:
-    monkeypatch.setattr(matching, "PIECE_ROWS", 2)
-    monkeypatch.setattr(matching, "LEASE_PIECES", 1)
+    monkeypatch.setattr(matching, "CHUNK_ROWS", 2)
+    monkeypatch.setattr(matching, "LEASE_CHUNKS", 1)
     service.submit(colours(10, 9))
     times = iter(range(0, 1000, 3))
     view = service.matching.prepared("q", RED, 1, clock=lambda: float(next(times)))
@@ -270,7 +270,7 @@ def test_a_lease_that_no_message_matches_says_so_after_a_while(service: BrokerSe
 
 def test_what_nobody_has_looked_at_yet_is_said_and_asked_for_again(service: BrokerService, monkeypatch: Any) -> None:
     monkeypatch.setattr(matching, "LOOK_S", -1.0)
-    monkeypatch.setattr(matching, "PIECE_ROWS", 10)
+    monkeypatch.setattr(matching, "CHUNK_ROWS", 10)
     service.submit(colours(101, 100))
     enter = c.EnterLease("q", "lease", "r", None, True, selector=RED.text)
     wanted = c.AcquireBatch("q", "lease", "r", 0, selector=RED.text)

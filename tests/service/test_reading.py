@@ -15,7 +15,9 @@ from penstock.broker_core.engine.commands import moves as mc
 from penstock.broker_core.engine.commands import queues as c
 from penstock.broker_core.messages import columns as message
 from penstock.broker_core.messages import incoming
-from penstock.broker_core.reading import stored as reading
+from penstock.broker_core.reading.batches import JOINED_ROWS, record_batches
+from penstock.broker_core.reading.records import SMALL_ROWS
+from penstock.broker_core.reading.stored import store
 from penstock.broker_core.service.broker import BrokerService
 
 from ..journal.lying_disk import LyingDisk
@@ -39,7 +41,7 @@ def _filled(service: BrokerService, clock: Clock, records: list[int], random: Ra
         columns = {"body": pa.array(bodies, pa.binary()), "subject": subjects, "priority": pa.array(levels, pa.int16())}
         batch = incoming.validate(pa.record_batch(columns))
         sizes, traits = message.sizes(batch), service.traits("q", batch)
-        service.submit(c.Enqueue("q", count, sizes, reading.store(batch), traits=traits))
+        service.submit(c.Enqueue("q", count, sizes, store(batch), traits=traits))
         truth += [
             {"body": body, "subject": subject, "enqueuedTime": _at(clock.wall), "level": level}
             for body, subject, level in zip(bodies, subjects, levels, strict=True)
@@ -48,7 +50,7 @@ def _filled(service: BrokerService, clock: Clock, records: list[int], random: Ra
 
 
 def _read(service: BrokerService, rows: RowSet) -> list[dict[str, Any]]:
-    made = list(reading.batches(service.journal, service.cuts("q", rows), COLUMNS, "q", b"of "))
+    made = list(record_batches(service.journal, service.slices("q", rows), COLUMNS, "q", b"of "))
     assert all(batch.schema.equals(message.arrow_schema(COLUMNS)) for batch in made)
     return pa.Table.from_batches(made).to_pylist()
 
@@ -107,14 +109,14 @@ def test_messages_of_one_record_that_were_moved_one_after_another_have_each_thei
         assert [row["enqueuedTime"] for row in found] == times
 
 
-def test_short_stretches_are_put_together_and_long_ones_stand_alone() -> None:
-    records = [3_000] * 12 + [reading.SMALL_ROWS] + [1] * 5
+def test_rows_of_small_records_are_joined_and_those_of_large_ones_are_not() -> None:
+    records = [3_000] * 12 + [SMALL_ROWS] + [1] * 5
     with running(LyingDisk()) as service:
         service.submit(c.DeclareQueue("q"))
         for count in records:
             service.submit(enqueue("q", *numbered(count)))
-        cuts = service.cuts("q", RowSet.range(0, sum(records)))
-        sizes = [made.num_rows for made in reading.batches(service.journal, cuts, ["body"], "q")]
+        slices = service.slices("q", RowSet.range(0, sum(records)))
+        sizes = [made.num_rows for made in record_batches(service.journal, slices, ["body"], "q")]
     assert sum(sizes) == sum(records)
-    assert sizes == [6 * 3_000, 6 * 3_000, reading.SMALL_ROWS, 5]
-    assert all(size < reading.JOINED_ROWS + reading.SMALL_ROWS for size in sizes)
+    assert sizes == [6 * 3_000, 6 * 3_000, SMALL_ROWS, 5]
+    assert all(size < JOINED_ROWS + SMALL_ROWS for size in sizes)

@@ -12,7 +12,7 @@ from penstock.broker_core.engine.columns.states import Cause, Outcome, State
 from penstock.broker_core.engine.commands import queues as c
 from penstock.broker_core.errors import DataLoss, NotFound
 from penstock.broker_core.flight_plane import FlightPlane
-from penstock.broker_core.reading import stored as reading
+from penstock.broker_core.reading.batches import record_batches
 from penstock.broker_core.service.broker import BrokerService
 
 from ..journal.lying_disk import LyingDisk
@@ -137,8 +137,8 @@ def test_what_remains_is_browsed_while_the_rest_goes() -> None:
         service.submit(c.DeclareQueue("q"))
         fill(service, clock)
         settle(service, "lease", 8 * HALF_MIB)
-        cuts = service.browse("q", lambda block: slice(0, block.filled), 0, None)
-        batches = reading.batches(service.journal, cuts, ["body"], "q")
+        slices = service.browse("q", lambda block: slice(0, block.filled), 0, None)
+        batches = record_batches(service.journal, slices, ["body"], "q")
         first = next(batches)
         assert service.retain() > 0
         assert first["body"][0].as_py().startswith(b"00000000"), "what was handed out stays valid"
@@ -385,4 +385,4 @@ def test_a_dead_letter_keeps_its_payload_however_old_and_a_settled_one_lets_it_g
         assert service.retain() > 0
         assert list(everything(service, "dead")) == [10]
         with pytest.raises(DataLoss):
-            list(service.cuts("dead", RowSet.range(0, 11)))
+            list(service.slices("dead", RowSet.range(0, 11)))

@@ -17,8 +17,8 @@ from penstock.broker_core.engine.columns.states import Cause, Outcome
 from penstock.broker_core.engine.commands import queues as c
 from penstock.broker_core.errors import DataLoss, InvalidRequest, NotFound, ResourceLimit, StorageError
 from penstock.broker_core.reading import recent
-from penstock.broker_core.reading import stored as reading
 from penstock.broker_core.reading.recent import Recent
+from penstock.broker_core.reading.records import record_slices
 from penstock.broker_core.service.broker import FREE_SPACE_FOR_US, BrokerService
 
 from ..journal.lying_disk import LyingDisk
@@ -84,7 +84,7 @@ def test_an_exception_in_a_turn_gives_the_lock_back() -> None:
         service.submit(c.DeclareQueue("q"))
 
 
-def test_cuts_of_a_turn_show_what_was_just_acquired_and_last() -> None:
+def test_slices_of_a_turn_show_what_was_just_acquired_and_last() -> None:
     """C6 Q10 Q12: copies, so what happens afterwards does not show in them."""
     with running(LyingDisk()) as service:
         service.submit(c.DeclareQueue("q"), enqueue("q", *numbered(5)), enqueue("q", *numbered(5, start=5)), c.Subscribe("q"))
@@ -92,11 +92,11 @@ def test_cuts_of_a_turn_show_what_was_just_acquired_and_last() -> None:
             (rows, _), _ = turn.carry(c.Acquire("q", 1, 7))
             turn.carry(c.Release("q", 1, RowSet.of_sequences(np.array([1, 6])), Cause.MODIFIED, annotations=NOTE))
             (rows, _), end = turn.carry(c.Acquire("q", 1, 3))
-            (found,) = turn.cuts("q", rows)
+            (found,) = turn.slices("q", rows)
             turn.carry(c.Release("q", 1, rows, Cause.MODIFIED, annotations=b"later"))
         service.journal.wait(end)
         assert rows.sequences().tolist() == [1, 6, 7]
-        parts = list(reading.stretches(service.journal, found))
+        parts = list(record_slices(service.journal, found))
         assert [part.sequences().tolist() for part in parts] == [[1], [6, 7]]
         assert [body for part in parts for body in part.payload["body"].to_pylist()] == [numbered(8)[n] for n in (1, 6, 7)]
         assert [np.broadcast_to(part.attempts, part.payload.num_rows).tolist() for part in parts] == [[1], [1, 0]]
@@ -113,14 +113,14 @@ def test_what_was_just_stored_is_not_read_back_and_is_the_same() -> None:
             service.submit(enqueue("q", *numbered(count)))
         with service.turn() as turn:
             (rows, _), end = turn.carry(c.Acquire("q", 1, 5))
-            (at_hand,) = turn.cuts("q", rows)
+            (at_hand,) = turn.slices("q", rows)
         service.journal.wait(end)
-        (plain,) = service.cuts("q", rows)
-        expected = list(reading.stretches(service.journal, plain))
+        (plain,) = service.slices("q", rows)
+        expected = list(record_slices(service.journal, plain))
         disk.fail = lambda call, name: OSError(5, "it was read") if call == "read" else None
-        found = list(reading.stretches(service.journal, at_hand))
-        assert [(f.sequences().tolist(), f.time, f.part) for f in found] == [
-            (e.sequences().tolist(), e.time, e.part) for e in expected
+        found = list(record_slices(service.journal, at_hand))
+        assert [(f.sequences().tolist(), f.time, f.indexes) for f in found] == [
+            (e.sequences().tolist(), e.time, e.indexes) for e in expected
         ]
         assert all(f.payload.equals(e.payload) for f, e in zip(found, expected, strict=True))
         assert [f.payload.num_rows for f in found] == [1, 1, 3]
@@ -141,14 +141,14 @@ def test_what_is_at_hand_is_bounded() -> None:
     assert not kept.among(np.array([20_000]))
 
 
-def test_cuts_of_what_is_not_in_memory_are_refused() -> None:
+def test_slices_of_what_is_not_in_memory_are_refused() -> None:
     with running(LyingDisk()) as service, service.turn() as turn:
         turn.carry(c.DeclareQueue("q"))
         with pytest.raises(DataLoss):
-            turn.cuts("q", RowSet.single(5))
+            turn.slices("q", RowSet.single(5))
         with pytest.raises(NotFound):
-            turn.cuts("missing", RowSet())
-        assert turn.cuts("q", RowSet()) == []
+            turn.slices("missing", RowSet())
+        assert turn.slices("q", RowSet()) == []
 
 
 # ---- room
@@ -303,8 +303,8 @@ def test_overlays_are_there_after_archiving_and_a_restart() -> None:
         service.submit(c.Release("q", 1, RowSet.single(70_001), annotations=b"later"))
     with running(disk) as again:
         assert described(again.state)[0]["queues"] == before[0]["queues"]
-        cuts = list(again.browse("q", lambda block: slice(0, block.filled), 0, None))
-        assert [part.overlays for part in cuts] == [{5: [NOTE]}, {70_000 - (1 << 16): [NOTE], 70_001 - (1 << 16): [b"later"]}]
+        slices = list(again.browse("q", lambda block: slice(0, block.filled), 0, None))
+        assert [part.overlays for part in slices] == [{5: [NOTE]}, {70_000 - (1 << 16): [NOTE], 70_001 - (1 << 16): [b"later"]}]
 
 
 def test_what_is_wrong_is_refused_and_changes_nothing_after_a_crash() -> None:

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from ...amqp.deliveries import Delivery
     from ...amqp.performatives import Attach
     from ...amqp.types import Value
-    from ...reading.stored import Cut
+    from ...reading.slices import BlockSlice
     from ...service.turn import Turn
     from ..ports import LinkPeer
     from .termini import SourceTerminus
@@ -104,9 +104,9 @@ class Consuming(Outgoing):
     def _state(self) -> TransactionalState | None:
         return self.acquisition.state
 
-    def _make_ready(self, acquisition: int, cuts: Sequence[Cut]) -> None:
+    def _make_ready(self, acquisition: int, slices: Sequence[BlockSlice]) -> None:
         lapsed = self._lapsed.pop(acquisition, None)
-        super()._make_ready(acquisition, cuts)
+        super()._make_ready(acquisition, slices)
         if lapsed is not None:
             self.keep_ready(lambda tags: set(tags) - lapsed)
 

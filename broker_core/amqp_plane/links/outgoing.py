@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from ...amqp.deliveries import Delivery
     from ...amqp.performatives import Attach, DeliveryState
     from ...amqp.types import Value
-    from ...reading.stored import Cut
+    from ...reading.slices import BlockSlice
     from ...service.bitmaps import View
     from ...service.turn import Turn
     from ..ports import LinkPeer
@@ -162,8 +162,8 @@ class Outgoing(LinkEnd, Consumer):
         """The state with which messages leave."""
         return None
 
-    def deliver(self, acquisition: int, cuts: Sequence[Cut]) -> None:
-        """Send what was acquired: the disk has it. `cuts`: its messages, unless they went back and this is over."""
+    def deliver(self, acquisition: int, slices: Sequence[BlockSlice]) -> None:
+        """Send what was acquired: the disk has it. `slices`: its messages, unless they went back and this is over."""
         if self.ended:
             return  # they went back with everything else that the link held
         rows = self._unsent.pop(acquisition, None)
@@ -171,7 +171,7 @@ class Outgoing(LinkEnd, Consumer):
             return  # a browser looks for them again; or they went back, and may have come again
         self._pending -= rows.count
         try:
-            self._make_ready(acquisition, cuts)
+            self._make_ready(acquisition, slices)
         except Exception as error:  # silence would hold what it has acquired: the receiver is told, and all of it goes back
             log.exception("%s: what it acquired cannot be sent", self)
             lost = self._damaged.minus(self._damaged.minus(rows))
@@ -185,10 +185,10 @@ class Outgoing(LinkEnd, Consumer):
             return
         self.pump()
 
-    def _make_ready(self, acquisition: int, cuts: Sequence[Cut]) -> None:
+    def _make_ready(self, acquisition: int, slices: Sequence[BlockSlice]) -> None:
         """Read and encode messages into the backlog."""
-        for cut in cuts:
-            for tags, found in self.host.messages_of(cut, partial(self._keep_damaged, cut)):
+        for block_slice in slices:
+            for tags, found in self.host.messages_of(block_slice, partial(self._keep_damaged, block_slice)):
                 if isinstance(found, list):
                     self._backlog.extend(zip(tags, found, strict=True))
                     continue
@@ -196,9 +196,9 @@ class Outgoing(LinkEnd, Consumer):
                 for tag in tags:
                     self._leave_to_others(tag)
 
-    def _keep_damaged(self, cut: Cut, part: slice, error: errors.DamagedJournal) -> None:
+    def _keep_damaged(self, block_slice: BlockSlice, indexes: slice, error: errors.DamagedJournal) -> None:
         """Keep messages that cannot be read, so that the link is not offered them again. Those around them leave."""
-        sequences = cut.sequences(part)
+        sequences = block_slice.sequences(indexes)
         self._damaged = self._damaged.plus(RowSet.of_sequences(sequences))
         self._add_underway(-len(sequences))
         first, last = int(sequences[0]), int(sequences[-1])

@@ -145,7 +145,7 @@ class Acquiring:
         behind = interest.ahead_of(link)
         try:
             rows, end = link.take(turn, min(capacity, QUANTUM_MESSAGES), QUANTUM_BYTES, behind)
-            cuts = turn.cuts(link.queue, rows) if rows else []
+            slices = turn.slices(link.queue, rows) if rows else []
         except errors.StorageError:
             raise
         except errors.PenstockError as error:
@@ -166,7 +166,7 @@ class Acquiring:
             return
         acquisition = link.taken(rows)
         self.handled += rows.count
-        self._passes.when_durable(end, lambda: link.deliver(acquisition, cuts))
+        self._passes.when_durable(end, lambda: link.deliver(acquisition, slices))
         if rows.count >= capacity and link.capacity() <= 0:
             interest.rests(link)
         elif not link.looks_anyway and not turn.available(link.queue):

@@ -1,8 +1,8 @@
 """Selectors of links, evaluated on a thread of their own where nobody has looked yet: the loop never waits for the disk.
 
-A link that came to such a place awaits it, and keeps its turn (see `interest`); the piece that it needs is evaluated once for all
-that wait with the same selector; then they look again, and see how far that brings them. Pieces of all queues stand in one line,
-so that a large one that is cold keeps nobody else from his for longer than a piece takes.
+A link that came to such a place awaits it, and keeps its turn (see `interest`); the chunk that it needs is evaluated once for all
+that wait with the same selector; then they look again, and see how far that brings them. Chunks of all queues stand in one line,
+so that a large one that is cold keeps nobody else from his for longer than a chunk takes.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ class Selecting:
         return any(of_queue == queue for of_queue, _ in self._waiting)
 
     def look_further(self, link: Outgoing, block: int) -> None:
-        """Evaluate the next piece of a block for the link's selector; then the link looks again."""
+        """Evaluate the next chunk of a block for the link's selector; then the link looks again."""
         assert link.selector is not None
         key = link.queue, link.selector.text
         waiting = self._waiting.get(key)

@@ -31,7 +31,8 @@ from .passes import Passes
 if TYPE_CHECKING:
     import ssl
 
-    from ...reading.stored import Cut, OnDamage
+    from ...reading.records import OnDamage
+    from ...reading.slices import BlockSlice
     from ...security.access import Access
     from ...selectors import Selector
     from ...service.bitmaps import View
@@ -201,9 +202,9 @@ class AmqpPlane:
         """Read what is known now of the messages that a selector matches, for one command."""
         return self.service.matching.view(queue, selector)
 
-    def messages_of(self, cut: Cut, damaged: OnDamage) -> Iterator[tuple[list[bytes], list[bytes] | Exception]]:
-        """Read the messages of a cut as AMQP has them: see `links.deliveries`."""
-        return messages_of(self.service, cut, damaged)
+    def messages_of(self, block_slice: BlockSlice, damaged: OnDamage) -> Iterator[tuple[list[bytes], list[bytes] | Exception]]:
+        """Read the messages of a slice as AMQP has them: see `links.deliveries`."""
+        return messages_of(self.service, block_slice, damaged)
 
     def note_damage(self, damage: errors.DamagedMessages) -> None:
         """Keep in mind that messages cannot be read, for operators."""

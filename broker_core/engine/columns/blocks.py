@@ -12,7 +12,7 @@ from .attributes import NO_TRAITS, Traits
 from .limits import NEVER
 from .overlays import Overlays
 from .rowset import BLOCK_BITS, BLOCK_ROWS, row_count
-from .runs import Pieces, Run, Runs
+from .runs import Locations, Run, Runs
 from .series import Column, Ints, Rows, Series, Sizes
 from .states import ACQUIRED, ARCHIVED, AVAILABLE, DELAYED, State
 
@@ -254,16 +254,16 @@ class Block(Columns):
                 return
             self.low += len(window)
 
-    def pieces(self, rows: Rows) -> Pieces:
-        """Say where the rows lie, one piece for each run that has some of them."""
+    def locations(self, rows: Rows) -> Locations:
+        """Return where the payloads of the rows lie in the journal."""
         if not row_count(rows):
             empty = np.zeros(0, np.int64)
-            return Pieces(empty, empty, empty, empty, empty)
+            return Locations(empty, empty, empty, empty, empty)
         runs, scattered = self.runs, None
         if isinstance(rows, slice):
             last = runs.row.run_of(rows.stop - 1)
             if runs.row[last] <= rows.start:
-                return self._piece(rows, last)
+                return self._location(rows, last)
             run = np.arange(runs.row.runs_of(rows.start), last + 1)
             firsts = runs.row.take(run)
             start = np.concatenate([[rows.start], firsts[1:]])
@@ -275,7 +275,7 @@ class Block(Columns):
             payload_row = start - runs.row.take(run) + runs.skip.take(run)
             if (rows[edges[1:] - 1] - start + 1 != counts).any():
                 scattered = rows + np.repeat(payload_row - start, counts)
-        return Pieces(start, counts, runs.position.take(run) << 3, payload_row, runs.time.take(run), scattered)
+        return Locations(start, counts, runs.position.take(run) << 3, payload_row, runs.time.take(run), scattered)
 
     def _by_run(self, rows: Ints) -> tuple[Ints, Ints]:
         """The runs that have some of the rows, and where among the rows those of each begin, and the last one's end. Looked up
@@ -291,12 +291,12 @@ class Block(Columns):
         begins = np.flatnonzero(of[1:] != of[:-1]) + 1
         return np.concatenate([[0], begins, [len(rows)]]), of[np.concatenate([[0], begins])]
 
-    def _piece(self, rows: slice, run: int) -> Pieces:
-        """The one piece of rows that all lie in one run, as a single message always does."""
+    def _location(self, rows: slice, run: int) -> Locations:
+        """Return where rows of one run lie, as a single message always does."""
         runs = self.runs
         payload_row = rows.start - runs.row[run] + runs.skip[run]
         numbers = (rows.start, rows.stop - rows.start, runs.position[run] << 3, payload_row, runs.time[run])
-        return Pieces(*np.array(numbers, np.int64).reshape(5, 1))
+        return Locations(*np.array(numbers, np.int64).reshape(5, 1))
 
     def lowest_live_position(self) -> int | None:
         """The log position of the oldest payload that a row not yet archived needs."""

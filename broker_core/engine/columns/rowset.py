@@ -247,9 +247,9 @@ class RowSet:
         return RowSet(parts)
 
     def split(self, parts: int) -> list[tuple[int, int, int]]:
-        """Cut into at most `parts` pieces of equal count, in order: (first, last, count) each.
+        """Cut into at most `parts` ranges of equal count, in order: (first, last, count) each.
 
-        Pure: the same set and number always give the same pieces, so that a batch planned twice has the same tasks.
+        Pure: the same set and number always give the same ranges, so that a batch planned twice has the same tasks.
         """
         if not self.count:
             return []
@@ -274,7 +274,7 @@ class RowSet:
         return {str(block): _json(part) for block, part in self._parts.items()}
 
     def to_text(self) -> str:
-        """`to_json` as JSON, without the encoder's price for the one stretch that most commands name, and for long bitmaps."""
+        """`to_json` as JSON, without the encoder's price for the one range that most commands name, and for long bitmaps."""
         parts = (f'"{block}":{_text(part)}' for block, part in self._parts.items())
         return f"{{{','.join(parts)}}}"
 

@@ -41,42 +41,42 @@ class Runs:
 
 
 class Run(NamedTuple):
-    """Neighbours in a journal record that become neighbours in a block."""
+    """Consecutive rows of a journal record that are consecutive in a block."""
 
     rows: int
     position: int  # log position of the record
     skip: int  # row of its payload that the first one is
 
 
-class Share(NamedTuple):
-    """Neighbouring rows of one record, among the rows that pieces speak of."""
+class Extent(NamedTuple):
+    """Rows of one record, enqueued at one time, among the rows of `Locations`."""
 
-    position: int
-    time: int
-    of: slice  # of all rows together
-    first: int | None  # where they are in the record, one after another; None: scattered, see `Pieces.payload_rows`
+    position: int  # log position of the record
+    time: int  # microseconds since 1970
+    indexes: slice  # of these rows among all rows of the locations
+    first: int | None  # the first row in the record, the others follow it; None: scattered, see `Locations.payload_rows`
 
 
-class Pieces(NamedTuple):
-    """Places of a block's rows: parallel arrays, one entry a piece, which is rows of one run, with or without holes between."""
+class Locations(NamedTuple):
+    """Where rows of a block lie in the journal: parallel arrays, one entry for each run that has some of the rows."""
 
-    row: npt.NDArray[np.int64]  # the first one
+    row: npt.NDArray[np.int64]  # the first one in the block
     rows: npt.NDArray[np.int64]  # how many
-    position: npt.NDArray[np.int64]
-    payload_row: npt.NDArray[np.int64]  # where the first one is in its record
-    time: npt.NDArray[np.int64]
-    scattered: npt.NDArray[np.int64] | None = None  # where each row is in its record; None: a piece's rows are neighbours
+    position: npt.NDArray[np.int64]  # log position of the record
+    payload_row: npt.NDArray[np.int64]  # the first one in the record
+    time: npt.NDArray[np.int64]  # microseconds since 1970: when they were enqueued
+    scattered: npt.NDArray[np.int64] | None = None  # each row in its record; None: the rows of each entry are consecutive
 
     def payload_rows(self) -> npt.NDArray[np.int64]:
-        """Row of each message in its record."""
+        """Return the row of each message in its record."""
         if self.scattered is not None:
             return self.scattered
         ends = np.cumsum(self.rows)
         found: npt.NDArray[np.int64] = np.arange(int(ends[-1])) + np.repeat(self.payload_row - (ends - self.rows), self.rows)
         return found
 
-    def shares(self) -> Iterator[Share]:
-        """Record by record, what is wanted of it, in order. Rows that came at different times stand apart."""
+    def extents(self) -> Iterator[Extent]:
+        """Yield the rows record by record, in order; rows of one record with different times are extents of their own."""
         if not len(self.row):
             return
         apart = (self.position[1:] != self.position[:-1]) | (self.time[1:] != self.time[:-1])
@@ -88,13 +88,13 @@ class Pieces(NamedTuple):
             together &= self.scattered[edges[1:] - 1] - firsts == edges[1:] - edges[:-1] - 1
         columns = (self.position[begins[:-1]], self.time[begins[:-1]], edges[:-1], edges[1:], firsts, together)
         for position, time, start, stop, first, neighbours in zip(*(column.tolist() for column in columns), strict=True):
-            yield Share(position, time, slice(start, stop), first if neighbours else None)
+            yield Extent(position, time, slice(start, stop), first if neighbours else None)
 
     def runs(self) -> list[Run]:
-        """The rows once more, as they are to become neighbours elsewhere."""
+        """Return the rows as runs, to be appended to another block."""
         if self.scattered is None:
             return list(map(Run, self.rows.tolist(), self.position.tolist(), self.payload_row.tolist()))
-        rows, piece = self.scattered, np.repeat(np.arange(len(self.rows)), self.rows)
-        first = np.concatenate([[0], np.flatnonzero((rows[1:] - rows[:-1] != 1) | (piece[1:] != piece[:-1])) + 1])
+        rows, entry = self.scattered, np.repeat(np.arange(len(self.rows)), self.rows)
+        first = np.concatenate([[0], np.flatnonzero((rows[1:] - rows[:-1] != 1) | (entry[1:] != entry[:-1])) + 1])
         counts = np.diff(first, append=len(rows))
-        return list(map(Run, counts.tolist(), self.position[piece[first]].tolist(), rows[first].tolist()))
+        return list(map(Run, counts.tolist(), self.position[entry[first]].tolist(), rows[first].tolist()))

@@ -1,6 +1,6 @@
 """Messages that an operator sends to another queue: moved, copied, or as dead letters back to where they came from (Q13 Q20).
 
-One command is one look at a stretch of the queue, and bounded: who wants more goes on from `Shifted.next`.
+One command is one look at a range of the queue, and bounded: who wants more goes on from `Shifted.next`.
 """
 
 from __future__ import annotations

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from ..columns.blocks import Block
     from .queue import Queue
 
-_STRETCH_BITS = 12  # messages without a group are dealt out in stretches of so many bits
+_RANGE_BITS = 12  # messages without a group are dealt out in ranges of so many bits
 
 
 class Groups:
@@ -122,11 +122,11 @@ class Groups:
 
 
 def in_bucket(queue: Queue, block: Block, rows: Rows, bucket: int, buckets: int) -> Rows:
-    """Keep the rows of one of so many tasks: a group's all go to the same one, those without a group by stretches. It
+    """Keep the rows of one of so many tasks: a group's all go to the same one, those without a group by ranges. It
     is the same one after a restart, between two tasks of a batch: so it goes by the groups' names."""
     numbers = as_array(rows)
     codes = np.broadcast_to(block.group.get(numbers), len(numbers))
-    mine: Rows = numbers[np.where(codes > 0, queue.groups.hashes(codes), numbers >> _STRETCH_BITS) % buckets == bucket]
+    mine: Rows = numbers[np.where(codes > 0, queue.groups.hashes(codes), numbers >> _RANGE_BITS) % buckets == bucket]
     return mine
 
 

@@ -67,7 +67,7 @@ def load(queue: Queue, rows: RowSet) -> Cargo:
     done = 0
     for number, part in rows.items():
         block = queue.blocks[number]
-        runs += block.pieces(part).runs()
+        runs += block.locations(part).runs()
         sizes.append(block.sizes.get(part))
         overlays.update({done + index: entries for index, entries in block.overlays.among(part).items()})
         if block.errors:

@@ -1,0 +1,197 @@
+"""Slices of blocks as record batches of the columns that a reader asks for."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
+from functools import partial
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from .. import errors
+from ..engine.columns.states import ARCHIVED, Outcome, State
+from ..journal import Journal
+from ..messages import assembly
+from ..messages.delivery_key import column as delivery_column
+from ..messages.encoding.overlaid import overlaid
+from .gathering import gathered
+from .records import SMALL_ROWS, RecordRows, read_extents, read_record
+from .slices import BlockSlice
+from .unreadable import refuse
+
+JOINED_ROWS = 16_384  # rows of a record batch, roughly: the reader works on one while the next is put together
+BATCH_BYTES = 8 << 20  # bytes of payload, roughly
+
+#: Columns that are always read: they tell the message's form, and annotations are added to them.
+_ALWAYS = ("message", "annotations", "encodedAnnotations")
+
+
+def record_batches(
+    journal: Journal,
+    slices: Iterable[BlockSlice],
+    columns: Sequence[str],
+    queue: str,
+    delivery: bytes = b"",
+    *,
+    stored: bool = False,
+    set_aside: Callable[[Mapping[int, str]], None] | None = None,
+) -> Iterator[pa.RecordBatch]:
+    """Yield record batches of exactly `columns.arrow_schema(columns, stored=stored)`, in the order of the slices.
+
+    Columns that a message's form does not hold are converted, or with `stored` null. Messages that cannot be converted are passed
+    to `set_aside`, as sequence number → reason, and left out. Without `set_aside` they have nulls and an `error`, as do archived
+    messages whose record is damaged. Any other damaged record raises DamagedMessages.
+    """
+    measured = _measured(journal, slices, {*assembly.needed(columns), *_ALWAYS}, queue, ended=set_aside is None)
+    for group in assembly.grouped(measured, JOINED_ROWS, BATCH_BYTES):
+        yield _batch(group, columns, queue, delivery, stored, set_aside)
+
+
+def _columns_of_record(columns: Container[str], journal: Journal, block_slice: BlockSlice, position: int) -> pa.RecordBatch:
+    """Read a record without the columns that nobody needs; one column is kept at least, since it carries the number of rows."""
+    record = read_record(journal, block_slice, position)
+    names = record.schema.names
+    kept = [name for name in names if name in columns] or names[:1]
+    return record if len(kept) == len(names) else record.select(kept)
+
+
+def _measured(
+    journal: Journal, slices: Iterable[BlockSlice], columns: Container[str], queue: str, *, ended: bool
+) -> Iterator[tuple[tuple[BlockSlice, RecordRows], int, int, bool, bool]]:
+    """Yield the rows of each record with their measures for `assembly.grouped`; with `ended`, nulls for damaged archived rows."""
+    for block_slice in slices:
+        for extent, found in read_extents(block_slice.locations, partial(_columns_of_record, columns, journal, block_slice)):
+            if isinstance(found, RecordRows):
+                each = found
+            elif ended and bool((np.asarray(block_slice.state)[extent.indexes] == ARCHIVED).all()):
+                rows = extent.indexes.stop - extent.indexes.start
+                nulls = pa.RecordBatch.from_arrays([pa.nulls(rows, pa.string())], ["subject"])
+                text = errors.DamagedMessages.text(found)
+                yield (block_slice, RecordRows(nulls, extent._replace(first=0), None, text)), rows, 0, False, True
+                continue
+            else:
+                refuse(queue, block_slice, extent.indexes, found)
+            rows = each.rows
+            size = each.record.get_total_buffer_size() * rows // each.record.num_rows
+            yield (block_slice, each), rows, size, each.is_encoded, rows >= SMALL_ROWS
+
+
+def _batch(
+    group: list[tuple[BlockSlice, RecordRows]],
+    columns: Sequence[str],
+    queue: str,
+    delivery: bytes,
+    stored: bool,
+    set_aside: Callable[[Mapping[int, str]], None] | None,
+) -> pa.RecordBatch:
+    # All are taken at once: one after another, between other work, would find nothing in the processor's caches.
+    payload = _taken([each for _, each in group])
+    names, parts = set(columns), _rows(group)
+    first = parts[0][0].first_of(parts[0][1]) if len(parts) == 1 else None
+    sequence: Any = np.concatenate([block_slice.sequences(indexes) for block_slice, indexes in parts]) if first is None else first
+    time: Any = group[0][1].extent.time
+    if len(group) > 1 and "enqueuedTime" in names:
+        time = np.repeat([each.extent.time for _, each in group], [each.rows for _, each in group])
+    if not names.isdisjoint(("annotations", "encodedAnnotations")) and any(block_slice.annotated for block_slice, _ in parts):
+        payload = overlaid(payload, _overlays(group))
+    malformed: dict[int, str] = {}
+    batch = assembly.assemble(
+        columns,
+        payload,
+        queue=queue,
+        sequence=sequence,
+        time=time,
+        delivery_count=_join(parts, "attempts") if "deliveryCount" in names else None,
+        state=_names(_join(parts, "state"), _STATE_NAMES) if "state" in names else None,
+        outcome=_names(_join(parts, "outcome"), _OUTCOME_NAMES) if "outcome" in names else None,
+        settled=_settled(parts) if "settledTime" in names else None,
+        delivery=_deliveries(delivery, parts) if "delivery" in names and delivery else None,
+        error=_errors(parts, group[0][1].error) if "error" in names else None,
+        stored=stored,
+        malformed=malformed,
+    )
+    if not malformed or set_aside is None:
+        return batch
+    set_aside(malformed)
+    return assembly.readable(batch, sequence, malformed)
+
+
+_Rows = tuple[BlockSlice, slice]  # a slice of a block, and the indexes of neighbours in it
+
+
+def _taken(group: list[RecordRows]) -> pa.RecordBatch:
+    """Take all rows, as one batch."""
+    if len(group) > 1:
+        scattered = [(each.record, each.scattered) for each in group if each.scattered is not None]
+        together = gathered(scattered) if len(scattered) == len(group) else None
+        if together is not None:
+            return together
+    return assembly.joined([each.taken() for each in group])
+
+
+def _rows(group: list[tuple[BlockSlice, RecordRows]]) -> list[_Rows]:
+    """Return where the broker's own columns of the rows are, in order."""
+    found: list[_Rows] = []
+    for block_slice, each in group:
+        indexes = each.extent.indexes
+        if found and found[-1][0] is block_slice and found[-1][1].stop == indexes.start:
+            found[-1] = block_slice, slice(found[-1][1].start, indexes.stop)
+        else:
+            found.append((block_slice, indexes))
+    return found
+
+
+def _join(parts: list[_Rows], name: str) -> Any:
+    values = [getattr(block_slice, name) for block_slice, _ in parts]
+    if all(isinstance(value, int) and value == values[0] for value in values):
+        return values[0]
+    return np.concatenate(
+        [
+            np.full(indexes.stop - indexes.start, value) if isinstance(value, int) else value[indexes]
+            for (_, indexes), value in zip(parts, values, strict=True)
+        ]
+    )
+
+
+def _overlays(group: list[tuple[BlockSlice, RecordRows]]) -> dict[int, list[bytes]]:
+    """Return the annotations to add, by row of the whole batch."""
+    found, first = {}, 0
+    for block_slice, each in group:
+        found.update({first + row: maps for row, maps in block_slice.overlays_of(each.extent.indexes, each.extent.time).items()})
+        first += each.rows
+    return found
+
+
+_STATE_NAMES = pa.array([state.name.lower() for state in State])
+_OUTCOME_NAMES = pa.array([None if o is Outcome.NONE else o.name.lower().replace("_", "-") for o in Outcome])
+
+
+def _names(codes: Any, names: pa.Array) -> Any:
+    return names[codes].as_py() if isinstance(codes, int) else names.take(pa.array(codes))
+
+
+def _settled(parts: list[_Rows]) -> pa.Array:
+    parts = []
+    for block_slice, indexes in parts:
+        archived = np.asarray(block_slice.state)[indexes] == ARCHIVED
+        settled = block_slice.settled if isinstance(block_slice.settled, int) else block_slice.settled[indexes].astype(np.int64)
+        times = np.broadcast_to((settled - 1) * 1000 + block_slice.begun, len(archived))
+        parts.append(pa.array(times, mask=~archived))
+    return pa.concat_arrays(parts)
+
+
+def _errors(parts: list[_Rows], otherwise: str | None) -> pa.Array:
+    """Build the column of the rejecters' error texts, if there are any."""
+    found: list[str | None] = []
+    for block_slice, indexes in parts:
+        texts: list[str | None] = [otherwise] * (indexes.stop - indexes.start)
+        for index, text in block_slice.errors.items():
+            if indexes.start <= index < indexes.stop:
+                texts[index - indexes.start] = text
+        found += texts
+    return pa.array(found, pa.string())
+
+
+def _deliveries(prefix: bytes, parts: list[_Rows]) -> pa.Array:
+    return delivery_column(prefix, np.concatenate([block_slice.sequences(indexes) for block_slice, indexes in parts]))

@@ -1,0 +1,158 @@
+"""Rows of journal records: which rows of a record a slice needs, and these rows as a batch, record by record."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from functools import partial
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from .. import errors
+from ..engine.columns.runs import Extent, Locations
+from ..engine.columns.series import Ints
+from ..journal import Journal
+from .slices import BlockSlice
+from .stored import load
+
+SMALL_ROWS = 4_096  # fewer rows of one record are joined with those of the next
+
+#: Called with the indexes of rows whose record is damaged; these rows are then left out.
+OnDamage = Callable[[slice, errors.DamagedJournal], None]
+
+
+class RecordRows(NamedTuple):
+    """A record and which of its rows are needed; nothing is copied before `taken`."""
+
+    record: pa.RecordBatch
+    extent: Extent
+    scattered: Ints | None  # row numbers in the record; None: consecutive ones from `extent.first` on
+    error: str | None = None  # set if the record is damaged and nulls stand for it
+
+    @property
+    def rows(self) -> int:
+        """Number of rows."""
+        return int(self.extent.indexes.stop) - int(self.extent.indexes.start)
+
+    @property
+    def is_encoded(self) -> bool:
+        """True for AMQP messages as they came, False for columns."""
+        return "message" in self.record.schema.names
+
+    def taken(self) -> pa.RecordBatch:
+        """Take the rows out of the record: a view if they are consecutive, else a copy."""
+        if self.scattered is None:
+            return self.record.slice(self.extent.first, self.rows)
+        return self.record.take(pa.array(self.scattered))
+
+
+def record_rows(
+    locations: Locations, read: Callable[[int], pa.RecordBatch], damaged: OnDamage | None = None
+) -> Iterator[RecordRows]:
+    """Yield the rows of each record in turn; `read` returns the record at a log position.
+
+    A damaged record is passed to `damaged`; without `damaged`, DamagedJournal is raised.
+    """
+    for extent, found in read_extents(locations, read):
+        if isinstance(found, RecordRows):
+            yield found
+        elif damaged is None:
+            raise found
+        else:
+            damaged(extent.indexes, found)
+
+
+def read_extents(
+    locations: Locations, read: Callable[[int], pa.RecordBatch]
+) -> Iterator[tuple[Extent, RecordRows | errors.DamagedJournal]]:
+    """Yield each extent with the rows of its record, or with the error if the record is damaged."""
+    payload_rows = None
+    for extent in locations.extents():
+        scattered = None
+        if extent.first is None:
+            if payload_rows is None:
+                payload_rows = locations.payload_rows()
+            scattered = payload_rows[extent.indexes]
+        found: RecordRows | errors.DamagedJournal
+        try:
+            found = RecordRows(read(extent.position), extent, scattered)
+        except errors.DamagedJournal as error:
+            found = error
+        yield extent, found
+
+
+def read_record(journal: Journal, block_slice: BlockSlice, position: int) -> pa.RecordBatch:
+    """Return the record at `position`: the slice's own batch of it, or from the journal. Raises DamagedJournal."""
+    batch = block_slice.batches.get(position)
+    return load(journal, position) if batch is None else batch
+
+
+class RecordSlice(NamedTuple):
+    """Messages of one record, in order, with the broker's columns of them: each is an array, or a number that holds for all."""
+
+    payload: pa.RecordBatch
+    time: int  # microseconds since 1970: when the messages were enqueued
+    indexes: slice  # of these rows in the block slice
+    block_slice: BlockSlice
+
+    def sequences(self) -> npt.NDArray[np.int64]:
+        """Return the sequence numbers of the rows."""
+        return self.block_slice.sequences(self.indexes)
+
+    @property
+    def attempts(self) -> Ints | int:
+        """Unsuccessful deliveries."""
+        attempts = self.block_slice.attempts
+        return attempts if isinstance(attempts, int) else attempts[self.indexes]
+
+    @property
+    def returned(self) -> Ints | int:
+        """1 if the message was acquired before and came back, else 0."""
+        returned = self.block_slice.returned
+        return returned if isinstance(returned, int) else returned[self.indexes]
+
+    def ttl(self, now: int) -> npt.NDArray[np.int64] | None:
+        """Return the milliseconds that each message has left at `now` (milliseconds since 1970), at least 1; 0: no expiry.
+
+        None if no message has an expiry or was sent with a ttl. (An expired dead letter has a ttl, but no expiry any more.)
+        """
+        expiry = self.block_slice.expiry
+        if expiry is None:
+            return np.zeros(self.payload.num_rows, np.int64) if "ttl" in self.payload.schema.names else None
+        expiry = expiry[self.indexes]
+        return np.where(expiry > 0, np.maximum(expiry - now, 1), 0)
+
+    @property
+    def overlays(self) -> Mapping[int, list[bytes]]:
+        """Annotations that the broker adds: row → encoded maps, in order."""
+        return self.block_slice.overlays_of(self.indexes, self.time)
+
+
+def record_slices(journal: Journal, block_slice: BlockSlice, damaged: OnDamage | None = None) -> Iterator[RecordSlice]:
+    """Yield the messages of a slice in order, as they were stored.
+
+    A record that is not in memory is read, once the journal has written it. A damaged one is passed to `damaged`; without
+    `damaged`, DamagedJournal is raised.
+    """
+    locations = block_slice.locations
+    if len(locations.row) == 1 and locations.scattered is None:  # nearly always where messages leave one by one
+        try:
+            found = _only_slice(journal, block_slice)
+        except errors.DamagedJournal as error:
+            if damaged is None:
+                raise
+            damaged(slice(0, int(locations.rows[0])), error)
+            return
+        yield found
+        return
+    for each in record_rows(locations, partial(read_record, journal, block_slice), damaged):
+        yield RecordSlice(each.taken(), each.extent.time, each.extent.indexes, block_slice)
+
+
+def _only_slice(journal: Journal, block_slice: BlockSlice) -> RecordSlice:
+    """Return the one record slice of consecutive rows of one run."""
+    _, count, position, first, time = [int(column[0]) for column in block_slice.locations[:5]]
+    record = read_record(journal, block_slice, position)
+    return RecordSlice(record.slice(first, count), time, slice(0, count), block_slice)

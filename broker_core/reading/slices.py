@@ -1,0 +1,105 @@
+"""Slices of blocks: copies of the columns of some rows of one block, made under the broker's lock.
+
+Reading the payloads of a slice needs no lock, since payloads never change.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from ..engine.columns.blocks import Block
+from ..engine.columns.runs import Locations
+from ..engine.columns.series import Ints, Rows
+from ..engine.model.queue import Queue
+from .dead_letters import DeadLetters, dead_letters_of, errors_of
+from .recent import Recent
+
+_NOTHING_RECENT = Recent()
+
+
+class BlockSlice(NamedTuple):
+    """Rows of one block: a copy of their columns, and where their payloads lie.
+
+    The per-row columns are parallel to `rows`; a plain number holds for all rows. An *index* counts within `rows`.
+    """
+
+    base: int  # sequence number of the block's row 0
+    rows: Rows
+    locations: Locations
+    attempts: Ints | int  # unsuccessful deliveries
+    state: npt.NDArray[np.uint8] | int
+    outcome: Ints | int
+    settled: Ints | int  # milliseconds after `begun`, plus one; 0: not settled
+    begun: int  # microseconds since 1970: when the block's first message came
+    returned: Ints | int  # 1: the message was acquired before and came back
+    overlays: Mapping[int, list[bytes]]  # index → the annotations that were added, in order: encoded maps
+    expiry: npt.NDArray[np.int64] | None  # milliseconds since 1970; 0: never; None: no row has one
+    dead_letters: DeadLetters | None  # None: no row is a dead letter
+    batches: Mapping[int, pa.RecordBatch]  # log position → the record's batch, if it is still in memory
+    errors: Mapping[int, str]  # index → the error text of the consumer that rejected the message
+
+    def sequences(self, indexes: slice) -> npt.NDArray[np.int64]:
+        """Return the sequence numbers of the rows at `indexes`."""
+        if isinstance(self.rows, slice):
+            first = self.base + self.rows.start
+            return np.arange(first + indexes.start, first + indexes.stop)
+        numbers: npt.NDArray[np.int64] = self.rows[indexes] + self.base
+        return numbers
+
+    def first_of(self, indexes: slice) -> int | None:
+        """Return the first sequence number at `indexes` if the numbers there are consecutive, else None."""
+        if isinstance(self.rows, slice):
+            return self.base + int(self.rows.start) + int(indexes.start)
+        first, last = int(self.rows[indexes.start]), int(self.rows[indexes.stop - 1])
+        return int(self.base) + first if last - first == indexes.stop - 1 - indexes.start else None
+
+    def overlays_of(self, indexes: slice, time: int) -> Mapping[int, list[bytes]]:
+        """Return the annotations to add to the rows at `indexes`: index within `indexes` → encoded maps, in order.
+
+        `time` is when these rows were enqueued, in microseconds since 1970.
+        """
+        start, stop, dead = indexes.start, indexes.stop, self.dead_letters
+        found = {index - start: entries for index, entries in self.overlays.items() if start <= index < stop}
+        if dead is not None:
+            for index, entry in dead.maps(indexes, np.full(stop - start, time)).items():
+                found[index] = [*found.get(index, ()), entry]
+        return found
+
+    @property
+    def annotated(self) -> bool:
+        """True if the broker adds annotations to any of the rows."""
+        return bool(self.overlays) or self.dead_letters is not None
+
+
+def slice_of(block: Block, rows: Rows, queue: Queue, recent: Recent = _NOTHING_RECENT, *, outcomes: bool = True) -> BlockSlice:
+    """Copy the columns of `rows`. Called under the broker's lock.
+
+    Without `outcomes` the columns state, outcome, settled and errors are left out: the rows are live, or nobody asks.
+    """
+
+    def copied(values: Ints | int) -> Ints | int:
+        # By a slice numpy gives a view, by row numbers a copy.
+        return values.copy() if isinstance(values, np.ndarray) and isinstance(rows, slice) else values
+
+    locations = block.locations(rows)
+    return BlockSlice(
+        block.base,
+        rows,
+        locations,
+        copied(block.attempts.get(rows)),
+        np.asarray(copied(block.state[: block.filled][rows])) if outcomes else 0,
+        copied(block.outcome.get(rows)) if outcomes else 0,
+        copied(block.settled.get(rows)) if outcomes else 0,
+        block.runs.time[0],
+        copied(block.returned.get(rows)),
+        block.overlays.among(rows),
+        block.times(block.expiry, rows),
+        dead_letters_of(block, rows, queue),
+        recent.among(locations.position) if recent else {},
+        errors_of(block, rows) if outcomes else {},
+    )
