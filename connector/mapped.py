@@ -23,7 +23,7 @@ from typing import NamedTuple
 import pyarrow as pa
 
 from ..broker_core.messages import assembly
-from ..broker_core.messages import columns as message
+from ..broker_core.messages.columns import is_encoded, unpack
 from .batching import BATCH_BYTES, BATCH_ROWS
 
 log = logging.getLogger("penstock")
@@ -140,7 +140,7 @@ def assembled(
     """Assemble record batches of `columns` from mapped files, `BATCH_ROWS` rows or `BATCH_BYTES` bytes at a time.
 
     `aside` is told of each message that is not valid AMQP, by sequence number and with the reason; it is left out."""
-    measured = ((p, p.rows, p.length, message.is_encoded(p.columns), p.rows >= LARGE_ROWS) for p in locations)
+    measured = ((p, p.rows, p.length, is_encoded(p.columns), p.rows >= LARGE_ROWS) for p in locations)
     for group in assembly.grouped(measured, BATCH_ROWS, BATCH_BYTES):
         malformed: dict[int, str] = {}
         found, sequence = _assemble(group, files, columns, queue, malformed)
@@ -183,7 +183,7 @@ def _assemble(
 
 
 def _payload(location: Location, files: dict[str, pa.Buffer]) -> pa.RecordBatch:
-    stored = message.unpack(location.columns, files[location.file].slice(location.offset, location.length))
+    stored = unpack(location.columns, files[location.file].slice(location.offset, location.length))
     return stored.slice(location.row, location.rows) if location.taken is None else stored.take(location.numbers())
 
 

@@ -21,8 +21,18 @@ from pyspark.sql.types import (
 )
 
 from ..broker_core.errors import InvalidRequest
-from ..broker_core.messages import columns as message
 from ..broker_core.messages import incoming
+from ..broker_core.messages.columns import (
+    BATCH,
+    COLUMNS,
+    DEFAULT_COLUMNS,
+    INTERNAL_COLUMNS,
+    NOBODY,
+    NOT_NULL,
+    SENT_COLUMNS,
+    STRING_MAP,
+    TIMESTAMP,
+)
 
 _OF_ARROW: dict[pa.DataType, DataType] = {
     pa.string(): StringType(),
@@ -31,28 +41,26 @@ _OF_ARROW: dict[pa.DataType, DataType] = {
     pa.int16(): ShortType(),
     pa.int32(): IntegerType(),
     pa.int64(): LongType(),
-    message.TIMESTAMP: TimestampType(),
-    message.STRING_MAP: MapType(StringType(), StringType(), True),
+    TIMESTAMP: TimestampType(),
+    STRING_MAP: MapType(StringType(), StringType(), True),
 }
 #: Every column and its type in Spark.
-TYPES: dict[str, DataType] = {
-    name: _OF_ARROW[column.type] for name, column in message.COLUMNS.items() if name not in message.INTERNAL_COLUMNS
-}
-_BATCH_ONLY = tuple(name for name in TYPES if message.COLUMNS[name].read == message.BATCH)
-_SINK_ONLY = tuple(name for name in TYPES if message.COLUMNS[name].read == message.NOBODY)
+TYPES: dict[str, DataType] = {name: _OF_ARROW[column.type] for name, column in COLUMNS.items() if name not in INTERNAL_COLUMNS}
+_BATCH_ONLY = tuple(name for name in TYPES if COLUMNS[name].read == BATCH)
+_SINK_ONLY = tuple(name for name in TYPES if COLUMNS[name].read == NOBODY)
 #: The source's columns that a sink accepts and ignores, so that what was read can be written back.
-READ_ONLY = frozenset(name for name in TYPES if not message.COLUMNS[name].written)
+READ_ONLY = frozenset(name for name in TYPES if not COLUMNS[name].written)
 _BY_LOWER = {name.lower(): name for name in TYPES}
 
 
 def default_schema() -> StructType:
     """Return the schema of a source to which the user gives none."""
-    return source_schema(message.DEFAULT_COLUMNS)
+    return source_schema(DEFAULT_COLUMNS)
 
 
 def source_schema(columns: tuple[str, ...]) -> StructType:
     """Return the schema of these columns, with their types and nullability."""
-    return StructType([StructField(name, TYPES[name], name not in message.NOT_NULL) for name in columns])
+    return StructType([StructField(name, TYPES[name], name not in NOT_NULL) for name in columns])
 
 
 # --- The source ------------------------------------------------------------------------------------------------------------
@@ -74,7 +82,7 @@ def check_source(schema: StructType, *, stream: bool) -> None:
                 f"column {field.name!r} of the schema has type {field.dataType.simpleString()};"
                 f" it must be {TYPES[field.name].simpleString()} (cast it after the read)"
             )
-        if not field.nullable and field.name not in message.NOT_NULL:
+        if not field.nullable and field.name not in NOT_NULL:
             raise InvalidRequest(f"column {field.name!r} of the schema may be null; leave NOT NULL out")
     names = [field.name for field in schema.fields]
     if len(set(names)) < len(names):
@@ -108,7 +116,7 @@ def sink_columns(schema: StructType, *, queue: str | None, ignore_unknown: bool)
             if not ignore_unknown:
                 raise InvalidRequest(
                     f"there is no sink column {field.name!r}: drop it, or set the option ignoreUnknownColumns=true;"
-                    f" known are {', '.join([*message.SENT_COLUMNS, 'queue'])}"
+                    f" known are {', '.join([*SENT_COLUMNS, 'queue'])}"
                 )
             continue
         if name in READ_ONLY:

@@ -105,7 +105,7 @@ class Receiver:
         if nbytes > limits.max_batch_bytes:
             raise too_large(limits.max_batch_bytes, nbytes)
         batch = incoming.validate(data, limits.max_batch_bytes)
-        sizes = columns.sizes(batch)
+        sizes = columns.stored_sizes(batch)
         largest = sizes if isinstance(sizes, int) else int(sizes.max(initial=0))
         if largest > limits.max_message_bytes:
             raise errors.ResourceLimit(f"a message has at most {limits.max_message_bytes} bytes, one of these has {largest}")

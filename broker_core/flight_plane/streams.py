@@ -17,8 +17,8 @@ from ..engine.columns.blocks import Block
 from ..engine.columns.rowset import BLOCK_ROWS, as_array, row_count
 from ..engine.commands import queues as c
 from ..engine.model.groups import in_bucket
-from ..messages import columns as message
 from ..messages import delivery_key
+from ..messages.columns import OUTCOME_COLUMNS, arrow_schema
 from ..reading import mapped
 from ..reading.batches import record_batches
 from ..reading.slices import BlockSlice
@@ -46,7 +46,7 @@ class Streams:
         namespaces.resolve(self._service.state, caller, request["op"], request)
         check = self._permissions.check(caller, request["op"], request)
         columns = strings("columns", request["columns"])
-        schema = message.arrow_schema(columns, stored=request.get("stored", False) or request.get("orMessages", False))
+        schema = arrow_schema(columns, stored=request.get("stored", False) or request.get("orMessages", False))
         if request["op"] == "browse":
             return schema, self._browse(request, columns), check
         if request["op"] == "batch":
@@ -73,7 +73,7 @@ class Streams:
         if not 0 <= f["bucket"] < f["buckets"]:
             raise errors.InvalidRequest(f"field 'bucket' must be one of 0 to {f['buckets'] - 1}, not {f['bucket']}")
         select = None if f["buckets"] == 1 else partial(in_bucket, bucket=f["bucket"], buckets=f["buckets"])
-        outcomes = not message.OUTCOME_COLUMNS.isdisjoint(f["columns"])
+        outcomes = not OUTCOME_COLUMNS.isdisjoint(f["columns"])
         return queue, self._service.slices(queue, rows, select, outcomes=outcomes, fail_on_data_loss=f["failOnDataLoss"])
 
     def _batch(
@@ -109,7 +109,7 @@ class Streams:
     ) -> Iterator[pa.RecordBatch]:
         """The slices as record batches; one without rows now and then where there is nothing to be found for long, so that the
         reader can tell a broker that searches from a network that is silent."""
-        schema = message.arrow_schema(columns, stored=stored)
+        schema = arrow_schema(columns, stored=stored)
         for number, portion in enumerate(_portions(iter(slices))):
             if number:
                 yield pa.RecordBatch.from_pylist([], schema)

@@ -34,7 +34,7 @@ STRING_MAP = pa.map_(pa.field("key", pa.string(), nullable=False), pa.field("val
 
 class Column(NamedTuple):
     """One column. All that is to be known of it stands here; schemas, masks, Spark's types, what AMQP can carry and what each
-    path reads follow. tests/connector/test_columns.py writes and reads every column on every path."""
+    path reads follow. tests/connector/test_message_columns.py writes and reads every column on every path."""
 
     type: pa.DataType
     #: Bit of a payload's `columns` mask, if it is stored with the message. None: the broker adds it on the way out.
@@ -129,6 +129,10 @@ NOT_NULL = frozenset(name for name, column in COLUMNS.items() if not column.null
 DEFAULT_COLUMNS: tuple[str, ...] = tuple(name for name, column in COLUMNS.items() if column.default)
 #: The columns that a bare AMQP message carries inside itself: never beside `message`.
 BARE_COLUMNS = frozenset(n for n, column in COLUMNS.items() if column.section in (PROPERTIES, APPLICATION_PROPERTIES, BODY))
+#: The columns of an encoded message: the fields of its header, and the octets of its other sections.
+ENCODED_COLUMNS: tuple[str, ...] = tuple(
+    name for name in MESSAGE_COLUMNS if COLUMNS[name].section == HEADER or COLUMNS[name].wire == OCTETS
+)
 #: What became of a message.
 OUTCOME_COLUMNS = frozenset(name for name, column in COLUMNS.items() if column.read == BATCH)
 #: What a task on the broker's host cannot fill in by itself.
@@ -240,7 +244,7 @@ def unpack(mask: int, buffer: pa.Buffer) -> pa.RecordBatch:
     return pa.ipc.read_record_batch(buffer, payload_schema(mask))
 
 
-def sizes(batch: pa.RecordBatch) -> int | np.ndarray[Any, Any]:
+def stored_sizes(batch: pa.RecordBatch) -> int | np.ndarray[Any, Any]:
     """Stored bytes of each message: body (or bare message) plus the texts of its properties.
 
     This is what `maxBytesPerTrigger` counts. An int when all are equal, else int64 of shape (rows,).

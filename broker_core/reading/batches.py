@@ -87,7 +87,7 @@ def _batch(
 ) -> pa.RecordBatch:
     # All are taken at once: one after another, between other work, would find nothing in the processor's caches.
     payload = _taken([each for _, each in group])
-    names, parts = set(columns), _rows(group)
+    names, parts = set(columns), _parts(group)
     first = parts[0][0].first_of(parts[0][1]) if len(parts) == 1 else None
     sequence: Any = np.concatenate([block_slice.sequences(indexes) for block_slice, indexes in parts]) if first is None else first
     time: Any = group[0][1].extent.time
@@ -117,7 +117,7 @@ def _batch(
     return assembly.readable(batch, sequence, malformed)
 
 
-_Rows = tuple[BlockSlice, slice]  # a slice of a block, and the indexes of neighbours in it
+_Part = tuple[BlockSlice, slice]  # a slice of a block, and the indexes of neighbours in it
 
 
 def _taken(group: list[RecordRows]) -> pa.RecordBatch:
@@ -130,9 +130,9 @@ def _taken(group: list[RecordRows]) -> pa.RecordBatch:
     return assembly.joined([each.taken() for each in group])
 
 
-def _rows(group: list[tuple[BlockSlice, RecordRows]]) -> list[_Rows]:
+def _parts(group: list[tuple[BlockSlice, RecordRows]]) -> list[_Part]:
     """Return where the broker's own columns of the rows are, in order."""
-    found: list[_Rows] = []
+    found: list[_Part] = []
     for block_slice, each in group:
         indexes = each.extent.indexes
         if found and found[-1][0] is block_slice and found[-1][1].stop == indexes.start:
@@ -142,7 +142,7 @@ def _rows(group: list[tuple[BlockSlice, RecordRows]]) -> list[_Rows]:
     return found
 
 
-def _join(parts: list[_Rows], name: str) -> Any:
+def _join(parts: list[_Part], name: str) -> Any:
     values = [getattr(block_slice, name) for block_slice, _ in parts]
     if all(isinstance(value, int) and value == values[0] for value in values):
         return values[0]
@@ -171,18 +171,18 @@ def _names(codes: Any, names: pa.Array) -> Any:
     return names[codes].as_py() if isinstance(codes, int) else names.take(pa.array(codes))
 
 
-def _settled(parts: list[_Rows]) -> pa.Array:
-    parts = []
+def _settled(parts: list[_Part]) -> pa.Array:
+    columns = []
     for block_slice, indexes in parts:
         archived = np.asarray(block_slice.state)[indexes] == ARCHIVED
         settled = block_slice.settled if isinstance(block_slice.settled, int) else block_slice.settled[indexes].astype(np.int64)
         times = np.broadcast_to((settled - 1) * 1000 + block_slice.begun, len(archived))
-        parts.append(pa.array(times, mask=~archived))
-    return pa.concat_arrays(parts)
+        columns.append(pa.array(times, mask=~archived))
+    return pa.concat_arrays(columns)
 
 
-def _errors(parts: list[_Rows], otherwise: str | None) -> pa.Array:
-    """Build the column of the rejecters' error texts, if there are any."""
+def _errors(parts: list[_Part], otherwise: str | None) -> pa.Array:
+    """Build the column of error texts: those of rejected messages, `otherwise` in all other rows."""
     found: list[str | None] = []
     for block_slice, indexes in parts:
         texts: list[str | None] = [otherwise] * (indexes.stop - indexes.start)
@@ -193,5 +193,5 @@ def _errors(parts: list[_Rows], otherwise: str | None) -> pa.Array:
     return pa.array(found, pa.string())
 
 
-def _deliveries(prefix: bytes, parts: list[_Rows]) -> pa.Array:
+def _deliveries(prefix: bytes, parts: list[_Part]) -> pa.Array:
     return delivery_column(prefix, np.concatenate([block_slice.sequences(indexes) for block_slice, indexes in parts]))

@@ -9,11 +9,11 @@ from typing import Any, NamedTuple
 
 import pyarrow as pa
 
+from ..engine.columns import packing
 from ..engine.columns.blocks import Block
-from ..engine.columns.packing import unpack
 from ..engine.model.queue import PackedBlock
 from ..journal import Journal
-from ..messages import columns as message
+from ..messages.columns import stored_form, unpack
 
 MASK_BYTES = 8  # a payload starts with its columns mask, little-endian
 
@@ -33,14 +33,14 @@ class Stored(NamedTuple):
 def store(batch: pa.RecordBatch, mask: int | None = None) -> Stored:
     """A validated batch as a journal payload; with a mask it has the stored form already."""
     if mask is None:
-        mask, batch = message.stored_form(batch)
+        mask, batch = stored_form(batch)
     return Stored([mask.to_bytes(MASK_BYTES, "little"), batch.serialize()], batch)
 
 
 def load(journal: Journal, position: int) -> pa.RecordBatch:
     """The batch whose record is at `position`, a view of the mapped segment."""
     payload = journal.payload(position)
-    return message.unpack(mask_of(payload), payload.slice(MASK_BYTES))
+    return unpack(mask_of(payload), payload.slice(MASK_BYTES))
 
 
 def mask_of(payload: pa.Buffer) -> int:
@@ -50,4 +50,4 @@ def mask_of(payload: pa.Buffer) -> int:
 
 def open_block(journal: Journal, entry: PackedBlock) -> Block:
     """An archived block, read back from where it went."""
-    return Block.restored(unpack(journal.payload(entry.position)))
+    return Block.restored(packing.unpack(journal.payload(entry.position)))

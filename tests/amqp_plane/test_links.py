@@ -15,8 +15,8 @@ from penstock.broker_core.amqp_plane.loop.outcomes import LARGE_PASS
 from penstock.broker_core.engine.commands import queues as c
 from penstock.broker_core.engine.commands.moves import AlterQueue
 from penstock.broker_core.engine.model.state import conserved
-from penstock.broker_core.messages import columns as message
 from penstock.broker_core.messages import incoming
+from penstock.broker_core.messages.columns import stored_sizes
 from penstock.broker_core.reading.stored import store
 from penstock.broker_core.security import Access
 
@@ -113,7 +113,7 @@ def test_a_message_that_amqp_cannot_say_stops_nobody(tmp_path: Path) -> None:
         batch = incoming.validate(pa.record_batch(columns))
         at = batch.schema.get_field_index("contentType")  # today it would be refused; what is stored may be older
         batch = batch.set_column(at, batch.schema.field(at), pa.array(["text/plain", "käse", None]))
-        made.service.submit(c.Enqueue("q", 3, message.sizes(batch), store(batch)))
+        made.service.submit(c.Enqueue("q", 3, stored_sizes(batch), store(batch)))
         client = made.client("reader")
         link = client.connection.begin().receiver("reader")
         link.attach(source=Source(address="q"), target=Target())

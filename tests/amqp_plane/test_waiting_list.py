@@ -23,7 +23,7 @@ from penstock.broker_core.amqp.performatives import (
     Source,
     Target,
 )
-from penstock.broker_core.amqp_plane.links import waiting_list as lines
+from penstock.broker_core.amqp_plane.links import waiting_list
 from penstock.broker_core.engine.commands import queues as c
 
 from ..service.helpers import enqueue
@@ -59,7 +59,7 @@ def to(queue: str, body: bytes = b"m") -> bytes:
 
 def test_a_message_waits_for_room_for_so_long(s: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
     """Q15: by the anonymous terminus, in the order in which they came; what came later waits its own time."""
-    monkeypatch.setattr(lines, "ROOM_TIMEOUT_S", 0.5)
+    monkeypatch.setattr(waiting_list, "ROOM_TIMEOUT_S", 0.5)
     a = relay(s)
     began = time.monotonic()
     a.send(transfer(1, to("few")), transfer(2, to("few")))
@@ -75,7 +75,7 @@ def test_a_message_waits_for_room_for_so_long(s: Stage, monkeypatch: pytest.Monk
 
 
 def test_a_sender_that_cannot_be_told_rejected_is_detached_when_it_has_waited(s: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(lines, "ROOM_TIMEOUT_S", 0.1)
+    monkeypatch.setattr(waiting_list, "ROOM_TIMEOUT_S", 0.1)
     a = relay(s, source=Source(outcomes=(symbol("amqp:accepted:list"),)))
     a.send(transfer(1, to("few")))
     said = a.expect(Detach).error
@@ -85,7 +85,7 @@ def test_a_sender_that_cannot_be_told_rejected_is_detached_when_it_has_waited(s:
 
 def test_so_many_octets_wait_for_room(s: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
     """Q15: beyond them a message is refused at once; those that wait go on waiting, and what is for other queues goes on."""
-    monkeypatch.setattr(lines, "WAITING_BYTES", 7 * KIB)  # three times a body and a KiB
+    monkeypatch.setattr(waiting_list, "WAITING_BYTES", 7 * KIB)  # three times a body and a KiB
     a = relay(s)
     a.send(*(transfer(number, to("few", bytes(KIB))) for number in (1, 2, 3, 4)))
     refused = a.expect(Disposition, first=4)

@@ -16,8 +16,8 @@ from amqp_load import _message
 from feeding import BATCH, QUEUE
 
 from penstock.broker_core.engine.commands import queues as c
-from penstock.broker_core.messages import columns as message
 from penstock.broker_core.messages import incoming
+from penstock.broker_core.messages.columns import BARE_COLUMNS, SENT_COLUMNS, stored_sizes
 from penstock.broker_core.messages.encoding import decode
 from penstock.broker_core.messages.encoding.arriving import arrived
 from penstock.broker_core.reading.stored import store
@@ -43,7 +43,7 @@ def _batches(form: str) -> list[pa.RecordBatch]:
 
 
 def _columns(batch: pa.RecordBatch) -> pa.RecordBatch:
-    names = [name for name in message.SENT_COLUMNS if name in message.BARE_COLUMNS]
+    names = [name for name in SENT_COLUMNS if name in BARE_COLUMNS]
     columns = {name: array for name, array in decode.columns(batch, names).items() if array.null_count < batch.num_rows}
     return pa.record_batch({**columns, "durable": batch.column("durable")})
 
@@ -55,7 +55,7 @@ def _main(data: str, messages: str, form: str) -> None:
     for _ in range(int(messages) // BATCH):
         for batch in batches:
             service.admit(batch.nbytes)
-            sizes: Any = message.sizes(batch)
+            sizes: Any = stored_sizes(batch)
             _, end = service.submit_nowait(c.Enqueue(QUEUE, batch.num_rows, sizes, store(batch), True))
     service.journal.wait(end)
     service.close()

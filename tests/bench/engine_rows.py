@@ -16,7 +16,7 @@ from harness import Bench, Line, Stopwatch
 from penstock.broker_core.engine import BrokerState, apply, decide
 from penstock.broker_core.engine.columns.rowset import BLOCK_BITS, BLOCK_ROWS, RowSet
 from penstock.broker_core.engine.commands import queues as c
-from penstock.broker_core.engine.events import codec as journaling
+from penstock.broker_core.engine.events import codec
 from penstock.broker_core.engine.events import queues as e
 
 QUEUE = "bench"
@@ -38,7 +38,7 @@ class _Engine:
         decision = decide(self.state, command, c.Now(now, now))
         for event, _ in decision.events:
             if event.journaled:
-                journaling.encode(event)
+                codec.encode(event)
                 self._position += 1 << 20
             apply(self.state, event, self._position)
         return decision.reply

@@ -18,8 +18,8 @@ from typing import Any
 import pyarrow as pa
 
 from penstock.broker_core.engine.commands import queues as c
-from penstock.broker_core.messages import columns as message
 from penstock.broker_core.messages import incoming
+from penstock.broker_core.messages.columns import stored_sizes
 from penstock.broker_core.reading.stored import store
 from penstock.broker_core.service.broker import BrokerService
 from penstock.broker_core.settings.keys import Settings
@@ -40,7 +40,7 @@ def batch_of(rows: int, size: int) -> pa.RecordBatch:
 def enqueue_command(batch: pa.RecordBatch, queue: str = QUEUE) -> c.Enqueue:
     """What the Flight plane makes of a record batch that arrives."""
     valid = incoming.validate(batch)
-    sizes: Any = message.sizes(valid)
+    sizes: Any = stored_sizes(valid)
     return c.Enqueue(queue, valid.num_rows, sizes, store(valid))
 
 

@@ -10,7 +10,7 @@ from harness import Bench, Line
 from kind_rows import Taker, queues, send, with_column
 
 from penstock.broker_core.client.flight import Client
-from penstock.broker_core.messages import columns as message
+from penstock.broker_core.messages.columns import STRING_MAP
 
 UNIT = "µs/message"
 SHADES = 100  # of which a selector matches one
@@ -19,7 +19,7 @@ SHADES = 100  # of which a selector matches one
 def selector(bench: Bench) -> Iterator[Line]:
     waiting = bench.count(1_000_000, 100_000)
     taken = waiting // SHADES
-    shades = pa.array([[("shade", str(i % SHADES)), ("region", "eu-west")] for i in range(BATCH)], message.STRING_MAP)
+    shades = pa.array([[("shade", str(i % SHADES)), ("region", "eu-west")] for i in range(BATCH)], STRING_MAP)
     batch = with_column(batch_of(BATCH, 100), "properties", shades)
     with queues(bench, shaded={}, plain={}) as (_, client):
         for queue in ("shaded", "plain"):

@@ -18,13 +18,25 @@ from penstock.broker_core.amqp.performatives import Properties
 from penstock.broker_core.amqp.types import UInt
 from penstock.broker_core.errors import InvalidRequest, MalformedMessage
 from penstock.broker_core.messages import assembly, incoming
-from penstock.broker_core.messages import columns as message
+from penstock.broker_core.messages.columns import (
+    DEFAULT_COLUMNS,
+    INTERNAL_COLUMNS,
+    MESSAGE_COLUMNS,
+    SENT_COLUMNS,
+    SYSTEM_COLUMNS,
+    TIMESTAMP,
+    arrow_schema,
+    pack,
+    payload_schema,
+    stored_sizes,
+    unpack,
+)
 
 TEXT = st.text(max_size=6)
 SYMBOL = st.text(st.characters(max_codepoint=127), max_size=6)
 TIME = st.integers(0, 2**50)
 VALUES: dict[str, st.SearchStrategy[Any]] = {
-    **dict.fromkeys(message.SENT_COLUMNS, TEXT),
+    **dict.fromkeys(SENT_COLUMNS, TEXT),
     **dict.fromkeys(("contentType", "contentEncoding"), SYMBOL),
     "priority": st.integers(0, 255),
     "durable": st.booleans(),
@@ -39,7 +51,7 @@ VALUES: dict[str, st.SearchStrategy[Any]] = {
 BERLIN = pa.timestamp("ms", tz="Europe/Berlin")
 PAIRS = pa.map_(pa.string(), pa.string())
 COUNTS = pa.map_(pa.string(), pa.int64())
-OPTIONAL = [name for name in message.SENT_COLUMNS if name not in ("body", "message")]
+OPTIONAL = [name for name in SENT_COLUMNS if name not in ("body", "message")]
 
 
 @st.composite
@@ -49,7 +61,7 @@ def batches(draw: st.DrawFn) -> pa.RecordBatch:
     columns = {"body": pa.array(draw(st.lists(st.binary(max_size=8), min_size=rows, max_size=rows)), pa.binary())}
     for name in names:
         values = draw(st.lists(st.none() | VALUES[name], min_size=rows, max_size=rows))
-        columns[name] = pa.array(values, message.MESSAGE_COLUMNS[name])
+        columns[name] = pa.array(values, MESSAGE_COLUMNS[name])
     batch = pa.record_batch(columns)
     first = draw(st.integers(0, rows - 1))
     return batch.slice(first, draw(st.integers(1, rows - first)))
@@ -62,20 +74,20 @@ def stored_bytes(row: dict[str, Any]) -> int:
 
 @given(batches())
 def test_what_is_packed_is_unpacked(batch: pa.RecordBatch) -> None:
-    mask, buffer = message.pack(incoming.validate(batch))
-    back = message.unpack(mask, buffer)
+    mask, buffer = pack(incoming.validate(batch))
+    back = unpack(mask, buffer)
     back.validate(full=True)
     kept = [name for name in batch.schema.names if batch.column(name).null_count < batch.num_rows]
     assert set(back.schema.names) == set(kept)
     assert back.to_pylist() == [{name: row[name] for name in back.schema.names} for row in batch.to_pylist()]
-    assert back.schema.equals(message.payload_schema(mask))
+    assert back.schema.equals(payload_schema(mask))
 
 
 @given(batches())
 def test_sizes_are_body_and_properties(batch: pa.RecordBatch) -> None:
     expected = [stored_bytes(row) for row in batch.to_pylist()]
-    for form in (batch, message.unpack(*message.pack(incoming.validate(batch)))):
-        found = message.sizes(form)
+    for form in (batch, unpack(*pack(incoming.validate(batch)))):
+        found = stored_sizes(form)
         if isinstance(found, int):
             assert set(expected) == {found}
         else:
@@ -89,7 +101,7 @@ def test_assemble_gives_exactly_the_schema_and_what_was_there(batch: pa.RecordBa
     payload = incoming.validate(batch)
     rows = payload.num_rows
     sequence: Any = np.arange(first, first + 3 * rows, 3) if spread else first
-    columns = [name for name in (*message.SENT_COLUMNS, *message.SYSTEM_COLUMNS) if name != "message"]
+    columns = [name for name in (*SENT_COLUMNS, *SYSTEM_COLUMNS) if name != "message"]
     found = assembly.assemble(
         columns,
         payload,
@@ -101,14 +113,14 @@ def test_assemble_gives_exactly_the_schema_and_what_was_there(batch: pa.RecordBa
         state="available",
     )
     found.validate(full=True)
-    assert found.schema.equals(message.arrow_schema(columns))
+    assert found.schema.equals(arrow_schema(columns))
     assert found.column("sequenceNumber").to_pylist() == [first + i * (3 if spread else 1) for i in range(rows)]
     assert set(found.column("queue").to_pylist()) == {"q"}
     assert set(found.column("enqueuedTime").cast(pa.int64()).to_pylist()) == {5}
     assert set(found.column("deliveryCount").to_pylist()) == {2}
     assert set(found.column("settledTime").cast(pa.int64()).to_pylist()) == {7}
     assert found.column("outcome").null_count == rows
-    for name in message.SENT_COLUMNS:
+    for name in SENT_COLUMNS:
         if name in payload.schema.names:
             assert found.column(name).equals(payload.column(name))
         elif name != "message":
@@ -117,7 +129,7 @@ def test_assemble_gives_exactly_the_schema_and_what_was_there(batch: pa.RecordBa
 
 def test_the_mask_order_is_a_persisted_format() -> None:
     """This list may only ever grow at its end."""
-    assert list(message.MESSAGE_COLUMNS)[:22] == [
+    assert list(MESSAGE_COLUMNS)[:22] == [
         *(
             "body",
             "messageId",
@@ -133,29 +145,29 @@ def test_the_mask_order_is_a_persisted_format() -> None:
         *("priority", "durable", "creationTime", "absoluteExpiryTime", "properties", "groupSequence"),
         *("annotations", "message", "ttl", "deliveryTime", "encodedAnnotations", "footer"),
     ]
-    mask, _ = message.pack(pa.record_batch({"body": pa.array([b"x"]), "deliveryTime": pa.array([1], message.TIMESTAMP)}))
+    mask, _ = pack(pa.record_batch({"body": pa.array([b"x"]), "deliveryTime": pa.array([1], TIMESTAMP)}))
     assert mask == 1 | 1 << 19
 
 
 def test_a_payload_of_a_newer_version_is_refused() -> None:
     with pytest.raises(InvalidRequest, match="version that wrote it"):
-        message.payload_schema(1 << len(message.MESSAGE_COLUMNS))
+        payload_schema(1 << len(MESSAGE_COLUMNS))
 
 
 def test_unpack_copies_nothing() -> None:
     body = pa.array([b"x" * 1000] * 100)
-    mask, buffer = message.pack(pa.record_batch({"body": body}))
-    data = message.unpack(mask, buffer).column(0).buffers()[2]
+    mask, buffer = pack(pa.record_batch({"body": body}))
+    data = unpack(mask, buffer).column(0).buffers()[2]
     assert buffer.address <= data.address < buffer.address + buffer.size
 
 
 def test_a_batch_without_rows() -> None:
     none = incoming.validate(pa.record_batch({"body": pa.array([], pa.binary())}))
-    back = message.unpack(*message.pack(none))
-    assert message.sizes(back) == 0
-    found = assembly.assemble(message.DEFAULT_COLUMNS, back, queue="q", sequence=0, time=0)
-    assert found.schema.equals(message.arrow_schema(message.DEFAULT_COLUMNS))
-    assert found.num_rows == assembly.empty(message.DEFAULT_COLUMNS).num_rows == 0
+    back = unpack(*pack(none))
+    assert stored_sizes(back) == 0
+    found = assembly.assemble(DEFAULT_COLUMNS, back, queue="q", sequence=0, time=0)
+    assert found.schema.equals(arrow_schema(DEFAULT_COLUMNS))
+    assert found.num_rows == assembly.empty(DEFAULT_COLUMNS).num_rows == 0
 
 
 def test_null_slots_with_a_length_count_nothing() -> None:
@@ -164,7 +176,7 @@ def test_null_slots_with_a_length_count_nothing() -> None:
     maps = pa.MapArray.from_arrays(pa.array([0, 1, 3], pa.int32()), keys, pa.array(["x", "y", "z"]))
     hidden = pa.Array.from_buffers(maps.type, 2, [pa.py_buffer(b"\x01"), maps.buffers()[1]], children=[maps.values])
     assert hidden.to_pylist() == [[("a", "x")], None]
-    sizes = message.sizes(pa.record_batch({"body": pa.array([b"", b""]), "properties": hidden}))
+    sizes = stored_sizes(pa.record_batch({"body": pa.array([b"", b""]), "properties": hidden}))
     assert list(sizes) == [2, 0]  # type: ignore[arg-type]
 
 
@@ -191,7 +203,7 @@ def test_null_slots_with_a_length_count_nothing() -> None:
 def test_other_forms_of_a_type_are_cast(column: str, array: pa.Array, expected: object) -> None:
     columns = {"body": pa.array([b""]), column: array}
     found = incoming.validate(pa.record_batch(columns))
-    assert found.schema.field(column).type == message.MESSAGE_COLUMNS[column]
+    assert found.schema.field(column).type == MESSAGE_COLUMNS[column]
     assert found.column(column).to_pylist() == [expected]
 
 
@@ -224,21 +236,21 @@ def test_what_is_wrong_is_refused_with_column_and_row(columns: dict[str, pa.Arra
         incoming.validate(pa.record_batch(columns))
 
 
-@pytest.mark.parametrize("name", sorted(message.INTERNAL_COLUMNS))
+@pytest.mark.parametrize("name", sorted(INTERNAL_COLUMNS))
 def test_what_is_stored_for_the_broker_alone_can_neither_be_sent_nor_asked_for(name: str) -> None:
     sent = pa.record_batch({"message": pa.array([b"x"]), name: pa.array([b"y"])})
     with pytest.raises(InvalidRequest, match=f"no message column '{name}'"):
         incoming.validate(sent)
     with pytest.raises(InvalidRequest, match=f"no column '{name}'"):
-        message.arrow_schema(["message", name])
-    assert message.unpack(*message.pack(sent)).to_pylist() == sent.to_pylist()
+        arrow_schema(["message", name])
+    assert unpack(*pack(sent)).to_pylist() == sent.to_pylist()
 
 
 def test_a_column_named_twice_is_refused() -> None:
     with pytest.raises(InvalidRequest, match="named twice"):
         incoming.validate(pa.RecordBatch.from_arrays([pa.array([b"x"]), pa.array([b"y"])], names=["body", "body"]))
     with pytest.raises(InvalidRequest, match="named twice"):
-        message.arrow_schema(["body", "body"])
+        arrow_schema(["body", "body"])
 
 
 @pytest.mark.parametrize("offsets", [[0, 5, 2], [0, 99, 6], [0, -1, 6]])
@@ -265,7 +277,7 @@ def test_what_is_asked_for_is_made_from_the_other_form() -> None:
     encoded = pa.record_batch({"message": pa.array([BARE]), "priority": pa.array([3], pa.int16())})
     columns = ["subject", "body", "priority", "properties", "ttl"]
     found = assembly.assemble(columns, encoded, queue="q", sequence=0, time=0)
-    assert found.schema.equals(message.arrow_schema(columns))
+    assert found.schema.equals(arrow_schema(columns))
     assert found.to_pylist() == [{"subject": "s", "body": b"x", "priority": 3, "properties": [("k", "1")], "ttl": None}]
     found = assembly.assemble(["message", "subject"], columnar, queue="q", sequence=0, time=0)
     [row] = found.to_pylist()
@@ -294,9 +306,9 @@ def test_stored_columns_of_both_forms_become_what_was_asked_for(rows: list[int])
     stored = [
         assembly.assemble(asked, b, queue="q", sequence=n, time=0, state="available", stored=True) for n, b in enumerate(sent)
     ]
-    assert all(batch.schema.equals(message.arrow_schema(asked, stored=True)) for batch in stored)
+    assert all(batch.schema.equals(arrow_schema(asked, stored=True)) for batch in stored)
     found = assembly.converted(columns, pa.concat_batches(stored), "q")
-    assert found.schema.equals(message.arrow_schema(columns))
+    assert found.schema.equals(arrow_schema(columns))
     assert found.to_pylist() == pa.concat_batches(numbered).to_pylist()
     assert [row["body"] for row in found.to_pylist()] == [[b"0", b"x", b"2", b"x"][row] for row in rows]
 
@@ -344,10 +356,11 @@ def test_without_numpy_an_encoded_message_says_what_is_missing(monkeypatch: pyte
 
 def test_the_module_survives_being_shipped_by_value() -> None:
     """Spark Connect: what was cached stays behind."""
-    message.arrow_schema(["body"])
-    cloudpickle.register_pickle_by_value(message)
+    arrow_schema(["body"])
+    module = sys.modules[arrow_schema.__module__]
+    cloudpickle.register_pickle_by_value(module)
     try:
-        shipped = cloudpickle.dumps(message.arrow_schema)
+        shipped = cloudpickle.dumps(arrow_schema)
     finally:
-        cloudpickle.unregister_pickle_by_value(message)
-    assert cloudpickle.loads(shipped)(["body"]).equals(message.arrow_schema(["body"]))
+        cloudpickle.unregister_pickle_by_value(module)
+    assert cloudpickle.loads(shipped)(["body"]).equals(arrow_schema(["body"]))

@@ -15,7 +15,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from penstock.broker_core.messages import assembly
-from penstock.broker_core.messages import columns as message
+from penstock.broker_core.messages.columns import InvalidRequest, arrow_schema, pack
 from penstock.connector import batching, mapped
 from penstock.connector.batching import MOST_BYTES, as_declared, coalesce, halved
 from penstock.connector.mapped import Location, assembled, map_files, may_be_mapped
@@ -61,7 +61,7 @@ def test_rows_are_routed_in_their_order(queues: list[str]) -> None:
 
 
 def test_a_row_without_a_queue_is_refused() -> None:
-    with pytest.raises(message.InvalidRequest, match="'queue' is null in row 1"):
+    with pytest.raises(InvalidRequest, match="'queue' is null in row 1"):
         list(routed([(pa.array(["a", None]), numbered(0, 2))]))
 
 
@@ -79,7 +79,7 @@ def _reached() -> None:
 
 def stored(folder: Path, bodies: list[bytes]) -> Location:
     """The whole of a record that a file holds."""
-    mask, buffer = message.pack(pa.record_batch({"body": pa.array(bodies)}))
+    mask, buffer = pack(pa.record_batch({"body": pa.array(bodies)}))
     file = folder / f"{len(list(folder.iterdir()))}.seg"
     file.write_bytes(b"headless" + buffer.to_pybytes())
     found = file.stat()
@@ -107,7 +107,7 @@ def test_pieces_are_assembled_from_their_files(tmp_path: Path) -> None:
     assert small.column("body").to_pylist() == [b"b", b"c", b"a"]
     assert small.column("deliveryCount").to_pylist() == [0, 0, 3]
     assert (large.num_rows, large.column("sequenceNumber")[4999].as_py()) == (5000, 5099)
-    assert small.schema.equals(message.arrow_schema(["sequenceNumber", "enqueuedTime", "body", "deliveryCount"]))
+    assert small.schema.equals(arrow_schema(["sequenceNumber", "enqueuedTime", "body", "deliveryCount"]))
 
 
 def test_rows_that_are_no_neighbours_are_taken_out_of_their_record(tmp_path: Path) -> None:

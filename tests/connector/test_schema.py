@@ -19,7 +19,7 @@ from pyspark.sql.types import (
 )
 
 from penstock.broker_core.errors import InvalidRequest
-from penstock.broker_core.messages import columns as message
+from penstock.broker_core.messages.columns import DEFAULT_COLUMNS, SENT_COLUMNS, SYSTEM_COLUMNS, arrow_schema
 from penstock.connector.schema import READ_ONLY, TYPES, check_source, default_schema, sink_columns, source_schema
 
 _DDL: dict[str, DataType] = {
@@ -43,13 +43,13 @@ def ddl(text: str) -> StructType:
 
 
 def test_every_column_has_a_type_in_both_worlds() -> None:
-    assert set(TYPES) == set(message.SENT_COLUMNS) | set(message.SYSTEM_COLUMNS)
+    assert set(TYPES) == set(SENT_COLUMNS) | set(SYSTEM_COLUMNS)
 
 
-@pytest.mark.parametrize("columns", [message.DEFAULT_COLUMNS, tuple(TYPES), *((name,) for name in TYPES)])
+@pytest.mark.parametrize("columns", [DEFAULT_COLUMNS, tuple(TYPES), *((name,) for name in TYPES)])
 def test_arrow_schema_is_what_spark_expects(columns: tuple[str, ...]) -> None:
     expected = to_arrow_schema(source_schema(columns), timezone="UTC")
-    found = message.arrow_schema(columns)
+    found = arrow_schema(columns)
     assert found.equals(expected, check_metadata=True)
     # `equals` of a map looks past the names of its parts, and Spark's Java side does not.
     assert str(found) == str(expected)

@@ -10,7 +10,7 @@ import pytest
 from pyspark.sql.types import BinaryType, StructField, StructType
 
 from penstock.broker_core import errors
-from penstock.broker_core.client import timeouts as silence
+from penstock.broker_core.client import timeouts
 from penstock.connector import lease, read, sink
 from penstock.connector.options import Options
 from penstock.connector.partition import LeasePartition
@@ -29,7 +29,7 @@ MIB = 1 << 20
 def wire(queue: Queue, monkeypatch: pytest.MonkeyPatch) -> Iterator[SilentWire]:
     for module in (lease, read):
         monkeypatch.setattr(module, "RECONNECT_S", 0.0)
-    monkeypatch.setattr(silence, "SILENCE_S", 0.5)
+    monkeypatch.setattr(timeouts, "SILENCE_S", 0.5)
     monkeypatch.setattr(sink, "FORGET_S", 0.1)
     with SilentWire(queue.broker.url) as made:
         yield made
@@ -85,6 +85,6 @@ def test_a_task_that_writes_says_so_and_leaves_no_more_than_a_stage(queue: Queue
 
 def test_all_of_this_ends_within_a_minute() -> None:
     """A task that finds silence has waited once for the broker, and then for its stage to be discarded."""
-    assert silence.SILENCE_S > read.RECONNECT_S, "who has waited so long does not ask again"
-    assert silence.SILENCE_S + sink.FORGET_S < 60
-    assert silence.SILENCE_S >= 4 * silence.ALIVE_S
+    assert timeouts.SILENCE_S > read.RECONNECT_S, "who has waited so long does not ask again"
+    assert timeouts.SILENCE_S + sink.FORGET_S < 60
+    assert timeouts.SILENCE_S >= 4 * timeouts.ALIVE_S

@@ -8,7 +8,7 @@ from typing import Any
 from penstock.broker_core.engine import BrokerState, Decision, apply, decide
 from penstock.broker_core.engine.columns.states import State
 from penstock.broker_core.engine.commands import queues as c
-from penstock.broker_core.engine.events import codec as journaling
+from penstock.broker_core.engine.events import codec
 from penstock.broker_core.engine.events import queues as e
 from penstock.broker_core.engine.model.state import conserved, packed_columns
 
@@ -37,7 +37,7 @@ class Engine:
                 if isinstance(event, e.BlockPacked):
                     self.packed[position] = payload
                 if event.journaled:
-                    self.log.append((journaling.encode(event), position))
+                    self.log.append((codec.encode(event), position))
                 apply(self.state, event, position)
             self._check(decision, before)
             reply = decision.reply
@@ -61,7 +61,7 @@ class Engine:
         """What a restart finds: the same `apply` over the log, then the start of a new life."""
         state = BrokerState()
         for meta, position in self.log:
-            apply(state, journaling.decode(meta), position)
+            apply(state, codec.decode(meta), position)
         return Engine(state, self.log)
 
     def from_snapshot(self) -> Engine:

@@ -8,7 +8,7 @@ from penstock.broker_core.engine import BrokerState, apply
 from penstock.broker_core.engine.columns.attributes import Coded, Traits
 from penstock.broker_core.engine.columns.rowset import RowSet
 from penstock.broker_core.engine.commands import queues as c
-from penstock.broker_core.engine.events import codec as journaling
+from penstock.broker_core.engine.events import codec
 from penstock.broker_core.engine.model.groups import in_bucket
 
 from .harness import Engine
@@ -30,7 +30,7 @@ def test_a_group_is_read_by_the_same_task_after_a_restart() -> None:
     send(*"cdefgh")
     engine.advance("lease", epoch=None, finished=0)
     for meta, position in engine.log[snapshot:]:
-        apply(restarted, journaling.decode(meta), position)
+        apply(restarted, codec.decode(meta), position)
 
     def dealt(state: BrokerState) -> list[list[int]]:
         queue = state.queues["q"]

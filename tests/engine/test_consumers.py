@@ -13,7 +13,7 @@ from penstock.broker_core.engine.columns.states import Cause, Outcome, State
 from penstock.broker_core.engine.commands import moves as mc
 from penstock.broker_core.engine.commands import queues as c
 from penstock.broker_core.engine.commands import transactions as tc
-from penstock.broker_core.engine.events import codec as journaling
+from penstock.broker_core.engine.events import codec
 from penstock.broker_core.engine.events import queues as e
 from penstock.broker_core.engine.model.dispositions import ROLLED_BACK, Ending
 from penstock.broker_core.engine.model.state import conserved
@@ -201,5 +201,5 @@ def test_a_journal_without_the_outcome_of_a_purge_reads_as_it_did() -> None:
     engine.run(c.Purge("q"))
     meta, _ = engine.log[-1]
     assert b"outcome" not in meta
-    assert isinstance(journaling.decode(meta), e.Purged)
+    assert isinstance(codec.decode(meta), e.Purged)
     assert engine.recovered().state.queues["q"].blocks[0].outcome.get(0) == Outcome.PURGED

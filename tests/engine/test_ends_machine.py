@@ -22,7 +22,7 @@ from penstock.broker_core.engine.columns.rowset import RowSet
 from penstock.broker_core.engine.columns.states import Cause, Outcome, Reason, State
 from penstock.broker_core.engine.commands import moves as mc
 from penstock.broker_core.engine.commands import queues as c
-from penstock.broker_core.engine.events import codec as journaling
+from penstock.broker_core.engine.events import codec
 from penstock.broker_core.engine.events import queues as e
 from penstock.broker_core.engine.events.moves import Moved
 
@@ -306,7 +306,7 @@ class EndsMachine(RuleBasedStateMachine):
 
     def in_order(self, before: int) -> list[str]:
         """The queues of which the log says something since then: who comes first gets the room."""
-        events = [journaling.decode(meta) for meta, _ in self.engine.log[before:]]
+        events = [codec.decode(meta) for meta, _ in self.engine.log[before:]]
         return list(dict.fromkeys(event.queue for event in events if isinstance(event, (Moved, e.Expired))))
 
     def is_over(self, message: Message) -> bool:

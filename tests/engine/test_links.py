@@ -19,7 +19,7 @@ from penstock.broker_core.engine.columns.packing import unpack
 from penstock.broker_core.engine.columns.rowset import BLOCK_ROWS, RowSet
 from penstock.broker_core.engine.columns.states import RETURN_COUNTS_ATTEMPT, Cause, Outcome
 from penstock.broker_core.engine.commands import queues as c
-from penstock.broker_core.engine.events import codec as journaling
+from penstock.broker_core.engine.events import codec
 from penstock.broker_core.engine.events import queues as e
 from penstock.broker_core.engine.model.exclusions import Exclusions
 from penstock.broker_core.engine.model.state import conserved
@@ -250,7 +250,7 @@ OLD_EVENTS = [
 def test_a_journal_of_0_1_reads_as_it_did() -> None:
     state = BrokerState()
     for position, meta in enumerate(OLD_EVENTS, 1):
-        apply(state, journaling.decode(meta), 8 * position)
+        apply(state, codec.decode(meta), 8 * position)
     queue, block = state.queues["q"], state.queues["q"].blocks[0]
     assert queue.counts == [0, 2, 0, 1]
     assert block.attempts.get(slice(0, 3)).tolist() == [1, 0, 1]  # type: ignore[union-attr]
@@ -306,8 +306,8 @@ def test_what_another_link_has_not_passed_is_left_to_it(levels: int) -> None:
 
 
 def test_an_event_without_annotations_is_what_older_versions_read() -> None:
-    plain = json.loads(journaling.encode(e.Returned("q", 1, RowSet.single(0), 0)))
+    plain = json.loads(codec.encode(e.Returned("q", 1, RowSet.single(0), 0)))
     assert set(plain) == {"k", "queue", "holder", "rows", "cause"}
     event = e.Returned("q", 1, RowSet.single(0), 8, annotations=b"\x00\xc1")
-    assert json.loads(journaling.encode(event))["annotations"] == {"bytes": base64.b64encode(b"\x00\xc1").decode()}
-    assert journaling.decode(journaling.encode(event)) == event
+    assert json.loads(codec.encode(event))["annotations"] == {"bytes": base64.b64encode(b"\x00\xc1").decode()}
+    assert codec.decode(codec.encode(event)) == event

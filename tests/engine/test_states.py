@@ -22,7 +22,7 @@ from penstock.broker_core.engine.columns.states import RETURN_COUNTS_ATTEMPT, TR
 from penstock.broker_core.engine.commands import moves as mc
 from penstock.broker_core.engine.commands import queues as c
 from penstock.broker_core.engine.decide.decision import check_rows
-from penstock.broker_core.engine.events import codec as journaling
+from penstock.broker_core.engine.events import codec
 from penstock.broker_core.engine.events import queues as e
 from penstock.broker_core.engine.model.queue import Queue
 from penstock.broker_core.engine.model.state import conserved
@@ -247,7 +247,7 @@ def test_time_never_runs_backwards() -> None:
     ids=lambda event: event.kind,
 )
 def test_events_survive_the_journal(event: e.Event) -> None:
-    back = journaling.decode(journaling.encode(event))
+    back = codec.decode(codec.encode(event))
     assert type(back) is type(event)
     for name in event.__dataclass_fields__:
         assert np.all(getattr(back, name) == getattr(event, name)), name
@@ -255,7 +255,7 @@ def test_events_survive_the_journal(event: e.Event) -> None:
 
 def test_an_event_of_a_newer_version_is_refused_by_name() -> None:
     with pytest.raises(errors.DamagedJournal, match=r"moon\.rise"):
-        journaling.decode(b'{"k": "moon.rise"}')
+        codec.decode(b'{"k": "moon.rise"}')
 
 
 FORBIDDEN = {

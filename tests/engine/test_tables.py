@@ -8,12 +8,12 @@ from typing import Any
 
 import pytest
 
-from penstock.broker_core.engine.apply import handlers as applying
+from penstock.broker_core.engine.apply.handlers import HANDLERS as APPLY_HANDLERS
 from penstock.broker_core.engine.columns.rowset import RowSet
 from penstock.broker_core.engine.commands.queues import Command, Stores
-from penstock.broker_core.engine.decide import handlers as deciding
 from penstock.broker_core.engine.decide.decision import Decision
 from penstock.broker_core.engine.decide.effects import effects_of
+from penstock.broker_core.engine.decide.handlers import HANDLERS as DECIDE_HANDLERS
 from penstock.broker_core.engine.events import queues as e
 from penstock.broker_core.engine.events.codec import Event
 from penstock.broker_core.engine.model.state import BrokerState
@@ -31,9 +31,9 @@ EVENTS = list(kinds(Event))
 
 
 def test_each_command_is_decided_by_one_function_and_each_event_applied_by_one() -> None:
-    assert set(deciding.HANDLERS) == set(COMMANDS)
-    assert set(applying.HANDLERS) == set(EVENTS)
-    for table in (deciding.HANDLERS, applying.HANDLERS):
+    assert set(DECIDE_HANDLERS) == set(COMMANDS)
+    assert set(APPLY_HANDLERS) == set(EVENTS)
+    for table in (DECIDE_HANDLERS, APPLY_HANDLERS):
         assert len(set(table.values())) == len(table)
 
 
@@ -44,14 +44,14 @@ def reply_of(command: type[Command[Any]]) -> Any:
 
 @pytest.mark.parametrize("kind", COMMANDS, ids=lambda kind: kind.__name__)
 def test_what_decides_a_command_takes_it_and_gives_its_reply(kind: type[Command[Any]]) -> None:
-    types = typing.get_type_hints(deciding.HANDLERS[kind])
+    types = typing.get_type_hints(DECIDE_HANDLERS[kind])
     assert types["command"] is kind
     assert types["return"] == Decision[reply_of(kind)]
 
 
 @pytest.mark.parametrize("kind", EVENTS, ids=lambda kind: kind.__name__)
 def test_what_applies_an_event_takes_it(kind: type[Event]) -> None:
-    function: Callable[..., None] = applying.HANDLERS[kind]
+    function: Callable[..., None] = APPLY_HANDLERS[kind]
     assert typing.get_type_hints(function)["event"] is kind
     assert function.__name__ == "".join(f"_{c.lower()}" if c.isupper() else c for c in kind.__name__).lstrip("_")
 

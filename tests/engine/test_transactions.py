@@ -15,7 +15,7 @@ from penstock.broker_core.engine.columns.states import Cause, Outcome, State
 from penstock.broker_core.engine.commands import queues as c
 from penstock.broker_core.engine.commands import transactions as tc
 from penstock.broker_core.engine.decide import transactions as decide_transactions
-from penstock.broker_core.engine.model import transaction as transactions
+from penstock.broker_core.engine.model import transaction
 from penstock.broker_core.engine.model.dispositions import Ending
 from penstock.broker_core.engine.model.transaction import stage_of
 
@@ -185,7 +185,7 @@ def test_words_that_were_replaced_are_forgotten() -> None:
         ending = Ending(Outcome.REJECTED, error=f"for the {turn}th time")
         engine.run(tc.Retire(number, "q", holder, RowSet.range(0, 1000), ending))
     words = engine.state.transactions.open[number].words[holder]
-    assert words.count <= 2000 + transactions.COMPACT
+    assert words.count <= 2000 + transaction.COMPACT
     [(word, found)] = list(words)
     assert (word.ending.error, found.count) == ("for the 49th time", 1000)
     engine.run(tc.Retire(number, "q", holder, RowSet.range(0, 500), ACCEPTED))

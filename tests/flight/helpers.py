@@ -12,7 +12,7 @@ from pyarrow import flight
 
 from penstock.broker_core.client.flight import Client
 from penstock.broker_core.engine.commands import queues as c
-from penstock.broker_core.messages import columns as message
+from penstock.broker_core.messages.columns import stored_sizes
 from penstock.broker_core.reading.stored import store
 from penstock.broker_core.service.broker import BrokerService
 from penstock.broker_core.settings.keys import Settings
@@ -96,6 +96,6 @@ def plant(data: Path, queue: str, *batches: pa.RecordBatch, **options: Any) -> N
     try:
         service.submit(c.DeclareQueue(queue, options=options))
         for batch in batches:
-            service.submit(c.Enqueue(queue, batch.num_rows, message.sizes(batch), store(batch)))
+            service.submit(c.Enqueue(queue, batch.num_rows, stored_sizes(batch), store(batch)))
     finally:
         service.close()

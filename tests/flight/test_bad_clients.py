@@ -25,7 +25,7 @@ from penstock import Broker
 from penstock.broker_core import errors
 from penstock.broker_core.client.discovery import this_host
 from penstock.broker_core.client.flight import Client
-from penstock.broker_core.messages import columns as message
+from penstock.broker_core.messages.columns import DEFAULT_COLUMNS
 
 from .helpers import BODY, Reader, batch_of, browse, descriptor, numbered, raw, send
 
@@ -158,7 +158,7 @@ def test_flipped_bytes_in_a_request_never_end_the_broker(broker: Broker, client:
         with proxied(broker, change) as liar, contextlib.suppress(errors.PenstockError):
             send(liar, queue, numbered(500), numbered(500, start=500))
         assert broker.running
-    browse(client, queue, *message.DEFAULT_COLUMNS)
+    browse(client, queue, *DEFAULT_COLUMNS)
     assert served(client, queue)
 
 
@@ -352,9 +352,9 @@ def test_memory_stays_bounded_when_somebody_asks_for_everything(tmp_path: Path) 
             reader.plan(batch, **ask)
         list(client.get(op="browse", queue="large", columns=["body"], last=1))  # what is allocated once
         requests: list[dict[str, Any]] = [
-            {"op": "browse", "queue": "large", "columns": list(message.DEFAULT_COLUMNS)},
-            {"op": "browse", "queue": "small", "states": ["acquired"], "columns": list(message.DEFAULT_COLUMNS)},
-            reader.ticket(batch, columns=list(message.DEFAULT_COLUMNS)),
+            {"op": "browse", "queue": "large", "columns": list(DEFAULT_COLUMNS)},
+            {"op": "browse", "queue": "small", "states": ["acquired"], "columns": list(DEFAULT_COLUMNS)},
+            reader.ticket(batch, columns=list(DEFAULT_COLUMNS)),
             {**reader.ticket(batch), "op": "map", "host": this_host()},
         ]
         for request in requests:

@@ -12,9 +12,9 @@ import pytest
 from penstock import Broker
 from penstock.broker_core import errors
 from penstock.broker_core.client.flight import Client
-from penstock.broker_core.service import declared as declaring
+from penstock.broker_core.service import declared
 from penstock.broker_core.service.broker import BrokerService
-from penstock.broker_core.settings import keys as config
+from penstock.broker_core.settings import keys
 
 from .helpers import Reader, batch_of, browse, send
 
@@ -110,14 +110,14 @@ def test_E1_E4_what_conf_says_holds_at_each_start(tmp_path: Path) -> None:
 def test_E1_E4_a_wrong_declaration_stops_the_start_and_names_the_field(tmp_path: Path, old: str, new: str, said: str) -> None:
     path = tmp_path / "penstock.toml"
     path.write_text(CONFIG)
-    settings = config.load(path, {"data": tmp_path / "data"})
+    settings = keys.load(path, {"data": tmp_path / "data"})
     service = BrokerService(settings)
     try:
-        declaring.prepare(service, settings)
+        declared.prepare(service, settings)
         before = service.journal.end
         path.write_text(CONFIG.replace(old, new, 1))
         with pytest.raises(errors.InvalidRequest, match=re.escape(said)):
-            declaring.prepare(service, config.load(path, {"data": tmp_path / "data"}))
+            declared.prepare(service, keys.load(path, {"data": tmp_path / "data"}))
         assert service.journal.end == before, "nothing was changed"
     finally:
         service.close()
@@ -127,12 +127,12 @@ def test_E1_E4_a_wrong_declaration_stops_the_start_and_names_the_field(tmp_path:
 def test_E1_a_wrong_declaration_keeps_the_right_ones_before_it_from_being_made(tmp_path: Path, old: str, new: str) -> None:
     path = tmp_path / "penstock.toml"
     path.write_text(CONFIG.replace(old, new, 1))
-    settings = config.load(path, {"data": tmp_path / "data"})
+    settings = keys.load(path, {"data": tmp_path / "data"})
     service = BrokerService(settings)
     try:
         before = service.journal.end
         with pytest.raises(errors.InvalidRequest, match="of the settings"):
-            declaring.prepare(service, settings)
+            declared.prepare(service, settings)
         assert (service.journal.end, service.state.queues) == (before, {})
     finally:
         service.close()

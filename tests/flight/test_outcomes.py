@@ -10,7 +10,7 @@ import pytest
 
 from penstock.broker_core import errors
 from penstock.broker_core.client.flight import Client
-from penstock.broker_core.messages import delivery_key as delivery
+from penstock.broker_core.messages import delivery_key
 
 from .helpers import Reader, browse, numbered, rows_of, send
 
@@ -116,10 +116,10 @@ def test_unknown_outcomes_and_other_leases_are_refused(client: Client, queue: st
 
 def test_deliveries_of_several_batches_are_told_apart() -> None:
     """The column: what is written is what is read, whatever else stands between."""
-    heads = [delivery.prefix("a", 1, 2), delivery.prefix("longer", 1, 2), delivery.prefix("a", 1, 3)]
-    columns = [delivery.column(head, range(count)).to_pylist() for head, count in zip(heads, (3, 2, 1), strict=True)]
+    heads = [delivery_key.prefix("a", 1, 2), delivery_key.prefix("longer", 1, 2), delivery_key.prefix("a", 1, 3)]
+    columns = [delivery_key.column(head, range(count)).to_pylist() for head, count in zip(heads, (3, 2, 1), strict=True)]
     mixed = [columns[0][0], columns[1][0], columns[2][0], columns[0][1], columns[1][1], columns[0][2]]
-    found = delivery.parse(pa.array([b"before", *mixed], pa.binary()).slice(1))
+    found = delivery_key.parse(pa.array([b"before", *mixed], pa.binary()).slice(1))
     said = {(each.lease, each.batch, each.epoch): (each.rows.tolist(), each.sequences.tolist()) for each in found}
     assert said == {("a", 1, 2): ([0, 3, 5], [0, 1, 2]), ("longer", 1, 2): ([1, 4], [0, 1]), ("a", 1, 3): ([2], [0])}
-    assert delivery.parse(pa.array([], pa.binary())) == []
+    assert delivery_key.parse(pa.array([], pa.binary())) == []

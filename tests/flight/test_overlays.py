@@ -13,7 +13,7 @@ from penstock.broker_core.amqp.types import Symbol, UInt, ULong
 from penstock.broker_core.client.discovery import this_host
 from penstock.broker_core.client.flight import Client
 from penstock.broker_core.messages import assembly
-from penstock.broker_core.messages import columns as message
+from penstock.broker_core.messages.columns import STRING_MAP
 
 from .helpers import Reader, rows_of, send
 
@@ -34,7 +34,7 @@ ANNOTATIONS = [LAID.get(row, STORED[row // 20]) for row in range(80)]
 
 @pytest.fixture
 def laid(broker: Broker, client: Client, queue: str) -> str:
-    beside = pa.array([[("x-a", "1")]] * 20, message.STRING_MAP)
+    beside = pa.array([[("x-a", "1")]] * 20, STRING_MAP)
     with amqp_client.connect(broker.amqp_url) as connection:
         sender = connection.sender(queue)
         sender.send([ANNOTATED] * 20)
@@ -96,7 +96,7 @@ def test_forms_of_encoded_rows_that_are_read_together_keep_their_annotations(cli
         sender = connection.sender(queue)
         sender.send([ANNOTATED])
         sender.flush()
-    beside = pa.array([[("x-c", "c")]], message.STRING_MAP)
+    beside = pa.array([[("x-c", "c")]], STRING_MAP)
     send(client, queue, pa.record_batch({"message": pa.array([BARE]), "annotations": beside}))
     (batch,) = client.get(op="browse", queue=queue, columns=["annotations"])
     assert batch.column(0).to_pylist() == [STORED[0], [("x-c", "c")]]

@@ -10,13 +10,13 @@ import pytest
 from penstock.broker_core import errors
 from penstock.broker_core.amqp import Message
 from penstock.broker_core.client.flight import Client
-from penstock.broker_core.messages import columns as message
+from penstock.broker_core.messages.columns import STRING_MAP
 
 from .helpers import Reader, browse, send, sequences
 
 
 def coloured(*colours: str) -> pa.RecordBatch:
-    maps = pa.array([[("colour", colour)] for colour in colours], message.STRING_MAP)
+    maps = pa.array([[("colour", colour)] for colour in colours], STRING_MAP)
     return pa.record_batch([pa.array([colour.encode() for colour in colours]), maps], names=["body", "properties"])
 
 

@@ -12,7 +12,7 @@ import pytest
 
 from penstock import Broker
 from penstock.broker_core import errors
-from penstock.broker_core.client import timeouts as silence
+from penstock.broker_core.client import timeouts
 from penstock.broker_core.client.flight import Client
 
 from .helpers import BODY, Reader, batch_of, browse, numbered, send
@@ -123,7 +123,7 @@ def test_no_thread_outlives_its_stream(client: Client, queue: str) -> None:
 
 
 def test_a_broker_that_finds_nothing_for_long_says_that_it_is_there(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(silence, "ALIVE_S", 0.0)
+    monkeypatch.setattr(timeouts, "ALIVE_S", 0.0)
     with Client(site.plane.url) as client:
         client.call("queue.declare", queue="q")
         for _ in range(4):
@@ -143,7 +143,7 @@ def test_a_broker_that_finds_nothing_for_long_says_that_it_is_there(site: Site, 
 
 
 def test_a_write_that_waits_for_room_is_told_that_the_broker_is_there(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(silence, "ALIVE_S", TIMEOUT_S / 10)
+    monkeypatch.setattr(timeouts, "ALIVE_S", TIMEOUT_S / 10)
     with Client(site.plane.url, timeout_s=TIMEOUT_S) as client:
         client.call("queue.declare", queue="q", options={"maxMessages": 1})
         send(client, "q", [b"first"])
@@ -158,7 +158,7 @@ def test_a_write_that_waits_for_memory_is_told_that_the_broker_is_there(
     site: Site, monkeypatch: pytest.MonkeyPatch, full_from: int
 ) -> None:
     """From its first message on, and from its second batch on."""
-    monkeypatch.setattr(silence, "ALIVE_S", TIMEOUT_S / 10)
+    monkeypatch.setattr(timeouts, "ALIVE_S", TIMEOUT_S / 10)
     budget = site.plane._listener._budget
     all_of_it = budget._total
 

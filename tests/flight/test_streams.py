@@ -16,7 +16,15 @@ from penstock.broker_core.amqp.types import UInt
 from penstock.broker_core.client.discovery import this_host
 from penstock.broker_core.client.flight import Client
 from penstock.broker_core.messages import assembly, representable
-from penstock.broker_core.messages import columns as message
+from penstock.broker_core.messages.columns import (
+    DEFAULT_COLUMNS,
+    MESSAGE_COLUMNS,
+    SENT_COLUMNS,
+    STRING_MAP,
+    SYSTEM_COLUMNS,
+    arrow_schema,
+    unpack,
+)
 
 from .helpers import Reader, browse, numbered, rows_of, send, sequences
 
@@ -78,10 +86,10 @@ def test_a_browse_shows_what_it_is_asked_for_and_takes_nothing(client: Client, m
 
 
 def test_a_stream_has_exactly_the_schema_of_its_columns(client: Client, mixed: str) -> None:
-    for columns in (list(message.DEFAULT_COLUMNS), ["settledTime", "outcome", "body"], [*message.SYSTEM_COLUMNS, "properties"]):
+    for columns in (list(DEFAULT_COLUMNS), ["settledTime", "outcome", "body"], [*SYSTEM_COLUMNS, "properties"]):
         batches = list(client.get(op="browse", queue=mixed, states=ALL, columns=columns))
         assert batches
-        assert all(batch.schema.equals(message.arrow_schema(columns), check_metadata=True) for batch in batches)
+        assert all(batch.schema.equals(arrow_schema(columns), check_metadata=True) for batch in batches)
         assert sum(batch.num_rows for batch in batches) == 15
 
 
@@ -105,8 +113,8 @@ def test_a_batch_says_what_became_of_its_messages_where_that_is_asked_for(client
 
 def full_batch() -> pa.RecordBatch:
     columns: dict[str, Any] = {"body": pa.array([b"", b"\x00\xff", "é".encode()], pa.binary())}
-    for name in message.SENT_COLUMNS:
-        kind = message.MESSAGE_COLUMNS[name]
+    for name in SENT_COLUMNS:
+        kind = MESSAGE_COLUMNS[name]
         if pa.types.is_string(kind):
             columns[name] = pa.array([name, None, "x" if name in representable.SYMBOLS else "𓅃"])
         elif pa.types.is_map(kind):
@@ -122,7 +130,7 @@ def full_batch() -> pa.RecordBatch:
 
 def test_every_column_comes_out_as_it_went_in(client: Client, queue: str) -> None:
     batch = full_batch()
-    assert len(batch.schema.names) == len(message.SENT_COLUMNS) - 1
+    assert len(batch.schema.names) == len(SENT_COLUMNS) - 1
     send(client, queue, batch)
     assert browse(client, queue, *batch.schema.names) == batch.to_pylist()
     reader = Reader(client, queue)
@@ -141,7 +149,7 @@ def test_an_encoded_block_is_stored_and_given_back_byte_for_byte(client: Client,
         "priority": pa.array([4, None, 9, 0], pa.int16()),
         "durable": pa.array([True, None, False, True]),
         "ttl": pa.array([None, 2**32 - 1, 0, 3_600_000], pa.int64()),
-        "annotations": pa.array([[("x-opt", "1")], None, [], None], message.STRING_MAP),
+        "annotations": pa.array([[("x-opt", "1")], None, [], None], STRING_MAP),
     }
     batch = pa.concat_batches([pa.record_batch(columns)] * 5)  # long enough to be mapped
     send(client, queue, batch)
@@ -171,7 +179,7 @@ def test_what_no_amqp_client_could_get_is_refused_when_it_is_sent_whole_or_into_
             )
         with pytest.raises(errors.InvalidRequest, match=r"'message' in row 0: not a bare AMQP message"):
             send(client, queue, pa.record_batch({"message": pa.array([good[:-1]])}), **command)
-        columns = {"body": pa.array([b""] * 2), "annotations": pa.array([None, [("ü", "")]], message.STRING_MAP)}
+        columns = {"body": pa.array([b""] * 2), "annotations": pa.array([None, [("ü", "")]], STRING_MAP)}
         with pytest.raises(errors.InvalidRequest, match=r"'annotations' has 'ü' in row 1; .* symbols are ASCII"):
             send(client, queue, pa.record_batch(columns), **command)
     assert [row["message"] for row in browse(client, queue, "message")] == [good]
@@ -218,7 +226,7 @@ def test_stored_columns_are_given_as_they_are_and_both_forms_become_columns_for_
 
 
 def batch_from(rows: list[dict[str, Any]], columns: list[str]) -> pa.RecordBatch:
-    return pa.RecordBatch.from_pylist(rows, schema=message.arrow_schema(columns, stored=True))
+    return pa.RecordBatch.from_pylist(rows, schema=arrow_schema(columns, stored=True))
 
 
 # ---- readers on the broker's own host
@@ -229,7 +237,7 @@ def mapped(client: Client, reader: Reader, batch: int, columns: list[str]) -> li
     rows = []
     for location in rows_of(client.get(**{**reader.ticket(batch, columns=columns), "op": "map", "host": this_host()})):
         data = Path(location["file"]).read_bytes()[location["offset"] : location["offset"] + location["length"]]
-        record, sequence = message.unpack(location["columns"], pa.py_buffer(data)), location["sequence"]
+        record, sequence = unpack(location["columns"], pa.py_buffer(data)), location["sequence"]
         if location["taken"] is None:
             record = record.slice(location["row"], location["count"])
         else:

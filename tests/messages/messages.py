@@ -11,12 +11,12 @@ from hypothesis import strategies as st
 
 from penstock.broker_core.amqp.encoder import encode
 from penstock.broker_core.amqp.types import Symbol, UInt, ULong
-from penstock.broker_core.messages import columns as message
+from penstock.broker_core.messages.columns import BARE_COLUMNS, MESSAGE_COLUMNS
 from penstock.broker_core.messages.encoding import decode, plain
 
 from .amqp_values import arrays, compounds, integers, scalar, scalars, symbols, values
 
-ALL_COLUMNS = (*sorted(message.BARE_COLUMNS), "annotations")
+ALL_COLUMNS = (*sorted(BARE_COLUMNS), "annotations")
 LONG = st.one_of(st.text(max_size=8), st.text(max_size=8), st.text(min_size=250, max_size=300))
 
 #: What an application property may hold: everything but lists, maps, arrays and described values.
@@ -126,12 +126,12 @@ def payload(messages: list[bytes], sections: list[bytes | None] | None = None) -
 
 def shape(name: str, value: Any) -> Any:
     """A Python value of `plain.row` as `to_pylist` of its column gives it."""
-    array = pa.array([value], message.MESSAGE_COLUMNS[name])
+    array = pa.array([value], MESSAGE_COLUMNS[name])
     return array.view(pa.int64())[0].as_py() if pa.types.is_timestamp(array.type) else array[0].as_py()
 
 
 def listed(name: str, array: pa.Array) -> list[Any]:
-    assert array.type == message.MESSAGE_COLUMNS[name]
+    assert array.type == MESSAGE_COLUMNS[name]
     array.validate(full=True)
     found: list[Any] = array.view(pa.int64()).to_pylist() if pa.types.is_timestamp(array.type) else array.to_pylist()
     return found

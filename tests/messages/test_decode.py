@@ -15,7 +15,7 @@ from penstock.broker_core.amqp.encoder import encode
 from penstock.broker_core.amqp.messages import scan
 from penstock.broker_core.amqp.performatives import Properties
 from penstock.broker_core.amqp.types import Byte, Described, Float, Int, Symbol, Timestamp, UInt, ULong
-from penstock.broker_core.messages import columns as message
+from penstock.broker_core.messages.columns import BARE_COLUMNS
 from penstock.broker_core.messages.encoding import decode, plain
 
 from . import messages as m
@@ -203,7 +203,7 @@ def test_what_ordinary_clients_send_stays_with_the_vectors() -> None:
             body.properties = Properties(message_id="a", user_id=b"u")
             body.application_properties = {"k": kind, "other": "x"}
             rows.append(body.encode())
-    _, odd = decode.vectors(m.payload(rows), tuple(message.BARE_COLUMNS))
+    _, odd = decode.vectors(m.payload(rows), tuple(BARE_COLUMNS))
     assert not odd.any()
 
 

@@ -16,11 +16,10 @@ from penstock.broker_core.amqp.messages import Message, bare, decode_message, sc
 from penstock.broker_core.amqp.performatives import Header
 from penstock.broker_core.amqp.types import Float, Symbol, UInt, ULong
 from penstock.broker_core.errors import InvalidRequest
-from penstock.broker_core.messages.encoding import leaving as module
 from penstock.broker_core.messages.encoding.arriving import arrived
 from penstock.broker_core.messages.encoding.bare import annotation_sections, bare_messages
 from penstock.broker_core.messages.encoding.headers import written
-from penstock.broker_core.messages.encoding.leaving import leaving
+from penstock.broker_core.messages.encoding.leaving import FEW, leaving
 
 from .amqp_values import STEADY, symbols, values
 from .columnar import bare_message, batches, milliseconds
@@ -71,11 +70,11 @@ def test_what_leaves_is_what_came_but_for_the_header(sent: list[Message], data: 
         assert header_of(left) == expected
 
 
-@given(st.lists(messages, min_size=1, max_size=module.FEW), st.data())
+@given(st.lists(messages, min_size=1, max_size=FEW), st.data())
 @settings(STEADY, max_examples=100)
 def test_a_few_rows_leave_as_many_do(sent: list[Message], data: st.DataObject) -> None:
     batch = arrived([message.encode() for message in sent]).batch
-    rows, times = batch.num_rows, module.FEW + 1
+    rows, times = batch.num_rows, FEW + 1
     overlays = data.draw(st.dictionaries(st.integers(0, rows - 1), st.lists(maps.map(encode), min_size=1, max_size=2)))
     attempts = np.array(data.draw(st.lists(counts, min_size=rows, max_size=rows)), np.int64)
     (many,) = pa.Table.from_batches([batch] * times).combine_chunks().to_batches()
@@ -239,7 +238,7 @@ def test_a_slice_that_is_joined_in_parts_is_the_same(sent: list[Message], data: 
     laid = {row: [encode({Symbol("n"): row})] for row in data.draw(st.sets(st.integers(0, rows - 1)))}
     whole = leaving(batch, attempts, returned, laid)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(module, "JOINED_BYTES", data.draw(st.integers(0, 500)))
+        patch.setattr("penstock.broker_core.messages.encoding.leaving.JOINED_BYTES", data.draw(st.integers(0, 500)))
         assert leaving(batch, attempts, returned, laid) == whole
 
 

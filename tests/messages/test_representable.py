@@ -10,8 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from penstock.broker_core.errors import InvalidRequest
-from penstock.broker_core.messages import columns as message
 from penstock.broker_core.messages import incoming, representable
+from penstock.broker_core.messages.columns import MESSAGE_COLUMNS
 from penstock.broker_core.messages.encoding.bare import annotation_sections, bare_messages
 from penstock.broker_core.messages.encoding.leaving import leaving
 
@@ -37,7 +37,7 @@ def batches(draw: st.DrawFn) -> pa.RecordBatch:
         alike = draw(st.booleans())  # as the messages of one producer are
         cell = st.just(draw(ANYTHING[name])) if alike else st.none() | ANYTHING[name]
         values = draw(st.lists(cell, min_size=rows, max_size=rows))
-        kind = message.MESSAGE_COLUMNS[name]
+        kind = MESSAGE_COLUMNS[name]
         columns[name] = pa.array(values, pa.int64()).view(kind) if pa.types.is_timestamp(kind) else pa.array(values, kind)
     batch = pa.record_batch(columns)
     first = draw(st.integers(0, rows - 1))
@@ -88,7 +88,7 @@ def test_exactly_what_could_not_leave_is_refused_with_a_row_that_is_to_blame(bat
     ],
 )
 def test_the_error_says_what_is_wrong_where_and_why(name: str, values: list[Any], says: str) -> None:
-    batch = pa.record_batch({"body": pa.array([b"x"] * 3), name: pa.array(values, message.MESSAGE_COLUMNS[name])})
+    batch = pa.record_batch({"body": pa.array([b"x"] * 3), name: pa.array(values, MESSAGE_COLUMNS[name])})
     with pytest.raises(InvalidRequest, match=says):
         incoming.validate(batch)
 

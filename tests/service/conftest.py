@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from penstock.broker_core.service import broker as service
+from penstock.broker_core.service import broker
 
 
 @pytest.fixture(autouse=True)
 def _housekeeping_when_called(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(service, "HOUSEKEEPING_S", 3600.0)
+    monkeypatch.setattr(broker, "HOUSEKEEPING_S", 3600.0)

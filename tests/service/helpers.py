@@ -14,8 +14,8 @@ from penstock.broker_core.engine.commands import queues as c
 from penstock.broker_core.engine.model.state import BrokerState
 from penstock.broker_core.errors import StorageError
 from penstock.broker_core.journal import Disk
-from penstock.broker_core.messages import columns as message
 from penstock.broker_core.messages import incoming
+from penstock.broker_core.messages.columns import arrow_schema, stored_sizes
 from penstock.broker_core.reading.batches import record_batches
 from penstock.broker_core.reading.stored import store
 from penstock.broker_core.service.broker import BrokerService
@@ -78,7 +78,7 @@ def killed(service: BrokerService, disk: LyingDisk) -> LyingDisk:
 
 def enqueue(queue: str, *bodies: bytes) -> c.Enqueue:
     batch = incoming.validate(pa.record_batch({"body": pa.array(bodies, pa.binary())}))
-    return c.Enqueue(queue, batch.num_rows, message.sizes(batch), store(batch))
+    return c.Enqueue(queue, batch.num_rows, stored_sizes(batch), store(batch))
 
 
 def stage(name: str, queue: str, *bodies: bytes) -> c.StageMessages:
@@ -122,7 +122,7 @@ def everything(service: BrokerService, queue: str) -> dict[int, bytes]:
 def table(service: BrokerService, queue: str, *columns: str) -> list[dict[str, Any]]:
     slices = service.browse(queue, lambda block: slice(0, block.filled), 0, None)
     batches = list(record_batches(service.journal, slices, columns, queue))
-    return pa.Table.from_batches(batches, message.arrow_schema(columns)).to_pylist()
+    return pa.Table.from_batches(batches, arrow_schema(columns)).to_pylist()
 
 
 def _bodies(service: BrokerService, queue: str, slices: Any) -> list[bytes]:

@@ -15,9 +15,8 @@ from penstock.broker_core.amqp.performatives import Header, Properties
 from penstock.broker_core.amqp.types import Symbol, Timestamp, UInt, ULong
 from penstock.broker_core.engine.columns.attributes import NO_TRAITS, Coded
 from penstock.broker_core.engine.model.options import Rules, checked, rules
-from penstock.broker_core.messages import columns as message
 from penstock.broker_core.messages import incoming
-from penstock.broker_core.messages.columns import MESSAGE_COLUMNS
+from penstock.broker_core.messages.columns import MESSAGE_COLUMNS, stored_form
 from penstock.broker_core.messages.encoding.arriving import arrived
 from penstock.broker_core.service.attributes import traits_of
 
@@ -27,7 +26,7 @@ NOW = 1_700_000_000_000
 def columnar(**columns: Sequence[Any]) -> pa.RecordBatch:
     columns = {"body": [b"x"] * len(next(iter(columns.values()))), **columns}
     batch = pa.record_batch({name: pa.array(values, MESSAGE_COLUMNS[name]) for name, values in columns.items()})
-    return message.stored_form(incoming.validate(batch))[1]
+    return stored_form(incoming.validate(batch))[1]
 
 
 def encoded(*messages: amqp.Message) -> pa.RecordBatch:

@@ -16,7 +16,7 @@ import pyarrow as pa
 import pytest
 
 from penstock.broker_core.client.flight import Client
-from penstock.broker_core.engine.apply.handlers import HANDLERS as appliers
+from penstock.broker_core.engine.apply.handlers import HANDLERS
 from penstock.broker_core.engine.columns.rowset import RowSet
 from penstock.broker_core.engine.columns.states import Outcome
 from penstock.broker_core.engine.commands import exchanges as x
@@ -24,7 +24,7 @@ from penstock.broker_core.engine.commands import queues as c
 from penstock.broker_core.engine.events import queues as e
 from penstock.broker_core.errors import PenstockError, StorageError
 from penstock.broker_core.messaging import AcknowledgeMode, connect
-from penstock.broker_core.service import turn as turns
+from penstock.broker_core.service import turn as turn_module
 
 from ..journal.lying_disk import LyingDisk
 from .helpers import Clock, abandon, enqueue, everything, numbered, open_service, running, stat
@@ -33,18 +33,18 @@ from .helpers import Clock, abandon, enqueue, everything, numbered, open_service
 @pytest.fixture
 def broken() -> Iterator[Callable[[type[e.Event]], None]]:
     """Let the events of a kind be applied, and the function that does it fail at its end."""
-    sound = dict(appliers)
+    sound = dict(HANDLERS)
 
     def breaks(kind: type[e.Event]) -> None:
         def fail(state: Any, event: Any, position: int) -> None:
             sound[kind](state, event, position)
             raise KeyError("a mistake")
 
-        appliers[kind] = fail
+        HANDLERS[kind] = fail
 
     yield breaks
-    appliers.clear()
-    appliers.update(sound)
+    HANDLERS.clear()
+    HANDLERS.update(sound)
 
 
 def _refuses_everything(service: Any) -> None:
@@ -110,7 +110,7 @@ def test_a_mistake_before_the_log_is_one_commands_alone() -> None:
 
 def test_what_fails_between_two_events_of_one_command_stops_the_broker(monkeypatch: pytest.MonkeyPatch) -> None:
     asked: list[e.Event] = []
-    sound = turns.apply
+    sound = turn_module.apply
 
     def second(state: Any, event: e.Event, position: int) -> None:
         asked.append(event)
@@ -122,7 +122,7 @@ def test_what_fails_between_two_events_of_one_command_stops_the_broker(monkeypat
     service.submit(c.DeclareQueue("q", options={"maxAttempts": 1}), enqueue("q", *numbered(3)))
     holder = service.submit(c.Subscribe("q"))
     rows = service.submit(c.Acquire("q", holder, 2)).rows
-    monkeypatch.setattr(turns, "apply", second)
+    monkeypatch.setattr(turn_module, "apply", second)
     with pytest.raises(StorageError, match="could not be applied: RuntimeError"):
         service.submit(c.Unsubscribe("q", holder), c.Stat("q"))
     assert len(asked) == 2
@@ -169,17 +169,17 @@ def test_the_lock_is_let_go_whatever_happens(what: str) -> None:
 SERVE = """
 import sys, threading
 from penstock.broker_core.engine.events import queues as e
-from penstock.broker_core.engine.apply.handlers import HANDLERS as appliers
+from penstock.broker_core.engine.apply.handlers import HANDLERS
 from penstock.broker_core.cli.main import main
 
-sound = appliers[e.{event}]
+sound = HANDLERS[e.{event}]
 
 def fail(state, event, position):
     sound(state, event, position)
     if {when}:
         raise KeyError("a mistake")
 
-appliers[e.{event}] = fail
+HANDLERS[e.{event}] = fail
 sys.exit(main(["serve", "--data", sys.argv[1], "--flight-port", "0", "--amqp-port", "0"]))
 """
 

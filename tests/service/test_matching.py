@@ -14,8 +14,8 @@ from penstock.broker_core.engine.columns.states import Outcome
 from penstock.broker_core.engine.commands import queues as c
 from penstock.broker_core.engine.commands.moves import Redrive
 from penstock.broker_core.flight_plane import leasing
-from penstock.broker_core.messages import columns as message
 from penstock.broker_core.messages import incoming
+from penstock.broker_core.messages.columns import STRING_MAP, stored_sizes
 from penstock.broker_core.messages.encoding.arriving import arrived
 from penstock.broker_core.reading.stored import store
 from penstock.broker_core.selectors import parse
@@ -33,9 +33,9 @@ def colours(count: int, *places: int, queue: str = "q") -> c.Enqueue:
     """So many messages, red ones at these places."""
     red = set(places)
     maps = [[("colour", "red" if place in red else "blue")] for place in range(count)]
-    arrays = [pa.array([b"x"] * count, pa.binary()), pa.array(maps, message.STRING_MAP)]
+    arrays = [pa.array([b"x"] * count, pa.binary()), pa.array(maps, STRING_MAP)]
     batch = incoming.validate(pa.record_batch(arrays, names=["body", "properties"]))
-    return c.Enqueue(queue, count, message.sizes(batch), store(batch))
+    return c.Enqueue(queue, count, stored_sizes(batch), store(batch))
 
 
 def evaluations(monkeypatch: Any) -> list[int]:

@@ -13,8 +13,8 @@ import pytest
 from penstock.broker_core.engine.columns.rowset import BLOCK_ROWS, RowSet
 from penstock.broker_core.engine.commands import moves as mc
 from penstock.broker_core.engine.commands import queues as c
-from penstock.broker_core.messages import columns as message
 from penstock.broker_core.messages import incoming
+from penstock.broker_core.messages.columns import arrow_schema, stored_sizes
 from penstock.broker_core.reading.batches import JOINED_ROWS, record_batches
 from penstock.broker_core.reading.records import SMALL_ROWS
 from penstock.broker_core.reading.stored import store
@@ -40,7 +40,7 @@ def _filled(service: BrokerService, clock: Clock, records: list[int], random: Ra
         levels = [random.randrange(10) for _ in bodies]
         columns = {"body": pa.array(bodies, pa.binary()), "subject": subjects, "priority": pa.array(levels, pa.int16())}
         batch = incoming.validate(pa.record_batch(columns))
-        sizes, traits = message.sizes(batch), service.traits("q", batch)
+        sizes, traits = stored_sizes(batch), service.traits("q", batch)
         service.submit(c.Enqueue("q", count, sizes, store(batch), traits=traits))
         truth += [
             {"body": body, "subject": subject, "enqueuedTime": _at(clock.wall), "level": level}
@@ -51,7 +51,7 @@ def _filled(service: BrokerService, clock: Clock, records: list[int], random: Ra
 
 def _read(service: BrokerService, rows: RowSet) -> list[dict[str, Any]]:
     made = list(record_batches(service.journal, service.slices("q", rows), COLUMNS, "q", b"of "))
-    assert all(batch.schema.equals(message.arrow_schema(COLUMNS)) for batch in made)
+    assert all(batch.schema.equals(arrow_schema(COLUMNS)) for batch in made)
     return pa.Table.from_batches(made).to_pylist()
 
 

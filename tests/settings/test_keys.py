@@ -9,10 +9,9 @@ from pathlib import Path
 import pytest
 
 from penstock.broker_core import errors
-from penstock.broker_core.service import declared as declaring
+from penstock.broker_core.service import declared
 from penstock.broker_core.service.broker import BrokerService
-from penstock.broker_core.settings import declarations
-from penstock.broker_core.settings import keys as config
+from penstock.broker_core.settings import declarations, keys
 from penstock.broker_core.settings.keys import KIB, MIB, Settings, load
 from penstock.broker_core.settings.listeners import Listener
 
@@ -30,9 +29,9 @@ def test_the_example_holds_every_key_at_its_default(repository: Path) -> None:
     named = set(re.findall(r"^(?:# )?(\w+) =", text, re.MULTILINE))
     in_tables: dict[str, set[str]] = {}
     for table in tables:
-        keys = re.findall(r"^# (\w+) =", table, re.MULTILINE)
-        in_tables.setdefault(re.match(r"\[\[(\w+)\]\]", table)[1], set()).update(keys)  # type: ignore[index]
-    assert named | set(in_tables) == set(config.KEYS)
+        names = re.findall(r"^# (\w+) =", table, re.MULTILINE)
+        in_tables.setdefault(re.match(r"\[\[(\w+)\]\]", table)[1], set()).update(names)  # type: ignore[index]
+    assert named | set(in_tables) == set(keys.KEYS)
     kinds = {"listeners": Listener, **declarations.KINDS}
     assert in_tables == {name: {item.name for item in dataclasses.fields(kind)} for name, kind in kinds.items()}
 
@@ -49,7 +48,7 @@ def test_the_example_s_commented_values_are_allowed(repository: Path, tmp_path: 
     service = BrokerService(Settings(data=tmp_path / "d"))
     try:
         for _ in range(2):  # as at the next start
-            declaring.prepare(service, settings)
+            declared.prepare(service, settings)
         assert sorted(service.state.queues) == ["audit", "orders"]
         assert service.state.exchanges.by_name["by-header"].bindings[0].arguments["urgent"] is True
     finally:
@@ -144,7 +143,7 @@ def test_a_wrong_value_is_refused_with_the_key_and_what_is_allowed(name: str, va
     with pytest.raises(errors.InvalidRequest) as refused:
         Settings(**{"data": Path("d"), name: value})  # type: ignore[arg-type]
     assert str(refused.value).startswith(f"{name} cannot be {value!r}; it must be ")
-    assert config.KEYS[name].allowed in str(refused.value)
+    assert keys.KEYS[name].allowed in str(refused.value)
 
 
 def test_an_unknown_key_is_refused_with_the_file_and_the_keys(tmp_path: Path) -> None:
@@ -208,8 +207,8 @@ def test_half_of_a_certificate_is_refused_by_what_is_missing(given: dict[str, ob
 def test_a_value_as_a_flag_is_the_same_value(value: object) -> None:
     name = {str: "host", bool: "flight_tls", tuple: "listeners"}.get(type(value), "amqp_port")
     if isinstance(value, Path):
-        assert config.FILE.parse(config.as_text(value)) == Path.cwd() / value
+        assert keys.FILE.parse(keys.as_text(value)) == Path.cwd() / value
     elif value == "64 MiB":
-        assert config.KEYS["segment_bytes"].parse(config.as_text(value)) == 64 * MIB
+        assert keys.KEYS["segment_bytes"].parse(keys.as_text(value)) == 64 * MIB
     else:
-        assert config.KEYS[name].parse(config.as_text(value)) == value
+        assert keys.KEYS[name].parse(keys.as_text(value)) == value

@@ -14,7 +14,7 @@ import pyarrow as pa
 import pytest
 
 from penstock.broker_core.client.flight import Client
-from penstock.broker_core.messages import columns as message
+from penstock.broker_core.messages.columns import STRING_MAP
 from penstock.broker_core.server.process import Broker
 
 from .conftest import Run, enqueue, hold
@@ -59,7 +59,7 @@ def test_peek_takes_nothing(penstock: Run, broker: Broker, client: Client) -> No
 def test_peek_shows_what_a_selector_matches(penstock: Run, broker: Broker, client: Client) -> None:
     """Q8"""
     client.call("queue.declare", queue="orders")
-    maps = pa.array([[("size", size)] for size in "179"], message.STRING_MAP)
+    maps = pa.array([[("size", size)] for size in "179"], STRING_MAP)
     batch = pa.record_batch([pa.array([b"1", b"7", b"9"]), maps], names=["body", "properties"])
     client.put({"op": "enqueue", "queue": "orders"}, batch.schema, [batch])
     rows = json.loads(penstock("queue", "peek", "orders", "--selector", "size <> 7", "--json", url=broker.url).stdout)

@@ -24,11 +24,10 @@ from penstock.broker_core.engine.columns.states import (
     Reason,
 )
 from penstock.broker_core.engine.model import exchange_options
-from penstock.broker_core.engine.model import options as of_queues
-from penstock.broker_core.engine.model.options import DEFAULT_ATTEMPTS, OPTIONS, TYPES
+from penstock.broker_core.engine.model.options import DEFAULT_ATTEMPTS, OPTIONS, TYPES, Option
 from penstock.broker_core.selectors.names import _FIELDS
 from penstock.broker_core.server.process import Broker
-from penstock.connector import options as of_spark
+from penstock.connector.options import OUTCOMES
 
 from .pages import rows, section
 
@@ -48,7 +47,7 @@ for line, stdin, arguments in json.loads(sys.argv[1]):
 """
 
 
-class Option(NamedTuple):
+class Row(NamedTuple):
     """A row of a table of options: `name` | values, the **default** in bold | …"""
 
     values: str
@@ -68,11 +67,11 @@ def page(repository: Path) -> str:
     return (repository / "docs" / "queues.md").read_text()
 
 
-def declared(text: str) -> dict[str, Option]:
-    found: dict[str, Option] = {}
+def declared(text: str) -> dict[str, Row]:
+    found: dict[str, Row] = {}
     for name, values, *more in rows(text)[1:]:
         assert name.strip("`") not in found, f"{name} is there twice"
-        found[name.strip("`")] = Option(values, more)
+        found[name.strip("`")] = Row(values, more)
     return found
 
 
@@ -85,7 +84,7 @@ def number(value: int) -> str:
     return f"{value:,}"
 
 
-def default(name: str, option: of_queues.Option) -> set[str]:
+def default(name: str, option: Option) -> set[str]:
     if name == "maxAttempts":
         return {number(DEFAULT_ATTEMPTS), "0"}
     if option.default is None:
@@ -135,7 +134,7 @@ def test_every_outcome(page: str) -> None:
     """By the names that Spark's option has."""
     said = [row[0].strip("`") for row in rows(section(page, "How a message ends"))[1:]]
     names = [one.name.lower().replace("_", "-") for one in Outcome if one is not Outcome.NONE]
-    assert sorted(said) == sorted(names) == sorted(of_spark.OUTCOMES)
+    assert sorted(said) == sorted(names) == sorted(OUTCOMES)
 
 
 def test_every_return_and_whether_it_counts(page: str) -> None:

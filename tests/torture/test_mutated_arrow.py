@@ -13,8 +13,8 @@ import pyarrow as pa
 import pytest
 
 from penstock.broker_core import errors
-from penstock.broker_core.messages import columns as message
 from penstock.broker_core.messages import incoming
+from penstock.broker_core.messages.columns import STRING_MAP, pack, stored_sizes, unpack
 
 SEED = int(os.environ.get("PENSTOCK_TORTURE_SEED", "20261122"))
 SECONDS = float(os.environ.get("PENSTOCK_TORTURE_S", "0"))
@@ -26,7 +26,7 @@ TEXTS = ["", "a", "ä€𓅃", "x" * 300, None]
 def batches() -> list[pa.RecordBatch]:
     """One of each form in which columns may come."""
     body = [b"", b"x", b"y" * 1000, b"\0\xff", b"z"]
-    maps = pa.array([[("a", "1")], [], None, [("b", None), ("c", "x")], [("d", "")]], message.STRING_MAP)
+    maps = pa.array([[("a", "1")], [], None, [("b", None), ("c", "x")], [("d", "")]], STRING_MAP)
     moment = pa.array([0, 1, None, -1, 2**52], pa.timestamp("us", tz="UTC"))
     return [
         pa.record_batch({"body": pa.array(body)}),
@@ -83,11 +83,11 @@ def look(octets: bytes) -> str:
         return "refused"
     try:
         checked = incoming.validate(batch)
-        sizes = message.sizes(checked)
-        mask, octets_stored = message.pack(checked)
+        sizes = stored_sizes(checked)
+        mask, octets_stored = pack(checked)
     except errors.PenstockError:
         return "refused"
-    found = message.unpack(mask, octets_stored)
+    found = unpack(mask, octets_stored)
     assert found.num_rows == checked.num_rows
     for name in found.schema.names:
         assert found.column(name).equals(checked.column(name)), name

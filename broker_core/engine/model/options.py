@@ -48,7 +48,7 @@ def option(
 ) -> Any:
     """Declare an option as a field of `Rules`. All else follows from there: its name, how a value is parsed and refused, what
     `queue stat` shows, what a policy may say, what `queue alter` may change, what `--help` says, and whether the queue is *open*
-    (see `Rules.open`). tests/engine/test_options.py holds each option to each of these,
+    (see `Rules.open`). tests/engine/test_queue_options.py holds each option to each of these,
     tests/tools/test_queues.py to docs/queues.md."""
     return field(metadata={"option": Option(default, allowed, alterable, on_arrival, help, type)})
 

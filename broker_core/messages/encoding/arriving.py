@@ -40,8 +40,7 @@ from ...amqp.messages import (
     skip,
 )
 from ...errors import ResourceLimit
-from .. import columns as message
-from ..columns import MESSAGE_COLUMNS, mask_of, payload_schema
+from ..columns import ENCODED_COLUMNS, MESSAGE_COLUMNS, mask_of, payload_schema
 from . import annotation, headers
 from .headers import NOTHING, Said
 from .validity import invalid
@@ -299,7 +298,7 @@ def _batch(parts: _Parts, distinct: list[Said], lengths: list[int]) -> tuple[pa.
     for name, found in (("encodedAnnotations", parts.annotations), ("footer", parts.footers)):
         if found:
             columns[name] = pa.array([found.get(row) for row in range(rows)], pa.binary())
-    names = [name for name in _STORED if name in columns]
+    names = [name for name in ENCODED_COLUMNS if name in columns]
     mask = mask_of(names)
     return pa.RecordBatch.from_arrays([columns[name] for name in names], schema=payload_schema(mask)), mask
 
@@ -323,10 +322,4 @@ def _binary(values: list[bytes], lengths: list[int]) -> pa.Array:
     return pa.Array.from_buffers(pa.binary(), len(values), [None, pa.py_buffer(ends), pa.py_buffer(b"".join(values))])
 
 
-# Of the header its fields, of the other sections the octets.
-_STORED = [
-    name
-    for name, column in ((name, message.COLUMNS[name]) for name in MESSAGE_COLUMNS)
-    if column.section == message.HEADER or column.wire == message.OCTETS
-]
 _PLAIN = mask_of(["message"])

@@ -18,7 +18,15 @@ from pyspark.sql.types import StructType
 from penstock.broker_core import amqp, amqp_client
 from penstock.broker_core.amqp.performatives import Header, Properties
 from penstock.broker_core.amqp.types import Symbol, Timestamp
-from penstock.broker_core.messages import columns as message
+from penstock.broker_core.messages.columns import (
+    BARE_COLUMNS,
+    COLUMNS,
+    HEADER,
+    MESSAGE_COLUMNS,
+    PROPERTIES,
+    SENT_COLUMNS,
+    SYSTEM_COLUMNS,
+)
 from penstock.broker_core.messages.encoding import headers
 from penstock.broker_core.messages.encoding.fields import FIELDS
 from penstock.broker_core.selectors import names
@@ -96,7 +104,7 @@ def bare() -> bytes:
 
 def write(queue: Queue, columns: dict[str, Any]) -> None:
     """As a DataFrame's task and its driver do."""
-    there = {name: pa.array([value] * ROWS, message.MESSAGE_COLUMNS[name]) for name, value in columns.items()}
+    there = {name: pa.array([value] * ROWS, MESSAGE_COLUMNS[name]) for name, value in columns.items()}
     fields = StructType(list(source_schema(tuple(there))))
     writer = BatchWriter(Options({"url": queue.broker.url, "queue": queue.name}), fields, False)
     writer.commit([writer.write(iter([pa.record_batch(there)]))])
@@ -109,7 +117,7 @@ def columnar(queue: Queue) -> dict[str, Any]:
 
 def beside(queue: Queue) -> dict[str, Any]:
     """A bare message, with the columns that it does not hold inside."""
-    write(queue, {"message": bare(), **{name: value for name, value in SENT.items() if name not in message.BARE_COLUMNS}})
+    write(queue, {"message": bare(), **{name: value for name, value in SENT.items() if name not in BARE_COLUMNS}})
     return {**SENT, "message": bare()}
 
 
@@ -169,13 +177,13 @@ def check(rows: Rows, columns: list[str], expected: dict[str, Any], path: str) -
 
 
 def test_every_column_of_the_sink_has_a_value_here() -> None:
-    assert set(SENT) == set(message.SENT_COLUMNS) - {"message"}, "write a value for it into SENT, and into as_amqp()"
+    assert set(SENT) == set(SENT_COLUMNS) - {"message"}, "write a value for it into SENT, and into as_amqp()"
 
 
 def test_every_field_of_header_and_properties_that_has_a_column_is_read_from_messages_and_by_selectors() -> None:
     """Check fields that stand once more in code that is not derived from the table."""
-    fields = {name: column for name, column in message.COLUMNS.items() if column.section in (message.HEADER, message.PROPERTIES)}
-    said = sorted((name for name in fields if fields[name].section == message.HEADER), key=list(message.MESSAGE_COLUMNS).index)
+    fields = {name: column for name, column in COLUMNS.items() if column.section in (HEADER, PROPERTIES)}
+    said = sorted((name for name in fields if fields[name].section == HEADER), key=list(MESSAGE_COLUMNS).index)
     assert headers.Said._fields == tuple(said), "encoding/headers.py reads and writes the header's fields"
     assert set(FIELDS) == set(fields) - set(said), "encoding/fields.py orders the properties"
     kinds = {"ubyte": "number", "uint": "number", "timestamp": "number", "boolean": "boolean"}
@@ -188,7 +196,7 @@ def test_every_column_is_read_on_every_path(
     form: Callable[[Queue], dict[str, Any]], queue: Queue, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     expected = {**form(queue), "queue": queue.name}
-    everything = [*message.SENT_COLUMNS, *message.SYSTEM_COLUMNS]
+    everything = [*SENT_COLUMNS, *SYSTEM_COLUMNS]
     waiting = [name for name in everything if name not in (*ENDS, "delivery")]
     check(browsed(queue, waiting, "available"), waiting, expected, "of a batch read of what waits")
     part = taken(queue)
@@ -218,7 +226,7 @@ def test_each_column_alone_is_what_it_is_among_all(queue: Queue) -> None:
     columnar(queue)
     expected = {**by_amqp(queue), "queue": queue.name}
     part = taken(queue)
-    columns = [name for name in (*message.SENT_COLUMNS, *message.SYSTEM_COLUMNS) if name not in (*ENDS, *ONLY_SENT)]
+    columns = [name for name in (*SENT_COLUMNS, *SYSTEM_COLUMNS) if name not in (*ENDS, *ONLY_SENT)]
     for name in columns:
         rows = leased(queue, part, [name])[0] + browsed(queue, [name], "acquired") if name != "delivery" else []
         for row in rows:
