@@ -3,6 +3,7 @@
 main                                  from the command line to a function, from an error to a sentence and an exit code
 arguments, exchange_arguments,
 message_arguments, user_arguments     every command, flag and help text
+parsers                               how they declare a group, a command, a login and a number
 serve, send, receive                  the commands of these names
 queue, moves, exchange, lease, stage  commands that ask the broker over Flight
 user                                  `penstock user` and `penstock permit`, which change the users file

@@ -3,30 +3,12 @@
 from __future__ import annotations
 
 import argparse
-import os
-from collections.abc import Callable
 from pathlib import Path
 
 from .. import __version__
-from ..settings import keys, listeners
+from ..settings import keys
 from . import exchange_arguments, message_arguments, user_arguments
-
-_EXIT_CODES = """\
-exit codes: 0 done, 1 refused, 2 usage, 3 the broker cannot be reached, 4 its storage failed, 130 interrupted"""
-
-Run = Callable[[argparse.Namespace], int]
-Commands = argparse._SubParsersAction  # its only name
-
-
-class Parser(argparse.ArgumentParser):
-    """A parser whose help may end with what is made only when somebody asks for it."""
-
-    appendix: Callable[[], str] | None = None
-
-    def format_help(self) -> str:
-        """Format the help, with the appendix behind it."""
-        found = super().format_help()
-        return found if self.appendix is None else f"{found}\n{self.appendix()}\n"
+from .parsers import EXIT_CODES, Commands, Parser, client_command, lazily, make_command, make_group, natural, positive
 
 
 def parser() -> Parser:
@@ -34,7 +16,7 @@ def parser() -> Parser:
     top = Parser(
         prog="penstock",
         description="Message queues into Spark tables and back, exactly once.",
-        epilog=_EXIT_CODES,
+        epilog=EXIT_CODES,
         allow_abbrev=False,
     )
     top.add_argument("--version", action="version", version=f"penstock {__version__}")
@@ -96,7 +78,7 @@ def _queue(commands: Commands[Parser]) -> None:
     peek = client_command(queue, "peek", "look at messages without taking them", "queue")
     _name(peek)
     peek.add_argument("--count", type=positive, default=10, metavar="N", help="at most N messages; default: 10")
-    peek.add_argument("--from", type=_natural, dest="first", metavar="N", help="the first sequence number to look at")
+    peek.add_argument("--from", type=natural, dest="first", metavar="N", help="the first sequence number to look at")
     peek.add_argument(
         "--states",
         default="available",
@@ -147,14 +129,14 @@ def _moves(queue: Commands[Parser]) -> None:
         command.add_argument("name", metavar="SOURCE")
         command.add_argument("target", metavar="TARGET")
         command.add_argument("--limit", type=positive, metavar="N", help="at most N messages; default: all that wait now")
-        command.add_argument("--from", type=_natural, dest="first", metavar="N", help="the first sequence number")
-        command.add_argument("--to", type=_natural, dest="last", metavar="N", help="the last sequence number")
+        command.add_argument("--from", type=natural, dest="first", metavar="N", help="the first sequence number")
+        command.add_argument("--to", type=natural, dest="last", metavar="N", help="the last sequence number")
 
     text = "end a message for good, whoever holds it: one that is damaged, or that nobody can use"
     discard = client_command(queue, "discard", text, "moves")
     _name(discard)
-    discard.add_argument("--sequence", type=_natural, required=True, metavar="N", help="the message's sequence number")
-    discard.add_argument("--to", type=_natural, dest="last", metavar="N", help="of several messages, the last sequence number")
+    discard.add_argument("--sequence", type=natural, required=True, metavar="N", help="the message's sequence number")
+    discard.add_argument("--to", type=natural, dest="last", metavar="N", help="of several messages, the last sequence number")
     discard.add_argument("--error", metavar="TEXT", help="the reason, kept in the archive")
 
     redrive = client_command(queue, "redrive", "send dead letters back to the queues that they came from", "moves")
@@ -185,7 +167,7 @@ def _lease(commands: Commands[Parser]) -> None:
 
     settle = client_command(lease, "settle", "end one message of the held batch, such as a poisonous one", "lease")
     _name(settle)
-    settle.add_argument("--sequence", type=_natural, required=True, metavar="N", help="the message's sequence number")
+    settle.add_argument("--sequence", type=natural, required=True, metavar="N", help="the message's sequence number")
     settle.add_argument("--outcome", required=True, choices=["accepted", "rejected", "released", "modified"])
     settle.add_argument("--error", metavar="TEXT", help="the reason, kept with the archived message")
 
@@ -203,71 +185,5 @@ def _stage(commands: Commands[Parser]) -> None:
     _name(client_command(stage, "discard", text, "stage"))
 
 
-def _sentence(text: str) -> str:
-    return text[:1].upper() + text[1:] + "."
-
-
-def make_group(commands: Commands[Parser], name: str, text: str) -> Commands[Parser]:
-    """Add a group of commands, such as `queue`."""
-    group = commands.add_parser(name, help=text, description=_sentence(text), allow_abbrev=False)
-    return group.add_subparsers(title="commands", metavar="COMMAND", required=True)
-
-
-def client_command(commands: Commands[Parser], name: str, text: str, module: str, run: str | None = None) -> Parser:
-    """Add a command that talks to a broker: with `--url` and a login. `run` names its function in `module`."""
-    command = make_command(commands, name, text, _sentence(text), lazily(module, run or name))
-    url = os.environ.get("PENSTOCK_URL", keys.DEFAULT_URL)
-    command.add_argument(
-        "--url",
-        default=url,
-        help=f"amqp://HOST[:PORT], amqps://…, grpc://HOST:PORT, grpc+tls://…; default: $PENSTOCK_URL, else {keys.DEFAULT_URL}",
-    )
-    message_arguments.add_login(command)
-    command.add_argument("--json", action="store_true", help="print JSON to stdout, errors as JSON to stderr")
-    return command
-
-
-def make_command(commands: Commands[Parser], name: str, text: str, description: str, run: Run) -> Parser:
-    """Add a command that calls `run`."""
-    command = commands.add_parser(name, help=text, description=description, epilog=_EXIT_CODES, allow_abbrev=False)
-    command.set_defaults(run=run)
-    return command
-
-
 def _name(command: argparse.ArgumentParser) -> None:
     command.add_argument("name", metavar="NAME")
-
-
-def lazily(module: str, function: str) -> Run:
-    """`--help` needs neither Arrow nor numpy: import what runs when it runs."""
-
-    def run(given: argparse.Namespace) -> int:
-        import importlib
-
-        code: int = getattr(importlib.import_module(f"penstock.broker_core.cli.{module}"), function)(given)
-        return code
-
-    return run
-
-
-def whole(text: str) -> int:
-    """Parse a whole number, for argparse."""
-    return listeners.parse_number(text)
-
-
-def _natural(text: str) -> int:
-    number = whole(text)
-    if number < 0:
-        raise argparse.ArgumentTypeError(f"{text} is less than 0")
-    return number
-
-
-def positive(text: str) -> int:
-    """Parse a whole number from 1 on, for argparse."""
-    number = _natural(text)
-    if number == 0:
-        raise argparse.ArgumentTypeError("0 is less than 1")
-    return number
-
-
-whole.__name__ = _natural.__name__ = positive.__name__ = "whole number"  # argparse puts it into its message

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from . import arguments
+from .parsers import Commands, Parser, client_command, make_group
 
 _TYPES = "direct (the routing key as it is), topic (patterns: * is one word, # any number), fanout (everything), headers"
 
 
-def add_commands(commands: arguments.Commands[arguments.Parser]) -> None:
+def add_commands(commands: Commands[Parser]) -> None:
     """Add the group `exchange`."""
-    exchange = arguments.make_group(commands, "exchange", "declare exchanges and bind them to queues")
+    exchange = make_group(commands, "exchange", "declare exchanges and bind them to queues")
 
     text = "make an exchange; the same declaration again changes nothing"
     declare = _command(exchange, "declare", text)
@@ -23,7 +23,7 @@ def add_commands(commands: arguments.Commands[arguments.Parser]) -> None:
     )
 
     _command(exchange, "delete", "remove an exchange and its bindings; the queues stay")
-    arguments.client_command(exchange, "list", "list all exchanges with their bindings", "exchange", run="list_all")
+    client_command(exchange, "list", "list all exchanges with their bindings", "exchange", run="list_all")
 
     bind = _command(exchange, "bind", "route messages of an exchange to a queue; the same binding again changes nothing")
     bind.add_argument("queue", metavar="QUEUE")
@@ -43,7 +43,7 @@ def add_commands(commands: arguments.Commands[arguments.Parser]) -> None:
     unbind.add_argument("--key", help="only the bindings with this key or pattern; default: all bindings to this queue")
 
 
-def _command(commands: arguments.Commands[arguments.Parser], name: str, text: str) -> arguments.Parser:
-    command = arguments.client_command(commands, name, text, "exchange")
+def _command(commands: Commands[Parser], name: str, text: str) -> Parser:
+    command = client_command(commands, name, text, "exchange")
     command.add_argument("name", metavar="EXCHANGE" if name in ("bind", "unbind") else "NAME")
     return command

@@ -6,29 +6,20 @@ import argparse
 import os
 from pathlib import Path
 
-from . import arguments
+from .parsers import Commands, Parser, add_login, lazily, make_command, positive, whole
 
 DEFAULT_AMQP_URL = "amqp://127.0.0.1:5672"
 #: Of a consumer: those of `amqp_plane.loop.interest`, without the time that it takes to import.
 LINK_PRIORITIES = range(-128, 128)
 
 
-def add_login(command: argparse.ArgumentParser) -> None:
-    """Add the options of a login."""
-    command.add_argument("--user", metavar="NAME", help="log in as this user; asks for the password at a terminal")
-    command.add_argument("--password-file", metavar="FILE", help="a file whose first line is the user's password")
-    command.add_argument("--ca-file", metavar="FILE", help="trust these CAs (PEM) instead of the system's, for TLS")
-    command.add_argument("--cert-file", metavar="FILE", help="a client certificate (PEM), which can also be your login")
-    command.add_argument("--key-file", metavar="FILE", help="the certificate's key (PEM); default: in --cert-file")
-
-
-def add_commands(commands: arguments.Commands[arguments.Parser]) -> None:
+def add_commands(commands: Commands[Parser]) -> None:
     """Add `send` and `receive`."""
     _send(commands)
     _receive(commands)
 
 
-def _send(commands: arguments.Commands[arguments.Parser]) -> None:
+def _send(commands: Commands[Parser]) -> None:
     send = _amqp_command(
         commands,
         "send",
@@ -57,9 +48,7 @@ def _send(commands: arguments.Commands[arguments.Parser]) -> None:
     send.add_argument(
         "--delay", type=_seconds, metavar="SECONDS", help="time after which the messages are delivered; default: at once"
     )
-    send.add_argument(
-        "--priority", type=arguments.whole, choices=range(10), metavar="N", help="0 to 9; default: none, which counts as 4"
-    )
+    send.add_argument("--priority", type=whole, choices=range(10), metavar="N", help="0 to 9; default: none, which counts as 4")
     send.add_argument(
         "--subject", metavar="TEXT", help="of every message; the routing key, where an exchange is addressed without one"
     )
@@ -69,7 +58,7 @@ def _send(commands: arguments.Commands[arguments.Parser]) -> None:
     )
 
 
-def _receive(commands: arguments.Commands[arguments.Parser]) -> None:
+def _receive(commands: Commands[Parser]) -> None:
     receive = _amqp_command(
         commands,
         "receive",
@@ -77,7 +66,7 @@ def _receive(commands: arguments.Commands[arguments.Parser]) -> None:
         "Writes the body of each message as a line to stdout, then accepts the message. Messages that were not written go back to"
         " their places. A pipe takes more messages than its reader reads: limit them with --count, or write files.",
     )
-    receive.add_argument("--count", type=arguments.positive, metavar="N", help="stop after N messages; default: no limit")
+    receive.add_argument("--count", type=positive, metavar="N", help="stop after N messages; default: no limit")
     receive.add_argument(
         "--wait",
         type=_seconds_or_forever,
@@ -102,8 +91,8 @@ def _receive(commands: arguments.Commands[arguments.Parser]) -> None:
     )
 
 
-def _amqp_command(commands: arguments.Commands[arguments.Parser], name: str, text: str, description: str) -> arguments.Parser:
-    command = arguments.make_command(commands, name, text, description, arguments.lazily(name, "run"))
+def _amqp_command(commands: Commands[Parser], name: str, text: str, description: str) -> Parser:
+    command = make_command(commands, name, text, description, lazily(name, "run"))
     command.add_argument("queue", metavar="QUEUE")
     url = os.environ.get("PENSTOCK_URL", DEFAULT_AMQP_URL)
     command.add_argument(
@@ -116,7 +105,7 @@ def _amqp_command(commands: arguments.Commands[arguments.Parser], name: str, tex
 
 
 def _link_priority(text: str) -> int:
-    number = arguments.whole(text)
+    number = whole(text)
     if number not in LINK_PRIORITIES:
         raise argparse.ArgumentTypeError(f"{text} is not from {LINK_PRIORITIES.start} to {LINK_PRIORITIES.stop - 1}")
     return number

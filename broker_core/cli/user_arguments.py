@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from . import arguments
+from .parsers import Commands, Parser, lazily, make_command, make_group
 
 _FILE = "The broker notices within a second, without a restart."
 
 
-def add_commands(commands: arguments.Commands[arguments.Parser]) -> None:
+def add_commands(commands: Commands[Parser]) -> None:
     """Add the group `user`, and `permit`."""
-    user = arguments.make_group(commands, "user", "manage who may log in")
+    user = make_group(commands, "user", "manage who may log in")
 
     add = _file_command(user, "add", f"add a user, or change the password and certificates of one. {_FILE}")
     add.add_argument("name", metavar="NAME")
@@ -54,12 +54,10 @@ def add_commands(commands: arguments.Commands[arguments.Parser]) -> None:
     what.add_argument("--list", action="store_true", help="show what is permitted, to USER or to everybody")
 
 
-def _file_command(
-    commands: arguments.Commands[arguments.Parser], name: str, text: str, run: str | None = None
-) -> arguments.Parser:
+def _file_command(commands: Commands[Parser], name: str, text: str, run: str | None = None) -> Parser:
     short = text.partition(".")[0]
     description = text[0].upper() + text[1:].rstrip(".") + "."
-    command = arguments.make_command(commands, name, short, description, arguments.lazily("user", run or name))
+    command = make_command(commands, name, short, description, lazily("user", run or name))
     command.set_defaults(local=True)
     place = command.add_mutually_exclusive_group(required=True)
     place.add_argument("--data", type=Path, metavar="DIR", help="the broker's data directory; the file is users.json in it")

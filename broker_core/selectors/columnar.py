@@ -16,9 +16,10 @@ from ..messages.columns import TIMESTAMP
 from ..messages.encoding.arrays import numbers, valid
 from ..messages.encoding.octets import offsets_of
 from .names import TYPES
-from .operands import Operand, Texts, of_booleans, of_ints, of_texts
+from .operands import Operand, of_booleans, of_ints, of_texts
 from .syntax import Identifier
 from .truth import NO, YES
+from .values import Texts
 
 #: Fields of the header: columns in both forms of a payload.
 HEADER = frozenset({"priority", "durable", "deliveryMode", "ttl"})

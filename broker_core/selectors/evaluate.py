@@ -20,9 +20,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from . import patterns, syntax
-from .operands import Booleans, Numbers, Operand, Texts, literal, mask_of
+from .operands import Operand, literal
 from .syntax import Identifier, Literal, Node
 from .truth import NO, YES, Mask, Truth, conjunction, disjunction, negation
+from .values import Booleans, Numbers, Texts, mask_of
 
 Columns = Mapping[Identifier, Operand]
 

@@ -12,7 +12,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from .operands import Numbers, Texts, mask_of
+from .values import Numbers, Texts, mask_of
 
 MOST_DIGITS = 30  # before the point, and after it
 _INT_DIGITS = 19  # of the largest number of 64 bits

@@ -16,7 +16,8 @@ import pyarrow as pa
 from ..messages.encoding.octets import Mask
 from ..messages.encoding.render import BINARY, NUMBERS, STRING, SYMBOL, allowing, numbers, texts
 from ..messages.encoding.walk import NULL, Cells, Pairs, Rows, Walk
-from .operands import Booleans, Numbers, Operand, Texts, equal_at
+from .operands import Operand
+from .values import Booleans, Numbers, Texts, equal_at
 
 _TEXT = allowing(*STRING, *SYMBOL, 0x98)
 _UNTYPED = (0x74, 0x84, 0x94, *BINARY)

@@ -1,0 +1,102 @@
+"""Parsers of commands: how a group, a command, a login and a number are declared."""
+
+from __future__ import annotations
+
+import argparse
+import os
+from collections.abc import Callable
+
+from ..settings import keys, listeners
+
+EXIT_CODES = """\
+exit codes: 0 done, 1 refused, 2 usage, 3 the broker cannot be reached, 4 its storage failed, 130 interrupted"""
+
+Run = Callable[[argparse.Namespace], int]
+Commands = argparse._SubParsersAction  # its only name
+
+
+class Parser(argparse.ArgumentParser):
+    """A parser whose help may end with what is made only when somebody asks for it."""
+
+    appendix: Callable[[], str] | None = None
+
+    def format_help(self) -> str:
+        """Format the help, with the appendix behind it."""
+        found = super().format_help()
+        return found if self.appendix is None else f"{found}\n{self.appendix()}\n"
+
+
+def _sentence(text: str) -> str:
+    return text[:1].upper() + text[1:] + "."
+
+
+def make_group(commands: Commands[Parser], name: str, text: str) -> Commands[Parser]:
+    """Add a group of commands, such as `queue`."""
+    group = commands.add_parser(name, help=text, description=_sentence(text), allow_abbrev=False)
+    return group.add_subparsers(title="commands", metavar="COMMAND", required=True)
+
+
+def client_command(commands: Commands[Parser], name: str, text: str, module: str, run: str | None = None) -> Parser:
+    """Add a command that talks to a broker: with `--url` and a login. `run` names its function in `module`."""
+    command = make_command(commands, name, text, _sentence(text), lazily(module, run or name))
+    url = os.environ.get("PENSTOCK_URL", keys.DEFAULT_URL)
+    command.add_argument(
+        "--url",
+        default=url,
+        help=f"amqp://HOST[:PORT], amqps://…, grpc://HOST:PORT, grpc+tls://…; default: $PENSTOCK_URL, else {keys.DEFAULT_URL}",
+    )
+    add_login(command)
+    command.add_argument("--json", action="store_true", help="print JSON to stdout, errors as JSON to stderr")
+    return command
+
+
+def make_command(commands: Commands[Parser], name: str, text: str, description: str, run: Run) -> Parser:
+    """Add a command that calls `run`."""
+    command = commands.add_parser(name, help=text, description=description, epilog=EXIT_CODES, allow_abbrev=False)
+    command.set_defaults(run=run)
+    return command
+
+
+def add_login(command: argparse.ArgumentParser) -> None:
+    """Add the options of a login."""
+    command.add_argument("--user", metavar="NAME", help="log in as this user; asks for the password at a terminal")
+    command.add_argument("--password-file", metavar="FILE", help="a file whose first line is the user's password")
+    command.add_argument("--ca-file", metavar="FILE", help="trust these CAs (PEM) instead of the system's, for TLS")
+    command.add_argument("--cert-file", metavar="FILE", help="a client certificate (PEM), which can also be your login")
+    command.add_argument("--key-file", metavar="FILE", help="the certificate's key (PEM); default: in --cert-file")
+
+
+def lazily(module: str, function: str) -> Run:
+    """`--help` needs neither Arrow nor numpy: import what runs when it runs."""
+
+    def run(given: argparse.Namespace) -> int:
+        import importlib
+
+        code: int = getattr(importlib.import_module(f"penstock.broker_core.cli.{module}"), function)(given)
+        return code
+
+    return run
+
+
+def whole(text: str) -> int:
+    """Parse a whole number, for argparse."""
+    return listeners.parse_number(text)
+
+
+def natural(text: str) -> int:
+    """Parse a whole number from 0 on, for argparse."""
+    number = whole(text)
+    if number < 0:
+        raise argparse.ArgumentTypeError(f"{text} is less than 0")
+    return number
+
+
+def positive(text: str) -> int:
+    """Parse a whole number from 1 on, for argparse."""
+    number = natural(text)
+    if number == 0:
+        raise argparse.ArgumentTypeError("0 is less than 1")
+    return number
+
+
+whole.__name__ = natural.__name__ = positive.__name__ = "whole number"  # argparse puts it into its message
