@@ -35,7 +35,7 @@ LARGE_ROWS = 1 << 12
 
 
 class Location(NamedTuple):
-    """Where some rows of one stored record batch lie. The fields are those of the protocol, in its order."""
+    """Location of some rows of one stored record batch. The fields are those of the protocol, in its order."""
 
     file: str
     offset: int

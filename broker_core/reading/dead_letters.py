@@ -34,7 +34,7 @@ _REASONS = {reason.value: reason.name.lower() for reason in Reason}
 
 
 class DeadLetters(NamedTuple):
-    """Why rows of one block are dead letters, and where they came from: copies of its columns, parallel arrays."""
+    """Reasons and origins of dead letters in a block: copies of its columns, parallel arrays, one entry for each row."""
 
     queue: str
     origins: Sequence[str]  # names of queues

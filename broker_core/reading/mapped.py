@@ -1,4 +1,4 @@
-"""Where messages lie in the journal's files, for a reader on this host that maps them: `op=map` of docs/protocols/flight.md."""
+"""Locations of messages in the journal's files, for a reader on this host that maps them: `op=map` in the protocol."""
 
 from __future__ import annotations
 

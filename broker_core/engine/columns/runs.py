@@ -58,7 +58,7 @@ class Extent(NamedTuple):
 
 
 class Locations(NamedTuple):
-    """Where rows of a block lie in the journal: parallel arrays, one entry for each run that has some of the rows."""
+    """Locations of a block's rows in the journal: parallel arrays, one entry for each run that has some of the rows."""
 
     row: npt.NDArray[np.int64]  # the first one in the block
     rows: npt.NDArray[np.int64]  # how many
