@@ -433,7 +433,7 @@ class BrokerService:
     def pack_blocks(self, limit: int = PACKED_PER_TURN) -> int:
         """Let full blocks without a live row leave memory; return how many did."""
         with self._lock:
-            ready = self.state.finished.leaving[:limit]
+            ready = self.state.blocks_to_pack(limit)
         for queue, number in ready:
             self.submit_nowait(c.PackBlock(queue, number))
         return len(ready)

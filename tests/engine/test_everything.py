@@ -23,6 +23,7 @@ from penstock.broker_core.engine.columns.dictionary import Dictionary
 from penstock.broker_core.engine.columns.rowset import RowSet
 from penstock.broker_core.engine.columns.states import Cause, Outcome, State
 from penstock.broker_core.engine.commands import moves as mc
+from penstock.broker_core.engine.commands import passes as pc
 from penstock.broker_core.engine.commands import queues as c
 from penstock.broker_core.engine.commands import transactions as tc
 from penstock.broker_core.engine.model.dispositions import Ending
@@ -46,6 +47,7 @@ OPTIONS: dict[str, list[Any]] = {  # what a queue is declared with, and altered 
     "consumers": ["all", "all", "all", "single", "exclusive"],
     "maxMessages": [0, 0, 6, 9],
     "overflow": ["ring", "reject", "block"],
+    "archive": [True, True, False],
 }
 KINDS: dict[str, dict[str, Any]] = {"fifo": {}, "priority": {"levels": 3}, "lastvalue": {"key": "subject", "maxKeys": 2}}
 
@@ -85,7 +87,7 @@ class History:
         commands: list[Callable[[], None]] = [
             *3 * [self.a_link_comes, self.discharge, self.time_passes],
             *2 * [self.refuse, self.a_link_goes, self.a_lease_acquires, self.a_lease_is_released, self.retire],
-            *[self.redrive, self.move, self.alter, self.pause, self.restart],
+            *[self.redrive, self.move, self.alter, self.pause, self.restart, self.record],
             *[*15 * [self.acquire], *6 * [self.send], *6 * [self.settle, self.give_back, self.resume], *2 * [self.publish]],
         ]
         for command in [self.a_link_comes, self.send, *self.random.choices(commands, k=COMMANDS)]:
@@ -227,6 +229,13 @@ class History:
         if self.transaction is not None:
             transaction, self.transaction = self.transaction, None
             self.engine.run(tc.Discharge(transaction, fail=self.random.choice([True, False])))
+
+    def record(self) -> None:
+        """A pass begins, or the one that has begun ends."""
+        number = self.queue.id
+        current = self.engine.run(pc.BeginPass(number, self.random.randint(1, 9), 1 << 40))
+        if current is not None and self.random.choice([True, False]):
+            self.engine.run(pc.EndPass(number, current.number, 0))
 
     def alter(self) -> None:
         option = self.random.choice(list(OPTIONS))

@@ -257,16 +257,16 @@ def test_a_journal_of_0_1_reads_as_it_did() -> None:
     assert (block.errors, block.overlays.among(slice(0, 3)), queue.bytes) == ({1: "no"}, {}, 4)
 
 
-@pytest.mark.parametrize("version", [1, 2, 3])
+@pytest.mark.parametrize("version", [1, 2, 3, 4])
 def test_a_block_of_an_older_format_reads_as_it_did_and_a_later_format_is_refused(version: int) -> None:
     engine = engine_with(3)
     took(engine, 1, 2)
     _, (packed,) = engine.persisted()
     header = json.loads(packed[4 : 4 + int.from_bytes(packed[:4], "little")])
-    assert header["v"] == 4
-    old, newer = packed.replace(b'"v": 4', b'"v": %d' % version, 1), packed.replace(b'"v": 4', b'"v": 5', 1)
+    assert header["v"] == 5
+    old, newer = packed.replace(b'"v": 5', b'"v": %d' % version, 1), packed.replace(b'"v": 5', b'"v": 6', 1)
     assert np.array_equal(Block.restored(unpack(old)).state, [2, 2, 1])
-    with pytest.raises(errors.DamagedJournal, match="format 5"):
+    with pytest.raises(errors.DamagedJournal, match="format 6"):
         unpack(newer)
 
 

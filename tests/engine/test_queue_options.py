@@ -45,7 +45,9 @@ def others(name: str, option: Option) -> Iterator[Any]:
     if isinstance(option.allowed, range):
         yield 3
     elif isinstance(option.allowed, tuple):
-        values: list[Any] = [text == "true" for text in option.allowed] if isinstance(option.default, bool) else [*option.allowed]
+        values: list[Any] = (
+            [text == "true" for text in option.allowed] if option.allowed == ("true", "false") else [*option.allowed]
+        )
         yield from (value for value in values if value != option.default)
     else:
         yield {"key": "subject"}.get(name, "dead")

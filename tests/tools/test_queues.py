@@ -87,6 +87,8 @@ def number(value: int) -> str:
 def default(name: str, option: Option) -> set[str]:
     if name == "maxAttempts":
         return {number(DEFAULT_ATTEMPTS), "0"}
+    if name == "archive":
+        return {"true", "false"}
     if option.default is None:
         return {"none"} if name != "key" else set()  # needed: there is none
     if isinstance(option.default, bool):

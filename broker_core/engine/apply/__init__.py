@@ -8,6 +8,7 @@ moves          moves, copies, redrives; altered queues
 outcomes       outcomes of single messages, before their batch is settled
 time           what was due
 transactions   open transactions
+passes         what goes to the archive's table
 
 What follows only from having a position is derived here, from the state alone: an older value that is replaced, the oldest of
 a ring that is dropped, a duplicate in a publish that is left out.

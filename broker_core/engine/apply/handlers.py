@@ -11,10 +11,11 @@ from typing import Any
 from ..events import exchanges as xe
 from ..events import moves as me
 from ..events import outcomes as oe
+from ..events import passes as pe
 from ..events import queues as e
 from ..events import transactions as te
 from ..model.state import BrokerState
-from . import exchanges, moves, outcomes, queues, time, transactions
+from . import exchanges, moves, outcomes, passes, queues, time, transactions
 
 
 def apply(state: BrokerState, event: e.Event, position: int) -> None:
@@ -74,6 +75,8 @@ HANDLERS: dict[type[e.Event], Callable[[BrokerState, Any, int], None]] = {
     me.QueuePaused: moves.queue_paused,
     oe.OutcomesStaged: outcomes.outcomes_staged,
     oe.MalformedFound: outcomes.malformed_found,
+    pe.PassBegun: passes.pass_begun,
+    pe.PassEnded: passes.pass_ended,
     e.Expired: time.expired,
     e.CameDue: time.came_due,
     e.Locked: time.locked,

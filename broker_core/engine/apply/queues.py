@@ -24,7 +24,7 @@ def queue_declared(state: BrokerState, event: e.QueueDeclared, position: int) ->
 
 def queue_deleted(state: BrokerState, event: e.QueueDeleted, position: int) -> None:
     """Remove a queue with its messages."""
-    state.delete_queue(event.queue)
+    state.delete_queue(event.queue, departs=event.departs)
 
 
 def enqueued(state: BrokerState, event: e.Enqueued, position: int) -> None:
@@ -199,10 +199,16 @@ def lease_deleted(state: BrokerState, event: e.LeaseDeleted, position: int) -> N
 def block_packed(state: BrokerState, event: e.BlockPacked, position: int) -> None:
     """Replace a block in memory by the log position of its packed columns."""
     queue = state.queues[event.queue]
-    queue.packed[event.number] = PackedBlock(
+    block = queue.blocks[event.number]
+    entry = queue.packed[event.number] = PackedBlock(
         event.number, position, event.highest_payload, event.first_time, event.last_time, event.outcomes
     )
-    queue.drop(queue.blocks[event.number])
+    if block.unrecorded:
+        rows = block.unrecorded_rows()
+        entry.unrecorded = RowSet.of([(block.number, rows)]).packed()
+        entry.unrecorded_bytes = block.sizes.total(rows, len(rows))
+        entry.lowest_payload = block.lowest_unrecorded_position() or 0
+    queue.drop(block)
     state.finished.remove(event.queue, event.number)
 
 
@@ -210,8 +216,10 @@ def retained(state: BrokerState, event: e.Retained, position: int) -> None:
     """Set the lowest kept log position, and drop packed blocks whose payloads all lie below it."""
     state.retained_from = event.position
     state.finished.retained(event.position)
-    for queue in state.queues.values():
-        queue.packed = {n: a for n, a in queue.packed.items() if a.highest_payload >= event.position}
+    for queue in state.by_id.values():
+        for entry in [entry for entry in queue.packed.values() if entry.highest_payload < event.position]:
+            queue.passes.lost(entry)
+            del queue.packed[entry.number]
 
 
 def clock_started(state: BrokerState, event: e.ClockStarted, position: int) -> None:

@@ -43,6 +43,7 @@ def archive(
         block = queue.blocks[number]
         queue.move(block, part, verb)
         block.archive(part, outcome, time)
+        queue.passes.settled(block, part, time, wanted=queue.rules.archive)
         if error:
             for row in range(part.start, part.stop) if isinstance(part, slice) else part.tolist():
                 block.errors[row] = error[:MAX_ERROR_TEXT]

@@ -39,6 +39,7 @@ class Columns:
     reason: Column  # why it is a dead letter
     stayed: Column  # 1: a dead letter that its dead-letter queue could not take, ARCHIVED here
     defaulted: Column  # unsuccessful deliveries that a default outcome ended, with the link: some of `attempts`
+    recorded: Column  # number of the pass that put the row into the archive's table, plus one; see `model.passes`
 
     __slots__ = tuple(__annotations__)
 
@@ -59,6 +60,7 @@ class Block(Columns):
     runs: Runs
     # derived
     counts: list[int]  # rows by State
+    unrecorded: int  # ARCHIVED rows of which `recorded` is 0
     low: int  # no row before this one is AVAILABLE
     level: npt.NDArray[np.uint8] | None  # of a queue with more than one
     by_level: tuple[npt.NDArray[np.uint16], list[int]] | None  # rows in the order of their levels, and where each level begins
@@ -83,6 +85,7 @@ class Block(Columns):
         self.sizes = Sizes()
         self.runs = Runs.empty()
         self.counts = [0] * len(State)
+        self.unrecorded = 0
         self.low = 0
         self.level = self.by_level = None
         self.lock = Column()
@@ -300,11 +303,22 @@ class Block(Columns):
 
     def lowest_live_position(self) -> int | None:
         """The log position of the oldest payload that a row not yet archived needs."""
-        live = np.flatnonzero(self.state[: self.filled] != ARCHIVED)
-        if not len(live):
+        return self._lowest_position(np.flatnonzero(self.state[: self.filled] != ARCHIVED))
+
+    def _lowest_position(self, rows: Ints) -> int | None:
+        if not len(rows):
             return None
-        run = np.unique(np.searchsorted(self.runs.row.array(), live, side="right") - 1)
+        run = np.unique(np.searchsorted(self.runs.row.array(), rows, side="right") - 1)
         return int(self.runs.position.array()[run].min()) << 3
+
+    def unrecorded_rows(self) -> Ints:
+        """The settled rows that are wanted in the archive's table and are not there."""
+        recorded, archived = self.recorded.get(slice(0, self.filled)), self.state[: self.filled] == ARCHIVED
+        return np.flatnonzero(archived if isinstance(recorded, int) else archived & (recorded == 0))
+
+    def lowest_unrecorded_position(self) -> int | None:
+        """The log position of the oldest payload that the archive's table still needs."""
+        return self._lowest_position(self.unrecorded_rows()) if self.unrecorded else None
 
     def waiting(self) -> Ints:
         """The rows that are AVAILABLE, or DELAYED until they are."""
@@ -354,6 +368,7 @@ class Block(Columns):
             *(Series(columns[f"{n}_base"], columns[f"{n}_delta"].copy()) for n in ("row", "position", "skip", "time"))
         )
         block.counts = [int(n) for n in np.bincount(block.state, minlength=len(State))]
+        block.unrecorded = len(block.unrecorded_rows())
         block._raise_low()
         block.look_ahead()
         return block

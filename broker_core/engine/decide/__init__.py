@@ -13,4 +13,5 @@ lifetimes                      when a queue or an exchange ends by itself, and t
 moves, alterations             messages sent to another queue; a queue altered, paused, resumed
 transactions                   what is posted and retired, commit and rollback
 time                           what is due
+passes                         what goes to the archive's table
 """

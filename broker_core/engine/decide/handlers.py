@@ -8,6 +8,7 @@ from typing import Any, TypeVar
 from ..commands import exchanges as x
 from ..commands import moves as mc
 from ..commands import outcomes as oc
+from ..commands import passes as pc
 from ..commands import queues as c
 from ..commands import transactions as tc
 from ..model.state import BrokerState
@@ -20,6 +21,7 @@ from . import (
     links,
     moves,
     outcomes,
+    passes,
     queues,
     routes,
     time,
@@ -87,6 +89,9 @@ HANDLERS: dict[type[c.Command[Any]], Callable[[BrokerState, Any, c.Now], Decisio
     tc.Discharge: transactions.discharge,
     tc.TimeOutTransactions: transactions.time_out_transactions,
     c.Withdraw: immediate.withdraw,
+    pc.BeginPass: passes.begin_pass,
+    pc.EndPass: passes.end_pass,
+    pc.ListBacklogs: passes.list_backlogs,
 }
 
 

@@ -81,12 +81,18 @@ def _lifetime(state: BrokerState, name: str) -> str:
     return queue.rules.lifetime if queue is not None else exchange.lifetime if exchange is not None else "permanent"
 
 
+def departure(state: BrokerState, queue: Queue) -> e.QueueDeleted:
+    """The event that ends a queue. What it has settled and not recorded goes to its table all the same."""
+    departs = state.records and (queue.passes.rows > 0 or queue.passes.current is not None)
+    return e.QueueDeleted(queue.name, True if departs else None)
+
+
 def what_ends(state: BrokerState, name: str) -> e.Event | None:
     """The event that ends a queue or an exchange, if its time has come."""
     links = state.links.get(name, {})
     queue, exchange = state.queues.get(name), state.exchanges.by_name.get(name)
     if queue is not None and _queue_is_over(state, queue, links):
-        return e.QueueDeleted(name)
+        return departure(state, queue)
     if exchange is not None and _exchange_is_over(exchange, links):
         return xe.ExchangeDeleted(name)
     return None
@@ -128,7 +134,7 @@ def gone_at_start(state: BrokerState) -> list[e.Event]:
         queue for queue in state.queues.values() if queue.rules.lifetime != "permanent" and _queue_is_over(state, queue, {})
     ]
     gone = {queue.name for queue in queues}
-    events: list[e.Event] = [e.QueueDeleted(name) for name in sorted(gone)]
+    events: list[e.Event] = [departure(state, state.queues[name]) for name in sorted(gone)]
     for exchange in state.exchanges.by_name.values():
         bound = {binding.queue for binding in exchange.bindings.values()}
         if exchange.lifetime == "link" or (exchange.lifetime == "unused" and bound <= gone):

@@ -37,7 +37,7 @@ from ..model.state import DISCARDED, LINK_HOLDER, BrokerState
 from ..model.transaction import is_transactional
 from . import dead_letters
 from .decision import Decision, need_queue
-from .lifetimes import gone_at_start
+from .lifetimes import departure, gone_at_start
 from .unsettled_batches import check_outcomes
 
 
@@ -89,7 +89,7 @@ def delete_queue(state: BrokerState, command: c.DeleteQueue, now: c.Now) -> Deci
             f"queue {queue.name!r}: {queue.counts[State.ACQUIRED]} messages are held by consumers; end them (`penstock lease "
             "release`), or delete with --force, which forgets them"
         )
-    return Decision([(e.QueueDeleted(queue.name), None)], None)
+    return Decision([(departure(state, queue), None)], None)
 
 
 def enqueue(state: BrokerState, command: c.Enqueue, now: c.Now) -> Decision[c.Placed]:
@@ -354,6 +354,8 @@ def _stat(queue: Queue, leases: list[str]) -> dict[str, Any]:
         "deadLettered": queue.ended[Outcome.DEAD_LETTERED],
         "stayed": queue.stayed,
         "malformed": queue.malformed,
+        "unrecorded": queue.passes.rows,
+        "unrecordedBytes": queue.passes.bytes,
     }
 
 
@@ -393,7 +395,7 @@ def pack_block(state: BrokerState, command: c.PackBlock, now: c.Now) -> Decision
     """Pack a full block without live messages, to leave memory; nothing for any other block."""
     queue = state.queues.get(command.queue)
     block = queue.blocks.get(command.number) if queue is not None else None
-    if block is None or not block.full or block.live:
+    if queue is None or block is None or not block.full or block.live or queue.passes.is_passing(block.number):
         return Decision([], None)
     times, positions = block.runs.time.array(), block.runs.position.array()
     outcomes = block.outcome.get(slice(0, block.filled))
@@ -410,7 +412,7 @@ def pack_block(state: BrokerState, command: c.PackBlock, now: c.Now) -> Decision
 
 def retain(state: BrokerState, command: c.Retain, now: c.Now) -> Decision[None]:
     """Raise the lowest log position that is kept, unless a live message's payload lies below it."""
-    live = state.lowest_live_position()
+    live = state.lowest_needed_position()
     if command.position <= state.retained_from or (live is not None and live < command.position):
         return Decision([], None)
     return Decision([(e.Retained(command.position), None)], None)

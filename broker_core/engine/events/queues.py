@@ -34,6 +34,7 @@ class QueueDeleted(Event):
 
     kind = "queue.deleted"
     queue: str
+    departs: bool | None = None  # True: what is settled and not recorded yet still goes to the archive's table
 
 
 @dataclass(frozen=True)

@@ -10,9 +10,11 @@ exchange, exchange_options, bindings    exchanges, what may be declared of them,
 topics, headers, routes                 patterns of routing keys, bindings by headers, which message goes where
 stages, publish_keys, transaction       writes before they are published; their keys; open transactions
 transfer, dispositions                  messages on their way to another queue; how a delivery ends
+passes                                  settled messages on their way into the archive's table
 
 Survives a restart: queues and the columns of their blocks, exchanges and bindings, durable subscriptions (queues named
-`sub:…`), message ids against duplicates, last values, leases with their batches and epochs, stages, publish keys.
+`sub:…`), passes into the archive's table, message ids against duplicates, last values, leases with their batches and epochs,
+stages, publish keys.
 
 Derived anew at a start: holders of groups, counts of AVAILABLE messages per block, what is due when.
 

@@ -196,6 +196,14 @@ class Rules:
         alterable=True,
         on_arrival=False,  # without a window it says nothing
     )
+    archive: bool = option(
+        None,
+        _NO_YES,
+        "Is each settled message recorded in the queue's table (docs/operate.md)? Default: true, and false with a lifetime other "
+        "than permanent.",
+        alterable=True,
+        on_arrival=False,
+    )
     lifetime: str = option(
         "permanent",
         ("permanent", "link", "unused", "empty", "unusedOrEmpty"),
@@ -291,7 +299,7 @@ def _value(name: str, option: Option, value: Any) -> Any:
         text = str(value).lower() if isinstance(value, bool) else value
         if text not in option.allowed:
             raise InvalidRequest(f"option {name!r}: {value!r:.80} is not one of {', '.join(option.allowed)}")
-        return text == "true" if isinstance(option.default, bool) else text
+        return text == "true" if option.allowed is _NO_YES else text
     if not isinstance(value, str) or not 0 < len(value) <= MAX_NAME or (name == "key" and not _KEY.fullmatch(value)):
         raise InvalidRequest(f"option {name!r}: {value!r:.80} is not {option.allowed}")
     return value
@@ -312,6 +320,8 @@ def rules(type_: str, options: Mapping[str, Any]) -> Rules:
         values["levels"] = 1
     if values["max_attempts"] is None:
         values["max_attempts"] = DEFAULT_ATTEMPTS if values["dead_letter_queue"] else 0
+    if values["archive"] is None:
+        values["archive"] = values["lifetime"] == "permanent"
     return Rules(**values)
 
 

@@ -43,6 +43,7 @@ from .duplicates import DuplicateWindow
 from .exclusions import Exclusions
 from .groups import Groups
 from .options import level_of_priority, rules
+from .passes import Passes
 
 
 @dataclass
@@ -76,6 +77,20 @@ class PackedBlock:
     first_time: int  # microseconds since 1970 of the first arrival
     last_time: int
     outcomes: list[int]  # the outcomes that occur
+    unrecorded: RowSet = field(default_factory=RowSet)  # those that are not in the archive's table yet
+    unrecorded_bytes: int = 0  # of these, stored
+    lowest_payload: int = 0  # log position of the oldest payload of these
+    recorded: int = 0  # number of the pass that has recorded what was not recorded when it was packed, plus one
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the form of snapshots."""
+        return {**vars(self), "unrecorded": self.unrecorded.to_json()}
+
+    @classmethod
+    def from_json(cls, data: dict[str, Any]) -> PackedBlock:
+        """Read the form of snapshots. An older one knew no archive: nothing of it is recorded."""
+        whole = {str(data["number"]): [0, BLOCK_ROWS]}
+        return cls(**{**data, "unrecorded": RowSet.from_json(data.get("unrecorded", whole))})
 
 
 class Queue:
@@ -101,6 +116,8 @@ class Queue:
         self.remembered = DuplicateWindow()
         self.origins: list[str] = []  # queues that dead letters in here come from
         self.ended = [0] * len(Outcome)  # messages by outcome, also those that left memory
+        self.id = 0  # unique in the data directory, also over queues that are gone
+        self.passes = Passes()
         # derived
         self.rules = rules(kind, options)
         self.counts = [0] * len(State)  # of resident blocks
@@ -371,6 +388,7 @@ class Queue:
         self.available_bytes += block.sizes.total(available, len(available))
         self.note_times(block)
         self.overlay_bytes += block.overlays.bytes
+        self.passes.adopt(block)
         live = np.flatnonzero(block.state[: block.filled] != ARCHIVED)
         self.bytes += block.sizes.total(live, len(live))
         self._keep_names(block, live)
@@ -402,6 +420,7 @@ class Queue:
 
     def take_up(self, block: Block, rows: Rows) -> None:
         """Make rows AVAILABLE at their places again, as if nobody had tried them."""
+        self.passes.revived(block, rows)
         self.move(block, rows, Verb.REDRIVE)
         self.bytes += block.sizes.total(rows, row_count(rows))
         self.stayed -= row_count(rows)

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 from collections import Counter
-from collections.abc import Iterable, Sequence
-from dataclasses import asdict, dataclass, field
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -36,9 +37,10 @@ from .transaction import Transactions
 
 # To change the snapshot: raise the version, and keep reading the older ones in `restore`. The first had no dictionaries of groups
 # and keys, no origins, no pause, no traits of stages, no exchanges; the second no signs of batches, no outcomes `malformed`, no
-# times of stages, no writes that have ended, and nothing about the reads of a batch.
-SNAPSHOT_VERSION = 3
-READ_VERSIONS = (1, 2, 3)
+# times of stages, no writes that have ended, and nothing about the reads of a batch; the third no ids of queues, no passes of the
+# archive's, no queues that are gone and still have some.
+SNAPSHOT_VERSION = 4
+READ_VERSIONS = (1, 2, 3, 4)
 
 
 # Who holds a row is a number in a column. Even ones are batches of leases and persisted; odd ones are links, which end with the
@@ -83,9 +85,10 @@ class Write:
 
 
 class BrokerState:
-    """Everything that the broker knows. `policies` come from its settings, at the start, and stay."""
+    """Everything that the broker knows. `policies`, and whether it `records` what is settled, come from its settings, at the
+    start, and stay."""
 
-    def __init__(self, policies: Policies = NO_POLICIES) -> None:
+    def __init__(self, policies: Policies = NO_POLICIES, *, records: bool = False) -> None:
         # persisted
         self.time = 0  # microseconds since 1970: the latest that an event carried; it never runs backwards
         self.next_holder = LEASE_HOLDER
@@ -96,11 +99,15 @@ class BrokerState:
         self.ended_writes: dict[str, int] = {}  # the last ones: how many messages were published, DISCARDED for none
         self.publish_keys = PublishKeys()
         self.exchanges = Exchanges()
+        self.next_queue_id = 1
+        self.departed: dict[int, Queue] = {}  # by id: queues that were deleted, until their last pass has ended
         # derived
+        self.by_id: dict[int, Queue] = {}  # also those of `departed`
         self.writes: dict[str, Write] = {}
         self.readers: dict[str, dict[str, int]] = {}  # by query of Spark's: leases, and which batch of each was read for it
         self.next_link = LINK_HOLDER
         self.policies = policies
+        self.records = records  # False: there is no archive
         self.made: Counter[str] = Counter()  # by user: queues and exchanges that are there, and that he has made
         self.links: dict[str, dict[int, Link]] = {}  # queue or exchange → those whose end may be its own
         self.transactions = Transactions()  # they end with the broker, as links do
@@ -182,6 +189,7 @@ class BrokerState:
     def add_queue(self, name: str, type_: str, options: dict[str, Any], user: str | None = None) -> Queue:
         """Make a queue."""
         queue = self.queues[name] = Queue(name, type_, checked(type_, options), self.clocks, user)
+        self.give_id(queue)
         self.count_made(user, 1)
         for stage in self.stages.values():  # for an older queue of this name
             for part in stage.parts:
@@ -189,7 +197,25 @@ class BrokerState:
                     _count_among(queue, part, 1)
         return queue
 
-    def delete_queue(self, name: str) -> None:
+    def give_id(self, queue: Queue, number: int | None = None) -> None:
+        """Give a queue the next id, or its own again."""
+        self.by_id.pop(queue.id, None)
+        queue.id = self.next_queue_id if number is None else number
+        self.next_queue_id = max(self.next_queue_id, queue.id + 1)
+        self.by_id[queue.id] = queue
+
+    def depart(self, queue: Queue) -> None:
+        """Keep of a deleted queue what has to be recorded."""
+        queue.blocks = {number: block for number, block in queue.blocks.items() if block.unrecorded}
+        queue.packed = {number: entry for number, entry in queue.packed.items() if entry.unrecorded}
+        self.departed[queue.id] = queue
+
+    def forget_departed(self, queue: Queue) -> None:
+        """Forget a queue that was deleted, once it has nothing to be recorded."""
+        if queue.id in self.departed and not queue.passes.rows and queue.passes.current is None:
+            del self.departed[queue.id], self.by_id[queue.id]
+
+    def delete_queue(self, name: str, *, departs: bool | None = None) -> None:
         """Stages go on to hold messages for a queue of this name. Not those that its bindings brought: who declares it again may
         bind it otherwise."""
         queue = self.queues[name]
@@ -199,6 +225,10 @@ class BrokerState:
                     self.count_staged(part, -1)
             stage.parts = [part for part in stage.parts if part.queue != name or part.exchange is None]
         del self.queues[name]
+        if departs:
+            self.depart(queue)
+        else:
+            del self.by_id[queue.id]
         self.count_made(queue.user, -1)
         self.links.pop(name, None)
         self.exchanges.forget_queue(name)
@@ -225,6 +255,21 @@ class BrokerState:
                     positions.append(lowest)
         return min(positions, default=None)
 
+    def lowest_needed_position(self) -> int | None:
+        """The log position of the oldest payload that somebody may still get, or that is to be recorded; None without such."""
+        live = self.lowest_live_position()
+        positions = [] if live is None else [live]
+        for queue in self.by_id.values() if self.records else ():
+            positions += [entry.lowest_payload for entry in queue.packed.values() if entry.unrecorded]
+            found = (block.lowest_unrecorded_position() for block in queue.blocks.values())
+            positions += [position for position in found if position is not None]
+        return min(positions, default=None)
+
+    def blocks_to_pack(self, most: int) -> list[tuple[str, int]]:
+        """Name some of the blocks that are to leave memory, by queue and number; not those of which a pass has rows."""
+        ready = (entry for entry in self.finished.leaving if not self.queues[entry[0]].passes.is_passing(entry[1]))
+        return list(itertools.islice(ready, most))
+
     def note_finished(self, queue: Queue, block: Block) -> None:
         """Note a block that is full and has no live row."""
         if block.full and not block.live:
@@ -232,36 +277,17 @@ class BrokerState:
 
     def snapshot(self) -> tuple[dict[str, Any], list[dict[str, Any]]]:
         """One cut of everything persisted: a JSON-able description, and the columns of each resident block, copied."""
-        blocks = [block.persisted() for queue in self.queues.values() for block in queue.blocks.values()]
-        queues = [
-            {
-                "name": queue.name,
-                "type": queue.kind,
-                "options": queue.options,
-                "next": queue.next_sequence,
-                "away": queue.packed_rows,
-                "unread": queue.unread,
-                "malformed": queue.malformed,
-                "paused": queue.paused,
-                **({"user": queue.user} if queue.user is not None else {}),
-                "groups": queue.groups.persisted(),
-                "keys": queue.keys.persisted(),
-                "newest": queue.newest()[1 : queue.keys.size].tolist() if queue.rules.key else [],
-                **({"remembered": to_json(queue.remembered.persisted())} if queue.remembered else {}),
-                "origins": list(queue.origins),
-                "ended": list(queue.ended),
-                "archive": [asdict(entry) for entry in queue.packed.values()],
-                "blocks": len(queue.blocks),
-            }
-            for queue in self.queues.values()
-        ]
+        every = [*self.queues.values(), *self.departed.values()]
+        blocks = [block.persisted() for queue in every for block in queue.blocks.values()]
         stages = {name: [_staged(part) for part in stage.parts] for name, stage in self.stages.items()}
         return {
             "v": SNAPSHOT_VERSION,
             "time": self.time,
             "holder": self.next_holder,
             "retained": self.retained_from,
-            "queues": queues,
+            "queues": [_described(queue) for queue in self.queues.values()],
+            "departed": [_described(queue) for queue in self.departed.values()],
+            "queueId": self.next_queue_id,
             "leases": [lease.to_json() for lease in self.leases.values()],
             "stages": stages,
             "outcomes": {name: _outcomes(stage) for name, stage in self.stages.items() if stage.outcomes},
@@ -271,31 +297,49 @@ class BrokerState:
             "exchanges": self.exchanges.to_json(),
         }, blocks
 
+    def restore_queue(self, queue: Queue, fields: dict[str, Any], arrays: Iterator[Any]) -> None:
+        """Fill a queue with what a snapshot says of it; `arrays` has its packed blocks next."""
+        if "id" in fields:
+            self.give_id(queue, fields["id"])
+        queue.next_sequence, queue.packed_rows, queue.unread = fields["next"], fields["away"], fields["unread"]
+        queue.malformed = fields.get("malformed", 0)
+        queue.packed = {entry["number"]: PackedBlock.from_json(entry) for entry in fields["archive"]}
+        queue.paused, queue.origins = fields.get("paused", False), fields.get("origins", [])
+        queue.ended[: len(fields.get("ended", ()))] = fields.get("ended", ())
+        queue.restore_names(fields.get("groups", ()), fields.get("keys", ()), fields.get("newest", ()))
+        if "remembered" in fields:
+            queue.remembered = DuplicateWindow(**from_json(fields["remembered"]))
+        if "passes" in fields:
+            queue.passes.restore(fields["passes"])
+        for entry in queue.packed.values():
+            queue.passes.adopt_packed(entry)
+        for _ in range(fields["blocks"]):
+            block = Block.restored(unpack(next(arrays)))
+            queue.adopt(block)
+            if self.queues.get(queue.name) is queue:
+                self.note_finished(queue, block)
+
     @classmethod
-    def restore(cls, meta: bytes, arrays: Sequence[Any], policies: Policies = NO_POLICIES) -> BrokerState:
+    def restore(
+        cls, meta: bytes, arrays: Sequence[Any], policies: Policies = NO_POLICIES, *, records: bool = False
+    ) -> BrokerState:
         """The state that `snapshot` described, `arrays` being the packed blocks in its order."""
         data = json.loads(meta)
         if data["v"] not in READ_VERSIONS:
             raise DamagedJournal(
                 f"a snapshot of format {data['v']}: this Penstock reads up to {SNAPSHOT_VERSION}; use the version that wrote it"
             )
-        state = cls(policies)
+        state = cls(policies, records=records)
         state.time, state.next_holder, state.retained_from = data["time"], data["holder"], data["retained"]
         packed = iter(arrays)
         for fields in data["queues"]:
             queue = state.add_queue(fields["name"], fields["type"], fields["options"], fields.get("user"))
-            queue.next_sequence, queue.packed_rows, queue.unread = fields["next"], fields["away"], fields["unread"]
-            queue.malformed = fields.get("malformed", 0)
-            queue.packed = {entry["number"]: PackedBlock(**entry) for entry in fields["archive"]}
-            queue.paused, queue.origins = fields.get("paused", False), fields.get("origins", [])
-            queue.ended[: len(fields.get("ended", ()))] = fields.get("ended", ())
-            queue.restore_names(fields.get("groups", ()), fields.get("keys", ()), fields.get("newest", ()))
-            if "remembered" in fields:
-                queue.remembered = DuplicateWindow(**from_json(fields["remembered"]))
-            for _ in range(fields["blocks"]):
-                block = Block.restored(unpack(next(packed)))
-                queue.adopt(block)
-                state.note_finished(queue, block)
+            state.restore_queue(queue, fields, packed)
+        for fields in data.get("departed", ()):
+            queue = Queue(fields["name"], fields["type"], fields["options"])
+            state.restore_queue(queue, fields, packed)
+            state.departed[queue.id] = queue
+        state.next_queue_id = data.get("queueId", state.next_queue_id)
         state.leases = {lease["name"]: Lease.from_json(lease) for lease in data["leases"]}
         for lease in state.leases.values():
             if lease.current is not None:
@@ -317,6 +361,31 @@ class BrokerState:
         for exchange in state.exchanges.by_name.values():
             state.count_made(exchange.user, 1)
         return state
+
+
+def _described(queue: Queue) -> dict[str, Any]:
+    """Describe a queue for a snapshot, without its blocks."""
+    return {
+        "name": queue.name,
+        "id": queue.id,
+        "type": queue.kind,
+        "options": queue.options,
+        "next": queue.next_sequence,
+        "away": queue.packed_rows,
+        "unread": queue.unread,
+        "malformed": queue.malformed,
+        "paused": queue.paused,
+        **({"user": queue.user} if queue.user is not None else {}),
+        "groups": queue.groups.persisted(),
+        "keys": queue.keys.persisted(),
+        "newest": queue.newest()[1 : queue.keys.size].tolist() if queue.rules.key else [],
+        **({"remembered": to_json(queue.remembered.persisted())} if queue.remembered else {}),
+        "origins": list(queue.origins),
+        "ended": list(queue.ended),
+        "passes": queue.passes.to_json(),
+        "archive": [entry.to_json() for entry in queue.packed.values()],
+        "blocks": len(queue.blocks),
+    }
 
 
 def _count_among(queue: Queue, part: StagedPart, sign: int) -> None:
@@ -355,9 +424,10 @@ def packed_columns(blocks: Iterable[dict[str, Any]]) -> list[bytes]:
 
 
 def conserved(queue: Queue) -> bool:
-    """The conservation law: delayed + available + acquired + archived = enqueued, in the counts and in the columns."""
+    """The conservation law: delayed + available + acquired + archived = enqueued, in the counts and in the columns; and of what
+    is archived, what is not recorded is counted right."""
     for block in queue.blocks.values():
         for state in State:
             if block.counts[state] != row_count((block.state[: block.filled] == state).nonzero()[0]):
                 return False
-    return sum(queue.counts) + queue.packed_rows == queue.next_sequence
+    return sum(queue.counts) + queue.packed_rows == queue.next_sequence and queue.passes.conserved(queue)

@@ -1,0 +1,236 @@
+"""Settled messages on their way into the archive's table.
+
+A *pass* is a set of settled rows of one queue that goes to the queue's table in one commit. The passes of a queue are numbered 1,
+2, 3 … and follow one another. A row is *recorded* when the pass that has it has ended: then it is in the table. The column
+`recorded` of a block says in which pass that was; rows that are settled while the queue's option `archive` is false are
+NOT_WANTED there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Container, Iterable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+
+from ..columns.blocks import Block
+from ..columns.limits import NEVER
+from ..columns.rowset import RowSet, as_array, head, row_count
+from ..columns.series import Rows
+
+if TYPE_CHECKING:
+    from .queue import PackedBlock, Queue
+
+NO_TABLE = -1  # version of a table that no pass has made yet
+#: In the column `recorded`, where a pass is its number plus one and 0 says that the row is not recorded: no pass has this one.
+NOT_WANTED = 1
+
+
+@dataclass
+class Pass:
+    """Rows of a queue that go to its table together."""
+
+    number: int
+    rows: RowSet
+    bytes: int  # stored bytes of these
+    since: int  # microseconds since 1970: none of them was settled before
+
+
+class Backlog(NamedTuple):
+    """Rows of a queue that are wanted in its table and are not there yet."""
+
+    queue_id: int
+    queue: str  # name
+    rows: int
+    bytes: int  # stored
+    since: int  # microseconds since 1970: none of them was settled before
+    waiting_rows: int  # of these, in no pass yet
+    waiting_bytes: int
+    waiting_since: int  # of these; NEVER: there are none
+    current: int | None  # number of the pass that has begun
+    departed: bool  # True: the queue was deleted
+
+
+class Passes:
+    """The passes of one queue, and how much is not recorded yet."""
+
+    def __init__(self) -> None:
+        # persisted
+        self.finished = 0  # number of the last pass that has ended
+        self.version = NO_TABLE  # of the table after that pass
+        self.current: Pass | None = None
+        # derived
+        self.rows = 0  # settled, wanted in the table and not there
+        self.bytes = 0  # stored bytes of these
+        self.since = NEVER  # microseconds since 1970: none of these that is in no pass was settled before
+
+    def settled(self, block: Block, rows: Rows, time: int, *, wanted: bool) -> None:
+        """Note rows that have just been settled at `time`, microseconds since 1970."""
+        if not wanted:
+            block.recorded.set(rows, NOT_WANTED, len(block.state))
+            return
+        count = row_count(rows)
+        block.unrecorded += count
+        self.rows += count
+        self.bytes += block.sizes.total(rows, count)
+        self.since = min(self.since, time)
+
+    def revived(self, block: Block, rows: Rows) -> None:
+        """Forget settlements of rows that become live again: the next one is recorded anew."""
+        numbers, current = as_array(rows), self.current
+        self._count_off(block, numbers[np.broadcast_to(block.recorded.get(rows), len(numbers)) == 0])
+        block.recorded.set(rows, 0, len(block.state))
+        if current is not None and (mine := current.rows.rows(block.number)) is not None:
+            gone = np.intersect1d(as_array(mine), numbers, assume_unique=True)
+            current.rows = current.rows.minus(RowSet.of([(block.number, gone)]))
+            current.bytes -= block.sizes.total(gone, len(gone))
+
+    def _count_off(self, block: Block, rows: Rows) -> None:
+        count = row_count(rows)
+        block.unrecorded -= count
+        self.rows -= count
+        self.bytes -= block.sizes.total(rows, count)
+
+    def adopt(self, block: Block) -> None:
+        """Count the rows of a restored block."""
+        rows = block.unrecorded_rows()
+        if block.unrecorded:
+            self.rows += len(rows)
+            self.bytes += block.sizes.total(rows, len(rows))
+            self.since = min(self.since, _settled_since(block, rows))
+
+    def adopt_packed(self, entry: PackedBlock) -> None:
+        """Count the rows of a block that has left memory."""
+        if entry.unrecorded:
+            self.rows += entry.unrecorded.count
+            self.bytes += entry.unrecorded_bytes
+            self.since = min(self.since, entry.first_time)
+
+    def next(self, queue: Queue, rows: RowSet) -> Pass:
+        """Return the next pass, if it has these rows."""
+        return Pass(self.finished + 1, rows, _bytes(queue, rows), self.since)
+
+    def begin(self, queue: Queue, rows: RowSet) -> None:
+        """Begin the next pass, with these rows."""
+        self.current = self.next(queue, rows)
+        if rows.count == self.rows:
+            self.since = NEVER
+
+    def end(self, queue: Queue, version: int) -> None:
+        """End the current pass: its rows are in the table of that version."""
+        current = self.current
+        assert current is not None
+        for number, rows in current.rows.items():
+            block, entry = queue.blocks.get(number), queue.packed.get(number)
+            if block is not None:
+                self._count_off(block, rows)
+                block.recorded.set(rows, current.number + 1, len(block.state))
+            elif entry is not None:  # all of its rows that were not recorded when it was packed
+                self.rows -= entry.unrecorded.count
+                self.bytes -= entry.unrecorded_bytes
+                entry.unrecorded, entry.unrecorded_bytes, entry.recorded = RowSet(), 0, current.number + 1
+        self.finished, self.version, self.current = current.number, version, None
+        if not self.rows:
+            self.since = NEVER
+
+    def lost(self, entry: PackedBlock) -> None:
+        """Forget the rows of a packed block whose payloads are gone."""
+        self.rows -= entry.unrecorded.count
+        self.bytes -= entry.unrecorded_bytes
+
+    def is_passing(self, block: int) -> bool:
+        """Say whether the current pass has rows of the block of this number."""
+        return self.current is not None and self.current.rows.rows(block) is not None
+
+    @property
+    def oldest(self) -> int:
+        """Time before which nothing was settled that is not recorded, microseconds since 1970; NEVER without such."""
+        if not self.rows:
+            return NEVER
+        return self.since if self.current is None or not self.current.rows else min(self.since, self.current.since)
+
+    def conserved(self, queue: Queue) -> bool:
+        """Say whether all counts are right, and the current pass has nothing but settled rows that are not recorded."""
+        rows = size = 0
+        for block in queue.blocks.values():
+            found = block.unrecorded_rows()
+            if block.unrecorded != len(found):
+                return False
+            mine = None if self.current is None else self.current.rows.rows(block.number)
+            if mine is not None and not np.isin(as_array(mine), found).all():
+                return False
+            rows, size = rows + len(found), size + block.sizes.total(found, len(found))
+        for entry in queue.packed.values():
+            rows, size = rows + entry.unrecorded.count, size + entry.unrecorded_bytes
+        waiting = rows - (0 if self.current is None else self.current.rows.count)
+        return (self.rows, self.bytes) == (rows, size) and (waiting == 0 or self.since < NEVER)
+
+    def to_json(self) -> list[Any]:
+        """Return the form of snapshots."""
+        current = self.current
+        return [
+            self.finished,
+            self.version,
+            None if current is None else [current.number, current.rows.to_json(), current.bytes, current.since],
+        ]
+
+    def restore(self, data: list[Any]) -> None:
+        """Take over what `to_json` gave."""
+        self.finished, self.version, current = data
+        if current is not None:
+            number, rows, size, since = current
+            self.current = Pass(number, RowSet.from_json(rows), size, since)
+
+
+def _settled_since(block: Block, rows: Any) -> int:
+    settled = np.broadcast_to(block.settled.get(rows), len(rows))
+    return block.runs.time[0] + (max(1, int(settled.min())) - 1) * 1000
+
+
+def next_rows(queue: Queue, most_rows: int, most_bytes: int) -> RowSet:
+    """Select the rows of the next pass, in the order of their sequence numbers: at most about so many rows and stored bytes. A
+    packed block is taken whole."""
+    parts: list[tuple[int, Rows]] = []
+    for number in sorted({*queue.blocks, *queue.packed}):
+        if most_rows <= 0 or most_bytes <= 0:
+            break
+        block = queue.blocks.get(number)
+        if block is None:
+            entry = queue.packed[number]
+            rows = entry.unrecorded.rows(number)
+            if rows is not None:
+                parts.append((number, rows))
+                most_rows, most_bytes = most_rows - entry.unrecorded.count, most_bytes - entry.unrecorded_bytes
+        elif block.unrecorded:
+            rows = head(block.unrecorded_rows(), most_rows)
+            sizes = block.sizes.get(rows)
+            ends = np.cumsum(np.broadcast_to(sizes, row_count(rows)), dtype=np.int64)
+            count = min(len(ends), int(np.searchsorted(ends, most_bytes)) + 1)  # one at least
+            parts.append((number, head(rows, count)))
+            most_rows, most_bytes = most_rows - count, most_bytes - int(ends[count - 1])
+    return RowSet.of(parts)
+
+
+def backlogs(queues: Iterable[Queue], departed: Container[int]) -> list[Backlog]:
+    """Describe each queue that has something to be recorded; `departed` has the ids of those that were deleted."""
+    found = []
+    for queue in queues:
+        passes = queue.passes
+        current = passes.current
+        if passes.rows or current is not None:
+            in_pass = (0, 0) if current is None else (current.rows.count, current.bytes)
+            waiting = (passes.rows - in_pass[0], passes.bytes - in_pass[1], passes.since)
+            number = None if current is None else current.number
+            found.append(
+                Backlog(queue.id, queue.name, passes.rows, passes.bytes, passes.oldest, *waiting, number, queue.id in departed)
+            )
+    return found
+
+
+def _bytes(queue: Queue, rows: RowSet) -> int:
+    total = 0
+    for number, part in rows.items():
+        block, entry = queue.blocks.get(number), queue.packed.get(number)
+        total += block.sizes.total(part, row_count(part)) if block is not None else entry.unrecorded_bytes if entry else 0
+    return total

@@ -1,0 +1,335 @@
+"""D4: what is settled goes to the archive's table, each settlement in exactly one pass, whatever comes in between."""
+
+from __future__ import annotations
+
+import json
+import random
+from collections import Counter
+
+import numpy as np
+import pytest
+
+from penstock.broker_core.engine.columns.attributes import Traits
+from penstock.broker_core.engine.columns.limits import NEVER
+from penstock.broker_core.engine.columns.rowset import BLOCK_ROWS, RowSet
+from penstock.broker_core.engine.columns.states import Outcome, State
+from penstock.broker_core.engine.commands import moves as mc
+from penstock.broker_core.engine.commands import passes as pc
+from penstock.broker_core.engine.commands import queues as c
+from penstock.broker_core.engine.model.passes import NOT_WANTED, Pass
+from penstock.broker_core.engine.model.state import BrokerState, conserved, packed_columns
+
+from .ends import queue, survives
+from .harness import SECOND, START, Engine
+
+ALL = 1 << 40
+
+
+def settled(count: int, **options: object) -> Engine:
+    """A queue of so many messages of 10 bytes, all accepted."""
+    engine = Engine(BrokerState(records=True))
+    engine.run(c.DeclareQueue("q", options=options), c.Enqueue("q", count, 10))
+    accept(engine, count)
+    return engine
+
+
+def accept(engine: Engine, count: int, outcome: Outcome = Outcome.ACCEPTED) -> RowSet:
+    link = engine.run(c.Subscribe("q"))
+    rows: RowSet = engine.run(c.Acquire("q", link, count)).rows
+    engine.run(c.Settle("q", link, rows, outcome), c.Unsubscribe("q", link))
+    return rows
+
+
+def begin(engine: Engine, rows: int = ALL, size: int = ALL, queue_id: int = 1) -> Pass:
+    found = engine.run(pc.BeginPass(queue_id, rows, size))
+    assert isinstance(found, Pass)
+    return found
+
+
+def sequences(found: Pass) -> list[int]:
+    return [int(row) for row in found.rows.sequences()]
+
+
+def test_a_pass_has_what_is_settled_and_the_next_what_is_settled_since() -> None:
+    """D4: rows of a pass are fixed when it begins; asked for again it is the same; its end, repeated, changes nothing."""
+    engine = settled(5)
+    engine.run(c.Enqueue("q", 5, 10))
+    first = begin(engine)
+    assert (first.number, sequences(first), first.bytes, first.since) == (1, [0, 1, 2, 3, 4], 50, START)
+    accept(engine, 2)
+    assert begin(engine) == first
+    assert engine.run(pc.EndPass(1, 2, 7)) is False
+    assert engine.run(pc.EndPass(1, 1, 0)) is True
+    assert engine.run(pc.EndPass(1, 1, 9)) is False
+    assert queue(engine).passes.version == 0
+    second = begin(engine)
+    assert (second.number, sequences(second)) == (2, [5, 6])
+    engine.run(pc.EndPass(1, 2, 1))
+    assert engine.run(pc.BeginPass(1, ALL, ALL)) is None
+    assert queue(engine).blocks[0].recorded.get(slice(0, 10)).tolist() == [2] * 5 + [3] * 2 + [0] * 3  # type: ignore[union-attr]
+    survives(engine)
+
+
+def test_a_pass_is_as_large_as_was_asked_for() -> None:
+    """D4: rows in their order; one at least, however large it is."""
+    engine = settled(10)
+    for rows, size, expected in ((3, ALL, [0, 1, 2]), (ALL, 25, [3, 4, 5]), (ALL, 1, [6]), (ALL, ALL, [7, 8, 9])):
+        found = begin(engine, rows, size)
+        assert sequences(found) == expected
+        engine.run(pc.EndPass(1, found.number, 0))
+
+
+def test_a_backlog_says_how_much_and_since_when() -> None:
+    """D4: what a pass has is not waiting any more, and still not recorded."""
+    engine = settled(4)
+    begin(engine, 3)
+    engine.pass_time(10)
+    engine.run(c.Enqueue("q", 1, 10))
+    accept(engine, 1)
+    (found,) = engine.run(pc.ListBacklogs())
+    assert (found.queue, found.rows, found.bytes, found.since) == ("q", 5, 50, START)
+    assert (found.waiting_rows, found.waiting_bytes, found.waiting_since, found.current) == (2, 20, START, 1)
+    engine.run(pc.EndPass(1, 1, 0))
+    begin(engine)
+    assert engine.run(pc.ListBacklogs())[0].waiting_since == NEVER
+    engine.pass_time(10)
+    engine.run(c.Enqueue("q", 1, 10))
+    accept(engine, 1)
+    assert engine.run(pc.ListBacklogs())[0].waiting_since == START + 20 * SECOND
+    assert survives(engine).run(pc.ListBacklogs())[0].rows == 3
+
+
+def test_every_way_to_end_is_recorded() -> None:
+    """D4: purged, expired, replaced, dropped and moved messages are settled, too."""
+    engine = Engine(BrokerState(records=True))
+    engine.run(c.DeclareQueue("q", options={"maxMessages": 4, "overflow": "ring"}), c.DeclareQueue("other"))
+    engine.run(
+        c.Enqueue("q", 6, 1, traits=Traits(expiry=np.full(6, START // 1000 + 5))),
+        mc.Move("q", "other", 1),
+        c.Purge("q", messages=1),
+    )
+    engine.pass_time(10)
+    engine.run(c.Tick())
+    assert queue(engine).live == 0
+    assert sequences(begin(engine)) == list(range(6))
+
+
+def test_what_is_settled_without_archive_is_never_recorded() -> None:
+    """D4: the option counts at the time of the settlement; it is false for what does not stay."""
+    engine = settled(2, archive=False)
+    assert engine.run(pc.BeginPass(1, ALL, ALL)) is None
+    engine.run(mc.AlterQueue("q", {"archive": True}), c.Enqueue("q", 2, 1))
+    accept(engine, 1)
+    engine.run(mc.AlterQueue("q", {"archive": "false"}))
+    accept(engine, 1)
+    assert sequences(begin(engine)) == [2]
+    assert queue(engine).blocks[0].recorded.get(slice(0, 4)).tolist() == [NOT_WANTED] * 2 + [0, NOT_WANTED]  # type: ignore[union-attr]
+    survives(engine)
+    engine.run(c.DeclareQueue("temporary", options={"lifetime": "link"}))
+    assert queue(engine, "temporary").rules.archive is False
+
+
+def test_a_redriven_dead_letter_is_one_more_row_when_it_is_settled_again() -> None:
+    """D4: and leaves the pass that has it, if that has not ended: its settlement is undone."""
+    engine = Engine(BrokerState(records=True))
+    engine.run(c.DeclareQueue("q", options={"deadLetterQueue": "nowhere"}), c.Enqueue("q", 3, 10))
+    accept(engine, 3, Outcome.REJECTED)
+    engine.run(pc.EndPass(1, begin(engine, 1).number, 0))
+    assert begin(engine, 1).rows == RowSet.single(1)
+    engine.run(mc.Redrive("q"))
+    assert queue(engine).passes.current == Pass(2, RowSet(), 0, START)
+    assert survives(engine).run(pc.ListBacklogs())[0].rows == 0
+    accept(engine, 3)
+    engine.run(pc.EndPass(1, 2, 1))
+    assert sequences(begin(engine)) == [0, 1, 2]
+
+
+def test_a_packed_block_keeps_what_is_not_recorded_and_waits_for_its_pass() -> None:
+    """D4: a block does not leave memory while a pass has rows of it; a packed one goes to the table as a whole."""
+    engine = settled(BLOCK_ROWS)
+    begin(engine, 10)
+    assert engine.state.blocks_to_pack(9) == []
+    engine.run(c.PackBlock("q", 0))
+    assert list(queue(engine).blocks) == [0]
+    engine.run(pc.EndPass(1, 1, 0))
+    assert engine.state.blocks_to_pack(9) == [("q", 0)]
+    engine.run(c.PackBlock("q", 0))
+    entry = queue(engine).packed[0]
+    assert (entry.unrecorded, entry.unrecorded_bytes) == (RowSet.range(10, BLOCK_ROWS), 10 * (BLOCK_ROWS - 10))
+    engine = survives(engine)
+    assert begin(engine, 5).rows == RowSet.range(10, BLOCK_ROWS)
+    engine.run(pc.EndPass(1, 2, 1))
+    entry = queue(engine).packed[0]
+    assert (entry.unrecorded.count, entry.unrecorded_bytes, entry.recorded) == (0, 0, 3)
+    assert engine.run(pc.ListBacklogs()) == []
+    survives(engine)
+
+
+@pytest.mark.parametrize("packed", [False, True])
+def test_retention_leaves_what_is_not_recorded_while_there_is_an_archive(packed: bool) -> None:
+    """D4: and takes it where there is none; what is gone is not waited for."""
+    engine = settled(BLOCK_ROWS)
+    if packed:
+        engine.run(c.PackBlock("q", 0))
+    end = engine.log[-1][1] + 8
+    engine.run(c.Retain(end))
+    assert engine.state.retained_from == 0
+    off = engine.from_snapshot()
+    off.run(c.Retain(end))
+    assert (off.state.retained_from, queue(off).passes.rows) == (end, 0 if packed else BLOCK_ROWS)
+    engine.run(pc.EndPass(1, begin(engine).number, 0), c.Retain(end))
+    assert engine.state.retained_from == end
+
+
+def test_a_deleted_queue_stays_until_its_last_pass_has_ended() -> None:
+    """D4: another queue of its name has an id, passes and a table's transaction of its own."""
+    engine = settled(BLOCK_ROWS + 3)
+    engine.run(c.PackBlock("q", 0), c.Enqueue("q", 1, 10), c.DeleteQueue("q"), c.DeclareQueue("q"), c.Enqueue("q", 1, 10))
+    accept(engine, 1)
+    found = {each.queue_id: (each.rows, each.departed) for each in engine.run(pc.ListBacklogs())}
+    assert found == {1: (BLOCK_ROWS + 3, True), 2: (1, False)}
+    assert begin(engine).rows == RowSet.range(0, BLOCK_ROWS + 3)
+    for life in (engine.recovered(), engine.from_snapshot()):
+        assert life.persisted() == engine.persisted()
+        assert life.state.departed.keys() == {1}
+    assert engine.run(pc.EndPass(1, 1, 0)) is True
+    assert not engine.state.departed
+    assert engine.run(pc.EndPass(1, 1, 0)) is False
+    assert begin(engine, queue_id=2).rows == RowSet.single(0)
+    survives(engine)
+
+
+def test_a_deleted_queue_goes_at_once_without_anything_to_record_or_an_archive() -> None:
+    """D4."""
+    engine = settled(3)
+    engine.run(pc.EndPass(1, begin(engine).number, 0), c.DeleteQueue("q"))
+    assert not engine.state.departed
+    off = Engine()
+    off.run(c.DeclareQueue("q"), c.Enqueue("q", 1, 1))
+    accept(off, 1)
+    off.run(c.DeleteQueue("q"))
+    assert not off.state.departed
+    assert not off.state.by_id
+
+
+def test_a_snapshot_of_an_older_version_knows_no_archive_and_all_of_it_is_to_be_recorded() -> None:
+    """D4: queues get their ids in order; also what left memory is recorded."""
+    engine = settled(BLOCK_ROWS + 2)
+    engine.run(c.PackBlock("q", 0), c.DeclareQueue("r"))
+    meta, blocks = engine.state.snapshot()
+    meta["v"] = 3
+    del meta["departed"], meta["queueId"]
+    for fields in meta["queues"]:
+        del fields["id"], fields["passes"]
+        for entry in fields["archive"]:
+            for name in ("unrecorded", "unrecorded_bytes", "lowest_payload", "recorded"):
+                del entry[name]
+    found = Engine(BrokerState.restore(json.dumps(meta).encode(), packed_columns(blocks), records=True))
+    assert {name: each.id for name, each in found.state.queues.items()} == {"q": 1, "r": 2}
+    assert begin(found).rows == RowSet.range(0, BLOCK_ROWS + 2)
+    found.run(c.DeclareQueue("s"))
+    assert found.state.queues["s"].id == 3
+
+
+class History:
+    """Messages of one queue that come, are settled, redriven, packed and recorded; the queue is deleted and made anew."""
+
+    def __init__(self, seed: int) -> None:
+        print(f"seed {seed}")
+        self.random = random.Random(seed)
+        self.engine = Engine(BrokerState(records=True))
+        self.settled: Counter[tuple[int, int]] = Counter()  # by queue's id and sequence number: settlements that were not undone
+        self.table: Counter[tuple[int, int]] = Counter()
+        self.declare()
+
+    def declare(self) -> None:
+        self.engine.run(c.DeclareQueue("q", options={"deadLetterQueue": "nowhere"}))
+
+    @property
+    def id(self) -> int:
+        return self.engine.state.queues["q"].id
+
+    def send(self) -> None:
+        count = self.random.choice([1, 2, 5, 500, 40_000])
+        self.engine.run(c.Enqueue("q", count, self.random.choice([10, 20])))
+
+    def settle(self) -> None:
+        rows = accept(
+            self.engine, self.random.choice([1, 3, 100, 60_000]), self.random.choice([*4 * [Outcome.ACCEPTED], Outcome.REJECTED])
+        )
+        self.settled.update((self.id, row) for row in rows.sequences().tolist())
+
+    def redrive(self) -> None:
+        live = self.stayed()
+        self.engine.run(mc.Redrive("q"))
+        for row in live - self.stayed():
+            if self.table[self.id, row] < self.settled[self.id, row]:
+                self.settled[self.id, row] -= 1  # undone before it was recorded
+
+    def stayed(self) -> set[int]:
+        blocks = self.engine.state.queues["q"].blocks.values()
+        return {
+            block.base + row
+            for block in blocks
+            for row in np.flatnonzero(block.stayed.get(slice(0, block.filled))).tolist()
+            if block.state[row] == State.ARCHIVED
+        }
+
+    def begin(self) -> None:
+        ids = [each.queue_id for each in self.engine.run(pc.ListBacklogs())]
+        if ids:
+            self.engine.run(pc.BeginPass(self.random.choice(ids), self.random.choice([1, 7, 70_000, ALL]), ALL))
+
+    def end(self) -> None:
+        for number, each in list(self.engine.state.by_id.items()):
+            current = each.passes.current
+            if current is not None and self.random.choice([True, False]):
+                self.table.update((number, row) for row in current.rows.sequences().tolist())
+                assert self.engine.run(pc.EndPass(number, current.number, 0))
+
+    def pack(self) -> None:
+        for name, number in self.engine.state.blocks_to_pack(9):
+            self.engine.run(c.PackBlock(name, number))
+
+    def delete(self) -> None:
+        if self.random.choice([True, False, False]):
+            self.engine.run(c.DeleteQueue("q"))
+            self.declare()
+
+    def restart(self) -> None:
+        before = self.engine.persisted()
+        found = self.engine.from_snapshot() if self.random.choice([True, False]) else self.engine.recovered()
+        assert found.persisted() == before
+        found.state.records = True
+        self.engine = found
+        self.engine.run(c.Recovered())
+
+    def play(self) -> None:
+        steps = [
+            *4 * [self.send, self.settle, self.begin, self.end],
+            self.redrive,
+            self.pack,
+            self.pack,
+            self.delete,
+            self.restart,
+        ]
+        for step in self.random.choices(steps, k=50):
+            step()
+            print(step.__name__)
+            for each in self.engine.state.queues.values():
+                assert conserved(each)
+            for each in self.engine.state.departed.values():
+                assert each.passes.conserved(each)
+            recorded = sum(each.passes.rows for each in self.engine.state.by_id.values())
+            assert sum(self.settled.values()) == sum(self.table.values()) + recorded
+        while self.engine.run(pc.ListBacklogs()):
+            self.begin()
+            self.end()
+        assert +self.table == +self.settled
+        assert not self.engine.state.departed
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_each_settlement_is_in_exactly_one_pass_whatever_comes_in_between(seed: int) -> None:
+    """D4."""
+    History(seed).play()
