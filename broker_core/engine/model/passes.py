@@ -130,7 +130,7 @@ class Passes:
                 self.rows -= entry.unrecorded.count
                 self.bytes -= entry.unrecorded_bytes
                 entry.unrecorded, entry.unrecorded_bytes, entry.recorded = RowSet(), 0, current.number + 1
-        self.finished, self.version, self.current = current.number, version, None
+        self.finished, self.version, self.current = current.number, max(version, self.version), None
         if not self.rows:
             self.since = NEVER
 
