@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from ..amqp import Connection, Link, Session
     from ..amqp.deliveries import Delivery
     from ..amqp.performatives import Error
-    from ..engine.commands.queues import Maker
+    from ..engine.commands import Maker
     from ..engine.model.dispositions import Ending
     from ..errors import DamagedMessages
     from ..reading.records import OnDamage

@@ -7,8 +7,8 @@ from collections.abc import Callable
 from typing import Any
 
 from .. import __version__, errors
+from ..engine import commands as c
 from ..engine.columns.limits import SECOND
-from ..engine.commands import queues as c
 from ..engine.model.stages import attempt_name
 from ..selectors import parse as parse_selector
 from ..service.broker import BrokerService

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from ..engine.commands import exchanges as x
+from ..engine import commands as c
 from ..selectors import parse
 from ..service.broker import BrokerService
 
@@ -14,22 +14,22 @@ def exchange_actions(service: BrokerService) -> dict[str, Callable[[dict[str, An
     """By name, as in `requests.ACTIONS`."""
 
     def declare(f: dict[str, Any]) -> dict[str, Any]:
-        created = service.submit(x.DeclareExchange(f["exchange"], f["type"], f["options"]))
+        created = service.submit(c.DeclareExchange(f["exchange"], f["type"], f["options"]))
         return {"exchange": f["exchange"], "created": created}
 
     def delete(f: dict[str, Any]) -> dict[str, Any]:
-        service.submit(x.DeleteExchange(f["exchange"]))
+        service.submit(c.DeleteExchange(f["exchange"]))
         return {"exchange": f["exchange"]}
 
     def bind(f: dict[str, Any]) -> dict[str, Any]:
         selector = None if f["selector"] is None else parse(f["selector"]).text
-        command = x.Bind(f["exchange"], f["queue"], f["key"], f["arguments"], selector, f["noLocal"])
+        command = c.Bind(f["exchange"], f["queue"], f["key"], f["arguments"], selector, f["noLocal"])
         return {"created": service.submit(command)}
 
     return {
         "exchange.declare": declare,
         "exchange.delete": delete,
-        "exchange.list": lambda f: {"exchanges": service.submit(x.ListExchanges())},
+        "exchange.list": lambda f: {"exchanges": service.submit(c.ListExchanges())},
         "exchange.bind": bind,
-        "exchange.unbind": lambda f: {"unbound": service.submit(x.Unbind(f["exchange"], f["queue"], f["key"]))},
+        "exchange.unbind": lambda f: {"unbound": service.submit(c.Unbind(f["exchange"], f["queue"], f["key"]))},
     }

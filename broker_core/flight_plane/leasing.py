@@ -6,7 +6,7 @@ import time
 from dataclasses import replace
 from typing import NamedTuple
 
-from ..engine.commands import queues as c
+from ..engine import commands as c
 from ..selectors import Selector, parse
 from ..service import matching
 from ..service.bitmaps import View

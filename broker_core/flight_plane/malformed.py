@@ -10,7 +10,7 @@ import numpy as np
 
 from .. import errors
 from ..engine.columns.rowset import RowSet
-from ..engine.commands.outcomes import SetAside
+from ..engine.commands import SetAside
 from ..service.broker import BrokerService
 
 log = logging.getLogger("penstock")

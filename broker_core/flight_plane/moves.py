@@ -10,21 +10,20 @@ from collections.abc import Callable
 from typing import Any
 
 from .. import errors
+from ..engine import commands as c
 from ..engine.columns.limits import MAX_MOVED, MAX_PURGED
-from ..engine.commands import moves as mc
-from ..engine.commands import queues as c
 from ..engine.model.batch_outcomes import shortened
 from ..service.broker import BrokerService
 
 Answer = dict[str, Any]
-_Command = Callable[[str, int, int, int], mc.Move | mc.Copy | mc.Redrive]  # of queue, messages, first, last
+_Command = Callable[[str, int, int, int], c.Move | c.Copy | c.Redrive]  # of queue, messages, first, last
 
 
 def move_actions(service: BrokerService) -> dict[str, Callable[[dict[str, Any]], Answer]]:
     """By name, as in `requests.ACTIONS`."""
 
     def alter(f: dict[str, Any]) -> Answer:
-        altered = service.submit(mc.AlterQueue(f["queue"], f["options"]))
+        altered = service.submit(c.AlterQueue(f["queue"], f["options"]))
         return {"queue": f["queue"], "altered": altered}
 
     def purge(f: dict[str, Any]) -> Answer:
@@ -34,7 +33,7 @@ def move_actions(service: BrokerService) -> dict[str, Callable[[dict[str, Any]],
             purged, more = purged + count, count == MAX_PURGED
         return {"purged": purged}
 
-    def shift(kind: type[mc.Move] | type[mc.Copy], said: str) -> Callable[[dict[str, Any]], Answer]:
+    def shift(kind: type[c.Move] | type[c.Copy], said: str) -> Callable[[dict[str, Any]], Answer]:
         def carry_out(f: dict[str, Any]) -> Answer:
             count, full, _ = _in_parts(service, f, lambda q, n, first, last: kind(q, f["target"], n, first, last))
             return {said: count, "full": full}
@@ -42,21 +41,21 @@ def move_actions(service: BrokerService) -> dict[str, Callable[[dict[str, Any]],
         return carry_out
 
     def redrive(f: dict[str, Any]) -> Answer:
-        count, _, stayed = _in_parts(service, f, mc.Redrive)
+        count, _, stayed = _in_parts(service, f, c.Redrive)
         return {"redriven": count, "stayed": stayed}
 
     def discard(f: dict[str, Any]) -> Answer:
         last = f["sequence"] if f["last"] is None else f["last"]
         error = shortened(f["error"]) or "discarded by an operator"
-        return {"discarded": service.submit(mc.DiscardMessages(f["queue"], f["sequence"], last, error))}
+        return {"discarded": service.submit(c.DiscardMessages(f["queue"], f["sequence"], last, error))}
 
     return {
         "queue.alter": alter,
-        "queue.pause": lambda f: {"queue": f["queue"], "changed": service.submit(mc.PauseQueue(f["queue"]))},
-        "queue.resume": lambda f: {"queue": f["queue"], "changed": service.submit(mc.ResumeQueue(f["queue"]))},
+        "queue.pause": lambda f: {"queue": f["queue"], "changed": service.submit(c.PauseQueue(f["queue"]))},
+        "queue.resume": lambda f: {"queue": f["queue"], "changed": service.submit(c.ResumeQueue(f["queue"]))},
         "queue.purge": purge,
-        "queue.move": shift(mc.Move, "moved"),
-        "queue.copy": shift(mc.Copy, "copied"),
+        "queue.move": shift(c.Move, "moved"),
+        "queue.copy": shift(c.Copy, "copied"),
         "queue.redrive": redrive,
         "queue.discard": discard,
     }

@@ -13,7 +13,7 @@ import pyarrow.compute as pc
 from .. import errors
 from ..engine.columns.limits import MAX_OUTCOMES
 from ..engine.columns.rowset import RowSet
-from ..engine.commands.outcomes import StageOutcomes
+from ..engine.commands import StageOutcomes
 from ..engine.model.batch_outcomes import ENDINGS, Said, cut, shortened
 from ..messages import delivery_key
 from ..service.broker import BrokerService

@@ -12,8 +12,8 @@ import numpy as np
 
 from .. import errors
 from ..client import timeouts
-from ..engine.commands import queues as c
-from ..engine.commands.exchanges import ListExchanges
+from ..engine import commands as c
+from ..engine.commands import ListExchanges
 from ..messages import columns, incoming
 from ..messages.encoding import sections
 from ..reading import stored

@@ -8,7 +8,7 @@ import threading
 from typing import Any
 
 from .. import errors
-from ..engine.commands.queues import PublishKey
+from ..engine.commands import PublishKey
 from ..engine.model.reads import SparkBatch
 from ..engine.model.stages import attempt_name
 from ..settings import strict_json

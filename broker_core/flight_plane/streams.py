@@ -13,9 +13,9 @@ import pyarrow as pa
 from .. import errors
 from ..client import timeouts
 from ..client.discovery import this_host
+from ..engine import commands as c
 from ..engine.columns.blocks import Block
 from ..engine.columns.rowset import BLOCK_ROWS, as_array, row_count
-from ..engine.commands import queues as c
 from ..engine.model.groups import in_bucket
 from ..messages import delivery_key
 from ..messages.columns import OUTCOME_COLUMNS, arrow_schema

@@ -19,14 +19,13 @@ import pyarrow as pa
 
 from .. import errors
 from ..engine import BrokerState, apply
+from ..engine import commands as c
 from ..engine.columns.attributes import Traits
 from ..engine.columns.blocks import Block
 from ..engine.columns.rowset import BLOCK_BITS, RowSet, row_count
 from ..engine.columns.series import Rows
 from ..engine.columns.states import ARCHIVED
-from ..engine.commands import queues as c
-from ..engine.commands.exchanges import DeclareExchange
-from ..engine.commands.transactions import TimeOutTransactions
+from ..engine.commands import DeclareExchange, TimeOutTransactions
 from ..engine.decide.decision import need_queue
 from ..engine.events import codec
 from ..engine.model import admission

@@ -11,7 +11,7 @@ import threading
 import time
 from collections.abc import Callable
 
-from ..engine.commands.queues import Now
+from ..engine.commands import Now
 
 log = logging.getLogger("penstock")
 

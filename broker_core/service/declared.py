@@ -10,10 +10,8 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from .. import errors
 from ..engine import BrokerState, apply, decide
-from ..engine.commands import exchanges as x
-from ..engine.commands import queues as c
-from ..engine.events import exchanges as xe
-from ..engine.events import queues as e
+from ..engine import commands as c
+from ..engine import events as e
 from ..engine.model.policies import Policies, Policy
 from ..selectors import parse
 
@@ -48,7 +46,7 @@ def _rehearsal(state: BrokerState, policies: Policies) -> BrokerState:
     for queue in state.queues.values():
         apply(stage, e.QueueDeclared(queue.name, queue.kind, queue.options), 0)
     for exchange in state.exchanges.by_name.values():
-        apply(stage, xe.ExchangeDeclared(exchange.name, exchange.kind, exchange.options), 0)
+        apply(stage, e.ExchangeDeclared(exchange.name, exchange.kind, exchange.options), 0)
     return stage
 
 
@@ -63,14 +61,14 @@ def _commands(settings: Settings) -> Iterator[tuple[str, Callable[[], c.Command[
     for number, queue in enumerate(settings.queues):
         yield f"queues[{number}]", partial(c.DeclareQueue, queue.name, queue.type, dict(queue.options))
     for number, exchange in enumerate(settings.exchanges):
-        yield f"exchanges[{number}]", partial(x.DeclareExchange, exchange.name, exchange.type, dict(exchange.options))
+        yield f"exchanges[{number}]", partial(c.DeclareExchange, exchange.name, exchange.type, dict(exchange.options))
     for number, binding in enumerate(settings.bindings):
         yield f"bindings[{number}]", partial(_bind, binding)
 
 
 def _bind(one: DeclaredBinding) -> c.Command[Any]:
     selector = None if one.selector is None else parse(one.selector).text
-    return x.Bind(one.exchange, one.queue, one.key, dict(one.arguments), selector)
+    return c.Bind(one.exchange, one.queue, one.key, dict(one.arguments), selector)
 
 
 def _named(where: str, action: Callable[[], _Result]) -> _Result:

@@ -15,7 +15,7 @@ import pyarrow.compute as pc
 
 from .. import selectors
 from ..engine.columns.attributes import Coded
-from ..engine.commands.exchanges import Route, Sent
+from ..engine.commands import Route, Sent
 from ..engine.model.headers import Term, matching, terms
 from ..engine.model.routes import Examined, Numbered, Plan
 from .attributes import column_of, traits_of

@@ -8,7 +8,7 @@ from collections.abc import Callable
 
 from .. import errors
 from ..engine import BrokerState
-from ..engine.commands import queues as c
+from ..engine import commands as c
 
 log = logging.getLogger("penstock")
 

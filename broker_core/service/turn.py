@@ -14,11 +14,11 @@ from typing import Any, TypeVar
 
 from .. import errors
 from ..engine import BrokerState, Decision, apply, decide
+from ..engine import commands as c
 from ..engine.columns.attributes import Coded
 from ..engine.columns.rowset import RowSet
 from ..engine.columns.states import AVAILABLE
-from ..engine.commands import queues as c
-from ..engine.commands.exchanges import EndNode
+from ..engine.commands import EndNode
 from ..engine.decide.decision import need_queue
 from ..engine.decide.exchanges import need_exchange
 from ..engine.events import codec

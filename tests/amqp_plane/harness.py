@@ -20,9 +20,8 @@ from penstock.broker_core.amqp.composites import Composite
 from penstock.broker_core.amqp.frames import AMQP_FRAME, encode_frame, parse_frame, protocol_header
 from penstock.broker_core.amqp.performatives import RECEIVER, SENDER, Attach, Begin, Flow, Open, Transfer
 from penstock.broker_core.amqp_plane import AmqpPlane
+from penstock.broker_core.engine import commands as c
 from penstock.broker_core.engine.columns.states import State
-from penstock.broker_core.engine.commands import exchanges as x
-from penstock.broker_core.engine.commands import queues as c
 from penstock.broker_core.errors import ResourceLimit
 from penstock.broker_core.journal import Disk
 from penstock.broker_core.security import Access
@@ -83,7 +82,7 @@ class Stage:
             self.service.submit(c.DeclareQueue(queue, type, options))
 
     def exchange(self, name: str, kind: str = "topic", **options: Any) -> None:
-        self.service.submit(x.DeclareExchange(name, kind, {"unroutable": "drop", **options}))
+        self.service.submit(c.DeclareExchange(name, kind, {"unroutable": "drop", **options}))
 
     def delete(self, queue: str) -> None:
         self.lines.append(f"!  the queue {queue!r} is deleted")

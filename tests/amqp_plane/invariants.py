@@ -15,9 +15,9 @@ import numpy as np
 
 from penstock.broker_core.amqp_plane.links.outgoing import Outgoing
 from penstock.broker_core.amqp_plane.links.waiting_list import WaitingList
+from penstock.broker_core.engine import commands as c
 from penstock.broker_core.engine import decide
 from penstock.broker_core.engine.columns.states import State
-from penstock.broker_core.engine.commands import queues as c
 from penstock.broker_core.engine.model.admission import room
 from penstock.broker_core.engine.model.queue import Queue
 from penstock.broker_core.engine.model.state import conserved

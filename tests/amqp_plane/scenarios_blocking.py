@@ -5,8 +5,7 @@ from __future__ import annotations
 from penstock.broker_core.amqp import TransactionalState
 from penstock.broker_core.amqp.messages import Properties
 from penstock.broker_core.amqp.performatives import Accepted, Attach, Detach, Disposition, Flow, Rejected, Target
-from penstock.broker_core.engine.commands import moves as mc
-from penstock.broker_core.engine.commands import queues as c
+from penstock.broker_core.engine import commands as c
 
 from .frames import detach, message, says, sends, symbol, transfer
 from .harness import Script, Stage
@@ -156,11 +155,11 @@ def what_waits_at_the_anonymous_terminus_ends(s: Stage) -> None:
     gone = a.expect(Disposition, first=1)
     assert isinstance(gone.state, Rejected)
     s.note("an operator lets it keep out what is too much")
-    s.service.submit(mc.AlterQueue("fewer", {"overflow": "reject"}))
+    s.service.submit(c.AlterQueue("fewer", {"overflow": "reject"}))
     full = a.expect(Disposition, first=3)
     assert isinstance(full.state, Rejected)
     s.note("its link ends, and it was never there")
-    s.service.submit(mc.AlterQueue("fewer", {"overflow": "block"}))
+    s.service.submit(c.AlterQueue("fewer", {"overflow": "block"}))
     a.send(transfer(4, _to("fewer")), detach(0))
     a.expect(Detach)
     s.service.submit(c.Purge("fewer"))

@@ -20,7 +20,7 @@ from penstock.broker_core.amqp.performatives import (
     Target,
     Transfer,
 )
-from penstock.broker_core.engine.commands.moves import AlterQueue
+from penstock.broker_core.engine.commands import AlterQueue
 
 from .frames import detach, flow, header_of, message, receives, says, sends, symbol, transfer
 from .harness import Script, Stage, staged

@@ -16,7 +16,7 @@ from penstock.broker_core.amqp.performatives import (
     Released,
     Transfer,
 )
-from penstock.broker_core.engine.commands import queues as c
+from penstock.broker_core.engine import commands as c
 
 from ..journal.lying_disk import LyingDisk
 from .frames import begin, detach, flow, message, receives, says, sends, transfer

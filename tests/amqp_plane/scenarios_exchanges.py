@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from penstock.broker_core.amqp.performatives import Accepted, Attach, Detach, Disposition, Properties, Rejected, Released, Target
-from penstock.broker_core.engine.commands import exchanges as x
+from penstock.broker_core.engine import commands as c
 from penstock.broker_core.engine.model.policies import Policies, Policy
 
 from .frames import detach, message, receives, sends, transfer
 from .harness import Scenario, Stage
 
 
-def _bound(s: Stage, exchange: str, kind: str, *bindings: x.Bind, **options: str) -> None:
+def _bound(s: Stage, exchange: str, kind: str, *bindings: c.Bind, **options: str) -> None:
     s.exchange(exchange, kind, **options)
     for binding in bindings:
         s.service.submit(binding)
@@ -22,7 +22,7 @@ def _says(subject: str | None = None, to: str | None = None, **headers: str) -> 
 
 def a_target_with_a_routing_key(s: Stage) -> None:
     s.declare("r")
-    _bound(s, "x", "topic", x.Bind("x", "q", "eu.*"), x.Bind("x", "r", "#.new"), unroutable="refuse")
+    _bound(s, "x", "topic", c.Bind("x", "q", "eu.*"), c.Bind("x", "r", "#.new"), unroutable="refuse")
     a = s.script().usual()
     for handle, key in enumerate(("eu.new", "eu.old", "us.old")):
         a.sender(f"x/{key}", handle)
@@ -41,8 +41,8 @@ def a_target_with_a_routing_key(s: Stage) -> None:
 
 def a_target_without_one_goes_by_the_subject(s: Stage) -> None:
     s.declare("r", "rest")
-    _bound(s, "x", "direct", x.Bind("x", "q", "red"), x.Bind("x", "r", "red"), x.Bind("x", "r", "blue"))
-    _bound(s, "y", "direct", x.Bind("y", "q", "red"), unroutable="alternate", alternate="rest")
+    _bound(s, "x", "direct", c.Bind("x", "q", "red"), c.Bind("x", "r", "red"), c.Bind("x", "r", "blue"))
+    _bound(s, "y", "direct", c.Bind("y", "q", "red"), unroutable="alternate", alternate="rest")
     a = s.script().usual()
     a.sender("x")
     a.send(transfer(0, _says("red")), transfer(1, _says("blue")), transfer(2, _says()), transfer(3, _says("green")))
@@ -63,8 +63,8 @@ def headers_and_selectors_of_bindings(s: Stage) -> None:
         s,
         "x",
         "headers",
-        x.Bind("x", "q", arguments={"x-match": "any", "size": "3", "urgent": "yes"}),
-        x.Bind("x", "r", selector="urgent = 'yes' AND size IS NULL"),
+        c.Bind("x", "q", arguments={"x-match": "any", "size": "3", "urgent": "yes"}),
+        c.Bind("x", "r", selector="urgent = 'yes' AND size IS NULL"),
         unroutable="refuse",
     )
     a = s.script().usual()
@@ -77,7 +77,7 @@ def headers_and_selectors_of_bindings(s: Stage) -> None:
 
 
 def the_anonymous_terminus_to_exchanges(s: Stage) -> None:
-    _bound(s, "x", "direct", x.Bind("x", "q", "red"), unroutable="refuse")
+    _bound(s, "x", "direct", c.Bind("x", "q", "red"), unroutable="refuse")
     a = s.script().usual()
     a.sender(name="relay", target=Target())
     a.send(
@@ -89,12 +89,12 @@ def the_anonymous_terminus_to_exchanges(s: Stage) -> None:
 
 
 def an_exchange_that_is_deleted(s: Stage) -> None:
-    _bound(s, "x", "fanout", x.Bind("x", "q"))
+    _bound(s, "x", "fanout", c.Bind("x", "q"))
     a = s.script().usual()
     a.sender("x")
     a.send(transfer(0))
     a.expect(Disposition, state=Accepted())
-    s.service.submit(x.DeleteExchange("x"))
+    s.service.submit(c.DeleteExchange("x"))
     s.note("the exchange is deleted: its links end, and what is sent there is refused")
     ended = a.expect(Detach)
     assert ended.error is not None
@@ -111,7 +111,7 @@ def an_exchange_that_is_deleted(s: Stage) -> None:
 
 def a_full_queue_behind_an_exchange(s: Stage) -> None:
     s.declare("small", maxMessages=1, overflow="reject")
-    _bound(s, "x", "topic", x.Bind("x", "small", "#"), x.Bind("x", "q", "both"))
+    _bound(s, "x", "topic", c.Bind("x", "small", "#"), c.Bind("x", "q", "both"))
     a = s.script().usual()
     a.sender("x/both")
     a.sender("x/small", 1)

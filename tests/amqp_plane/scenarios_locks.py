@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from penstock.broker_core.amqp.performatives import Accepted, Disposition, Modified
-from penstock.broker_core.engine.commands.moves import AlterQueue
+from penstock.broker_core.engine.commands import AlterQueue
 
 from .frames import flow, message, says, transfer
 from .harness import Script, Stage

@@ -19,8 +19,7 @@ from penstock.broker_core.amqp.performatives import (
     Source,
 )
 from penstock.broker_core.amqp.transactions import LOCAL_TRANSACTIONS
-from penstock.broker_core.engine.commands import exchanges as x
-from penstock.broker_core.engine.commands import queues as c
+from penstock.broker_core.engine import commands as c
 
 from ..journal.lying_disk import LyingDisk
 from .frames import annotations_of, detach, flow, message, says, sends, symbol, transfer
@@ -243,8 +242,8 @@ def messages_through_an_exchange(s: Stage) -> None:
     s.note("the queues of the moment when they are sent get them, at the commit; one for no queue fails the transaction")
     s.declare("r")
     s.exchange("x", "topic", unroutable="refuse")
-    s.service.submit(x.Bind("x", "q", "a.*"))
-    s.service.submit(x.Bind("x", "r", "*.b"))
+    s.service.submit(c.Bind("x", "q", "a.*"))
+    s.service.submit(c.Bind("x", "r", "*.b"))
     a = s.script().usual()
     control(a)
     a.sender("x")

@@ -27,7 +27,7 @@ from penstock.broker_core.amqp.performatives import (
     Source,
     Transfer,
 )
-from penstock.broker_core.engine.commands import exchanges as x
+from penstock.broker_core.engine import commands as c
 
 from ..service.helpers import enqueue
 from .frames import detach, flow, message, more, receives, says, sends, symbol, transfer
@@ -214,7 +214,7 @@ def named_when_it_was_sent_already(s: Stage, a: Script, txn: bytes) -> None:
 
 
 def through_an_exchange_to_nobody(s: Stage, a: Script, txn: bytes) -> None:
-    s.service.submit(x.DeclareExchange("x", "topic", {"unroutable": "refuse"}))
+    s.service.submit(c.DeclareExchange("x", "topic", {"unroutable": "refuse"}))
     _work(a, transfer(0, message(b"x", properties=Properties(to="x", subject="a")), RELAY, state=within(txn)))
 
 

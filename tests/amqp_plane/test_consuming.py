@@ -14,7 +14,7 @@ from penstock.broker_core.amqp.states import LinkState
 from penstock.broker_core.amqp.types import Described, Symbol
 from penstock.broker_core.amqp_plane.loop.acquiring import QUANTUM_MESSAGES
 from penstock.broker_core.amqp_plane.loop.interest import INTERESTED
-from penstock.broker_core.engine.commands import queues as c
+from penstock.broker_core.engine import commands as c
 
 from ..journal.lying_disk import LyingDisk
 from ..service.helpers import enqueue

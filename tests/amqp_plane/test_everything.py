@@ -20,9 +20,7 @@ from typing import Any
 
 import pytest
 
-from penstock.broker_core.engine.commands import exchanges as x
-from penstock.broker_core.engine.commands import moves as m
-from penstock.broker_core.engine.commands import queues as c
+from penstock.broker_core.engine import commands as c
 from penstock.broker_core.errors import ResourceLimit
 
 from ..journal.lying_disk import LyingDisk
@@ -85,15 +83,15 @@ def _declare(made: Stage) -> None:
     for queue in QUEUES:
         made.service.submit(_declaration(queue))
     for exchange, kind, options in EXCHANGES:
-        made.service.submit(x.DeclareExchange(exchange, kind, options))
-    made.service.submit(x.Bind("topic", "levels", "#", selector="n = 1"))
+        made.service.submit(c.DeclareExchange(exchange, kind, options))
+    made.service.submit(c.Bind("topic", "levels", "#", selector="n = 1"))
     for queue, key in {"fifo": "a.*", "ring": "a.#", "block": "*.b", "held": "#.c", "once": "a.b"}.items():
-        made.service.submit(x.Bind("topic", queue, key))
+        made.service.submit(c.Bind("topic", queue, key))
     for queue in ("reject", "block bytes", "last", "sticky"):
-        made.service.submit(x.Bind("fan", queue))
+        made.service.submit(c.Bind("fan", queue))
     for queue, key in {"single": "a.b", "dying": "a.b", "brief": "a.c"}.items():
-        made.service.submit(x.Bind("direct", queue, key))
-    made.service.submit(x.Bind("alternate", "locks"))
+        made.service.submit(c.Bind("direct", queue, key))
+    made.service.submit(c.Bind("alternate", "locks"))
 
 
 def _operate(game: Game) -> None:
@@ -102,11 +100,11 @@ def _operate(game: Game) -> None:
     queue = choice(DELETED)
     one, other = game.random.sample(MOVED, 2)
     wishes: list[list[c.Command[Any]]] = [
-        [m.PauseQueue(choice(game.queues))],
-        [m.ResumeQueue(paused) for paused in game.queues],
+        [c.PauseQueue(choice(game.queues))],
+        [c.ResumeQueue(paused) for paused in game.queues],
         [c.Purge(choice(game.queues))],
-        [m.AlterQueue(*choice(ALTERATIONS))],
-        [choice([m.Copy(one, other), m.Move(one, other), m.Redrive("dead"), m.Redrive("dying")])],
+        [c.AlterQueue(*choice(ALTERATIONS))],
+        [choice([c.Copy(one, other), c.Move(one, other), c.Redrive("dead"), c.Redrive("dying")])],
         [c.DeleteQueue(queue, force=True), _declaration(queue)],
     ]
     commands = choice(wishes)
@@ -170,7 +168,7 @@ def _play(game: Game) -> None:
         if number % CALM == 0:
             _compare(game)
     for queue in QUEUES:
-        game.stage.service.submit(m.ResumeQueue(queue))
+        game.stage.service.submit(c.ResumeQueue(queue))
     _compare(game)
     _end(game)
 

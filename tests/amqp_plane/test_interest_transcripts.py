@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from penstock.broker_core.amqp_plane.loop.interest import INTERESTED, NOTIFIED, RESTS, Consumer, Interest
-from penstock.broker_core.engine.commands import queues as c
+from penstock.broker_core.engine import commands as c
 
 from ..engine.test_transcripts import Script, compare, play, show
 

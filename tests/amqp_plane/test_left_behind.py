@@ -11,7 +11,7 @@ import pytest
 from penstock.broker_core.amqp import Accepted, Modified, Rejected, Released, Source
 from penstock.broker_core.amqp.performatives import Close, Detach, End
 from penstock.broker_core.amqp.types import Symbol
-from penstock.broker_core.engine.commands import moves as mc
+from penstock.broker_core.engine import commands as c
 
 from .frames import detach, flow, says
 from .harness import Script, Stage, stage
@@ -91,7 +91,7 @@ def test_a_consumer_that_comes_and_goes_puts_nothing_it_has_not_read_into_the_de
         a.send(says(FAILED, 1))
         s.until(lambda: s.counts("dead") == {"available": 1}, "the second was the last")
         # And a queue may say that it counts.
-        s.service.submit(mc.AlterQueue("q", {"defaultOutcomeCounts": True}))
+        s.service.submit(c.AlterQueue("q", {"defaultOutcomeCounts": True}))
         a = s.script().usual()
         a.receiver(source=Source(address="q", default_outcome=default), credit=10)
         a.expect_messages(*BODIES[5:15])

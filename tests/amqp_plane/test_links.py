@@ -12,8 +12,8 @@ from penstock.broker_core.amqp import Accepted, Released, SaslClient, Source, Ta
 from penstock.broker_core.amqp.performatives import Flow
 from penstock.broker_core.amqp.states import LinkState
 from penstock.broker_core.amqp_plane.loop.outcomes import LARGE_PASS
-from penstock.broker_core.engine.commands import queues as c
-from penstock.broker_core.engine.commands.moves import AlterQueue
+from penstock.broker_core.engine import commands as c
+from penstock.broker_core.engine.commands import AlterQueue
 from penstock.broker_core.engine.model.state import conserved
 from penstock.broker_core.messages import incoming
 from penstock.broker_core.messages.columns import stored_sizes

@@ -18,7 +18,7 @@ from penstock.broker_core.amqp_plane.loop.server import TICK_S
 from penstock.broker_core.amqp_plane.nodes import subscriptions
 from penstock.broker_core.amqp_plane.nodes.dynamic import lifetime_of
 from penstock.broker_core.amqp_plane.nodes.filters import Filters, filters_of
-from penstock.broker_core.engine.commands import exchanges as x
+from penstock.broker_core.engine import commands as c
 from penstock.broker_core.engine.model.names import check_name
 from penstock.broker_core.errors import InvalidSelector
 
@@ -216,7 +216,7 @@ def test_a_subscription_whose_exchange_is_gone(name: str, shared: tuple[str, ...
         a.expect(Detach)
         a.send(transfer(0, handle=9))
         a.expect(Disposition)
-        s.service.submit(x.DeleteExchange("news"))
+        s.service.submit(c.DeleteExchange("news"))
         s.exchange("other")
         gone = a.expect(Detach)
         assert gone.error is not None

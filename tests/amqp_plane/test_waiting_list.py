@@ -24,7 +24,7 @@ from penstock.broker_core.amqp.performatives import (
     Target,
 )
 from penstock.broker_core.amqp_plane.links import waiting_list
-from penstock.broker_core.engine.commands import queues as c
+from penstock.broker_core.engine import commands as c
 
 from ..service.helpers import enqueue
 from .frames import message, says, sends, symbol, transfer

@@ -15,7 +15,7 @@ import pyarrow as pa
 from amqp_load import _message
 from feeding import BATCH, QUEUE
 
-from penstock.broker_core.engine.commands import queues as c
+from penstock.broker_core.engine import commands as c
 from penstock.broker_core.messages import incoming
 from penstock.broker_core.messages.columns import BARE_COLUMNS, SENT_COLUMNS, stored_sizes
 from penstock.broker_core.messages.encoding import decode

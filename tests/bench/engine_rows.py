@@ -14,10 +14,10 @@ import numpy as np
 from harness import Bench, Line, Stopwatch
 
 from penstock.broker_core.engine import BrokerState, apply, decide
+from penstock.broker_core.engine import commands as c
+from penstock.broker_core.engine import events as e
 from penstock.broker_core.engine.columns.rowset import BLOCK_BITS, BLOCK_ROWS, RowSet
-from penstock.broker_core.engine.commands import queues as c
 from penstock.broker_core.engine.events import codec
-from penstock.broker_core.engine.events import queues as e
 
 QUEUE = "bench"
 TAKEN = 1_000  # messages acquired and settled at once

@@ -17,7 +17,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from penstock.broker_core.engine.commands import queues as c
+from penstock.broker_core.engine import commands as c
 from penstock.broker_core.messages import incoming
 from penstock.broker_core.messages.columns import stored_sizes
 from penstock.broker_core.reading.stored import store

@@ -15,7 +15,7 @@ from penstock import Broker
 from penstock.broker_core import errors
 from penstock.broker_core.client.flight import Client
 from penstock.broker_core.engine import BrokerState
-from penstock.broker_core.engine.commands import queues as c
+from penstock.broker_core.engine import commands as c
 from penstock.broker_core.engine.model.state import packed_columns
 from penstock.connector.stream import StreamReader
 

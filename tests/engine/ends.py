@@ -6,9 +6,9 @@ from typing import Any
 
 import numpy as np
 
+from penstock.broker_core.engine import commands as c
 from penstock.broker_core.engine.columns.attributes import Traits
 from penstock.broker_core.engine.columns.states import Outcome, State
-from penstock.broker_core.engine.commands import queues as c
 from penstock.broker_core.engine.model.queue import Queue
 from penstock.broker_core.engine.model.state import conserved
 

@@ -6,10 +6,10 @@ import json
 from typing import Any
 
 from penstock.broker_core.engine import BrokerState, Decision, apply, decide
+from penstock.broker_core.engine import commands as c
+from penstock.broker_core.engine import events as e
 from penstock.broker_core.engine.columns.states import State
-from penstock.broker_core.engine.commands import queues as c
 from penstock.broker_core.engine.events import codec
-from penstock.broker_core.engine.events import queues as e
 from penstock.broker_core.engine.model.state import conserved, packed_columns
 
 SECOND = 1_000_000

@@ -9,11 +9,9 @@ import numpy as np
 import pytest
 
 from penstock.broker_core import errors
+from penstock.broker_core.engine import commands as c
 from penstock.broker_core.engine.columns.rowset import RowSet
 from penstock.broker_core.engine.columns.states import State
-from penstock.broker_core.engine.commands import moves as mc
-from penstock.broker_core.engine.commands import outcomes as oc
-from penstock.broker_core.engine.commands import queues as c
 from penstock.broker_core.engine.decide import outcomes as decide_outcomes
 from penstock.broker_core.engine.model import batch_outcomes
 from penstock.broker_core.engine.model.batch_outcomes import NOT_KEPT, Outcomes, Said
@@ -43,7 +41,7 @@ class Query:
     def stage(self, *entries: Said, epoch: int | None = None, batch: int | None = None, name: str | None = None) -> str:
         self.writes += name is None
         stage = name or f"w{self.writes}"
-        self.engine.run(oc.StageOutcomes(stage, "l", batch or self.batch, epoch or self.epoch, list(entries)))
+        self.engine.run(c.StageOutcomes(stage, "l", batch or self.batch, epoch or self.epoch, list(entries)))
         return stage
 
     def write(self, *entries: Said) -> None:
@@ -134,7 +132,7 @@ def test_what_was_given_back_can_be_settled_by_nobody() -> None:
     with pytest.raises(errors.PenstockError, match=r"[Nn]othing was settled"):
         query.stage(said("rejected", 0), epoch=query.engine.state.leases["l"].epoch)
     with pytest.raises(errors.NotFound):
-        query.engine.run(oc.StageOutcomes("s", "no such lease", 1, 1, [said("rejected", 0)]))
+        query.engine.run(c.StageOutcomes("s", "no such lease", 1, 1, [said("rejected", 0)]))
 
 
 def test_messages_that_the_batch_does_not_hold_are_refused() -> None:
@@ -222,7 +220,7 @@ def test_entries_of_a_batch_are_disjoint() -> None:
 
 def aside(query: Query, reasons: dict[str, RowSet], **other: int) -> int:
     names = {"batch": query.batch, "epoch": query.epoch, **other}
-    count: int = query.engine.run(oc.SetAside("l", names["batch"], names["epoch"], reasons))
+    count: int = query.engine.run(c.SetAside("l", names["batch"], names["epoch"], reasons))
     return count
 
 
@@ -299,12 +297,12 @@ def test_a_discarded_message_ends_whoever_holds_it() -> None:
     holder = engine.run(c.Subscribe("q"))
     engine.run(c.Acquire("q", holder, 2))  # 4 and 5
     epoch = query.epoch
-    assert engine.run(mc.DiscardMessages("q", 3, 6, "lost")) == 4
+    assert engine.run(c.DiscardMessages("q", 3, 6, "lost")) == 4
     block = engine.state.queues["q"].blocks[0]
     assert {row: block.errors[row] for row in sorted(block.errors)} == dict.fromkeys(range(3, 7), "lost")
     assert block.counts[State.ARCHIVED] == 4
     assert engine.state.leases["l"].epoch == epoch + 1
-    assert engine.run(mc.DiscardMessages("q", 3, 6, "again")) == 0
+    assert engine.run(c.DiscardMessages("q", 3, 6, "again")) == 0
     assert 3 not in engine.state.leases["l"].batches[query.batch].rows
     with pytest.raises(errors.NotFound):
-        engine.run(mc.DiscardMessages("q", 0, 8, "too many"))
+        engine.run(c.DiscardMessages("q", 0, 8, "too many"))

@@ -5,9 +5,9 @@ from __future__ import annotations
 import numpy as np
 
 from penstock.broker_core.engine import BrokerState, apply
+from penstock.broker_core.engine import commands as c
 from penstock.broker_core.engine.columns.attributes import Coded, Traits
 from penstock.broker_core.engine.columns.rowset import RowSet
-from penstock.broker_core.engine.commands import queues as c
 from penstock.broker_core.engine.events import codec
 from penstock.broker_core.engine.model.groups import in_bucket
 

@@ -7,14 +7,12 @@ from typing import Any
 import pytest
 
 from penstock.broker_core import errors
+from penstock.broker_core.engine import commands as c
 from penstock.broker_core.engine import decide
+from penstock.broker_core.engine import events as e
 from penstock.broker_core.engine.columns.rowset import RowSet
 from penstock.broker_core.engine.columns.states import Cause, Outcome, State
-from penstock.broker_core.engine.commands import moves as mc
-from penstock.broker_core.engine.commands import queues as c
-from penstock.broker_core.engine.commands import transactions as tc
 from penstock.broker_core.engine.events import codec
-from penstock.broker_core.engine.events import queues as e
 from penstock.broker_core.engine.model.dispositions import ROLLED_BACK, Ending
 from penstock.broker_core.engine.model.state import conserved
 
@@ -86,12 +84,12 @@ def test_whether_a_queue_takes_one_consumer_is_what_its_option_says_now(consumer
     """Q5 Q21: an exclusive link stays one, and a link of an exclusive queue is not for that reason."""
     engine = engine_with("exclusive", 5)
     first = engine.run(c.Subscribe("q"))
-    engine.run(mc.AlterQueue("q", {"consumers": consumers}))
+    engine.run(c.AlterQueue("q", {"consumers": consumers}))
     second = engine.run(c.Subscribe("q"))
-    engine.run(mc.AlterQueue("q", {"consumers": "exclusive"}), c.Unsubscribe("q", first))
+    engine.run(c.AlterQueue("q", {"consumers": "exclusive"}), c.Unsubscribe("q", first))
     refused(engine, c.Subscribe("q"), "exclusive consumer")
     refused(engine, c.AcquireBatch("q", "a", "r", 0, 2), "exclusive consumer")
-    engine.run(c.Unsubscribe("q", second), c.Subscribe("q", exclusive=True), mc.AlterQueue("q", {"consumers": consumers}))
+    engine.run(c.Unsubscribe("q", second), c.Subscribe("q", exclusive=True), c.AlterQueue("q", {"consumers": consumers}))
     refused(engine, c.Subscribe("q"), "exclusive consumer")
 
 
@@ -152,14 +150,14 @@ def test_the_next_waits_for_the_open_transactions_of_the_one_that_has_ended(fail
     engine.run(c.Enqueue("q", 3, 1))
     first, following = engine.run(c.Subscribe("q")), engine.run(c.Subscribe("q"))
     assert taken(engine, first, 2) == [0, 1]
-    numbers = [engine.run(tc.BeginTransaction(1)) for _ in range(2)]
+    numbers = [engine.run(c.BeginTransaction(1)) for _ in range(2)]
     for row, number in enumerate(numbers):
-        engine.run(tc.Retire(number, "q", first, RowSet.single(row), Ending(outcome), ROLLED_BACK, settled=False))
+        engine.run(c.Retire(number, "q", first, RowSet.single(row), Ending(outcome), ROLLED_BACK, settled=False))
     engine.run(c.Unsubscribe("q", first))
     assert taken(engine, following) == []
-    engine.run(tc.Discharge(numbers[0], fail))
+    engine.run(c.Discharge(numbers[0], fail))
     assert taken(engine, following) == []
-    assert "q" in told(engine, tc.Discharge(numbers[1], fail))
+    assert "q" in told(engine, c.Discharge(numbers[1], fail))
     assert taken(engine, following, 9) == ([0, 1, 2] if fail else [2])
 
 
@@ -168,7 +166,7 @@ def test_what_other_links_held_when_a_queue_became_single_keeps_nobody_waiting()
     engine = engine_with("all", 4)
     first, following = engine.run(c.Subscribe("q")), engine.run(c.Subscribe("q"))
     assert (taken(engine, first), taken(engine, following)) == ([0], [1])
-    engine.run(mc.AlterQueue("q", {"consumers": "single"}))
+    engine.run(c.AlterQueue("q", {"consumers": "single"}))
     assert (taken(engine, first), taken(engine, following)) == ([2], [])
     engine.run(c.Unsubscribe("q", first))
     assert taken(engine, following, 9) == [0, 2, 3]

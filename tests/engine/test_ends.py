@@ -8,13 +8,10 @@ from typing import Any
 import numpy as np
 import pytest
 
+from penstock.broker_core.engine import commands as c
 from penstock.broker_core.engine.columns.attributes import Coded, Traits
 from penstock.broker_core.engine.columns.rowset import RowSet
 from penstock.broker_core.engine.columns.states import Cause, Outcome, Reason, State
-from penstock.broker_core.engine.commands import moves as mc
-from penstock.broker_core.engine.commands import outcomes as oc
-from penstock.broker_core.engine.commands import queues as c
-from penstock.broker_core.engine.commands import transactions as tc
 from penstock.broker_core.engine.model.batch_outcomes import Said
 from penstock.broker_core.engine.model.dispositions import Ending
 
@@ -146,7 +143,7 @@ def test_what_a_default_outcome_did_is_delivered_and_does_not_count_towards_the_
     engine.run(c.Release("q", taken(engine, 1), RowSet.single(0), Cause.MODIFIED))
     assert queue(engine).blocks[0].defaulted.values is None
     for end in (leave_modified, leave_modified, default_rejected, leave_modified):
-        engine.run(mc.AlterQueue("q", {"rejected": "return"}))
+        engine.run(c.AlterQueue("q", {"rejected": "return"}))
         end(engine, taken(engine))
     assert [cell(engine, row, "attempts") for row in range(2)] == [5, 4]
     assert [cell(engine, row, "defaulted") for row in range(2)] == [4, 4]
@@ -156,7 +153,7 @@ def test_what_a_default_outcome_did_is_delivered_and_does_not_count_towards_the_
     holder = taken(engine)
     engine.run(c.Release("q", holder, RowSet.single(0), Cause.MODIFIED), c.Release("q", holder, RowSet.single(1), Cause.MODIFIED))
     assert [fate(survives(engine), row) for row in range(2)] == ["dead_lettered", "available"]  # the third, and the first
-    assert engine.run(mc.AlterQueue("q", {"defaultOutcomeCounts": "true"})) is True
+    assert engine.run(c.AlterQueue("q", {"defaultOutcomeCounts": "true"})) is True
     leave_modified(engine, taken(engine))
     assert fate(survives(engine), 1) == "dead_lettered"
 
@@ -166,7 +163,7 @@ def test_a_redriven_message_has_had_no_attempts_of_any_kind() -> None:
     leave_modified(engine, taken(engine))
     engine.run(c.Release("q", taken(engine), RowSet.single(0), Cause.MODIFIED))
     assert fate(engine) == "dead_lettered"
-    assert engine.run(mc.Redrive("q", 1)).messages == 1
+    assert engine.run(c.Redrive("q", 1)).messages == 1
     assert (cell(engine, 0, "attempts"), cell(engine, 0, "defaulted")) == (0, 0)
     survives(engine)
 
@@ -177,7 +174,7 @@ def test_a_limit_of_attempts_that_is_altered_is_asked_at_the_next_return() -> No
     for _ in range(3):
         engine.run(c.Release("q", taken(engine), RowSet.range(0, 2), Cause.MODIFIED))
     holder = taken(engine, 1)
-    assert engine.run(mc.AlterQueue("q", {"maxAttempts": 2})) is True
+    assert engine.run(c.AlterQueue("q", {"maxAttempts": 2})) is True
     assert [fate(engine, row) for row in range(2)] == ["acquired", "available"]
     engine.run(c.Release("q", holder, RowSet.single(0), Cause.RELEASED))
     assert [fate(engine, row) for row in range(2)] == ["available", "available"]  # this one did not count
@@ -247,7 +244,7 @@ def _missing(engine: Engine) -> None:
 
 
 def _itself(engine: Engine) -> None:
-    engine.run(mc.AlterQueue("q", {"deadLetterQueue": "q"}))
+    engine.run(c.AlterQueue("q", {"deadLetterQueue": "q"}))
 
 
 def _last_value(engine: Engine) -> None:
@@ -266,7 +263,7 @@ def test_a_dead_letter_that_nobody_takes_stays_with_its_reason(spoil: Any) -> No
     assert cell(engine, 0, "reason") == Reason.REJECTED
     survives(engine)
     # Redriven, it is back at its place as if nobody had tried it, and of its group.
-    assert engine.run(mc.Redrive("q")) == (1, None, 0)
+    assert engine.run(c.Redrive("q")) == (1, None, 0)
     assert fate(engine) == "available"
     assert queue(engine).stayed == 0
     assert cell(engine, 0, "attempts") == 0
@@ -309,13 +306,13 @@ def test_what_dies_in_several_queues_at_once_shares_the_room(restarts: bool) -> 
 
 def transaction(engine: Engine, posted: int = 0, fail: bool = False) -> None:
     """Says something else of each message of `q`: each is a part of the decision."""
-    number, holder = engine.run(tc.BeginTransaction(1)), taken(engine)
+    number, holder = engine.run(c.BeginTransaction(1)), taken(engine)
     if posted:
-        engine.run(tc.Post(number, "dead", posted, 10))
+        engine.run(c.Post(number, "dead", posted, 10))
     for row in range(queue(engine).next_sequence):
         word = Ending(Outcome.REJECTED, error=f"error {row}")
-        engine.run(tc.Retire(number, "q", holder, RowSet.single(row), word, word, settled=True))
-    engine.run(tc.Discharge(number, fail))
+        engine.run(c.Retire(number, "q", holder, RowSet.single(row), word, word, settled=True))
+    engine.run(c.Discharge(number, fail))
 
 
 def batch(engine: Engine) -> None:
@@ -323,7 +320,7 @@ def batch(engine: Engine) -> None:
     epoch, number = engine.advance("L", epoch=None, finished=0)
     rows = engine.read("L", epoch=epoch, batch=number)
     said = [Said("rejected", f"error {row}", RowSet.single(row)) for row in rows]
-    engine.run(oc.StageOutcomes("w", "L", number, epoch, said), c.Publish(["w"]), c.FinishBatches("L", number))
+    engine.run(c.StageOutcomes("w", "L", number, epoch, said), c.Publish(["w"]), c.FinishBatches("L", number))
 
 
 def silence(engine: Engine) -> None:

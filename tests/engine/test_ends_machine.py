@@ -17,14 +17,12 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from penstock.broker_core import errors
+from penstock.broker_core.engine import commands as c
+from penstock.broker_core.engine import events as e
 from penstock.broker_core.engine.columns.attributes import Traits
 from penstock.broker_core.engine.columns.rowset import RowSet
 from penstock.broker_core.engine.columns.states import Cause, Outcome, Reason, State
-from penstock.broker_core.engine.commands import moves as mc
-from penstock.broker_core.engine.commands import queues as c
-from penstock.broker_core.engine.events import codec
-from penstock.broker_core.engine.events import queues as e
-from penstock.broker_core.engine.events.moves import Moved
+from penstock.broker_core.engine.events import Moved, codec
 
 from .ends import survives
 from .harness import Engine
@@ -225,20 +223,20 @@ class EndsMachine(RuleBasedStateMachine):
             "deadLetterQueue": [None, "q", "dead", "missing"],
         }
         value = data.draw(st.sampled_from(values[option]))
-        self.engine.run(mc.AlterQueue(name, {option: value}))
+        self.engine.run(c.AlterQueue(name, {option: value}))
         self.models[name].options = {**self.models[name].options, option: value}
 
     @rule(name=st.sampled_from(NAMES), dies=st.booleans())
     def pause(self, name: str, dies: bool) -> None:
         """Nobody gets anything, a restart in between or not, and then everything."""
         model = self.models[name]
-        assert self.engine.run(mc.PauseQueue(name)) is True
+        assert self.engine.run(c.PauseQueue(name)) is True
         model.paused = True
         if dies:
             self.restart()
         for holder in sorted(link for link, of in self.links.items() if of == name):
             self.takes(holder, 2)
-        assert self.engine.run(mc.ResumeQueue(name)) is True
+        assert self.engine.run(c.ResumeQueue(name)) is True
         model.paused = False
         for holder in sorted(link for link, of in self.links.items() if of == name):
             self.takes(holder, 2)
@@ -249,7 +247,7 @@ class EndsMachine(RuleBasedStateMachine):
         rows = self.models[source].rows
         found = [n for n, m in enumerate(rows) if self.waits(m) and not self.is_over(m)][:count]
         going = found[: int(min(len(found), max(0, self.models[target].room())))]
-        command = (mc.Copy if copy else mc.Move)(source, target, count)
+        command = (c.Copy if copy else c.Move)(source, target, count)
         if found and not going:
             with pytest.raises(errors.ResourceLimit):
                 self.engine.run(command)
@@ -297,7 +295,7 @@ class EndsMachine(RuleBasedStateMachine):
             for message in letters:
                 self.models[origin].rows.append(Message(message.payload, expires=message.expires))
             done += len(going)
-        assert self.engine.run(mc.Redrive(name, count))[::2] == (done, len(found) - done)
+        assert self.engine.run(c.Redrive(name, count))[::2] == (done, len(found) - done)
 
     # The model
     def held(self, holder: int) -> list[int]:

@@ -7,11 +7,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from penstock.broker_core.engine import commands as c
 from penstock.broker_core.engine.columns.attributes import Traits
 from penstock.broker_core.engine.columns.blocks import Block
 from penstock.broker_core.engine.columns.states import Cause, Outcome, Reason, State
-from penstock.broker_core.engine.commands import moves as mc
-from penstock.broker_core.engine.commands import queues as c
 from penstock.broker_core.engine.model.queue import Queue
 
 from .ends import survives
@@ -42,7 +41,7 @@ class Ends:
         return "declared"
 
     def alter(self, name: str, *words: str) -> str:
-        return "altered" if self.engine.run(mc.AlterQueue(name, options(words))) else "as it was"
+        return "altered" if self.engine.run(c.AlterQueue(name, options(words))) else "as it was"
 
     def delete(self, name: str) -> str:
         self.engine.run(c.DeleteQueue(name))
@@ -77,10 +76,10 @@ class Ends:
         return f"held {show(self.engine.run(c.Unsubscribe(*self.links.pop(name))))}"
 
     def pause(self, name: str) -> str:
-        return "paused" if self.engine.run(mc.PauseQueue(name)) else "as it was"
+        return "paused" if self.engine.run(c.PauseQueue(name)) else "as it was"
 
     def resume(self, name: str) -> str:
-        return "delivers" if self.engine.run(mc.ResumeQueue(name)) else "as it was"
+        return "delivers" if self.engine.run(c.ResumeQueue(name)) else "as it was"
 
     def wait(self, seconds: str) -> str:
         self.engine.pass_time(int(seconds))
@@ -93,13 +92,13 @@ class Ends:
         return "recovered"
 
     def move(self, name: str, target: str, count: str = "9") -> str:
-        return f"{self.engine.run(mc.Move(name, target, int(count))).messages} moved"
+        return f"{self.engine.run(c.Move(name, target, int(count))).messages} moved"
 
     def copy(self, name: str, target: str, count: str = "9") -> str:
-        return f"{self.engine.run(mc.Copy(name, target, int(count))).messages} copied"
+        return f"{self.engine.run(c.Copy(name, target, int(count))).messages} copied"
 
     def redrive(self, name: str, count: str = "9") -> str:
-        done = self.engine.run(mc.Redrive(name, int(count)))
+        done = self.engine.run(c.Redrive(name, int(count)))
         return f"{done.messages} back, {done.stayed} stay"
 
     def stat(self, name: str) -> str:

@@ -17,15 +17,12 @@ import numpy as np
 import pytest
 
 from penstock.broker_core import errors
+from penstock.broker_core.engine import commands as c
 from penstock.broker_core.engine.columns.attributes import Coded, Traits
 from penstock.broker_core.engine.columns.blocks import Block
 from penstock.broker_core.engine.columns.dictionary import Dictionary
 from penstock.broker_core.engine.columns.rowset import RowSet
 from penstock.broker_core.engine.columns.states import Cause, Outcome, State
-from penstock.broker_core.engine.commands import moves as mc
-from penstock.broker_core.engine.commands import passes as pc
-from penstock.broker_core.engine.commands import queues as c
-from penstock.broker_core.engine.commands import transactions as tc
 from penstock.broker_core.engine.model.dispositions import Ending
 from penstock.broker_core.engine.model.queue import Queue
 from penstock.broker_core.engine.model.state import conserved
@@ -207,39 +204,39 @@ class History:
             self.engine.run(c.ReleaseLease("lease", settle=self.random.choice([True, False])), c.DeleteLease("lease"))
 
     def pause(self) -> None:
-        self.engine.run(mc.PauseQueue("q"))
+        self.engine.run(c.PauseQueue("q"))
 
     def resume(self) -> None:
-        self.engine.run(mc.ResumeQueue("q"))
+        self.engine.run(c.ResumeQueue("q"))
 
     def redrive(self) -> None:
-        self.engine.run(mc.Redrive("q"), mc.Redrive("dead"))
+        self.engine.run(c.Redrive("q"), c.Redrive("dead"))
 
     def move(self) -> None:
-        self.engine.run(mc.Move("q", "dead", self.random.randint(1, 2)))
+        self.engine.run(c.Move("q", "dead", self.random.randint(1, 2)))
 
     def retire(self) -> None:
         """Settle in a transaction: to be done at its discharge."""
         if self.transaction is None:
-            self.transaction = self.engine.run(tc.BeginTransaction(1))
+            self.transaction = self.engine.run(c.BeginTransaction(1))
         ending, settled = Ending(self.random.choice([Outcome.ACCEPTED, Outcome.REJECTED])), self.random.choice([True, False])
-        self.engine.run(tc.Retire(self.transaction, "q", *self.some_held(), ending, settled=settled))
+        self.engine.run(c.Retire(self.transaction, "q", *self.some_held(), ending, settled=settled))
 
     def discharge(self) -> None:
         if self.transaction is not None:
             transaction, self.transaction = self.transaction, None
-            self.engine.run(tc.Discharge(transaction, fail=self.random.choice([True, False])))
+            self.engine.run(c.Discharge(transaction, fail=self.random.choice([True, False])))
 
     def record(self) -> None:
         """A pass begins, or the one that has begun ends."""
         number = self.queue.id
-        current = self.engine.run(pc.BeginPass(number, self.random.randint(1, 9), 1 << 40))
+        current = self.engine.run(c.BeginPass(number, self.random.randint(1, 9), 1 << 40))
         if current is not None and self.random.choice([True, False]):
-            self.engine.run(pc.EndPass(number, current.number, 0))
+            self.engine.run(c.EndPass(number, current.number, 0))
 
     def alter(self) -> None:
         option = self.random.choice(list(OPTIONS))
-        self.engine.run(mc.AlterQueue("q", {option: self.random.choice(OPTIONS[option])}))
+        self.engine.run(c.AlterQueue("q", {option: self.random.choice(OPTIONS[option])}))
 
     def restart(self) -> None:
         """From the journal or from a snapshot; leases go on, links and transactions do not; the clock may have been set back."""

@@ -10,11 +10,10 @@ from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
+from penstock.broker_core.engine import commands as c
 from penstock.broker_core.engine import decide
 from penstock.broker_core.engine.columns.attributes import NO_TRAITS, Coded
 from penstock.broker_core.engine.columns.rowset import as_array
-from penstock.broker_core.engine.commands import exchanges as x
-from penstock.broker_core.engine.commands import queues as c
 from penstock.broker_core.engine.model.routes import Examined, plan
 from penstock.broker_core.engine.model.state import conserved
 
@@ -45,14 +44,14 @@ class Exchanges(RuleBasedStateMachine):
             self.run(c.DeclareQueue(name))
             self.queues[name] = []
         for name in EXCHANGES[1:]:
-            self.run(x.DeclareExchange(name, KINDS[name]))
+            self.run(c.DeclareExchange(name, KINDS[name]))
             self.kinds[name], self.bindings[name] = ("refuse", None), []
 
     def run(self, command: c.Command[Any]) -> Any:
         ending = decide(self.engine.state, command, c.Now(self.engine.wall, 0)).effects.may_end
         reply = self.engine.run(command)
         for name in ending:
-            self.engine.run(x.EndNode(name))
+            self.engine.run(c.EndNode(name))
         return reply
 
     @rule(name=st.sampled_from(QUEUES))
@@ -80,7 +79,7 @@ class Exchanges(RuleBasedStateMachine):
             alternate = data.draw(st.sampled_from([None, *sorted(there)]))
             unroutable = "alternate" if alternate else data.draw(st.sampled_from(["refuse", "drop"]))
         options = {"unroutable": unroutable, "alternate": alternate}
-        assert self.run(x.DeclareExchange(name, KINDS[name], options)) is (name not in self.kinds)
+        assert self.run(c.DeclareExchange(name, KINDS[name], options)) is (name not in self.kinds)
         self.kinds[name] = unroutable, alternate
         self.bindings.setdefault(name, [])
 
@@ -88,7 +87,7 @@ class Exchanges(RuleBasedStateMachine):
     @rule(data=st.data())
     def delete_exchange(self, data: st.DataObject) -> None:
         name = data.draw(st.sampled_from(sorted(self.kinds)))
-        self.run(x.DeleteExchange(name))
+        self.run(c.DeleteExchange(name))
         del self.kinds[name], self.bindings[name]
 
     @precondition(lambda self: self.kinds and self.queues)
@@ -97,7 +96,7 @@ class Exchanges(RuleBasedStateMachine):
         exchange, queue = data.draw(st.sampled_from(sorted(self.kinds))), data.draw(st.sampled_from(sorted(self.queues)))
         key = "" if exchange == "f" else key
         said = (queue, key, rows)
-        new = self.run(x.Bind(exchange, queue, key, selector=None if rows is None else f"lets through {rows}"))
+        new = self.run(c.Bind(exchange, queue, key, selector=None if rows is None else f"lets through {rows}"))
         assert new is (said not in self.bindings[exchange])
         if new:
             self.bindings[exchange].append(said)
@@ -108,7 +107,7 @@ class Exchanges(RuleBasedStateMachine):
         exchange = data.draw(st.sampled_from(sorted(name for name, said in self.bindings.items() if said)))
         queue, key, _ = data.draw(st.sampled_from(self.bindings[exchange]))
         left = [each for each in self.bindings[exchange] if each[0] != queue or (not every and each[1] != key)]
-        assert self.run(x.Unbind(exchange, queue, None if every else key)) == len(self.bindings[exchange]) - len(left)
+        assert self.run(c.Unbind(exchange, queue, None if every else key)) == len(self.bindings[exchange]) - len(left)
         self.bindings[exchange] = left
 
     def targets(self, exchange: str, key: str, row: int) -> tuple[set[str], bool]:
@@ -146,7 +145,7 @@ class Exchanges(RuleBasedStateMachine):
         stage = f"stage {self.sent}" if staged else None
         traits = dict.fromkeys(needed.rules, NO_TRAITS)
         before = len(self.engine.log)
-        sent = self.run(x.Route(exchange, 3, 10, b"", coded, True, examined, traits, stage=stage))
+        sent = self.run(c.Route(exchange, 3, 10, b"", coded, True, examined, traits, stage=stage))
         if len(self.engine.log) > before:
             assert len(self.engine.log) == before + 1, "one event"
             self.stored[self.engine.log[-1][1]] = self.sent

@@ -9,12 +9,10 @@ import numpy as np
 import pytest
 
 from penstock.broker_core import errors
+from penstock.broker_core.engine import commands as c
 from penstock.broker_core.engine import decide
 from penstock.broker_core.engine.columns.attributes import NO_TRAITS, Coded, Traits
 from penstock.broker_core.engine.columns.rowset import RowSet, as_array
-from penstock.broker_core.engine.commands import exchanges as x
-from penstock.broker_core.engine.commands import moves as mc
-from penstock.broker_core.engine.commands import queues as c
 from penstock.broker_core.engine.model.routes import Examined, plan
 from penstock.broker_core.engine.model.state import BrokerState, conserved
 
@@ -30,16 +28,16 @@ class Checked(Engine):
             ending = decide(self.state, command, c.Now(self.wall, self.up)).effects.may_end
             reply = super().run(command)
             for name in ending:  # as a turn does
-                self.run(x.EndNode(name))
+                self.run(c.EndNode(name))
             assert all(map(conserved, self.state.queues.values()))
             assert self.recovered().persisted() == self.persisted()
             assert self.from_snapshot().persisted() == self.persisted()
         return reply
 
-    def send(self, exchange: str, key: Any = "", count: int = 1, **how: Any) -> x.Sent:
+    def send(self, exchange: str, key: Any = "", count: int = 1, **how: Any) -> c.Sent:
         needed = plan(self.state.exchanges.by_name, self.state.queues, exchange, key)
         how.setdefault("traits", dict.fromkeys(needed.rules, NO_TRAITS))
-        return self.run(x.Route(exchange, count, 10, b"payload", key, **how))
+        return self.run(c.Route(exchange, count, 10, b"payload", key, **how))
 
     def counts(self) -> dict[str, int]:
         return {name: queue.live for name, queue in self.state.queues.items()}
@@ -54,17 +52,17 @@ def engine(*queues: str, **options: Any) -> Checked:
 
 def test_E1_the_same_declaration_changes_nothing_and_another_names_the_field() -> None:
     broker = engine("rest")
-    assert broker.run(x.DeclareExchange("x", "topic", {"alternate": "rest"})) is True
+    assert broker.run(c.DeclareExchange("x", "topic", {"alternate": "rest"})) is True
     before = len(broker.log)
-    assert broker.run(x.DeclareExchange("x", "topic", {"alternate": "rest", "unroutable": "alternate"})) is False
+    assert broker.run(c.DeclareExchange("x", "topic", {"alternate": "rest", "unroutable": "alternate"})) is False
     assert len(broker.log) == before
     for wrong, said in (
-        (x.DeclareExchange("x", "fanout", {"alternate": "rest"}), "type 'topic', not 'fanout'"),
-        (x.DeclareExchange("x", "topic"), "option 'alternate'"),
-        (x.DeclareExchange("rest"), "is a queue"),
+        (c.DeclareExchange("x", "fanout", {"alternate": "rest"}), "type 'topic', not 'fanout'"),
+        (c.DeclareExchange("x", "topic"), "option 'alternate'"),
+        (c.DeclareExchange("rest"), "is a queue"),
         (c.DeclareQueue("x"), "is an exchange"),
-        (x.DeclareExchange("a/b"), "'/'"),
-        (x.DeclareExchange("y", options={"alternate": "nobody"}), "option 'alternate'"),
+        (c.DeclareExchange("a/b"), "'/'"),
+        (c.DeclareExchange("y", options={"alternate": "nobody"}), "option 'alternate'"),
     ):
         with pytest.raises(errors.PenstockError, match=said):
             broker.run(wrong)
@@ -73,26 +71,26 @@ def test_E1_the_same_declaration_changes_nothing_and_another_names_the_field() -
 
 def test_E1_bindings_are_declared_once_and_refused_by_field() -> None:
     broker = engine("q")
-    broker.run(x.DeclareExchange("d"), x.DeclareExchange("h", "headers"), x.DeclareExchange("t", "topic"))
-    assert broker.run(x.Bind("d", "q", "k")) is True
-    assert broker.run(x.Bind("d", "q", "k")) is False
-    assert broker.run(x.Bind("d", "q", "k", selector="a = 1")) is True
-    assert broker.run(x.Bind("h", "q", arguments={"a": 1, "x-match": "any"})) is True
+    broker.run(c.DeclareExchange("d"), c.DeclareExchange("h", "headers"), c.DeclareExchange("t", "topic"))
+    assert broker.run(c.Bind("d", "q", "k")) is True
+    assert broker.run(c.Bind("d", "q", "k")) is False
+    assert broker.run(c.Bind("d", "q", "k", selector="a = 1")) is True
+    assert broker.run(c.Bind("h", "q", arguments={"a": 1, "x-match": "any"})) is True
     for wrong, said in (
-        (x.Bind("h", "q", "k"), "key 'k'"),
-        (x.Bind("d", "q", arguments={"a": 1}), "arguments"),
-        (x.Bind("h", "q", arguments={"x-match": "some"}), "x-match"),
-        (x.Bind("h", "q", arguments={"a": [1]}), "argument 'a'"),
-        (x.Bind("t", "q", "a." * 64), "64"),
-        (x.Bind("d", "q", "k" * 256), "256 characters"),
-        (x.Bind("d", "nobody", "k"), "no queue 'nobody'"),
-        (x.Bind("nobody", "q", "k"), "no exchange 'nobody'"),
-        (x.Unbind("d", "q", "other"), "no binding"),
+        (c.Bind("h", "q", "k"), "key 'k'"),
+        (c.Bind("d", "q", arguments={"a": 1}), "arguments"),
+        (c.Bind("h", "q", arguments={"x-match": "some"}), "x-match"),
+        (c.Bind("h", "q", arguments={"a": [1]}), "argument 'a'"),
+        (c.Bind("t", "q", "a." * 64), "64"),
+        (c.Bind("d", "q", "k" * 256), "256 characters"),
+        (c.Bind("d", "nobody", "k"), "no queue 'nobody'"),
+        (c.Bind("nobody", "q", "k"), "no exchange 'nobody'"),
+        (c.Unbind("d", "q", "other"), "no binding"),
     ):
         with pytest.raises(errors.PenstockError, match=said):
             broker.run(wrong)
-    assert broker.run(x.Unbind("d", "q", "k")) == 2
-    (listed,) = broker.run(x.ListExchanges("h"))
+    assert broker.run(c.Unbind("d", "q", "k")) == 2
+    (listed,) = broker.run(c.ListExchanges("h"))
     assert listed == {
         "exchange": "h",
         "type": "headers",
@@ -103,10 +101,10 @@ def test_E1_bindings_are_declared_once_and_refused_by_field() -> None:
 
 def test_E1_one_event_places_a_payload_in_every_queue_that_is_bound() -> None:
     broker = engine("q", "r", "s")
-    broker.run(x.DeclareExchange("x", "topic"), x.Bind("x", "q", "a.*"), x.Bind("x", "r", "#"), x.Bind("x", "r", "a.b"))
+    broker.run(c.DeclareExchange("x", "topic"), c.Bind("x", "q", "a.*"), c.Bind("x", "r", "#"), c.Bind("x", "r", "a.b"))
     before = len(broker.log)
     keys = Coded(["a.b", "c"], np.array([1, 2, 1]))
-    assert broker.send("x", keys, 3) == x.Sent()
+    assert broker.send("x", keys, 3) == c.Sent()
     assert len(broker.log) == before + 1
     assert broker.counts() == {"q": 2, "r": 3, "s": 0}
     position = broker.log[-1][1]
@@ -120,11 +118,11 @@ def test_E1_one_event_places_a_payload_in_every_queue_that_is_bound() -> None:
 
 def test_E1_sizes_and_traits_follow_the_messages() -> None:
     broker = engine("q")
-    broker.run(c.DeclareQueue("p", "priority"), x.DeclareExchange("x"), x.Bind("x", "q", "k"), x.Bind("x", "p", "k"))
+    broker.run(c.DeclareQueue("p", "priority"), c.DeclareExchange("x"), c.Bind("x", "q", "k"), c.Bind("x", "p", "k"))
     needed = plan(broker.state.exchanges.by_name, broker.state.queues, "x", "k")
     traits = Traits(priority=np.array([10, 0, 1], np.uint8))
     keys = Coded(["k"], np.array([1, 0, 1]))
-    broker.run(x.Route("x", 3, np.array([5, 7, 9]), b"", keys, traits=dict.fromkeys(needed.rules, traits)))
+    broker.run(c.Route("x", 3, np.array([5, 7, 9]), b"", keys, traits=dict.fromkeys(needed.rules, traits)))
     holder = broker.run(c.Subscribe("p"))
     first = broker.run(c.Acquire("p", holder, 1)).rows
     assert first.sequences().tolist() == [0]
@@ -134,27 +132,27 @@ def test_E1_sizes_and_traits_follow_the_messages() -> None:
 
 def test_E3_unroutable_messages_are_refused_dropped_or_go_to_the_alternate() -> None:
     broker = engine("q", "rest")
-    broker.run(x.DeclareExchange("refusing"), x.Bind("refusing", "q", "k"))
+    broker.run(c.DeclareExchange("refusing"), c.Bind("refusing", "q", "k"))
     sent = broker.send("refusing", Coded(["k"], np.array([0, 1])), 2)
     assert (sent.unroutable.tolist(), broker.counts()) == ([0], {"q": 1, "rest": 0})
     before = len(broker.log)
     assert broker.send("refusing", "other").unroutable == slice(0, 1)
-    broker.run(x.DeclareExchange("dropping", options={"unroutable": "drop"}))
+    broker.run(c.DeclareExchange("dropping", options={"unroutable": "drop"}))
     before = len(broker.log)
-    assert broker.send("dropping", "other", 2) == x.Sent(dropped=2)
+    assert broker.send("dropping", "other", 2) == c.Sent(dropped=2)
     assert len(broker.log) == before, "what goes nowhere is not stored"
-    broker.run(x.DeclareExchange("passing", options={"alternate": "rest"}))
-    assert broker.send("passing", "other", 2) == x.Sent()
+    broker.run(c.DeclareExchange("passing", options={"alternate": "rest"}))
+    assert broker.send("passing", "other", 2) == c.Sent()
     assert broker.counts() == {"q": 1, "rest": 2}
 
 
 def test_E1_what_was_examined_before_the_bindings_changed_is_examined_again() -> None:
     broker = engine("q", "r")
-    broker.run(x.DeclareExchange("x", "fanout"), x.Bind("x", "q", selector="a = 1"))
+    broker.run(c.DeclareExchange("x", "fanout"), c.Bind("x", "q", selector="a = 1"))
     ((_, version, inside),) = plan(broker.state.exchanges.by_name, broker.state.queues, "x", "").inside
     seen = {"x": Examined(version, {inside[0][0]: np.array([1])})}
     assert broker.send("x", count=2, examined=seen).unroutable.tolist() == [0]
-    broker.run(x.Bind("x", "r", selector="b = 1"))
+    broker.run(c.Bind("x", "r", selector="b = 1"))
     before = len(broker.log)
     assert broker.send("x", count=2, examined=seen).stale
     assert broker.send("x", count=2, traits={}).stale
@@ -163,53 +161,53 @@ def test_E1_what_was_examined_before_the_bindings_changed_is_examined_again() ->
 
 def test_E1_a_deleted_queue_or_exchange_takes_its_bindings_along() -> None:
     broker = engine("q", "r")
-    broker.run(x.DeclareExchange("x", "fanout"), x.Bind("x", "q"), x.Bind("x", "r"))
+    broker.run(c.DeclareExchange("x", "fanout"), c.Bind("x", "q"), c.Bind("x", "r"))
     broker.run(c.DeleteQueue("q"))
     broker.send("x")
     assert broker.counts() == {"r": 1}
-    broker.run(x.DeleteExchange("x"))
+    broker.run(c.DeleteExchange("x"))
     with pytest.raises(errors.NotFound, match="no exchange 'x'"):
-        broker.run(x.Route("x", 1, 1))
-    broker.run(x.DeclareExchange("x", "fanout"))
-    assert broker.run(x.ListExchanges("x"))[0]["bindings"] == []
+        broker.run(c.Route("x", 1, 1))
+    broker.run(c.DeclareExchange("x", "fanout"))
+    assert broker.run(c.ListExchanges("x"))[0]["bindings"] == []
 
 
 def test_E2_a_queue_ends_with_the_link_that_made_it_and_its_messages_with_it() -> None:
     broker = engine("q", lifetime="link")
-    link = broker.run(x.OpenLink("q", makes=True, owner="me"))
-    other = broker.run(x.OpenLink("q"))
+    link = broker.run(c.OpenLink("q", makes=True, owner="me"))
+    other = broker.run(c.OpenLink("q"))
     with pytest.raises(errors.InUse, match="another connection"):
-        broker.run(x.OpenLink("q", receives=True, owner="you"))
+        broker.run(c.OpenLink("q", receives=True, owner="you"))
     with pytest.raises(errors.InUse, match="another connection"):
         broker.advance("lease", epoch=None, finished=0)
-    broker.run(x.OpenLink("q", receives=True, owner="me"), c.Enqueue("q", 2, 10), x.CloseLink("q", other))
+    broker.run(c.OpenLink("q", receives=True, owner="me"), c.Enqueue("q", 2, 10), c.CloseLink("q", other))
     assert broker.counts() == {"q": 2}
-    broker.run(x.CloseLink("q", link))
+    broker.run(c.CloseLink("q", link))
     assert broker.counts() == {}
     with pytest.raises(errors.NotFound):
         broker.run(c.Enqueue("q", 1, 10))
-    broker.run(x.CloseLink("q", link))  # too late, and nothing happens
+    broker.run(c.CloseLink("q", link))  # too late, and nothing happens
 
 
 @pytest.mark.parametrize("lifetime", ["link", "unused"])
 def test_E2_of_an_exchange_that_a_link_made_its_connection_alone_receives(lifetime: str) -> None:
     broker = Checked()
-    broker.run(x.DeclareExchange("x", "fanout", {"lifetime": lifetime}))
-    maker = broker.run(x.OpenLink("x", makes=True, owner="me"))
+    broker.run(c.DeclareExchange("x", "fanout", {"lifetime": lifetime}))
+    maker = broker.run(c.OpenLink("x", makes=True, owner="me"))
     with pytest.raises(errors.InUse, match="exchange 'x' belongs to another connection"):
-        broker.run(x.OpenLink("x", receives=True, owner="you"))
-    links = [broker.run(x.OpenLink("x", receives=True, owner="me")), broker.run(x.OpenLink("x", owner="you"))]
+        broker.run(c.OpenLink("x", receives=True, owner="you"))
+    links = [broker.run(c.OpenLink("x", receives=True, owner="me")), broker.run(c.OpenLink("x", owner="you"))]
     for link in (*links, maker):
-        broker.run(x.CloseLink("x", link))
+        broker.run(c.CloseLink("x", link))
     assert not broker.state.exchanges.by_name
 
 
 def test_E2_links_of_one_user_make_so_many_nodes_and_no_more() -> None:
     """Queues and exchanges together, and as long as they are there; what nobody's link has made counts for nobody."""
     broker, alice = engine("mine"), c.Maker("alice", 2)
-    broker.run(c.DeclareQueue("q", options={"lifetime": "link"}, maker=alice), x.DeclareExchange("x", maker=alice))
+    broker.run(c.DeclareQueue("q", options={"lifetime": "link"}, maker=alice), c.DeclareExchange("x", maker=alice))
     before = len(broker.log)
-    for command in (c.DeclareQueue("r", maker=alice), x.DeclareExchange("y", maker=alice)):
+    for command in (c.DeclareQueue("r", maker=alice), c.DeclareExchange("y", maker=alice)):
         with pytest.raises(errors.ResourceLimit, match="user 'alice' has made 2 queues and exchanges"):
             broker.run(command)
     assert len(broker.log) == before
@@ -217,7 +215,7 @@ def test_E2_links_of_one_user_make_so_many_nodes_and_no_more() -> None:
     broker.run(c.DeclareQueue("theirs", maker=c.Maker("bob", 1)), c.DeleteQueue("q"), c.DeclareQueue("r", maker=alice))
     for life in (broker, broker.recovered(), broker.from_snapshot()):
         assert life.state.made == {"alice": 2, "bob": 1}
-    broker.run(x.DeleteExchange("x"), c.DeleteQueue("r"), c.DeleteQueue("theirs"))
+    broker.run(c.DeleteExchange("x"), c.DeleteQueue("r"), c.DeleteQueue("theirs"))
     assert broker.state.made == {}
     again = broker.recovered()
     assert again.state.made == {}
@@ -225,10 +223,10 @@ def test_E2_links_of_one_user_make_so_many_nodes_and_no_more() -> None:
 
 def test_E2_an_unused_queue_ends_with_its_last_link_lease_or_subscription() -> None:
     broker = engine("q", lifetime="unused")
-    holder, link = broker.run(c.Subscribe("q")), broker.run(x.OpenLink("q"))
+    holder, link = broker.run(c.Subscribe("q")), broker.run(c.OpenLink("q"))
     broker.run(c.Unsubscribe("q", holder), c.Enqueue("q", 1, 10))
     broker.advance("lease", epoch=None, finished=0)
-    broker.run(x.CloseLink("q", link))
+    broker.run(c.CloseLink("q", link))
     assert broker.counts() == {"q": 1}, "the lease uses it"
     broker.run(c.ReleaseLease("lease", settle=True), c.DeleteLease("lease"))
     assert broker.counts() == {}
@@ -237,8 +235,8 @@ def test_E2_an_unused_queue_ends_with_its_last_link_lease_or_subscription() -> N
 @pytest.mark.parametrize("lifetime", ["empty", "unusedOrEmpty"])
 def test_E2_a_queue_that_waits_for_its_last_message(lifetime: str) -> None:
     broker = engine("q", lifetime=lifetime)
-    link = broker.run(x.OpenLink("q", makes=True))
-    broker.run(c.Enqueue("q", 2, 10), x.CloseLink("q", link))
+    link = broker.run(c.OpenLink("q", makes=True))
+    broker.run(c.Enqueue("q", 2, 10), c.CloseLink("q", link))
     holder = broker.run(c.Subscribe("q"))
     rows = broker.run(c.Acquire("q", holder, 2)).rows
     assert broker.counts() == {"q": 2}
@@ -254,8 +252,8 @@ def test_E2_a_restart_ends_what_lives_by_links() -> None:
     for lifetime in ("permanent", "link", "unused", "empty", "unusedOrEmpty"):
         broker.run(c.DeclareQueue(lifetime, options={"lifetime": lifetime}), c.Enqueue(lifetime, 1, 10))
     broker.run(c.DeclareQueue("empty2", options={"lifetime": "empty"}))
-    broker.run(x.DeclareExchange("x", "fanout", {"lifetime": "link"}), x.DeclareExchange("y", "fanout", {"lifetime": "unused"}))
-    broker.run(x.Bind("y", "link"))
+    broker.run(c.DeclareExchange("x", "fanout", {"lifetime": "link"}), c.DeclareExchange("y", "fanout", {"lifetime": "unused"}))
+    broker.run(c.Bind("y", "link"))
     again = broker.recovered()
     again.run(c.Recovered())
     assert sorted(again.state.queues) == ["empty", "permanent", "unusedOrEmpty"]
@@ -264,8 +262,8 @@ def test_E2_a_restart_ends_what_lives_by_links() -> None:
 
 def test_E2_an_exchange_ends_with_its_last_binding() -> None:
     broker = engine("q", "r")
-    broker.run(x.DeclareExchange("x", "fanout", {"lifetime": "unused"}), x.Bind("x", "q"), x.Bind("x", "r"))
-    broker.run(x.Unbind("x", "q"))
+    broker.run(c.DeclareExchange("x", "fanout", {"lifetime": "unused"}), c.Bind("x", "q"), c.Bind("x", "r"))
+    broker.run(c.Unbind("x", "q"))
     assert broker.state.exchanges.by_name
     broker.run(c.DeleteQueue("r"))
     assert not broker.state.exchanges.by_name
@@ -273,14 +271,14 @@ def test_E2_an_exchange_ends_with_its_last_binding() -> None:
 
 def test_E2_only_what_can_have_ended_anything_is_looked_at() -> None:
     broker = engine("q", lifetime="unused")
-    broker.run(x.DeclareExchange("x", "fanout"), x.Bind("x", "q"))
-    link = broker.run(x.OpenLink("q"))
+    broker.run(c.DeclareExchange("x", "fanout"), c.Bind("x", "q"))
+    link = broker.run(c.OpenLink("q"))
     for command, names in (
         (c.Enqueue("q", 1, 10), ()),
         (c.Purge("q"), ()),
-        (x.CloseLink("q", link), ("q",)),
+        (c.CloseLink("q", link), ("q",)),
         (c.DeleteQueue("q"), ("x",)),
-        (x.Unbind("x", "q"), ("x",)),
+        (c.Unbind("x", "q"), ("x",)),
     ):
         assert decide(broker.state, command, c.Now(0, 0)).effects.may_end == names, command
 
@@ -296,9 +294,9 @@ def test_E1_a_snapshot_without_exchanges_is_read() -> None:
 def test_E1_c10_a_queue_that_is_made_anew_gets_nothing_that_was_staged_by_its_former_bindings() -> None:
     """As a durable subscription that is asked for with another filter, while a transaction has a message for the former one."""
     broker = engine("q", "r")
-    broker.run(x.DeclareExchange("x", "topic"), x.Bind("x", "q", "a"), x.Bind("x", "r", "#"))
+    broker.run(c.DeclareExchange("x", "topic"), c.Bind("x", "q", "a"), c.Bind("x", "r", "#"))
     broker.send("x", "a", 2, stage="s")
-    broker.run(c.DeleteQueue("q"), c.DeclareQueue("q"), x.Bind("x", "q", "b"))
+    broker.run(c.DeleteQueue("q"), c.DeclareQueue("q"), c.Bind("x", "q", "b"))
     assert (broker.state.queues["q"].staged, broker.state.queues["r"].staged) == (0, 2)
     broker.run(c.Publish(["s"]))
     assert (broker.counts(), broker.state.staged_bytes) == ({"q": 0, "r": 2}, 0)
@@ -306,11 +304,11 @@ def test_E1_c10_a_queue_that_is_made_anew_gets_nothing_that_was_staged_by_its_fo
 
 def test_E1_stages_go_through_exchanges_by_the_bindings_of_that_moment() -> None:
     broker = engine("q", "r", "s")
-    broker.run(x.DeclareExchange("x", "topic"), x.Bind("x", "q", "a"), x.Bind("x", "r", "#"))
+    broker.run(c.DeclareExchange("x", "topic"), c.Bind("x", "q", "a"), c.Bind("x", "r", "#"))
     keys = Coded(["a", "b"], np.array([1, 2, 1]))
     broker.send("x", keys, 3, stage="one", whole=True)
     assert broker.counts() == {"q": 0, "r": 0, "s": 0}
-    broker.run(x.Bind("x", "s", "#"), x.Unbind("x", "q"))
+    broker.run(c.Bind("x", "s", "#"), c.Unbind("x", "q"))
     broker.run(c.Publish(["one"]))
     assert broker.counts() == {"q": 2, "r": 3, "s": 0}
     locations = broker.state.queues["q"].blocks[0].locations(slice(0, 2))
@@ -322,7 +320,7 @@ def test_E1_stages_go_through_exchanges_by_the_bindings_of_that_moment() -> None
 
 def test_E3_who_wants_all_or_nothing_gets_an_error_that_names_the_message() -> None:
     broker = engine("q")
-    broker.run(x.DeclareExchange("x"), x.Bind("x", "q", "k"))
+    broker.run(c.DeclareExchange("x"), c.Bind("x", "q", "k"))
     before = len(broker.log)
     for how in ({}, {"stage": "s"}):
         with pytest.raises(errors.NotFound, match=r"routing key 'other' .*1 of 3, the first in row 1"):
@@ -332,7 +330,7 @@ def test_E3_who_wants_all_or_nothing_gets_an_error_that_names_the_message() -> N
 
 def test_E1_a_key_too_long_for_any_binding_matches_nothing() -> None:
     broker = engine("q")
-    broker.run(x.DeclareExchange("x", "topic"), x.Bind("x", "q", "#"))
+    broker.run(c.DeclareExchange("x", "topic"), c.Bind("x", "q", "#"))
     assert broker.send("x", "k" * 255).unroutable == slice(0, 0)
     assert broker.send("x", "k" * 256).unroutable == slice(0, 1)
 
@@ -342,10 +340,10 @@ def test_E1_a_message_is_refused_only_when_every_queue_refuses_it() -> None:
     broker.run(c.DeclareQueue("small", options={"maxMessages": 2, "overflow": "reject"}))
     broker.run(c.DeclareQueue("ring", options={"maxMessages": 2, "overflow": "ring"}))
     broker.run(c.DeclareQueue("blocking", options={"maxMessages": 2}))
-    broker.run(x.DeclareExchange("x", "topic"))
+    broker.run(c.DeclareExchange("x", "topic"))
     for name in ("small", "ring", "blocking"):
-        broker.run(x.Bind("x", name, "a"), x.Bind("x", name, f"only.{name}"))
-    broker.run(x.Bind("x", "open", "a"))
+        broker.run(c.Bind("x", name, "a"), c.Bind("x", name, f"only.{name}"))
+    broker.run(c.Bind("x", "open", "a"))
     assert as_array(broker.send("x", "a", 3).refused).tolist() == [], "one of them took each"
     assert broker.counts() == {"open": 3, "small": 2, "ring": 2, "blocking": 0}
     sent = broker.send("x", "only.small", 2)
@@ -363,20 +361,20 @@ def test_E1_a_message_is_refused_only_when_every_queue_refuses_it() -> None:
 
 def test_E1_duplicates_are_known_in_each_queue() -> None:
     broker = engine("plain")
-    broker.run(c.DeclareQueue("once", options={"duplicateWindow": 10}), x.DeclareExchange("x", "fanout"))
-    broker.run(x.Bind("x", "plain"), x.Bind("x", "once"))
+    broker.run(c.DeclareQueue("once", options={"duplicateWindow": 10}), c.DeclareExchange("x", "fanout"))
+    broker.run(c.Bind("x", "plain"), c.Bind("x", "once"))
     needed = plan(broker.state.exchanges.by_name, broker.state.queues, "x", "").rules
     ids = Traits(ids=np.array([b"1" * 16, b"2" * 16, b"1" * 16], "S16"))
     traits = {about: ids if rules.duplicate_window else NO_TRAITS for about, rules in needed.items()}
-    assert broker.send("x", count=3, traits=traits) == x.Sent()
+    assert broker.send("x", count=3, traits=traits) == c.Sent()
     assert broker.counts() == {"plain": 3, "once": 2}
 
 
 def test_E2_what_no_link_made_ends_with_none() -> None:
     broker = engine("q", lifetime="link")
-    broker.run(x.DeclareExchange("x", options={"lifetime": "link"}))
+    broker.run(c.DeclareExchange("x", options={"lifetime": "link"}))
     for node in ("q", "x"):
-        broker.run(x.CloseLink(node, broker.run(x.OpenLink(node))))
+        broker.run(c.CloseLink(node, broker.run(c.OpenLink(node))))
     holder = broker.run(c.Subscribe("q"))
     broker.run(c.Unsubscribe("q", holder))
     assert (list(broker.state.queues), list(broker.state.exchanges.by_name)) == (["q"], ["x"])
@@ -386,9 +384,9 @@ def test_E2_a_queue_whose_last_message_is_moved_or_purged_ends() -> None:
     broker = engine("q", "r", lifetime="empty")
     broker.run(c.DeclareQueue("target"))
     for name in ("q", "r"):
-        link = broker.run(x.OpenLink(name, makes=True))
-        broker.run(c.Enqueue(name, 2, 10), x.CloseLink(name, link))
-    broker.run(mc.Move("q", "target"), c.Purge("r"))
+        link = broker.run(c.OpenLink(name, makes=True))
+        broker.run(c.Enqueue(name, 2, 10), c.CloseLink(name, link))
+    broker.run(c.Move("q", "target"), c.Purge("r"))
     assert broker.counts() == {"target": 2}
 
 
@@ -397,10 +395,10 @@ def test_E2_Q17_a_value_that_is_replaced_as_it_comes_back_was_the_last_message(d
     """Its newer value had been settled before: nobody else would ever look whether the queue is empty."""
     broker = Checked()
     broker.run(c.DeclareQueue("q", "lastvalue", {"key": "subject", "lifetime": "empty"}))
-    link, holders = broker.run(x.OpenLink("q", makes=True)), [broker.run(c.Subscribe("q")) for _ in range(2)]
+    link, holders = broker.run(c.OpenLink("q", makes=True)), [broker.run(c.Subscribe("q")) for _ in range(2)]
     for holder in holders:
         broker.run(c.Enqueue("q", 1, 10, traits=Traits(key=Coded(["k"], np.array([1])))), c.Acquire("q", holder, 1))
-    broker.run(x.CloseLink("q", link), c.Settle("q", holders[1], RowSet.single(1)))
+    broker.run(c.CloseLink("q", link), c.Settle("q", holders[1], RowSet.single(1)))
     assert broker.counts() == {"q": 1}
     if dies:
         broker = Checked(broker.recovered().state, broker.log)

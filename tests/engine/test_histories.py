@@ -9,10 +9,8 @@ from typing import Any
 import pytest
 
 from penstock.broker_core import errors
+from penstock.broker_core.engine import commands as c
 from penstock.broker_core.engine.columns.rowset import RowSet
-from penstock.broker_core.engine.commands import moves as mc
-from penstock.broker_core.engine.commands import outcomes as oc
-from penstock.broker_core.engine.commands import queues as c
 from penstock.broker_core.engine.model.batch_outcomes import Said
 from penstock.broker_core.engine.model.reads import SparkBatch
 from penstock.broker_core.engine.model.stages import attempt_name
@@ -93,7 +91,7 @@ class History:
                 c.Tick(),
                 c.ReleaseLease(lease, settle=random.random() < 0.5),
                 c.DeleteLease(lease),
-                mc.DiscardMessages(lease, first, first + 2, "why"),
+                c.DiscardMessages(lease, first, first + 2, "why"),
             ]
         )
 
@@ -117,10 +115,10 @@ class History:
             batch, write = lease.current, f"w{self.random.randrange(5)}"
             rows = RowSet.single(self.random.choice(batch.rows.sequences().tolist()))
             if self.random.random() < 0.5:
-                yield oc.SetAside(lease.name, batch.number, lease.epoch, {"why": rows})
+                yield c.SetAside(lease.name, batch.number, lease.epoch, {"why": rows})
             else:
                 said = Said(self.random.choice(["rejected", "modified", "released"]), None, rows)
-                yield oc.StageOutcomes(attempt_name(write, 1), lease.name, batch.number, lease.epoch, [said])
+                yield c.StageOutcomes(attempt_name(write, 1), lease.name, batch.number, lease.epoch, [said])
 
     def check(self) -> None:
         live = self.engine

@@ -13,9 +13,9 @@ from typing import Any
 import numpy as np
 import pytest
 
+from penstock.broker_core.engine import commands as c
 from penstock.broker_core.engine.columns.attributes import Coded, Traits
 from penstock.broker_core.engine.columns.states import Outcome, State
-from penstock.broker_core.engine.commands import queues as c
 
 from .test_transcripts import Script, compare, play, show
 

@@ -13,12 +13,10 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
 from penstock.broker_core import errors
+from penstock.broker_core.engine import commands as c
 from penstock.broker_core.engine.columns.attributes import Coded, Traits
 from penstock.broker_core.engine.columns.rowset import RowSet
 from penstock.broker_core.engine.columns.states import Cause, Outcome, State
-from penstock.broker_core.engine.commands import moves as mc
-from penstock.broker_core.engine.commands import queues as c
-from penstock.broker_core.engine.commands import transactions as tc
 from penstock.broker_core.engine.model.dispositions import ROLLED_BACK, Ending
 from penstock.broker_core.engine.model.options import level_of_priority, rules
 from penstock.broker_core.engine.model.queue import Queue
@@ -370,7 +368,7 @@ def test_what_a_groups_holder_left_behind_is_offered_when_the_group_is_free(why:
         engine.run(c.Acquire("q", other, 1), c.Settle("q", other, RowSet.single(0), Outcome.REJECTED))
     assert engine.run(c.Acquire("q", holder, 1, matching=matching)).rows.sequences().tolist() == [1]
     engine.pass_time(2)
-    engine.run(c.Tick(), mc.Redrive("q"))
+    engine.run(c.Tick(), c.Redrive("q"))
     assert engine.run(c.Acquire("q", other, 1)).rows.sequences().tolist() == []
     engine.run(c.Settle("q", holder, RowSet.single(1)))
     assert engine.run(c.Acquire("q", other, 1)).rows.sequences().tolist() == [0]
@@ -384,10 +382,10 @@ def test_a_group_waits_for_a_transaction_whose_link_has_ended(groups: str, fail:
     engine.run(c.Recovered(), c.DeclareQueue("q", options={"groups": groups}), c.Subscribe("q"), c.Subscribe("q"))
     engine.run(c.Enqueue("q", 2, 1, traits=Traits(group=Coded(["a"], np.array([1, 1])))), c.Acquire("q", 1, 1))
     accepted = Ending(Outcome.ACCEPTED)
-    engine.run(tc.BeginTransaction(1), tc.Retire(1, "q", 1, RowSet.single(0), accepted, ROLLED_BACK, settled=False))
+    engine.run(c.BeginTransaction(1), c.Retire(1, "q", 1, RowSet.single(0), accepted, ROLLED_BACK, settled=False))
     engine.run(c.Unsubscribe("q", 1))
     assert engine.run(c.Acquire("q", 3, 1)).rows.sequences().tolist() == []
-    engine.run(tc.Discharge(1, fail))
+    engine.run(c.Discharge(1, fail))
     assert engine.run(c.Acquire("q", 3, 9)).rows.sequences().tolist() == ([0, 1] if fail else [1])
 
 

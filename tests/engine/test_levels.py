@@ -10,11 +10,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from penstock.broker_core.engine import commands as c
 from penstock.broker_core.engine.columns.attributes import Traits
 from penstock.broker_core.engine.columns.rowset import BLOCK_ROWS, RowSet
 from penstock.broker_core.engine.columns.runs import Run
 from penstock.broker_core.engine.columns.states import Cause, Verb
-from penstock.broker_core.engine.commands import queues as c
 from penstock.broker_core.engine.model.options import level_of_priority
 from penstock.broker_core.engine.model.queue import Queue
 from penstock.broker_core.engine.model.search import Search, find

@@ -14,14 +14,11 @@ from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition, rule
 
+from penstock.broker_core.engine import commands as c
 from penstock.broker_core.engine import decide
 from penstock.broker_core.engine.columns.attributes import Coded, Traits
 from penstock.broker_core.engine.columns.rowset import RowSet
 from penstock.broker_core.engine.columns.states import Cause, Outcome
-from penstock.broker_core.engine.commands import exchanges as x
-from penstock.broker_core.engine.commands import moves as mc
-from penstock.broker_core.engine.commands import queues as c
-from penstock.broker_core.engine.commands import transactions as tc
 from penstock.broker_core.engine.decide.lifetimes import what_ends
 from penstock.broker_core.engine.model.dispositions import Ending
 from penstock.broker_core.errors import PenstockError
@@ -75,7 +72,7 @@ class Lifetimes(RuleBasedStateMachine):
         there = set(state.queues)
         reply = self.engine.run(command)
         for name in looked_at:
-            self.engine.run(x.EndNode(name))
+            self.engine.run(c.EndNode(name))
         assert [name for name in state.queues if name in before and what_ends(state, name) is not None] == [], command
         if not isinstance(command, c.Recovered):
             assert not (there - set(state.queues)).difference(looked_at)
@@ -96,13 +93,13 @@ class Lifetimes(RuleBasedStateMachine):
 
     @rule(name=NAME)
     def opens(self, name: str, makes: bool = False) -> None:
-        if (link := self.run(x.OpenLink(name, makes))) is not None:
+        if (link := self.run(c.OpenLink(name, makes))) is not None:
             self.links.append((name, link))
 
     @precondition(lambda self: self.links)
     @rule(data=st.data())
     def closes(self, data: st.DataObject) -> None:
-        self.run(x.CloseLink(*self.links.pop(data.draw(st.integers(0, len(self.links) - 1)))))
+        self.run(c.CloseLink(*self.links.pop(data.draw(st.integers(0, len(self.links) - 1)))))
 
     @rule(name=NAME, credit=st.integers(1, 3))
     def subscribes(self, name: str, credit: int) -> None:
@@ -123,9 +120,9 @@ class Lifetimes(RuleBasedStateMachine):
         elif how == "now":
             self.run(c.command_of(ending, name, holder, rows))
         else:
-            number = self.run(tc.BeginTransaction(1))
-            self.run(tc.Retire(number, name, holder, rows, ending, Ending(Outcome.REJECTED), settled=True))
-            self.run(tc.Discharge(number, how == "rollback"))
+            number = self.run(c.BeginTransaction(1))
+            self.run(c.Retire(number, name, holder, rows, ending, Ending(Outcome.REJECTED), settled=True))
+            self.run(c.Discharge(number, how == "rollback"))
 
     def held(self, name: str, holder: int) -> RowSet:
         queue = self.engine.state.queues[name]
@@ -137,11 +134,11 @@ class Lifetimes(RuleBasedStateMachine):
 
     @rule(name=QUEUE)
     def moves(self, name: str) -> None:
-        self.run(mc.Move(name, "dead"))
+        self.run(c.Move(name, "dead"))
 
     @rule(name=NAME)
     def redrives(self, name: str) -> None:
-        self.run(mc.Redrive(name))
+        self.run(c.Redrive(name))
 
     @rule(name=NAME)
     def leases(self, name: str) -> None:

@@ -13,14 +13,14 @@ import pytest
 
 from penstock.broker_core import errors
 from penstock.broker_core.engine import BrokerState, apply
+from penstock.broker_core.engine import commands as c
+from penstock.broker_core.engine import events as e
 from penstock.broker_core.engine.columns.blocks import Block
 from penstock.broker_core.engine.columns.limits import MAX_ANNOTATIONS, MAX_EXCLUDED, MAX_OVERLAYS
 from penstock.broker_core.engine.columns.packing import unpack
 from penstock.broker_core.engine.columns.rowset import BLOCK_ROWS, RowSet
 from penstock.broker_core.engine.columns.states import RETURN_COUNTS_ATTEMPT, Cause, Outcome
-from penstock.broker_core.engine.commands import queues as c
 from penstock.broker_core.engine.events import codec
-from penstock.broker_core.engine.events import queues as e
 from penstock.broker_core.engine.model.exclusions import Exclusions
 from penstock.broker_core.engine.model.state import conserved
 from penstock.broker_core.reading.slices import slice_of

@@ -11,12 +11,12 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from penstock.broker_core import errors
+from penstock.broker_core.engine import commands as c
 from penstock.broker_core.engine.columns.blocks import Block
 from penstock.broker_core.engine.columns.limits import MAX_ANNOTATIONS, MAX_EXCLUDED
 from penstock.broker_core.engine.columns.packing import unpack
 from penstock.broker_core.engine.columns.rowset import RowSet
 from penstock.broker_core.engine.columns.states import RETURN_COUNTS_ATTEMPT, Cause, Outcome, State
-from penstock.broker_core.engine.commands import queues as c
 from penstock.broker_core.engine.model.state import conserved
 
 from .harness import Engine

@@ -8,11 +8,10 @@ import numpy as np
 import pytest
 
 from penstock.broker_core import errors
+from penstock.broker_core.engine import commands as c
 from penstock.broker_core.engine.columns.attributes import Coded, Traits
 from penstock.broker_core.engine.columns.rowset import BLOCK_ROWS, RowSet
 from penstock.broker_core.engine.columns.states import Outcome, State
-from penstock.broker_core.engine.commands import moves as mc
-from penstock.broker_core.engine.commands import queues as c
 from penstock.broker_core.engine.model import retention
 
 from .ends import DLQ, cell, fate, make, queue, survives, taken
@@ -23,15 +22,15 @@ from .harness import Engine
 def test_dead_letters_go_back_to_where_they_came_from() -> None:
     """Q13: each to its queue, over several dead-letter queues too, and no longer as dead letters; order and bounds are kept."""
     engine = make(3)
-    engine.run(c.DeclareQueue("r", options=DLQ), c.Enqueue("r", 2, 7), mc.AlterQueue("dead", {"deadLetterQueue": "deader"}))
+    engine.run(c.DeclareQueue("r", options=DLQ), c.Enqueue("r", 2, 7), c.AlterQueue("dead", {"deadLetterQueue": "deader"}))
     engine.run(c.DeclareQueue("deader"))
     for name, count in (("q", 3), ("r", 2)):
         engine.run(c.Settle(name, taken(engine, name=name), RowSet.range(0, count), Outcome.REJECTED, "no"))
     engine.run(c.Settle("dead", taken(engine, 1, "dead"), RowSet.single(0), Outcome.REJECTED, "no again"))
-    assert engine.run(mc.Redrive("dead", messages=3)) == (3, 4, 0)
+    assert engine.run(c.Redrive("dead", messages=3)) == (3, 4, 0)
     assert (queue(engine).counts[State.AVAILABLE], queue(engine, "r").counts[State.AVAILABLE]) == (2, 1)
-    assert engine.run(mc.Redrive("dead", messages=3, first=4)) == (1, None, 0)
-    assert engine.run(mc.Redrive("deader")) == (1, None, 0)
+    assert engine.run(c.Redrive("dead", messages=3, first=4)) == (1, None, 0)
+    assert engine.run(c.Redrive("deader")) == (1, None, 0)
     assert (queue(engine).counts[State.AVAILABLE], queue(engine, "r").counts[State.AVAILABLE]) == (3, 2)
     locations = queue(engine).blocks[0].locations(slice(3, 6))
     assert list(zip(locations.payload_row.tolist(), locations.rows.tolist(), strict=True)) == [(1, 2), (0, 1)]
@@ -45,11 +44,11 @@ def test_a_dead_letter_whose_queue_is_gone_or_full_stays() -> None:
     engine = make(3, maxMessages=1, overflow="reject")
     assert queue(engine).next_sequence == 1
     engine.run(c.Settle("q", taken(engine, 1), RowSet.single(0), Outcome.REJECTED), c.Enqueue("q", 1, 1))
-    assert engine.run(mc.Redrive("dead")) == (0, None, 1)
+    assert engine.run(c.Redrive("dead")) == (0, None, 1)
     engine.run(c.DeleteQueue("q"))
-    assert engine.run(mc.Redrive("dead")) == (0, None, 1)
+    assert engine.run(c.Redrive("dead")) == (0, None, 1)
     engine.run(c.DeclareQueue("q"))
-    assert engine.run(mc.Redrive("dead")) == (1, None, 0)
+    assert engine.run(c.Redrive("dead")) == (1, None, 0)
     survives(engine)
 
 
@@ -63,23 +62,23 @@ def test_only_the_newest_value_of_a_key_goes_back() -> None:
         sequence = queue(engine).next_sequence - 1
         engine.run(c.Settle("q", taken(engine), RowSet.single(sequence), Outcome.REJECTED))
     assert queue(engine, "dead").live == 2
-    assert engine.run(mc.Redrive("dead")) == (1, None, 1)
+    assert engine.run(c.Redrive("dead")) == (1, None, 1)
     assert cell(engine, 0, "key")
     assert queue(engine).live == 1
     assert queue(engine, "dead").live == 1
     engine.run(c.Settle("q", taken(engine), RowSet.single(2), Outcome.REJECTED), c.Enqueue("q", 1, 1, traits=key))
-    assert engine.run(mc.Redrive("dead")) == (0, None, 2)
+    assert engine.run(c.Redrive("dead")) == (0, None, 2)
     survives(engine)
 
 
-@pytest.mark.parametrize("command", [mc.Move("other", "q"), mc.Copy("other", "q"), mc.Redrive("dead")])
+@pytest.mark.parametrize("command", [c.Move("other", "q"), c.Copy("other", "q"), c.Redrive("dead")])
 def test_no_operator_brings_a_last_value_queue_more_keys_than_it_keeps(command: c.Command[Any]) -> None:
     """Q13 Q17 Q20: `maxKeys` holds for what is moved, copied and redriven; known keys go on."""
     engine, keys = Engine(), Traits(key=Coded(["a", "b", "c"], np.array([1, 2, 0, 3])))
     engine.run(c.DeclareQueue("dead"), c.DeclareQueue("q", "lastvalue", {"key": "subject", **DLQ}))
     engine.run(c.DeclareQueue("other", "lastvalue", {"key": "subject"}), c.Enqueue("other", 4, 1, traits=keys))
     engine.run(c.Enqueue("q", 4, 1, traits=keys))
-    engine.run(c.Settle("q", taken(engine), RowSet.range(0, 4), Outcome.REJECTED), mc.AlterQueue("q", {"maxKeys": 2}))
+    engine.run(c.Settle("q", taken(engine), RowSet.range(0, 4), Outcome.REJECTED), c.AlterQueue("q", {"maxKeys": 2}))
     engine.run(c.Enqueue("q", 1, 1, traits=Traits(key=Coded(["b"], np.array([1])))), c.Purge("q"))
     assert engine.run(command) == (3, None, 1)
     assert {name for name, _ in queue(engine).keys.names()} == {"a", "b"}
@@ -93,7 +92,7 @@ def test_a_redrive_of_what_retention_took_is_nothing() -> None:
     engine.run(c.Settle("q", taken(engine), RowSet.range(0, 2), Outcome.REJECTED))
     engine.run(c.Retain(engine.log[-1][1] + 8))
     assert engine.state.retained_from
-    assert engine.run(mc.Redrive("q")) == (0, None, 0)
+    assert engine.run(c.Redrive("q")) == (0, None, 0)
 
 
 @pytest.fixture
@@ -125,7 +124,7 @@ def test_a_block_stays_in_memory_for_its_dead_letters(done_with: Engine) -> None
         archive(life)
         assert sorted(queue(life).blocks) == [0, 1]
         assert life.run(c.Stat("q"))[0]["stayed"] == 2
-    assert done_with.run(mc.Redrive("q")) == (2, None, 0)
+    assert done_with.run(c.Redrive("q")) == (2, None, 0)
     holder = taken(survives(done_with))
     done_with.run(c.Settle("q", holder, RowSet.of_sequences(LETTERS)))
     archive(done_with)
@@ -138,7 +137,7 @@ def test_so_many_blocks_stay_for_dead_letters(done_with: Engine, monkeypatch: py
     again = done_with.recovered()
     archive(again)
     assert (list(queue(again).blocks), sorted(queue(again).packed)) == ([1], [0])
-    assert again.run(mc.Redrive("q")) == (1, None, 0)
+    assert again.run(c.Redrive("q")) == (1, None, 0)
     survives(again)
 
 
@@ -161,16 +160,16 @@ def test_move_and_copy_are_by_reference_and_one_event() -> None:
     engine.run(c.DeclareQueue("t"))
     taken(engine, 1)
     before = len(engine.log)
-    assert engine.run(mc.Move("q", "t", messages=2)) == (2, 3, 0)
-    assert engine.run(mc.Copy("q", "t", first=3, last=4)) == (2, None, 0)
+    assert engine.run(c.Move("q", "t", messages=2)) == (2, 3, 0)
+    assert engine.run(c.Copy("q", "t", first=3, last=4)) == (2, None, 0)
     assert len(engine.log) == before + 2
     assert [fate(engine, row) for row in range(6)] == ["acquired", "moved", "moved", "available", "available", "available"]
     assert queue(engine, "t").blocks[0].locations(slice(0, 4)).payload_row.tolist() == [1, 3]
     assert queue(engine, "t").bytes == 11 + 12 + 13 + 14
     assert queue(engine, "t").origins == []
     survives(engine)
-    assert engine.run(mc.Move("q", "t")) == (3, None, 0)
-    assert engine.run(mc.Move("q", "t")) == (0, None, 0)
+    assert engine.run(c.Move("q", "t")) == (3, None, 0)
+    assert engine.run(c.Move("q", "t")) == (0, None, 0)
     survives(engine)
 
 
@@ -182,8 +181,8 @@ def test_what_waits_for_its_time_keeps_it_on_the_way() -> None:
     taken(engine, 1)
     engine.pass_time(3)
     engine.run(c.Tick())
-    assert engine.run(mc.Copy("q", "u", messages=3)) == (3, 4, 0)
-    assert engine.run(mc.Move("q", "t")) == (4, None, 0)
+    assert engine.run(c.Copy("q", "u", messages=3)) == (3, 4, 0)
+    assert engine.run(c.Move("q", "t")) == (4, None, 0)
     assert [fate(engine, row) for row in range(5)] == ["acquired", *["moved"] * 4]
     assert [fate(engine, row, "t") for row in range(4)] == ["available", "delayed", "available", "delayed"]
     assert [fate(engine, row, "u") for row in range(3)] == ["available", "delayed", "available"]
@@ -210,7 +209,7 @@ def test_a_move_into_what_cannot_take_it_is_refused_and_changes_nothing() -> Non
     engine = make(2)
     engine.run(c.DeclareQueue("small", options={"maxMessages": 1, "overflow": "reject"}))
     engine.run(c.DeclareQueue("last", "lastvalue", {"key": "subject"}))
-    assert engine.run(mc.Move("q", "small")) == (1, None, 1)
+    assert engine.run(c.Move("q", "small")) == (1, None, 1)
     before = engine.persisted()
     for target, error in (
         ("small", errors.ResourceLimit),
@@ -218,7 +217,7 @@ def test_a_move_into_what_cannot_take_it_is_refused_and_changes_nothing() -> Non
         ("q", errors.InvalidRequest),
         ("nowhere", errors.NotFound),
     ):
-        for command in (mc.Move("q", target), mc.Copy("q", target)):
+        for command in (c.Move("q", target), c.Copy("q", target)):
             with pytest.raises(error):
                 engine.run(command)
     assert engine.persisted() == before
@@ -226,18 +225,18 @@ def test_a_move_into_what_cannot_take_it_is_refused_and_changes_nothing() -> Non
 
 def test_a_moved_dead_letter_still_knows_where_it_came_from() -> None:
     engine = make(1)
-    engine.run(c.DeclareQueue("t"), c.Settle("q", taken(engine), RowSet.single(0), Outcome.REJECTED, "why"), mc.Move("dead", "t"))
+    engine.run(c.DeclareQueue("t"), c.Settle("q", taken(engine), RowSet.single(0), Outcome.REJECTED, "why"), c.Move("dead", "t"))
     assert queue(engine, "t").origins == ["q"]
     assert queue(engine, "t").blocks[0].errors == {0: "why"}
-    assert engine.run(mc.Redrive("t")) == (1, None, 0)
+    assert engine.run(c.Redrive("t")) == (1, None, 0)
     assert fate(engine, 1) == "available"
     survives(engine)
 
 
 def test_a_dead_letter_that_is_at_home_already_is_not_redriven() -> None:
     engine = make(1)
-    engine.run(c.Settle("q", taken(engine), RowSet.single(0), Outcome.REJECTED), mc.Move("dead", "q"))
-    assert engine.run(mc.Redrive("q")) == (0, None, 1)
+    engine.run(c.Settle("q", taken(engine), RowSet.single(0), Outcome.REJECTED), c.Move("dead", "q"))
+    assert engine.run(c.Redrive("q")) == (0, None, 1)
     assert queue(engine).next_sequence == 2
     survives(engine)
 
@@ -270,12 +269,12 @@ def test_a_payload_lives_as_long_as_any_queue_refers_to_it() -> None:
 def test_a_living_queue_is_altered() -> None:
     """Q21: what can be; what cannot is named with what can, and nothing is changed."""
     engine = make(1)
-    assert engine.run(mc.AlterQueue("q", {"maxAttempts": "1", "deadLetterQueue": "dead"})) is True
-    assert engine.run(mc.AlterQueue("q", {"maxAttempts": 1})) is False
+    assert engine.run(c.AlterQueue("q", {"maxAttempts": "1", "deadLetterQueue": "dead"})) is True
+    assert engine.run(c.AlterQueue("q", {"maxAttempts": 1})) is False
     assert queue(engine).rules.max_attempts == 1
     engine.run(c.Unsubscribe("q", taken(engine)))
     assert fate(engine) == "dead_lettered"
-    assert engine.run(mc.AlterQueue("q", {"maxAttempts": None})) is True
+    assert engine.run(c.AlterQueue("q", {"maxAttempts": None})) is True
     assert "maxAttempts" not in queue(engine).options
     before = survives(engine).persisted()
     for options, names in (
@@ -285,7 +284,7 @@ def test_a_living_queue_is_altered() -> None:
         ({"rejected": "sometimes"}, ["rejected", "archive"]),
     ):
         with pytest.raises(errors.InvalidRequest) as refused:
-            engine.run(mc.AlterQueue("q", options))
+            engine.run(c.AlterQueue("q", options))
         assert all(name in str(refused.value) for name in names)
     assert engine.persisted() == before
 
@@ -294,13 +293,13 @@ def test_a_paused_queue_delivers_nothing_until_it_is_resumed() -> None:
     """Q21: what is sent still comes in, and who looked meanwhile finds what it passed. A pause outlives the broker."""
     engine = make(2)
     holder = taken(engine, 1)
-    assert engine.run(mc.PauseQueue("q")) is True
-    assert engine.run(mc.PauseQueue("q")) is False
+    assert engine.run(c.PauseQueue("q")) is True
+    assert engine.run(c.PauseQueue("q")) is False
     engine.run(c.Enqueue("q", 1, 1))
     assert not engine.run(c.Acquire("q", holder, 9)).rows
     assert engine.advance("L", epoch=None, finished=0)[1] == 0
     again = survives(engine).recovered()
     assert again.run(c.Stat("q"))[0]["paused"]
     assert not again.run(c.Acquire("q", again.run(c.Subscribe("q")), 9)).rows
-    assert engine.run(mc.ResumeQueue("q")) is True
+    assert engine.run(c.ResumeQueue("q")) is True
     assert engine.run(c.Acquire("q", holder, 9)).rows == RowSet.range(1, 3)

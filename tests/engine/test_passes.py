@@ -9,13 +9,11 @@ from collections import Counter
 import numpy as np
 import pytest
 
+from penstock.broker_core.engine import commands as c
 from penstock.broker_core.engine.columns.attributes import Traits
 from penstock.broker_core.engine.columns.limits import NEVER
 from penstock.broker_core.engine.columns.rowset import BLOCK_ROWS, RowSet
 from penstock.broker_core.engine.columns.states import Outcome, State
-from penstock.broker_core.engine.commands import moves as mc
-from penstock.broker_core.engine.commands import passes as pc
-from penstock.broker_core.engine.commands import queues as c
 from penstock.broker_core.engine.model.passes import NOT_WANTED, Pass
 from penstock.broker_core.engine.model.state import BrokerState, conserved, packed_columns
 
@@ -41,7 +39,7 @@ def accept(engine: Engine, count: int, outcome: Outcome = Outcome.ACCEPTED) -> R
 
 
 def begin(engine: Engine, rows: int = ALL, size: int = ALL, queue_id: int = 1) -> Pass:
-    found = engine.run(pc.BeginPass(queue_id, rows, size))
+    found = engine.run(c.BeginPass(queue_id, rows, size))
     assert isinstance(found, Pass)
     return found
 
@@ -58,14 +56,14 @@ def test_a_pass_has_what_is_settled_and_the_next_what_is_settled_since() -> None
     assert (first.number, sequences(first), first.bytes, first.since) == (1, [0, 1, 2, 3, 4], 50, START)
     accept(engine, 2)
     assert begin(engine) == first
-    assert engine.run(pc.EndPass(1, 2, 7)) is False
-    assert engine.run(pc.EndPass(1, 1, 0)) is True
-    assert engine.run(pc.EndPass(1, 1, 9)) is False
+    assert engine.run(c.EndPass(1, 2, 7)) is False
+    assert engine.run(c.EndPass(1, 1, 0)) is True
+    assert engine.run(c.EndPass(1, 1, 9)) is False
     assert queue(engine).passes.version == 0
     second = begin(engine)
     assert (second.number, sequences(second)) == (2, [5, 6])
-    engine.run(pc.EndPass(1, 2, 1))
-    assert engine.run(pc.BeginPass(1, ALL, ALL)) is None
+    engine.run(c.EndPass(1, 2, 1))
+    assert engine.run(c.BeginPass(1, ALL, ALL)) is None
     assert queue(engine).blocks[0].recorded.get(slice(0, 10)).tolist() == [2] * 5 + [3] * 2 + [0] * 3  # type: ignore[union-attr]
     survives(engine)
 
@@ -76,7 +74,7 @@ def test_a_pass_is_as_large_as_was_asked_for() -> None:
     for rows, size, expected in ((3, ALL, [0, 1, 2]), (ALL, 25, [3, 4, 5]), (ALL, 1, [6]), (ALL, ALL, [7, 8, 9])):
         found = begin(engine, rows, size)
         assert sequences(found) == expected
-        engine.run(pc.EndPass(1, found.number, 0))
+        engine.run(c.EndPass(1, found.number, 0))
 
 
 def test_a_backlog_says_how_much_and_since_when() -> None:
@@ -86,17 +84,17 @@ def test_a_backlog_says_how_much_and_since_when() -> None:
     engine.pass_time(10)
     engine.run(c.Enqueue("q", 1, 10))
     accept(engine, 1)
-    (found,) = engine.run(pc.ListBacklogs())
+    (found,) = engine.run(c.ListBacklogs())
     assert (found.queue, found.rows, found.bytes, found.since) == ("q", 5, 50, START)
     assert (found.waiting_rows, found.waiting_bytes, found.waiting_since, found.current) == (2, 20, START, 1)
-    engine.run(pc.EndPass(1, 1, 0))
+    engine.run(c.EndPass(1, 1, 0))
     begin(engine)
-    assert engine.run(pc.ListBacklogs())[0].waiting_since == NEVER
+    assert engine.run(c.ListBacklogs())[0].waiting_since == NEVER
     engine.pass_time(10)
     engine.run(c.Enqueue("q", 1, 10))
     accept(engine, 1)
-    assert engine.run(pc.ListBacklogs())[0].waiting_since == START + 20 * SECOND
-    assert survives(engine).run(pc.ListBacklogs())[0].rows == 3
+    assert engine.run(c.ListBacklogs())[0].waiting_since == START + 20 * SECOND
+    assert survives(engine).run(c.ListBacklogs())[0].rows == 3
 
 
 def test_every_way_to_end_is_recorded() -> None:
@@ -105,7 +103,7 @@ def test_every_way_to_end_is_recorded() -> None:
     engine.run(c.DeclareQueue("q", options={"maxMessages": 4, "overflow": "ring"}), c.DeclareQueue("other"))
     engine.run(
         c.Enqueue("q", 6, 1, traits=Traits(expiry=np.full(6, START // 1000 + 5))),
-        mc.Move("q", "other", 1),
+        c.Move("q", "other", 1),
         c.Purge("q", messages=1),
     )
     engine.pass_time(10)
@@ -117,10 +115,10 @@ def test_every_way_to_end_is_recorded() -> None:
 def test_what_is_settled_without_archive_is_never_recorded() -> None:
     """D4: the option counts at the time of the settlement; it is false for what does not stay."""
     engine = settled(2, archive=False)
-    assert engine.run(pc.BeginPass(1, ALL, ALL)) is None
-    engine.run(mc.AlterQueue("q", {"archive": True}), c.Enqueue("q", 2, 1))
+    assert engine.run(c.BeginPass(1, ALL, ALL)) is None
+    engine.run(c.AlterQueue("q", {"archive": True}), c.Enqueue("q", 2, 1))
     accept(engine, 1)
-    engine.run(mc.AlterQueue("q", {"archive": "false"}))
+    engine.run(c.AlterQueue("q", {"archive": "false"}))
     accept(engine, 1)
     assert sequences(begin(engine)) == [2]
     assert queue(engine).blocks[0].recorded.get(slice(0, 4)).tolist() == [NOT_WANTED] * 2 + [0, NOT_WANTED]  # type: ignore[union-attr]
@@ -134,13 +132,13 @@ def test_a_redriven_dead_letter_is_one_more_row_when_it_is_settled_again() -> No
     engine = Engine(BrokerState(records=True))
     engine.run(c.DeclareQueue("q", options={"deadLetterQueue": "nowhere"}), c.Enqueue("q", 3, 10))
     accept(engine, 3, Outcome.REJECTED)
-    engine.run(pc.EndPass(1, begin(engine, 1).number, 0))
+    engine.run(c.EndPass(1, begin(engine, 1).number, 0))
     assert begin(engine, 1).rows == RowSet.single(1)
-    engine.run(mc.Redrive("q"))
+    engine.run(c.Redrive("q"))
     assert queue(engine).passes.current == Pass(2, RowSet(), 0, START)
-    assert survives(engine).run(pc.ListBacklogs())[0].rows == 0
+    assert survives(engine).run(c.ListBacklogs())[0].rows == 0
     accept(engine, 3)
-    engine.run(pc.EndPass(1, 2, 1))
+    engine.run(c.EndPass(1, 2, 1))
     assert sequences(begin(engine)) == [0, 1, 2]
 
 
@@ -151,17 +149,17 @@ def test_a_packed_block_keeps_what_is_not_recorded_and_waits_for_its_pass() -> N
     assert engine.state.blocks_to_pack(9) == []
     engine.run(c.PackBlock("q", 0))
     assert list(queue(engine).blocks) == [0]
-    engine.run(pc.EndPass(1, 1, 0))
+    engine.run(c.EndPass(1, 1, 0))
     assert engine.state.blocks_to_pack(9) == [("q", 0)]
     engine.run(c.PackBlock("q", 0))
     entry = queue(engine).packed[0]
     assert (entry.unrecorded, entry.unrecorded_bytes) == (RowSet.range(10, BLOCK_ROWS), 10 * (BLOCK_ROWS - 10))
     engine = survives(engine)
     assert begin(engine, 5).rows == RowSet.range(10, BLOCK_ROWS)
-    engine.run(pc.EndPass(1, 2, 1))
+    engine.run(c.EndPass(1, 2, 1))
     entry = queue(engine).packed[0]
     assert (entry.unrecorded.count, entry.unrecorded_bytes, entry.recorded) == (0, 0, 3)
-    assert engine.run(pc.ListBacklogs()) == []
+    assert engine.run(c.ListBacklogs()) == []
     survives(engine)
 
 
@@ -177,7 +175,7 @@ def test_retention_leaves_what_is_not_recorded_while_there_is_an_archive(packed:
     off = engine.from_snapshot()
     off.run(c.Retain(end))
     assert (off.state.retained_from, queue(off).passes.rows) == (end, 0 if packed else BLOCK_ROWS)
-    engine.run(pc.EndPass(1, begin(engine).number, 0), c.Retain(end))
+    engine.run(c.EndPass(1, begin(engine).number, 0), c.Retain(end))
     assert engine.state.retained_from == end
 
 
@@ -186,15 +184,15 @@ def test_a_deleted_queue_stays_until_its_last_pass_has_ended() -> None:
     engine = settled(BLOCK_ROWS + 3)
     engine.run(c.PackBlock("q", 0), c.Enqueue("q", 1, 10), c.DeleteQueue("q"), c.DeclareQueue("q"), c.Enqueue("q", 1, 10))
     accept(engine, 1)
-    found = {each.queue_id: (each.rows, each.departed) for each in engine.run(pc.ListBacklogs())}
+    found = {each.queue_id: (each.rows, each.departed) for each in engine.run(c.ListBacklogs())}
     assert found == {1: (BLOCK_ROWS + 3, True), 2: (1, False)}
     assert begin(engine).rows == RowSet.range(0, BLOCK_ROWS + 3)
     for life in (engine.recovered(), engine.from_snapshot()):
         assert life.persisted() == engine.persisted()
         assert life.state.departed.keys() == {1}
-    assert engine.run(pc.EndPass(1, 1, 0)) is True
+    assert engine.run(c.EndPass(1, 1, 0)) is True
     assert not engine.state.departed
-    assert engine.run(pc.EndPass(1, 1, 0)) is False
+    assert engine.run(c.EndPass(1, 1, 0)) is False
     assert begin(engine, queue_id=2).rows == RowSet.single(0)
     survives(engine)
 
@@ -202,7 +200,7 @@ def test_a_deleted_queue_stays_until_its_last_pass_has_ended() -> None:
 def test_a_deleted_queue_goes_at_once_without_anything_to_record_or_an_archive() -> None:
     """D4."""
     engine = settled(3)
-    engine.run(pc.EndPass(1, begin(engine).number, 0), c.DeleteQueue("q"))
+    engine.run(c.EndPass(1, begin(engine).number, 0), c.DeleteQueue("q"))
     assert not engine.state.departed
     off = Engine()
     off.run(c.DeclareQueue("q"), c.Enqueue("q", 1, 1))
@@ -261,7 +259,7 @@ class History:
 
     def redrive(self) -> None:
         live = self.stayed()
-        self.engine.run(mc.Redrive("q"))
+        self.engine.run(c.Redrive("q"))
         for row in live - self.stayed():
             if self.table[self.id, row] < self.settled[self.id, row]:
                 self.settled[self.id, row] -= 1  # undone before it was recorded
@@ -276,16 +274,16 @@ class History:
         }
 
     def begin(self) -> None:
-        ids = [each.queue_id for each in self.engine.run(pc.ListBacklogs())]
+        ids = [each.queue_id for each in self.engine.run(c.ListBacklogs())]
         if ids:
-            self.engine.run(pc.BeginPass(self.random.choice(ids), self.random.choice([1, 7, 70_000, ALL]), ALL))
+            self.engine.run(c.BeginPass(self.random.choice(ids), self.random.choice([1, 7, 70_000, ALL]), ALL))
 
     def end(self) -> None:
         for number, each in list(self.engine.state.by_id.items()):
             current = each.passes.current
             if current is not None and self.random.choice([True, False]):
                 self.table.update((number, row) for row in current.rows.sequences().tolist())
-                assert self.engine.run(pc.EndPass(number, current.number, 0))
+                assert self.engine.run(c.EndPass(number, current.number, 0))
 
     def pack(self) -> None:
         for name, number in self.engine.state.blocks_to_pack(9):
@@ -322,7 +320,7 @@ class History:
                 assert each.passes.conserved(each)
             recorded = sum(each.passes.rows for each in self.engine.state.by_id.values())
             assert sum(self.settled.values()) == sum(self.table.values()) + recorded
-        while self.engine.run(pc.ListBacklogs()):
+        while self.engine.run(c.ListBacklogs()):
             self.begin()
             self.end()
         assert +self.table == +self.settled

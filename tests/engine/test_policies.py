@@ -6,11 +6,8 @@ import pytest
 
 from penstock.broker_core import errors
 from penstock.broker_core.engine import apply
-from penstock.broker_core.engine.commands import exchanges as x
-from penstock.broker_core.engine.commands import moves as mc
-from penstock.broker_core.engine.commands import queues as c
-from penstock.broker_core.engine.events.moves import QueueAltered
-from penstock.broker_core.engine.events.queues import QueueDeclared
+from penstock.broker_core.engine import commands as c
+from penstock.broker_core.engine.events import QueueAltered, QueueDeclared
 from penstock.broker_core.engine.model.policies import Policies, Policy
 
 from .harness import Engine
@@ -28,7 +25,7 @@ def test_Q21_the_first_policy_that_names_it_adds_options_to_a_declaration() -> N
     )
     engine.run(c.DeclareQueue("orders.eu"), c.DeclareQueue("orders.us", options={"maxMessages": 5}), c.DeclareQueue("else"))
     engine.run(c.DeclareQueue("orders.priority.a", "priority"), c.DeclareQueue("orders.priority.b"))
-    engine.run(x.DeclareExchange("topics.a", "topic"), x.DeclareExchange("topics.b", "fanout"))
+    engine.run(c.DeclareExchange("topics.a", "topic"), c.DeclareExchange("topics.b", "fanout"))
     assert {name: queue.options for name, queue in engine.state.queues.items()} == {
         "orders.eu": {"maxMessages": 7, "overflow": "reject"},
         "orders.us": {"maxMessages": 5, "overflow": "reject"},
@@ -50,9 +47,9 @@ def test_Q13_E3_no_option_names_what_nobody_can_declare(name: object) -> None:
     engine.run(c.DeclareQueue("q"))
     for option, refused in (
         ("deadLetterQueue", lambda: engine.run(c.DeclareQueue("r", options={"deadLetterQueue": name}))),
-        ("deadLetterQueue", lambda: engine.run(mc.AlterQueue("q", {"deadLetterQueue": name}))),
+        ("deadLetterQueue", lambda: engine.run(c.AlterQueue("q", {"deadLetterQueue": name}))),
         ("deadLetterQueue", Policy("*", options={"deadLetterQueue": name}).check),
-        ("alternate", lambda: engine.run(x.DeclareExchange("e", options={"alternate": name}))),
+        ("alternate", lambda: engine.run(c.DeclareExchange("e", options={"alternate": name}))),
         ("alternate", Policy("*", type="topic", options={"alternate": name}).check),
     ):
         with pytest.raises(errors.InvalidRequest, match=f"{option}.* 1 to 255 printable characters without '/'"):
@@ -63,7 +60,7 @@ def test_numbers_among_options_are_written_with_the_digits_0_to_9() -> None:
     engine = Engine()
     engine.run(c.DeclareQueue("q", options={"maxAttempts": "3"}))
     with pytest.raises(errors.InvalidRequest, match="option 'maxAttempts': '٣' is not a whole number from 0 to 999999"):
-        engine.run(mc.AlterQueue("q", {"maxAttempts": "٣"}))
+        engine.run(c.AlterQueue("q", {"maxAttempts": "٣"}))
 
 
 def test_Q13_what_an_older_version_took_for_a_name_is_still_read() -> None:
@@ -71,7 +68,7 @@ def test_Q13_what_an_older_version_took_for_a_name_is_still_read() -> None:
     declared, altered = QueueDeclared("q", "fifo", {"deadLetterQueue": "a/b"}), QueueAltered("q", {"deadLetterQueue": "b/c"})
     for position, event in enumerate((declared, altered)):
         apply(engine.state, event, position)
-    engine.run(mc.AlterQueue("q", {"maxAttempts": 3}))
+    engine.run(c.AlterQueue("q", {"maxAttempts": 3}))
     assert engine.from_snapshot().state.queues["q"].rules.dead_letter_queue == "b/c"
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from penstock.broker_core.engine.columns.limits import PUBLISH_KEY_AGE
-from penstock.broker_core.engine.commands.queues import PublishKey
+from penstock.broker_core.engine.commands import PublishKey
 from penstock.broker_core.engine.model.publish_keys import PublishKeys
 
 A, B = PublishKey("txn", "a", 3), PublishKey("stream", "b", 7)

@@ -12,9 +12,8 @@ import pytest
 
 from penstock.broker_core import errors
 from penstock.broker_core.cli.arguments import parser
+from penstock.broker_core.engine import commands as c
 from penstock.broker_core.engine.columns.attributes import Coded, Traits
-from penstock.broker_core.engine.commands import moves as mc
-from penstock.broker_core.engine.commands import queues as c
 from penstock.broker_core.engine.model.admission import NONE, Admission, admit
 from penstock.broker_core.engine.model.options import OPTIONS, TYPES, Option, Rules, checked, rules
 from penstock.broker_core.engine.model.policies import Policies, Policy
@@ -77,7 +76,7 @@ def test_an_option_is_declared_as_json_and_as_text_shown_kept_and_altered(name: 
     assert engine.from_snapshot().state.queues["json"].rules == engine.state.queues["json"].rules
     plain = Engine()
     plain.run(c.DeclareQueue("q", kind, NEEDED.get(kind, {})))
-    alter = mc.AlterQueue("q", {name: value})
+    alter = c.AlterQueue("q", {name: value})
     if not OPTIONS[name].alterable:
         if name not in NEEDED.get(kind, {}):
             with pytest.raises(errors.InvalidRequest, match=f"option '{name}' of queue 'q' is .* nothing was changed"):
@@ -85,7 +84,7 @@ def test_an_option_is_declared_as_json_and_as_text_shown_kept_and_altered(name: 
         return
     plain.run(alter)
     assert plain.state.queues["q"].rules == engine.state.queues["json"].rules
-    plain.run(mc.AlterQueue("q", {name: None}))
+    plain.run(c.AlterQueue("q", {name: None}))
     assert plain.state.queues["q"].options == NEEDED.get(kind, {}), "put back to its default"
 
 

@@ -7,9 +7,9 @@ from random import Random
 import numpy as np
 import pytest
 
+from penstock.broker_core.engine import commands as c
 from penstock.broker_core.engine.columns.attributes import Traits
 from penstock.broker_core.engine.columns.rowset import BLOCK_ROWS, RowSet
-from penstock.broker_core.engine.commands import queues as c
 from penstock.broker_core.engine.model.search import Filter, Search, Unexpired, Without, _at_the_front, _Hunt
 
 from .harness import SECOND, START, Engine

@@ -8,13 +8,13 @@ from typing import Any
 
 import pytest
 
+from penstock.broker_core.engine import events as e
 from penstock.broker_core.engine.apply.handlers import HANDLERS as APPLY_HANDLERS
 from penstock.broker_core.engine.columns.rowset import RowSet
-from penstock.broker_core.engine.commands.queues import Command, Stores
+from penstock.broker_core.engine.commands import Command, Stores
 from penstock.broker_core.engine.decide.decision import Decision
 from penstock.broker_core.engine.decide.effects import effects_of
 from penstock.broker_core.engine.decide.handlers import HANDLERS as DECIDE_HANDLERS
-from penstock.broker_core.engine.events import queues as e
 from penstock.broker_core.engine.events.codec import Event
 from penstock.broker_core.engine.model.state import BrokerState
 

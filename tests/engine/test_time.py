@@ -7,12 +7,11 @@ from typing import Any
 import numpy as np
 import pytest
 
+from penstock.broker_core.engine import commands as c
 from penstock.broker_core.engine.columns.attributes import Traits
 from penstock.broker_core.engine.columns.rowset import BLOCK_ROWS, RowSet
 from penstock.broker_core.engine.columns.states import Outcome
 from penstock.broker_core.engine.columns.timetable import Timetable
-from penstock.broker_core.engine.commands import moves as mc
-from penstock.broker_core.engine.commands import queues as c
 from penstock.broker_core.engine.model.state import conserved
 
 from .harness import START, Engine
@@ -154,9 +153,9 @@ def test_an_altered_lock_is_for_what_is_taken_from_then_on() -> None:
     engine = engine_with()
     engine.run(c.Enqueue("q", 3, 1))
     assert took(engine, 1) == [0]
-    engine.run(mc.AlterQueue("q", {"lockTimeout": 10_000}))
+    engine.run(c.AlterQueue("q", {"lockTimeout": 10_000}))
     assert took(engine, 1) == [1]
-    engine.run(mc.AlterQueue("q", {"lockTimeout": None}))
+    engine.run(c.AlterQueue("q", {"lockTimeout": None}))
     assert took(engine, 1) == [2]
     engine.pass_time(3600)
     engine.run(c.Tick())

@@ -12,11 +12,10 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from penstock.broker_core import errors
+from penstock.broker_core.engine import commands as c
 from penstock.broker_core.engine.columns.limits import TRANSACTION_AGE
 from penstock.broker_core.engine.columns.rowset import RowSet
 from penstock.broker_core.engine.columns.states import RETURN_COUNTS_ATTEMPT, Cause, Outcome, State
-from penstock.broker_core.engine.commands import queues as c
-from penstock.broker_core.engine.commands import transactions as tc
 from penstock.broker_core.engine.model.dispositions import Ending
 from penstock.broker_core.engine.model.state import conserved
 
@@ -113,7 +112,7 @@ class Machine(RuleBasedStateMachine):
     @precondition(lambda self: len(self.open) < 3)
     @rule()
     def declares(self) -> None:
-        self.open[self.engine.run(tc.BeginTransaction(1))] = Open()
+        self.open[self.engine.run(c.BeginTransaction(1))] = Open()
 
     @precondition(lambda self: self.links)
     @rule(data=st.data(), credit=FEW)
@@ -134,9 +133,9 @@ class Machine(RuleBasedStateMachine):
         for queue in queues:
             if queue == LETTERS and count > self.room():
                 with pytest.raises(errors.QueueFull):
-                    self.engine.run(tc.Post(number, queue, count, 10))
+                    self.engine.run(c.Post(number, queue, count, 10))
                 continue
-            self.engine.run(tc.Post(number, queue, count, 10))
+            self.engine.run(c.Post(number, queue, count, 10))
             self.open[number].posted += [queue] * count
 
     def held(self) -> list[tuple[str, int, int]]:
@@ -164,7 +163,7 @@ class Machine(RuleBasedStateMachine):
     @rule(endings=st.lists(BAD, min_size=4, max_size=4), default=DEFAULTS, fail=st.booleans())
     def works_off(self, endings: list[Ending], default: Ending, fail: bool) -> None:
         """One transaction that says of each message of a link something else."""
-        number = self.engine.run(tc.BeginTransaction(2))
+        number = self.engine.run(c.BeginTransaction(2))
         self.open[number] = Open()
         holder = next(holder for queue, _, holder in self.held() if queue == "a")
         self.takes(holder, 4)
@@ -175,7 +174,7 @@ class Machine(RuleBasedStateMachine):
 
     def says(self, number: int, queue: str, holder: int, rows: list[int], word: tuple[Ending, Ending, bool]) -> None:
         ending, default, settled = word
-        command = tc.Retire(number, queue, holder, of(rows), ending, default, settled)
+        command = c.Retire(number, queue, holder, of(rows), ending, default, settled)
         others = {key for other, work in self.open.items() if other != number for key in work.words}
         if others & {(queue, row) for row in rows}:
             try:
@@ -215,7 +214,7 @@ class Machine(RuleBasedStateMachine):
 
     def discharged(self, number: int, fail: bool) -> None:
         before = len(self.engine.log)
-        assert self.engine.run(tc.Discharge(number, fail)) is None
+        assert self.engine.run(c.Discharge(number, fail)) is None
         assert len(self.engine.log) <= before + 1  # all or nothing
         work = self.open[number]
         if fail:
@@ -242,13 +241,13 @@ class Machine(RuleBasedStateMachine):
         if not really:
             return
         self.engine.pass_time(TRANSACTION_AGE / SECOND + 1)
-        self.engine.run(tc.TimeOutTransactions())
+        self.engine.run(c.TimeOutTransactions())
         self.undo(*self.open.values())
         for number, work in self.open.items():
             if work.posted or work.words:  # what else was in it is gone from there by now
-                assert isinstance(self.engine.run(tc.Discharge(number)), errors.TransactionTimedOut)
+                assert isinstance(self.engine.run(c.Discharge(number)), errors.TransactionTimedOut)
             else:
-                self.engine.run(tc.Discharge(number, fail=True))
+                self.engine.run(c.Discharge(number, fail=True))
         self.open.clear()
 
     @rule(really=st.sampled_from([False, False, True]), snapshot=st.booleans())

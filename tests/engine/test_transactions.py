@@ -8,12 +8,11 @@ import numpy as np
 import pytest
 
 from penstock.broker_core import errors
+from penstock.broker_core.engine import commands as c
 from penstock.broker_core.engine.columns.attributes import Coded, Traits
 from penstock.broker_core.engine.columns.limits import MAX_TRANSACTION_BYTES, TRANSACTION_AGE
 from penstock.broker_core.engine.columns.rowset import RowSet
 from penstock.broker_core.engine.columns.states import Cause, Outcome, State
-from penstock.broker_core.engine.commands import queues as c
-from penstock.broker_core.engine.commands import transactions as tc
 from penstock.broker_core.engine.decide import transactions as decide_transactions
 from penstock.broker_core.engine.model import transaction
 from penstock.broker_core.engine.model.dispositions import Ending
@@ -35,7 +34,7 @@ def made(*queues: str, messages: int = 0) -> Engine:
 
 
 def begun(engine: Engine, owner: int = 1) -> int:
-    return int(engine.run(tc.BeginTransaction(owner)))
+    return int(engine.run(c.BeginTransaction(owner)))
 
 
 def taken(engine: Engine, queue: str = "q", messages: int = 10) -> int:
@@ -71,13 +70,13 @@ def test_a_commit_over_several_queues_is_one_event() -> None:
     engine = made("in", "a", "b", messages=3)
     holder, number = taken(engine, "in"), begun(engine)
     for queue, count in (("a", 2), ("b", 1), ("a", 1)):
-        engine.run(tc.Post(number, queue, count, 100 * count))
+        engine.run(c.Post(number, queue, count, 100 * count))
     engine.run(c.Enqueue("a", 1, 7))  # comes in between, and is before them
-    engine.run(tc.Retire(number, "in", holder, rows(0, 2), ACCEPTED))
-    engine.run(tc.Retire(number, "in", holder, rows(1), REJECTED))
+    engine.run(c.Retire(number, "in", holder, rows(0, 2), ACCEPTED))
+    engine.run(c.Retire(number, "in", holder, rows(1), REJECTED))
     assert (states(engine, "in"), states(engine, "a"), states(engine, "b")) == ("hhh", "....", "...")
     before = len(engine.log)
-    assert engine.run(tc.Discharge(number)) is None
+    assert engine.run(c.Discharge(number)) is None
     assert len(engine.log) == before + 1
     assert (states(engine, "in"), states(engine, "a"), states(engine, "b")) == ("ARA", ".......", "....")
     sizes = engine.state.queues["a"].blocks[0].sizes.get(slice(0, 7))
@@ -92,11 +91,11 @@ def test_a_commit_over_several_queues_is_one_event() -> None:
 def test_what_nobody_else_did_is_an_event_of_its_own_kind() -> None:
     engine = made()
     number = begun(engine)
-    engine.run(tc.Post(number, "q", 1, 5))
-    engine.run(tc.Discharge(number))
+    engine.run(c.Post(number, "q", 1, 5))
+    engine.run(c.Discharge(number))
     assert b'"k":"published"' in engine.log[-1][0]
     empty, before = begun(engine), len(engine.log)
-    assert engine.run(tc.Discharge(empty)) is None
+    assert engine.run(c.Discharge(empty)) is None
     assert len(engine.log) == before
 
 
@@ -104,16 +103,16 @@ def test_a_rollback_discards_and_the_deliveries_stay_acquired_by_their_link() ->
     """4.4.2: the outcome is not applied, the deliveries remain acquired, and their count is what it was."""
     engine = made(messages=4)
     holder, number = taken(engine), begun(engine)
-    engine.run(tc.Post(number, "q", 5, 10))
-    engine.run(tc.Retire(number, "q", holder, rows(0, 1), ACCEPTED))
-    engine.run(tc.Retire(number, "q", holder, rows(2), Ending(cause=Cause.MODIFIED)))
-    assert engine.run(tc.Discharge(number, fail=True)) is None
+    engine.run(c.Post(number, "q", 5, 10))
+    engine.run(c.Retire(number, "q", holder, rows(0, 1), ACCEPTED))
+    engine.run(c.Retire(number, "q", holder, rows(2), Ending(cause=Cause.MODIFIED)))
+    assert engine.run(c.Discharge(number, fail=True)) is None
     assert (states(engine), attempts(engine), engine.state.stages) == ("hhhh", [0] * 4, {})
     # The link ends them as it likes: in a new transaction, or in none.
     again = begun(engine)
-    engine.run(tc.Retire(again, "q", holder, rows(0), ACCEPTED))
+    engine.run(c.Retire(again, "q", holder, rows(0), ACCEPTED))
     engine.run(c.Release("q", holder, rows(1), Cause.MODIFIED))
-    engine.run(tc.Discharge(again))
+    engine.run(c.Discharge(again))
     assert (states(engine), attempts(engine)) == ("A.hh", [0, 1, 0, 0])
 
 
@@ -130,9 +129,9 @@ def test_after_a_rollback_what_the_link_has_settled_gets_the_default(default: En
     """4.4.4.2: the controller can no longer influence the delivery, and the resource applies the default outcome."""
     engine = made(messages=2)
     holder, number = taken(engine), begun(engine)
-    engine.run(tc.Retire(number, "q", holder, rows(0), ACCEPTED, default, settled=True))
-    engine.run(tc.Retire(number, "q", holder, rows(1), ACCEPTED, default))
-    engine.run(tc.Discharge(number, fail=True))
+    engine.run(c.Retire(number, "q", holder, rows(0), ACCEPTED, default, settled=True))
+    engine.run(c.Retire(number, "q", holder, rows(1), ACCEPTED, default))
+    engine.run(c.Discharge(number, fail=True))
     assert (states(engine), attempts(engine)) == (after + "h", [counted, 0])
     assert engine.recovered().persisted() == engine.persisted()
 
@@ -142,11 +141,11 @@ def test_the_link_may_end_before_its_transaction(fail: bool) -> None:
     """What it said stays with the transaction; nobody else is offered the message meanwhile."""
     engine = made(messages=3)
     holder, number = taken(engine), begun(engine)
-    engine.run(tc.Retire(number, "q", holder, rows(0), Ending(cause=Cause.RELEASED, exclude=True), Ending(cause=Cause.LINK_LOST)))
-    engine.run(tc.Retire(number, "q", holder, rows(1), ACCEPTED, Ending(cause=Cause.LINK_LOST)))
+    engine.run(c.Retire(number, "q", holder, rows(0), Ending(cause=Cause.RELEASED, exclude=True), Ending(cause=Cause.LINK_LOST)))
+    engine.run(c.Retire(number, "q", holder, rows(1), ACCEPTED, Ending(cause=Cause.LINK_LOST)))
     assert engine.run(c.Unsubscribe("q", holder)).sequences().tolist() == [2]
     assert states(engine) == "hh."
-    engine.run(tc.Discharge(number, fail))
+    engine.run(c.Discharge(number, fail))
     assert (states(engine), attempts(engine)) == (("...", [1, 1, 1]) if fail else (".A.", [0, 0, 1]))
 
 
@@ -157,23 +156,23 @@ def test_q16_what_an_ended_link_said_in_a_transaction_keeps_its_group_until_the_
     engine.run(c.DeclareQueue("q", options={"groups": groups}))
     engine.run(c.Enqueue("q", 3, 10, traits=Traits(group=Coded(["g"], np.ones(3, np.int64)))))
     holder, number = taken(engine, messages=1), begun(engine)
-    engine.run(tc.Retire(number, "q", holder, rows(0), ACCEPTED))
+    engine.run(c.Retire(number, "q", holder, rows(0), ACCEPTED))
     engine.run(c.Unsubscribe("q", holder))
     other = engine.run(c.Subscribe("q"))
     assert not engine.run(c.Acquire("q", other, 10)).rows  # the first may come back, and be behind the second then
-    engine.run(tc.Discharge(number, fail=fail))
+    engine.run(c.Discharge(number, fail=fail))
     assert engine.run(c.Acquire("q", other, 10)).rows == (rows(0, 1, 2) if fail else rows(1, 2))
 
 
 def test_the_last_word_about_a_message_counts() -> None:
     engine = made(messages=5)
     holder, number = taken(engine), begun(engine)
-    engine.run(tc.Retire(number, "q", holder, RowSet.range(0, 5), ACCEPTED))
-    engine.run(tc.Retire(number, "q", holder, rows(1, 3), RELEASED))
-    engine.run(tc.Retire(number, "q", holder, rows(3), REJECTED))
+    engine.run(c.Retire(number, "q", holder, RowSet.range(0, 5), ACCEPTED))
+    engine.run(c.Retire(number, "q", holder, rows(1, 3), RELEASED))
+    engine.run(c.Retire(number, "q", holder, rows(3), REJECTED))
     engine.run(c.Settle("q", holder, rows(4), Outcome.REJECTED))  # outside: at once, and no longer in the transaction
     assert states(engine) == "hhhhR"
-    engine.run(tc.Discharge(number))
+    engine.run(c.Discharge(number))
     assert states(engine) == "A.ARR"
 
 
@@ -183,13 +182,13 @@ def test_words_that_were_replaced_are_forgotten() -> None:
     holder, number = taken(engine, messages=1000), begun(engine)
     for turn in range(50):
         ending = Ending(Outcome.REJECTED, error=f"for the {turn}th time")
-        engine.run(tc.Retire(number, "q", holder, RowSet.range(0, 1000), ending))
+        engine.run(c.Retire(number, "q", holder, RowSet.range(0, 1000), ending))
     words = engine.state.transactions.open[number].words[holder]
     assert words.count <= 2000 + transaction.COMPACT
     [(word, found)] = list(words)
     assert (word.ending.error, found.count) == ("for the 49th time", 1000)
-    engine.run(tc.Retire(number, "q", holder, RowSet.range(0, 500), ACCEPTED))
-    engine.run(tc.Discharge(number))
+    engine.run(c.Retire(number, "q", holder, RowSet.range(0, 500), ACCEPTED))
+    engine.run(c.Discharge(number))
     assert states(engine) == "A" * 500 + "R" * 500
 
 
@@ -199,7 +198,7 @@ def test_what_is_not_held_cannot_be_retired() -> None:
     second = taken(engine, messages=1)
     for holder, found in ((first, rows(1)), (second, rows(2)), (999, rows(0))):
         with pytest.raises(errors.IllegalTransition):
-            engine.run(tc.Retire(number, "q", holder, found, ACCEPTED))
+            engine.run(c.Retire(number, "q", holder, found, ACCEPTED))
     assert not engine.state.transactions.open[number].words
 
 
@@ -207,13 +206,13 @@ def test_a_message_is_of_one_transaction() -> None:
     """4.4.2: the delivery must not be associated with another transaction that is not discharged."""
     engine = made(messages=2)
     holder, one, other = taken(engine), begun(engine), begun(engine)
-    engine.run(tc.Retire(one, "q", holder, rows(0), ACCEPTED))
+    engine.run(c.Retire(one, "q", holder, rows(0), ACCEPTED))
     with pytest.raises(errors.TransactionRolledBack, match=f"transaction {one} has settled"):
-        engine.run(tc.Retire(other, "q", holder, rows(0, 1), RELEASED))
-    engine.run(tc.Retire(other, "q", holder, rows(1), RELEASED))
-    engine.run(tc.Discharge(one, fail=True))
-    engine.run(tc.Retire(other, "q", holder, rows(0), RELEASED))
-    engine.run(tc.Discharge(other))
+        engine.run(c.Retire(other, "q", holder, rows(0, 1), RELEASED))
+    engine.run(c.Retire(other, "q", holder, rows(1), RELEASED))
+    engine.run(c.Discharge(one, fail=True))
+    engine.run(c.Retire(other, "q", holder, rows(0), RELEASED))
+    engine.run(c.Discharge(other))
     assert states(engine) == ".."
 
 
@@ -221,25 +220,25 @@ def test_a_commit_that_cannot_be_done_does_nothing() -> None:
     """The queue of one part is gone, a message of another was taken away: all is rolled back, and the answer says why."""
     engine = made("q", "r", messages=2)
     holder, number = taken(engine), begun(engine)
-    engine.run(tc.Retire(number, "q", holder, rows(0), ACCEPTED))
-    engine.run(tc.Post(number, "r", 1, 1))
-    engine.run(tc.Post(number, "q", 1, 1))
+    engine.run(c.Retire(number, "q", holder, rows(0), ACCEPTED))
+    engine.run(c.Post(number, "r", 1, 1))
+    engine.run(c.Post(number, "q", 1, 1))
     engine.run(c.DeleteQueue("r"))
-    why = engine.run(tc.Discharge(number))
+    why = engine.run(c.Discharge(number))
     assert isinstance(why, errors.TransactionRolledBack)
     assert "'r'" in str(why)
     assert (states(engine), engine.state.stages, engine.state.staged_bytes) == ("hh", {}, 0)
     with pytest.raises(errors.UnknownTransaction):
-        engine.run(tc.Discharge(number))
+        engine.run(c.Discharge(number))
 
 
 def test_a_queue_that_was_declared_again_is_another() -> None:
     engine = made(messages=2)
     holder, number = taken(engine), begun(engine)
-    engine.run(tc.Retire(number, "q", holder, rows(0), ACCEPTED, settled=True))
+    engine.run(c.Retire(number, "q", holder, rows(0), ACCEPTED, settled=True))
     engine.run(c.DeleteQueue("q", force=True), c.DeclareQueue("q"), c.Enqueue("q", 2, 1))
     taken(engine)
-    assert isinstance(engine.run(tc.Discharge(number)), errors.TransactionRolledBack)
+    assert isinstance(engine.run(c.Discharge(number)), errors.TransactionRolledBack)
     assert states(engine) == "hh"
 
 
@@ -247,12 +246,12 @@ def test_a_lock_that_ends_fails_the_transaction_that_settles_its_message() -> No
     engine = Engine()
     engine.run(c.DeclareQueue("q", options={"lockTimeout": 5000}), c.Enqueue("q", 2, 1))
     holder, number = taken(engine), begun(engine)
-    engine.run(tc.Retire(number, "q", holder, rows(0), ACCEPTED))
+    engine.run(c.Retire(number, "q", holder, rows(0), ACCEPTED))
     engine.pass_time(6)
     engine.run(c.Tick())
     assert states(engine) == ".."
     engine.run(c.Acquire("q", holder, 2))  # the same link has it again: that is another delivery
-    why = engine.run(tc.Discharge(number))
+    why = engine.run(c.Discharge(number))
     assert isinstance(why, errors.TransactionRolledBack)
     assert "was taken from its link" in str(why)
     assert states(engine) == "hh"
@@ -261,12 +260,12 @@ def test_a_lock_that_ends_fails_the_transaction_that_settles_its_message() -> No
 def test_a_transaction_in_which_something_failed_can_only_be_rolled_back() -> None:
     engine = made(messages=1)
     number = begun(engine)
-    engine.run(tc.Post(number, "q", 1, 1))
-    engine.run(tc.FailTransaction(number, "a message could not be decoded"))
-    for command in (tc.Post(number, "q", 1, 1), tc.Retire(number, "q", 1, rows(0), ACCEPTED)):
+    engine.run(c.Post(number, "q", 1, 1))
+    engine.run(c.FailTransaction(number, "a message could not be decoded"))
+    for command in (c.Post(number, "q", 1, 1), c.Retire(number, "q", 1, rows(0), ACCEPTED)):
         with pytest.raises(errors.TransactionRolledBack, match="could not be decoded"):
             engine.run(command)
-    assert "could not be decoded" in str(engine.run(tc.Discharge(number)))
+    assert "could not be decoded" in str(engine.run(c.Discharge(number)))
     assert (states(engine), engine.state.stages) == (".", {})
 
 
@@ -275,19 +274,19 @@ def test_work_that_takes_too_long_is_undone_and_its_controller_is_told() -> None
     engine = made(messages=2)
     holder, idle, number = taken(engine), begun(engine), begun(engine)
     engine.pass_time(2 * TRANSACTION_AGE / SECOND)
-    engine.run(tc.TimeOutTransactions())
-    engine.run(tc.Post(number, "q", 1, 1))
-    engine.run(tc.Retire(number, "q", holder, rows(0), ACCEPTED, settled=True))
+    engine.run(c.TimeOutTransactions())
+    engine.run(c.Post(number, "q", 1, 1))
+    engine.run(c.Retire(number, "q", holder, rows(0), ACCEPTED, settled=True))
     engine.pass_time(TRANSACTION_AGE / SECOND)
-    engine.run(tc.TimeOutTransactions())
+    engine.run(c.TimeOutTransactions())
     assert states(engine) == "hh"
     engine.pass_time(1)
-    engine.run(tc.TimeOutTransactions())
+    engine.run(c.TimeOutTransactions())
     assert (states(engine), attempts(engine), engine.state.stages) == (".h", [1, 0], {})
     with pytest.raises(errors.TransactionTimedOut):
-        engine.run(tc.Post(number, "q", 1, 1))
-    assert isinstance(engine.run(tc.Discharge(number)), errors.TransactionTimedOut)
-    assert engine.run(tc.Discharge(idle)) is None
+        engine.run(c.Post(number, "q", 1, 1))
+    assert isinstance(engine.run(c.Discharge(number)), errors.TransactionTimedOut)
+    assert engine.run(c.Discharge(idle)) is None
     assert engine.recovered().persisted() == engine.persisted()
 
 
@@ -295,20 +294,20 @@ def test_work_that_takes_too_long_is_undone_and_its_controller_is_told() -> None
 def test_a_restart_rolls_back(snapshot: bool) -> None:
     engine = made(messages=2)
     holder, number = taken(engine), begun(engine)
-    engine.run(tc.Post(number, "q", 3, 10), c.StageMessages("of the sink", "q", 1, 1))
-    engine.run(tc.Retire(number, "q", holder, rows(0), ACCEPTED, Ending(cause=Cause.RELEASED), settled=True))
+    engine.run(c.Post(number, "q", 3, 10), c.StageMessages("of the sink", "q", 1, 1))
+    engine.run(c.Retire(number, "q", holder, rows(0), ACCEPTED, Ending(cause=Cause.RELEASED), settled=True))
     engine.run(c.Unsubscribe("q", holder))
     found = engine.from_snapshot() if snapshot else engine.recovered()
     found.run(c.Recovered())
     assert (states(found), attempts(found), list(found.state.stages)) == ("..", [1, 1], ["of the sink"])
     with pytest.raises(errors.UnknownTransaction):
-        found.run(tc.Discharge(number))
+        found.run(c.Discharge(number))
 
 
 def test_nobody_publishes_or_discards_the_stage_of_a_transaction() -> None:
     engine = made()
     number = begun(engine)
-    engine.run(tc.Post(number, "q", 1, 1))
+    engine.run(c.Post(number, "q", 1, 1))
     name = stage_of(number)
     with pytest.raises(errors.NotFound):
         engine.run(c.Publish([name]))
@@ -329,15 +328,15 @@ def test_limits_have_names_and_change_nothing(monkeypatch: pytest.MonkeyPatch) -
     begun(engine, owner=2)
     with pytest.raises(errors.ResourceLimit, match="3 transactions are open"):
         begun(engine, owner=3)
-    engine.run(tc.Post(number, "q", 3, 10))
-    engine.run(tc.Retire(number, "q", holder, rows(0, 1), ACCEPTED))
-    commands: list[Any] = [tc.Post(number, "q", 1, 10), tc.Retire(number, "q", holder, rows(2), ACCEPTED)]
+    engine.run(c.Post(number, "q", 3, 10))
+    engine.run(c.Retire(number, "q", holder, rows(0, 1), ACCEPTED))
+    commands: list[Any] = [c.Post(number, "q", 1, 10), c.Retire(number, "q", holder, rows(2), ACCEPTED)]
     for command in commands:
         with pytest.raises(errors.ResourceLimit, match="at most 5 messages, sent and settled"):
             engine.run(command)
     monkeypatch.setattr(decide_transactions, "MAX_TRANSACTION_MESSAGES", 50)
     with pytest.raises(errors.ResourceLimit, match="MiB"):
-        engine.run(tc.Post(number, "q", 1, MAX_TRANSACTION_BYTES))
-    assert engine.run(tc.Discharge(number)) is None
+        engine.run(c.Post(number, "q", 1, MAX_TRANSACTION_BYTES))
+    assert engine.run(c.Discharge(number)) is None
     assert states(engine) == "AAhh..."
     begun(engine)  # there is room again

@@ -15,10 +15,9 @@ import numpy as np
 import pytest
 
 from penstock.broker_core import errors
+from penstock.broker_core.engine import commands as c
 from penstock.broker_core.engine.columns.rowset import RowSet
 from penstock.broker_core.engine.columns.states import Cause, Outcome, State
-from penstock.broker_core.engine.commands import queues as c
-from penstock.broker_core.engine.commands import transactions as tc
 from penstock.broker_core.engine.model.batch_outcomes import ENDINGS
 from penstock.broker_core.engine.model.state import conserved
 
@@ -190,25 +189,25 @@ class Script:
         return "a repetition: nothing done" if repeated else f"{count} at once"
 
     def begin(self, name: str) -> str:
-        self.transactions[name] = self.engine.run(tc.BeginTransaction(1))
+        self.transactions[name] = self.engine.run(c.BeginTransaction(1))
         return "declared"
 
     def post(self, name: str, count: str) -> str:
-        self.engine.run(tc.Post(self.transactions[name], "q", int(count), 1))
+        self.engine.run(c.Post(self.transactions[name], "q", int(count), 1))
         return "staged, unseen"
 
     def retire(self, name: str, link: str, rows: str, outcome: str, settled: str = "") -> str:
         ending = ENDINGS[outcome]
-        command = tc.Retire(self.transactions[name], "q", self.links[link], numbers(rows), ending, settled=bool(settled))
+        command = c.Retire(self.transactions[name], "q", self.links[link], numbers(rows), ending, settled=bool(settled))
         self.engine.run(command)
         return f"{outcome}, if it commits"
 
     def commit(self, name: str) -> str:
-        why = self.engine.run(tc.Discharge(self.transactions.pop(name)))
+        why = self.engine.run(c.Discharge(self.transactions.pop(name)))
         return "committed" if why is None else f"rolled back: {why}"
 
     def roll_back(self, name: str) -> str:
-        self.engine.run(tc.Discharge(self.transactions.pop(name), fail=True))
+        self.engine.run(c.Discharge(self.transactions.pop(name), fail=True))
         return "rolled back"
 
     def stat(self) -> str:

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+from penstock.broker_core.engine import commands as c
 from penstock.broker_core.engine.columns.limits import SECOND, UNREAD_FREE, UNREAD_PAUSE, UNREAD_PAUSE_MOST
 from penstock.broker_core.engine.columns.states import State
-from penstock.broker_core.engine.commands import queues as c
 
 from .harness import Engine
 

@@ -7,10 +7,10 @@ from collections.abc import Callable
 import pytest
 
 from penstock.broker_core import errors
+from penstock.broker_core.engine import commands as c
 from penstock.broker_core.engine import decide
 from penstock.broker_core.engine.columns.limits import MAX_ENDED_WRITES, STAGE_AGE, STAGE_GRACE
 from penstock.broker_core.engine.columns.states import State
-from penstock.broker_core.engine.commands import queues as c
 from penstock.broker_core.engine.model.reads import SparkBatch
 from penstock.broker_core.engine.model.stages import attempt_name
 

@@ -11,7 +11,7 @@ import pyarrow as pa
 from pyarrow import flight
 
 from penstock.broker_core.client.flight import Client
-from penstock.broker_core.engine.commands import queues as c
+from penstock.broker_core.engine import commands as c
 from penstock.broker_core.messages.columns import stored_sizes
 from penstock.broker_core.reading.stored import store
 from penstock.broker_core.service.broker import BrokerService

@@ -226,7 +226,7 @@ def test_who_is_not_let_in_sends_no_more_than_a_window(site: Site) -> None:
 
 
 def _declare(queue: str) -> Any:
-    from penstock.broker_core.engine.commands.queues import DeclareQueue
+    from penstock.broker_core.engine.commands import DeclareQueue
 
     return DeclareQueue(queue)
 

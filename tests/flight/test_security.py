@@ -208,6 +208,6 @@ def test_tls_is_spoken_and_nothing_else(tmp_path: Path) -> None:
 
 
 def declare(queue: str) -> Any:
-    from penstock.broker_core.engine.commands.queues import DeclareQueue
+    from penstock.broker_core.engine.commands import DeclareQueue
 
     return DeclareQueue(queue)

@@ -11,7 +11,7 @@ import pytest
 
 from penstock.broker_core import errors
 from penstock.broker_core.client.flight import Client
-from penstock.broker_core.engine.commands import queues as c
+from penstock.broker_core.engine import commands as c
 from penstock.broker_core.engine.model.stages import attempt_name
 from penstock.broker_core.flight_plane import FlightPlane
 from penstock.broker_core.reading.stored import store

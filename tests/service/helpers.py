@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from penstock.broker_core.engine.commands import queues as c
+from penstock.broker_core.engine import commands as c
 from penstock.broker_core.engine.model.state import BrokerState
 from penstock.broker_core.errors import StorageError
 from penstock.broker_core.journal import Disk

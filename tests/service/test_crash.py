@@ -9,9 +9,9 @@ from typing import Any, NamedTuple
 import pytest
 
 from penstock.broker_core.engine import apply, decide
+from penstock.broker_core.engine import commands as c
 from penstock.broker_core.engine.columns.rowset import RowSet
 from penstock.broker_core.engine.columns.states import Cause, Outcome
-from penstock.broker_core.engine.commands import queues as c
 from penstock.broker_core.engine.model.state import BrokerState, conserved
 from penstock.broker_core.errors import PenstockError, StorageError
 from penstock.broker_core.service.broker import BrokerService

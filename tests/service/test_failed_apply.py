@@ -16,12 +16,11 @@ import pyarrow as pa
 import pytest
 
 from penstock.broker_core.client.flight import Client
+from penstock.broker_core.engine import commands as c
+from penstock.broker_core.engine import events as e
 from penstock.broker_core.engine.apply.handlers import HANDLERS
 from penstock.broker_core.engine.columns.rowset import RowSet
 from penstock.broker_core.engine.columns.states import Outcome
-from penstock.broker_core.engine.commands import exchanges as x
-from penstock.broker_core.engine.commands import queues as c
-from penstock.broker_core.engine.events import queues as e
 from penstock.broker_core.errors import PenstockError, StorageError
 from penstock.broker_core.messaging import AcknowledgeMode, connect
 from penstock.broker_core.service import turn as turn_module
@@ -135,10 +134,10 @@ def test_an_end_of_a_node_that_fails_stops_the_broker(broken: Callable[[type[e.E
     """The cascade of an event that is in the log already."""
     service = open_service(LyingDisk())
     service.submit(c.DeclareQueue("q", options={"lifetime": "link"}, maker=c.Maker("me", 9)))
-    link = service.submit(x.OpenLink("q", True, True, "me"))
+    link = service.submit(c.OpenLink("q", True, True, "me"))
     broken(e.QueueDeleted)
     with pytest.raises(StorageError, match="could not be applied"):
-        service.submit(x.CloseLink("q", link))
+        service.submit(c.CloseLink("q", link))
     assert service.journal.failure is not None
     abandon(service)
 
@@ -168,7 +167,7 @@ def test_the_lock_is_let_go_whatever_happens(what: str) -> None:
 
 SERVE = """
 import sys, threading
-from penstock.broker_core.engine.events import queues as e
+from penstock.broker_core.engine import events as e
 from penstock.broker_core.engine.apply.handlers import HANDLERS
 from penstock.broker_core.cli.main import main
 

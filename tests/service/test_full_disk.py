@@ -10,7 +10,7 @@ import pyarrow as pa
 import pytest
 
 from penstock.broker_core.client.flight import Client
-from penstock.broker_core.engine.commands import queues as c
+from penstock.broker_core.engine import commands as c
 from penstock.broker_core.errors import ResourceLimit
 from penstock.broker_core.flight_plane import FlightPlane
 from penstock.broker_core.service.broker import BrokerService

@@ -6,9 +6,9 @@ import threading
 from collections import Counter
 from collections.abc import Callable
 
+from penstock.broker_core.engine import commands as c
 from penstock.broker_core.engine.columns.rowset import RowSet
 from penstock.broker_core.engine.columns.states import Outcome, State
-from penstock.broker_core.engine.commands import queues as c
 from penstock.broker_core.service.broker import BrokerService
 
 from ..journal.lying_disk import LyingDisk

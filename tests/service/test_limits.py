@@ -9,9 +9,9 @@ from typing import Any
 import numpy as np
 import pytest
 
+from penstock.broker_core.engine import commands as c
 from penstock.broker_core.engine.columns.attributes import Coded, Traits
 from penstock.broker_core.engine.columns.rowset import RowSet
-from penstock.broker_core.engine.commands import queues as c
 from penstock.broker_core.errors import QueueFull
 from penstock.broker_core.service.broker import BrokerService
 

@@ -10,9 +10,8 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
+from penstock.broker_core.engine import commands as c
 from penstock.broker_core.engine.columns.rowset import BLOCK_ROWS, RowSet
-from penstock.broker_core.engine.commands import moves as mc
-from penstock.broker_core.engine.commands import queues as c
 from penstock.broker_core.messages import incoming
 from penstock.broker_core.messages.columns import arrow_schema, stored_sizes
 from penstock.broker_core.reading.batches import JOINED_ROWS, record_batches
@@ -103,7 +102,7 @@ def test_messages_of_one_record_that_were_moved_one_after_another_have_each_thei
         for count in (1, 3):
             clock.advance(1)
             times += [_at(clock.wall)] * count
-            service.submit(mc.Move("q", "t", messages=count))
+            service.submit(c.Move("q", "t", messages=count))
         found = table(service, "t", "enqueuedTime", "body")
         assert [row["body"] for row in found] == numbered(4)
         assert [row["enqueuedTime"] for row in found] == times

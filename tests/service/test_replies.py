@@ -13,8 +13,8 @@ from typing import Any
 
 import pytest
 
+from penstock.broker_core.engine import commands as c
 from penstock.broker_core.engine.columns.rowset import RowSet
-from penstock.broker_core.engine.commands import queues as c
 from penstock.broker_core.errors import Fenced, PenstockError, StorageError
 from penstock.broker_core.service.broker import BrokerService
 

@@ -7,9 +7,9 @@ from random import Random
 import pytest
 
 from penstock.broker_core.client.flight import Client
+from penstock.broker_core.engine import commands as c
 from penstock.broker_core.engine.columns.rowset import BLOCK_ROWS, RowSet
 from penstock.broker_core.engine.columns.states import Cause, Outcome, State
-from penstock.broker_core.engine.commands import queues as c
 from penstock.broker_core.errors import DataLoss, NotFound
 from penstock.broker_core.flight_plane import FlightPlane
 from penstock.broker_core.reading.batches import record_batches

@@ -12,7 +12,7 @@ import pytest
 
 from penstock import Broker
 from penstock.broker_core.client.flight import Client
-from penstock.broker_core.engine.commands import queues as c
+from penstock.broker_core.engine import commands as c
 from penstock.broker_core.service.broker import BrokerService
 from penstock.broker_core.service.clock import STANDSTILL, RunningClock
 

@@ -9,7 +9,7 @@ import pyarrow as pa
 import pytest
 
 from penstock.broker_core import amqp
-from penstock.broker_core.engine.commands import queues as c
+from penstock.broker_core.engine import commands as c
 from penstock.broker_core.errors import DirectoryLocked, Fenced
 from penstock.broker_core.service.broker import BrokerService
 from penstock.broker_core.settings.keys import Settings

@@ -12,9 +12,9 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
+from penstock.broker_core.engine import commands as c
 from penstock.broker_core.engine.columns.rowset import RowSet
 from penstock.broker_core.engine.columns.states import Cause, Outcome
-from penstock.broker_core.engine.commands import queues as c
 from penstock.broker_core.errors import DataLoss, InvalidRequest, NotFound, ResourceLimit, StorageError
 from penstock.broker_core.reading import recent
 from penstock.broker_core.reading.recent import Recent

@@ -19,7 +19,7 @@ from ...amqp.performatives import Error
 from ...amqp.sasl import PLAIN
 from ...amqp.states import ConnectionState, LinkState, SessionState
 from ...amqp.transactions import TXN_ID
-from ...engine.commands.queues import Maker
+from ...engine.commands import Maker
 from ...security.rights import Right
 from ..links import attaching
 from ..links.conditions import deleted

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from ...amqp import Condition, TransactionalState
 from ...amqp.performatives import TERMINAL, DeliveryState, Error
-from ...engine.commands import queues as c
+from ...engine import commands as c
 from ..transactions.retiring import known
 from .outgoing import Outgoing
 

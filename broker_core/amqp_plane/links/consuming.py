@@ -13,9 +13,9 @@ from ... import errors
 from ...amqp import Released, Sender, TransactionalState
 from ...amqp.performatives import SND_UNSETTLED, TERMINAL, DeliveryState, Received
 from ...amqp.resume import offset_of
+from ...engine import commands as c
 from ...engine.columns.rowset import RowSet
 from ...engine.columns.states import Cause
-from ...engine.commands import queues as c
 from ...engine.model.dispositions import Ending
 from ..loop.locks import Locks
 from ..transactions.acquisition import Acquisition

@@ -10,8 +10,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from ...amqp import Condition, Source, Target
-from ...engine.commands import exchanges as x
-from ...engine.commands import queues as c
+from ...engine import commands as c
 from ..loop.exchanges import route_of
 from ..nodes import dynamic, subscriptions
 from ..nodes.filters import Filters
@@ -65,13 +64,13 @@ class Terminus:
         """Be counted among the links of a node whose life depends on them; PenstockError where it is another connection's."""
         if _lifetime(turn, node) != "permanent":
             owner = self.peer.identifier if self.owned or not makes else None
-            link, _ = turn.carry(x.OpenLink(node, makes, self.receives, owner))
+            link, _ = turn.carry(c.OpenLink(node, makes, self.receives, owner))
             self._links.append((node, link))
 
     def close(self, turn: Turn, *, closed: bool) -> Error | None:
         """Note that the link has ended; `closed`: for good, as its detach says. Returns an error for ours to tell."""
         for node, link in self._links:
-            turn.carry(x.CloseLink(node, link))
+            turn.carry(c.CloseLink(node, link))
         return None
 
 

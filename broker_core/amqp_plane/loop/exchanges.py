@@ -16,7 +16,7 @@ from ...service.routing import Sending, prepared
 from ..links.conditions import Refusal
 
 if TYPE_CHECKING:
-    from ...engine.commands.exchanges import Route, Sent
+    from ...engine.commands import Route, Sent
     from ...messages.encoding.arriving import Arrived
     from ...service.broker import BrokerService
     from ...service.turn import Turn

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from ... import errors
 from ...amqp import Condition
+from ...engine import commands as c
 from ...engine.columns.rowset import RowSet
-from ...engine.commands import queues as c
 from ..links.incoming import confirm
 from .exchanges import Unroutable
 

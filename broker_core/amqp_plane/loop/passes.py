@@ -23,7 +23,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from ... import errors
-from ...engine.commands import queues as c
+from ...engine import commands as c
 from ...reading.stored import store
 from ..links.incoming import confirm, kept_out
 from ..links.options import Immediate

@@ -12,8 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from ...amqp import Condition
 from ...amqp.types import Described, Symbol, ULong
-from ...engine.commands import exchanges as x
-from ...engine.commands import queues as c
+from ...engine import commands as c
 from ...security.rights import Right
 from ..links.conditions import Refusal, forbidden
 
@@ -72,7 +71,7 @@ def create(turn: Turn, peer: LinkPeer, lifetime: str, *, is_topic: bool) -> str:
     if is_topic:
         # It keeps no messages that could keep it.
         kept = "unused" if lifetime == "unused" else "link"
-        turn.carry(x.DeclareExchange(name, "fanout", {"unroutable": "drop", "lifetime": kept}, peer.maker))
+        turn.carry(c.DeclareExchange(name, "fanout", {"unroutable": "drop", "lifetime": kept}, peer.maker))
     else:
         turn.carry(c.DeclareQueue(name, options={"lifetime": lifetime}, maker=peer.maker))
     return name

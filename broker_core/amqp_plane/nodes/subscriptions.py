@@ -17,10 +17,9 @@ from typing import TYPE_CHECKING, Any
 
 from ...amqp import Condition, Source
 from ...amqp.performatives import Error
+from ...engine import commands as c
 from ...engine.columns.limits import MAX_NAME
 from ...engine.columns.states import State
-from ...engine.commands import exchanges as x
-from ...engine.commands import queues as c
 from ...errors import PenstockError, StorageError
 from ...security.rights import Right
 from ..links.conditions import Refusal, forbidden
@@ -79,11 +78,11 @@ class Subscription:
             return {} if self.shared else {"consumers": "exclusive"}
         return {"lifetime": "unused" if self.shared else "link"}
 
-    def _binding(self, turn: Turn) -> x.Bind:
+    def _binding(self, turn: Turn) -> c.Bind:
         key, exchange = self.key, turn.state.exchanges.by_name.get(self.exchange)
         if key is None:
             key = EVERYTHING if exchange is not None and exchange.kind == "topic" else ""
-        return x.Bind(self.exchange, self.queue, key, selector=self.selector, no_local=self.no_local)
+        return c.Bind(self.exchange, self.queue, key, selector=self.selector, no_local=self.no_local)
 
     def _check_kind(self, queue: Queue) -> None:
         if self.durable and self.shared == is_alone(queue):
@@ -129,7 +128,7 @@ def check_rights(turn: Turn, peer: LinkPeer, queue: str) -> None:
         raise Refusal(Condition.PRECONDITION_FAILED, text)
 
 
-def _leads(turn: Turn, wanted: x.Bind) -> bool:
+def _leads(turn: Turn, wanted: c.Bind) -> bool:
     """Say whether just this binding leads to its queue."""
     there = [(exchange, each.key, each.selector, each.no_local) for exchange, each in bindings(turn, wanted.queue)]
     return there == [(wanted.exchange, wanted.key, wanted.selector, wanted.no_local)]

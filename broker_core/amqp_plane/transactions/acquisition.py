@@ -11,9 +11,8 @@ from typing import TYPE_CHECKING
 
 from ...amqp import Condition, Modified, TransactionalState
 from ...amqp.performatives import Error
+from ...engine import commands as c
 from ...engine.columns.states import Outcome
-from ...engine.commands import queues as c
-from ...engine.commands import transactions as tc
 from ...engine.model.dispositions import ROLLED_BACK, Ending
 from ...errors import PenstockError, StorageError
 from ..links.conditions import Refusal, as_error
@@ -92,7 +91,7 @@ class Acquisition:
                 link.carry(turn, c.command_of(ROLLED_BACK, link.queue, link.holder, rows))
                 return
             try:
-                turn.carry(tc.Retire(transaction.number, link.queue, link.holder, rows, ACCEPTED, settled=True))
+                turn.carry(c.Retire(transaction.number, link.queue, link.holder, rows, ACCEPTED, settled=True))
             except StorageError:
                 raise
             except PenstockError as error:

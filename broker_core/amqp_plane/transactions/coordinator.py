@@ -21,7 +21,7 @@ from ...amqp import (
 )
 from ...amqp.performatives import Error
 from ...amqp.transactions import LOCAL_TRANSACTIONS, MULTI_SSNS_PER_TXN, MULTI_TXNS_PER_SSN, request_of
-from ...engine.commands import transactions as tc
+from ...engine import commands as c
 from ..links.conditions import Refusal, as_error
 from ..links.incoming import Incoming, can_reject
 from .registry import Open
@@ -95,7 +95,7 @@ class Control(Incoming):
         if self.ended:
             return
         try:
-            number, _ = turn.carry(tc.BeginTransaction(self.peer.transactions.owner))
+            number, _ = turn.carry(c.BeginTransaction(self.peer.transactions.owner))
         except errors.StorageError:
             raise
         except errors.PenstockError as error:
@@ -113,8 +113,8 @@ class Control(Incoming):
         transaction.over = True
         transaction.check()
         if transaction.failed is not None:
-            turn.carry(tc.FailTransaction(transaction.number, str(transaction.failed)))
-        why, _ = turn.carry(tc.Discharge(transaction.number, fail))
+            turn.carry(c.FailTransaction(transaction.number, str(transaction.failed)))
+        why, _ = turn.carry(c.Discharge(transaction.number, fail))
         if fail or why is not None:
             _undo(turn, transaction)
         self.loop.behind_all(turn, lambda: self._discharged(delivery, transaction, not fail, why))
@@ -125,7 +125,7 @@ class Control(Incoming):
         for transaction in self._declared:
             if not transaction.over:
                 transaction.over = transaction.discharging = True
-                turn.carry(tc.Discharge(transaction.number, fail=True))
+                turn.carry(c.Discharge(transaction.number, fail=True))
                 _undo(turn, transaction)
                 self._over(transaction, committed=False)
 

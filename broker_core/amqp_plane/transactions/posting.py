@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from ...engine.commands import transactions as tc
+from ...engine import commands as c
 from ...errors import PenstockError, StorageError
 from ...reading.stored import store
 from ..links.incoming import confirm
@@ -62,4 +62,4 @@ class Posting(NamedTuple):
         stored = store(found.batch, found.mask)
         traits = service.traits(self.route, stored.batch)
         count, number = found.batch.num_rows, self.transaction.number
-        return turn.carry(tc.Post(number, self.route, count, found.sizes, stored, traits))[1]
+        return turn.carry(c.Post(number, self.route, count, found.sizes, stored, traits))[1]

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from ...amqp import Condition, TransactionalState
 from ...amqp.performatives import TERMINAL, Error
-from ...engine.commands import transactions as tc
+from ...engine import commands as c
 from ...engine.model.dispositions import ROLLED_BACK, Ending
 from ...errors import PenstockError, StorageError
 from ..links.conditions import Refusal, as_error
@@ -39,10 +39,10 @@ class Retirement(NamedTuple):
         """The outcome of the messages if the transaction commits; None if they become available again."""
         return self.ending.outcome
 
-    def command(self, link: Consuming, rows: RowSet) -> tc.Retire:
+    def command(self, link: Consuming, rows: RowSet) -> c.Retire:
         """Form the engine's command for these rows of the link's queue."""
         default, number = self.default or ROLLED_BACK, self.transaction.number
-        return tc.Retire(number, link.queue, link.holder, rows, self.ending, default, self.settled)
+        return c.Retire(number, link.queue, link.holder, rows, self.ending, default, self.settled)
 
     def carry(self, turn: Turn, link: Consuming, deliveries: list[Delivery]) -> None:
         """Add the outcome to the transaction; its discharge tells where that cannot be. Raises StorageError."""

@@ -1,22 +1,20 @@
-"""State changes by moves, copies and redrives, and by altered queues."""
+"""State changes by moves, copies and redrives."""
 
 from __future__ import annotations
 
 import numpy as np
 
+from .. import events as e
 from ..columns.limits import MAX_ERROR_TEXT
 from ..columns.rowset import as_array
 from ..columns.states import Outcome, Reason, Verb
-from ..events import moves as me
-from ..model import consumers
 from ..model.last_values import stale
-from ..model.options import checked, rules
 from ..model.state import BrokerState
 from ..model.transfer import Cargo, load, unload
 from .transitions import archive, let_go, settle_in, take_out
 
 
-def moved(state: BrokerState, event: me.Moved, position: int) -> None:
+def moved(state: BrokerState, event: e.Moved, position: int) -> None:
     """Archive messages here, append them to the target, and count dead letters."""
     queue = state.queues[event.queue]
     verb = Verb.DEAD_LETTER if event.reason else Verb.MOVE
@@ -41,7 +39,7 @@ def moved(state: BrokerState, event: me.Moved, position: int) -> None:
     _arrive(state, event.target, cargo, event.time)
 
 
-def copied(state: BrokerState, event: me.Copied, position: int) -> None:
+def copied(state: BrokerState, event: e.Copied, position: int) -> None:
     """Append copies of messages to the target."""
     _arrive(state, event.target, load(state.queues[event.queue], event.rows), event.time)
 
@@ -53,7 +51,7 @@ def _arrive(state: BrokerState, name: str, cargo: Cargo, time: int) -> None:
     settle_in(state, queue, first, time)
 
 
-def redriven(state: BrokerState, event: me.Redriven, position: int) -> None:
+def redriven(state: BrokerState, event: e.Redriven, position: int) -> None:
     """Make archived dead letters AVAILABLE again, at their sequence numbers, without their expiry if that ended them."""
     queue = state.queues[event.queue]
     for number, part in event.rows.items():
@@ -66,20 +64,3 @@ def redriven(state: BrokerState, event: me.Redriven, position: int) -> None:
     queue.came_back(event.rows)
     if queue.rules.key:
         archive(state, queue, stale(queue, event.rows), Verb.REPLACE, Outcome.REPLACED, event.time)
-
-
-def queue_altered(state: BrokerState, event: me.QueueAltered, position: int) -> None:
-    """Set a queue's options, and the rules that follow from them."""
-    queue = state.queues[event.queue]
-    queue.options = checked(queue.kind, {**queue.options, **event.options})
-    queue.rules = rules(queue.kind, queue.options)
-    consumers.reconsider(queue)
-
-
-def queue_paused(state: BrokerState, event: me.QueuePaused, position: int) -> None:
-    """Pause a queue, or resume it and let its consumers look from the start."""
-    queue = state.queues[event.queue]
-    queue.paused = event.paused
-    if not event.paused:  # who looked meanwhile found nothing, and has passed what is there
-        for log in queue.returns:
-            log.add(0)

@@ -1,19 +1,19 @@
-"""State changes by outcomes of single messages, before their batch is settled: see `queues`."""
+"""State changes by outcomes of single messages, before their batch is settled."""
 
 from __future__ import annotations
 
-from ..events import outcomes as oe
+from .. import events as e
 from ..model.batch_outcomes import Said, StagedOutcomes
 from ..model.state import BrokerState
 
 
-def outcomes_staged(state: BrokerState, event: oe.OutcomesStaged, position: int) -> None:
+def outcomes_staged(state: BrokerState, event: e.OutcomesStaged, position: int) -> None:
     """Add outcomes to a stage."""
     stage = state.begin_stage(event.stage, state.time if event.time is None else event.time)
     said = [Said.from_json(each) for each in event.said]
     stage.outcomes.append(StagedOutcomes(event.lease, event.batch, event.epoch, said))
 
 
-def malformed_found(state: BrokerState, event: oe.MalformedFound, position: int) -> None:
+def malformed_found(state: BrokerState, event: e.MalformedFound, position: int) -> None:
     """Add malformed messages to the outcomes of their batch."""
     state.leases[event.lease].batches[event.batch].outcomes.say([Said.from_json(each) for each in event.said])

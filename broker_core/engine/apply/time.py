@@ -1,10 +1,10 @@
-"""State changes by time."""
+"""State changes by time, and by the start of the clock."""
 
 from __future__ import annotations
 
+from .. import events as e
 from ..columns.limits import NEVER
 from ..columns.states import Outcome, Verb
-from ..events import queues as e
 from ..model.state import BrokerState
 from .transitions import archive
 
@@ -48,3 +48,13 @@ def time_passed(state: BrokerState, event: e.TimePassed, position: int) -> None:
                 block.look_ahead()
                 setattr(block, noted, NEVER)
                 queue.note_times(block)
+
+
+def clock_started(state: BrokerState, event: e.ClockStarted, position: int) -> None:
+    """Count the uptime of leases and groups anew after a start."""
+    state.started, state.nonce = event.up, event.nonce
+    for queue in state.queues.values():
+        if queue.grouping is not None:
+            queue.grouping.restarted()
+    for lease in state.leases.values():
+        lease.renewed = event.up

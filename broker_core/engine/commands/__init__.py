@@ -1,12 +1,132 @@
 """Commands: requests to the engine, by subject. The same names stand in `events`, `decide` and `apply`.
 
-queues         of queues, links, leases, stages and time; `Now`
-exchanges      of exchanges, bindings, and links as far as lifetimes depend on them
-moves          of messages that change their queue, and of queues that are altered
+command        what a command is; `Now`
+queues         of queues and the messages that come into them
+stages         of messages that wait, unseen, until they are published
+links          of links: subscribe, acquire, browse, settle, release
+leases         of Spark's leases
+lifetimes      of the links to a node, and of nodes that end by themselves
 outcomes       of single messages of a lease's batch
+exchanges      of exchanges and bindings, and of messages sent through them
+moves          of messages that change their queue
 transactions   of transactions
 passes         of what goes to the archive's table
+time           time has passed; the broker has started
 
-A lease's request comes in parts (enter, finish, acquire or plan), each decided on what the one before left. One planner, one
-epoch.
+Everything is imported from here: `from ..engine import commands as c`, then `c.Acquire`. A single message is a batch of one.
 """
+
+from ..model.publish_keys import PublishKey
+from .command import Command, Maker, Now
+from .exchanges import Bind, DeclareExchange, DeleteExchange, ListExchanges, Route, Sent, Unbind
+from .leases import (
+    AcquireBatch,
+    DeleteLease,
+    EnterLease,
+    FinishBatches,
+    LeasedBatch,
+    ListLeases,
+    MeasureBatch,
+    PlanBatches,
+    ReadBatch,
+    ReleaseLease,
+    RenewLease,
+    SettleRow,
+)
+from .lifetimes import CloseLink, EndNode, OpenLink
+from .links import Acquire, Browse, Browsed, Release, Settle, Subscribe, Taken, Unsubscribe, command_of
+from .moves import Copy, DiscardMessages, Move, Redrive, Shifted
+from .outcomes import SetAside, StageOutcomes
+from .passes import BeginPass, EndPass, ListBacklogs
+from .queues import (
+    AlterQueue,
+    DeclareQueue,
+    DeleteQueue,
+    Enqueue,
+    PackBlock,
+    PauseQueue,
+    Placed,
+    Purge,
+    ResumeQueue,
+    Retain,
+    Stat,
+    Stores,
+    Withdraw,
+)
+from .stages import Discard, IsPublished, ListStages, Publish, StageMessages
+from .time import Recovered, Tick
+from .transactions import BeginTransaction, Discharge, FailTransaction, Post, Retire, TimeOutTransactions
+
+__all__ = [
+    "Acquire",
+    "AcquireBatch",
+    "AlterQueue",
+    "BeginPass",
+    "BeginTransaction",
+    "Bind",
+    "Browse",
+    "Browsed",
+    "CloseLink",
+    "Command",
+    "Copy",
+    "DeclareExchange",
+    "DeclareQueue",
+    "DeleteExchange",
+    "DeleteLease",
+    "DeleteQueue",
+    "Discard",
+    "DiscardMessages",
+    "Discharge",
+    "EndNode",
+    "EndPass",
+    "Enqueue",
+    "EnterLease",
+    "FailTransaction",
+    "FinishBatches",
+    "IsPublished",
+    "LeasedBatch",
+    "ListBacklogs",
+    "ListExchanges",
+    "ListLeases",
+    "ListStages",
+    "Maker",
+    "MeasureBatch",
+    "Move",
+    "Now",
+    "OpenLink",
+    "PackBlock",
+    "PauseQueue",
+    "Placed",
+    "PlanBatches",
+    "Post",
+    "Publish",
+    "PublishKey",
+    "Purge",
+    "ReadBatch",
+    "Recovered",
+    "Redrive",
+    "Release",
+    "ReleaseLease",
+    "RenewLease",
+    "ResumeQueue",
+    "Retain",
+    "Retire",
+    "Route",
+    "Sent",
+    "SetAside",
+    "Settle",
+    "SettleRow",
+    "Shifted",
+    "StageMessages",
+    "StageOutcomes",
+    "Stat",
+    "Stores",
+    "Subscribe",
+    "Taken",
+    "Tick",
+    "TimeOutTransactions",
+    "Unbind",
+    "Unsubscribe",
+    "Withdraw",
+    "command_of",
+]

@@ -10,7 +10,7 @@ from ...errors import PenstockError
 from ..columns.attributes import Coded, Traits
 from ..columns.series import Ints, Rows
 from ..model.routes import Asks, Examined
-from .queues import Command, Maker
+from .command import Command, Maker
 
 
 @dataclass(frozen=True)
@@ -56,33 +56,6 @@ class ListExchanges(Command[list[dict[str, Any]]]):
     """The descriptions of one exchange, or of all. Reply: one JSON-able object each."""
 
     exchange: str | None = None  # None: all
-
-
-# Who uses a queue or an exchange, and what ends with that: see `lifetimes`.
-@dataclass(frozen=True)
-class OpenLink(Command[int]):
-    """A link to a queue or an exchange begins. Reply: its number. Needed where the node's lifetime depends on links; a queue's
-    subscriptions count besides."""
-
-    node: str
-    makes: bool = False  # the node was made for this link
-    receives: bool = False
-    owner: str | None = None  # whose link it is. With `makes`: this connection alone may receive from the node
-
-
-@dataclass(frozen=True)
-class CloseLink(Command[None]):
-    """The end of a link. One that is not known, or whose node is gone, changes nothing."""
-
-    node: str
-    link: int
-
-
-@dataclass(frozen=True)
-class EndNode(Command[bool]):
-    """End a queue or an exchange if its time has come: see `decide.lifetimes`. Reply: whether it had."""
-
-    node: str
 
 
 class Sent(NamedTuple):

@@ -1,12 +1,12 @@
-"""Commands about messages that change their queue, and about queues that are altered while they live. See `queues`."""
+"""Commands about messages that change their queue."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+from dataclasses import dataclass
+from typing import NamedTuple
 
 from ..columns.limits import MAX_MOVED
-from .queues import Command
+from .command import Command
 
 
 class Shifted(NamedTuple):
@@ -61,25 +61,3 @@ class Redrive(Command[Shifted]):
     messages: int = MAX_MOVED
     first: int = 0
     last: int | None = None
-
-
-@dataclass(frozen=True)
-class AlterQueue(Command[bool]):
-    """New values of a queue's options. Reply: whether anything was changed."""
-
-    queue: str
-    options: dict[str, Any] = field(default_factory=dict)  # those to be changed; None: back to the default
-
-
-@dataclass(frozen=True)
-class PauseQueue(Command[bool]):
-    """A stop of delivery until the queue is resumed; what is sent still comes in. Reply: whether anything was changed."""
-
-    queue: str
-
-
-@dataclass(frozen=True)
-class ResumeQueue(Command[bool]):
-    """The end of a queue's pause. Reply: whether anything was changed."""
-
-    queue: str

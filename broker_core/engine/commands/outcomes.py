@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from ..columns.rowset import RowSet
 from ..model.batch_outcomes import Said
-from .queues import Command
+from .command import Command
 
 
 @dataclass(frozen=True)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from ..model.passes import Backlog, Pass
-from .queues import Command
+from .command import Command
 
 
 @dataclass(frozen=True)

@@ -10,7 +10,7 @@ from ..columns.attributes import NO_TRAITS, Traits
 from ..columns.rowset import RowSet
 from ..columns.series import Ints
 from ..model.dispositions import ROLLED_BACK, Ending
-from .queues import Command
+from .command import Command
 
 
 @dataclass(frozen=True)

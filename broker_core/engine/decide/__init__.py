@@ -3,15 +3,16 @@
 handlers                       `decide` itself, and the table of what decides each command
 decision                       what a command leads to; what most decisions ask first
 effects                        who is told of events: consumers who are woken, nodes that may end
-queues                         queues, stages and publishing
+queues                         queues: declared, altered, paused, filled, purged, described
+stages                         messages and outcomes that wait for a publish
 links, leases, outcomes        acquire, settle, return; Spark's leases; outcomes of single messages
 unsettled_batches              the batch of which an outcome may still be said
 dead_letters                   messages that end without being worked off: rejected, tried too often, expired
 immediate                      messages that are delivered at once or not at all
 exchanges, routes              exchanges and bindings; messages that go through one
 lifetimes                      when a queue or an exchange ends by itself, and the links that this depends on
-moves, alterations             messages sent to another queue; a queue altered, paused, resumed
+moves                          messages sent to another queue
 transactions                   what is posted and retired, commit and rollback
-time                           what is due
+time                           what is due, and what a restart ends
 passes                         what goes to the archive's table
 """

@@ -18,12 +18,11 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from .. import commands as c
+from .. import events as e
 from ..columns.rowset import RowSet, as_array, row_count
 from ..columns.series import Ints, Rows
 from ..columns.states import Cause, Outcome, Reason
-from ..commands import queues as c
-from ..events import moves as me
-from ..events import queues as e
 from ..model.capacity import Coming, accepts, fitting
 from ..model.exclusions import refused_by
 from ..model.queue import Queue
@@ -154,7 +153,7 @@ def dead_letter(
     for name, some in ((queue.rules.dead_letter_queue, going), (None, rows.minus(going))):
         if some:
             events.append(
-                me.Moved(
+                e.Moved(
                     queue.name,
                     some,
                     name,

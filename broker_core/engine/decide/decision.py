@@ -8,10 +8,10 @@ from typing import Any, Generic, NamedTuple, TypeVar
 import numpy as np
 
 from ... import errors
+from .. import events as e
 from ..columns.rowset import RowSet, clip, row_count
 from ..columns.series import Ints
 from ..columns.states import LEGAL, State, Verb
-from ..events import queues as e
 from ..model.queue import Queue
 from ..model.state import BrokerState
 

@@ -8,9 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
-from ..events import exchanges as xe
-from ..events import moves as me
-from ..events import queues as e
+from .. import events as e
 from ..model import consumers
 from ..model.lease import Stage
 from ..model.queue import Queue
@@ -71,7 +69,7 @@ def _settled(state: BrokerState, event: e.Settled) -> Iterable[str]:
     return (event.queue,) if _frees(state.queues[event.queue], event.holder) else ()
 
 
-def _moved(state: BrokerState, event: me.Moved) -> Iterable[str]:
+def _moved(state: BrokerState, event: e.Moved) -> Iterable[str]:
     frees = _frees(state.queues[event.queue], event.holder)
     return [name for name in (event.target, event.queue if frees else None) if name is not None]
 
@@ -92,11 +90,11 @@ LOOKS: dict[type[e.Event], _Rule] = {
     e.Unsubscribed: _unsubscribed,
     e.Settled: _settled,
     e.HoldersLost: lambda state, event: event.rows,
-    me.Moved: _moved,
-    me.Copied: lambda state, event: (event.target,),
-    me.Redriven: _its_queue,
-    me.QueueAltered: _its_queue,
-    me.QueuePaused: lambda state, event: () if event.paused else (event.queue,),
-    xe.Routed: lambda state, event: event.queues,
+    e.Moved: _moved,
+    e.Copied: lambda state, event: (event.target,),
+    e.Redriven: _its_queue,
+    e.QueueAltered: _its_queue,
+    e.QueuePaused: lambda state, event: () if event.paused else (event.queue,),
+    e.Routed: lambda state, event: event.queues,
 }
 _LOOKS, _MAY_END = _with_parts(LOOKS), _with_parts(MAY_END)

@@ -8,10 +8,9 @@ from __future__ import annotations
 from typing import Any
 
 from ... import errors
+from .. import commands as c
+from .. import events as e
 from ..columns.limits import MAX_ARGUMENTS, MAX_BINDINGS, MAX_EXCHANGES, MAX_KEY, MAX_PATTERN_WORDS
-from ..commands import exchanges as x
-from ..commands import queues as c
-from ..events import exchanges as xe
 from ..model import headers
 from ..model.bindings import Binding
 from ..model.exchange import Exchange
@@ -33,7 +32,7 @@ def need_exchange(state: BrokerState, name: str) -> Exchange:
     return exchange
 
 
-def declare_exchange(state: BrokerState, command: x.DeclareExchange, now: c.Now) -> Decision[bool]:
+def declare_exchange(state: BrokerState, command: c.DeclareExchange, now: c.Now) -> Decision[bool]:
     """Add an exchange; False if the same is there. AlreadyExists, InvalidRequest, ResourceLimit, NotFound of an alternate."""
     check_node_name("exchange", command.exchange)
     said = state.policies.options_of(command.exchange, command.type)
@@ -52,7 +51,7 @@ def declare_exchange(state: BrokerState, command: x.DeclareExchange, now: c.Now)
     if len(state.exchanges.by_name) >= MAX_EXCHANGES:
         raise errors.ResourceLimit(f"the broker has {MAX_EXCHANGES} exchanges, which is its limit: delete one first")
     user = user_of(state, command.maker)
-    return Decision([(xe.ExchangeDeclared(command.exchange, command.type, options, user), None)], True)
+    return Decision([(e.ExchangeDeclared(command.exchange, command.type, options, user), None)], True)
 
 
 def _check_alike(exchange: Exchange, kind: str, options: dict[str, Any], asked: list[str]) -> None:
@@ -66,13 +65,13 @@ def _check_alike(exchange: Exchange, kind: str, options: dict[str, Any], asked: 
             )
 
 
-def delete_exchange(state: BrokerState, command: x.DeleteExchange, now: c.Now) -> Decision[None]:
+def delete_exchange(state: BrokerState, command: c.DeleteExchange, now: c.Now) -> Decision[None]:
     """End an exchange with all its bindings. Raises NotFound."""
     exchange = need_exchange(state, command.exchange)
-    return Decision([(xe.ExchangeDeleted(exchange.name), None)], None)
+    return Decision([(e.ExchangeDeleted(exchange.name), None)], None)
 
 
-def bind(state: BrokerState, command: x.Bind, now: c.Now) -> Decision[bool]:
+def bind(state: BrokerState, command: c.Bind, now: c.Now) -> Decision[bool]:
     """Add a binding of a queue; False if it is there. Raises NotFound, InvalidRequest, ResourceLimit."""
     exchange, queue = need_exchange(state, command.exchange), need_queue(state, command.queue)
     binding = Binding(queue.name, command.key, command.arguments, command.selector, command.no_local)
@@ -83,7 +82,7 @@ def bind(state: BrokerState, command: x.Bind, now: c.Now) -> Decision[bool]:
         raise errors.ResourceLimit(
             f"exchange {exchange.name!r} has {MAX_BINDINGS} bindings, which is the limit: unbind some first"
         )
-    return Decision([(xe.Bound(exchange.name, exchange.next_number, binding.to_json()), None)], True)
+    return Decision([(e.Bound(exchange.name, exchange.next_number, binding.to_json()), None)], True)
 
 
 def _check_binding(exchange: Exchange, binding: Binding) -> None:
@@ -102,7 +101,7 @@ def _check_binding(exchange: Exchange, binding: Binding) -> None:
     headers.check(binding.arguments)
 
 
-def unbind(state: BrokerState, command: x.Unbind, now: c.Now) -> Decision[int]:
+def unbind(state: BrokerState, command: c.Unbind, now: c.Now) -> Decision[int]:
     """Remove the bindings of a queue, all or those with one key. Raises NotFound where there is none."""
     exchange = need_exchange(state, command.exchange)
     numbers = exchange.numbers_of(command.queue, command.key)
@@ -111,10 +110,10 @@ def unbind(state: BrokerState, command: x.Unbind, now: c.Now) -> Decision[int]:
         raise errors.NotFound(
             f"exchange {exchange.name!r} has no binding to {command.queue!r:.300}{key}: see `penstock exchange list`"
         )
-    return Decision([(xe.Unbound(exchange.name, numbers), None)], len(numbers))
+    return Decision([(e.Unbound(exchange.name, numbers), None)], len(numbers))
 
 
-def list_exchanges(state: BrokerState, command: x.ListExchanges, now: c.Now) -> Decision[list[dict[str, Any]]]:
+def list_exchanges(state: BrokerState, command: c.ListExchanges, now: c.Now) -> Decision[list[dict[str, Any]]]:
     """Describe one exchange, or all, with their bindings. Raises NotFound."""
     found = state.exchanges.by_name.values() if command.exchange is None else [need_exchange(state, command.exchange)]
     return Decision([], [_described(exchange) for exchange in found])

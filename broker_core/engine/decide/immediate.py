@@ -7,10 +7,10 @@ look is the dequeuing: both are one command, and only what is AVAILABLE goes, by
 
 from __future__ import annotations
 
+from .. import commands as c
+from .. import events as e
 from ..columns.rowset import RowSet
 from ..columns.states import Outcome, Verb
-from ..commands import queues as c
-from ..events import queues as e
 from ..model.state import BrokerState
 from .decision import Decision, need_queue
 

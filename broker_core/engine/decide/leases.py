@@ -1,14 +1,12 @@
-"""Decisions about leases: the protocol of docs/protocols/flight.md and ARCHITECTURE.md.
-
-A request of a planner comes in parts: EnterLease, then FinishBatches and AcquireBatch, or PlanBatches; each is decided on the
-state that the one before left.
-"""
+"""Decisions about leases: see docs/protocols/flight.md, and `commands.leases` for the parts of a planner's request."""
 
 from __future__ import annotations
 
 from typing import Any
 
 from ... import errors
+from .. import commands as c
+from .. import events as e
 from ..columns.limits import (
     LISTED_GROUPS,
     MAX_ACQUIRE,
@@ -22,8 +20,6 @@ from ..columns.limits import (
 )
 from ..columns.rowset import RowSet, row_count
 from ..columns.states import Cause, Outcome
-from ..commands import queues as c
-from ..events import queues as e
 from ..model.capacity import Coming
 from ..model.consumers import check_lease, may_take
 from ..model.groups import FreeGroup

@@ -16,12 +16,9 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 from ...errors import InUse, ResourceLimit
+from .. import commands as c
+from .. import events as e
 from ..columns.limits import MAX_LINKS
-from ..commands import exchanges as x
-from ..commands import queues as c
-from ..events import exchanges as xe
-from ..events import moves as me
-from ..events import queues as e
 from ..model.exchange import Exchange, Link
 from ..model.queue import Queue
 from ..model.state import BrokerState
@@ -32,7 +29,7 @@ _UNTIL_UNUSED = ("unused", "unusedOrEmpty")
 _Rule = Callable[[BrokerState, Any], Iterable[str]]
 
 
-def _link_gone(state: BrokerState, event: xe.LinkGone) -> Iterable[str]:
+def _link_gone(state: BrokerState, event: e.LinkGone) -> Iterable[str]:
     lifetime, made = _lifetime(state, event.node), state.links[event.node][event.link].makes
     return () if lifetime == "link" and not made else (event.node,)  # what nobody's link made ends with nobody's
 
@@ -61,8 +58,8 @@ def _if_its_lifetime(state: BrokerState, name: str, concerned: tuple[str, ...]) 
 
 #: By kind of event, the queues and exchanges that may end after it. Asked before it is applied.
 MAY_END: dict[type[e.Event], _Rule] = {
-    xe.LinkGone: _link_gone,
-    xe.Unbound: lambda state, event: (event.exchange,),
+    e.LinkGone: _link_gone,
+    e.Unbound: lambda state, event: (event.exchange,),
     e.QueueDeleted: lambda state, event: state.exchanges.leading_to(event.queue),
     e.HoldersLost: lambda state, event: event.rows,
     e.Unsubscribed: _use_ends,
@@ -71,7 +68,7 @@ MAY_END: dict[type[e.Event], _Rule] = {
     e.Purged: _messages_end,
     e.Expired: _messages_end,
     e.BatchEnded: _batch_ends,
-    me.Moved: _messages_end,
+    e.Moved: _messages_end,
     e.Returned: _messages_end,  # replaced as it came back
 }
 
@@ -94,7 +91,7 @@ def what_ends(state: BrokerState, name: str) -> e.Event | None:
     if queue is not None and _queue_is_over(state, queue, links):
         return departure(state, queue)
     if exchange is not None and _exchange_is_over(exchange, links):
-        return xe.ExchangeDeleted(name)
+        return e.ExchangeDeleted(name)
     return None
 
 
@@ -138,17 +135,17 @@ def gone_at_start(state: BrokerState) -> list[e.Event]:
     for exchange in state.exchanges.by_name.values():
         bound = {binding.queue for binding in exchange.bindings.values()}
         if exchange.lifetime == "link" or (exchange.lifetime == "unused" and bound <= gone):
-            events.append(xe.ExchangeDeleted(exchange.name))
+            events.append(e.ExchangeDeleted(exchange.name))
     return events
 
 
-def end_node(state: BrokerState, command: x.EndNode, now: c.Now) -> Decision[bool]:
+def end_node(state: BrokerState, command: c.EndNode, now: c.Now) -> Decision[bool]:
     """End a queue or an exchange if its lifetime is over. Reply: whether it was."""
     event = what_ends(state, command.node)
     return Decision([] if event is None else [(event, None)], event is not None)
 
 
-def open_link(state: BrokerState, command: x.OpenLink, now: c.Now) -> Decision[int]:
+def open_link(state: BrokerState, command: c.OpenLink, now: c.Now) -> Decision[int]:
     """Add a link to a queue or an exchange. Reply: its number. Raises NotFound, InUse, ResourceLimit."""
     if command.node not in state.exchanges.by_name:
         need_queue(state, command.node)
@@ -156,11 +153,11 @@ def open_link(state: BrokerState, command: x.OpenLink, now: c.Now) -> Decision[i
         check_owner(state, command.node, command.owner)
     if len(state.links.get(command.node, ())) >= MAX_LINKS:
         raise ResourceLimit(f"{command.node!r} has {MAX_LINKS} links, which is the limit: end some")
-    event = xe.LinkOpened(command.node, state.next_link, command.makes, command.owner if command.makes else None)
+    event = e.LinkOpened(command.node, state.next_link, command.makes, command.owner if command.makes else None)
     return Decision([(event, None)], state.next_link)
 
 
-def close_link(state: BrokerState, command: x.CloseLink, now: c.Now) -> Decision[None]:
+def close_link(state: BrokerState, command: c.CloseLink, now: c.Now) -> Decision[None]:
     """Remove a link; nothing if it is not known."""
     known = command.link in state.links.get(command.node, ())
-    return Decision([(xe.LinkGone(command.node, command.link), None)] if known else [], None)
+    return Decision([(e.LinkGone(command.node, command.link), None)] if known else [], None)

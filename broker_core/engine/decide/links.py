@@ -11,6 +11,8 @@ from typing import Any
 import numpy as np
 
 from ... import errors
+from .. import commands as c
+from .. import events as e
 from ..columns.blocks import Block
 from ..columns.limits import (
     MAX_ACQUIRE,
@@ -23,8 +25,6 @@ from ..columns.limits import (
 from ..columns.overlays import ROW_BYTES
 from ..columns.rowset import RowSet
 from ..columns.states import ACQUIRED, Cause, Outcome, Verb
-from ..commands import queues as c
-from ..events import queues as e
 from ..model.capacity import Coming
 from ..model.consumers import check_link, may_take
 from ..model.groups import FreeGroup

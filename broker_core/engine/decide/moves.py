@@ -10,15 +10,13 @@ from typing import Any
 import numpy as np
 
 from ... import errors
+from .. import commands as c
+from .. import events as e
 from ..columns.blocks import Block
 from ..columns.limits import MAX_MOVED, MAX_PURGED
 from ..columns.rowset import BLOCK_BITS, RowSet, as_array
 from ..columns.series import Ints
 from ..columns.states import AVAILABLE, Outcome, Verb
-from ..commands import moves as mc
-from ..commands import queues as c
-from ..events import moves as me
-from ..events import queues as e
 from ..model.capacity import Coming, fitting
 from ..model.queue import Queue
 from ..model.retention import stayed
@@ -28,23 +26,23 @@ from .dead_letters import as_one
 from .decision import Decision, need_queue
 
 
-def move(state: BrokerState, command: mc.Move, now: c.Now) -> Decision[mc.Shifted]:
+def move(state: BrokerState, command: c.Move, now: c.Now) -> Decision[c.Shifted]:
     """Move waiting messages to the tail of another queue. Raises NotFound, InvalidRequest, ResourceLimit."""
     source, target = _two(state, command, "move")
     rows, shifted = _to_shift(source, target, command, now)
-    event = me.Moved(source.name, rows, target.name, int(Outcome.MOVED), now.wall)
+    event = e.Moved(source.name, rows, target.name, int(Outcome.MOVED), now.wall)
     return Decision([(event, None)] if rows else [], shifted)
 
 
-def copy(state: BrokerState, command: mc.Copy, now: c.Now) -> Decision[mc.Shifted]:
+def copy(state: BrokerState, command: c.Copy, now: c.Now) -> Decision[c.Shifted]:
     """Copy waiting messages to the tail of another queue. Raises NotFound, InvalidRequest, ResourceLimit."""
     source, target = _two(state, command, "copy")
     rows, shifted = _to_shift(source, target, command, now)
-    event = me.Copied(source.name, rows, target.name, now.wall)
+    event = e.Copied(source.name, rows, target.name, now.wall)
     return Decision([(event, None)] if rows else [], shifted)
 
 
-def discard_messages(state: BrokerState, command: mc.DiscardMessages, now: c.Now) -> Decision[int]:
+def discard_messages(state: BrokerState, command: c.DiscardMessages, now: c.Now) -> Decision[int]:
     """Archive a range of messages as purged, held ones too, and fence their leases. Raises NotFound, ResourceLimit."""
     queue = need_queue(state, command.queue)
     if not 0 <= command.first <= command.last < queue.next_sequence:
@@ -81,7 +79,7 @@ def _holders(queue: Queue, rows: RowSet) -> list[int]:
     return sorted(found)
 
 
-def _two(state: BrokerState, command: mc.Move | mc.Copy, verb: str) -> tuple[Queue, Queue]:
+def _two(state: BrokerState, command: c.Move | c.Copy, verb: str) -> tuple[Queue, Queue]:
     source, target = need_queue(state, command.queue), need_queue(state, command.target)
     if source is target:
         raise errors.InvalidRequest(f"cannot {verb} messages of {source.name!r} into the same queue: name another target")
@@ -93,7 +91,7 @@ def _two(state: BrokerState, command: mc.Move | mc.Copy, verb: str) -> tuple[Que
     return source, target
 
 
-def _to_shift(source: Queue, target: Queue, command: mc.Move | mc.Copy, now: c.Now) -> tuple[RowSet, mc.Shifted]:
+def _to_shift(source: Queue, target: Queue, command: c.Move | c.Copy, now: c.Now) -> tuple[RowSet, c.Shifted]:
     """The messages, and what to answer."""
     wall = now.wall // 1000
 
@@ -108,7 +106,7 @@ def _to_shift(source: Queue, target: Queue, command: mc.Move | mc.Copy, now: c.N
             f"queue {target.name!r} is full: nothing was changed. Drain it, or raise its limits (`penstock queue alter`)"
         )
     left = found.count - rows.count
-    return rows, mc.Shifted(rows.count, found.last + 1 if more and not left else None, left)
+    return rows, c.Shifted(rows.count, found.last + 1 if more and not left else None, left)
 
 
 def _look(queue: Queue, first: int, last: int | None, limit: int, wanted: Any) -> tuple[RowSet, bool]:
@@ -126,7 +124,7 @@ def _look(queue: Queue, first: int, last: int | None, limit: int, wanted: Any) -
     return RowSet.of(parts), left <= 0
 
 
-def redrive(state: BrokerState, command: mc.Redrive, now: c.Now) -> Decision[mc.Shifted]:
+def redrive(state: BrokerState, command: c.Redrive, now: c.Now) -> Decision[c.Shifted]:
     """Send dead letters back to the queues that they came from, as far as these have room. Raises NotFound."""
     queue = need_queue(state, command.queue)
     events: list[e.Event] = []
@@ -139,16 +137,16 @@ def redrive(state: BrokerState, command: mc.Redrive, now: c.Now) -> Decision[mc.
     moved = 0
     here = RowSet.of((n, _among(rows, stayed(queue.blocks[n], state.retained_from))) for n, rows in found.items())
     if back := fitting(queue, queue, here, coming):
-        events.append(me.Redriven(queue.name, back, now.wall))
+        events.append(e.Redriven(queue.name, back, now.wall))
         moved += back.count
     for name, rows in _by_origin(queue, found.minus(here)).items():
         origin = state.queues.get(name)
         if origin is None or origin is queue:
             continue
         if going := fitting(origin, queue, _newest(queue, origin, rows), coming):
-            events.append(me.Moved(queue.name, going, name, int(Outcome.MOVED), now.wall, redriven=True))
+            events.append(e.Moved(queue.name, going, name, int(Outcome.MOVED), now.wall, redriven=True))
             moved += going.count
-    shifted = mc.Shifted(moved, found.last + 1 if more and found else None, found.count - moved)
+    shifted = c.Shifted(moved, found.last + 1 if more and found else None, found.count - moved)
     return Decision([(event, None) for event in events], shifted)
 
 

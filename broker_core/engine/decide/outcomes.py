@@ -5,13 +5,11 @@ from __future__ import annotations
 import numpy as np
 
 from ... import errors
+from .. import commands as c
+from .. import events as e
 from ..columns.limits import MAX_MALFORMED_TEXTS, MAX_OUTCOMES, MAX_STAGES
 from ..columns.rowset import RowSet
 from ..columns.states import Verb
-from ..commands import outcomes as oc
-from ..commands import queues as c
-from ..events import outcomes as oe
-from ..events import queues as e
 from ..model.batch_outcomes import ENDINGS, MALFORMED, Said, cut, shortened
 from ..model.capacity import Coming
 from ..model.lease import Batch, Lease, Stage
@@ -19,11 +17,11 @@ from ..model.stages import check_stage
 from ..model.state import BrokerState
 from . import dead_letters
 from .decision import Decision, check_rows, need_queue
-from .queues import check_not_ended, too_many_stages
+from .stages import check_not_ended, too_many_stages
 from .unsettled_batches import speakable
 
 
-def stage_outcomes(state: BrokerState, command: oc.StageOutcomes, now: c.Now) -> Decision[None]:
+def stage_outcomes(state: BrokerState, command: c.StageOutcomes, now: c.Now) -> Decision[None]:
     """Put outcomes of a batch's messages into a stage. NotFound, Fenced, DataLoss, InvalidRequest, ResourceLimit."""
     check_stage(command.stage)
     check_not_ended(state, command.stage)
@@ -44,11 +42,11 @@ def stage_outcomes(state: BrokerState, command: oc.StageOutcomes, now: c.Now) ->
     said = [each.to_json() for each in cut(told, max(0, MAX_OUTCOMES - waiting))]
     if not said:
         return Decision([], None)
-    staged = oe.OutcomesStaged(command.stage, command.lease, command.batch, command.epoch, said, now.up, now.wall)
+    staged = e.OutcomesStaged(command.stage, command.lease, command.batch, command.epoch, said, now.up, now.wall)
     return Decision([(staged, None)], None)
 
 
-def set_aside(state: BrokerState, command: oc.SetAside, now: c.Now) -> Decision[int]:
+def set_aside(state: BrokerState, command: c.SetAside, now: c.Now) -> Decision[int]:
     """Note messages of a batch that its reader cannot decode. Reply: how many are new. NotFound, Fenced, DataLoss."""
     batch = speakable(state, command.lease, command.batch, command.epoch)
     if batch.stage is not Stage.READ:  # it is read again after its end: what became of its messages stays
@@ -71,7 +69,7 @@ def set_aside(state: BrokerState, command: oc.SetAside, now: c.Now) -> Decision[
     count = sum(said.rows.count for said in found)
     if not count:
         return Decision([], 0)
-    return Decision([(oe.MalformedFound(command.lease, command.batch, [said.to_json() for said in found]), None)], count)
+    return Decision([(e.MalformedFound(command.lease, command.batch, [said.to_json() for said in found]), None)], count)
 
 
 def settle_batch(state: BrokerState, lease: Lease, batch: Batch, now: c.Now, coming: Coming, *, exclude: bool = False) -> e.Event:

@@ -13,25 +13,23 @@ from typing import Any
 import numpy as np
 
 from ...errors import NotFound, PenstockError
+from .. import commands as c
+from .. import events as e
 from ..columns.attributes import Coded, Traits
 from ..columns.rowset import as_array, row_count
 from ..columns.series import Ints, Rows
-from ..commands import exchanges as x
-from ..commands import queues as c
-from ..commands import transactions as tc
-from ..events import exchanges as xe
-from ..events import queues as e
 from ..model.admission import full
 from ..model.queue import Queue
 from ..model.routes import NO_ROWS, Part, Stale, asks, route
 from ..model.state import BrokerState
 from .decision import Decision
 from .exchanges import need_exchange
-from .queues import enqueue, stage_messages
+from .queues import enqueue
+from .stages import stage_messages
 from .transactions import post
 
 
-def route_messages(state: BrokerState, command: x.Route, now: c.Now) -> Decision[x.Sent]:
+def route_messages(state: BrokerState, command: c.Route, now: c.Now) -> Decision[c.Sent]:
     """Send messages to the queues that an exchange leads to, as one event. NotFound; with `whole`, any refusal raises."""
     need_exchange(state, command.exchange)
     exchanges, queues = state.exchanges.by_name, state.queues
@@ -41,14 +39,14 @@ def route_messages(state: BrokerState, command: x.Route, now: c.Now) -> Decision
         for part in found.parts:
             sending.place(part)
     except Stale:
-        return Decision([], x.Sent(stale=True))
-    reply = x.Sent(found.refused, sending.refused(found.parts), sending.error, found.dropped)
+        return Decision([], c.Sent(stale=True))
+    reply = c.Sent(found.refused, sending.refused(found.parts), sending.error, found.dropped)
     if command.whole:
         _check_whole(command, reply)
     return sending.decision(reply)
 
 
-def _check_whole(command: x.Route, sent: x.Sent) -> None:
+def _check_whole(command: c.Route, sent: c.Sent) -> None:
     if sent.error is not None and row_count(sent.refused):
         raise sent.error
     if row_count(sent.unroutable):
@@ -72,7 +70,7 @@ class _Sending:
     """One block on its way into queues."""
 
     state: BrokerState
-    command: x.Route
+    command: c.Route
     now: c.Now
     error: PenstockError | None = None
     _events: list[e.Event] = field(default_factory=list)
@@ -100,7 +98,7 @@ class _Sending:
         for about, names in alike.items():
             traits = self.command.traits[about]
             said = (traits if rows is None or not traits else traits.take(rows)).journaled()
-            self._events.append(xe.Routed(names, count, sizes, self.now.wall, said, rows))
+            self._events.append(e.Routed(names, count, sizes, self.now.wall, said, rows))
 
     def _place_in_one(self, queue: Queue, count: int, sizes: int | Ints, rows: Ints | None, traits: Traits) -> None:
         """Let the queue decide for itself."""
@@ -130,7 +128,7 @@ class _Sending:
     def _alone(self, queue: Queue, count: int, sizes: int | Ints, traits: Traits) -> Decision[c.Placed] | Decision[None]:
         """Decide as if the messages were sent to this queue alone."""
         if self.command.transaction is not None:
-            posted = tc.Post(self.command.transaction, queue.name, count, sizes, None, traits)
+            posted = c.Post(self.command.transaction, queue.name, count, sizes, None, traits)
             return post(self.state, posted, self.now)
         if self.command.stage is not None:
             staged = c.StageMessages(self.command.stage, queue.name, count, sizes, None, traits)
@@ -153,7 +151,7 @@ class _Sending:
                 taken[np.delete(rows, kept_out[name]) if name in kept_out else rows] = True
         return np.flatnonzero(placed & ~taken)
 
-    def decision(self, reply: x.Sent) -> Decision[x.Sent]:
+    def decision(self, reply: c.Sent) -> Decision[c.Sent]:
         """One event with the payload, if any queue took something."""
         decision = Decision([], reply, waits=self._waits or not self._events)
         if self._events:

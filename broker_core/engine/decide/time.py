@@ -11,19 +11,20 @@ from typing import Any
 
 import numpy as np
 
+from .. import commands as c
+from .. import events as e
 from ..columns.blocks import Block
 from ..columns.limits import EXPIRY_PERIOD, STAGE_AGE, STAGE_GRACE
 from ..columns.rowset import RowSet
-from ..columns.states import DELAYED, Cause, State
-from ..commands import queues as c
-from ..events import queues as e
+from ..columns.states import ACQUIRED, DELAYED, Cause, State
 from ..model.capacity import Coming
 from ..model.queue import Queue
-from ..model.state import BrokerState
+from ..model.state import LINK_HOLDER, BrokerState
 from ..model.transaction import is_transactional
 from . import dead_letters
 from .decision import Decision
 from .leases import overdue
+from .lifetimes import gone_at_start
 
 
 def tick(state: BrokerState, command: c.Tick, now: c.Now) -> Decision[None]:
@@ -100,3 +101,34 @@ def _unlock(state: BrokerState, decision: Decision[None], queue: Queue, blocks: 
         returned = e.Returned(queue.name, holder, late, int(cause))
         followed = dead_letters.last_failed(state, queue, late, cause, now, coming)
         decision.add(dead_letters.as_one([returned, *followed]))
+
+
+def recovered(state: BrokerState, command: c.Recovered, now: c.Now) -> Decision[dict[str, int]]:
+    """End what a restart ends: messages held by links come back, transactions roll back, link-bound nodes go."""
+    lost: dict[str, RowSet] = {}
+    for queue in state.queues.values():
+        if not queue.counts[State.ACQUIRED]:
+            continue
+        blocks = (block for _, block in sorted(queue.blocks.items()) if block.counts[State.ACQUIRED])
+        rows = RowSet.of((block.number, _held_by_links(block)) for block in blocks)
+        if rows:
+            lost[queue.name] = rows
+    decision = Decision([], {name: rows.count for name, rows in lost.items()})
+    if lost:
+        events: list[e.Event] = [e.HoldersLost(lost, int(Cause.BROKER_LOST))]
+        coming: Coming = {}
+        for name, rows in lost.items():
+            events += dead_letters.last_failed(state, state.queues[name], rows, Cause.BROKER_LOST, now, coming)
+        decision.add(dead_letters.as_one(events))
+    left = [name for name in state.stages if is_transactional(name)]
+    if left:
+        decision.add(e.Discarded(left))
+    decision.add(e.ClockStarted(now.up, command.nonce))
+    for event in gone_at_start(state):
+        decision.add(event)
+    return decision
+
+
+def _held_by_links(block: Block) -> Any:
+    link = np.asarray(block.holder.get(slice(0, block.filled))) & 1 == LINK_HOLDER
+    return np.flatnonzero((block.state[: block.filled] == ACQUIRED) & link)

@@ -10,6 +10,8 @@ from __future__ import annotations
 from typing import Any
 
 from ... import errors
+from .. import commands as c
+from .. import events as e
 from ..columns.limits import (
     MAX_OWN_TRANSACTIONS,
     MAX_TRANSACTION_BYTES,
@@ -19,17 +21,13 @@ from ..columns.limits import (
     TRANSACTION_AGE,
 )
 from ..columns.rowset import RowSet
-from ..commands import queues as c
-from ..commands import transactions as tc
-from ..events import queues as e
-from ..events import transactions as te
 from ..model.capacity import Coming
 from ..model.dispositions import ROLLED_BACK, Ending
 from ..model.state import BrokerState
 from ..model.transaction import Transaction, Word, stage_of
 from .decision import Decision, need_queue
 from .links import release, settle
-from .queues import publish_stages, stage
+from .stages import publish_stages, stage
 
 Parts = list[tuple[e.Event, Any]]
 
@@ -49,17 +47,17 @@ def _need_working(state: BrokerState, number: int) -> Transaction:
     return transaction
 
 
-def begin_transaction(state: BrokerState, command: tc.BeginTransaction, now: c.Now) -> Decision[int]:
+def begin_transaction(state: BrokerState, command: c.BeginTransaction, now: c.Now) -> Decision[int]:
     """Open a transaction. Reply: its number. Raises ResourceLimit."""
     if state.transactions.of_owner(command.owner) >= MAX_OWN_TRANSACTIONS:
         raise errors.ResourceLimit(f"one connection has at most {MAX_OWN_TRANSACTIONS} transactions open: discharge some")
     if len(state.transactions.open) >= MAX_TRANSACTIONS:
         raise errors.ResourceLimit(f"{MAX_TRANSACTIONS} transactions are open, which is the broker's limit: discharge some")
     number = state.transactions.next
-    return Decision([(te.TransactionBegun(number, command.owner), None)], number, waits=False)
+    return Decision([(e.TransactionBegun(number, command.owner), None)], number, waits=False)
 
 
-def post(state: BrokerState, command: tc.Post, now: c.Now) -> Decision[None]:
+def post(state: BrokerState, command: c.Post, now: c.Now) -> Decision[None]:
     """Stage messages until the commit. UnknownTransaction, NotFound, QueueFull, ResourceLimit, or why the transaction failed."""
     transaction = _need_working(state, command.transaction)
     sizes = command.sizes
@@ -67,7 +65,7 @@ def post(state: BrokerState, command: tc.Post, now: c.Now) -> Decision[None]:
     _check_room(transaction, command.count, size)
     staged = c.StageMessages(stage_of(transaction.number), command.queue, command.count, sizes, command.payload, command.traits)
     decision = stage(state, staged, now)
-    decision.add(te.Posted(transaction.number, command.count, size, now.up))
+    decision.add(e.Posted(transaction.number, command.count, size, now.up))
     return decision
 
 
@@ -80,7 +78,7 @@ def _check_room(transaction: Transaction, messages: int, size: int) -> None:
         raise errors.ResourceLimit(f"a transaction sends at most {MAX_TRANSACTION_BYTES >> 20} MiB: commit earlier")
 
 
-def retire(state: BrokerState, command: tc.Retire, now: c.Now) -> Decision[None]:
+def retire(state: BrokerState, command: c.Retire, now: c.Now) -> Decision[None]:
     """Note how held messages end at the commit. UnknownTransaction, TransactionRolledBack, and all that ending them raises."""
     transaction, rows = _need_working(state, command.transaction), command.rows
     if not rows:
@@ -94,23 +92,23 @@ def retire(state: BrokerState, command: tc.Retire, now: c.Now) -> Decision[None]
                 "settles now: nothing was changed"
             )
     word = Word(command.ending, command.default, command.settled)
-    event = te.Retired(transaction.number, command.queue, command.holder, rows, word, now.up)
+    event = e.Retired(transaction.number, command.queue, command.holder, rows, word, now.up)
     return Decision([(event, None)], None, waits=False)
 
 
-def fail_transaction(state: BrokerState, command: tc.FailTransaction, now: c.Now) -> Decision[None]:
+def fail_transaction(state: BrokerState, command: c.FailTransaction, now: c.Now) -> Decision[None]:
     """Mark a transaction so that it can only be rolled back. Raises UnknownTransaction."""
     transaction = need_transaction(state, command.transaction)
     if transaction.failed is not None:
         return Decision([], None, waits=False)
     why = errors.TransactionRolledBack(f"something of this transaction could not be done: {command.why}")
-    return Decision([(te.TransactionFailed(transaction.number, why, undone=False), None)], None, waits=False)
+    return Decision([(e.TransactionFailed(transaction.number, why, undone=False), None)], None, waits=False)
 
 
-def discharge(state: BrokerState, command: tc.Discharge, now: c.Now) -> Decision[errors.PenstockError | None]:
+def discharge(state: BrokerState, command: c.Discharge, now: c.Now) -> Decision[errors.PenstockError | None]:
     """Commit or roll back. Reply: None, or why the commit became a rollback. Raises UnknownTransaction."""
     transaction = need_transaction(state, command.transaction)
-    ended, why = te.TransactionEnded(transaction.number), transaction.failed
+    ended, why = e.TransactionEnded(transaction.number), transaction.failed
     if not command.fail and why is None:
         try:
             return Decision([(ended, None), *_together(_commit(state, transaction, now))], None)
@@ -178,7 +176,7 @@ def _together(parts: Parts) -> Parts:
     return [(journaled[0] if len(journaled) == 1 else e.Together(journaled), None), *rest]
 
 
-def time_out_transactions(state: BrokerState, command: tc.TimeOutTransactions, now: c.Now) -> Decision[None]:
+def time_out_transactions(state: BrokerState, command: c.TimeOutTransactions, now: c.Now) -> Decision[None]:
     """Roll back the transactions whose work has taken longer than TRANSACTION_AGE."""
     parts: Parts = []
     coming: Coming = {}
@@ -189,5 +187,5 @@ def time_out_transactions(state: BrokerState, command: tc.TimeOutTransactions, n
             f"this transaction was rolled back: its work took longer than {TRANSACTION_AGE // SECOND} s, which is the limit"
         )
         undone = _together(_roll_back(state, transaction, now, coming))
-        parts += [(te.TransactionFailed(transaction.number, why, undone=True), None), *undone]
+        parts += [(e.TransactionFailed(transaction.number, why, undone=True), None), *undone]
     return Decision(parts, None, waits=bool(parts))

@@ -2,12 +2,15 @@
 
 A record's meta is one JSON object: `k` is the kind, the rest the fields; row sets, arrays and octets have the forms of `values`.
 Payloads are not part of it.
+
+To change an event: add a field with a default, because old journals lack it, or add a new kind. Never give a field a new
+meaning.
 """
 
 from __future__ import annotations
 
 import json
-from dataclasses import fields
+from dataclasses import dataclass, fields
 from json.encoder import encode_basestring_ascii
 from typing import Any, ClassVar
 
@@ -36,6 +39,17 @@ def know(*kinds: type[Event]) -> None:
         _KINDS[cls.kind] = cls
         found = fields(cls)  # type: ignore[arg-type]  # each kind is a dataclass
         _FIELDS[cls] = (f'{{"k":"{cls.kind}"', tuple((f.name, f',"{f.name}":', f.default is None) for f in found))
+
+
+@dataclass(frozen=True)
+class Together(Event):
+    """Several events, decided on one state: all of them happened, or none. None of them has a payload."""
+
+    kind = "together"
+    parts: tuple[Event, ...]
+
+
+know(Together)
 
 
 _JSON = json.JSONEncoder(separators=(",", ":"), check_circular=False)

@@ -1,4 +1,4 @@
-"""The events of exchanges: see `queues` for the rules of all."""
+"""Events of exchanges."""
 
 from __future__ import annotations
 
@@ -58,28 +58,6 @@ class Routed(Event):
     time: int
     traits: dict[str, Any] | None = None
     kept: Ints | None = None  # which of the payload's rows they are; None: all of them, in order
-
-
-@dataclass(frozen=True)
-class LinkOpened(Event):
-    """A link to a queue or an exchange. `makes`: the node was made for it, and `owner` alone may receive."""
-
-    kind = "link.opened"
-    journaled = False
-    node: str
-    link: int
-    makes: bool
-    owner: str | None
-
-
-@dataclass(frozen=True)
-class LinkGone(Event):
-    """The end of a link to a queue or an exchange."""
-
-    kind = "link.gone"
-    journaled = False
-    node: str
-    link: int
 
 
 know(ExchangeDeclared, ExchangeDeleted, Bound, Unbound, Routed)

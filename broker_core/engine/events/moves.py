@@ -1,9 +1,8 @@
-"""Decisions about messages that change their queue, and about queues altered while they live. See `queues` for the rules."""
+"""Events of messages that change their queue."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
 
 from ..columns.rowset import RowSet
 from .codec import Event, know
@@ -50,22 +49,4 @@ class Redriven(Event):
     time: int
 
 
-@dataclass(frozen=True)
-class QueueAltered(Event):
-    """New values of the options named; None: their defaults."""
-
-    kind = "queue.altered"
-    queue: str
-    options: dict[str, Any]
-
-
-@dataclass(frozen=True)
-class QueuePaused(Event):
-    """A queue paused, or resumed where `paused` is False."""
-
-    kind = "queue.paused"
-    queue: str
-    paused: bool
-
-
-know(Moved, Copied, Redriven, QueueAltered, QueuePaused)
+know(Moved, Copied, Redriven)

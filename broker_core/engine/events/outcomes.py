@@ -1,4 +1,4 @@
-"""Events about outcomes of single messages of a batch. See `queues` for the rules of all."""
+"""Events of outcomes of single messages of a batch."""
 
 from __future__ import annotations
 

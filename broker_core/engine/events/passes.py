@@ -5,8 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from ..columns.rowset import RowSet
-from .codec import know
-from .queues import Event
+from .codec import Event, know
 
 
 @dataclass(frozen=True)

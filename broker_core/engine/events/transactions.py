@@ -1,4 +1,4 @@
-"""The events of open transactions, which do not outlive the broker: none is journaled. See `queues` for the rules of all."""
+"""Events of open transactions. None is journaled: transactions end with the broker."""
 
 from __future__ import annotations
 

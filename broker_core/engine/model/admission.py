@@ -1,6 +1,6 @@
 """Admission of messages that arrive: not of those that came before, and not more than the queue's limits allow.
 
-What room a *ring* makes, and which older value a newer one replaces, follows when they are there: see `apply.queues.place`.
+What room a *ring* makes, and which older value a newer one replaces, follows when they are there: see `apply.transitions.place`.
 """
 
 from __future__ import annotations

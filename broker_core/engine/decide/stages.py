@@ -1,0 +1,209 @@
+"""Decisions about stages: messages and outcomes that wait for a publish."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from ... import errors
+from .. import commands as c
+from .. import events as e
+from ..columns.limits import MAX_ENDED_WRITES, MAX_PUBLISH_KEYS, MAX_STAGED_BYTES, MAX_STAGES, SECOND, STAGE_AGE
+from ..model.admission import admit_stage
+from ..model.lease import Batch, Lease
+from ..model.names import check_name
+from ..model.reads import SparkBatch, series_of
+from ..model.stages import attempt_name, check_stage, is_attempt, write_of
+from ..model.state import DISCARDED, BrokerState
+from ..model.transaction import is_transactional
+from .decision import Decision, need_queue
+from .unsettled_batches import check_outcomes
+
+
+def stage_messages(state: BrokerState, command: c.StageMessages, now: c.Now) -> Decision[None]:
+    """Put messages into a stage. Raises NotFound, Fenced if the write has ended, QueueFull, ResourceLimit."""
+    check_stage(command.stage)
+    check_not_ended(state, command.stage)
+    return stage(state, command, now)
+
+
+def check_not_ended(state: BrokerState, stage: str) -> None:
+    """Raise Fenced for a task's attempt whose write has ended: nobody would publish its messages, or discard them."""
+    write = write_of(stage)
+    if is_attempt(stage) and write in state.ended_writes:
+        how = "discarded" if state.ended_writes[write] == DISCARDED else "published"
+        raise errors.Fenced(
+            f"write {write!r} was {how} already, and this attempt of one of its tasks comes too late: nothing of it was stored. "
+            "Spark has given it up, or somebody has discarded the write; then write the data again"
+        )
+
+
+def stage(state: BrokerState, command: c.StageMessages, now: c.Now) -> Decision[None]:
+    """Put messages into a stage of the sink or of a transaction. Raises NotFound, QueueFull, ResourceLimit."""
+    queue = need_queue(state, command.queue)
+    if command.stage not in state.stages and len(state.stages) >= MAX_STAGES:
+        raise too_many_stages()
+    if state.staged_bytes >= MAX_STAGED_BYTES:
+        raise errors.ResourceLimit(
+            f"{MAX_STAGED_BYTES} bytes wait in stages for a publish, which is the limit: end the jobs that left them "
+            "(`penstock stage list`, `penstock stage discard`)"
+        )
+    if command.count <= 0:
+        return Decision([], None)
+    admit_stage(queue, command.count, command.sizes, command.traits)
+    traits = command.traits.journaled()
+    staged = e.Staged(command.stage, command.queue, command.count, command.sizes, now.up, traits, time=now.wall)
+    return Decision([(staged, command.payload)], None)
+
+
+def too_many_stages() -> errors.ResourceLimit:
+    """Make the error for one stage more than MAX_STAGES."""
+    return errors.ResourceLimit(
+        f"{MAX_STAGES} stages wait for a publish, which is the limit, and a write has one for each task: end the jobs that left "
+        "them (`penstock stage list`, `penstock stage discard`), or write with fewer tasks (coalesce)"
+    )
+
+
+def publish(state: BrokerState, command: c.Publish, now: c.Now) -> Decision[tuple[int, bool]]:
+    """Publish stages once per key. Reply: messages, and whether it repeats. NotFound, Fenced, DataLoss, ResourceLimit."""
+    key = command.key
+    if command.write is not None:
+        check_name("write", command.write)
+        named = [attempt_name(command.write, attempt) for attempt in command.attempts]
+        command = replace(command, stages=named)
+    done = _done_before(state, command)
+    if done is not None:
+        return Decision([], (done, True))
+    if key is not None:
+        check_name("publish key", key.id)
+        known = state.publish_keys.last(key, now.wall)
+        if known is not None and key.number <= known:
+            return _repeated(state, command, key)
+        if known is None:
+            _check_keys(state, command.maker)
+    _check_stages(state, command.stages)
+    return publish_stages(state, command, now)
+
+
+def _check_keys(state: BrokerState, maker: c.Maker | None) -> None:
+    """Raise ResourceLimit where another key is one too many."""
+    way_out = "write under a known one, or without txnAppId; a key is forgotten a year after its last write"
+    if maker is not None and state.publish_keys.count(maker.user) >= maker.most:
+        raise errors.ResourceLimit(
+            f"user {maker.user!r} has {maker.most} publish keys (a txnAppId or a query's id, for each queue), which is the limit "
+            f"max_publish_keys_per_user: {way_out}"
+        )
+    if len(state.publish_keys) >= MAX_PUBLISH_KEYS:
+        raise errors.ResourceLimit(f"{MAX_PUBLISH_KEYS} publish keys are kept, which is the limit: {way_out}")
+
+
+def _done_before(state: BrokerState, command: c.Publish) -> int | None:
+    """Return how many messages this same publish has published already, if it is remembered; its answer was lost."""
+    known = command.key is not None or not command.stages or any(name in state.stages for name in command.stages)
+    if command.write is None and known:  # by its key, or not done yet; else its first stage speaks for all, which are gone
+        return None
+    published = state.ended_writes.get(command.stages[0] if command.write is None else command.write, DISCARDED)
+    return None if published == DISCARDED else published
+
+
+def _repeated(state: BrokerState, command: c.Publish, key: c.PublishKey) -> Decision[tuple[int, bool]]:
+    """Another write has published this key. Batches of leases that were read for this write, and never sent, come back."""
+    decision, series = Decision([], (0, True)), series_of(key.kind, key.id)
+    again = [name for name in command.stages if name in state.stages and not is_transactional(name)]
+    if again or command.write is not None:
+        decision.add(e.Discarded(again if command.write is None else [], command.write))
+    for lease, batch in _read_for(state, command):
+        if series not in batch.reads.sent and series not in batch.reads.dropped:
+            decision.add(e.ReadDropped(lease.name, batch.number, series))
+    return decision
+
+
+def _read_for(state: BrokerState, command: c.Publish) -> list[tuple[Lease, Batch]]:
+    """The batches of leases that hold messages and were read for what is written."""
+    key, reader = command.key, command.reader
+    if reader is None and key is not None and key.kind == "stream":
+        reader = SparkBatch(key.id, key.number)
+    return [] if reader is None else state.read_for(reader)
+
+
+def is_published(state: BrokerState, command: c.IsPublished, now: c.Now) -> Decision[bool]:
+    """Reply whether a publish with this key has been done."""
+    check_name("publish key", command.key.id)
+    known = state.publish_keys.last(command.key, now.wall)
+    return Decision([], known is not None and command.key.number <= known)
+
+
+def _check_stages(state: BrokerState, stages: list[str]) -> None:
+    missing = [stage for stage in stages if stage not in state.stages or is_transactional(stage)]
+    if missing or len(set(stages)) != len(stages):
+        write = write_of((missing or stages)[0])
+        published = state.ended_writes.get(write)
+        if published is not None and published != DISCARDED:
+            raise errors.NotFound(
+                f"stage {write!r} was published already, {published} messages with what was named beside it then: nothing of "
+                "this publish was done, which names other stages or another key"
+            )
+        if published is not None:
+            raise errors.NotFound(
+                f"write {write!r} was discarded, by its job or an operator (`penstock stage discard`), or because nobody had "
+                f"published it for {STAGE_AGE // (3600 * SECOND)} hours: nothing of it was published; write the data again"
+            )
+        raise errors.NotFound(
+            f"stage {write!r} is not there (any more), so nothing of this publish was done. If it repeats one whose answer was "
+            f"lost more than {MAX_ENDED_WRITES} writes ago, that one may have been sent: look, and write the data again"
+        )
+
+
+def publish_stages(state: BrokerState, command: c.Publish, now: c.Now) -> Decision[tuple[int, bool]]:
+    """Publish stages that exist, of the sink or of a transaction. Raises NotFound, Fenced, DataLoss."""
+    check_outcomes(state, command.stages)
+    parts = [part for stage in command.stages for part in state.stages[stage].parts]
+    for part in parts:
+        if part.exchange is None:
+            need_queue(state, part.queue)
+    sent = [[lease.name, batch.number] for lease, batch in _read_for(state, command)] if command.key is not None else []
+    event = e.Published(
+        command.stages if command.write is None else [],
+        command.key,
+        now.wall,
+        makes_room=True,
+        write=command.write,
+        attempts=None if command.write is None else np.array(command.attempts, np.int64),
+        sent=sent or None,
+        user=None if command.key is None or command.maker is None else command.maker.user,
+    )
+    return Decision([(event, None)], (sum(part.count for part in parts), False))
+
+
+def discard(state: BrokerState, command: c.Discard, now: c.Now) -> Decision[int]:
+    """Drop stages, or a write with all its attempts; a published write stays. Reply: how many stages."""
+    if command.write is not None:
+        check_name("write", command.write)
+        if state.ended_writes.get(command.write, DISCARDED) != DISCARDED:
+            return Decision([], 0)  # it was published
+        return Decision([(e.Discarded([], command.write), None)], len(state.stages_of(command.write)))
+    known = [name for name in dict.fromkeys(command.stages) if name in state.stages and not is_transactional(name)]
+    return Decision([(e.Discarded(known), None)] if known else [], len(known))
+
+
+def list_stages(state: BrokerState, command: c.ListStages, now: c.Now) -> Decision[list[dict[str, Any]]]:
+    """Describe the writes that wait for a publish, without transactions."""
+    return Decision([], [_describe(state, name, now) for name in state.writes if not is_transactional(name)])
+
+
+def _describe(state: BrokerState, name: str, now: c.Now) -> dict[str, Any]:
+    write = state.writes[name]
+    stages = [state.stages[stage] for stage in write.stages]
+    parts = [part for stage in stages for part in stage.parts]
+    leases = {waiting.lease for stage in stages for waiting in stage.outcomes}
+    said = {state.leases[lease].queue for lease in leases if lease in state.leases}
+    return {
+        "stage": name,
+        "queues": sorted({part.exchange or part.queue for part in parts} | said),
+        "attempts": len(stages),
+        "messages": sum(part.count for part in parts),
+        "bytes": sum(part.bytes for part in parts),
+        "age": (now.wall - write.time) / SECOND,
+    }
