@@ -2,18 +2,43 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable
+from typing import Any, Protocol
 
 from .. import amqp, errors
 from ..amqp import events
 from ..amqp.states import LinkState
 from . import failures
 
-if TYPE_CHECKING:
-    from .connection import Connection
-
 #: Seconds to wait for the answer to a close or detach, which is only a courtesy.
 CLOSE_TIMEOUT_S = 5.0
+
+
+class LinkConnection(Protocol):
+    """The connection of a link, as the link needs it; `connection.Connection` implements it."""
+
+    timeout_s: float
+    links: dict[amqp.Link, ClientLink]
+
+    @property
+    def session(self) -> amqp.Session:
+        """The one session of all links."""
+
+    @property
+    def congested(self) -> bool:
+        """True while the socket takes nothing more."""
+
+    def check(self) -> None:
+        """Raise the error that ended this connection, if there is one."""
+
+    def step(self, timeout_s: float) -> bool:
+        """Write what is ready, then read for at most `timeout_s`. Raises the connection's failure."""
+
+    def flush(self) -> None:
+        """Write what is ready. Raises the connection's failure."""
+
+    def wait_until(self, done: Callable[[], bool], what: str, limit_s: float | None = None) -> None:
+        """Wait until `done`. Raises PeerError with `what` after `limit_s` or `timeout_s`, and the connection's failure."""
 
 
 class ClientLink:
@@ -21,7 +46,7 @@ class ClientLink:
 
     link: amqp.Link
 
-    def __init__(self, connection: Connection, address: str) -> None:
+    def __init__(self, connection: LinkConnection, address: str) -> None:
         self.connection = connection
         self.address = address
         self._failure: errors.PenstockError | None = None

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from .. import amqp
 from ..amqp import Accepted, Modified, Rejected, Released, events
@@ -12,10 +12,7 @@ from ..amqp.deliveries import Delivery
 from ..amqp.performatives import SND_SETTLED, SND_UNSETTLED, Error
 from ..amqp.states import LinkState
 from ..amqp.types import Described, Symbol
-from .links import ClientLink
-
-if TYPE_CHECKING:
-    from .connection import Connection
+from .links import ClientLink, LinkConnection
 
 #: Default credit: messages on the way or waiting here.
 DEFAULT_CREDIT = 1000
@@ -38,7 +35,7 @@ class Receiver(ClientLink):
 
     def __init__(
         self,
-        connection: Connection,
+        connection: LinkConnection,
         address: str,
         name: str,
         credit: int,

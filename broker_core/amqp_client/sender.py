@@ -3,16 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 from .. import amqp, errors
 from ..amqp import Accepted, LocalProtocolError, events
 from ..amqp.performatives import SND_SETTLED, SND_UNSETTLED
 from . import failures
-from .links import ClientLink
-
-if TYPE_CHECKING:
-    from .connection import Connection
+from .links import ClientLink, LinkConnection
 
 #: Messages and octets made into frames between two writes: enough to share the cost of a write, little enough to overlap with
 #: the broker's work.
@@ -39,7 +36,7 @@ class Sender(ClientLink):
 
     link: amqp.Sender
 
-    def __init__(self, connection: Connection, address: str, name: str, presettled: bool) -> None:
+    def __init__(self, connection: LinkConnection, address: str, name: str, presettled: bool) -> None:
         super().__init__(connection, address)
         self.sent = self.accepted = self.refused = 0
         self.refusals: list[Refusal] = []

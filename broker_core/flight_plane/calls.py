@@ -11,7 +11,7 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 import pyarrow as pa
 
@@ -20,7 +20,7 @@ from ..client import timeouts
 from . import frames
 
 if TYPE_CHECKING:
-    from .connection import Connection
+    from .budget import Budget
     from .wires import Octets
 
 PREFIX_BYTES = 5  # of a gRPC message: whether it is compressed, and its length
@@ -28,6 +28,32 @@ READY_BYTES = 1 << 20  # of complete messages that wait for the call's thread; t
 AHEAD_BYTES = 64 << 10  # that a sender may be ahead of what has memory: of all calls that may run (`flight_max_calls`) 32 MiB
 ALIGNMENT = 64  # a message ends at a multiple of this, so that an Arrow body at its end lies on multiples of 8
 HEADROOM = 64  # octets kept free before a message: `arrow_ipc` puts its own framing there
+
+
+class CallConnection(Protocol):
+    """The connection of a call, as the call needs it; `connection.Connection` implements it."""
+
+    mutex: threading.Lock
+    budget: Budget
+    peer: str
+
+    def trust(self, user: str) -> None:
+        """Count a call that was let in. Raises ResourceLimit if its user has too many connections or calls."""
+
+    def send(self, call: Call, begin: bytes, pieces: Sequence[Octets], length: int) -> None:
+        """Send one message of a call. Raises Gone."""
+
+    def say(self, data: bytes) -> None:
+        """Send frames that need no window."""
+
+    def control(self, data: bytes) -> None:
+        """Let frames leave with what is sent next, or at `settle`. With the mutex in hand."""
+
+    def settle(self) -> None:
+        """Send the waiting frames, and renew the connection's window. Never with the mutex in hand."""
+
+    def forget(self, call: Call) -> None:
+        """Forget a call that has ended."""
 
 
 class Gone(Exception):
@@ -49,7 +75,7 @@ class Message:
 class Call:
     """Everything here is guarded by the connection's mutex, but for what only its thread touches (`_raw`, `_filled`)."""
 
-    def __init__(self, connection: Connection, number: int, path: str, authorization: str | None, window: int) -> None:
+    def __init__(self, connection: CallConnection, number: int, path: str, authorization: str | None, window: int) -> None:
         self.connection, self.number, self.path, self.authorization = connection, number, path, authorization
         self.out_window = window
         self.sendable = threading.Condition(connection.mutex)

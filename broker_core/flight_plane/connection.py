@@ -16,7 +16,7 @@ import logging
 import threading
 import time
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 import hpack
 
@@ -26,7 +26,6 @@ from .frames import Code, Kind, ProtocolError, Setting
 
 if TYPE_CHECKING:
     from .budget import Budget
-    from .listener import Listener
     from .wires import Octets, Wire
 
 CALLS = 64  # at once on one connection, also those that the peer has given up and that are not over yet
@@ -39,16 +38,35 @@ CONTROL_BYTES = 64 << 10  # of windows and answers that wait for the peer to rea
 log = logging.getLogger("penstock.flight")
 
 
+class Host(Protocol):
+    """The plane, as a connection needs it; `listener.Listener` implements it."""
+
+    def begin(self, call: Call) -> None:
+        """Let a thread serve this call; if there are too many, the peer is told so."""
+
+    def trust(self, connection: Connection, user: str) -> None:
+        """Count a connection whose first call was let in. Raises ResourceLimit if the user has too many."""
+
+    def count(self, user: str) -> None:
+        """Count a call that was let in until it is over. Raises ResourceLimit if the user has too many."""
+
+    def shut(self, connection: Connection) -> None:
+        """End a connection's reading and writing; its thread does the rest."""
+
+    def leave(self, connection: Connection) -> None:
+        """Forget a connection whose thread is done."""
+
+
 class Connection:
     """One client's connection: HTTP/2 (RFC 9113) from its preface to its end, and the calls on it."""
 
-    def __init__(self, listener: Listener, wire: Wire, peer: str, budget: Budget) -> None:
+    def __init__(self, host: Host, wire: Wire, peer: str, budget: Budget) -> None:
         self.peer, self.budget = peer, budget
         self.mutex = threading.Lock()
         self.user: str | None = None  # of the first call that was let in
         self.since = time.monotonic()
         self.closing = False
-        self._listener, self._wire = listener, wire
+        self._host, self._wire = host, wire
         self._calls: dict[int, Call] = {}  # running; a peer may have dropped some
         self._last = 0
         self._window = frames.FIRST_WINDOW  # octets of DATA that the peer may still send
@@ -244,7 +262,7 @@ class Connection:
         if refused:  # a peer that begins calls and drops them makes no more than these run
             self._answer(frames.number(Kind.RST_STREAM, number, Code.REFUSED_STREAM))
         else:
-            self._listener.begin(call)
+            self._host.begin(call)
 
     def _window_grows(self, payload: bytes, number: int) -> None:
         grown = int.from_bytes(payload, "big") & 0x7FFFFFFF
@@ -371,8 +389,8 @@ class Connection:
     def trust(self, user: str) -> None:
         """A call was let in. Raises ResourceLimit where its user has too many connections, or calls."""
         if self.user is None:
-            self._listener.trust(self, user)
-        self._listener.count(user)
+            self._host.trust(self, user)
+        self._host.count(user)
 
     def forget(self, call: Call) -> None:
         """Forget a call that has ended."""
@@ -394,7 +412,7 @@ class Connection:
     def abort(self) -> None:
         """End it now, from any thread."""
         self._dead = True
-        self._listener.shut(self)
+        self._host.shut(self)
         with self.mutex:
             for call in self._calls.values():
                 call.drop()
@@ -416,7 +434,7 @@ class Connection:
     def _end(self) -> None:
         self.abort()
         with self._sending:  # nobody sends to a number that is another socket's by now
-            self._listener.leave(self)
+            self._host.leave(self)
 
 
 class _Cutter:

@@ -40,7 +40,7 @@ class Consumer:
         self.browse = options.browse
         self.expired = 0
         self.arrivals: Arrivals[SourceLink, tuple[Delivery, int]] = Arrivals()
-        self.acknowledgements = PendingAcknowledgements(prefetch, delay_s)
+        self.acknowledgements = PendingAcknowledgements[ReceivedMessage](prefetch, delay_s)
         self.links: list[SourceLink] = []
         self.closed = False
         self.callback: Callback | None = None

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from enum import Enum
-from typing import TYPE_CHECKING, Any
+from typing import Any, Generic, TypeVar
 
-if TYPE_CHECKING:
-    from .received import ReceivedMessage
+M = TypeVar("M")  # a message
 
 #: Share of the consumer's window at which gathered acknowledgements are sent.
 ACKNOWLEDGE_RATIO = 0.65
@@ -34,7 +33,7 @@ class AcknowledgeMode(Enum):
         return self in (AcknowledgeMode.AUTO, AcknowledgeMode.DUPS_OK)
 
 
-class PendingAcknowledgements:
+class PendingAcknowledgements(Generic[M]):
     """Acknowledgements of one consumer that were not sent yet.
 
     `window` is its prefetch in messages, `delay_s` the longest delay in seconds; `now` is the time of any clock in seconds.
@@ -43,13 +42,13 @@ class PendingAcknowledgements:
     def __init__(self, window: int, delay_s: float) -> None:
         self._threshold = max(1.0, window * ACKNOWLEDGE_RATIO)
         self._delay = delay_s
-        self._entries: list[tuple[ReceivedMessage, Any]] = []
+        self._entries: list[tuple[M, Any]] = []
         self.deadline: float | None = None
 
     def __len__(self) -> int:
         return len(self._entries)
 
-    def add(self, message: ReceivedMessage, outcome: Any, now: float) -> None:
+    def add(self, message: M, outcome: Any, now: float) -> None:
         """Append one. An expired message counts too: else a consumer that gets nothing else would wait for ever."""
         if not self._entries:
             self.deadline = now + self._delay
@@ -59,7 +58,7 @@ class PendingAcknowledgements:
         """Return True when they are to be sent: enough of them, or long enough ago."""
         return len(self._entries) >= self._threshold or (self.deadline is not None and now >= self.deadline)
 
-    def take(self) -> list[tuple[ReceivedMessage, Any]]:
+    def take(self) -> list[tuple[M, Any]]:
         """Remove and return all of them, oldest first."""
         found, self._entries, self.deadline = self._entries, [], None
         return found

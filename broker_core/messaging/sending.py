@@ -5,15 +5,12 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import Protocol
 
 from .. import errors
 from ..amqp import Accepted, EncodeError, Message
 from ..amqp.performatives import Header, Properties, TransactionalState
 from ..amqp_client import failures
-
-if TYPE_CHECKING:
-    from .producer import Producer
 
 #: A whole message, octets (a data body), or text (an amqp-value).
 Sendable = Message | bytes | str
@@ -51,6 +48,17 @@ def encoded(
         raise errors.InvalidRequest(f"the message cannot be encoded in AMQP: {error}") from error
 
 
+class Waiting(Protocol):
+    """The producer of a message, as its confirmation needs it."""
+
+    @property
+    def address(self) -> str:
+        """Address that the producer sends to."""
+
+    def wait_until(self, done: Callable[[], bool], timeout_s: float | None, what: str) -> None:
+        """Wait until `done`. Raises the error that ended the producer, or PeerError with `what` after the time."""
+
+
 class Confirmation:
     """Outcome of one message that was sent, made by `Producer.send`.
 
@@ -61,7 +69,7 @@ class Confirmation:
 
     def __init__(
         self,
-        producer: Producer,
+        producer: Waiting,
         payload: bytes,
         transaction: bytes | None,
         awaited: bool,

@@ -8,7 +8,7 @@ attributes          what the engine has to know of messages, read from their bat
 routing             what an exchange's bindings have to know of messages, read before the lock
 matching, bitmaps   which messages a selector matches: evaluated once, kept as bitmaps
 blocked_producers   who waits for capacity in a full queue
-declared            declares at the start what the settings say
+declared, policies  what the settings declare, carried out at the start; what first uses make
 damage              messages whose payload is damaged
 allocator           gives free memory back to the system
 

@@ -45,9 +45,9 @@ from .attributes import traits_of
 from .blocked_producers import BlockedProducers, Waiting
 from .clock import RunningClock
 from .damage import Damage
-from .declared import policies_of
 from .matching import Matcher
 from .nodes import Nodes
+from .policies import policies_of
 from .ticker import Ticker
 from .turn import Arrivals, Turn
 

@@ -1,19 +1,21 @@
-"""At a start, what the settings declare is declared. The same again changes nothing; what is there otherwise stops the start,
-with the field's name, and nothing is declared. What the settings no longer declare stays as it is.
+"""Declarations of the settings, which are carried out when a broker starts.
+
+The same declaration again changes nothing. One that contradicts what is there stops the start with the field's name, and nothing
+is declared. What the settings no longer declare stays as it is.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from functools import partial
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any
 
-from .. import errors
 from ..engine import BrokerState, apply, decide
 from ..engine import commands as c
 from ..engine import events as e
-from ..engine.model.policies import Policies, Policy
+from ..engine.model.policies import Policies
 from ..selectors import parse
+from .policies import in_field, policies_of
 
 if TYPE_CHECKING:
     from ..settings.declarations import DeclaredBinding
@@ -21,27 +23,16 @@ if TYPE_CHECKING:
     from .broker import BrokerService
 
 
-_Result = TypeVar("_Result")
-
-
 def prepare(service: BrokerService, settings: Settings) -> None:
-    """Declare what is named: queues, exchanges, bindings. InvalidRequest names what is wrong."""
+    """Declare the queues, exchanges and bindings of the settings. Raises InvalidRequest, which names the wrong field."""
     rehearsal = _rehearsal(service.state, policies_of(settings))
-    commands = [(where, _named(where, partial(_rehearsed, rehearsal, make))) for where, make in _commands(settings)]
+    commands = [(where, in_field(where, partial(_rehearsed, rehearsal, make))) for where, make in _commands(settings)]
     for where, command in commands:
-        _named(where, partial(service.submit, command))
-
-
-def policies_of(settings: Settings) -> Policies:
-    """The policies that the settings name, which hold from the start on. InvalidRequest names one that is wrong."""
-    policies = [Policy(one.pattern, one.create, one.type, one.options) for one in settings.policies]
-    for number, policy in enumerate(policies):
-        _named(f"policies[{number}]", policy.check)
-    return Policies(policies)
+        in_field(where, partial(service.submit, command))
 
 
 def _rehearsal(state: BrokerState, policies: Policies) -> BrokerState:
-    """A broker with the same queues and exchanges, all of them empty and unbound."""
+    """Return a state with the same queues and exchanges, all of them empty and unbound."""
     stage = BrokerState(policies)
     for queue in state.queues.values():
         apply(stage, e.QueueDeclared(queue.name, queue.kind, queue.options), 0)
@@ -69,12 +60,3 @@ def _commands(settings: Settings) -> Iterator[tuple[str, Callable[[], c.Command[
 def _bind(one: DeclaredBinding) -> c.Command[Any]:
     selector = None if one.selector is None else parse(one.selector).text
     return c.Bind(one.exchange, one.queue, one.key, dict(one.arguments), selector)
-
-
-def _named(where: str, action: Callable[[], _Result]) -> _Result:
-    try:
-        return action()
-    except errors.StorageError:
-        raise
-    except errors.PenstockError as error:
-        raise errors.InvalidRequest(f"{where} of the settings: {error}") from error

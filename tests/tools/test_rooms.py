@@ -2,13 +2,24 @@
 
 from __future__ import annotations
 
+import ast
+import os
 import re
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 MOST_MODULES = 29  # in a folder
 MOST_LINES = 500  # in a file
+
+#: Folders with a circle of modules that import each other for type checkers alone: how many modules, and why.
+CIRCLES = {
+    "broker_core/amqp": (11, "a connection, its sessions, their links and deliveries refer to each other in the protocol, too"),
+    "broker_core/amqp_plane": (35, "a link knows its surroundings by the protocols in ports.py, and these name links"),
+    "broker_core/engine/model": (3, "the parts of a queue (groups, exclusions) are rules about the whole of it"),
+    "broker_core/messaging": (9, "a session and its consumers, producers and transactions refer to each other, as in JMS"),
+}
 
 
 def test_rooms_import_only_what_stands_below_them(repository: Path) -> None:
@@ -64,3 +75,56 @@ def test_the_files_that_the_map_of_the_house_names_are_there(repository: Path) -
     assert all(
         any((repository / top / name).is_dir() for top in ("", "broker_core", "broker_core/engine")) for name in folders
     ), folders
+
+
+def test_no_modules_import_each_other(repository: Path) -> None:
+    assert _circles(_imports(repository, for_types=False)) == []
+    found = {os.path.commonpath([Path(path).parent for path in circle]): circle for circle in _circles(_imports(repository))}
+    assert {folder: len(circle) for folder, circle in found.items()} == {folder: most for folder, (most, _) in CIRCLES.items()}, (
+        "cut the circle: a protocol beside the module that needs it, or a module of its own for what both need",
+        {folder: circle for folder, circle in found.items() if len(circle) != CIRCLES.get(folder, (0, ""))[0]},
+    )
+
+
+def _imports(repository: Path, *, for_types: bool = True) -> dict[str, set[str]]:
+    """Module → the modules that it imports, imports in functions included; both are paths from the repository."""
+    files = {path for package in ("broker_core", "connector") for path in (repository / package).rglob("*.py")}
+    return {
+        str(file.relative_to(repository)): {str(path.relative_to(repository)) for path in _imported(file, files, for_types)}
+        - {str(file.relative_to(repository))}
+        for file in files
+    }
+
+
+def _imported(file: Path, files: set[Path], for_types: bool) -> Iterator[Path]:
+    for statement in _statements(ast.parse(file.read_text()), for_types):
+        folder = file
+        for _ in range(statement.level):
+            folder = folder.parent
+        module = folder.joinpath(*(statement.module or "").split("."))
+        for name in statement.names:
+            yield from [path for path in (module / f"{name.name}.py", module.with_suffix(".py")) if path in files][:1]
+
+
+def _statements(node: ast.AST, for_types: bool) -> Iterator[ast.ImportFrom]:
+    for child in ast.iter_child_nodes(node):
+        if isinstance(child, ast.ImportFrom) and child.level:
+            yield child
+        elif for_types or not (isinstance(child, ast.If) and ast.unparse(child.test) == "TYPE_CHECKING"):
+            yield from _statements(child, for_types)
+
+
+def _circles(imports: dict[str, set[str]]) -> list[list[str]]:
+    """Return the groups of modules in which each reaches each other."""
+    reached = {module: _reached(module, imports) for module in imports}
+    circles = {tuple(sorted(other for other in reached[module] if module in reached[other])) for module in imports}
+    return sorted(list(circle) for circle in circles if len(circle) > 1)
+
+
+def _reached(module: str, imports: dict[str, set[str]]) -> set[str]:
+    found, waiting = {module}, [module]
+    while waiting:
+        fresh = imports[waiting.pop()] - found
+        found |= fresh
+        waiting += fresh
+    return found
