@@ -1,4 +1,4 @@
-"""Names of the message annotations that mean something here, for both ends of the wire. What they say: docs/queues.md."""
+"""Names of the message annotations that the broker and its clients know; docs/queues.md explains them."""
 
 from __future__ import annotations
 

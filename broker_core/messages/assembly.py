@@ -1,7 +1,7 @@
-"""Messages that go out: stored rows, and what the broker says of them, as batches of the columns that somebody asked for.
+"""Batches of messages that go out: stored rows and the broker's own columns, as the columns that a reader asks for.
 
-Pure pyarrow, since the broker and Spark's executors both use it. A stored block is columnar or encoded (see `columns`); what is
-asked for and not stored is made from the other form by `conversion`.
+Pure pyarrow, since the broker and Spark's executors both use it. A stored block is columnar or encoded (see `columns`); a column
+that is asked for and not stored is made from the other form by `conversion`.
 """
 
 from __future__ import annotations
@@ -43,13 +43,13 @@ def assemble(
     stored: bool = False,
     malformed: Malformed | None = None,
 ) -> pa.RecordBatch:
-    """A batch of exactly `arrow_schema(columns)` around the rows of `payload`, all of one form. What is there is not copied.
+    """Return a batch of exactly `arrow_schema(columns)` with the rows of `payload`, which have one form.
 
-    `sequence` is the first number (the rows follow one another) or one per row; `time` and `settled` are microseconds since
-    1970 UTC, one for all or one per row, as are the others. What `payload` does not hold is converted from its other form, or
-    null. With `stored` nothing is converted, and the batch is one of `arrow_schema(columns, stored=True)`: see `converted`.
-    A message that cannot be read is noted in `malformed`: what would have to be converted is null there, and `error` says why.
-    Without `malformed` it raises MalformedMessage.
+    `sequence` is the first number of consecutive rows, or one number per row. `time` and `settled` are microseconds since 1970.
+    They and the other columns are one value for all rows, or one per row. A column that `payload` does not hold is converted
+    from its other form, or null. With `stored` nothing is converted, and the batch has `arrow_schema(columns, stored=True)`: see
+    `converted`. A message that cannot be decoded is noted in `malformed`, by sequence number: its converted columns are null, and
+    `error` says why. Without `malformed`, MalformedMessage is raised.
     """
     schema = arrow_schema(columns, stored=stored)
     rows = payload.num_rows
@@ -93,7 +93,7 @@ def _payload_column(name: str, payload: pa.RecordBatch) -> pa.Array:
 
 
 def _with_reasons(error: pa.Array | None, malformed: Malformed, sequence: Integers, rows: int) -> pa.Array:
-    """The errors, and of messages that cannot be read the reasons."""
+    """Return the column of error texts, with the reasons of messages that cannot be decoded."""
     import pyarrow.compute as pc
 
     reasons = pa.array([f"malformed: {reason}" for reason in malformed.values()], pa.string())
@@ -107,7 +107,7 @@ def _sequences(sequence: Integers, rows: int) -> pa.Array:
 
 
 def readable(batch: pa.RecordBatch, sequence: Integers, malformed: Malformed) -> pa.RecordBatch:
-    """The rows of a batch but for those that cannot be read."""
+    """Return the batch without the rows that cannot be decoded."""
     import pyarrow.compute as pc
 
     if not malformed:
@@ -118,7 +118,7 @@ def readable(batch: pa.RecordBatch, sequence: Integers, malformed: Malformed) ->
 def _made(
     names: Sequence[str], payload: pa.RecordBatch, queue: str, sequence: Integers, malformed: Malformed | None
 ) -> dict[str, pa.Array]:
-    """Make the columns that are asked for and can be had from the other form."""
+    """Return the columns that are asked for and can be converted from the other form."""
     held = payload.schema.names
     if not payload.num_rows:
         return {}
@@ -136,7 +136,7 @@ def _made(
 
 
 def needed(columns: Sequence[str]) -> list[str]:
-    """Name the columns to ask for as they are stored, to make `columns` of them: of either form, whichever the messages have."""
+    """Return the stored columns from which `columns` can be made, whichever form the messages have."""
     names = dict.fromkeys(["sequenceNumber", *columns])
     if "message" in names:
         names.update(dict.fromkeys(name for name in SENT_COLUMNS if name in BARE_COLUMNS))
@@ -148,9 +148,9 @@ def needed(columns: Sequence[str]) -> list[str]:
 
 
 def converted(columns: Sequence[str], batch: pa.RecordBatch, queue: str, malformed: Malformed | None = None) -> pa.RecordBatch:
-    """A batch of `arrow_schema(columns)` from one of the columns `needed(columns)` as they are stored.
+    """Return a batch of `arrow_schema(columns)` from a batch of the stored columns `needed(columns)`.
 
-    Its rows may be of both forms. Of `malformed`: see `assemble`.
+    Its rows may be of both forms. For `malformed` see `assemble`.
     """
     if "message" not in batch.schema.names:
         return batch.select(list(columns))
@@ -187,7 +187,7 @@ def _converted(columns: Sequence[str], batch: pa.RecordBatch, queue: str, malfor
 
 
 def joined(batches: Sequence[pa.RecordBatch]) -> pa.RecordBatch:
-    """The rows of batches of one form, one after another; where only some have a column, the others' rows are null."""
+    """Concatenate batches of one form. A column that only some have is null in the rows of the others."""
     if len(batches) == 1:
         return batches[0]
     if all(batch.schema == batches[0].schema for batch in batches):
@@ -202,12 +202,10 @@ Item = TypeVar("Item")
 
 
 def grouped(items: Iterable[tuple[Item, int, int, bool, bool]], most_rows: int, most_bytes: int) -> Iterator[list[Item]]:
-    """Neighbours that make one batch: of one form, until together they have about so many rows or bytes.
+    """Group neighbours that make one batch: of one form, with about `most_rows` rows or `most_bytes` bytes.
 
-    What came before an error of the items is yielded before it is raised.
-
-    With each item come its rows, its bytes, which of the two forms it has, and whether it is large: then it is alone in its
-    group, and need not be copied.
+    Each item is (item, rows, bytes, form, is large). A large one is a group of its own, so that it need not be copied. If `items`
+    raises an error, the group before it is yielded first.
     """
     group: list[Item] = []
     all_rows = all_bytes = 0
@@ -256,7 +254,7 @@ def _nulls(type_: pa.DataType, rows: int) -> pa.Array:
 
 
 def rising(first: int, rows: int) -> pa.Array:
-    """`first` and the numbers after it, as int64."""
+    """Return the int64 numbers from `first` on, one for each row."""
     import pyarrow.compute as pc
 
     return pc.add(_counted(_room(rows)).slice(0, rows), first)

@@ -1,5 +1,4 @@
-"""A message in columns: names, Arrow types, the stored form, and the schema of a stream that leaves the broker
-(`assembly` makes its batches).
+"""Columns of a message: names, Arrow types, the stored form, and the schema of a stream that leaves the broker.
 
 Pure pyarrow, since the broker, the connector's planner and Spark's executors all use it. Nothing here loops over messages.
 `pyarrow.compute` is imported where it is used: it takes 30 ms, and Spark's planning workers need only names and types.
@@ -9,8 +8,8 @@ Two kinds of columns:
 - *system columns* are the broker's, added on the way out (`SYSTEM_COLUMNS`).
 
 A block of messages is *columnar* (column `body`, sent by Spark) or *encoded* (column `message`: the bare AMQP message exactly as
-it came; the columns that a bare message carries inside are then not stored beside it). What an AMQP client sent around its bare
-message is kept as it came in columns of our own (`INTERNAL_COLUMNS`), which nobody sends or asks for by name.
+it came; the columns that a bare message holds are then not stored beside it). The sections around the bare message of an AMQP
+client are kept as they came, in internal columns (`INTERNAL_COLUMNS`) that nobody can send or ask for by name.
 """
 
 from __future__ import annotations
@@ -33,8 +32,11 @@ STRING_MAP = pa.map_(pa.field("key", pa.string(), nullable=False), pa.field("val
 
 
 class Column(NamedTuple):
-    """One column. All that is to be known of it stands here; schemas, masks, Spark's types, what AMQP can carry and what each
-    path reads follow. tests/connector/test_message_columns.py writes and reads every column on every path."""
+    """One column, with all that there is to know about it.
+
+    Schemas, masks, Spark's types, the checks of what AMQP can carry, and the columns of each path follow from this.
+    tests/connector/test_message_columns.py writes and reads every column on every path.
+    """
 
     type: pa.DataType
     #: Bit of a payload's `columns` mask, if it is stored with the message. None: the broker adds it on the way out.
@@ -145,7 +147,7 @@ _TYPES = {**{name: MESSAGE_COLUMNS[name] for name in SENT_COLUMNS}, **SYSTEM_COL
 
 
 class _Kept:
-    """The last answers of a function. Spark Connect ships this module by value, which `functools.lru_cache` does not survive."""
+    """Cache of a function's last answers that can be pickled: Spark Connect ships this module by value."""
 
     def __init__(self, function: Callable[..., Any], limit: int) -> None:
         self._function = function
@@ -166,7 +168,7 @@ class _Kept:
 
 
 def kept(limit: int) -> Callable[[Callable[..., Any]], _Kept]:
-    """Keeps the last `limit` answers of a function; a class's `__reduce__` is what `functools.lru_cache` lacks."""
+    """Cache the last `limit` answers of a function. Unlike `functools.lru_cache`, the cache can be pickled."""
     return lambda function: _Kept(function, limit)
 
 
@@ -184,16 +186,16 @@ def _arrow_schema(columns: tuple[str, ...], stored: bool) -> pa.Schema:
 
 
 def arrow_schema(columns: Sequence[str], *, stored: bool = False) -> pa.Schema:
-    """The schema of an outgoing stream of these columns, in this order: to the letter what Spark expects of them.
+    """Return the schema of an outgoing stream of these columns, in this order, exactly as Spark expects it.
 
-    With `stored`, of a stream of columns as they are stored: the internal ones are then allowed. Raises InvalidRequest for an
+    With `stored`, it is that of the stored columns, and internal ones are allowed. Raises InvalidRequest for an
     unknown or repeated name.
     """
     return _arrow_schema(tuple(columns), stored)
 
 
 def payload_schema(mask: int) -> pa.Schema:
-    """The schema of a stored payload: the message columns whose bits are set, in mask order, all nullable."""
+    """Return the schema of a stored payload: the message columns whose bits are set, in mask order, all nullable."""
     return _payload_schema(mask)
 
 
@@ -208,12 +210,12 @@ def _payload_schema(mask: int) -> pa.Schema:
 
 
 def mask_of(columns: Iterable[str]) -> int:
-    """The mask of a payload with these columns."""
+    """Return the mask of a payload with these columns."""
     return sum(_BITS[name] for name in columns)
 
 
 def is_encoded(mask: int) -> bool:
-    """Is a payload with this mask one of encoded messages?"""
+    """Return True if a payload with this mask holds encoded messages."""
     return bool(mask & _BITS["message"])
 
 
@@ -223,7 +225,7 @@ def is_encoded(mask: int) -> bool:
 def stored_form(batch: pa.RecordBatch) -> tuple[int, pa.RecordBatch]:
     """Return the stored form of a validated batch: its mask, and the batch as `unpack` gives it back.
 
-    Columns that are null in every row are not stored, nor are those that are no message columns.
+    Columns that are null in every row are not stored, and only message columns are.
     """
     rows = batch.num_rows
     stored = {name: batch.column(i) for i, name in enumerate(batch.schema.names) if name in MESSAGE_COLUMNS}
@@ -234,20 +236,20 @@ def stored_form(batch: pa.RecordBatch) -> tuple[int, pa.RecordBatch]:
 
 
 def pack(batch: pa.RecordBatch) -> tuple[int, pa.Buffer]:
-    """The stored form of a validated batch: its mask, and one Arrow IPC record-batch message without a schema."""
+    """Return the stored form of a validated batch: its mask, and one Arrow IPC record-batch message without a schema."""
     mask, stored = stored_form(batch)
     return mask, stored.serialize()
 
 
 def unpack(mask: int, buffer: pa.Buffer) -> pa.RecordBatch:
-    """The inverse of `pack`. The arrays are views of `buffer`: nothing is copied, and they keep it alive."""
+    """Return the batch that `pack` stored. Its arrays are views of `buffer` and keep it alive; nothing is copied."""
     return pa.ipc.read_record_batch(buffer, payload_schema(mask))
 
 
 def stored_sizes(batch: pa.RecordBatch) -> int | np.ndarray[Any, Any]:
-    """Stored bytes of each message: body (or bare message) plus the texts of its properties.
+    """Return the stored bytes of each message: its body or bare message, and the texts of its properties.
 
-    This is what `maxBytesPerTrigger` counts. An int when all are equal, else int64 of shape (rows,).
+    `maxBytesPerTrigger` counts these. The result is an int if all are equal, else int64 of shape (rows,).
     """
     import numpy as np
 
@@ -269,14 +271,14 @@ def stored_sizes(batch: pa.RecordBatch) -> int | np.ndarray[Any, Any]:
 
 
 def any_durable(batch: pa.RecordBatch) -> bool:
-    """Does any message's header say durable? A header that says nothing does not."""
+    """Return True if the header of any message says durable; one without the field does not."""
     import pyarrow.compute as pc
 
     return "durable" in batch.schema.names and bool(pc.any(batch.column("durable")).as_py())
 
 
 def _offsets(array: pa.Array) -> np.ndarray[Any, Any]:
-    """The n+1 offsets of a binary, string or map array, as int64."""
+    """Return the n+1 offsets of a binary, string or map array, as int64."""
     import numpy as np
 
     buffer = array.buffers()[1]
@@ -286,7 +288,7 @@ def _offsets(array: pa.Array) -> np.ndarray[Any, Any]:
 
 
 def where_valid(array: pa.Array, lengths: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
-    """Return the lengths with 0 in place of what a null slot claims."""
+    """Return the lengths, with 0 for null slots."""
     import pyarrow.compute as pc
 
     # Arrow lets a null slot have a length; nothing of it is stored for us.

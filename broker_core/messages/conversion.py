@@ -1,8 +1,8 @@
-"""From one stored form of messages to the other, where a column asks for it: what `assembly.assemble` does not find stored.
+"""Conversion of messages from one stored form to the other, for columns that `assembly.assemble` does not find stored.
 
-The modules that do it need numpy and the AMQP library, and take as long to import as everything else: they are imported when the
-first message needs them, which in a queue that only Spark writes to is never. An executor therefore needs numpy only for messages
-that AMQP clients sent, or for their encoding.
+The modules that convert need numpy and the AMQP library, and take as long to import as everything else. They are imported for
+the first message that needs them: never for a queue that only Spark writes to. So an executor needs numpy only to read messages
+of AMQP clients, or to encode messages for them.
 """
 
 from __future__ import annotations
@@ -21,9 +21,10 @@ Malformed = dict[int, str]
 def decoded(
     payload: pa.RecordBatch, names: list[str], queue: str, sequence: Any, malformed: Malformed | None = None
 ) -> dict[str, pa.Array]:
-    """Columns out of encoded messages. `sequence` is the first row's number, or all of them.
+    """Decode columns out of encoded messages. `sequence` is the first row's number, or one per row.
 
-    What cannot be decoded is null in all columns and noted in `malformed`; without that, MalformedMessage names the first.
+    A message that cannot be decoded is null in all columns and noted in `malformed`; without `malformed`, MalformedMessage is
+    raised for the first.
     """
     found: dict[str, pa.Array]
     found, refused = _encoding("decode").readable(payload, names)
@@ -35,8 +36,10 @@ def decoded(
 
 
 def encoded(payload: pa.RecordBatch, sequence: Any, malformed: Malformed | None = None) -> pa.Array:
-    """The bare messages of columnar rows. What AMQP cannot say is null and noted in `malformed`; without that, it raises what
-    `broker_core.messages.encoding.bare` raises."""
+    """Encode columnar rows as bare messages. A row that AMQP cannot hold is null and noted in `malformed`.
+
+    Without `malformed`, the errors of `broker_core.messages.encoding.bare` are raised.
+    """
     return _encoded(_encoding("bare"), payload, 0, sequence, malformed)
 
 

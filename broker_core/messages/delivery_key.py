@@ -1,7 +1,7 @@
-"""The column `delivery`: which message of which batch a row is, for whoever says later what became of it.
+"""Keys of the column `delivery`: they name a message and its batch, so that a sink can settle the message later.
 
-Opaque to users: version, length of the lease's name, name, batch, epoch, sequence number. The epoch is in it so that a zombie,
-whose planner was followed by another, settles nothing.
+Opaque to users: version, length of the lease's name, name, batch, epoch, sequence number. The epoch fences off zombies: the key
+of a planner that has a successor settles nothing.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _SEQUENCE = 8
 
 
 class Deliveries(NamedTuple):
-    """Rows of a column that are of one batch. `rows` are their indices, `sequences` the messages, in the column's order."""
+    """Rows of a column that belong to one batch: their indices, and their sequence numbers, in the column's order."""
 
     lease: str
     batch: int
@@ -32,13 +32,13 @@ class Deliveries(NamedTuple):
 
 
 def prefix(lease: str, batch: int, epoch: int) -> bytes:
-    """Return the octets with which all deliveries of a batch begin; eight octets of sequence number follow."""
+    """Return the octets with which all keys of a batch begin; eight octets of sequence number follow."""
     name = lease.encode()
     return _HEAD.pack(VERSION, len(name)) + name + _TAIL.pack(batch, epoch)
 
 
 def column(prefix: bytes, sequences: Any) -> pa.Array:
-    """The deliveries of these messages."""
+    """Return the keys of these messages."""
     width = len(prefix) + _SEQUENCE
     data = np.empty((len(sequences), width), np.uint8)
     data[:, : len(prefix)] = np.frombuffer(prefix, np.uint8)
@@ -48,8 +48,10 @@ def column(prefix: bytes, sequences: Any) -> pa.Array:
 
 
 def parse(deliveries: pa.Array) -> list[Deliveries]:
-    """The rows by batch, in the order in which these come first; nearly always they are all of one. InvalidRequest names the
-    first row that no read of a batch has given."""
+    """Group the rows by batch, in the order of each batch's first row; nearly always there is one.
+
+    Raises InvalidRequest, which names the first row that is no key.
+    """
     if deliveries.null_count:
         row = int(np.flatnonzero(deliveries.is_null().to_numpy(zero_copy_only=False))[0])
         raise InvalidRequest(f"column 'delivery' is null in row {row}: it names a message as a stream has read it")

@@ -1,4 +1,4 @@
-"""Messages that come in, as record batches of a client: known columns, the right types, nothing that AMQP could not carry."""
+"""Checks of record batches that clients send: known columns, the right types, and only values that AMQP can hold."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ if TYPE_CHECKING:
 
 
 def validate(batch: pa.RecordBatch, most_bytes: int | None = None) -> pa.RecordBatch:
-    """An incoming batch with known columns of the right types, in mask order, or InvalidRequest naming column and row.
+    """Return an incoming batch with known columns of the right types, in mask order.
 
     A string body becomes its UTF-8 bytes; large, view and dictionary forms of a type, and other widths of an integer, are cast.
-    Exactly one of `body` and `message` must be there, with a value in every row, and nothing beside it that AMQP cannot say. What
-    is inside a `message` is not looked at: see `encoding.sections`. ResourceLimit when the columns would have more than
-    `most_bytes` once they are cast, which is reckoned before: a dictionary or views say one value many times.
+    Exactly one of `body` and `message` must be there, with a value in every row. The inside of a `message` is not checked: see
+    `encoding.sections`. Raises InvalidRequest, which names column and row, and ResourceLimit if the cast columns would have more
+    than `most_bytes`. That is computed before the cast, since a dictionary or views can repeat one value many times.
     """
     try:
         names = batch.schema.names
@@ -66,7 +66,7 @@ def _check_names(names: Sequence[str]) -> None:
 
 
 def check_content(names: Sequence[str]) -> None:
-    """Raise InvalidRequest unless exactly one of `body` and `message` is named, and nothing that a `message` holds inside."""
+    """Raise InvalidRequest unless there is exactly one of `body` and `message`, and beside `message` no column that it holds."""
     if "message" in names:
         for name in names:
             if name in BARE_COLUMNS:
@@ -76,7 +76,7 @@ def check_content(names: Sequence[str]) -> None:
 
 
 def _check_type(name: str, found: pa.DataType) -> None:
-    """Raise InvalidRequest for a type that is none of those that are taken, before anything looks into such an array."""
+    """Raise InvalidRequest for a type that is not accepted, before anything looks into such an array."""
     wanted = MESSAGE_COLUMNS[name]
     inner = found.value_type if pa.types.is_dictionary(found) else found
     nested = inner != found and (pa.types.is_dictionary(inner) or pa.types.is_nested(inner))
@@ -106,7 +106,7 @@ def _cast(array: pa.Array, wanted: pa.DataType) -> pa.Array:
 
 
 def _without_hidden(array: pa.Array) -> pa.Array:
-    """Views without what their null slots hold: nobody has checked where that points, and a cast follows it."""
+    """Return views with empty null slots: nobody has checked where those point, and a cast would follow them."""
     import numpy as np
 
     if not _is_view(array.type) or not array.null_count:
@@ -118,7 +118,7 @@ def _without_hidden(array: pa.Array) -> pa.Array:
 
 
 def _nbytes(array: pa.Array, wanted: pa.DataType) -> int:
-    """The bytes of a validated array once it has that type; nothing of the kind is made."""
+    """Compute the bytes of a validated array once it has that type, without the cast."""
     types = pa.types
     if array.type == wanted:
         return int(array.get_total_buffer_size())
@@ -134,7 +134,7 @@ def _nbytes_of_texts(array: pa.Array) -> int:
 
 
 def _lengths(array: pa.Array) -> np.ndarray[Any, Any]:
-    """The length of each value of a binary or string array, of whatever kind; 0 where it is null."""
+    """Return the length of each value of a binary or string array of any kind; 0 where it is null."""
     import numpy as np
 
     types, found = pa.types, array.type

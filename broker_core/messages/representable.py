@@ -1,7 +1,7 @@
-"""Validity of a message in columns as AMQP: checked when it comes in, since it has to leave to AMQP clients as well.
+"""Checks that AMQP can hold a message in columns, made when it comes in, since AMQP clients may receive it.
 
-What can be said is a column's type and what stands here; `encoding.bare` writes it. Pure pyarrow, since Spark's tasks check too
-before they send. Columns that are not there cost nothing, and nothing here loops over messages.
+A value is valid if it has its column's type and passes these checks; `encoding.bare` encodes it. Pure pyarrow, since Spark's
+tasks check too before they send. Columns that are not there cost nothing, and nothing here loops over messages.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ def _check_range(name: str, array: pa.Array) -> None:
 
 
 def _check_symbols(name: str, texts: pa.Array, rows: pa.Array) -> None:
-    """`rows`: which row each text belongs to; if empty, its own."""
+    """Raise InvalidRequest for a text that is no symbol. `rows` are the rows of the texts; empty: each its own."""
     import pyarrow.compute as pc
 
     ascii_ = pc.string_is_ascii(texts)
@@ -61,7 +61,7 @@ def _check_symbols(name: str, texts: pa.Array, rows: pa.Array) -> None:
 
 
 def _check_map(name: str, maps: pa.Array) -> None:
-    """No key twice in a map, and keys that are symbols."""
+    """Raise InvalidRequest for a key that is in a map twice or is no symbol."""
     import pyarrow.compute as pc
 
     rows = None
@@ -87,7 +87,10 @@ def _check_map(name: str, maps: pa.Array) -> None:
 
 
 def _check_once(name: str, keys: pa.Array, owners: pa.Array, most: int) -> None:
-    """`most`: entries of one map. The entries of a few are compared with each other, which is quicker than hashing them all."""
+    """Raise InvalidRequest for a key that is in a map twice. `most` is the largest number of entries of a map.
+
+    Few entries are compared with each other, which is quicker than hashing them all.
+    """
     import pyarrow.compute as pc
 
     coded = keys.dictionary_encode()

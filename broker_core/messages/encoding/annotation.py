@@ -20,7 +20,7 @@ known: set[bytes] = set()
 def check(section: bytes) -> None:
     """Refuse a section of annotations, or a footer, that is not a map with symbols or ulongs as its keys.
 
-    Its values are decoded too: it has to leave again merged with others, and to be read as text. Raises DecodeError, FieldError.
+    Its values are decoded too, since it may leave merged with others or be read as text. Raises DecodeError, FieldError.
     """
     if section in known:
         return
@@ -36,9 +36,9 @@ def check(section: bytes) -> None:
 
 
 def merged(section: bytes, overlays: Iterable[bytes]) -> bytes:
-    """A message-annotations section out of one (empty: none) and encoded maps laid over it: of equal keys the last one wins.
+    """Merge a message-annotations section (empty: none) with encoded maps; of equal keys the last one wins.
 
-    Values keep their octets. Raises DecodeError where an overlay is no map.
+    Values keep their octets. Raises DecodeError if an overlay is no map.
     """
     entries: dict[tuple[type, object], bytes] = {}
     if section:

@@ -1,4 +1,4 @@
-"""The few moves that encoding columns into AMQP is made of: lengths out of Arrow arrays, octets into Arrow arrays."""
+"""Vector operations that encode columns into AMQP: lengths out of Arrow arrays, octets into Arrow arrays."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ _NULL_IS_NOTHING = pc.JoinOptions(null_handling="replace", null_replacement="")
 
 
 def joined(*columns: Any) -> pa.Array:
-    """Binary columns (or scalars) put together row by row; nulls are no octets."""
+    """Concatenate binary columns (or scalars) row by row; a null adds no octets."""
     return pc.binary_join_element_wise(*columns, EMPTY, options=_NULL_IS_NOTHING)
 
 
 def stored_offsets(array: pa.Array) -> npt.NDArray[np.int32]:
-    """The n+1 offsets of a binary, string or map array as they stand there, not copied."""
+    """Return the n+1 offsets of a binary, string or map array as they are stored, not copied."""
     buffer = array.buffers()[1]
     if buffer is None or buffer.size == 0:
         return np.zeros(len(array) + 1, np.int32)
@@ -46,7 +46,7 @@ def valid(array: pa.Array) -> Bools:
 
 
 def numbers(array: pa.Array) -> Ints:
-    """The values of a 64-bit column; where it is null, anything."""
+    """Return the values of a 64-bit column; null rows have any value."""
     return np.frombuffer(array.buffers()[1], np.int64, len(array), 8 * array.offset)
 
 
@@ -56,19 +56,19 @@ def as_binary(array: pa.Array) -> pa.Array:
 
 
 def lengths(array: pa.Array) -> Ints:
-    """Octets of each value. Arrow lets a null slot have a length: here it has none."""
+    """Return the octets of each value; 0 for null slots, which can have a length in Arrow."""
     ends = stored_offsets(array)
     sizes = (ends[1:] - ends[:-1]).astype(np.int64)
     return sizes * valid(array) if array.null_count else sizes
 
 
 def big_endian(values: Ints, width: int) -> Octets:
-    """Integers of any shape as octets, along a new last axis."""
+    """Return integers of any shape as big-endian octets, along a new last axis."""
     return values.astype(f">i{width}" if width == 8 else f">u{width}").view(np.uint8).reshape(*values.shape, width)
 
 
 def column(octets: Octets, widths: Ints | int) -> pa.Array:
-    """A binary array of the first `widths` octets of each line; the axes but the last, which is a line, become one."""
+    """Return a binary array of the first `widths` octets of each line, which is the last axis; the other axes become one."""
     most = octets.shape[-1]
     lines = octets.reshape(-1, most)
     rows = len(lines)
@@ -93,7 +93,7 @@ _RISING = np.arange(8192, dtype=np.int32)
 
 
 def before_values(codes: Any, sizes: Ints, ahead: bytes = b"") -> tuple[Octets, Ints | int]:
-    """Constructor and size of values of variable width, after the same octets `ahead` of each, and how many octets that is.
+    """Return `ahead`, constructor and size to put before each value of variable width, and how many octets that is.
 
     `codes`: the constructors for up to 255 octets (0xa0, 0xa1, 0xa3), of a shape that broadcasts to that of `sizes`.
     """
@@ -114,8 +114,10 @@ def before_values(codes: Any, sizes: Ints, ahead: bytes = b"") -> tuple[Octets, 
 
 
 def before_section(code: int, constructor: int, sizes: Ints, counts: Ints, there: Bools) -> tuple[pa.Array, Ints | int]:
-    """Descriptor, constructor (0xc0 or 0xc1), size and count of a section that is a list or map of `counts` elements in `sizes`
-    octets, where it is `there`; and how many octets that is."""
+    """Return descriptor, constructor (0xc0 or 0xc1), size and count of a section, and how many octets that is.
+
+    The section is a list or map of `counts` elements in `sizes` octets; it has no octets where it is not `there`.
+    """
     large = (sizes > 254) | (counts > 255)
     any_large = bool(large.any())
     octets = np.empty((len(sizes), 12 if any_large else 6), np.uint8)

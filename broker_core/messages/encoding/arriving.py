@@ -1,12 +1,12 @@
-"""Messages in: from complete encoded messages to one batch in the stored form.
+"""Arriving messages: from complete encoded messages to one batch in the stored form.
 
 A message is cut at its sections, and the bare message goes on octet for octet. The common encodings (short descriptor, no
 described values) are followed through a table, one look-up a section: the next four octets name what may come next and how its
-size is written. Whatever is not in the table, and whatever does not end where the message ends, goes the plain way through
-`messages.scan`, which alone decides what is refused. So the fast way can only accept, and only what its table says; a property
-test holds both together.
+size is written. A message that the table does not cover, or that does not end where its sections end, goes through the plain
+`messages.scan`, which alone decides what is refused. So the fast path can only accept, and only what its table covers; a property
+test compares the two.
 
-What is refused here is what some reader could not decode: sections out of order or beyond the message, a header field of a wrong
+A message is refused if some reader could not decode it: sections out of order or beyond the message, a header field of a wrong
 type, annotations or a footer that cannot be decoded, a bare message that is not valid inside (`validity`). Delivery annotations
 are for one hop: checked, and dropped. A message without a body is let through.
 """
@@ -52,10 +52,9 @@ MAX_BATCH_BYTES = 2**31 - 1  # an Arrow binary column counts its octets in 31 bi
 class Arrived(NamedTuple):
     """Result of a sequence of messages that arrived.
 
-    `batch`: those that are well-formed, in their order, in the stored form, of which `mask` says the columns; those that are null
-    in all rows are left out.
-    `durable`: does any of their headers say so. `refused`: index and error (DecodeError, FieldError) of each of the others.
-    `sizes`: what `columns.sizes` says of the batch.
+    `batch`: the well-formed messages in order, in the stored form; `mask` names its columns, without those that are null in all
+    rows. `durable`: True if any of their headers says so. `refused`: index and error (DecodeError, FieldError) of each of the
+    others. `sizes`: as `columns.stored_sizes` returns them.
     """
 
     batch: pa.RecordBatch
@@ -80,9 +79,9 @@ class _Parts:
 
 
 def arrived(payloads: Sequence[bytes]) -> Arrived:
-    """Complete encoded messages as a batch in the stored form.
+    """Return complete encoded messages as a batch in the stored form.
 
-    Raises ResourceLimit when together they exceed `MAX_BATCH_BYTES`.
+    Raises ResourceLimit if together they exceed `MAX_BATCH_BYTES`.
     """
     if sum(map(len, payloads)) > MAX_BATCH_BYTES:
         raise ResourceLimit(f"{len(payloads)} messages of more than {MAX_BATCH_BYTES} bytes together: store fewer at once")
