@@ -154,7 +154,7 @@ class Receiver:
             sent, end = routing.send(self._service, sending)
             self._dropped += sent.dropped
             return {"dropped": self._dropped} if self._dropped else {}, end
-        traits = self._service.traits(queue, payload.batch)
+        traits = self._service.traits(queue, payload.payload)
         if stage is None:
             command: c.Enqueue | c.StageMessages = c.Enqueue(queue, batch.num_rows, sizes, payload, durable, traits, whole=True)
         else:

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import numpy as np
 import numpy.typing as npt
-import pyarrow as pa
+
+from ..messages.encoding.lone import Lone, Payload
 
 MAX_RECORDS = 1024
 MAX_BYTES = 4 << 20  # of all together
@@ -21,15 +22,16 @@ class Recent:
     __slots__ = ("_batches", "bytes")
 
     def __init__(self) -> None:
-        self._batches: dict[int, tuple[pa.RecordBatch, int]] = {}
+        self._batches: dict[int, tuple[Payload, int]] = {}
         self.bytes = 0
 
     def __len__(self) -> int:
         return len(self._batches)
 
-    def add(self, position: int, batch: pa.RecordBatch) -> None:
+    def add(self, position: int, batch: Payload) -> None:
         """Keep the batch whose record was appended at `position`, higher than all before, if it is small."""
-        size = batch.get_total_buffer_size()  # what it keeps alive, which can be more than its rows
+        # What it keeps alive, which can be more than its rows.
+        size = len(batch.message) if isinstance(batch, Lone) else batch.get_total_buffer_size()
         if size > LARGEST:
             return
         self._batches[position] = batch, size
@@ -38,7 +40,7 @@ class Recent:
             _, gone = self._batches.pop(next(iter(self._batches)))
             self.bytes -= gone
 
-    def among(self, positions: npt.NDArray[np.int64]) -> dict[int, pa.RecordBatch]:
+    def among(self, positions: npt.NDArray[np.int64]) -> dict[int, Payload]:
         """Return those of the records at these positions that are still here."""
         found = {}
         for position in positions.tolist():

@@ -14,6 +14,7 @@ from .. import errors
 from ..engine.columns.runs import Extent, Locations
 from ..engine.columns.series import Ints
 from ..journal import Journal
+from ..messages.encoding.lone import Lone, Payload, as_batch
 from .slices import BlockSlice
 from .stored import load
 
@@ -85,14 +86,18 @@ def read_extents(
 
 def read_record(journal: Journal, block_slice: BlockSlice, position: int) -> pa.RecordBatch:
     """Return the record at `position`: the slice's own batch of it, or from the journal. Raises DamagedJournal."""
-    batch = block_slice.batches.get(position)
-    return load(journal, position) if batch is None else batch
+    return as_batch(_read(journal, block_slice, position))
+
+
+def _read(journal: Journal, block_slice: BlockSlice, position: int) -> Payload:
+    kept = block_slice.batches.get(position)
+    return load(journal, position) if kept is None else kept
 
 
 class RecordSlice(NamedTuple):
     """Messages of one record, in order, with the broker's columns of them: each is an array, or a number that holds for all."""
 
-    payload: pa.RecordBatch
+    payload: Payload
     time: int  # microseconds since 1970: when the messages were enqueued
     indexes: slice  # of these rows in the block slice
     block_slice: BlockSlice
@@ -120,6 +125,8 @@ class RecordSlice(NamedTuple):
         """
         expiry = self.block_slice.expiry
         if expiry is None:
+            if isinstance(self.payload, Lone):
+                return None
             return np.zeros(self.payload.num_rows, np.int64) if "ttl" in self.payload.schema.names else None
         expiry = expiry[self.indexes]
         return np.where(expiry > 0, np.maximum(expiry - now, 1), 0)
@@ -154,5 +161,6 @@ def record_slices(journal: Journal, block_slice: BlockSlice, damaged: OnDamage |
 def _only_slice(journal: Journal, block_slice: BlockSlice) -> RecordSlice:
     """Return the one record slice of consecutive rows of one run."""
     _, count, position, first, time = [int(column[0]) for column in block_slice.locations[:5]]
-    record = read_record(journal, block_slice, position)
-    return RecordSlice(record.slice(first, count), time, slice(0, count), block_slice)
+    record = _read(journal, block_slice, position)
+    payload = record if isinstance(record, Lone) else record.slice(first, count)
+    return RecordSlice(payload, time, slice(0, count), block_slice)

@@ -10,12 +10,12 @@ from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
-import pyarrow as pa
 
 from ..engine.columns.blocks import Block
 from ..engine.columns.runs import Locations
 from ..engine.columns.series import Ints, Rows
 from ..engine.model.queue import Queue
+from ..messages.encoding.lone import Payload
 from .dead_letters import DeadLetters, dead_letters_of, errors_of
 from .recent import Recent
 
@@ -40,7 +40,7 @@ class BlockSlice(NamedTuple):
     overlays: Mapping[int, list[bytes]]  # index → the annotations that were added, in order: encoded maps
     expiry: npt.NDArray[np.int64] | None  # milliseconds since 1970; 0: never; None: no row has one
     dead_letters: DeadLetters | None  # None: no row is a dead letter
-    batches: Mapping[int, pa.RecordBatch]  # log position → the record's batch, if it is still in memory
+    batches: Mapping[int, Payload]  # log position → the record's batch, if it is still in memory
     errors: Mapping[int, str]  # index → the error text of the consumer that rejected the message
 
     def sequences(self, indexes: slice) -> npt.NDArray[np.int64]:

@@ -14,15 +14,21 @@ from ..engine.columns.blocks import Block
 from ..engine.model.queue import PackedBlock
 from ..journal import Journal
 from ..messages.columns import stored_form, unpack
+from ..messages.encoding.lone import Lone, Payload, as_batch
 
 MASK_BYTES = 8  # a payload starts with its columns mask, little-endian
 
 
 class Stored(NamedTuple):
-    """A journal payload, and the batch that `load` will make of it."""
+    """A journal payload, and the messages of which it is made."""
 
     buffers: list[Any]
-    batch: pa.RecordBatch
+    payload: Payload
+
+    @property
+    def batch(self) -> pa.RecordBatch:
+        """The batch that `load` will make of it."""
+        return as_batch(self.payload)
 
     @property
     def nbytes(self) -> int:
@@ -30,8 +36,10 @@ class Stored(NamedTuple):
         return sum(map(len, self.buffers))
 
 
-def store(batch: pa.RecordBatch, mask: int | None = None) -> Stored:
+def store(batch: Payload, mask: int | None = None) -> Stored:
     """A validated batch as a journal payload; with a mask it has the stored form already."""
+    if isinstance(batch, Lone):
+        return Stored([batch.mask.to_bytes(MASK_BYTES, "little"), *batch.octets()], batch)
     if mask is None:
         mask, batch = stored_form(batch)
     return Stored([mask.to_bytes(MASK_BYTES, "little"), batch.serialize()], batch)

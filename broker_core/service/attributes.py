@@ -20,14 +20,18 @@ from ..engine.model.options import PRIORITIES, Rules
 from ..messages.annotations import DELIVERY_DELAY, DELIVERY_TIME
 from ..messages.encoding import plain
 from ..messages.encoding.decode import vectors
+from ..messages.encoding.lone import Lone, Payload, as_batch
 from ..messages.encoding.message_ids import digests
 
 _DELIVERY = b"x-opt-delivery-"  # what both of them begin with
 _GROUP_ENDS = -1  # as a group-sequence: the last message of its group
 
 
-def traits_of(batch: pa.RecordBatch, rules: Rules, now: int) -> Traits:
+def traits_of(payload: Payload, rules: Rules, now: int) -> Traits:
     """Read what `rules` make the queue ask of the messages of a stored batch. `now`: milliseconds since 1970."""
+    if isinstance(payload, Lone) and payload.said.priority is None and not _looks_inside(rules):
+        return NO_TRAITS
+    batch = as_batch(payload)
     names = batch.schema.names
     found: dict[str, Any] = {}
     if "priority" in names:
@@ -46,6 +50,11 @@ def traits_of(batch: pa.RecordBatch, rules: Rules, now: int) -> Traits:
         found["ids"] = digests(batch)
     said = {name: value for name, value in found.items() if value is not None}
     return Traits(**said) if said else NO_TRAITS
+
+
+def _looks_inside(rules: Rules) -> bool:
+    """Say whether there is something to know of a message that has neither header nor annotations."""
+    return bool(rules.message_ttl or rules.groups != "none" or rules.key is not None or rules.duplicate_window)
 
 
 def _numbers(column: pa.Array, when_null: int) -> npt.NDArray[np.int64]:

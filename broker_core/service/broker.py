@@ -15,8 +15,6 @@ import time
 from collections.abc import Callable, Iterable, Iterator
 from typing import TYPE_CHECKING, Any, TypeVar
 
-import pyarrow as pa
-
 from .. import errors
 from ..engine import BrokerState, apply
 from ..engine import commands as c
@@ -35,6 +33,7 @@ from ..engine.model.queue import PackedBlock, Queue
 from ..engine.model.retention import within_retention
 from ..engine.model.state import packed_columns
 from ..journal import Disk, Journal, LocalDisk
+from ..messages.encoding.lone import Payload
 from ..reading.recent import Recent
 from ..reading.slices import BlockSlice, slice_of
 from ..reading.stored import open_block
@@ -198,7 +197,7 @@ class BrokerService:
         """Return what was declared of a queue, as it is now. Without the lock: a command is refused if the queue is gone."""
         return need_queue(self.state, queue_name).rules
 
-    def traits(self, queue_name: str, batch: pa.RecordBatch) -> Traits:
+    def traits(self, queue_name: str, batch: Payload) -> Traits:
         """Read what the queue has to know of the messages of a stored batch, which arrive now. Without the lock: see `rules`."""
         return traits_of(batch, self.rules(queue_name), self.wall_ms())
 

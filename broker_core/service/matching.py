@@ -23,6 +23,7 @@ from ..engine.columns.states import ARCHIVED, AVAILABLE
 from ..engine.decide.decision import need_queue
 from ..engine.model.retention import within_retention
 from ..messages import assembly
+from ..messages.encoding.lone import Payload, as_batch
 from ..reading.records import SMALL_ROWS, OnDamage, record_rows
 from ..reading.stored import load
 from ..selectors import Selector, matches
@@ -148,7 +149,7 @@ class _Chunk(NamedTuple):
     stop: int  # the row after the last
     rows: npt.NDArray[np.int64]  # those among them that are live, or may become so again
     locations: Locations
-    batches: Mapping[int, pa.RecordBatch]
+    batches: Mapping[int, Payload]
 
 
 def _chunk(block: Block, start: int, most: int, recent: Recent, retained_from: int) -> _Chunk | None:
@@ -177,7 +178,7 @@ def evaluated(
     journal: Journal,
     selector: Selector,
     locations: Locations,
-    batches: Mapping[int, pa.RecordBatch],
+    batches: Mapping[int, Payload],
     damaged: OnDamage | None = None,
 ) -> npt.NDArray[np.bool_]:
     """Evaluate the rows of `locations`, in their order: True for those that match. Rows of damaged records do not match."""
@@ -214,12 +215,12 @@ def _is_encoded(payload: pa.RecordBatch) -> bool:
 
 
 def _payloads(
-    journal: Journal, selector: Selector, locations: Locations, batches: Mapping[int, pa.RecordBatch], damaged: OnDamage | None
+    journal: Journal, selector: Selector, locations: Locations, batches: Mapping[int, Payload], damaged: OnDamage | None
 ) -> Iterator[tuple[slice, pa.RecordBatch]]:
     """Yield record by record the indexes of its rows, and the columns of them that the selector looks at."""
 
     def record(position: int) -> pa.RecordBatch:
-        batch = batches.get(position)
-        return selector.needed_columns(load(journal, position) if batch is None else batch)
+        kept = batches.get(position)
+        return selector.needed_columns(load(journal, position) if kept is None else as_batch(kept))
 
     return ((each.extent.indexes, each.taken()) for each in record_rows(locations, record, damaged))

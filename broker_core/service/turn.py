@@ -166,7 +166,7 @@ class Turn:
                     at += f" at position {position}"
                 began = True
                 if event.journaled and isinstance(payload, Stored):
-                    self._recent.add(position, payload.batch)
+                    self._recent.add(position, payload.payload)
                 apply(self._state, event, position if event.journaled else 0)
             if decision.effects.looks:
                 self._arrivals.tell(decision.effects.looks)

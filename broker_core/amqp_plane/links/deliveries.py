@@ -10,6 +10,7 @@ import numpy as np
 from ... import errors
 from ...amqp import RemoteProtocolError
 from ...messages.encoding.leaving import leaving
+from ...messages.encoding.lone import as_batch
 from ...reading.records import OnDamage, RecordSlice, record_slices
 from ...reading.slices import BlockSlice
 
@@ -37,12 +38,13 @@ def messages_of(
 
 def _one_by_one(stored: RecordSlice, tags: list[bytes], now: int) -> Iterator[tuple[list[bytes], list[bytes] | Exception]]:
     count, overlays, ttl = len(tags), stored.overlays, stored.ttl(now)
+    payload = as_batch(stored.payload)
     attempts, returned = np.broadcast_to(stored.attempts, count), np.broadcast_to(stored.returned, count)
     for row, tag in enumerate(tags):
         laid = {0: overlays[row]} if row in overlays else {}
         try:
             left = None if ttl is None else ttl[row : row + 1]
-            [message] = leaving(stored.payload.slice(row, 1), int(attempts[row]), int(returned[row]), laid, left)
+            [message] = leaving(payload.slice(row, 1), int(attempts[row]), int(returned[row]), laid, left)
         except (errors.InvalidRequest, RemoteProtocolError) as error:
             yield [tag], error
         else:

@@ -384,7 +384,7 @@ def kept_out(nodes: Nodes, queue: str, found: Arrived, rows: Sequence[int]) -> l
     staged = also_staged(nodes, queue)
     error = QueueFull(f"the queue {queue!r} is full{staged}: its limits keep this message out; {way_out}")
     malformed = {number for number, _ in found.refused}
-    numbers = [number for number in range(found.batch.num_rows + len(malformed)) if number not in malformed]
+    numbers = [number for number in range(found.rows + len(malformed)) if number not in malformed]
     return [*found.refused, *((numbers[row], error) for row in rows)]
 
 

@@ -53,7 +53,7 @@ class Exchanged(NamedTuple):
 
 def read(service: BrokerService, route: ExchangeRoute, found: Arrived) -> Exchanged:
     """Read what the exchange's bindings have to know of messages that have come. Holds the lock for a moment only."""
-    payload = store(found.batch, found.mask)
+    payload = store(found.payload, found.mask)
     sending = Sending(
         route.exchange, payload, found.sizes, route.key, found.durable, route.container, transaction=route.transaction
     ).with_keys()
@@ -86,7 +86,7 @@ def _refusals(exchanged: Exchanged, sent: Sent) -> list[tuple[int, Exception]]:
     if not unroutable and not kept_out:
         return refused
     malformed = {number for number, _ in refused}
-    rows = exchanged.found.batch.num_rows
+    rows = exchanged.found.rows
     numbers = [number for number in range(rows + len(malformed)) if number not in malformed]
     nowhere = Unroutable(Condition.NOT_FOUND, f"exchange {exchanged.sending.exchange!r:.80} leads it to no queue")
     refused += [(numbers[row], nowhere) for row in unroutable]

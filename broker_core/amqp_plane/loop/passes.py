@@ -299,12 +299,12 @@ class Passes:
             log.exception("something of a pass failed; the connection it belongs to may hang until it times out")
 
     def _enqueue(self, turn: Turn, to: str | Immediate, parts: Parts, found: Arrived) -> None:
-        count, error, end, refused = found.batch.num_rows, None, turn.end, found.refused
+        count, error, end, refused = found.rows, None, turn.end, found.refused
         queue = to if isinstance(to, str) else to.queue
         if count:
             try:
-                stored = store(found.batch, found.mask)
-                traits = self._service.traits(queue, stored.batch)
+                stored = store(found.payload, found.mask)
+                traits = self._service.traits(queue, stored.payload)
                 placed, end = turn.carry(c.Enqueue(queue, count, found.sizes, stored, found.durable, traits))
                 if placed.refused:
                     refused = kept_out(self._service.nodes, queue, found, placed.refused)
@@ -319,7 +319,7 @@ class Passes:
 
     def _exchange(self, turn: Turn, parts: Parts, found: Exchanged) -> None:
         error, end, refused = None, turn.end, found.found.refused
-        if found.found.batch.num_rows:
+        if found.found.rows:
             try:
                 refused, end = exchanges.carry(turn, self._service, found)
             except errors.StorageError:

@@ -41,7 +41,7 @@ class Posting(NamedTuple):
         arrived = found.found if exchanged else found
         refused: list[tuple[int, Exception]] = arrived.refused
         error, end = None, turn.end
-        if arrived.batch.num_rows:
+        if arrived.rows:
             try:
                 if exchanged:
                     refused, end = exchanges.carry(turn, service, found)
@@ -59,7 +59,7 @@ class Posting(NamedTuple):
 
     def _post(self, turn: Turn, service: BrokerService, found: Arrived) -> int:
         assert isinstance(self.route, str)
-        stored = store(found.batch, found.mask)
-        traits = service.traits(self.route, stored.batch)
-        count, number = found.batch.num_rows, self.transaction.number
+        stored = store(found.payload, found.mask)
+        traits = service.traits(self.route, stored.payload)
+        count, number = found.rows, self.transaction.number
         return turn.carry(c.Post(number, self.route, count, found.sizes, stored, traits))[1]

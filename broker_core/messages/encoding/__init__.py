@@ -1,6 +1,7 @@
 """Between encoded AMQP messages and stored columns, both ways, without a Python object per field.
 
 arriving, leaving           encoded messages into the stored form, and back
+lone                        a single message in the stored form, without Arrow
 decode, bare                encoded messages into columns; columns into bare messages
 walk, octets, maps, arrays  vector operations: many messages in lock step, octets, maps, Arrow arrays
 plain, texts, render        one message at a time; values as text, one at a time and in vectors

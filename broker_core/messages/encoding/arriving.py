@@ -43,6 +43,7 @@ from ...errors import ResourceLimit
 from ..columns import ENCODED_COLUMNS, MESSAGE_COLUMNS, mask_of, payload_schema
 from . import annotation, headers
 from .headers import NOTHING, Said
+from .lone import Lone, Payload, as_batch
 from .validity import invalid
 
 FEW = 16  # messages for which plain Python is faster than Arrow
@@ -52,16 +53,26 @@ MAX_BATCH_BYTES = 2**31 - 1  # an Arrow binary column counts its octets in 31 bi
 class Arrived(NamedTuple):
     """Result of a sequence of messages that arrived.
 
-    `batch`: the well-formed messages in order, in the stored form; `mask` names its columns, without those that are null in all
-    rows. `durable`: True if any of their headers says so. `refused`: index and error (DecodeError, FieldError) of each of the
-    others. `sizes`: as `columns.stored_sizes` returns them.
+    `payload`: the well-formed messages in order, in the stored form; `mask` names its columns, without those that are null in
+    all rows. `batch` is the same as a record batch, `rows` their number. `durable`: True if any of their headers says so.
+    `refused`: index and error (DecodeError, FieldError) of each of the others. `sizes`: as `columns.stored_sizes` returns them.
     """
 
-    batch: pa.RecordBatch
+    payload: Payload
     mask: int
     durable: bool
     refused: list[tuple[int, Exception]]
     sizes: int | npt.NDArray[np.int64]
+
+    @property
+    def batch(self) -> pa.RecordBatch:
+        """The messages as a record batch."""
+        return as_batch(self.payload)
+
+    @property
+    def rows(self) -> int:
+        """How many messages there are."""
+        return int(self.payload.num_rows)
 
 
 class _Parts:
@@ -93,8 +104,8 @@ def arrived(payloads: Sequence[bytes]) -> Arrived:
     lengths = list(map(len, parts.messages))
     alike = lengths.count(lengths[0]) == len(lengths) if lengths else True
     sizes: Any = (lengths or [0])[0] if alike else np.array(lengths, np.int64)
-    batch, mask = _batch(parts, said, lengths)
-    return Arrived(batch, mask, any(one.durable for one in said), refused, sizes)
+    payload, mask = _payload(parts, said, lengths)
+    return Arrived(payload, mask, any(one.durable for one in said), refused, sizes)
 
 
 def address_of(payload: bytes) -> str | None:
@@ -280,12 +291,16 @@ def _distinct(said: list[Said]) -> list[Said]:
     return said[:1] if not said or said.count(said[0]) == len(said) else list(set(said))
 
 
-def _batch(parts: _Parts, distinct: list[Said], lengths: list[int]) -> tuple[pa.RecordBatch, int]:
+def _payload(parts: _Parts, distinct: list[Said], lengths: list[int]) -> tuple[Payload, int]:
     """With the mask of its columns."""
     rows = len(parts.messages)
     columns: dict[str, pa.Array] = {}
-    if distinct == [NOTHING] and not (parts.ttls or parts.annotations or parts.footers):
-        return pa.RecordBatch.from_arrays([_binary(parts.messages, lengths)], schema=payload_schema(_PLAIN)), _PLAIN
+    if not (parts.ttls or parts.annotations or parts.footers):
+        if rows == 1 and distinct[0].ttl is None:
+            lone = Lone(parts.messages[0], distinct[0])
+            return lone, lone.mask
+        if distinct == [NOTHING]:
+            return pa.RecordBatch.from_arrays([_binary(parts.messages, lengths)], schema=payload_schema(_PLAIN)), _PLAIN
     if parts.ttls:
         columns["ttl"] = _ttls(parts)
     for i, name in enumerate(("priority", "durable") if parts.ttls else ("priority", "durable", "ttl")):

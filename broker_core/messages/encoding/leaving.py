@@ -17,6 +17,7 @@ import pyarrow as pa
 from . import annotation, headers
 from .arrays import joined
 from .bare import annotation_sections, bare_parts
+from .lone import Lone, Payload
 
 FEW = 8  # rows for which plain Python is faster than Arrow
 MAX_TTL = 2**32 - 1  # milliseconds: the header's field has 32 bits
@@ -24,13 +25,13 @@ JOINED_BYTES = 1 << 30  # more octets than this are joined in two halves: an Arr
 
 
 def leaving(
-    payload: pa.RecordBatch,
+    payload: Payload,
     attempts: int | npt.NDArray[Any],
     returned: int | npt.NDArray[Any],
     overlays: Mapping[int, Sequence[bytes]],
     ttl: npt.NDArray[Any] | None = None,
 ) -> list[bytes]:
-    """Complete encoded messages, one for each row of a slice of a stored batch, encoded or columnar.
+    """Complete encoded messages, one for each row of a slice of a stored batch, encoded or columnar, or of a single message.
 
     `attempts`: the header's delivery-count; `returned`: not zero where somebody has held the message before, so that
     first-acquirer is false; each one number for all rows, or one for each. `overlays`: by row, encoded maps to be laid over its
@@ -38,6 +39,10 @@ def leaving(
     it came.
     Raises InvalidRequest for a columnar row that AMQP cannot say, naming row and column.
     """
+    if isinstance(payload, Lone):
+        if ttl is None and not overlays and isinstance(attempts, int) and isinstance(returned, int):
+            return [payload.leaving(attempts, returned=bool(returned))]
+        payload = payload.batch
     rows = payload.num_rows
     if rows > 1 and payload.get_total_buffer_size() > JOINED_BYTES and payload.nbytes > JOINED_BYTES:  # the first is cheap
         half = rows // 2
