@@ -8,7 +8,7 @@ from pathlib import Path
 from .. import __version__
 from ..settings import keys
 from . import exchange_arguments, message_arguments, user_arguments
-from .parsers import EXIT_CODES, Commands, Parser, client_command, lazily, make_command, make_group, natural, positive
+from .parsers import EXIT_CODES, Commands, Parser, client_command, lazily, make_command, make_group, natural, positive, sequences
 
 
 def parser() -> Parser:
@@ -142,6 +142,16 @@ def _moves(queue: Commands[Parser]) -> None:
     redrive = client_command(queue, "redrive", "send dead letters back to the queues that they came from", "moves")
     _name(redrive)
     redrive.add_argument("--limit", type=positive, metavar="N", help="at most N messages; default: all that wait now")
+    which = redrive.add_mutually_exclusive_group()
+    which.add_argument(
+        "--sequence",
+        type=sequences,
+        action="append",
+        default=[],
+        metavar="N[-M]",
+        help="only the message with this sequence number, or from N to M; may be repeated",
+    )
+    which.add_argument("--selector", metavar="TEXT", help="only messages that match, such as \"colour = 'red' AND size > 5\"")
 
 
 def _lease(commands: Commands[Parser]) -> None:

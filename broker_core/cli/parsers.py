@@ -99,4 +99,14 @@ def positive(text: str) -> int:
     return number
 
 
+def sequences(text: str) -> tuple[int, int]:
+    """Parse N or N-M, a range of sequence numbers, for argparse."""
+    first, dash, last = text.partition("-")
+    found = natural(first), natural(last if dash else first)
+    if found[0] > found[1]:
+        raise argparse.ArgumentTypeError(f"{text} ends before it begins")
+    return found
+
+
 whole.__name__ = natural.__name__ = positive.__name__ = "whole number"  # argparse puts it into its message
+sequences.__name__ = "sequence number or range"

@@ -3,5 +3,6 @@
 flight        `Client`: JSON out, JSON in, record batches both ways, Penstock's errors raised
 credentials   how a client logs in and whom it trusts
 discovery     from a broker's AMQP address to its Flight endpoint
+redriving     dead letters that somebody chose, back to where they came from
 timeouts      an end for every wait at a broker that says nothing more
 """

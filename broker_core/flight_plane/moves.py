@@ -14,6 +14,7 @@ from ..engine import commands as c
 from ..engine.columns.limits import MAX_MOVED, MAX_PURGED
 from ..engine.model.batch_outcomes import shortened
 from ..service.broker import BrokerService
+from .requests import numbers
 
 Answer = dict[str, Any]
 _Command = Callable[[str, int, int, int], c.Move | c.Copy | c.Redrive]  # of queue, messages, first, last
@@ -41,7 +42,10 @@ def move_actions(service: BrokerService) -> dict[str, Callable[[dict[str, Any]],
         return carry_out
 
     def redrive(f: dict[str, Any]) -> Answer:
-        count, _, stayed = _in_parts(service, f, c.Redrive)
+        ranges = None if f["ranges"] is None else _ranges(f["ranges"])
+        if ranges:
+            f = {**f, "first": min(ranges[::2]), "last": max(ranges[1::2])}
+        count, _, stayed = _in_parts(service, f, lambda q, n, first, last: c.Redrive(q, n, first, last, ranges))
         return {"redriven": count, "stayed": stayed}
 
     def discard(f: dict[str, Any]) -> Answer:
@@ -59,6 +63,12 @@ def move_actions(service: BrokerService) -> dict[str, Callable[[dict[str, Any]],
         "queue.redrive": redrive,
         "queue.discard": discard,
     }
+
+
+def _ranges(values: list[Any]) -> tuple[int, ...]:
+    if len(numbers("queue.redrive: field 'ranges'", values)) % 2:
+        raise errors.InvalidRequest("queue.redrive: field 'ranges' must be pairs, the first and the last sequence number of each")
+    return tuple(values)
 
 
 def _end(service: BrokerService, queue: str) -> int:

@@ -117,7 +117,10 @@ def test_what_stayed_says_why_in_the_archive(broker: Broker, client: Client, que
     said = [dict(row["annotations"]) for row in rows]
     assert [each[KEYS[0]] for each in said] == ["rejected", "rejected", "delivery_limit"]
     assert {each[KEYS[1]] for each in said} == {queue}
-    assert client.call("queue.redrive", queue=queue) == {"redriven": 3, "stayed": 0}
+    with pytest.raises(errors.InvalidRequest, match="pairs"):
+        client.call("queue.redrive", queue=queue, ranges=[0])
+    assert client.call("queue.redrive", queue=queue, ranges=[2, 2, 0, 0, 7, 9]) == {"redriven": 2, "stayed": 0}
+    assert client.call("queue.redrive", queue=queue) == {"redriven": 1, "stayed": 0}
     assert client.call("queue.stat", queue=queue)["available"] == 3
 
 

@@ -40,8 +40,30 @@ def test_a_dead_letter_and_its_way_back(penstock: Run, broker: Broker, client: C
     said = {"queue": "orders", "sequence": "1", "reason": "rejected", "error": "no"}
     assert {f"x-opt-death-{name}": value for name, value in said.items()}.items() <= dead["annotations"].items()
     assert dead["body"] == "two"
+    assert ask("redrive", "dead", "--sequence", "1-7") == {"redriven": 0, "stayed": 0}
+    assert ask("redrive", "dead", "--selector", "amqp.subject = 'another'") == {"redriven": 0, "stayed": 0}
     assert "1 dead letters of dead are back" in penstock("queue", "redrive", "dead", "--limit", "5", url=broker.url).stdout
     assert (ask("stat", "dead")["available"], ask("stat", "orders")["available"]) == (0, 1)
+
+
+def test_chosen_dead_letters_go_back(penstock: Run, broker: Broker, client: Client, ask: Any) -> None:
+    """Q13 U5: by selector or by number, those that stayed too; a wrong range or a wrong selector is said."""
+    enqueue(client, "orders", b"one", b"two", b"three")
+    ask("alter", "orders", "--option", "rejected=deadLetter", "--option", "deadLetterQueue=dead")  # which is not there: they stay
+    hold(client, "orders", "q1", 3)
+    for sequence in "012":
+        client.call("lease.settleRow", lease="q1", sequence=int(sequence), outcome="rejected")
+    assert ask("stat", "orders")["stayed"] == 3
+    assert ask("redrive", "orders", "--sequence", "2", "--sequence", "1-1", "--limit", "1") == {"redriven": 1, "stayed": 0}
+    assert [row["body"] for row in ask("peek", "orders")] == ["two"]
+    assert ask("redrive", "orders", "--selector", "JMSPriority = 4") == {"redriven": 2, "stayed": 0}
+    assert ask("stat", "orders")["available"] == 3
+    for flag, wrong, said in (
+        ("--sequence", "3-1", "3-1 ends before it begins"),
+        ("--sequence", "a-b", "invalid sequence number or range value: 'a-b'"),
+        ("--selector", "a =", "the selector is wrong at character 4"),
+    ):
+        assert said in penstock("queue", "redrive", "orders", flag, wrong, url=broker.url).stderr
 
 
 def test_a_living_queue_is_altered_and_paused(penstock: Run, broker: Broker, client: Client, ask: Any) -> None:

@@ -61,3 +61,4 @@ class Redrive(Command[Shifted]):
     messages: int = MAX_MOVED
     first: int = 0
     last: int | None = None
+    ranges: tuple[int, ...] | None = None  # only these: first, last, first, last …, in any order, both included

@@ -8,6 +8,7 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
 from ... import errors
 from .. import commands as c
@@ -129,9 +130,11 @@ def redrive(state: BrokerState, command: c.Redrive, now: c.Now) -> Decision[c.Sh
     queue = need_queue(state, command.queue)
     events: list[e.Event] = []
     coming: Coming = {}
+    named = None if command.ranges is None else _sorted(command.ranges)
 
     def dead(block: Block) -> Ints:
-        return np.sort(np.concatenate([_away_from_home(block), stayed(block, state.retained_from)]))
+        rows = np.sort(np.concatenate([_away_from_home(block), stayed(block, state.retained_from)]))
+        return rows if named is None else rows[_within(rows + block.base, *named)]
 
     found, more = _look(queue, command.first, command.last, command.messages, dead)
     moved = 0
@@ -148,6 +151,19 @@ def redrive(state: BrokerState, command: c.Redrive, now: c.Now) -> Decision[c.Sh
             moved += going.count
     shifted = c.Shifted(moved, found.last + 1 if more and found else None, found.count - moved)
     return Decision([(event, None) for event in events], shifted)
+
+
+def _sorted(ranges: tuple[int, ...]) -> tuple[Ints, Ints]:
+    """The first of each range, ascending, and how far those up to it reach."""
+    firsts, lasts = np.array(ranges, np.int64).reshape(-1, 2).T
+    order = np.argsort(firsts)
+    return firsts[order], np.maximum.accumulate(lasts[order])
+
+
+def _within(sequences: Ints, firsts: Ints, reach: Ints) -> npt.NDArray[np.bool_]:
+    """By sequence number: is it in one of the ranges?"""
+    before = np.searchsorted(firsts, sequences, side="right")
+    return sequences <= np.concatenate([[-1], reach])[before]
 
 
 def _among(rows: Any, others: Ints) -> Ints:
