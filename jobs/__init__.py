@@ -2,6 +2,8 @@
 
 ingest     a queue into a Delta table
 replay     out of a queue's archive, into a table or a queue
+archive    a queue's archive into a table elsewhere, or partitioned otherwise
+redrive    dead letters that a condition chooses, back to where they came from
 demo       `./dev demo`: flights through a queue, under kills
 flights    the data of the demo and the notebook
 session    the Spark session of all of them

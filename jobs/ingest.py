@@ -1,10 +1,13 @@
-r"""A queue into a Delta table, each message exactly once.
+r"""A queue into a Delta table or Parquet files, each message exactly once.
 
     spark-submit --properties-file conf/spark.conf jobs/ingest.py \
         --url grpc://127.0.0.1:8815 --queue orders --table /data/orders --checkpoint /data/orders.checkpoint
 
 Runs until SIGTERM or Ctrl-C, or with --available-now until the queue is empty. Start it again with the same checkpoint and
 it goes on where it was, whatever ended it. `python -m penstock.jobs.ingest …` does the same with a Spark of its own.
+
+With --format parquet Spark keeps beside the files, in `_spark_metadata`, which of them count, and reads the folder by that list:
+each message once. Other readers do not know it, and find the files of tasks that were killed as well.
 """
 
 from __future__ import annotations
@@ -31,7 +34,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     penstock.register(spark)
     try:
         query = start(spark, given)
-        _stop_on_signal(query)
+        stop_on_signal(query)
         total = progress.follow(query)
     except PySparkException as error:
         return progress.fail(penstock.explain(error))
@@ -51,7 +54,7 @@ def start(spark: SparkSession, given: argparse.Namespace) -> StreamingQuery:
         reader = reader.option(name, value)
     writer = (
         reader.load()
-        .writeStream.format("delta")
+        .writeStream.format(given.format)
         .queryName(f"ingest-{given.queue}")
         .option("checkpointLocation", given.checkpoint)
         .outputMode("append")
@@ -61,8 +64,11 @@ def start(spark: SparkSession, given: argparse.Namespace) -> StreamingQuery:
     return writer.trigger(processingTime=f"{given.interval:g} seconds").start(given.table)
 
 
-def _stop_on_signal(query: StreamingQuery) -> None:
-    """Not query.stop() in the handler itself: it may run in the middle of a call over the same connection to the JVM."""
+def stop_on_signal(query: StreamingQuery) -> None:
+    """Stop a query on SIGTERM or SIGINT.
+
+    Not by query.stop() in the handler itself: it may run in the middle of a call over the same connection to the JVM.
+    """
     asked = threading.Event()
 
     def stop() -> None:
@@ -75,10 +81,11 @@ def _stop_on_signal(query: StreamingQuery) -> None:
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(prog="ingest", description="A queue into a Delta table, each message exactly once.")
+    parser = argparse.ArgumentParser(prog="ingest", description="A queue into a table, each message exactly once.")
     parser.add_argument("--url", required=True, help="the broker: grpc://HOST:PORT")
     parser.add_argument("--queue", required=True, help="the queue to read")
-    parser.add_argument("--table", required=True, metavar="PATH", help="the Delta table; made when it is not there")
+    parser.add_argument("--table", required=True, metavar="PATH", help="the table's folder; made when it is not there")
+    parser.add_argument("--format", default="delta", choices=["delta", "parquet"], help="of the table; default: delta")
     parser.add_argument("--checkpoint", required=True, metavar="PATH", help="where Spark keeps its place; one for each job")
     when = parser.add_mutually_exclusive_group()
     when.add_argument("--available-now", action="store_true", help="take what waits now, then end")

@@ -1,4 +1,4 @@
-"""The commands of README.md and docs/spark.md, and the notebook, run as they stand."""
+"""The commands of README.md and docs/spark.md, and the notebooks, run as they stand."""
 
 from __future__ import annotations
 
@@ -106,6 +106,7 @@ def test_readme_and_docs_spark_from_top_to_bottom(repository: Path, tmp_path: Pa
     assert "\n1000 messages\n" in spark
     assert re.search(r"done: [\d,]+ messages of orders into \S+/data-out/all", spark)
     assert "from orders into orders-again" in spark
+    assert "chosen: 0 dead letters" in spark
 
 
 def test_the_readme_shows_only_commands_that_exist(repository: Path) -> None:
@@ -124,18 +125,32 @@ def test_every_column_is_in_the_documents(repository: Path) -> None:
         assert f"`{name}`" in text, f"neither README.md nor docs/spark.md says what column {name!r} is"
 
 
-def test_the_notebook_runs(repository: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def executed(notebook: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> tuple[str, str]:
+    """Run a notebook; return what it printed, and what its cells evaluated to. A plot must be among it."""
     import nbformat
     from nbclient import NotebookClient
 
     monkeypatch.setenv("TMPDIR", str(tmp_path))
     monkeypatch.setenv("MPLBACKEND", "module://matplotlib_inline.backend_inline")
     monkeypatch.chdir(tmp_path)
-    notebook = nbformat.read(repository / "notebooks" / "flights.ipynb", as_version=4)
-    assert all(not cell.get("outputs") for cell in notebook.cells), "commit the notebook without outputs"
-    NotebookClient(notebook, timeout=300, kernel_name="python3", resources={"metadata": {"path": str(tmp_path)}}).execute()
-    outputs = [output for cell in notebook.cells for output in cell.get("outputs", [])]
-    texts = [output["data"]["text/plain"] for output in outputs if "data" in output]
-    assert "(27004, 27004)" in texts
+    book = nbformat.read(notebook, as_version=4)
+    assert all(not cell.get("outputs") for cell in book.cells), "commit the notebook without outputs"
+    NotebookClient(book, timeout=300, kernel_name="python3", resources={"metadata": {"path": str(tmp_path)}}).execute()
+    outputs = [output for cell in book.cells for output in cell.get("outputs", [])]
     assert any("image/png" in output.get("data", {}) for output in outputs)
-    assert re.search(r"\('2013-01-\d\d', [\d.]+, \d{3}\)", "\n".join(texts))
+    printed = "".join(output["text"] for output in outputs if output.get("name") == "stdout")
+    return printed, "\n".join(output["data"]["text/plain"] for output in outputs if "data" in output)
+
+
+def test_the_notebook_of_flights(repository: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """U4: each flight once in the table, and a day again."""
+    _, values = executed(repository / "notebooks" / "flights.ipynb", tmp_path, monkeypatch)
+    assert "(27004, 27004)" in values
+    assert re.search(r"\('2013-01-\d\d', [\d.]+, \d{3}\)", values)
+
+
+def test_the_notebook_of_dead_letters(repository: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """U4 U5: all orders are accepted in the end, once each; what was not chosen stays; a second run sends nothing."""
+    printed, values = executed(repository / "notebooks" / "dead_letters.ipynb", tmp_path, monkeypatch)
+    assert "(2000, 2000, 0, 60)" in values
+    assert re.search(r"chosen: 0 dead letters\n", printed)

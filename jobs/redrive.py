@@ -1,0 +1,174 @@
+r"""Dead letters, chosen by a condition, back to the queues that they came from; none twice, whatever interrupts it.
+
+    spark-submit --properties-file conf/spark.conf jobs/redrive.py --url grpc://127.0.0.1:8815 --queue orders-dead \
+        --reason rejected --origin orders --where "deathError LIKE '%no such customer%'" --dry-run
+
+Without --dry-run they go. A repetition goes on with what is left: what has gone back is no dead letter any more.
+`python -m penstock.jobs.redrive …` does the same with a Spark of its own.
+"""
+
+from __future__ import annotations
+
+import argparse
+import functools
+import operator
+import sys
+import time
+from collections.abc import Sequence
+
+import pyarrow as pa
+from pyspark.errors import AnalysisException, PySparkException
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
+from pyspark.sql.types import StructType
+
+import penstock
+from penstock.broker_core.client.redriving import Redriven, ranges_of, redrive
+from penstock.broker_core.errors import PenstockError
+from penstock.broker_core.messages.annotations import DEATH_ERROR, DEATH_QUEUE, DEATH_REASON, DEATH_SEQUENCE
+from penstock.connector.options import Options
+from penstock.connector.schema import default_schema, source_schema
+from penstock.jobs import progress
+from penstock.jobs.session import session
+
+#: What a condition may name beside the columns of a batch read, and from which annotation it comes.
+DEATH = {
+    "deathReason": DEATH_REASON,
+    "deathQueue": DEATH_QUEUE,
+    "deathSequence": DEATH_SEQUENCE,
+    "deathError": DEATH_ERROR,
+}
+#: Read where the condition names nothing else, and bodies need not be moved.
+NARROW = source_schema(("sequenceNumber", "enqueuedTime", "annotations"))
+#: Read where it does.
+WIDE = default_schema().add("annotations", NARROW["annotations"].dataType)
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run the job; return the exit code."""
+    given = _parser().parse_args(argv)
+    spark = session(f"penstock redrive {given.queue}")
+    penstock.register(spark)
+    try:
+        with _options(given).access.client() as client:
+            stayed = client.call("queue.stat", queue=given.queue)["stayed"] > 0
+            chosen = choose(spark, given, stayed=stayed)
+            progress.say(f"chosen: {told(chosen)}")
+            if given.dry_run or not chosen.num_rows:
+                progress.say("done: nothing was sent" + (", this is a dry run" if given.dry_run else ""))
+                return 0
+            started, done = time.monotonic(), Redriven(0, 0)
+            for done in redrive(client, given.queue, ranges_of(chosen["sequenceNumber"].combine_chunks())):
+                progress.say(f"{done.messages:,} of {chosen.num_rows:,} are back where they came from")
+    except PySparkException as error:
+        return progress.fail(penstock.explain(error))
+    except PenstockError as error:
+        return progress.fail(f"{error}. The same command again goes on with what is left")
+    _say_the_end(given, chosen.num_rows, done, time.monotonic() - started)
+    return 0
+
+
+def choose(spark: SparkSession, given: argparse.Namespace, *, stayed: bool) -> pa.Table:
+    """The dead letters that the arguments choose: `sequenceNumber`, `deathQueue` and `deathReason`. `stayed`: also those that no
+    other queue could take. Raises PySparkException."""
+    try:
+        chosen = _matching(dead_letters(spark, given, NARROW, stayed=stayed), given)
+    except AnalysisException:  # the condition names other columns
+        chosen = _matching(dead_letters(spark, given, WIDE, stayed=stayed), given)
+    found = chosen.select("sequenceNumber", "deathQueue", "deathReason").toArrow().sort_by("sequenceNumber")
+    return found if given.limit is None else found.slice(0, given.limit)
+
+
+def dead_letters(spark: SparkSession, given: argparse.Namespace, schema: StructType, *, stayed: bool) -> DataFrame:
+    """The dead letters of a queue, with what their annotations say of their deaths as columns of its own."""
+    reader = spark.read.format("amqp").schema(schema).options(**_options_of(given))
+    bounds = {"startingTimestamp": given.since, "endingTimestamp": given.until}
+    if given.sequence:
+        bounds["startingSequence"] = min(first for first, _ in given.sequence)
+        bounds["endingSequence"] = max(last for _, last in given.sequence)
+    for name, value in bounds.items():
+        if value is not None:
+            reader = reader.option(name, value)
+    messages = reader.load()
+    if stayed:
+        messages = messages.union(reader.options(states="archived", outcome="dead-lettered").load())
+    for name, annotation in DEATH.items():
+        messages = messages.withColumn(name, F.col("annotations")[annotation])
+    return messages.where("deathReason IS NOT NULL").withColumn("deathSequence", F.col("deathSequence").cast("long"))
+
+
+def _matching(messages: DataFrame, given: argparse.Namespace) -> DataFrame:
+    if given.reason:
+        messages = messages.where(F.col("deathReason").isin(given.reason))
+    if given.origin:
+        messages = messages.where(F.col("deathQueue").isin(given.origin))
+    if given.sequence:
+        named = [F.col("sequenceNumber").between(first, last) for first, last in given.sequence]
+        messages = messages.where(functools.reduce(operator.or_, named))
+    return messages.where(given.where) if given.where else messages
+
+
+def told(chosen: pa.Table) -> str:
+    """Say how many they are, by queue and reason."""
+    groups = chosen.group_by(["deathQueue", "deathReason"]).aggregate([([], "count_all")]).sort_by("count_all").to_pylist()
+    parts = [f"{group['count_all']:,} {group['deathReason']} of {group['deathQueue']}" for group in reversed(groups)]
+    return f"{chosen.num_rows:,} dead letters" + (f": {', '.join(parts)}" if parts else "")
+
+
+def _say_the_end(given: argparse.Namespace, named: int, done: Redriven, seconds: float) -> None:
+    progress.say(f"done: {progress.in_seconds(done.messages, seconds)} of {given.queue} are back where they came from")
+    if done.stayed:
+        progress.say(f"{done.stayed:,} stay: their queue is gone or full, or has a newer value")
+    if gone := named - done.messages - done.stayed:
+        progress.say(f"{gone:,} were taken or sent back by somebody else meanwhile")
+
+
+def _options_of(given: argparse.Namespace) -> dict[str, str]:
+    pairs = (text.partition("=") for text in given.option)
+    return {"url": given.url, "queue": given.queue, **{name: value for name, _, value in pairs}}
+
+
+def _options(given: argparse.Namespace) -> Options:
+    return Options(_options_of(given))
+
+
+def _range(text: str) -> tuple[int, int]:
+    first, dash, last = text.partition("-")
+    return int(first), int(last if dash else first)
+
+
+_range.__name__ = "sequence number or range"  # argparse puts it into its message
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog="redrive", description="Chosen dead letters, back to where they came from.")
+    parser.add_argument("--url", required=True, help="the broker: grpc://HOST:PORT, or its amqp:// address")
+    parser.add_argument("--queue", required=True, help="the queue with the dead letters")
+    parser.add_argument(
+        "--reason", action="append", metavar="NAME", help="why they died, such as rejected or expired; may be repeated"
+    )
+    parser.add_argument("--origin", action="append", metavar="QUEUE", help="the queue where they died first; may be repeated")
+    parser.add_argument("--since", metavar="TIME", help="first time of arrival here, such as 2026-03-01T00:00:00Z")
+    parser.add_argument("--until", metavar="TIME", help="time of arrival here to stop before")
+    parser.add_argument(
+        "--sequence", type=_range, action="append", metavar="N[-M]", help="sequence numbers in this queue; may be repeated"
+    )
+    parser.add_argument(
+        "--where",
+        metavar="SQL",
+        help="a condition on the columns of a batch read, annotations, deathReason, deathQueue, deathSequence and deathError",
+    )
+    parser.add_argument("--limit", type=int, metavar="N", help="at most N messages, the oldest first")
+    parser.add_argument("--dry-run", action="store_true", help="say what would be sent, and send nothing")
+    parser.add_argument(
+        "--option",
+        action="append",
+        default=[],
+        metavar="NAME=VALUE",
+        help="another option of the source, such as userName=alice",
+    )
+    return parser
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,182 @@
+"""What the jobs promise, each as `main` under spark-submit, in the session of these tests."""
+
+from __future__ import annotations
+
+from datetime import datetime, timezone
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+import pytest
+
+from penstock.broker_core.archive import table as archive_table
+from penstock.broker_core.messages import assembly
+from penstock.broker_core.messages.columns import MESSAGE_COLUMNS
+from penstock.jobs import archive, ingest, redrive
+
+if TYPE_CHECKING:
+    from conftest import Rig
+
+
+@pytest.fixture(autouse=True)
+def _submitted(spark: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A job under spark-submit takes the session that is there, with its settings."""
+    monkeypatch.setenv("PYSPARK_GATEWAY_PORT", "0")
+
+
+# --- Redrive ---------------------------------------------------------------------------------------------------------------
+
+
+def reject(rig: Rig, queue: str, *errors: str) -> None:
+    """Send a message for each error, and reject it so."""
+    rig.send(queue, 0, len(errors))
+    asked = {"queue": queue, "lease": queue, "run": "r", "epoch": None, "finished": 0, "fresh": True}
+    rig.client.call("lease.advance", messages=len(errors), **asked)
+    for sequence, error in enumerate(errors):
+        rig.client.call("lease.settleRow", lease=queue, sequence=sequence, outcome="rejected", error=error)
+
+
+def redriven(rig: Rig, capsys: pytest.CaptureFixture[str], queue: str, *arguments: str) -> str:
+    assert redrive.main(["--url", rig.broker.url, "--queue", queue, *arguments]) == 0
+    return capsys.readouterr().out
+
+
+def test_chosen_dead_letters_go_back_and_a_repetition_sends_nothing(rig: Rig, capsys: pytest.CaptureFixture[str]) -> None:
+    """U5: by reason, origin, number and any condition; what is no dead letter stays, and so does what cannot go."""
+    for name in ("orders", "payments"):
+        rig.client.call("queue.declare", queue=name, options={"deadLetterQueue": "dead"})
+    rig.declare("dead")
+    reject(rig, "orders", "no such customer", "no stock", "no such customer")
+    reject(rig, "payments", "no such customer", "no money")
+    rig.send("dead", 9, 1)  # an ordinary message among them
+
+    said = redriven(rig, capsys, "dead", "--reason", "rejected", "--dry-run")
+    assert "5 dead letters: 3 rejected of orders, 2 rejected of payments" in said
+    assert rig.counts("dead") == (6, 0, 0)
+
+    chosen = ["--origin", "orders", "--where", "deathError LIKE '%customer' AND cast(body as string) = '2'"]
+    assert "1 messages" in redriven(rig, capsys, "dead", *chosen)
+    assert "0 dead letters" in redriven(rig, capsys, "dead", *chosen)
+    assert rig.bodies("orders") == ["2"]
+    assert "1 messages" in redriven(rig, capsys, "dead", "--sequence", "3-9", "--limit", "1")
+    assert rig.bodies("payments") == ["0"]
+
+    rig.client.call("queue.delete", queue="payments")
+    said = redriven(rig, capsys, "dead", "--since", "2020-01-01T00:00:00Z")
+    assert "2 messages" in said
+    assert "1 stay: their queue is gone or full, or has a newer value" in said
+    assert sorted(rig.bodies("orders")) == ["0", "1", "2"]
+    assert rig.bodies("dead") == ["1", "9"]
+
+
+def test_dead_letters_that_no_queue_could_take_go_back_to_their_places(rig: Rig, capsys: pytest.CaptureFixture[str]) -> None:
+    """U5 Q13: not those of the same queue that went elsewhere. A wrong condition is one sentence."""
+    rig.client.call("queue.declare", queue="orders", options={"deadLetterQueue": "later"})
+    reject(rig, "orders", "a", "b", "c")
+    assert "2 messages" in redriven(rig, capsys, "orders", "--where", "deathSequence <> 1")
+    assert rig.bodies("orders") == ["0", "2"]
+    assert redrive.main(["--url", rig.broker.url, "--queue", "orders", "--where", "colour = 'red'"]) == 1
+    assert "colour" in capsys.readouterr().err
+    assert redrive.main(["--url", rig.broker.url, "--queue", "gone"]) == 1
+    assert "there is no queue 'gone'" in capsys.readouterr().err
+
+
+# --- Ingest ----------------------------------------------------------------------------------------------------------------
+
+
+def test_parquet_files_have_each_message_once_after_a_crash(rig: Rig) -> None:
+    """U4: the sink has written a batch, and the query has not heard of it; a task has left half of its work behind."""
+    table, checkpoint = rig.path("files"), rig.path("checkpoint")
+    where = ["--url", rig.broker.url, "--queue", "orders", "--table", table, "--checkpoint", checkpoint]
+    arguments = [*where, "--format", "parquet", "--available-now", "--option", "maxMessagesPerTrigger=10"]
+    rig.declare("orders")
+    rig.send("orders", 0, 25)
+    ingested(rig, arguments)
+    assert numbers(rig, table) == list(range(25))
+
+    last = max(Path(checkpoint, "commits").glob("[0-9]*"), key=lambda path: int(path.name))
+    last.unlink()  # as if the driver had died before it
+    Path(checkpoint, "commits", f".{last.name}.crc").unlink(missing_ok=True)
+    some = next(Path(table).glob("*.parquet"))
+    some.with_name("part-of-a-task-that-was-killed.parquet").write_bytes(some.read_bytes())
+    rig.send("orders", 25, 5)
+    ingested(rig, arguments)
+    assert numbers(rig, table) == list(range(30))
+    assert rig.counts("orders") == (0, 0, 30)
+
+
+def ingested(rig: Rig, arguments: list[str]) -> None:
+    ingest.start(rig.spark, ingest._parser().parse_args(arguments)).awaitTermination()
+
+
+def numbers(rig: Rig, table: str) -> list[int]:
+    rows = rig.spark.read.parquet(table).selectExpr("cast(cast(body as string) as int) n").collect()
+    return sorted(row.n for row in rows)
+
+
+# --- Archive ---------------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def table(rig: Rig) -> Archive:
+    return Archive(rig.spark, rig.folder / "archive")
+
+
+class Archive:
+    """A queue's archive as the broker writes it: a pass is one commit of rows, partitioned by their days."""
+
+    def __init__(self, spark: Any, folder: Path) -> None:
+        self.spark, self.folder = spark, folder
+        self.path = str(folder / archive_table.folder_name("orders"))
+        self._passes = 0
+
+    def record(self, day: int, first: int, payload: dict[str, list[Any]]) -> None:
+        """Record messages that came on a day of January 2026."""
+        batch = pa.record_batch({name: pa.array(values, MESSAGE_COLUMNS[name]) for name, values in payload.items()})
+        time = int(datetime(2026, 1, day, 12, tzinfo=timezone.utc).timestamp()) * 1_000_000
+        ended = {"state": "archived", "outcome": "accepted", "settled": time + 7, "delivery_count": 0}
+        stored = assembly.assemble(archive_table.STORED, batch, queue="orders", sequence=first, time=time, stored=True, **ended)
+        self._passes += 1
+        rows = archive_table.rows(stored, queue_id=0, number=self._passes, lineage="l")
+        frame = self.spark.createDataFrame(pa.Table.from_batches([rows]))
+        frame.write.format("delta").partitionBy("day").mode("append").save(self.path)
+
+    def run(self, statement: str) -> None:
+        self.spark.sql(statement.format(f"delta.`{self.path}`"))
+
+
+def test_the_archive_goes_on_into_another_table_once(rig: Rig, table: Archive, capsys: pytest.CaptureFixture[str]) -> None:
+    """U4 S9: incremental and exactly once over crashes, compaction, retention and vacuum; decoded, or as it is."""
+    where = ["--archive", str(table.folder), "--queue", "orders"]
+    copied = [*where, "--table", rig.path("copy"), "--checkpoint", rig.path("copying")]
+    chosen = ["--columns", "sequenceNumber", "cast(body as string) AS text", "outcome", "hour(enqueuedTime) AS hour"]
+    read = [*where, "--table", rig.path("read"), "--checkpoint", rig.path("reading"), "--decode", *chosen]
+    read += ["--partition-by", "hour", "outcome"]
+
+    assert archive.main(copied) == 1
+    assert "there is no archive of 'orders'" in capsys.readouterr().err
+    table.record(1, 0, {"body": [b"zero", b"one"], "subject": ["a", "b"]})
+    table.record(1, 2, {"message": [b"\0Su\xa0\3two", b"\0Su\xa0\5three"]})
+    for arguments in (copied, read):
+        assert archive.main(arguments) == 0
+    assert "done: 4 messages" in capsys.readouterr().out
+
+    table.record(2, 4, {"body": [b"four"]})
+    table.run("OPTIMIZE {}")
+    assert archive.main(read) == 0
+    last = max(Path(rig.path("reading"), "commits").glob("[0-9]*"), key=lambda path: int(path.name))
+    last.unlink()  # as if the driver had died before it
+    Path(rig.path("reading"), "commits", f".{last.name}.crc").unlink(missing_ok=True)
+    table.run("DELETE FROM {} WHERE day = '2026-01-01'")  # retention
+    table.record(3, 5, {"body": [b"five"]})
+    for arguments in (copied, read):
+        assert archive.main(arguments) == 0
+
+    rows = rig.spark.read.format("delta").load(rig.path("read")).orderBy("sequenceNumber").collect()
+    assert [(row.sequenceNumber, row.text) for row in rows] == list(enumerate(["zero", "one", "two", "three", "four", "five"]))
+    assert {(row.outcome, row.hour) for row in rows} == {("accepted", 13)}  # in the session's zone
+    assert len(list(Path(rig.path("read"), "hour=13", "outcome=accepted").glob("*.parquet"))) >= 3
+    rows = rig.spark.read.format("delta").load(rig.path("copy")).orderBy("sequenceNumber").collect()
+    assert [row.body and bytes(row.body) for row in rows] == [b"zero", b"one", None, None, b"four", b"five"]
+    assert [row["pass"] for row in rows] == [1, 1, 2, 2, 3, 4]
+    assert [row.message is not None for row in rows] == [False, False, True, True, False, False]
