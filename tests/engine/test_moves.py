@@ -45,8 +45,8 @@ def test_only_those_named_go_back() -> None:
     engine.run(c.Settle("q", taken(engine), RowSet.range(0, 9), Outcome.REJECTED))
     command = c.Redrive("dead", ranges=(5, 6, 2, 2, 5, 5, 8, 2**62 - 1))
     assert engine.run(command) == (4, None, 0)
-    pieces = queue(engine).blocks[0].pieces(slice(9, 13))
-    assert [row + i for row, rows in zip(pieces.payload_row, pieces.rows, strict=True) for i in range(rows)] == [2, 5, 6, 8]
+    locations = queue(engine).blocks[0].locations(slice(9, 13))
+    assert [row + i for row, rows in zip(locations.payload_row, locations.rows, strict=True) for i in range(rows)] == [2, 5, 6, 8]
     assert [engine.run(again) for again in (command, c.Redrive("dead", ranges=()))] == [(0, None, 0)] * 2
     assert engine.run(c.Redrive("dead", messages=2, ranges=(0, 2**62 - 1))) == (2, 2, 0)
     survives(engine)
