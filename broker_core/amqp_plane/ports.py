@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from ..amqp.deliveries import Delivery
     from ..amqp.performatives import Error
     from ..engine.commands import Maker
-    from ..engine.model.dispositions import Ending
+    from ..engine.model.dispositions import Disposition
     from ..errors import DamagedMessages
     from ..reading.records import OnDamage
     from ..reading.slices import BlockSlice
@@ -67,7 +67,7 @@ class Loop(Protocol):
         """Carry out complete deliveries for a queue, or by an exchange, in the next pass; the sender is told what became of
         them."""
 
-    def settle(self, link: Consuming, ending: Ending | Retirement, deliveries: list[Delivery]) -> None:
+    def settle(self, link: Consuming, disposition: Disposition | Retirement, deliveries: list[Delivery]) -> None:
         """Carry out the receiver's outcome for deliveries; `link.settled` is told when it holds, if the receiver waits for
         that."""
 

@@ -14,7 +14,7 @@ from .. import errors
 from ..engine.columns.limits import MAX_OUTCOMES
 from ..engine.columns.rowset import RowSet
 from ..engine.commands import StageOutcomes
-from ..engine.model.batch_outcomes import ENDINGS, Said, cut, shortened
+from ..engine.model.batch_outcomes import DISPOSITIONS, RowsOutcome, cut, shortened
 from ..messages import delivery_key
 from ..service.broker import BrokerService
 from .arrow_ipc import BatchReader, too_large
@@ -59,9 +59,9 @@ class OutcomeReceiver:
                     f"settle: the message of row {int(found.rows[0])} is held by lease {found.lease!r:.300}, not "
                     f"{self._request['lease']!r:.300}: send the outcomes of each lease by themselves"
                 )
-            said = outcomes(data, found)
-            if said:
-                self._service.submit(StageOutcomes(stage_of(self._request), found.lease, found.batch, found.epoch, said))
+            given = outcomes(data, found)
+            if given:
+                self._service.submit(StageOutcomes(stage_of(self._request), found.lease, found.batch, found.epoch, given))
 
 
 def _check_columns(data: pa.RecordBatch) -> None:
@@ -75,8 +75,8 @@ def _check_columns(data: pa.RecordBatch) -> None:
     data.validate(full=True)
 
 
-def outcomes(data: pa.RecordBatch, found: delivery_key.Deliveries) -> list[Said]:
-    """Read the outcomes of these rows, one for each message: of several rows about it the last one counts."""
+def outcomes(data: pa.RecordBatch, found: delivery_key.Deliveries) -> list[RowsOutcome]:
+    """Read the outcomes of these rows, one for each message: of several rows about the same message the last one counts."""
     if int(found.sequences.min()) < 0:
         raise errors.InvalidRequest(f"column 'delivery' is none that a stream has read, in row {int(found.rows[0])}")
     outcome = data.column("outcome")
@@ -85,21 +85,21 @@ def outcomes(data: pa.RecordBatch, found: delivery_key.Deliveries) -> list[Said]
     unique, last = np.unique(sequences[::-1], return_index=True)
     rows = pa.array(spoken[::-1][last])
     names, errors_ = outcome.take(rows), _errors(data).take(rows)
-    said = []
+    given = []
     for name in pc.unique(names).to_pylist():
-        if name not in ENDINGS:
-            raise errors.InvalidRequest(f"column 'outcome': {name!r:.80} is not one of {', '.join(ENDINGS)}")
+        if name not in DISPOSITIONS:
+            raise errors.InvalidRequest(f"column 'outcome': {name!r:.80} is not one of {', '.join(DISPOSITIONS)}")
         mine = np.flatnonzero(pc.equal(names, name).to_numpy(zero_copy_only=False))
         if name != "rejected":  # of the others nobody keeps why
-            said.append(Said(name, None, RowSet.of_sequences(unique[mine])))
+            given.append(RowsOutcome(name, None, RowSet.of_sequences(unique[mine])))
             continue
         coded = errors_.take(pa.array(mine)).dictionary_encode("encode")
         codes = coded.indices.to_numpy(zero_copy_only=False)
         order = np.argsort(codes, kind="stable")  # once, however many texts there are
         begins = np.searchsorted(codes[order], np.arange(1, len(coded.dictionary)))
         for text, some in zip(coded.dictionary.to_pylist(), np.split(mine[order], begins), strict=True):
-            said.append(Said(name, shortened(text), RowSet.of_sequences(unique[some])))
-    return cut(said, MAX_OUTCOMES)
+            given.append(RowsOutcome(name, shortened(text), RowSet.of_sequences(unique[some])))
+    return cut(given, MAX_OUTCOMES)
 
 
 def _errors(data: pa.RecordBatch) -> pa.Array:

@@ -154,11 +154,13 @@ class Receiver:
             sent, end = routing.send(self._service, sending)
             self._dropped += sent.dropped
             return {"dropped": self._dropped} if self._dropped else {}, end
-        traits = self._service.traits(queue, payload.payload)
+        attributes = self._service.attributes(queue, payload.payload)
         if stage is None:
-            command: c.Enqueue | c.StageMessages = c.Enqueue(queue, batch.num_rows, sizes, payload, durable, traits, whole=True)
+            command: c.Enqueue | c.StageMessages = c.Enqueue(
+                queue, batch.num_rows, sizes, payload, durable, attributes, whole=True
+            )
         else:
-            command = c.StageMessages(stage, queue, batch.num_rows, sizes, payload, traits)
+            command = c.StageMessages(stage, queue, batch.num_rows, sizes, payload, attributes)
         placed, end = self._service.submit_patiently(command)
         return {} if placed is None else {"next": placed.next}, end
 

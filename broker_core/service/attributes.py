@@ -15,7 +15,7 @@ import pyarrow.compute as pc
 
 from ..amqp.decoder import decode
 from ..amqp.messages import scan
-from ..engine.columns.attributes import NO_TRAITS, Coded, Traits
+from ..engine.columns.attributes import NO_ATTRIBUTES, Attributes, Coded
 from ..engine.model.options import PRIORITIES, Rules
 from ..messages.annotations import DELIVERY_DELAY, DELIVERY_TIME
 from ..messages.encoding import plain
@@ -27,10 +27,10 @@ _DELIVERY = b"x-opt-delivery-"  # what both of them begin with
 _GROUP_ENDS = -1  # as a group-sequence: the last message of its group
 
 
-def traits_of(payload: Payload, rules: Rules, now: int) -> Traits:
+def attributes_of(payload: Payload, rules: Rules, now: int) -> Attributes:
     """Read what `rules` make the queue ask of the messages of a stored batch. `now`: milliseconds since 1970."""
     if isinstance(payload, Lone) and payload.said.priority is None and not _looks_inside(rules):
-        return NO_TRAITS
+        return NO_ATTRIBUTES
     batch = as_batch(payload)
     names = batch.schema.names
     found: dict[str, Any] = {}
@@ -49,7 +49,7 @@ def traits_of(payload: Payload, rules: Rules, now: int) -> Traits:
     if rules.duplicate_window:
         found["ids"] = digests(batch)
     said = {name: value for name, value in found.items() if value is not None}
-    return Traits(**said) if said else NO_TRAITS
+    return Attributes(**said) if said else NO_ATTRIBUTES
 
 
 def _looks_inside(rules: Rules) -> bool:

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from .. import errors
 from ..engine import BrokerState, apply
 from ..engine import commands as c
-from ..engine.columns.attributes import Traits
+from ..engine.columns.attributes import Attributes
 from ..engine.columns.blocks import Block
 from ..engine.columns.rowset import BLOCK_BITS, RowSet, row_count
 from ..engine.columns.series import Rows
@@ -40,7 +40,7 @@ from ..reading.stored import open_block
 from ..reading.unreadable import RETENTION, data_loss
 from ..settings.keys import Settings
 from . import allocator
-from .attributes import traits_of
+from .attributes import attributes_of
 from .blocked_producers import BlockedProducers, Waiting
 from .clock import RunningClock
 from .damage import Damage
@@ -197,9 +197,9 @@ class BrokerService:
         """Return what was declared of a queue, as it is now. Without the lock: a command is refused if the queue is gone."""
         return need_queue(self.state, queue_name).rules
 
-    def traits(self, queue_name: str, batch: Payload) -> Traits:
+    def attributes(self, queue_name: str, batch: Payload) -> Attributes:
         """Read what the queue has to know of the messages of a stored batch, which arrive now. Without the lock: see `rules`."""
-        return traits_of(batch, self.rules(queue_name), self.wall_ms())
+        return attributes_of(batch, self.rules(queue_name), self.wall_ms())
 
     # Arrivals
     @property

@@ -1,7 +1,7 @@
-"""From a batch of messages to what an exchange's bindings have to know of it: routing keys, headers, selectors.
+"""Routing keys, headers and selectors of a batch of messages: what an exchange's bindings have to know of it.
 
-Read before the broker's lock is taken, like the traits of messages. What is needed is asked under the lock (`Turn.plan`); when
-bindings change in between, another look is taken: `send` does both.
+They are read before the broker's lock is taken, like the attributes of messages. `Turn.plan` says under the lock what is needed.
+When bindings change in between, the batch is read again: `send` does both.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from ..engine.columns.attributes import Coded
 from ..engine.commands import Route, Sent
 from ..engine.model.headers import Term, matching, terms
 from ..engine.model.routes import Examined, Numbered, Plan
-from .attributes import column_of, traits_of
+from .attributes import attributes_of, column_of
 
 if TYPE_CHECKING:
     from ..engine.columns.series import Ints
@@ -75,7 +75,7 @@ def prepared(sending: Sending, plan: Plan, now: int) -> Route:
         sending.known_keys,
         sending.durable,
         {each.exchange: Examined(each.version, _examined(each.bindings, batch)) for each in plan.inside},
-        {about: traits_of(batch, rules, now) for about, rules in plan.rules.items()},
+        {about: attributes_of(batch, rules, now) for about, rules in plan.rules.items()},
         sending.container,
         sending.whole,
         sending.stage,

@@ -184,7 +184,7 @@ def test_every_field_of_header_and_properties_that_has_a_column_is_read_from_mes
     """Check fields that stand once more in code that is not derived from the table."""
     fields = {name: column for name, column in COLUMNS.items() if column.section in (HEADER, PROPERTIES)}
     said = sorted((name for name in fields if fields[name].section == HEADER), key=list(MESSAGE_COLUMNS).index)
-    assert headers.Said._fields == tuple(said), "encoding/headers.py reads and writes the header's fields"
+    assert headers.HeaderFields._fields == tuple(said), "encoding/headers.py reads and writes the header's fields"
     assert set(FIELDS) == set(fields) - set(said), "encoding/fields.py orders the properties"
     kinds = {"ubyte": "number", "uint": "number", "timestamp": "number", "boolean": "boolean"}
     expected = {name: kinds.get(column.wire or "", "string") for name, column in fields.items()}

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from penstock.broker_core.engine import commands as c
-from penstock.broker_core.engine.columns.attributes import Traits
+from penstock.broker_core.engine.columns.attributes import Attributes
 from penstock.broker_core.engine.columns.states import Outcome, State
 from penstock.broker_core.engine.model.queue import Queue
 from penstock.broker_core.engine.model.state import conserved
@@ -17,12 +17,12 @@ from .harness import Engine
 DLQ = {"deadLetterQueue": "dead"}
 
 
-def make(count: int = 3, dead: dict[str, Any] | None = None, traits: Traits | None = None, **options: Any) -> Engine:
+def make(count: int = 3, dead: dict[str, Any] | None = None, attributes: Attributes | None = None, **options: Any) -> Engine:
     """Queue `q` with `count` messages and these options, and its dead-letter queue `dead`."""
     engine = Engine()
     engine.run(c.DeclareQueue("dead", options=dead or {}), c.DeclareQueue("q", options={**DLQ, **options}))
     if count:
-        engine.run(c.Enqueue("q", count, np.arange(count) + 10, traits=traits or Traits()))
+        engine.run(c.Enqueue("q", count, np.arange(count) + 10, attributes=attributes or Attributes()))
     return engine
 
 

@@ -14,7 +14,7 @@ from penstock.broker_core.engine.columns.rowset import RowSet
 from penstock.broker_core.engine.columns.states import State
 from penstock.broker_core.engine.decide import outcomes as decide_outcomes
 from penstock.broker_core.engine.model import batch_outcomes
-from penstock.broker_core.engine.model.batch_outcomes import NOT_KEPT, Outcomes, Said
+from penstock.broker_core.engine.model.batch_outcomes import NOT_KEPT, BatchOutcomes, RowsOutcome
 
 from .harness import Engine
 from .test_transactions import attempts, states
@@ -24,8 +24,8 @@ def of(*sequences: int) -> RowSet:
     return RowSet.of_sequences(np.array(sequences, np.int64))
 
 
-def said(outcome: str, *sequences: int, error: str | None = None) -> Said:
-    return Said(outcome, error, of(*sequences))
+def said(outcome: str, *sequences: int, error: str | None = None) -> RowsOutcome:
+    return RowsOutcome(outcome, error, of(*sequences))
 
 
 class Query:
@@ -38,13 +38,13 @@ class Query:
         self.engine.read("l", epoch=self.epoch, batch=self.batch)
         self.writes = 0
 
-    def stage(self, *entries: Said, epoch: int | None = None, batch: int | None = None, name: str | None = None) -> str:
+    def stage(self, *entries: RowsOutcome, epoch: int | None = None, batch: int | None = None, name: str | None = None) -> str:
         self.writes += name is None
         stage = name or f"w{self.writes}"
         self.engine.run(c.StageOutcomes(stage, "l", batch or self.batch, epoch or self.epoch, list(entries)))
         return stage
 
-    def write(self, *entries: Said) -> None:
+    def write(self, *entries: RowsOutcome) -> None:
         self.engine.run(c.Publish([self.stage(*entries)]))
 
     def finish(self, **options: Any) -> None:
@@ -90,7 +90,7 @@ def test_parts_of_one_write_are_said_at_once_or_not_at_all() -> None:
     parts = [query.stage(said("rejected", 0)), query.stage(said("rejected", 1))]
     with pytest.raises(errors.NotFound):
         query.engine.run(c.Publish([*parts, "of a task that was lost"]))
-    assert not query.engine.state.leases["l"].batches[query.batch].outcomes.said
+    assert not query.engine.state.leases["l"].batches[query.batch].outcomes
     key = c.PublishKey("txn", "job", 1)
     assert query.engine.run(c.Publish(parts, key)) == (0, False)
     again = query.stage(said("accepted", 0))
@@ -176,7 +176,7 @@ def test_outcomes_survive_a_restart(snapshot: bool) -> None:
 
 
 def test_errors_beyond_the_limit_lose_their_texts_and_nothing_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    """In one record, over the records of a write, and over the writes of a batch; later words still win."""
+    """In one record, over the records of a write, and over the writes of a batch; later outcomes still win."""
     monkeypatch.setattr(decide_outcomes, "MAX_OUTCOMES", 2)
     monkeypatch.setattr(batch_outcomes, "MAX_OUTCOMES", 2)
     query = Query()
@@ -195,23 +195,23 @@ def test_errors_beyond_the_limit_lose_their_texts_and_nothing_is_refused(monkeyp
 
 
 def test_as_many_different_errors_as_messages_are_said_in_time() -> None:
-    """Each takes a part of the work, not of the work for all before it: 20,000 words about 20,000 messages."""
-    outcomes, rows = Outcomes(), 20_000
+    """Each takes a part of the work, not of the work for all before it: 20,000 outcomes of 20,000 messages."""
+    outcomes, rows = BatchOutcomes(), 20_000
     began = time.process_time()
-    outcomes.say([Said("rejected", f"row {row}", RowSet.single(row)) for row in range(rows)])
+    outcomes.add([RowsOutcome("rejected", f"row {row}", RowSet.single(row)) for row in range(rows)])
     first = time.process_time() - began
-    outcomes.say([Said("rejected", f"again {row}", RowSet.single(row)) for row in range(0, rows, 2)])
+    outcomes.add([RowsOutcome("rejected", f"again {row}", RowSet.single(row)) for row in range(0, rows, 2)])
     assert time.process_time() - began < 20 * first + 1
     assert len(outcomes) <= 10_001
-    assert sum(each.rows.count for each in outcomes.said) == rows
-    assert outcomes.said[-1].error == NOT_KEPT
+    assert sum(each.rows.count for each in outcomes) == rows
+    assert list(outcomes)[-1].error == NOT_KEPT
 
 
 def test_entries_of_a_batch_are_disjoint() -> None:
-    outcomes = Outcomes()
-    outcomes.say([said("rejected", 0, 1, 2, 3), said("released", 2, 3), said("rejected", 3)])
-    outcomes.say([said("accepted", 0)])
-    found = {each.outcome: each.rows.sequences().tolist() for each in outcomes.said}
+    outcomes = BatchOutcomes()
+    outcomes.add([said("rejected", 0, 1, 2, 3), said("released", 2, 3), said("rejected", 3)])
+    outcomes.add([said("accepted", 0)])
+    found = {each.outcome: each.rows.sequences().tolist() for each in outcomes}
     assert found == {"rejected": [1, 3], "released": [2], "accepted": [0]}
 
 
@@ -259,7 +259,7 @@ def test_what_is_set_aside_survives_a_restart_and_goes_with_a_batch_that_is_give
     aside(query, {"cut short": of(1)})
     for engine in (query.engine.recovered(), query.engine.from_snapshot()):
         batch = engine.state.leases["l"].batches[query.batch]
-        assert [(each.outcome, each.error) for each in batch.outcomes.said] == [("malformed", "malformed: cut short")]
+        assert [(each.outcome, each.error) for each in batch.outcomes] == [("malformed", "malformed: cut short")]
     query.engine.run(c.ReleaseLease("l", settle=False))
     assert stat(query)["available"] == 6
     assert stat(query)["malformed"] == 0
@@ -282,7 +282,7 @@ def test_reasons_of_a_batch_are_bounded() -> None:
     query = Query(messages=200)
     for number in range(150):
         aside(query, {f"reason {number}": of(number)})
-    said = query.engine.state.leases["l"].batches[query.batch].outcomes.said
+    said = query.engine.state.leases["l"].batches[query.batch].outcomes
     assert len(said) == decide_outcomes.MAX_MALFORMED_TEXTS + 1
     assert sum(each.rows.count for each in said) == 150
 

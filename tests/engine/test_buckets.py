@@ -6,7 +6,7 @@ import numpy as np
 
 from penstock.broker_core.engine import BrokerState, apply
 from penstock.broker_core.engine import commands as c
-from penstock.broker_core.engine.columns.attributes import Coded, Traits
+from penstock.broker_core.engine.columns.attributes import Attributes, Coded
 from penstock.broker_core.engine.columns.rowset import RowSet
 from penstock.broker_core.engine.events import codec
 from penstock.broker_core.engine.model.groups import in_bucket
@@ -20,7 +20,7 @@ def test_a_group_is_read_by_the_same_task_after_a_restart() -> None:
     engine.run(c.Recovered(), c.DeclareQueue("q", options={"groups": "held"}))
 
     def send(*names: str) -> None:
-        engine.run(*(c.Enqueue("q", 1, 1, traits=Traits(group=Coded([name], np.array([1])))) for name in names))
+        engine.run(*(c.Enqueue("q", 1, 1, attributes=Attributes(group=Coded([name], np.array([1])))) for name in names))
 
     send("a", "b")
     for row in range(2):

@@ -13,7 +13,7 @@ from penstock.broker_core.engine import events as e
 from penstock.broker_core.engine.columns.rowset import RowSet
 from penstock.broker_core.engine.columns.states import Cause, Outcome, State
 from penstock.broker_core.engine.events import codec
-from penstock.broker_core.engine.model.dispositions import ROLLED_BACK, Ending
+from penstock.broker_core.engine.model.dispositions import ROLLED_BACK, Disposition
 from penstock.broker_core.engine.model.state import conserved
 
 from .harness import Engine
@@ -152,7 +152,7 @@ def test_the_next_waits_for_the_open_transactions_of_the_one_that_has_ended(fail
     assert taken(engine, first, 2) == [0, 1]
     numbers = [engine.run(c.BeginTransaction(1)) for _ in range(2)]
     for row, number in enumerate(numbers):
-        engine.run(c.Retire(number, "q", first, RowSet.single(row), Ending(outcome), ROLLED_BACK, settled=False))
+        engine.run(c.Retire(number, "q", first, RowSet.single(row), Disposition(outcome), ROLLED_BACK, settled=False))
     engine.run(c.Unsubscribe("q", first))
     assert taken(engine, following) == []
     engine.run(c.Discharge(numbers[0], fail))

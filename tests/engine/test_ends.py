@@ -9,11 +9,11 @@ import numpy as np
 import pytest
 
 from penstock.broker_core.engine import commands as c
-from penstock.broker_core.engine.columns.attributes import Coded, Traits
+from penstock.broker_core.engine.columns.attributes import Attributes, Coded
 from penstock.broker_core.engine.columns.rowset import RowSet
 from penstock.broker_core.engine.columns.states import Cause, Outcome, Reason, State
-from penstock.broker_core.engine.model.batch_outcomes import Said
-from penstock.broker_core.engine.model.dispositions import Ending
+from penstock.broker_core.engine.model.batch_outcomes import RowsOutcome
+from penstock.broker_core.engine.model.dispositions import Disposition
 
 from .ends import DLQ, cell, fate, make, queue, survives, taken
 from .harness import SECOND, START, Engine
@@ -111,7 +111,7 @@ def test_what_expires_goes_by_policy_and_does_not_expire_again(policy: str, dlq:
     """Q9 Q13: a delayed message that expires before it is due goes the same way."""
     expiry = np.array([START // 1000 + 5000] * 3)
     due = np.array([0, START // 1000 + 9000, 0])
-    engine = make(3, traits=Traits(expiry=expiry, due=due), expired=policy, deadLetterQueue=dlq)
+    engine = make(3, attributes=Attributes(expiry=expiry, due=due), expired=policy, deadLetterQueue=dlq)
     engine.pass_time(6)
     engine.run(c.Tick())
     assert [fate(engine, row) for row in range(3)] == ["dead_lettered" if becomes else "expired"] * 3
@@ -202,8 +202,10 @@ def test_a_lease_whose_batch_is_lost_dead_letters_what_was_tried_too_often() -> 
 
 def test_a_dead_letter_takes_along_what_is_its_own() -> None:
     """Q13: size, priority, group, additions to its annotations, its payload by reference; not its delivery count."""
-    traits = Traits(priority=np.array([0, 9, 5]), group=Coded(["g", "h"], np.array([1, 0, 2])), closes=np.array([0, 0, 1]))
-    engine = make(3, traits=traits)
+    attributes = Attributes(
+        priority=np.array([0, 9, 5]), group=Coded(["g", "h"], np.array([1, 0, 2])), closes=np.array([0, 0, 1])
+    )
+    engine = make(3, attributes=attributes)
     holder = taken(engine)
     engine.run(c.Release("q", holder, RowSet.single(2), Cause.MODIFIED, annotations=b"note"))
     engine.run(c.Acquire("q", holder, 9))
@@ -254,7 +256,7 @@ def _last_value(engine: Engine) -> None:
 @pytest.mark.parametrize("spoil", [_missing, _itself, _last_value])
 def test_a_dead_letter_that_nobody_takes_stays_with_its_reason(spoil: Any) -> None:
     """Q13."""
-    engine = make(2, traits=Traits(group=Coded(["g"], np.array([1, 0]))))
+    engine = make(2, attributes=Attributes(group=Coded(["g"], np.array([1, 0]))))
     spoil(engine)
     reject(engine, taken(engine))
     assert fate(engine) == "dead_lettered"
@@ -289,10 +291,10 @@ def test_a_full_dead_letter_queue_takes_what_fits() -> None:
 @pytest.mark.parametrize("restarts", [True, False])
 def test_what_dies_in_several_queues_at_once_shares_the_room(restarts: bool) -> None:
     """Q13 Q15: at a restart, and when time passes."""
-    mortal = Traits(expiry=np.array([START // 1000 + 5000] * 3))
-    engine = make(3, dead={"maxMessages": 4}, traits=mortal, maxAttempts=1, expired="deadLetter")
+    mortal = Attributes(expiry=np.array([START // 1000 + 5000] * 3))
+    engine = make(3, dead={"maxMessages": 4}, attributes=mortal, maxAttempts=1, expired="deadLetter")
     engine.run(c.DeclareQueue("r", options={**DLQ, "maxAttempts": 1, "expired": "deadLetter"}))
-    engine.run(c.Enqueue("r", 3, 1, traits=mortal))
+    engine.run(c.Enqueue("r", 3, 1, attributes=mortal))
     if restarts:
         taken(engine), taken(engine, name="r")
         engine.run(c.Recovered())
@@ -310,7 +312,7 @@ def transaction(engine: Engine, posted: int = 0, fail: bool = False) -> None:
     if posted:
         engine.run(c.Post(number, "dead", posted, 10))
     for row in range(queue(engine).next_sequence):
-        word = Ending(Outcome.REJECTED, error=f"error {row}")
+        word = Disposition(Outcome.REJECTED, error=f"error {row}")
         engine.run(c.Retire(number, "q", holder, RowSet.single(row), word, word, settled=True))
     engine.run(c.Discharge(number, fail))
 
@@ -319,7 +321,7 @@ def batch(engine: Engine) -> None:
     """The same, from a query."""
     epoch, number = engine.advance("L", epoch=None, finished=0)
     rows = engine.read("L", epoch=epoch, batch=number)
-    said = [Said("rejected", f"error {row}", RowSet.single(row)) for row in rows]
+    said = [RowsOutcome("rejected", f"error {row}", RowSet.single(row)) for row in rows]
     engine.run(c.StageOutcomes("w", "L", number, epoch, said), c.Publish(["w"]), c.FinishBatches("L", number))
 
 
@@ -384,8 +386,8 @@ def test_expired_messages_do_not_go_round_by_themselves() -> None:
     engine = Engine()
     for name, following in (("q", "b"), ("b", "q"), ("x", "q")):
         engine.run(c.DeclareQueue(name, options={"deadLetterQueue": following, "expired": "deadLetter", "messageTtl": 1000}))
-    soon = Traits(expiry=np.array([START // 1000 + 1000]))
-    engine.run(c.Enqueue("x", 1, 1, traits=soon), c.Enqueue("q", 1, 1, traits=soon))
+    soon = Attributes(expiry=np.array([START // 1000 + 1000]))
+    engine.run(c.Enqueue("x", 1, 1, attributes=soon), c.Enqueue("q", 1, 1, attributes=soon))
     for _ in range(5):
         engine.pass_time(2)
         engine.run(c.Tick())

@@ -19,7 +19,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 from penstock.broker_core import errors
 from penstock.broker_core.engine import commands as c
 from penstock.broker_core.engine import events as e
-from penstock.broker_core.engine.columns.attributes import Traits
+from penstock.broker_core.engine.columns.attributes import Attributes
 from penstock.broker_core.engine.columns.rowset import RowSet
 from penstock.broker_core.engine.columns.states import Cause, Outcome, Reason, State
 from penstock.broker_core.engine.events import Moved, codec
@@ -100,8 +100,8 @@ class EndsMachine(RuleBasedStateMachine):
 
     def send(self, name: str, count: int, mortal: bool, later: bool = False) -> None:
         now = np.full(count, self.engine.wall // 1000)
-        traits = Traits(expiry=now + TTL * 1000 if mortal else None, due=now + DELAY * 1000 if later else None)
-        self.engine.run(c.Enqueue(name, count, 7, traits=traits))
+        attributes = Attributes(expiry=now + TTL * 1000 if mortal else None, due=now + DELAY * 1000 if later else None)
+        self.engine.run(c.Enqueue(name, count, 7, attributes=attributes))
         position = self.engine.log[-1][1]
         expires, due = self.now + TTL if mortal else None, self.now + DELAY if later else 0.0
         for row in range(count):

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from penstock.broker_core.engine import commands as c
-from penstock.broker_core.engine.columns.attributes import Traits
+from penstock.broker_core.engine.columns.attributes import Attributes
 from penstock.broker_core.engine.columns.blocks import Block
 from penstock.broker_core.engine.columns.states import Cause, Outcome, Reason, State
 from penstock.broker_core.engine.model.queue import Queue
@@ -49,8 +49,8 @@ class Ends:
 
     def send(self, name: str, count: str, ttl: str = "") -> str:
         expiry = self.engine.wall // 1000 + int(ttl.partition("=")[2] or 0) * 1000
-        traits = Traits(expiry=np.full(int(count), expiry)) if ttl else Traits()
-        last = self.engine.run(c.Enqueue(name, int(count), 1, traits=traits)).next
+        attributes = Attributes(expiry=np.full(int(count), expiry)) if ttl else Attributes()
+        last = self.engine.run(c.Enqueue(name, int(count), 1, attributes=attributes)).next
         return show(numbers(f"{last - int(count)}-{last - 1}"))
 
     def link(self, name: str, queue: str) -> str:

@@ -18,12 +18,12 @@ import pytest
 
 from penstock.broker_core import errors
 from penstock.broker_core.engine import commands as c
-from penstock.broker_core.engine.columns.attributes import Coded, Traits
+from penstock.broker_core.engine.columns.attributes import Attributes, Coded
 from penstock.broker_core.engine.columns.blocks import Block
 from penstock.broker_core.engine.columns.dictionary import Dictionary
 from penstock.broker_core.engine.columns.rowset import RowSet
 from penstock.broker_core.engine.columns.states import Cause, Outcome, State
-from penstock.broker_core.engine.model.dispositions import Ending
+from penstock.broker_core.engine.model.dispositions import Disposition
 from penstock.broker_core.engine.model.queue import Queue
 from penstock.broker_core.engine.model.state import conserved
 
@@ -134,7 +134,7 @@ class History:
         some = self.random.sample(rows, self.random.randint(1, len(rows))) if rows else []
         return link, RowSet.of_sequences(np.array(sorted(some), np.int64))
 
-    def messages(self) -> tuple[int, Traits]:
+    def messages(self) -> tuple[int, Attributes]:
         count, rules = self.random.randint(1, 3), self.queue.rules
 
         def each(*values: int) -> Any:
@@ -143,15 +143,15 @@ class History:
         group = Coded(NAMES, each(0, 1, 1, 2)) if rules.groups != "none" else None
         key = Coded(NAMES, each(0, 1, 2, 3)) if rules.key else None
         due, expiry = each(0, 0, self.now + 1000), each(0, 0, 0, self.now + 9000)
-        return count, Traits(each(*range(11)), expiry, due, group, each(0, 0, 1) if group else None, key)
+        return count, Attributes(each(*range(11)), expiry, due, group, each(0, 0, 1) if group else None, key)
 
     def send(self) -> None:
-        count, traits = self.messages()
-        self.engine.run(c.Enqueue("q", count, np.arange(count) + 1, traits=traits))
+        count, attributes = self.messages()
+        self.engine.run(c.Enqueue("q", count, np.arange(count) + 1, attributes=attributes))
 
     def publish(self) -> None:
-        count, traits = self.messages()
-        self.engine.run(c.StageMessages("stage", "q", count, 1, traits=traits), c.Publish(["stage"]))
+        count, attributes = self.messages()
+        self.engine.run(c.StageMessages("stage", "q", count, 1, attributes=attributes), c.Publish(["stage"]))
 
     def a_link_comes(self) -> None:
         if len(self.links) < 3:
@@ -219,8 +219,11 @@ class History:
         """Settle in a transaction: to be done at its discharge."""
         if self.transaction is None:
             self.transaction = self.engine.run(c.BeginTransaction(1))
-        ending, settled = Ending(self.random.choice([Outcome.ACCEPTED, Outcome.REJECTED])), self.random.choice([True, False])
-        self.engine.run(c.Retire(self.transaction, "q", *self.some_held(), ending, settled=settled))
+        disposition, settled = (
+            Disposition(self.random.choice([Outcome.ACCEPTED, Outcome.REJECTED])),
+            self.random.choice([True, False]),
+        )
+        self.engine.run(c.Retire(self.transaction, "q", *self.some_held(), disposition, settled=settled))
 
     def discharge(self) -> None:
         if self.transaction is not None:

@@ -12,7 +12,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 
 from penstock.broker_core.engine import commands as c
 from penstock.broker_core.engine import decide
-from penstock.broker_core.engine.columns.attributes import NO_TRAITS, Coded
+from penstock.broker_core.engine.columns.attributes import NO_ATTRIBUTES, Coded
 from penstock.broker_core.engine.columns.rowset import as_array
 from penstock.broker_core.engine.model.routes import Examined, plan
 from penstock.broker_core.engine.model.state import conserved
@@ -143,9 +143,9 @@ class Exchanges(RuleBasedStateMachine):
             for each in needed.inside
         }
         stage = f"stage {self.sent}" if staged else None
-        traits = dict.fromkeys(needed.rules, NO_TRAITS)
+        attributes = dict.fromkeys(needed.rules, NO_ATTRIBUTES)
         before = len(self.engine.log)
-        sent = self.run(c.Route(exchange, 3, 10, b"", coded, True, examined, traits, stage=stage))
+        sent = self.run(c.Route(exchange, 3, 10, b"", coded, True, examined, attributes, stage=stage))
         if len(self.engine.log) > before:
             assert len(self.engine.log) == before + 1, "one event"
             self.stored[self.engine.log[-1][1]] = self.sent

@@ -11,7 +11,7 @@ import pytest
 from penstock.broker_core import errors
 from penstock.broker_core.engine import commands as c
 from penstock.broker_core.engine import decide
-from penstock.broker_core.engine.columns.attributes import NO_TRAITS, Coded, Traits
+from penstock.broker_core.engine.columns.attributes import NO_ATTRIBUTES, Attributes, Coded
 from penstock.broker_core.engine.columns.rowset import RowSet, as_array
 from penstock.broker_core.engine.model.routes import Examined, plan
 from penstock.broker_core.engine.model.state import BrokerState, conserved
@@ -36,7 +36,7 @@ class Checked(Engine):
 
     def send(self, exchange: str, key: Any = "", count: int = 1, **how: Any) -> c.Sent:
         needed = plan(self.state.exchanges.by_name, self.state.queues, exchange, key)
-        how.setdefault("traits", dict.fromkeys(needed.rules, NO_TRAITS))
+        how.setdefault("attributes", dict.fromkeys(needed.rules, NO_ATTRIBUTES))
         return self.run(c.Route(exchange, count, 10, b"payload", key, **how))
 
     def counts(self) -> dict[str, int]:
@@ -116,13 +116,13 @@ def test_E1_one_event_places_a_payload_in_every_queue_that_is_bound() -> None:
         assert found == rows
 
 
-def test_E1_sizes_and_traits_follow_the_messages() -> None:
+def test_E1_sizes_and_attributes_follow_the_messages() -> None:
     broker = engine("q")
     broker.run(c.DeclareQueue("p", "priority"), c.DeclareExchange("x"), c.Bind("x", "q", "k"), c.Bind("x", "p", "k"))
     needed = plan(broker.state.exchanges.by_name, broker.state.queues, "x", "k")
-    traits = Traits(priority=np.array([10, 0, 1], np.uint8))
+    attributes = Attributes(priority=np.array([10, 0, 1], np.uint8))
     keys = Coded(["k"], np.array([1, 0, 1]))
-    broker.run(c.Route("x", 3, np.array([5, 7, 9]), b"", keys, traits=dict.fromkeys(needed.rules, traits)))
+    broker.run(c.Route("x", 3, np.array([5, 7, 9]), b"", keys, attributes=dict.fromkeys(needed.rules, attributes)))
     holder = broker.run(c.Subscribe("p"))
     first = broker.run(c.Acquire("p", holder, 1)).rows
     assert first.sequences().tolist() == [0]
@@ -155,7 +155,7 @@ def test_E1_what_was_examined_before_the_bindings_changed_is_examined_again() ->
     broker.run(c.Bind("x", "r", selector="b = 1"))
     before = len(broker.log)
     assert broker.send("x", count=2, examined=seen).stale
-    assert broker.send("x", count=2, traits={}).stale
+    assert broker.send("x", count=2, attributes={}).stale
     assert len(broker.log) == before
 
 
@@ -364,9 +364,9 @@ def test_E1_duplicates_are_known_in_each_queue() -> None:
     broker.run(c.DeclareQueue("once", options={"duplicateWindow": 10}), c.DeclareExchange("x", "fanout"))
     broker.run(c.Bind("x", "plain"), c.Bind("x", "once"))
     needed = plan(broker.state.exchanges.by_name, broker.state.queues, "x", "").rules
-    ids = Traits(ids=np.array([b"1" * 16, b"2" * 16, b"1" * 16], "S16"))
-    traits = {about: ids if rules.duplicate_window else NO_TRAITS for about, rules in needed.items()}
-    assert broker.send("x", count=3, traits=traits) == c.Sent()
+    ids = Attributes(ids=np.array([b"1" * 16, b"2" * 16, b"1" * 16], "S16"))
+    attributes = {about: ids if rules.duplicate_window else NO_ATTRIBUTES for about, rules in needed.items()}
+    assert broker.send("x", count=3, attributes=attributes) == c.Sent()
     assert broker.counts() == {"plain": 3, "once": 2}
 
 
@@ -397,7 +397,7 @@ def test_E2_Q17_a_value_that_is_replaced_as_it_comes_back_was_the_last_message(d
     broker.run(c.DeclareQueue("q", "lastvalue", {"key": "subject", "lifetime": "empty"}))
     link, holders = broker.run(c.OpenLink("q", makes=True)), [broker.run(c.Subscribe("q")) for _ in range(2)]
     for holder in holders:
-        broker.run(c.Enqueue("q", 1, 10, traits=Traits(key=Coded(["k"], np.array([1])))), c.Acquire("q", holder, 1))
+        broker.run(c.Enqueue("q", 1, 10, attributes=Attributes(key=Coded(["k"], np.array([1])))), c.Acquire("q", holder, 1))
     broker.run(c.CloseLink("q", link), c.Settle("q", holders[1], RowSet.single(1)))
     assert broker.counts() == {"q": 1}
     if dies:

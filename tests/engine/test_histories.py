@@ -11,7 +11,7 @@ import pytest
 from penstock.broker_core import errors
 from penstock.broker_core.engine import commands as c
 from penstock.broker_core.engine.columns.rowset import RowSet
-from penstock.broker_core.engine.model.batch_outcomes import Said
+from penstock.broker_core.engine.model.batch_outcomes import RowsOutcome
 from penstock.broker_core.engine.model.reads import SparkBatch
 from penstock.broker_core.engine.model.stages import attempt_name
 from penstock.broker_core.engine.model.state import BrokerState, conserved
@@ -117,7 +117,7 @@ class History:
             if self.random.random() < 0.5:
                 yield c.SetAside(lease.name, batch.number, lease.epoch, {"why": rows})
             else:
-                said = Said(self.random.choice(["rejected", "modified", "released"]), None, rows)
+                said = RowsOutcome(self.random.choice(["rejected", "modified", "released"]), None, rows)
                 yield c.StageOutcomes(attempt_name(write, 1), lease.name, batch.number, lease.epoch, [said])
 
     def check(self) -> None:

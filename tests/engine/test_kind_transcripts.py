@@ -1,7 +1,7 @@
 """Golden transcripts of queues that are more than first in, first out (Q7 Q9 Q14 to Q19): histories that a person can check.
 
-A message is written as its traits: `p9` a priority, `g=a` a group, `k=a` a key, `id=7` a message id, `ttl=5`, `delay=5` seconds,
-`last` the last of its group; a `-` says nothing. `PENSTOCK_REWRITE=1` writes the answers anew, as in test_transcripts.
+A message is written as its attributes: `p9` a priority, `g=a` a group, `k=a` a key, `id=7` a message id, `ttl=5`, `delay=5`
+seconds, `last` the last of its group; a `-` says nothing. `PENSTOCK_REWRITE=1` writes the answers anew, as in test_transcripts.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 
 from penstock.broker_core.engine import commands as c
-from penstock.broker_core.engine.columns.attributes import Coded, Traits
+from penstock.broker_core.engine.columns.attributes import Attributes, Coded
 from penstock.broker_core.engine.columns.states import Outcome, State
 
 from .test_transcripts import Script, compare, play, show
@@ -32,7 +32,7 @@ class KindScript(Script):
     def send(self, *messages: str) -> str:
         """Each with a size of one byte."""
         said = [self._said(text) for text in messages]
-        placed = self.engine.run(c.Enqueue("q", len(said), 1, traits=_traits(said)))
+        placed = self.engine.run(c.Enqueue("q", len(said), 1, attributes=_attributes(said)))
         kept = len(said) - len(placed.refused) - placed.duplicates
         first = placed.next - kept
         parts = [f"{first}-{placed.next - 1}" if kept > 1 else f"{first}"] if kept else []
@@ -70,7 +70,7 @@ class KindScript(Script):
         return f"batch {batch}: {show(held.rows)}" if held is not None else f"batch {batch}"
 
 
-def _traits(said: list[dict[str, Any]]) -> Traits:
+def _attributes(said: list[dict[str, Any]]) -> Attributes:
     def numbers(name: str) -> Any:
         values = np.array([one.get(name, 0) for one in said], np.int64)
         return values if values.any() else None
@@ -80,7 +80,7 @@ def _traits(said: list[dict[str, Any]]) -> Traits:
         return Coded(known, np.array([known.index(one[name]) + 1 if name in one else 0 for one in said])) if known else None
 
     ids = np.array([one.get("id", "").encode() for one in said], "S16")
-    return Traits(
+    return Attributes(
         numbers("priority"),
         numbers("ttl"),
         numbers("delay"),

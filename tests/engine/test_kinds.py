@@ -14,10 +14,10 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 
 from penstock.broker_core import errors
 from penstock.broker_core.engine import commands as c
-from penstock.broker_core.engine.columns.attributes import Coded, Traits
+from penstock.broker_core.engine.columns.attributes import Attributes, Coded
 from penstock.broker_core.engine.columns.rowset import RowSet
 from penstock.broker_core.engine.columns.states import Cause, Outcome, State
-from penstock.broker_core.engine.model.dispositions import ROLLED_BACK, Ending
+from penstock.broker_core.engine.model.dispositions import ROLLED_BACK, Disposition
 from penstock.broker_core.engine.model.options import level_of_priority, rules
 from penstock.broker_core.engine.model.queue import Queue
 from penstock.broker_core.engine.model.state import conserved
@@ -197,13 +197,13 @@ SAID = st.fixed_dictionaries(
 )
 
 
-def traits(batch: list[dict[str, int]]) -> Traits:
+def attributes(batch: list[dict[str, int]]) -> Attributes:
     def column(name: str) -> Any:
         return np.array([said[name] for said in batch], np.int64)
 
     names = Coded(list(NAMES), column("name"))
     ids = np.array([b"%d" % said["id"] if said["id"] else b"" for said in batch], "S16")
-    return Traits(column("priority"), column("expiry"), column("due"), names, column("closes"), names, ids)
+    return Attributes(column("priority"), column("expiry"), column("due"), names, column("closes"), names, ids)
 
 
 class KindMachine(RuleBasedStateMachine):
@@ -226,8 +226,8 @@ class KindMachine(RuleBasedStateMachine):
         for said in batch:
             for name in ("due", "expiry"):
                 said[name] = said[name] and self.now + said[name] * 1000
-        told = traits(batch)
-        told = Traits(
+        told = attributes(batch)
+        told = Attributes(
             told.priority,
             told.expiry,
             told.due,
@@ -236,7 +236,7 @@ class KindMachine(RuleBasedStateMachine):
             told.key if wants.key else None,
             told.ids if wants.ids else None,
         )
-        placed = self.engine.run(c.Enqueue("q", len(batch), np.array([said["size"] for said in batch]), traits=told))
+        placed = self.engine.run(c.Enqueue("q", len(batch), np.array([said["size"] for said in batch]), attributes=told))
         assert (list(placed.refused), placed.duplicates) == self.model.arrive(batch, self.now)
         assert placed.next == len(self.model.messages)
 
@@ -330,10 +330,10 @@ def test_a_sticky_group_is_free_after_a_restart(how: str) -> None:
     engine = Engine()
     options = {"groups": "sticky"}
     engine.run(c.Recovered(), c.DeclareQueue("q", options=options), c.Subscribe("q"), c.Subscribe("q"))
-    named = Traits(group=Coded(["a"], np.array([1])))
-    engine.run(c.Enqueue("q", 1, 1, traits=named))
+    named = Attributes(group=Coded(["a"], np.array([1])))
+    engine.run(c.Enqueue("q", 1, 1, attributes=named))
     assert engine.run(c.Acquire("q", 3, 1)).rows.count == 1
-    engine.run(c.Settle("q", 3, RowSet.single(0)), c.Enqueue("q", 1, 1, traits=named))
+    engine.run(c.Settle("q", 3, RowSet.single(0)), c.Enqueue("q", 1, 1, attributes=named))
     later: Engine = getattr(engine, how)()
     later.run(c.Recovered(), c.Subscribe("q"))
     assert later.run(c.Acquire("q", 1, 1)).rows.sequences().tolist() == [1]
@@ -356,12 +356,12 @@ def test_what_a_groups_holder_left_behind_is_offered_when_the_group_is_free(why:
     engine.run(c.Recovered(), c.DeclareQueue("q", kind, {**options, "groups": "held"}), c.Subscribe("q"))
     engine.run(c.Subscribe("q", selector="odd" if why == "a selector" else None))
     other, holder, matching = 1, 3, Odd() if why == "a selector" else None
-    traits = Traits(group=Coded(["a"], np.array([1, 1])))
+    attributes = Attributes(group=Coded(["a"], np.array([1, 1])))
     if why == "a lower priority":
-        traits = replace(traits, priority=np.array([1, 10]))
+        attributes = replace(attributes, priority=np.array([1, 10]))
     if why == "a delay":
-        traits = replace(traits, due=np.array([engine.wall // 1000 + 1000, 0]))
-    engine.run(c.Enqueue("q", 2, 1, traits=traits))
+        attributes = replace(attributes, due=np.array([engine.wall // 1000 + 1000, 0]))
+    engine.run(c.Enqueue("q", 2, 1, attributes=attributes))
     if why == "it was refused":
         engine.run(c.Acquire("q", holder, 1), c.Release("q", holder, RowSet.single(0), Cause.MODIFIED, exclude=True))
     if why == "a redrive":
@@ -380,8 +380,8 @@ def test_a_group_waits_for_a_transaction_whose_link_has_ended(groups: str, fail:
     """Q16 C11: what it settles may yet come back, before the others of its group."""
     engine = Engine()
     engine.run(c.Recovered(), c.DeclareQueue("q", options={"groups": groups}), c.Subscribe("q"), c.Subscribe("q"))
-    engine.run(c.Enqueue("q", 2, 1, traits=Traits(group=Coded(["a"], np.array([1, 1])))), c.Acquire("q", 1, 1))
-    accepted = Ending(Outcome.ACCEPTED)
+    engine.run(c.Enqueue("q", 2, 1, attributes=Attributes(group=Coded(["a"], np.array([1, 1])))), c.Acquire("q", 1, 1))
+    accepted = Disposition(Outcome.ACCEPTED)
     engine.run(c.BeginTransaction(1), c.Retire(1, "q", 1, RowSet.single(0), accepted, ROLLED_BACK, settled=False))
     engine.run(c.Unsubscribe("q", 1))
     assert engine.run(c.Acquire("q", 3, 1)).rows.sequences().tolist() == []
@@ -394,7 +394,7 @@ def test_what_a_leases_selector_left_behind_is_offered_when_its_batch_has_ended(
     """Q2 Q16 C4: also where the lease came out of a snapshot."""
     engine = Engine()
     engine.run(c.Recovered(), c.DeclareQueue("q", options={"groups": "held"}))
-    engine.run(c.Enqueue("q", 2, 1, traits=Traits(group=Coded(["a"], np.array([1, 1])))))
+    engine.run(c.Enqueue("q", 2, 1, attributes=Attributes(group=Coded(["a"], np.array([1, 1])))))
     enter = c.EnterLease("q", "l", "r", None, True, selector="odd")
     engine.run(enter, c.AcquireBatch("q", "l", "r", 0, selector="odd", matching=Odd()))
     if restart:
@@ -411,8 +411,8 @@ def test_keys_that_wait_in_stages_count() -> None:
     engine = Engine()
 
     def stage(name: str, *keys: str) -> None:
-        traits = Traits(key=Coded(list(keys), np.arange(1, len(keys) + 1)))
-        engine.run(c.StageMessages(name, "q", len(keys), 1, traits=traits))
+        attributes = Attributes(key=Coded(list(keys), np.arange(1, len(keys) + 1)))
+        engine.run(c.StageMessages(name, "q", len(keys), 1, attributes=attributes))
 
     engine.run(c.DeclareQueue("q", "lastvalue", {"key": "groupId", "maxKeys": 2}))
     stage("s", "a")
@@ -447,14 +447,16 @@ def test_a_key_that_was_refused_is_not_known_for_that() -> None:
     options = {"key": "groupId", "maxKeys": 1, "duplicateWindow": 9}
     engine.run(c.DeclareQueue("q", "lastvalue", options))
     for _ in range(2):
-        traits = Traits(key=Coded(["a", "b", "c"], np.array([3, 1, 2])), ids=np.array([b"old", b"", b""], "S16"))
-        engine.state.queues["q"].remembered.remember(traits.ids[:1], START // 1000, 9)
-        assert engine.run(c.Enqueue("q", 3, 1, traits=traits)).kept == (1,)
+        attributes = Attributes(key=Coded(["a", "b", "c"], np.array([3, 1, 2])), ids=np.array([b"old", b"", b""], "S16"))
+        engine.state.queues["q"].remembered.remember(attributes.ids[:1], START // 1000, 9)
+        assert engine.run(c.Enqueue("q", 3, 1, attributes=attributes)).kept == (1,)
         engine = engine.from_snapshot()
     engine.run(c.Purge("q"))
     assert len(engine.state.queues["q"].keys) == 0
-    engine.run(c.StageMessages("s", "q", 1, 1, traits=Traits(key=Coded(["a", "b"], np.array([2])))))
-    engine.run(c.StageMessages("t", "q", 1, 1, traits=Traits(key=Coded(["x", "b"], np.array([2])))), c.Publish(["s", "t"]))
+    engine.run(c.StageMessages("s", "q", 1, 1, attributes=Attributes(key=Coded(["a", "b"], np.array([2])))))
+    engine.run(
+        c.StageMessages("t", "q", 1, 1, attributes=Attributes(key=Coded(["x", "b"], np.array([2])))), c.Publish(["s", "t"])
+    )
     assert [name for name, _ in engine.state.queues["q"].keys.names()] == ["b"]
 
 
@@ -464,8 +466,8 @@ def test_a_key_too_many_lets_no_other_message_pass_a_limit(overflow: str) -> Non
     engine = Engine()
     options = {"key": "groupId", "maxKeys": 1, "maxBytes": 4, "overflow": overflow}
     engine.run(c.DeclareQueue("q", "lastvalue", options))
-    keys = Traits(key=Coded(["a", "b"], np.array([1, 2, 0, 0, 0])))
-    placed = engine.run(c.Enqueue("q", 5, np.array([1, 1, 2, 5, 2]), traits=keys))
+    keys = Attributes(key=Coded(["a", "b"], np.array([1, 2, 0, 0, 0])))
+    placed = engine.run(c.Enqueue("q", 5, np.array([1, 1, 2, 5, 2]), attributes=keys))
     refused, dropped = ((1, 3, 4), 0) if overflow == "reject" else ((1, 3), 1)
     queue = engine.state.queues["q"]
     assert (placed.refused, queue.ended[Outcome.DROPPED], queue.bytes <= 4) == (refused, dropped, True)

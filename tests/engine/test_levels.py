@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from penstock.broker_core.engine import commands as c
-from penstock.broker_core.engine.columns.attributes import Traits
+from penstock.broker_core.engine.columns.attributes import Attributes
 from penstock.broker_core.engine.columns.rowset import BLOCK_ROWS, RowSet
 from penstock.broker_core.engine.columns.runs import Run
 from penstock.broker_core.engine.columns.states import Cause, Verb
@@ -34,7 +34,7 @@ def engine_with(*priorities: int, levels: int = 10) -> Engine:
 
 
 def send(engine: Engine, *priorities: int) -> None:
-    engine.run(c.Enqueue("q", len(priorities), 1, traits=Traits(priority=np.array(priorities, np.int64) + 1)))
+    engine.run(c.Enqueue("q", len(priorities), 1, attributes=Attributes(priority=np.array(priorities, np.int64) + 1)))
 
 
 def took(engine: Engine, holder: int, *, one_by_one: bool = True) -> list[int]:
@@ -91,7 +91,7 @@ def test_a_lease_takes_of_all_levels_and_a_browser_sees_them_by_place() -> None:
 def test_levels_hold_across_blocks_a_snapshot_and_a_recovery() -> None:
     engine = engine_with()
     priorities = np.arange(3 * BLOCK_ROWS) % 3 * 4
-    engine.run(c.Enqueue("q", len(priorities), 1, traits=Traits(priority=priorities + 1)))
+    engine.run(c.Enqueue("q", len(priorities), 1, attributes=Attributes(priority=priorities + 1)))
     for later in (engine, engine.recovered(), engine.from_snapshot()):
         later.run(c.Subscribe("q"))
         holder = later.state.next_link - 2
@@ -122,7 +122,7 @@ def test_what_is_found_of_a_level_is_what_a_look_at_every_place_finds(
     queue = Queue("q", "priority", {"levels": levels})
     priority = chance.integers(0, 11, count)
     priority[BLOCK_ROWS : 2 * BLOCK_ROWS] = alike or priority[BLOCK_ROWS : 2 * BLOCK_ROWS]
-    queue.append(1, [Run(count, 8, 0)], 1, Traits(priority=priority))
+    queue.append(1, [Run(count, 8, 0)], 1, Attributes(priority=priority))
     level = level_of_priority(levels)[priority]
     available = chance.random(count) >= taken
     for block in queue.blocks.values():

@@ -16,11 +16,11 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition,
 
 from penstock.broker_core.engine import commands as c
 from penstock.broker_core.engine import decide
-from penstock.broker_core.engine.columns.attributes import Coded, Traits
+from penstock.broker_core.engine.columns.attributes import Attributes, Coded
 from penstock.broker_core.engine.columns.rowset import RowSet
 from penstock.broker_core.engine.columns.states import Cause, Outcome
 from penstock.broker_core.engine.decide.lifetimes import what_ends
-from penstock.broker_core.engine.model.dispositions import Ending
+from penstock.broker_core.engine.model.dispositions import Disposition
 from penstock.broker_core.errors import PenstockError
 
 from .ends import survives
@@ -31,7 +31,7 @@ KINDS = {"fifo": {}, "last": {"key": "subject"}}
 QUEUES = [f"{kind} {lifetime}" for kind in KINDS for lifetime in LIFETIMES]
 NAMES = [*QUEUES, "dead"]
 NAME, QUEUE = st.sampled_from(NAMES), st.sampled_from(QUEUES)
-ENDINGS = st.sampled_from([Ending(Outcome.ACCEPTED), Ending(Outcome.REJECTED), Ending(cause=Cause.RELEASED)])
+DISPOSITIONS = st.sampled_from([Disposition(Outcome.ACCEPTED), Disposition(Outcome.REJECTED), Disposition(cause=Cause.RELEASED)])
 
 
 class Lifetimes(RuleBasedStateMachine):
@@ -89,7 +89,7 @@ class Lifetimes(RuleBasedStateMachine):
     def sends(self, name: str, count: int, mortal: bool) -> None:
         key = Coded(["k"], np.ones(count, np.int64)) if name.startswith("last") else None
         expiry = np.full(count, self.engine.wall // 1000 + 2_000) if mortal else None
-        self.run(c.Enqueue(name, count, 1, traits=Traits(key=key, expiry=expiry)))
+        self.run(c.Enqueue(name, count, 1, attributes=Attributes(key=key, expiry=expiry)))
 
     @rule(name=NAME)
     def opens(self, name: str, makes: bool = False) -> None:
@@ -108,20 +108,20 @@ class Lifetimes(RuleBasedStateMachine):
             self.run(c.Acquire(name, holder, credit))
 
     @precondition(lambda self: self.holders)
-    @rule(data=st.data(), ending=ENDINGS, how=st.sampled_from(["now", "commit", "rollback", "lost"]))
-    def ends(self, data: st.DataObject, ending: Ending, how: str) -> None:
+    @rule(data=st.data(), disposition=DISPOSITIONS, how=st.sampled_from(["now", "commit", "rollback", "lost"]))
+    def ends(self, data: st.DataObject, disposition: Disposition, how: str) -> None:
         name, holder = data.draw(st.sampled_from(self.holders))
         if name not in self.engine.state.queues:
             return
         rows = self.held(name, holder)
         if how == "lost":
             self.holders.remove((name, holder))
-            self.run(c.Unsubscribe(name, holder, ending.cause or Cause.LINK_LOST, ending.outcome))
+            self.run(c.Unsubscribe(name, holder, disposition.cause or Cause.LINK_LOST, disposition.outcome))
         elif how == "now":
-            self.run(c.command_of(ending, name, holder, rows))
+            self.run(c.command_of(disposition, name, holder, rows))
         else:
             number = self.run(c.BeginTransaction(1))
-            self.run(c.Retire(number, name, holder, rows, ending, Ending(Outcome.REJECTED), settled=True))
+            self.run(c.Retire(number, name, holder, rows, disposition, Disposition(Outcome.REJECTED), settled=True))
             self.run(c.Discharge(number, how == "rollback"))
 
     def held(self, name: str, holder: int) -> RowSet:

@@ -9,7 +9,7 @@ import pytest
 
 from penstock.broker_core import errors
 from penstock.broker_core.engine import commands as c
-from penstock.broker_core.engine.columns.attributes import Coded, Traits
+from penstock.broker_core.engine.columns.attributes import Attributes, Coded
 from penstock.broker_core.engine.columns.rowset import BLOCK_ROWS, RowSet
 from penstock.broker_core.engine.columns.states import Outcome, State
 from penstock.broker_core.engine.model import retention
@@ -69,9 +69,9 @@ def test_only_the_newest_value_of_a_key_goes_back() -> None:
     """Q13 Q17: a dead letter never replaces a newer value."""
     engine = Engine()
     engine.run(c.DeclareQueue("dead"), c.DeclareQueue("q", "lastvalue", {"key": "subject", **DLQ}))
-    key = Traits(key=Coded(["k"], np.array([1])))
+    key = Attributes(key=Coded(["k"], np.array([1])))
     for _ in range(2):
-        engine.run(c.Enqueue("q", 1, 1, traits=key))
+        engine.run(c.Enqueue("q", 1, 1, attributes=key))
         sequence = queue(engine).next_sequence - 1
         engine.run(c.Settle("q", taken(engine), RowSet.single(sequence), Outcome.REJECTED))
     assert queue(engine, "dead").live == 2
@@ -79,7 +79,7 @@ def test_only_the_newest_value_of_a_key_goes_back() -> None:
     assert cell(engine, 0, "key")
     assert queue(engine).live == 1
     assert queue(engine, "dead").live == 1
-    engine.run(c.Settle("q", taken(engine), RowSet.single(2), Outcome.REJECTED), c.Enqueue("q", 1, 1, traits=key))
+    engine.run(c.Settle("q", taken(engine), RowSet.single(2), Outcome.REJECTED), c.Enqueue("q", 1, 1, attributes=key))
     assert engine.run(c.Redrive("dead")) == (0, None, 2)
     survives(engine)
 
@@ -87,12 +87,12 @@ def test_only_the_newest_value_of_a_key_goes_back() -> None:
 @pytest.mark.parametrize("command", [c.Move("other", "q"), c.Copy("other", "q"), c.Redrive("dead")])
 def test_no_operator_brings_a_last_value_queue_more_keys_than_it_keeps(command: c.Command[Any]) -> None:
     """Q13 Q17 Q20: `maxKeys` holds for what is moved, copied and redriven; known keys go on."""
-    engine, keys = Engine(), Traits(key=Coded(["a", "b", "c"], np.array([1, 2, 0, 3])))
+    engine, keys = Engine(), Attributes(key=Coded(["a", "b", "c"], np.array([1, 2, 0, 3])))
     engine.run(c.DeclareQueue("dead"), c.DeclareQueue("q", "lastvalue", {"key": "subject", **DLQ}))
-    engine.run(c.DeclareQueue("other", "lastvalue", {"key": "subject"}), c.Enqueue("other", 4, 1, traits=keys))
-    engine.run(c.Enqueue("q", 4, 1, traits=keys))
+    engine.run(c.DeclareQueue("other", "lastvalue", {"key": "subject"}), c.Enqueue("other", 4, 1, attributes=keys))
+    engine.run(c.Enqueue("q", 4, 1, attributes=keys))
     engine.run(c.Settle("q", taken(engine), RowSet.range(0, 4), Outcome.REJECTED), c.AlterQueue("q", {"maxKeys": 2}))
-    engine.run(c.Enqueue("q", 1, 1, traits=Traits(key=Coded(["b"], np.array([1])))), c.Purge("q"))
+    engine.run(c.Enqueue("q", 1, 1, attributes=Attributes(key=Coded(["b"], np.array([1])))), c.Purge("q"))
     assert engine.run(command) == (3, None, 1)
     assert {name for name, _ in queue(engine).keys.names()} == {"a", "b"}
     assert queue(engine).live == 3
@@ -189,7 +189,7 @@ def test_move_and_copy_are_by_reference_and_one_event() -> None:
 def test_what_waits_for_its_time_keeps_it_on_the_way() -> None:
     """Q18 Q20: moved and copied in its place among the others, and due when it was; one that is over is an ordinary one."""
     now = Engine().wall // 1000
-    engine = make(5, traits=Traits(due=np.array([0, now + 3_000, now + 5_000, 0, now + 60_000])))
+    engine = make(5, attributes=Attributes(due=np.array([0, now + 3_000, now + 5_000, 0, now + 60_000])))
     engine.run(c.Recovered(), c.DeclareQueue("t"), c.DeclareQueue("u"))
     taken(engine, 1)
     engine.pass_time(3)
@@ -211,7 +211,7 @@ def test_what_waits_for_its_time_keeps_it_on_the_way() -> None:
 def test_a_delayed_message_that_dies_is_a_dead_letter_at_once() -> None:
     """Q13 Q18"""
     now = Engine().wall // 1000
-    engine = make(1, traits=Traits(due=np.array([now + 60_000]), expiry=np.array([now + 1_000])), expired="deadLetter")
+    engine = make(1, attributes=Attributes(due=np.array([now + 60_000]), expiry=np.array([now + 1_000])), expired="deadLetter")
     engine.pass_time(3)
     engine.run(c.Tick())
     assert fate(engine, 0, "dead") == "available"

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from penstock.broker_core.engine import commands as c
-from penstock.broker_core.engine.columns.attributes import Traits
+from penstock.broker_core.engine.columns.attributes import Attributes
 from penstock.broker_core.engine.columns.limits import NEVER
 from penstock.broker_core.engine.columns.rowset import BLOCK_ROWS, RowSet
 from penstock.broker_core.engine.columns.states import Outcome, State
@@ -102,7 +102,7 @@ def test_every_way_to_end_is_recorded() -> None:
     engine = Engine(BrokerState(records=True))
     engine.run(c.DeclareQueue("q", options={"maxMessages": 4, "overflow": "ring"}), c.DeclareQueue("other"))
     engine.run(
-        c.Enqueue("q", 6, 1, traits=Traits(expiry=np.full(6, START // 1000 + 5))),
+        c.Enqueue("q", 6, 1, attributes=Attributes(expiry=np.full(6, START // 1000 + 5))),
         c.Move("q", "other", 1),
         c.Purge("q", messages=1),
     )

@@ -13,7 +13,7 @@ import pytest
 from penstock.broker_core import errors
 from penstock.broker_core.cli.arguments import parser
 from penstock.broker_core.engine import commands as c
-from penstock.broker_core.engine.columns.attributes import Coded, Traits
+from penstock.broker_core.engine.columns.attributes import Attributes, Coded
 from penstock.broker_core.engine.model.admission import NONE, Admission, admit
 from penstock.broker_core.engine.model.options import OPTIONS, TYPES, Option, Rules, checked, rules
 from penstock.broker_core.engine.model.policies import Policies, Policy
@@ -101,14 +101,14 @@ def test_a_value_that_is_not_allowed_is_refused_by_name(name: str) -> None:
             checked(other, {name: -1})
 
 
-def full_of_everything(kind: str, options: dict[str, Any]) -> tuple[Any, Traits]:
-    """A queue with messages in it, and traits of others that repeat ids, close groups and have many keys."""
+def full_of_everything(kind: str, options: dict[str, Any]) -> tuple[Any, Attributes]:
+    """A queue with messages in it, and attributes of others that repeat ids, close groups and have many keys."""
     engine = Engine()
     engine.run(c.Recovered(), c.DeclareQueue("q", kind, options))
     names = [f"n{row}" for row in range(ROWS)]
     coded = Coded(names, np.arange(ROWS) % 5 + 1)
     ids = np.array([f"id{row % 4}".encode() for row in range(ROWS)], "S16")
-    traits = Traits(
+    attributes = Attributes(
         priority=np.arange(ROWS) % 10,
         expiry=np.full(ROWS, START // 1000 + 5),
         due=np.where(np.arange(ROWS) % 2, START // 1000 + 5, 0),
@@ -118,8 +118,8 @@ def full_of_everything(kind: str, options: dict[str, Any]) -> tuple[Any, Traits]
         ids=ids,
     )
     for _ in range(2):
-        engine.run(c.Enqueue("q", ROWS, 7, traits=traits if options else Traits()))
-    return engine.state.queues["q"], traits
+        engine.run(c.Enqueue("q", ROWS, 7, attributes=attributes if options else Attributes()))
+    return engine.state.queues["q"], attributes
 
 
 @pytest.mark.parametrize(("name", "value"), EACH)
@@ -131,10 +131,10 @@ def test_a_queue_is_open_only_where_each_message_that_arrives_gets_a_place(name:
     assert found.open == (needed.open and not OPTIONS[name].on_arrival)
     if not found.open:
         return
-    queue, traits = full_of_everything(kind, options)
+    queue, attributes = full_of_everything(kind, options)
     for whole in (False, True):
         try:
-            admitted = admit(queue, ROWS, 7, traits, START // 1000, whole=whole)
+            admitted = admit(queue, ROWS, 7, attributes, START // 1000, whole=whole)
         except errors.QueueFull:
             admitted = Admission(kept=NONE)
         assert admitted.kept is None, f"option {name!r} keeps messages out: declare it with on_arrival=True"

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from penstock.broker_core.engine import commands as c
-from penstock.broker_core.engine.columns.attributes import Traits
+from penstock.broker_core.engine.columns.attributes import Attributes
 from penstock.broker_core.engine.columns.rowset import BLOCK_ROWS, RowSet
 from penstock.broker_core.engine.model.search import Filter, Search, Unexpired, Without, _at_the_front, _Hunt
 
@@ -27,8 +27,8 @@ def a_queue(source: Random) -> Engine:
         count = source.randrange(1, 5)
         sizes = 10 if source.random() < 0.7 else np.array([source.randrange(1, 99) for _ in range(count)])
         expiry = np.where(np.arange(count) % 2 == 0, engine.wall // 1000 + source.choice([0, 5000]), 0)
-        traits = Traits(expiry=expiry) if source.random() < 0.2 else Traits()
-        engine.run(c.Enqueue("q", count, sizes, traits=traits))
+        attributes = Attributes(expiry=expiry) if source.random() < 0.2 else Attributes()
+        engine.run(c.Enqueue("q", count, sizes, attributes=attributes))
         if source.random() < 0.6:
             rows = engine.run(c.Acquire("q", 1, source.randrange(1, 4))).rows
             if rows and source.random() < 0.4:

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition, rule
 
 from penstock.broker_core.engine import commands as c
-from penstock.broker_core.engine.columns.attributes import Traits
+from penstock.broker_core.engine.columns.attributes import Attributes
 from penstock.broker_core.engine.columns.rowset import BLOCK_BITS, BLOCK_ROWS, RowSet
 from penstock.broker_core.engine.columns.states import Cause, State
 from penstock.broker_core.engine.model.queue import Queue
@@ -61,7 +61,7 @@ class SelectingMachine(RuleBasedStateMachine):
     def enqueue(self, count: int, step: int) -> None:
         priorities = (np.arange(count) * step + step) % 10
         levels = np.zeros(count, np.int64) if self.levels == 1 else np.searchsorted([4, 5], priorities, side="right")
-        self.engine.run(c.Enqueue("q", count, 1, traits=Traits(priority=(priorities + 1).astype(np.uint8))))
+        self.engine.run(c.Enqueue("q", count, 1, attributes=Attributes(priority=(priorities + 1).astype(np.uint8))))
         self.state = np.append(self.state, np.full(count, State.AVAILABLE, np.uint8))
         self.level = np.append(self.level, levels)
 
@@ -195,9 +195,9 @@ def test_a_lower_level_waits_until_it_is_known_that_nothing_higher_matches() -> 
     engine, known = Engine(), Known(1)
     engine.run(c.DeclareQueue("q", "priority", {"levels": 2}))
     link = engine.run(c.Subscribe("q", selector="k = 1"))
-    engine.run(c.Enqueue("q", 1, 1, traits=Traits(priority=np.array([1], np.uint8))))
+    engine.run(c.Enqueue("q", 1, 1, attributes=Attributes(priority=np.array([1], np.uint8))))
     known.rows[0] = 1
-    engine.run(c.Enqueue("q", 1, 1, traits=Traits(priority=np.array([10], np.uint8))))
+    engine.run(c.Enqueue("q", 1, 1, attributes=Attributes(priority=np.array([10], np.uint8))))
     assert not engine.run(c.Acquire("q", link, 9, matching=known)).rows
     known.rows[0] = 2
     assert engine.run(c.Acquire("q", link, 9, matching=known)).rows.sequences().tolist() == [1]

@@ -17,7 +17,7 @@ from penstock.broker_core import errors
 from penstock.broker_core.engine import commands as c
 from penstock.broker_core.engine import decide
 from penstock.broker_core.engine import events as e
-from penstock.broker_core.engine.columns.attributes import NO_TRAITS, Coded, Traits
+from penstock.broker_core.engine.columns.attributes import NO_ATTRIBUTES, Attributes, Coded
 from penstock.broker_core.engine.columns.limits import EXPIRY_PERIOD
 from penstock.broker_core.engine.columns.rowset import RowSet
 from penstock.broker_core.engine.columns.states import RETURN_COUNTS_ATTEMPT, TRANSITIONS, Cause, Outcome, State, Verb
@@ -33,7 +33,7 @@ ENGINE = Path(penstock.broker_core.engine.__file__).parent
 
 # By verb, what makes it happen to the message 0 of queue `q`: options of the queue, and what is done.
 FIRST, DELAY, TTL = RowSet.single(0), 100, 10  # seconds; a message with a delay expires before that is over
-KEY = Traits(key=Coded(["k"], np.array([1])))
+KEY = Attributes(key=Coded(["k"], np.array([1])))
 VERBS: dict[Verb, tuple[dict[str, Any], Callable[[Engine, int], Any]]] = {
     Verb.DUE: ({}, lambda engine, holder: passes(engine, DELAY)),
     Verb.ACQUIRE: ({}, lambda engine, holder: engine.run(c.Acquire("q", engine.run(c.Subscribe("q")), 1))),
@@ -41,7 +41,7 @@ VERBS: dict[Verb, tuple[dict[str, Any], Callable[[Engine, int], Any]]] = {
     Verb.RETURN: ({}, lambda engine, holder: engine.run(c.Release("q", holder, FIRST))),
     Verb.PURGE: ({}, lambda engine, holder: engine.run(c.Purge("q"))),
     Verb.EXPIRE: ({"messageTtl": 1000 * TTL}, lambda engine, holder: passes(engine, TTL)),
-    Verb.REPLACE: ({"key": "subject"}, lambda engine, holder: engine.run(c.Enqueue("q", 1, 1, traits=KEY))),
+    Verb.REPLACE: ({"key": "subject"}, lambda engine, holder: engine.run(c.Enqueue("q", 1, 1, attributes=KEY))),
     Verb.REDRIVE: ({"deadLetterQueue": "gone"}, lambda engine, holder: engine.run(c.Redrive("q"))),
     Verb.WITHDRAW: ({}, lambda engine, holder: engine.run(c.Withdraw("q", FIRST))),
     Verb.MOVE: ({}, lambda engine, holder: engine.run(c.Move("q", "other"))),
@@ -67,7 +67,7 @@ def brought_to(state: State, verb: Verb) -> tuple[Engine, int]:
     now = engine.wall // 1000
     expiry = np.array([now + 1000 * TTL]) if "messageTtl" in options else None
     due = np.array([now + 1000 * DELAY]) if state is State.DELAYED else None
-    engine.run(c.Enqueue("q", 1, 1, traits=replace(KEY if verb is Verb.REPLACE else NO_TRAITS, expiry=expiry, due=due)))
+    engine.run(c.Enqueue("q", 1, 1, attributes=replace(KEY if verb is Verb.REPLACE else NO_ATTRIBUTES, expiry=expiry, due=due)))
     holder: int = engine.run(c.Subscribe("q"))
     if state in (State.ACQUIRED, State.ARCHIVED):
         engine.run(c.Acquire("q", holder, 1))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import typing
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -15,7 +16,7 @@ from penstock.broker_core.engine.commands import Command, Stores
 from penstock.broker_core.engine.decide.decision import Decision
 from penstock.broker_core.engine.decide.effects import effects_of
 from penstock.broker_core.engine.decide.handlers import HANDLERS as DECIDE_HANDLERS
-from penstock.broker_core.engine.events.codec import Event
+from penstock.broker_core.engine.events.codec import Event, decode, encode
 from penstock.broker_core.engine.model.state import BrokerState
 
 
@@ -60,3 +61,59 @@ def test_the_effects_of_several_events_in_one_are_those_of_its_parts_however_dee
     came = [e.CameDue(name, RowSet.single(0), 1) for name in "abc"]
     whole = e.Together((e.Together((came[0], e.Together((came[1],)))), came[2]))
     assert effects_of(BrokerState(), [(whole, None), (came[1], None)]).looks == ("a", "b", "c")
+
+
+#: Each kind of event in the journal, and the names of its fields there. A field may be added; a name never changes.
+PERSISTED = """
+acquired queue holder rows lease batch sign
+batch.ended lease batch stage time exclude done
+batch.read lease batch query number
+block.archived queue number highest_payload first_time last_time outcomes
+bound exchange number binding
+came.due queue rows time
+copied queue rows target time
+discarded stages write
+enqueued queue first count sizes time traits kept
+exchange.declared exchange type options user
+exchange.deleted exchange
+expired queue rows time
+holders.lost rows cause
+lease.begun lease queue run epoch timeout up selector
+lease.deleted lease
+lease.fenced lease epoch
+lease.finished lease finished
+lease.taken lease epoch timeout up
+malformed.found lease batch said
+moved queue rows target outcome time reason holder lease error redriven
+outcomes.staged stage lease batch epoch said up time
+pass.begun queue_id number rows
+pass.ended queue_id number version
+published stages key time makes_room write attempts sent user
+purged queue rows time outcome error
+queue.altered queue options
+queue.declared queue type options user
+queue.deleted queue departs
+queue.paused queue paused
+read.dropped lease batch series
+redriven queue rows time
+retained position
+returned queue holder rows cause lease annotations
+routed queues count sizes time traits kept
+settled queue holder rows outcome time error lease reason
+staged stage queue count sizes up traits kept exchange time
+together parts
+unbound exchange numbers
+"""
+
+
+def test_kinds_of_events_and_their_fields_keep_the_names_that_old_journals_have() -> None:
+    """An event is written and read under these names, whatever its class calls them."""
+    journaled = {kind.kind: kind for kind in EVENTS if kind.journaled}
+    assert {line.split()[0] for line in PERSISTED.split("\n") if line} == set(journaled)
+    for line in filter(None, PERSISTED.split("\n")):
+        kind, *names = line.split()
+        event = journaled[kind](*range(len(names))) if kind != "together" else e.Together((e.Discarded([]),))
+        body = json.loads(encode(event))
+        assert list(body) == ["k", *names]
+        if kind not in ("together", "published"):  # whose values are no numbers
+            assert decode(encode(event)) == event

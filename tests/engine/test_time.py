@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from penstock.broker_core.engine import commands as c
-from penstock.broker_core.engine.columns.attributes import Traits
+from penstock.broker_core.engine.columns.attributes import Attributes
 from penstock.broker_core.engine.columns.rowset import BLOCK_ROWS, RowSet
 from penstock.broker_core.engine.columns.states import Outcome
 from penstock.broker_core.engine.columns.timetable import Timetable
@@ -32,7 +32,7 @@ def engine_with(**options: Any) -> Engine:
 
 def send(engine: Engine, **columns: Any) -> None:
     count = len(next(iter(columns.values())))
-    engine.run(c.Enqueue("q", count, 1, traits=Traits(**columns)))
+    engine.run(c.Enqueue("q", count, 1, attributes=Attributes(**columns)))
 
 
 def took(engine: Engine, count: int = 99, holder: int = 1) -> list[int]:

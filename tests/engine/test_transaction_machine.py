@@ -16,7 +16,7 @@ from penstock.broker_core.engine import commands as c
 from penstock.broker_core.engine.columns.limits import TRANSACTION_AGE
 from penstock.broker_core.engine.columns.rowset import RowSet
 from penstock.broker_core.engine.columns.states import RETURN_COUNTS_ATTEMPT, Cause, Outcome, State
-from penstock.broker_core.engine.model.dispositions import Ending
+from penstock.broker_core.engine.model.dispositions import Disposition
 from penstock.broker_core.engine.model.state import conserved
 
 from .harness import SECOND, Engine
@@ -25,20 +25,20 @@ QUEUES = ("a", "b")
 LETTERS, ATTEMPTS, ROOM = "dead", 2, 2  # where the dead letters of "a" go, when they do, and what that queue has room for
 ALL = (*QUEUES, LETTERS)
 FEW = st.integers(1, 4)
-ENDINGS = st.sampled_from(
+DISPOSITIONS = st.sampled_from(
     [
-        Ending(Outcome.ACCEPTED),
-        Ending(Outcome.REJECTED, error="bad"),
-        Ending(Outcome.REJECTED, error="worse"),
-        Ending(cause=Cause.RELEASED),
-        Ending(cause=Cause.MODIFIED),
-        Ending(cause=Cause.MODIFIED, exclude=True, annotations=b"note"),
+        Disposition(Outcome.ACCEPTED),
+        Disposition(Outcome.REJECTED, error="bad"),
+        Disposition(Outcome.REJECTED, error="worse"),
+        Disposition(cause=Cause.RELEASED),
+        Disposition(cause=Cause.MODIFIED),
+        Disposition(cause=Cause.MODIFIED, exclude=True, annotations=b"note"),
     ]
 )
 BAD = st.sampled_from(
-    [Ending(Outcome.REJECTED, error=error) for error in ("bad", "worse", None)] + [Ending(cause=Cause.MODIFIED)]
+    [Disposition(Outcome.REJECTED, error=error) for error in ("bad", "worse", None)] + [Disposition(cause=Cause.MODIFIED)]
 )
-DEFAULTS = st.sampled_from([Ending(cause=Cause.RELEASED), Ending(cause=Cause.ROLLBACK), Ending(Outcome.REJECTED)])
+DEFAULTS = st.sampled_from([Disposition(cause=Cause.RELEASED), Disposition(cause=Cause.ROLLBACK), Disposition(Outcome.REJECTED)])
 
 
 @dataclass
@@ -47,18 +47,18 @@ class Message:
     outcome: Outcome = Outcome.NONE
     attempts: int = 0
 
-    def end(self, ending: Ending) -> None:
+    def end(self, disposition: Disposition) -> None:
         self.holder = None
-        if ending.outcome is not None:
-            self.outcome = ending.outcome
-        elif ending.cause is not None:
-            self.attempts += RETURN_COUNTS_ATTEMPT[ending.cause]
+        if disposition.outcome is not None:
+            self.outcome = disposition.outcome
+        elif disposition.cause is not None:
+            self.attempts += RETURN_COUNTS_ATTEMPT[disposition.cause]
 
 
 @dataclass
 class Open:
     posted: list[str] = field(default_factory=list)  # the queue of each message
-    words: dict[tuple[str, int], tuple[Ending, Ending, bool]] = field(default_factory=dict)
+    outcomes: dict[tuple[str, int], tuple[Disposition, Disposition, bool]] = field(default_factory=dict)
 
 
 class Machine(RuleBasedStateMachine):
@@ -83,12 +83,12 @@ class Machine(RuleBasedStateMachine):
             self.takes(max(self.links), 4)
         self.declares()
 
-    def ended(self, ends: list[tuple[str, int, Ending]]) -> None:
+    def ended(self, ends: list[tuple[str, int, Disposition]]) -> None:
         """Of one command: what cannot be delivered again is a dead letter, as long as there is room."""
         room, dying = self.room(), 0
-        for queue, row, ending in ends:
+        for queue, row, disposition in ends:
             message = self.queues[queue][row]
-            message.end(ending)
+            message.end(disposition)
             if queue == "a" and (message.outcome == Outcome.REJECTED or (not message.outcome and message.attempts >= ATTEMPTS)):
                 message.outcome = Outcome.DEAD_LETTERED
                 dying += 1
@@ -153,29 +153,29 @@ class Machine(RuleBasedStateMachine):
         return queue, holder, sorted(data.draw(st.lists(st.sampled_from(mine), min_size=1, unique=True)))
 
     @precondition(lambda self: self.open and self.held())
-    @rule(data=st.data(), ending=ENDINGS, default=DEFAULTS, settled=st.booleans())
-    def retires(self, data: st.DataObject, ending: Ending, default: Ending, settled: bool) -> None:
+    @rule(data=st.data(), disposition=DISPOSITIONS, default=DEFAULTS, settled=st.booleans())
+    def retires(self, data: st.DataObject, disposition: Disposition, default: Disposition, settled: bool) -> None:
         number = data.draw(st.sampled_from(sorted(self.open)))
         queue, holder, rows = self.some(data)
-        self.says(number, queue, holder, rows, (ending, default, settled))
+        self.says(number, queue, holder, rows, (disposition, default, settled))
 
     @precondition(lambda self: any(queue == "a" for queue, _, _ in self.held()))
-    @rule(endings=st.lists(BAD, min_size=4, max_size=4), default=DEFAULTS, fail=st.booleans())
-    def works_off(self, endings: list[Ending], default: Ending, fail: bool) -> None:
+    @rule(dispositions=st.lists(BAD, min_size=4, max_size=4), default=DEFAULTS, fail=st.booleans())
+    def works_off(self, dispositions: list[Disposition], default: Disposition, fail: bool) -> None:
         """One transaction that says of each message of a link something else."""
         number = self.engine.run(c.BeginTransaction(2))
         self.open[number] = Open()
         holder = next(holder for queue, _, holder in self.held() if queue == "a")
         self.takes(holder, 4)
         mine = [row for queue, row, other in self.held() if other == holder]
-        for row, ending in zip(mine, endings, strict=False):
-            self.says(number, "a", holder, [row], (ending, default, True))
+        for row, disposition in zip(mine, dispositions, strict=False):
+            self.says(number, "a", holder, [row], (disposition, default, True))
         self.discharged(number, fail)
 
-    def says(self, number: int, queue: str, holder: int, rows: list[int], word: tuple[Ending, Ending, bool]) -> None:
-        ending, default, settled = word
-        command = c.Retire(number, queue, holder, of(rows), ending, default, settled)
-        others = {key for other, work in self.open.items() if other != number for key in work.words}
+    def says(self, number: int, queue: str, holder: int, rows: list[int], word: tuple[Disposition, Disposition, bool]) -> None:
+        disposition, default, settled = word
+        command = c.Retire(number, queue, holder, of(rows), disposition, default, settled)
+        others = {key for other, work in self.open.items() if other != number for key in work.outcomes}
         if others & {(queue, row) for row in rows}:
             try:
                 self.engine.run(command)
@@ -183,29 +183,29 @@ class Machine(RuleBasedStateMachine):
                 return
             raise AssertionError("a message in two transactions")
         self.engine.run(command)
-        self.open[number].words.update({(queue, row): (ending, default, settled) for row in rows})
+        self.open[number].outcomes.update({(queue, row): (disposition, default, settled) for row in rows})
 
     @precondition(lambda self: self.held())
-    @rule(data=st.data(), ending=ENDINGS)
-    def ends_outside(self, data: st.DataObject, ending: Ending) -> None:
+    @rule(data=st.data(), disposition=DISPOSITIONS)
+    def ends_outside(self, data: st.DataObject, disposition: Disposition) -> None:
         """Takes effect at once, and takes the message out of its transaction."""
         queue, holder, rows = self.some(data)
-        self.engine.run(c.command_of(ending, queue, holder, of(rows)))
-        self.ended([(queue, row, ending) for row in rows])
+        self.engine.run(c.command_of(disposition, queue, holder, of(rows)))
+        self.ended([(queue, row, disposition) for row in rows])
         for row in rows:
             for work in self.open.values():
-                work.words.pop((queue, row), None)
+                work.outcomes.pop((queue, row), None)
 
     @precondition(lambda self: len(self.links) > 1)
     @rule(data=st.data())
     def loses_a_link(self, data: st.DataObject) -> None:
         holder = data.draw(st.sampled_from(sorted(self.links)))
         queue = self.links.pop(holder)
-        spoken_of = {key for work in self.open.values() for key in work.words}
+        spoken_of = {key for work in self.open.values() for key in work.outcomes}
         gone = [row for row, message in enumerate(self.queues[queue]) if message.holder == holder]
         back = [row for row in gone if (queue, row) not in spoken_of]
         assert self.engine.run(c.Unsubscribe(queue, holder)).sequences().tolist() == back
-        self.ended([(queue, row, Ending(cause=Cause.LINK_LOST)) for row in back])
+        self.ended([(queue, row, Disposition(cause=Cause.LINK_LOST)) for row in back])
 
     @precondition(lambda self: self.open)
     @rule(data=st.data(), fail=st.booleans())
@@ -220,7 +220,7 @@ class Machine(RuleBasedStateMachine):
         if fail:
             self.undo(work)
         else:
-            self.ended([(queue, row, ending) for (queue, row), (ending, _, _) in work.words.items()])
+            self.ended([(queue, row, disposition) for (queue, row), (disposition, _, _) in work.outcomes.items()])
             for queue in work.posted:
                 self.queues[queue].append(Message())
         del self.open[number]
@@ -230,7 +230,7 @@ class Machine(RuleBasedStateMachine):
             [
                 (queue, row, default)
                 for work in works
-                for (queue, row), (_, default, settled) in work.words.items()
+                for (queue, row), (_, default, settled) in work.outcomes.items()
                 if settled or self.queues[queue][row].holder not in self.links
             ]
         )
@@ -244,7 +244,7 @@ class Machine(RuleBasedStateMachine):
         self.engine.run(c.TimeOutTransactions())
         self.undo(*self.open.values())
         for number, work in self.open.items():
-            if work.posted or work.words:  # what else was in it is gone from there by now
+            if work.posted or work.outcomes:  # what else was in it is gone from there by now
                 assert isinstance(self.engine.run(c.Discharge(number)), errors.TransactionTimedOut)
             else:
                 self.engine.run(c.Discharge(number, fail=True))
@@ -257,7 +257,7 @@ class Machine(RuleBasedStateMachine):
         self.engine = self.engine.from_snapshot() if snapshot else self.engine.recovered()
         self.engine.run(c.Recovered())
         held = [(queue, row) for queue, messages in self.queues.items() for row, m in enumerate(messages) if m.holder is not None]
-        self.ended([(queue, row, Ending(cause=Cause.BROKER_LOST)) for queue, row in held])
+        self.ended([(queue, row, Disposition(cause=Cause.BROKER_LOST)) for queue, row in held])
         self.links.clear()
         self.open.clear()
         assert not self.engine.state.stages

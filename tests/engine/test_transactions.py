@@ -9,19 +9,19 @@ import pytest
 
 from penstock.broker_core import errors
 from penstock.broker_core.engine import commands as c
-from penstock.broker_core.engine.columns.attributes import Coded, Traits
+from penstock.broker_core.engine.columns.attributes import Attributes, Coded
 from penstock.broker_core.engine.columns.limits import MAX_TRANSACTION_BYTES, TRANSACTION_AGE
 from penstock.broker_core.engine.columns.rowset import RowSet
 from penstock.broker_core.engine.columns.states import Cause, Outcome, State
 from penstock.broker_core.engine.decide import transactions as decide_transactions
 from penstock.broker_core.engine.model import transaction
-from penstock.broker_core.engine.model.dispositions import Ending
+from penstock.broker_core.engine.model.dispositions import Disposition
 from penstock.broker_core.engine.model.transaction import stage_of
 
 from .harness import SECOND, Engine
 
-ACCEPTED, RELEASED = Ending(Outcome.ACCEPTED), Ending(cause=Cause.RELEASED)
-REJECTED = Ending(Outcome.REJECTED, error="com.example:bad")
+ACCEPTED, RELEASED = Disposition(Outcome.ACCEPTED), Disposition(cause=Cause.RELEASED)
+REJECTED = Disposition(Outcome.REJECTED, error="com.example:bad")
 
 
 def made(*queues: str, messages: int = 0) -> Engine:
@@ -105,7 +105,7 @@ def test_a_rollback_discards_and_the_deliveries_stay_acquired_by_their_link() ->
     holder, number = taken(engine), begun(engine)
     engine.run(c.Post(number, "q", 5, 10))
     engine.run(c.Retire(number, "q", holder, rows(0, 1), ACCEPTED))
-    engine.run(c.Retire(number, "q", holder, rows(2), Ending(cause=Cause.MODIFIED)))
+    engine.run(c.Retire(number, "q", holder, rows(2), Disposition(cause=Cause.MODIFIED)))
     assert engine.run(c.Discharge(number, fail=True)) is None
     assert (states(engine), attempts(engine), engine.state.stages) == ("hhhh", [0] * 4, {})
     # The link ends them as it likes: in a new transaction, or in none.
@@ -119,13 +119,13 @@ def test_a_rollback_discards_and_the_deliveries_stay_acquired_by_their_link() ->
 @pytest.mark.parametrize(
     ("default", "after", "counted"),
     [
-        (Ending(cause=Cause.RELEASED), ".", 0),
-        (Ending(cause=Cause.MODIFIED), ".", 1),
-        (Ending(cause=Cause.ROLLBACK), ".", 1),
-        (Ending(Outcome.REJECTED), "R", 0),
+        (Disposition(cause=Cause.RELEASED), ".", 0),
+        (Disposition(cause=Cause.MODIFIED), ".", 1),
+        (Disposition(cause=Cause.ROLLBACK), ".", 1),
+        (Disposition(Outcome.REJECTED), "R", 0),
     ],
 )
-def test_after_a_rollback_what_the_link_has_settled_gets_the_default(default: Ending, after: str, counted: int) -> None:
+def test_after_a_rollback_what_the_link_has_settled_gets_the_default(default: Disposition, after: str, counted: int) -> None:
     """4.4.4.2: the controller can no longer influence the delivery, and the resource applies the default outcome."""
     engine = made(messages=2)
     holder, number = taken(engine), begun(engine)
@@ -141,8 +141,12 @@ def test_the_link_may_end_before_its_transaction(fail: bool) -> None:
     """What it said stays with the transaction; nobody else is offered the message meanwhile."""
     engine = made(messages=3)
     holder, number = taken(engine), begun(engine)
-    engine.run(c.Retire(number, "q", holder, rows(0), Ending(cause=Cause.RELEASED, exclude=True), Ending(cause=Cause.LINK_LOST)))
-    engine.run(c.Retire(number, "q", holder, rows(1), ACCEPTED, Ending(cause=Cause.LINK_LOST)))
+    engine.run(
+        c.Retire(
+            number, "q", holder, rows(0), Disposition(cause=Cause.RELEASED, exclude=True), Disposition(cause=Cause.LINK_LOST)
+        )
+    )
+    engine.run(c.Retire(number, "q", holder, rows(1), ACCEPTED, Disposition(cause=Cause.LINK_LOST)))
     assert engine.run(c.Unsubscribe("q", holder)).sequences().tolist() == [2]
     assert states(engine) == "hh."
     engine.run(c.Discharge(number, fail))
@@ -154,7 +158,7 @@ def test_the_link_may_end_before_its_transaction(fail: bool) -> None:
 def test_q16_what_an_ended_link_said_in_a_transaction_keeps_its_group_until_the_discharge(groups: str, fail: bool) -> None:
     engine = Engine()
     engine.run(c.DeclareQueue("q", options={"groups": groups}))
-    engine.run(c.Enqueue("q", 3, 10, traits=Traits(group=Coded(["g"], np.ones(3, np.int64)))))
+    engine.run(c.Enqueue("q", 3, 10, attributes=Attributes(group=Coded(["g"], np.ones(3, np.int64)))))
     holder, number = taken(engine, messages=1), begun(engine)
     engine.run(c.Retire(number, "q", holder, rows(0), ACCEPTED))
     engine.run(c.Unsubscribe("q", holder))
@@ -181,12 +185,12 @@ def test_words_that_were_replaced_are_forgotten() -> None:
     engine = made(messages=1000)
     holder, number = taken(engine, messages=1000), begun(engine)
     for turn in range(50):
-        ending = Ending(Outcome.REJECTED, error=f"for the {turn}th time")
-        engine.run(c.Retire(number, "q", holder, RowSet.range(0, 1000), ending))
-    words = engine.state.transactions.open[number].words[holder]
-    assert words.count <= 2000 + transaction.COMPACT
-    [(word, found)] = list(words)
-    assert (word.ending.error, found.count) == ("for the 49th time", 1000)
+        disposition = Disposition(Outcome.REJECTED, error=f"for the {turn}th time")
+        engine.run(c.Retire(number, "q", holder, RowSet.range(0, 1000), disposition))
+    outcomes = engine.state.transactions.open[number].outcomes[holder]
+    assert outcomes.count <= 2000 + transaction.COMPACT
+    [(last, found)] = list(outcomes)
+    assert (last.disposition.error, found.count) == ("for the 49th time", 1000)
     engine.run(c.Retire(number, "q", holder, RowSet.range(0, 500), ACCEPTED))
     engine.run(c.Discharge(number))
     assert states(engine) == "A" * 500 + "R" * 500
@@ -199,7 +203,7 @@ def test_what_is_not_held_cannot_be_retired() -> None:
     for holder, found in ((first, rows(1)), (second, rows(2)), (999, rows(0))):
         with pytest.raises(errors.IllegalTransition):
             engine.run(c.Retire(number, "q", holder, found, ACCEPTED))
-    assert not engine.state.transactions.open[number].words
+    assert not engine.state.transactions.open[number].outcomes
 
 
 def test_a_message_is_of_one_transaction() -> None:
@@ -295,7 +299,7 @@ def test_a_restart_rolls_back(snapshot: bool) -> None:
     engine = made(messages=2)
     holder, number = taken(engine), begun(engine)
     engine.run(c.Post(number, "q", 3, 10), c.StageMessages("of the sink", "q", 1, 1))
-    engine.run(c.Retire(number, "q", holder, rows(0), ACCEPTED, Ending(cause=Cause.RELEASED), settled=True))
+    engine.run(c.Retire(number, "q", holder, rows(0), ACCEPTED, Disposition(cause=Cause.RELEASED), settled=True))
     engine.run(c.Unsubscribe("q", holder))
     found = engine.from_snapshot() if snapshot else engine.recovered()
     found.run(c.Recovered())

@@ -18,7 +18,7 @@ from penstock.broker_core import errors
 from penstock.broker_core.engine import commands as c
 from penstock.broker_core.engine.columns.rowset import RowSet
 from penstock.broker_core.engine.columns.states import Cause, Outcome, State
-from penstock.broker_core.engine.model.batch_outcomes import ENDINGS
+from penstock.broker_core.engine.model.batch_outcomes import DISPOSITIONS
 from penstock.broker_core.engine.model.state import conserved
 
 from .harness import Engine
@@ -197,8 +197,8 @@ class Script:
         return "staged, unseen"
 
     def retire(self, name: str, link: str, rows: str, outcome: str, settled: str = "") -> str:
-        ending = ENDINGS[outcome]
-        command = c.Retire(self.transactions[name], "q", self.links[link], numbers(rows), ending, settled=bool(settled))
+        disposition = DISPOSITIONS[outcome]
+        command = c.Retire(self.transactions[name], "q", self.links[link], numbers(rows), disposition, settled=bool(settled))
         self.engine.run(command)
         return f"{outcome}, if it commits"
 

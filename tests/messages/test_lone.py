@@ -12,14 +12,14 @@ from penstock.broker_core.amqp.messages import Message
 from penstock.broker_core.amqp.performatives import Header
 from penstock.broker_core.messages.columns import pack, stored_form, unpack
 from penstock.broker_core.messages.encoding.arriving import arrived
-from penstock.broker_core.messages.encoding.headers import NOTHING, Said
+from penstock.broker_core.messages.encoding.headers import NOTHING, HeaderFields
 from penstock.broker_core.messages.encoding.leaving import leaving
 from penstock.broker_core.messages.encoding.lone import SAMPLE_OCTETS, Lone
 
 from .amqp_values import STEADY
 
 said = st.builds(
-    Said,
+    HeaderFields,
     priority=st.one_of(st.none(), st.integers(0, 255)),
     durable=st.one_of(st.none(), st.booleans()),
     ttl=st.none(),
@@ -41,13 +41,13 @@ def test_what_is_stored_of_a_message_of_any_length_is_what_arrow_writes() -> Non
 
 @given(lengths, said, st.randoms(use_true_random=False))
 @settings(STEADY, max_examples=200)
-def test_what_is_stored_with_any_header_is_what_arrow_writes(length: int, header: Said, random: object) -> None:
+def test_what_is_stored_with_any_header_is_what_arrow_writes(length: int, header: HeaderFields, random: object) -> None:
     check(Lone(random.randbytes(length), header))  # type: ignore[attr-defined]
 
 
 @given(st.binary(max_size=300), said, st.integers(0, 2**32 - 1), st.booleans())
 @settings(STEADY, max_examples=200)
-def test_it_leaves_as_its_batch_does(message: bytes, header: Said, attempts: int, returned: bool) -> None:
+def test_it_leaves_as_its_batch_does(message: bytes, header: HeaderFields, attempts: int, returned: bool) -> None:
     lone = Lone(message, header)
     ways = [
         leaving(payload, number, again, {})

@@ -13,12 +13,12 @@ import pytest
 from penstock.broker_core import amqp
 from penstock.broker_core.amqp.performatives import Header, Properties
 from penstock.broker_core.amqp.types import Symbol, Timestamp, UInt, ULong
-from penstock.broker_core.engine.columns.attributes import NO_TRAITS, Coded
+from penstock.broker_core.engine.columns.attributes import NO_ATTRIBUTES, Coded
 from penstock.broker_core.engine.model.options import Rules, checked, rules
 from penstock.broker_core.messages import incoming
 from penstock.broker_core.messages.columns import MESSAGE_COLUMNS, stored_form
 from penstock.broker_core.messages.encoding.arriving import arrived
-from penstock.broker_core.service.attributes import traits_of
+from penstock.broker_core.service.attributes import attributes_of
 
 NOW = 1_700_000_000_000
 
@@ -42,10 +42,10 @@ def names(coded: Coded | None) -> list[str | None]:
     return [coded.names[code - 1] if code else None for code in coded.codes.tolist()]
 
 
-def test_messages_that_say_nothing_have_no_traits_whatever_the_queue_asks() -> None:
+def test_messages_that_say_nothing_have_no_attributes_whatever_the_queue_asks() -> None:
     for batch in (columnar(body=[b"a", b"b"]), encoded(amqp.Message(data=[b"a"]), amqp.Message(data=[b"b"]))):
         for asked in (declared(), declared(groups="held"), declared("lastvalue", key="subject"), declared(duplicateWindow=9)):
-            assert traits_of(batch, asked, NOW) == NO_TRAITS
+            assert attributes_of(batch, asked, NOW) == NO_ATTRIBUTES
 
 
 @pytest.mark.parametrize(
@@ -57,12 +57,12 @@ def test_messages_that_say_nothing_have_no_traits_whatever_the_queue_asks() -> N
     ids=["columnar", "encoded"],
 )
 def test_priority_and_time_to_live(batch: pa.RecordBatch) -> None:
-    found = traits_of(batch, declared(), NOW)
+    found = attributes_of(batch, declared(), NOW)
     assert found.priority is not None
     assert found.expiry is not None
     assert found.priority.tolist() == [1, 0, 10]
     assert found.expiry.tolist() == [0, NOW + 5, 0]
-    bounded = traits_of(batch, declared(messageTtl=3), NOW)
+    bounded = attributes_of(batch, declared(messageTtl=3), NOW)
     assert bounded.expiry is not None
     assert bounded.expiry.tolist() == [NOW + 3] * 3
 
@@ -70,8 +70,8 @@ def test_priority_and_time_to_live(batch: pa.RecordBatch) -> None:
 def test_an_absolute_expiry_time_is_a_note_of_the_sender_s() -> None:
     """What was read can be written back in one line, years later too."""
     past = datetime.fromtimestamp(NOW / 1000 - 60, timezone.utc)
-    assert traits_of(columnar(absoluteExpiryTime=[past, None]), declared(), NOW) == NO_TRAITS
-    found = traits_of(columnar(absoluteExpiryTime=[past, past], ttl=[None, 7]), declared(), NOW)
+    assert attributes_of(columnar(absoluteExpiryTime=[past, None]), declared(), NOW) == NO_ATTRIBUTES
+    found = attributes_of(columnar(absoluteExpiryTime=[past, past], ttl=[None, 7]), declared(), NOW)
     assert found.expiry is not None
     assert found.expiry.tolist() == [0, NOW + 7]
 
@@ -84,13 +84,13 @@ def test_delays_as_a_time_and_as_milliseconds() -> None:
     batch = encoded(
         delayed(time=Timestamp(NOW + 50)), delayed(delay=UInt(70)), delayed(), delayed(time="soon"), delayed(delay=True)
     )
-    found = traits_of(batch, declared(), NOW)
+    found = attributes_of(batch, declared(), NOW)
     assert found.due is not None
     assert found.due.tolist() == [NOW + 50, NOW + 70, 0, 0, 0]
-    assert traits_of(batch, declared(), NOW + 100).due is not None  # the delay runs from the arrival
-    assert traits_of(encoded(delayed(time=Timestamp(NOW - 1))), declared(), NOW) == NO_TRAITS
+    assert attributes_of(batch, declared(), NOW + 100).due is not None  # the delay runs from the arrival
+    assert attributes_of(encoded(delayed(time=Timestamp(NOW - 1))), declared(), NOW) == NO_ATTRIBUTES
     due = datetime.fromtimestamp(NOW / 1000 + 2, timezone.utc)
-    found = traits_of(columnar(deliveryTime=[due, None]), declared(), NOW)
+    found = attributes_of(columnar(deliveryTime=[due, None]), declared(), NOW)
     assert found.due is not None
     assert found.due.tolist() == [NOW + 2000, 0]
 
@@ -112,11 +112,11 @@ GROUPED = [("a", None), (None, None), ("b", 7), ("a", 0xFFFFFFFF)]
     ids=["columnar", "encoded"],
 )
 def test_groups_and_the_message_that_closes_one(batch: pa.RecordBatch) -> None:
-    found = traits_of(batch, declared(groups="held"), NOW)
+    found = attributes_of(batch, declared(groups="held"), NOW)
     assert names(found.group) == ["a", None, "b", "a"]
     assert found.closes is not None
     assert found.closes.tolist() == [0, 0, 0, 1]
-    assert traits_of(batch, declared(), NOW) == NO_TRAITS
+    assert attributes_of(batch, declared(), NOW) == NO_ATTRIBUTES
 
 
 def test_keys_of_a_last_value_queue() -> None:
@@ -124,31 +124,31 @@ def test_keys_of_a_last_value_queue() -> None:
         amqp.Message(properties=Properties(subject="s"), application_properties={"k": UInt(7)}, data=[b"x"]),
         amqp.Message(application_properties={"other": "o"}, data=[b"x"]),
     )
-    assert names(traits_of(batch, declared("lastvalue", key="subject"), NOW).key) == ["s", None]
-    assert names(traits_of(batch, declared("lastvalue", key="properties.k"), NOW).key) == ["7", None]
+    assert names(attributes_of(batch, declared("lastvalue", key="subject"), NOW).key) == ["s", None]
+    assert names(attributes_of(batch, declared("lastvalue", key="properties.k"), NOW).key) == ["7", None]
     columns = columnar(properties=[[("k", "7")], None])
-    assert names(traits_of(columns, declared("lastvalue", key="properties.k"), NOW).key) == ["7", None]
+    assert names(attributes_of(columns, declared("lastvalue", key="properties.k"), NOW).key) == ["7", None]
 
 
 def test_ids_are_typed_and_a_string_is_the_same_from_both_sides() -> None:
     ids = [ULong(1), "1", b"1", uuid.UUID(int=1), None, ULong(1)]
     batch = encoded(*(amqp.Message(properties=Properties(message_id=one), data=[b"x"]) for one in ids))
-    found = traits_of(batch, declared(duplicateWindow=9), NOW).ids
+    found = attributes_of(batch, declared(duplicateWindow=9), NOW).ids
     assert found is not None
     digests = found.tolist()
     assert digests[0] == digests[5]
     assert digests[4] == b""
     assert len(set(digests)) == 5
-    spoken = traits_of(columnar(messageId=["1", None]), declared(duplicateWindow=9), NOW).ids
+    spoken = attributes_of(columnar(messageId=["1", None]), declared(duplicateWindow=9), NOW).ids
     assert spoken is not None
     assert spoken.tolist() == [digests[1], b""]
 
 
-def test_a_message_that_cannot_be_read_has_no_traits_and_costs_the_others_nothing() -> None:
+def test_a_message_that_cannot_be_read_has_no_attributes_and_costs_the_others_nothing() -> None:
     good = amqp.Message(properties=Properties(group_id="a", message_id="1"), data=[b"x"]).encode()
     bad = good.replace(b"\xa1\x01a", b"\x83\x01a")  # a string's constructor became a timestamp's, which then ends too early
     batch = pa.record_batch({"message": pa.array([good, bad, good], pa.binary())})
-    found = traits_of(batch, declared(groups="held", duplicateWindow=9), NOW)
+    found = attributes_of(batch, declared(groups="held", duplicateWindow=9), NOW)
     assert names(found.group) == ["a", None, "a"]
     assert found.ids is not None
     assert found.ids.tolist()[0] == found.ids.tolist()[2]

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from penstock.broker_core.engine import commands as c
-from penstock.broker_core.engine.columns.attributes import Coded, Traits
+from penstock.broker_core.engine.columns.attributes import Attributes, Coded
 from penstock.broker_core.engine.columns.rowset import RowSet
 from penstock.broker_core.errors import QueueFull
 from penstock.broker_core.service.broker import BrokerService
@@ -42,12 +42,12 @@ def test_a_key_beyond_the_limit_is_refused_at_once_though_the_queue_blocks(limit
     """Q17: nobody waits for room that is there."""
     with running(LyingDisk()) as service:
         service.submit(c.DeclareQueue("v", "lastvalue", {"key": "subject", "maxKeys": 1, **limits}))
-        first, other = (Traits(key=Coded([name], np.array([1]))) for name in ("a", "b"))
-        service.submit_patiently(replace(whole(enqueue("v", b"1")), traits=first))
-        for command in (replace(whole(enqueue("v", b"2")), traits=other), replace(stage("s", "v", b"2"), traits=other)):
+        first, other = (Attributes(key=Coded([name], np.array([1]))) for name in ("a", "b"))
+        service.submit_patiently(replace(whole(enqueue("v", b"1")), attributes=first))
+        for command in (replace(whole(enqueue("v", b"2")), attributes=other), replace(stage("s", "v", b"2"), attributes=other)):
             with pytest.raises(QueueFull, match=r"limit of .*1 keys"):
                 service.submit_patiently(command, timeout_s=3600)
-        service.submit_patiently(replace(whole(enqueue("v", b"3")), traits=first))
+        service.submit_patiently(replace(whole(enqueue("v", b"3")), attributes=first))
 
 
 def test_stages_count_so_that_a_publish_never_blocks() -> None:
@@ -112,17 +112,17 @@ def test_a_duplicate_is_found_when_it_is_sent_and_when_it_is_published_and_after
     """Q19"""
     disk = LyingDisk()
 
-    def ids(*names: bytes) -> Traits:
-        return Traits(ids=np.array(names, "S16"))
+    def ids(*names: bytes) -> Attributes:
+        return Attributes(ids=np.array(names, "S16"))
 
     with running(disk) as service:
         declare(service, duplicateWindow=100)
         first = enqueue("q", b"0", b"1")
-        placed = service.submit(c.Enqueue("q", 2, first.sizes, first.payload, traits=ids(b"a", b"b")))
+        placed = service.submit(c.Enqueue("q", 2, first.sizes, first.payload, attributes=ids(b"a", b"b")))
         assert (placed.next, placed.duplicates) == (2, 0)
         staged = stage("s", "q", b"2", b"3", b"4")
         service.submit(c.StageMessages("s", "q", 3, staged.sizes, staged.payload, ids(b"b", b"c", b"d")))
-        placed = service.submit(c.Enqueue("q", 2, first.sizes, first.payload, traits=ids(b"c", b"c")))
+        placed = service.submit(c.Enqueue("q", 2, first.sizes, first.payload, attributes=ids(b"c", b"c")))
         assert (placed.next, placed.duplicates) == (3, 1)
         service.submit(c.Publish(["s"]))
         assert stat(service, "q")["available"] == 4
@@ -130,5 +130,5 @@ def test_a_duplicate_is_found_when_it_is_sent_and_when_it_is_published_and_after
         with running(disk) as service:
             if snapshot:
                 service.take_snapshot()
-            placed = service.submit(c.Enqueue("q", 2, first.sizes, first.payload, traits=ids(b"d", b"a")))
+            placed = service.submit(c.Enqueue("q", 2, first.sizes, first.payload, attributes=ids(b"d", b"a")))
             assert (placed.next, placed.duplicates) == (4, 2)

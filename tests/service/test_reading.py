@@ -39,8 +39,8 @@ def _filled(service: BrokerService, clock: Clock, records: list[int], random: Ra
         levels = [random.randrange(10) for _ in bodies]
         columns = {"body": pa.array(bodies, pa.binary()), "subject": subjects, "priority": pa.array(levels, pa.int16())}
         batch = incoming.validate(pa.record_batch(columns))
-        sizes, traits = stored_sizes(batch), service.traits("q", batch)
-        service.submit(c.Enqueue("q", count, sizes, store(batch), traits=traits))
+        sizes, attributes = stored_sizes(batch), service.attributes("q", batch)
+        service.submit(c.Enqueue("q", count, sizes, store(batch), attributes=attributes))
         truth += [
             {"body": body, "subject": subject, "enqueuedTime": _at(clock.wall), "level": level}
             for body, subject, level in zip(bodies, subjects, levels, strict=True)

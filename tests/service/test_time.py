@@ -63,7 +63,7 @@ def test_times_to_live_and_delays_hold_where_the_clock_was_set_back(restart: boo
     clock.wall -= 3600 * 1_000_000
     with running(killed(service, disk), clock.restarted()) if restart else contextlib.closing(service) as service:
         ttl = pa.record_batch({"ttl": pa.array([60_000, None], pa.int64()), "encodedAnnotations": pa.array([None, DELAYED])})
-        service.submit(c.Enqueue("q", 2, 1, traits=service.traits("q", ttl)))
+        service.submit(c.Enqueue("q", 2, 1, attributes=service.attributes("q", ttl)))
         service.submit(c.Tick())
         assert service.submit(c.Acquire("q", service.submit(c.Subscribe("q")), 2)).rows.sequences().tolist() == [1]
         assert stat(service, "q")["delayed"] == 1

@@ -16,11 +16,11 @@ from ...amqp.resume import offset_of
 from ...engine import commands as c
 from ...engine.columns.rowset import RowSet
 from ...engine.columns.states import Cause
-from ...engine.model.dispositions import Ending
+from ...engine.model.dispositions import Disposition
 from ..loop.locks import Locks
 from ..transactions.acquisition import Acquisition
 from ..transactions.retiring import retire, still_open
-from .dispositions import NOT_HERE, RETURNED, ending_of, left_behind
+from .dispositions import NOT_HERE, RETURNED, disposition_of, left_behind
 from .outgoing import Outgoing
 from .resumptions import START, Resumptions
 from .tags import rows_of_tags
@@ -46,7 +46,7 @@ class Consuming(Outgoing):
         self, peer: LinkPeer, link: Sender, terminus: SourceTerminus, default: DeliveryState | None, *, presettled: bool
     ) -> None:
         super().__init__(peer, link, terminus, presettled=presettled)
-        self.default = ending_of(default, None)
+        self.default = disposition_of(default, None)
         self.locks = Locks(self)
         self.acquisition = Acquisition(self)
         self.resumptions = Resumptions()  # deliveries of the link before
@@ -204,9 +204,9 @@ class Consuming(Outgoing):
             self._add_underway(len(kept) - len(self._backlog))
             self._backlog = deque(kept)
 
-    def _release(self, tags: list[bytes], ending: Ending) -> None:
+    def _release(self, tags: list[bytes], disposition: Disposition) -> None:
         rows = rows_of_tags(tags)
-        self.loop.in_pass(lambda turn: self.carry(turn, c.command_of(ending, self.queue, self.holder, rows)))
+        self.loop.in_pass(lambda turn: self.carry(turn, c.command_of(disposition, self.queue, self.holder, rows)))
 
     # --- what the receiver says
 
@@ -220,8 +220,8 @@ class Consuming(Outgoing):
         if isinstance(state, TransactionalState):
             retire(self, deliveries, state, settled)
             return
-        ending = ending_of(state, (self.default or RETURNED) if settled else None)
-        if ending is None:
+        disposition = disposition_of(state, (self.default or RETURNED) if settled else None)
+        if disposition is None:
             return
         # A second outcome for the same delivery changes nothing: the first is being carried out.
         fresh = [d for d in deliveries if not isinstance(d.state, TERMINAL)]
@@ -232,11 +232,11 @@ class Consuming(Outgoing):
         for delivery in fresh:
             delivery.state = state if isinstance(state, TERMINAL) else Released()
         if fresh:
-            self.loop.settle(self, ending, fresh)
+            self.loop.settle(self, disposition, fresh)
         if settled:
             self.gained_capacity()
 
-    def settled(self, ending: Ending, deliveries: list[Delivery]) -> None:
+    def settled(self, disposition: Disposition, deliveries: list[Delivery]) -> None:
         """Tell a receiver that waits for it that its outcome holds, and go on with the capacity that it made."""
         waiting = [d for d in deliveries if not d.settled and not d.remote_settled]
         if waiting and self.may_tell:
@@ -333,17 +333,17 @@ class Consuming(Outgoing):
         tags = [number.to_bytes(8, "big") for number in held.sequences().tolist()]  # in the order of their positions
         known = {tag: mine[tag] for tag in tags}
         compared = self.resumptions.compare(known, theirs.unsettled or {}, incomplete=self.incomplete)
-        ended: dict[Ending, list[bytes]] = {self._lost: compared.lost} if compared.lost else {}
+        ended: dict[Disposition, list[bytes]] = {self._lost: compared.lost} if compared.lost else {}
         for tag, state in compared.ended.items():
-            ending = ending_of(state, None)
-            if ending is not None:
+            disposition = disposition_of(state, None)
+            if disposition is not None:
                 self.resumptions.outcomes[tag] = state
-                ended.setdefault(ending, []).append(tag)
-        for ending, several in ended.items():
-            self.carry(turn, c.command_of(ending, self.queue, self.holder, rows_of_tags(several)))
+                ended.setdefault(disposition, []).append(tag)
+        for disposition, several in ended.items():
+            self.carry(turn, c.command_of(disposition, self.queue, self.holder, rows_of_tags(several)))
 
     @property
-    def _lost(self) -> Ending:
+    def _lost(self) -> Disposition:
         """The disposition of a delivery of which its receiver knows nothing: as what a link leaves behind, but never settled."""
         default = left_behind(self.default)
         return default if default.outcome is None else left_behind(None)

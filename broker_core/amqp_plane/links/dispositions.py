@@ -1,4 +1,4 @@
-"""Outcomes of receivers, and what they mean for a message: the mapping from AMQP's states (3.4) to the engine's endings."""
+"""Outcomes of receivers, and what they mean for a message: the mapping from AMQP's states (3.4) to the engine's dispositions."""
 
 from __future__ import annotations
 
@@ -7,27 +7,27 @@ from typing import TYPE_CHECKING
 from ...amqp import Accepted, Modified, Rejected, Released
 from ...amqp.encoder import encode
 from ...engine.columns.states import Cause, Outcome
-from ...engine.model.dispositions import Ending
+from ...engine.model.dispositions import Disposition
 
 if TYPE_CHECKING:
     from ...amqp.performatives import DeliveryState
 
-RETURNED = Ending(cause=Cause.RELEASED)
-NOT_HERE = Ending(cause=Cause.RELEASED, exclude=True)
+RETURNED = Disposition(cause=Cause.RELEASED)
+NOT_HERE = Disposition(cause=Cause.RELEASED, exclude=True)
 
 
-def ending_of(state: DeliveryState | None, default: Ending | None) -> Ending | None:
+def disposition_of(state: DeliveryState | None, default: Disposition | None) -> Disposition | None:
     """Map a state; None for one that is no outcome. Settled without an outcome is the source's default (3.5.3)."""
     if isinstance(state, Accepted):
-        return Ending(outcome=Outcome.ACCEPTED)
+        return Disposition(outcome=Outcome.ACCEPTED)
     if isinstance(state, Rejected):
         why = state.error
-        return Ending(outcome=Outcome.REJECTED, error=None if why is None else f"{why.condition}: {why.description or ''}")
+        return Disposition(outcome=Outcome.REJECTED, error=None if why is None else f"{why.condition}: {why.description or ''}")
     if isinstance(state, Released):
         return RETURNED
     if isinstance(state, Modified):
         notes = state.message_annotations
-        return Ending(
+        return Disposition(
             cause=Cause.MODIFIED if state.delivery_failed else Cause.MODIFIED_UNCOUNTED,
             exclude=bool(state.undeliverable_here),
             annotations=encode(notes) if notes else None,
@@ -35,9 +35,9 @@ def ending_of(state: DeliveryState | None, default: Ending | None) -> Ending | N
     return default
 
 
-def left_behind(default: Ending | None) -> Ending:
+def left_behind(default: Disposition | None) -> Disposition:
     """The disposition of what a link holds when it ends: its source's default outcome, without which it is lost with the link."""
     if default is None:
-        return Ending(cause=Cause.LINK_LOST)
+        return Disposition(cause=Cause.LINK_LOST)
     cause = Cause.MODIFIED_BY_DEFAULT if default.cause is Cause.MODIFIED else default.cause
     return default._replace(cause=cause, exclude=False)

@@ -20,7 +20,7 @@ from .outcomes import Outcomes
 
 if TYPE_CHECKING:
     from ...amqp.deliveries import Delivery
-    from ...engine.model.dispositions import Ending
+    from ...engine.model.dispositions import Disposition
     from ...service.broker import BrokerService
     from ...service.turn import Turn
     from ..links.consuming import Consuming
@@ -61,9 +61,9 @@ class Batch:
         else:
             parts.append((sender, deliveries))
 
-    def add_outcome(self, link: Consuming, ending: Ending | Retirement, deliveries: list[Delivery]) -> bool:
+    def add_outcome(self, link: Consuming, disposition: Disposition | Retirement, deliveries: list[Delivery]) -> bool:
         """Add a receiver's outcome. Returns whether it asks for a pass; if not it stands back."""
-        asks = self._outcomes.add(link, ending, deliveries)
+        asks = self._outcomes.add(link, disposition, deliveries)
         if asks:
             self.size += len(deliveries)
         return asks

@@ -13,11 +13,11 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from ...amqp.deliveries import Delivery
     from ...amqp.sessions import Session
-    from ...engine.model.dispositions import Ending
+    from ...engine.model.dispositions import Disposition
     from ..links.consuming import Consuming
     from ..transactions.retiring import Retirement
 
-    Dispositions = dict[tuple[Consuming, Ending | Retirement], list[Delivery]]
+    Dispositions = dict[tuple[Consuming, Disposition | Retirement], list[Delivery]]
 
 LARGE_PASS = 256  # deliveries that are worth a pass by themselves; fewer wait for the disk to be done with the pass before
 
@@ -32,11 +32,11 @@ class Outcomes:
     def __bool__(self) -> bool:
         return bool(self.now or self.later)
 
-    def add(self, link: Consuming, ending: Ending | Retirement, deliveries: list[Delivery]) -> bool:
+    def add(self, link: Consuming, disposition: Disposition | Retirement, deliveries: list[Delivery]) -> bool:
         """Add an outcome. Returns whether it asks for a pass."""
-        waits = ending.outcome is None or not all(delivery.remote_settled for delivery in deliveries)
+        waits = disposition.outcome is None or not all(delivery.remote_settled for delivery in deliveries)
         now = waits or len(deliveries) >= LARGE_PASS
-        (self.now if now else self.later).setdefault((link, ending), []).extend(deliveries)
+        (self.now if now else self.later).setdefault((link, disposition), []).extend(deliveries)
         return now
 
     def take(self, *, every: bool) -> Dispositions:

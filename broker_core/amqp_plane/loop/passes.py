@@ -43,7 +43,7 @@ from .writing import Writing
 
 if TYPE_CHECKING:
     from ...amqp.deliveries import Delivery
-    from ...engine.model.dispositions import Ending
+    from ...engine.model.dispositions import Disposition
     from ...messages.encoding.arriving import Arrived
     from ...service.broker import BrokerService
     from ...service.turn import Turn
@@ -108,10 +108,10 @@ class Passes:
         self._batch.add_messages(destination, link, deliveries)
         self.want()
 
-    def settle(self, link: Consuming, ending: Ending | Retirement, deliveries: list[Delivery]) -> None:
+    def settle(self, link: Consuming, disposition: Disposition | Retirement, deliveries: list[Delivery]) -> None:
         """Carry out the receiver's outcome for deliveries. `link.settled` is told when it holds, if the receiver waits for that;
         if nobody does, it may share a later pass."""
-        if self._batch.add_outcome(link, ending, deliveries):
+        if self._batch.add_outcome(link, disposition, deliveries):
             self.want()
         else:
             self._lingering.set()
@@ -235,8 +235,8 @@ class Passes:
         if outcomes := self._batch.take_standing_back():
             self._lingering.cancel()
             with self._service.turn(hurry=False) as turn:
-                for (link, ending), deliveries in outcomes.items():
-                    self._settle(turn, link, ending, deliveries)
+                for (link, disposition), deliveries in outcomes.items():
+                    self._settle(turn, link, disposition, deliveries)
             self._has_run()
             self._writing.rest()
 
@@ -257,8 +257,8 @@ class Passes:
                         self._exchange(turn, parts, found)
                     else:
                         self._enqueue(turn, destination, parts, found)
-                for (link, ending), deliveries in outcomes.items():
-                    self._settle(turn, link, ending, deliveries)
+                for (link, disposition), deliveries in outcomes.items():
+                    self._settle(turn, link, disposition, deliveries)
                 for action in actions:
                     self._act(turn, action)
                 self._acquire(turn)
@@ -270,8 +270,8 @@ class Passes:
         """Carry out outcomes of queues that are limited, and take them out of `outcomes`: what comes may need the capacity that
         they make, and who sends it may have said them just before."""
         self._batch.bring(outcomes, turn.limited)
-        for link, ending in [key for key in outcomes if turn.limited(key[0].queue)]:
-            self._settle(turn, link, ending, outcomes.pop((link, ending)))
+        for link, disposition in [key for key in outcomes if turn.limited(key[0].queue)]:
+            self._settle(turn, link, disposition, outcomes.pop((link, disposition)))
 
     def _acquire(self, turn: Turn) -> None:
         news, self._news = self._news, {}
@@ -304,8 +304,8 @@ class Passes:
         if count:
             try:
                 stored = store(found.payload, found.mask)
-                traits = self._service.traits(queue, stored.payload)
-                placed, end = turn.carry(c.Enqueue(queue, count, found.sizes, stored, found.durable, traits))
+                attributes = self._service.attributes(queue, stored.payload)
+                placed, end = turn.carry(c.Enqueue(queue, count, found.sizes, stored, found.durable, attributes))
                 if placed.refused:
                     refused = kept_out(self._service.nodes, queue, found, placed.refused)
                 if isinstance(to, Immediate):
@@ -328,12 +328,12 @@ class Passes:
                 error, end = refusal, turn.end
         self.when_durable(end, lambda: confirm(parts, refused, error))
 
-    def _settle(self, turn: Turn, link: Consuming, ending: Ending | Retirement, deliveries: list[Delivery]) -> None:
-        if isinstance(ending, Retirement):
-            ending.carry(turn, link, deliveries)
+    def _settle(self, turn: Turn, link: Consuming, disposition: Disposition | Retirement, deliveries: list[Delivery]) -> None:
+        if isinstance(disposition, Retirement):
+            disposition.carry(turn, link, deliveries)
             return  # nobody is told before the discharge
         try:
-            _, end = turn.carry(c.command_of(ending, link.queue, link.holder, rows_of(deliveries)))
+            _, end = turn.carry(c.command_of(disposition, link.queue, link.holder, rows_of(deliveries)))
         except errors.ResourceLimit as error:
             self.when_durable(turn.end, partial(link.fail, error))
             return
@@ -344,12 +344,12 @@ class Passes:
             log.info("%s: an outcome came too late: %s", link, error)
             held, late = link.locks.divided(turn, deliveries)
             if held and late:
-                self._settle(turn, link, ending, held)
+                self._settle(turn, link, disposition, held)
             link.locks.end(late)
             return
         if all(delivery.remote_settled for delivery in deliveries):
             return  # the receiver waits for no answer, and its capacity was given back at once
-        self.when_durable(end, lambda: link.settled(ending, deliveries))
+        self.when_durable(end, lambda: link.settled(disposition, deliveries))
 
     # --- what leaves
 

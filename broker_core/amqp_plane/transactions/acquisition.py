@@ -13,7 +13,7 @@ from ...amqp import Condition, Modified, TransactionalState
 from ...amqp.performatives import Error
 from ...engine import commands as c
 from ...engine.columns.states import Outcome
-from ...engine.model.dispositions import ROLLED_BACK, Ending
+from ...engine.model.dispositions import ROLLED_BACK, Disposition
 from ...errors import PenstockError, StorageError
 from ..links.conditions import Refusal, as_error
 from ..links.tags import rows_of, rows_of_tags
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from ..links.consuming import Consuming
     from .registry import Open
 
-ACCEPTED = Ending(outcome=Outcome.ACCEPTED)
+ACCEPTED = Disposition(outcome=Outcome.ACCEPTED)
 
 
 class Acquisition:

@@ -60,6 +60,6 @@ class Posting(NamedTuple):
     def _post(self, turn: Turn, service: BrokerService, found: Arrived) -> int:
         assert isinstance(self.route, str)
         stored = store(found.payload, found.mask)
-        traits = service.traits(self.route, stored.payload)
+        attributes = service.attributes(self.route, stored.payload)
         count, number = found.rows, self.transaction.number
-        return turn.carry(c.Post(number, self.route, count, found.sizes, stored, traits))[1]
+        return turn.carry(c.Post(number, self.route, count, found.sizes, stored, attributes))[1]

@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING, NamedTuple
 from ...amqp import Condition, TransactionalState
 from ...amqp.performatives import TERMINAL, Error
 from ...engine import commands as c
-from ...engine.model.dispositions import ROLLED_BACK, Ending
+from ...engine.model.dispositions import ROLLED_BACK, Disposition
 from ...errors import PenstockError, StorageError
 from ..links.conditions import Refusal, as_error
-from ..links.dispositions import RETURNED, ending_of
+from ..links.dispositions import RETURNED, disposition_of
 from ..links.tags import rows_of
 
 if TYPE_CHECKING:
@@ -29,20 +29,20 @@ if TYPE_CHECKING:
 class Retirement(NamedTuple):
     """The disposition of messages if a transaction commits; `settled`: the receiver has forgotten them, and will not say more."""
 
-    ending: Ending
-    default: Ending | None
+    disposition: Disposition
+    default: Disposition | None
     transaction: Open
     settled: bool
 
     @property
     def outcome(self) -> Outcome | None:
         """The outcome of the messages if the transaction commits; None if they become available again."""
-        return self.ending.outcome
+        return self.disposition.outcome
 
     def command(self, link: Consuming, rows: RowSet) -> c.Retire:
         """Form the engine's command for these rows of the link's queue."""
         default, number = self.default or ROLLED_BACK, self.transaction.number
-        return c.Retire(number, link.queue, link.holder, rows, self.ending, default, self.settled)
+        return c.Retire(number, link.queue, link.holder, rows, self.disposition, default, self.settled)
 
     def carry(self, turn: Turn, link: Consuming, deliveries: list[Delivery]) -> None:
         """Add the outcome to the transaction; its discharge tells where that cannot be. Raises StorageError."""
@@ -60,7 +60,7 @@ def retire(link: Consuming, deliveries: list[Delivery], state: TransactionalStat
     """Carry out the receiver's outcome for some deliveries of a link, to hold if a transaction commits."""
     peer, transactions = link.peer, link.peer.transactions
     fresh = [d for d in deliveries if not isinstance(d.state, TERMINAL)]
-    ending = ending_of(state.outcome, (link.default or RETURNED) if settled else None)
+    disposition = disposition_of(state.outcome, (link.default or RETURNED) if settled else None)
     named = transactions.get(state)
     if not fresh and (named is None or named.discharging):
         return  # the first outcome holds, and this is the same once more
@@ -71,9 +71,9 @@ def retire(link: Consuming, deliveries: list[Delivery], state: TransactionalStat
         text = "a delivery whose outcome is another transaction's"
         peer.detach(transaction.control, Error(condition=Condition.TRANSACTION_ROLLBACK, description=text))
         return
-    if ending is None and state.outcome is None:
+    if disposition is None and state.outcome is None:
         transaction.carried += len(deliveries)  # there is no outcome for them
-    if ending is None or not fresh:
+    if disposition is None or not fresh:
         return
     for delivery in fresh:
         delivery.state = state
@@ -82,9 +82,9 @@ def retire(link: Consuming, deliveries: list[Delivery], state: TransactionalStat
     acquired = [d for d in fresh if link.acquisition.deliveries.get(d) is transaction]
     if acquired:  # of these a rollback undoes the acquisition, and applies no default
         fresh = [d for d in fresh if d not in link.acquisition.deliveries]
-        peer.loop.settle(link, Retirement(ending, None, transaction, settled), acquired)
+        peer.loop.settle(link, Retirement(disposition, None, transaction, settled), acquired)
     if fresh:
-        peer.loop.settle(link, Retirement(ending, link.default, transaction, settled), fresh)
+        peer.loop.settle(link, Retirement(disposition, link.default, transaction, settled), fresh)
     if settled:
         link.gained_capacity()
 

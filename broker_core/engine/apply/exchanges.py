@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from .. import events as e
-from ..columns.attributes import Traits
+from ..columns.attributes import Attributes
 from ..columns.runs import Run
 from ..model.bindings import Binding
 from ..model.exchange import Exchange
@@ -37,6 +37,6 @@ def unbound(state: BrokerState, event: e.Unbound, position: int) -> None:
 def routed(state: BrokerState, event: e.Routed, position: int) -> None:
     """Append one payload's messages to several queues."""
     runs = [Run(event.count, position, 0)] if event.kept is None else runs_of(event.kept, position)
-    traits = Traits.of_journal(event.traits)
+    attributes = Attributes.of_journal(event.attributes)
     for name in event.queues:
-        place(state, state.queues[name], event.sizes, runs, event.time, traits)
+        place(state, state.queues[name], event.sizes, runs, event.time, attributes)

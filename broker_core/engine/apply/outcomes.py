@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 from .. import events as e
-from ..model.batch_outcomes import Said, StagedOutcomes
+from ..model.batch_outcomes import RowsOutcome, StagedOutcomes
 from ..model.state import BrokerState
 
 
 def outcomes_staged(state: BrokerState, event: e.OutcomesStaged, position: int) -> None:
     """Add outcomes to a stage."""
     stage = state.begin_stage(event.stage, state.time if event.time is None else event.time)
-    said = [Said.from_json(each) for each in event.said]
-    stage.outcomes.append(StagedOutcomes(event.lease, event.batch, event.epoch, said))
+    outcomes = [RowsOutcome.from_json(each) for each in event.outcomes]
+    stage.outcomes.append(StagedOutcomes(event.lease, event.batch, event.epoch, outcomes))
 
 
 def malformed_found(state: BrokerState, event: e.MalformedFound, position: int) -> None:
     """Add malformed messages to the outcomes of their batch."""
-    state.leases[event.lease].batches[event.batch].outcomes.say([Said.from_json(each) for each in event.said])
+    state.leases[event.lease].batches[event.batch].outcomes.add([RowsOutcome.from_json(each) for each in event.outcomes])

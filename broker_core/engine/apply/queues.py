@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from .. import events as e
-from ..columns.attributes import Traits
+from ..columns.attributes import Attributes
 from ..columns.rowset import RowSet
 from ..columns.runs import Run
 from ..columns.states import Outcome, Verb
@@ -44,7 +44,7 @@ def queue_paused(state: BrokerState, event: e.QueuePaused, position: int) -> Non
 def enqueued(state: BrokerState, event: e.Enqueued, position: int) -> None:
     """Append messages to a queue."""
     runs = [Run(event.count, position, 0)] if event.kept is None else runs_of(event.kept, position)
-    place(state, state.queues[event.queue], event.sizes, runs, event.time, Traits.of_journal(event.traits))
+    place(state, state.queues[event.queue], event.sizes, runs, event.time, Attributes.of_journal(event.attributes))
 
 
 def purged(state: BrokerState, event: e.Purged, position: int) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from .. import events as e
-from ..columns.attributes import Traits
+from ..columns.attributes import Attributes
 from ..columns.runs import Run
 from ..model.lease import Stage
 from ..model.reads import series_of
@@ -15,8 +15,8 @@ from .transitions import place, runs_of
 def staged(state: BrokerState, event: e.Staged, position: int) -> None:
     """Add messages to a stage, and count them for their queue."""
     stage = state.begin_stage(event.stage, _time_of(state, event.time))
-    traits = Traits.of_journal(event.traits)
-    part = StagedPart(event.queue, position, event.count, event.sizes, traits, event.kept, event.exchange)
+    attributes = Attributes.of_journal(event.attributes)
+    part = StagedPart(event.queue, position, event.count, event.sizes, attributes, event.kept, event.exchange)
     stage.parts.append(part)
     state.count_staged(part, 1)
 
@@ -38,11 +38,11 @@ def published(state: BrokerState, event: e.Published, position: int) -> None:
             if part.exchange is not None and part.queue not in state.queues:
                 continue
             runs = [Run(part.count, part.position, 0)] if part.kept is None else runs_of(part.kept, part.position)
-            place(state, state.queues[part.queue], part.sizes, runs, event.time, part.traits)
+            place(state, state.queues[part.queue], part.sizes, runs, event.time, part.attributes)
         for waiting in stage.outcomes:
             batch = state.leases[waiting.lease].batches[waiting.batch]
             if batch.stage is Stage.READ:  # else it is done, and this a repetition
-                batch.outcomes.say(waiting.said)
+                batch.outcomes.add(waiting.outcomes)
     if not event.makes_room:
         state.end_stages(gone)
     write = event.write if event.write is not None else next(iter(names), None)

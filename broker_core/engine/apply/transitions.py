@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from ..columns.attributes import NO_TRAITS, Traits
+from ..columns.attributes import NO_ATTRIBUTES, Attributes
 from ..columns.limits import MAX_ERROR_TEXT
 from ..columns.rowset import RowSet, row_count
 from ..columns.runs import Run
@@ -72,17 +72,17 @@ def give_back(state: BrokerState, queue: Queue, rows: RowSet, cause: int) -> Non
 
 
 def place(
-    state: BrokerState, queue: Queue, sizes: int | Ints, runs: Sequence[Run], time: int, traits: Traits = NO_TRAITS
+    state: BrokerState, queue: Queue, sizes: int | Ints, runs: Sequence[Run], time: int, attributes: Attributes = NO_ATTRIBUTES
 ) -> None:
     """Append messages to a queue, without duplicates of earlier ones."""
     first = queue.next_sequence
-    if traits.ids is not None and queue.rules.duplicate_window:
-        rows = np.flatnonzero(fresh(queue, traits.ids, time // 1000))
-        if len(rows) < len(traits.ids):
-            sizes, runs, traits = sizes if isinstance(sizes, int) else sizes[rows], _only(runs, rows), traits.take(rows)
-        assert traits.ids is not None
-        queue.remembered.remember(traits.ids, time // 1000, queue.rules.duplicate_window)
-    queue.append(sizes, runs, time, traits)
+    if attributes.ids is not None and queue.rules.duplicate_window:
+        rows = np.flatnonzero(fresh(queue, attributes.ids, time // 1000))
+        if len(rows) < len(attributes.ids):
+            sizes, runs, attributes = sizes if isinstance(sizes, int) else sizes[rows], _only(runs, rows), attributes.take(rows)
+        assert attributes.ids is not None
+        queue.remembered.remember(attributes.ids, time // 1000, queue.rules.duplicate_window)
+    queue.append(sizes, runs, time, attributes)
     settle_in(state, queue, first, time)
 
 

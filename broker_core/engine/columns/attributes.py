@@ -33,7 +33,7 @@ class Coded:
 
 
 @dataclass(frozen=True)
-class Traits:
+class Attributes:
     """By message, all columns of one length. None: every message has the default."""
 
     priority: Ints | None = None  # 0: not said, else the priority plus one
@@ -47,18 +47,18 @@ class Traits:
     def __bool__(self) -> bool:
         return any(value is not None for value in self.__dict__.values())
 
-    def take(self, rows: Any) -> Traits:
+    def take(self, rows: Any) -> Attributes:
         """Of some rows: a slice, or row numbers."""
         taken: dict[str, Any] = {}
         for field in fields(self):
             value = getattr(self, field.name)
             if value is not None:
                 taken[field.name] = value.take(rows) if isinstance(value, Coded) else value[rows]
-        return Traits(**taken)
+        return Attributes(**taken)
 
     def journaled(self) -> dict[str, Any] | None:
         """For an event; None when there is nothing to say."""
-        if self is NO_TRAITS:
+        if self is NO_ATTRIBUTES:
             return None
         said: dict[str, Any] = {}
         for name in ("priority", "closes"):
@@ -77,10 +77,10 @@ class Traits:
         return said or None
 
     @classmethod
-    def of_journal(cls, said: dict[str, Any] | None) -> Traits:
-        """Read traits as an event has them; None stands for none."""
+    def of_journal(cls, said: dict[str, Any] | None) -> Attributes:
+        """Read attributes as an event has them; None stands for none."""
         if said is None:
-            return NO_TRAITS
+            return NO_ATTRIBUTES
         values = dict(said)
         for name in ("expiry", "due"):
             if name in values:
@@ -94,4 +94,4 @@ class Traits:
         return cls(**values)
 
 
-NO_TRAITS = Traits()
+NO_ATTRIBUTES = Attributes()

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from .attributes import NO_TRAITS, Traits
+from .attributes import NO_ATTRIBUTES, Attributes
 from .limits import NEVER
 from .overlays import Overlays
 from .rowset import BLOCK_BITS, BLOCK_ROWS, row_count
@@ -107,7 +107,9 @@ class Block(Columns):
         """Rows that are not yet archived."""
         return self.filled - self.counts[ARCHIVED]
 
-    def fill(self, count: int, sizes: int | Ints, runs: Sequence[Run], time: int, traits: Traits = NO_TRAITS) -> Ints | None:
+    def fill(
+        self, count: int, sizes: int | Ints, runs: Sequence[Run], time: int, attributes: Attributes = NO_ATTRIBUTES
+    ) -> Ints | None:
         """Add `count` rows whose payloads lie where `runs` say; AVAILABLE, or DELAYED where they are not yet due at `time`.
 
         Returns which of them are DELAYED, or None when none is. The codes of `attributes` are of the queue's dictionaries.
@@ -126,7 +128,7 @@ class Block(Columns):
             self.runs.append(row, run.position, run.skip, time)
             row += run.rows
         self.filled = stop
-        delayed = None if traits is NO_TRAITS else self._take_in(slice(start, stop), traits, time)
+        delayed = None if attributes is NO_ATTRIBUTES else self._take_in(slice(start, stop), attributes, time)
         self.state[start:stop] = AVAILABLE
         available = count
         if delayed is not None:
@@ -140,23 +142,23 @@ class Block(Columns):
             self.runs.trim()
         return delayed
 
-    def _take_in(self, rows: slice, traits: Traits, time: int) -> Ints | None:
+    def _take_in(self, rows: slice, attributes: Attributes, time: int) -> Ints | None:
         """Note what the messages say of themselves, each where it says something; return which of them are not yet due."""
         capacity, base, now = len(self.state), self.base_ms, time // 1000
         for name in ("priority", "closes"):
-            if (values := getattr(traits, name)) is not None:
+            if (values := getattr(attributes, name)) is not None:
                 getattr(self, name).put(rows, values, capacity)
         for name in ("group", "key"):
-            if (coded := getattr(traits, name)) is not None:
+            if (coded := getattr(attributes, name)) is not None:
                 getattr(self, name).put(rows, coded.codes, capacity)
-        if traits.expiry is not None:
-            self.expiry.put(rows, _relative(traits.expiry, base), capacity)
-            self.next_expiry = min(self.next_expiry, _earliest(traits.expiry))
-        if traits.due is None:
+        if attributes.expiry is not None:
+            self.expiry.put(rows, _relative(attributes.expiry, base), capacity)
+            self.next_expiry = min(self.next_expiry, _earliest(attributes.expiry))
+        if attributes.due is None:
             return None
-        delayed: Ints = traits.due > now
-        self.due.put(rows, _relative(traits.due, base), capacity)
-        self.next_due = min(self.next_due, _earliest(traits.due[delayed]))
+        delayed: Ints = attributes.due > now
+        self.due.put(rows, _relative(attributes.due, base), capacity)
+        self.next_due = min(self.next_due, _earliest(attributes.due[delayed]))
         return delayed if delayed.any() else None
 
     @property

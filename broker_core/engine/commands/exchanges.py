@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 from ...errors import PenstockError
-from ..columns.attributes import Coded, Traits
+from ..columns.attributes import Attributes, Coded
 from ..columns.series import Ints, Rows
 from ..model.routes import Asks, Examined
 from .command import Command, Maker
@@ -80,9 +80,9 @@ class Route(Command[Sent]):
     keys: str | Coded = ""  # routing keys: one for all, or one each
     durable: bool = True
     # What was read of the payload before: by exchange (this one, and its alternates) what its bindings let through; and by what
-    # queues ask of messages, the traits of all of them. `routes.plan` says what is needed.
+    # queues ask of messages, the attributes of all of them. `routes.plan` says what is needed.
     examined: Mapping[str, Examined] = field(default_factory=dict)
-    traits: Mapping[Asks, Traits] = field(default_factory=dict)
+    attributes: Mapping[Asks, Attributes] = field(default_factory=dict)
     container: str | None = None  # who sends
     whole: bool = False  # if a message is unroutable or refused, refuse all with an error
     # They wait, in a stage of this name or of this transaction. Then all is done or none, and the queues of this moment get them.

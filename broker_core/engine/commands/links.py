@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from ..columns.rowset import RowSet
 from ..columns.states import Cause, Outcome
-from ..model.dispositions import Ending
+from ..model.dispositions import Disposition
 from .command import Command
 
 if TYPE_CHECKING:
@@ -95,9 +95,9 @@ class Release(Command[None]):
     annotations: bytes | None = None  # an encoded map, to be merged into the messages' annotations
 
 
-def command_of(ending: Ending, queue: str, holder: int, rows: RowSet) -> Settle | Release:
+def command_of(disposition: Disposition, queue: str, holder: int, rows: RowSet) -> Settle | Release:
     """The command that ends the delivery of messages that `holder` has, in this way."""
-    if ending.outcome is not None:
-        return Settle(queue, holder, rows, ending.outcome, ending.error)
-    assert ending.cause is not None
-    return Release(queue, holder, rows, ending.cause, ending.exclude, ending.annotations)
+    if disposition.outcome is not None:
+        return Settle(queue, holder, rows, disposition.outcome, disposition.error)
+    assert disposition.cause is not None
+    return Release(queue, holder, rows, disposition.cause, disposition.exclude, disposition.annotations)

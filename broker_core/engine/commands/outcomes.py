@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from ..columns.rowset import RowSet
-from ..model.batch_outcomes import Said
+from ..model.batch_outcomes import RowsOutcome
 from .command import Command
 
 
@@ -17,7 +17,7 @@ class StageOutcomes(Command[None]):
     lease: str
     batch: int
     epoch: int
-    said: list[Said]
+    outcomes: list[RowsOutcome]
 
 
 @dataclass(frozen=True)

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
-from ..columns.attributes import NO_TRAITS, Traits
+from ..columns.attributes import NO_ATTRIBUTES, Attributes
 from ..columns.limits import MAX_PURGED
 from ..columns.rowset import RowSet
 from ..columns.series import Ints
@@ -79,7 +79,7 @@ class Enqueue(Stores[Placed]):
     sizes: int | Ints  # stored bytes of each message, or of all alike
     payload: Any = None  # a buffer, or several
     durable: bool = True  # does any of the messages ask for it? Matters where the queue follows the header
-    traits: Traits = NO_TRAITS  # what of the messages' insides the queue wants to know
+    attributes: Attributes = NO_ATTRIBUTES  # what of the messages' insides the queue wants to know
     whole: bool = False  # all of them or none: QueueFull where some would be refused. Else an overflow *block* refuses none
 
 

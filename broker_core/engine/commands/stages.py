@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from ..columns.attributes import NO_TRAITS, Traits
+from ..columns.attributes import NO_ATTRIBUTES, Attributes
 from ..columns.series import Ints
 from ..model.publish_keys import PublishKey
 from ..model.reads import SparkBatch
@@ -23,7 +23,7 @@ class StageMessages(Stores[None]):
     count: int
     sizes: int | Ints
     payload: Any = None
-    traits: Traits = NO_TRAITS
+    attributes: Attributes = NO_ATTRIBUTES
 
 
 @dataclass(frozen=True)

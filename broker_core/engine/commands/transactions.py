@@ -6,10 +6,10 @@ from dataclasses import dataclass
 from typing import Any
 
 from ...errors import PenstockError
-from ..columns.attributes import NO_TRAITS, Traits
+from ..columns.attributes import NO_ATTRIBUTES, Attributes
 from ..columns.rowset import RowSet
 from ..columns.series import Ints
-from ..model.dispositions import ROLLED_BACK, Ending
+from ..model.dispositions import ROLLED_BACK, Disposition
 from .command import Command
 
 
@@ -29,7 +29,7 @@ class Post(Command[None]):
     count: int
     sizes: int | Ints
     payload: Any = None
-    traits: Traits = NO_TRAITS
+    attributes: Attributes = NO_ATTRIBUTES
 
 
 @dataclass(frozen=True)
@@ -44,8 +44,8 @@ class Retire(Command[None]):
     queue: str
     holder: int
     rows: RowSet
-    ending: Ending
-    default: Ending = ROLLED_BACK
+    disposition: Disposition
+    default: Disposition = ROLLED_BACK
     settled: bool = False
 
 

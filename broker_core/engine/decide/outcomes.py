@@ -10,7 +10,7 @@ from .. import events as e
 from ..columns.limits import MAX_MALFORMED_TEXTS, MAX_OUTCOMES, MAX_STAGES
 from ..columns.rowset import RowSet
 from ..columns.states import Verb
-from ..model.batch_outcomes import ENDINGS, MALFORMED, Said, cut, shortened
+from ..model.batch_outcomes import DISPOSITIONS, MALFORMED, RowsOutcome, cut, shortened
 from ..model.capacity import Coming
 from ..model.lease import Batch, Lease, Stage
 from ..model.stages import check_stage
@@ -29,20 +29,20 @@ def stage_outcomes(state: BrokerState, command: c.StageOutcomes, now: c.Now) -> 
         raise too_many_stages()
     batch = speakable(state, command.lease, command.batch, command.epoch)
     known = state.stages.get(command.stage)
-    waiting = sum(len(each.said) for each in known.outcomes) if known is not None else 0
-    for each in command.said:
-        if each.outcome not in ENDINGS:
-            raise errors.InvalidRequest(f"outcome {each.outcome!r:.80}: allowed are {', '.join(ENDINGS)}")
+    waiting = sum(len(each.outcomes) for each in known.outcomes) if known is not None else 0
+    for each in command.outcomes:
+        if each.outcome not in DISPOSITIONS:
+            raise errors.InvalidRequest(f"outcome {each.outcome!r:.80}: allowed are {', '.join(DISPOSITIONS)}")
         if each.rows.minus(batch.rows):
             raise errors.NotFound(
                 f"lease {command.lease!r}: batch {command.batch} does not hold all of these messages: none of the "
                 f"outcomes was taken"
             )
-    told = [Said(each.outcome, shortened(each.error), each.rows) for each in command.said if each.rows]
-    said = [each.to_json() for each in cut(told, max(0, MAX_OUTCOMES - waiting))]
-    if not said:
+    given = [RowsOutcome(each.outcome, shortened(each.error), each.rows) for each in command.outcomes if each.rows]
+    outcomes = [each.to_json() for each in cut(given, max(0, MAX_OUTCOMES - waiting))]
+    if not outcomes:
         return Decision([], None)
-    staged = e.OutcomesStaged(command.stage, command.lease, command.batch, command.epoch, said, now.up, now.wall)
+    staged = e.OutcomesStaged(command.stage, command.lease, command.batch, command.epoch, outcomes, now.up, now.wall)
     return Decision([(staged, None)], None)
 
 
@@ -51,13 +51,13 @@ def set_aside(state: BrokerState, command: c.SetAside, now: c.Now) -> Decision[i
     batch = speakable(state, command.lease, command.batch, command.epoch)
     if batch.stage is not Stage.READ:  # it is read again after its end: what became of its messages stays
         return Decision([], 0)
-    known = {said.error for said in batch.outcomes.said if said.outcome == MALFORMED}
-    before = [said.rows for said in batch.outcomes.said if said.outcome == MALFORMED]
-    found: list[Said] = []
+    known = {each.error for each in batch.outcomes if each.outcome == MALFORMED}
+    before = [each.rows for each in batch.outcomes if each.outcome == MALFORMED]
+    found: list[RowsOutcome] = []
     for reason, named in command.reasons.items():
         rows = named.minus(named.minus(batch.rows))  # an operator may have ended some
-        for each in before:
-            rows = rows.minus(each)
+        for noted in before:
+            rows = rows.minus(noted)
         if not rows:
             continue
         error = shortened(f"{MALFORMED}: {reason}")
@@ -65,11 +65,11 @@ def set_aside(state: BrokerState, command: c.SetAside, now: c.Now) -> Decision[i
             error = f"{MALFORMED}: no valid AMQP message"
         known.add(error)
         before.append(rows)
-        found.append(Said(MALFORMED, error, rows))
-    count = sum(said.rows.count for said in found)
+        found.append(RowsOutcome(MALFORMED, error, rows))
+    count = sum(each.rows.count for each in found)
     if not count:
         return Decision([], 0)
-    return Decision([(e.MalformedFound(command.lease, command.batch, [said.to_json() for said in found]), None)], count)
+    return Decision([(e.MalformedFound(command.lease, command.batch, [each.to_json() for each in found]), None)], count)
 
 
 def settle_batch(state: BrokerState, lease: Lease, batch: Batch, now: c.Now, coming: Coming, *, exclude: bool = False) -> e.Event:
@@ -78,22 +78,22 @@ def settle_batch(state: BrokerState, lease: Lease, batch: Batch, now: c.Now, com
     check_rows(queue, batch.rows, Verb.SETTLE, batch.holder)
     events: list[e.Event] = []
     others: list[RowSet] = []
-    for said in batch.outcomes.said:
-        rows = said.rows.minus(said.rows.minus(batch.rows))  # an operator may have ended some
-        if said.outcome == "accepted" or not rows:
+    for each in batch.outcomes:
+        rows = each.rows.minus(each.rows.minus(batch.rows))  # an operator may have ended some
+        if each.outcome == "accepted" or not rows:
             continue
         others.append(rows)
-        if said.outcome == MALFORMED:
-            events += dead_letters.set_aside(state, queue, rows, now, coming, holder=batch.holder, error=said.error)
+        if each.outcome == MALFORMED:
+            events += dead_letters.set_aside(state, queue, rows, now, coming, holder=batch.holder, error=each.error)
             continue
-        ending = said.ending
-        if ending.outcome is not None:
+        disposition = each.disposition
+        if disposition.outcome is not None:
             events += dead_letters.settle(
-                state, queue, rows, ending.outcome, now, coming, holder=batch.holder, error=ending.error
+                state, queue, rows, disposition.outcome, now, coming, holder=batch.holder, error=disposition.error
             )
-        elif ending.cause is not None:
-            returned = e.Returned(queue.name, batch.holder, rows, int(ending.cause))
-            events += dead_letters.give_back(state, returned, queue, rows, ending.cause, now, coming)
+        elif disposition.cause is not None:
+            returned = e.Returned(queue.name, batch.holder, rows, int(disposition.cause))
+            events += dead_letters.give_back(state, returned, queue, rows, disposition.cause, now, coming)
     done = RowSet.of_sequences(np.sort(np.concatenate([rows.sequences() for rows in others]))) if others else None
     ended = e.BatchEnded(lease.name, batch.number, Stage.SETTLED.value, now.wall, exclude, done)
     return dead_letters.as_one([*events, ended])

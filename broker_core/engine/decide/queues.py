@@ -118,19 +118,19 @@ def enqueue(state: BrokerState, command: c.Enqueue, now: c.Now) -> Decision[c.Pl
     queue = need_queue(state, command.queue)
     if command.count <= 0:
         return Decision([], c.Placed(queue.next_sequence))
-    first, count, sizes, traits = queue.next_sequence, command.count, command.sizes, command.traits
+    first, count, sizes, attributes = queue.next_sequence, command.count, command.sizes, command.attributes
     waits = command.durable or queue.rules.durability == "all"
     kept = None
     placed = c.Placed(first + count)
     if not queue.rules.open:
-        found = admit(queue, count, sizes, traits, now.wall // 1000, whole=command.whole)
+        found = admit(queue, count, sizes, attributes, now.wall // 1000, whole=command.whole)
         kept = found.kept
         if kept is not None:
-            sizes, traits, count = sizes if isinstance(sizes, int) else sizes[kept], traits.take(kept), len(kept)
+            sizes, attributes, count = sizes if isinstance(sizes, int) else sizes[kept], attributes.take(kept), len(kept)
             placed = c.Placed(first + count, tuple(found.refused.tolist()), found.duplicates, tuple(kept.tolist()))
         if not count:
             return Decision([], placed)
-    event = e.Enqueued(queue.name, first, count, sizes, now.wall, traits.journaled(), kept)
+    event = e.Enqueued(queue.name, first, count, sizes, now.wall, attributes.journaled(), kept)
     return Decision([(event, command.payload)], placed, waits)
 
 

@@ -15,7 +15,7 @@ import numpy as np
 from ...errors import NotFound, PenstockError
 from .. import commands as c
 from .. import events as e
-from ..columns.attributes import Coded, Traits
+from ..columns.attributes import Attributes, Coded
 from ..columns.rowset import as_array, row_count
 from ..columns.series import Ints, Rows
 from ..model.admission import full
@@ -87,23 +87,23 @@ class _Sending:
         for name in part.queues:
             queue = self.state.queues[name]
             about = asks(queue.rules)
-            if about not in self.command.traits:
+            if about not in self.command.attributes:
                 raise Stale(name)
             if self._at_once and queue.rules.open:  # nothing to decide, so many are told in one go
                 alike.setdefault(about, []).append(name)
                 self._waits |= self.command.durable or queue.rules.durability == "all"
             else:
-                traits = self.command.traits[about]
-                self._place_in_one(queue, count, sizes, rows, traits if rows is None else traits.take(rows))
+                attributes = self.command.attributes[about]
+                self._place_in_one(queue, count, sizes, rows, attributes if rows is None else attributes.take(rows))
         for about, names in alike.items():
-            traits = self.command.traits[about]
-            said = (traits if rows is None or not traits else traits.take(rows)).journaled()
+            attributes = self.command.attributes[about]
+            said = (attributes if rows is None or not attributes else attributes.take(rows)).journaled()
             self._events.append(e.Routed(names, count, sizes, self.now.wall, said, rows))
 
-    def _place_in_one(self, queue: Queue, count: int, sizes: int | Ints, rows: Ints | None, traits: Traits) -> None:
+    def _place_in_one(self, queue: Queue, count: int, sizes: int | Ints, rows: Ints | None, attributes: Attributes) -> None:
         """Let the queue decide for itself."""
         try:
-            decision = self._alone(queue, count, sizes, traits)
+            decision = self._alone(queue, count, sizes, attributes)
         except PenstockError as error:
             if not self._at_once or (self.command.whole and queue.rules.overflow == "block"):
                 raise
@@ -125,17 +125,17 @@ class _Sending:
     def _at_once(self) -> bool:
         return self.command.stage is None and self.command.transaction is None
 
-    def _alone(self, queue: Queue, count: int, sizes: int | Ints, traits: Traits) -> Decision[c.Placed] | Decision[None]:
+    def _alone(self, queue: Queue, count: int, sizes: int | Ints, attributes: Attributes) -> Decision[c.Placed] | Decision[None]:
         """Decide as if the messages were sent to this queue alone."""
         if self.command.transaction is not None:
-            posted = c.Post(self.command.transaction, queue.name, count, sizes, None, traits)
+            posted = c.Post(self.command.transaction, queue.name, count, sizes, None, attributes)
             return post(self.state, posted, self.now)
         if self.command.stage is not None:
-            staged = c.StageMessages(self.command.stage, queue.name, count, sizes, None, traits)
+            staged = c.StageMessages(self.command.stage, queue.name, count, sizes, None, attributes)
             return stage_messages(self.state, staged, self.now)
         # Nobody can be made to wait for one of many queues: one that would block takes all of its part, or none.
         blocks = queue.rules.overflow == "block"
-        alone = c.Enqueue(queue.name, count, sizes, None, self.command.durable, traits, blocks)
+        alone = c.Enqueue(queue.name, count, sizes, None, self.command.durable, attributes, blocks)
         return enqueue(self.state, alone, self.now)
 
     def refused(self, parts: list[Part]) -> Rows:

@@ -52,9 +52,9 @@ def stage(state: BrokerState, command: c.StageMessages, now: c.Now) -> Decision[
         )
     if command.count <= 0:
         return Decision([], None)
-    admit_stage(queue, command.count, command.sizes, command.traits)
-    traits = command.traits.journaled()
-    staged = e.Staged(command.stage, command.queue, command.count, command.sizes, now.up, traits, time=now.wall)
+    admit_stage(queue, command.count, command.sizes, command.attributes)
+    attributes = command.attributes.journaled()
+    staged = e.Staged(command.stage, command.queue, command.count, command.sizes, now.up, attributes, time=now.wall)
     return Decision([(staged, command.payload)], None)
 
 

@@ -22,9 +22,9 @@ from ..columns.limits import (
 )
 from ..columns.rowset import RowSet
 from ..model.capacity import Coming
-from ..model.dispositions import ROLLED_BACK, Ending
+from ..model.dispositions import ROLLED_BACK, Disposition
 from ..model.state import BrokerState
-from ..model.transaction import Transaction, Word, stage_of
+from ..model.transaction import ProvisionalOutcome, Transaction, stage_of
 from .decision import Decision, need_queue
 from .links import release, settle
 from .stages import publish_stages, stage
@@ -63,7 +63,9 @@ def post(state: BrokerState, command: c.Post, now: c.Now) -> Decision[None]:
     sizes = command.sizes
     size = sizes * command.count if isinstance(sizes, int) else int(sizes.sum(dtype="int64"))
     _check_room(transaction, command.count, size)
-    staged = c.StageMessages(stage_of(transaction.number), command.queue, command.count, sizes, command.payload, command.traits)
+    staged = c.StageMessages(
+        stage_of(transaction.number), command.queue, command.count, sizes, command.payload, command.attributes
+    )
     decision = stage(state, staged, now)
     decision.add(e.Posted(transaction.number, command.count, size, now.up))
     return decision
@@ -79,20 +81,21 @@ def _check_room(transaction: Transaction, messages: int, size: int) -> None:
 
 
 def retire(state: BrokerState, command: c.Retire, now: c.Now) -> Decision[None]:
-    """Note how held messages end at the commit. UnknownTransaction, TransactionRolledBack, and all that ending them raises."""
+    """Note the outcome of held messages for the commit. UnknownTransaction, TransactionRolledBack, or what `Settle` or `Release`
+    would raise now."""
     transaction, rows = _need_working(state, command.transaction), command.rows
     if not rows:
         return Decision([], None, waits=False)
     _check_room(transaction, rows.count, 0)
-    _end(state, command.ending, command.queue, command.holder, rows, now, {})  # whether it could be done now
-    for number, words in state.transactions.said_of(command.holder):
-        if number != transaction.number and words.rows.minus(rows).count < words.rows.count:
+    _end(state, command.disposition, command.queue, command.holder, rows, now, {})  # whether it could be done now
+    for number, others in state.transactions.outcomes_of(command.holder):
+        if number != transaction.number and others.rows.minus(rows).count < others.rows.count:
             raise errors.TransactionRolledBack(
                 f"transaction {number} has settled a message of {command.queue!r} that transaction {transaction.number} "
                 "settles now: nothing was changed"
             )
-    word = Word(command.ending, command.default, command.settled)
-    event = e.Retired(transaction.number, command.queue, command.holder, rows, word, now.up)
+    outcome = ProvisionalOutcome(command.disposition, command.default, command.settled)
+    event = e.Retired(transaction.number, command.queue, command.holder, rows, outcome, now.up)
     return Decision([(event, None)], None, waits=False)
 
 
@@ -121,21 +124,23 @@ def discharge(state: BrokerState, command: c.Discharge, now: c.Now) -> Decision[
 def _commit(state: BrokerState, transaction: Transaction, now: c.Now) -> Parts:
     parts: Parts = []
     coming: Coming = {}
-    for holder, words in transaction.words.items():
-        queue = need_queue(state, words.queue)
-        for word, rows in words:
-            ending = word.ending
+    for holder, outcomes in transaction.outcomes.items():
+        queue = need_queue(state, outcomes.queue)
+        for outcome, rows in outcomes:
+            disposition = outcome.disposition
             if holder not in queue.subscriptions:
-                ending = ending._replace(exclude=False)  # nobody is there to be kept from it
-            parts += _end(state, ending, words.queue, holder, rows, now, coming)
+                disposition = disposition._replace(exclude=False)  # nobody is there to be kept from it
+            parts += _end(state, disposition, outcomes.queue, holder, rows, now, coming)
     name = stage_of(transaction.number)
     if name in state.stages:
         parts += publish_stages(state, c.Publish([name]), now).events
     return parts
 
 
-def _end(state: BrokerState, ending: Ending, queue: str, holder: int, rows: RowSet, now: c.Now, coming: Coming) -> Parts:
-    command = c.command_of(ending, queue, holder, rows)
+def _end(
+    state: BrokerState, disposition: Disposition, queue: str, holder: int, rows: RowSet, now: c.Now, coming: Coming
+) -> Parts:
+    command = c.command_of(disposition, queue, holder, rows)
     if isinstance(command, c.Settle):
         return settle(state, command, now, coming).events
     return release(state, command, now, coming).events
@@ -146,20 +151,20 @@ def _roll_back(state: BrokerState, transaction: Transaction, now: c.Now, coming:
     parts: Parts = []
     if (name := stage_of(transaction.number)) in state.stages:
         parts.append((e.Discarded([name]), None))
-    for holder, words in transaction.words.items():
-        queue = state.queues.get(words.queue)
-        for word, rows in words if queue is not None else ():
-            if word.settled or holder not in queue.subscriptions:  # type: ignore[union-attr]
-                parts += _end_by_default(state, words.queue, holder, rows, word.default, now, coming)
+    for holder, outcomes in transaction.outcomes.items():
+        queue = state.queues.get(outcomes.queue)
+        for outcome, rows in outcomes if queue is not None else ():
+            if outcome.settled or holder not in queue.subscriptions:  # type: ignore[union-attr]
+                parts += _end_by_default(state, outcomes.queue, holder, rows, outcome.default, now, coming)
     return parts
 
 
 def _end_by_default(
-    state: BrokerState, queue: str, holder: int, rows: RowSet, default: Ending, now: c.Now, coming: Coming
+    state: BrokerState, queue: str, holder: int, rows: RowSet, default: Disposition, now: c.Now, coming: Coming
 ) -> Parts:
-    for ending in (default._replace(exclude=False), ROLLED_BACK):
+    for disposition in (default._replace(exclude=False), ROLLED_BACK):
         try:
-            return _end(state, ending, queue, holder, rows, now, coming)
+            return _end(state, disposition, queue, holder, rows, now, coming)
         except errors.ResourceLimit:
             continue  # too many annotations: then without
         except errors.PenstockError:

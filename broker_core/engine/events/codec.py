@@ -4,7 +4,7 @@ A record's meta is one JSON object: `k` is the kind, the rest the fields; row se
 Payloads are not part of it.
 
 To change an event: add a field with a default, because old journals lack it, or add a new kind. Never give a field a new
-meaning.
+meaning. A field that is renamed keeps its former name in the journal: `stored_as`.
 """
 
 from __future__ import annotations
@@ -28,9 +28,16 @@ class Event:
     time: int | None = None  # microseconds since 1970, of the kinds that have a field for it: the state's time goes on to it
 
 
+_STORED_AS = "stored as"
 _KINDS: dict[str, type[Event]] = {}
 # Per kind: how its meta begins; per field: name, how its entry begins, whether None is its default and left out.
 _FIELDS: dict[type[Event], tuple[str, tuple[tuple[str, str, bool], ...]]] = {}
+_RENAMED: dict[type[Event], list[tuple[str, str]]] = {}  # per kind: names in the journal, and of the fields that have another
+
+
+def stored_as(name: str) -> dict[str, str]:
+    """Make the metadata of a field that has another name in the journal than in the event."""
+    return {_STORED_AS: name}
 
 
 def know(*kinds: type[Event]) -> None:
@@ -38,7 +45,9 @@ def know(*kinds: type[Event]) -> None:
     for cls in kinds:
         _KINDS[cls.kind] = cls
         found = fields(cls)  # type: ignore[arg-type]  # each kind is a dataclass
-        _FIELDS[cls] = (f'{{"k":"{cls.kind}"', tuple((f.name, f',"{f.name}":', f.default is None) for f in found))
+        stored = {f.name: f.metadata.get(_STORED_AS, f.name) for f in found}
+        _FIELDS[cls] = (f'{{"k":"{cls.kind}"', tuple((f.name, f',"{stored[f.name]}":', f.default is None) for f in found))
+        _RENAMED[cls] = [(old, name) for name, old in stored.items() if old != name]
 
 
 @dataclass(frozen=True)
@@ -94,6 +103,9 @@ def _event(body: dict[str, Any]) -> Event:
             f"the journal holds an event {kind!r} that this Penstock does not know: it was written by a newer version; use "
             "that one"
         ) from None
+    for old, name in _RENAMED[cls]:
+        if old in body:
+            body[name] = body.pop(old)
     values = {name: _value(value) for name, value in body.items()}
     if values.get("key") is not None:
         values["key"] = PublishKey(*values["key"])

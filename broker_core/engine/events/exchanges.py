@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from ..columns.series import Ints
-from .codec import Event, know
+from .codec import Event, know, stored_as
 
 
 @dataclass(frozen=True)
@@ -56,7 +56,7 @@ class Routed(Event):
     count: int
     sizes: int | Ints
     time: int
-    traits: dict[str, Any] | None = None
+    attributes: dict[str, Any] | None = field(default=None, metadata=stored_as("attributes"))  # see `Attributes.journaled`
     kept: Ints | None = None  # which of the payload's rows they are; None: all of them, in order
 
 

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
-from .codec import Event, know
+from .codec import Event, know, stored_as
 
 
 @dataclass(frozen=True)
@@ -17,7 +17,7 @@ class OutcomesStaged(Event):
     lease: str
     batch: int
     epoch: int
-    said: list[Any]  # see `Said.to_json`
+    outcomes: list[Any] = field(metadata=stored_as("said"))  # see `RowsOutcome.to_json`
     up: int
     time: int | None = None  # None: an old journal's
 
@@ -29,7 +29,7 @@ class MalformedFound(Event):
     kind = "malformed.found"
     lease: str
     batch: int
-    said: list[Any]  # see `Said.to_json`
+    outcomes: list[Any] = field(metadata=stored_as("said"))  # see `RowsOutcome.to_json`
 
 
 know(OutcomesStaged, MalformedFound)

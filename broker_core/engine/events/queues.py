@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from ..columns.rowset import RowSet
 from ..columns.series import Ints
-from .codec import Event, know
+from .codec import Event, know, stored_as
 
 
 @dataclass(frozen=True)
@@ -58,7 +58,7 @@ class Enqueued(Event):
     count: int
     sizes: int | Ints
     time: int
-    traits: dict[str, Any] | None = None  # see `Traits.journaled`
+    attributes: dict[str, Any] | None = field(default=None, metadata=stored_as("attributes"))  # see `Attributes.journaled`
     kept: Ints | None = None  # which of the payload's rows they are; None: all of them, in order
 
 

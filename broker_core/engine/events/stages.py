@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from ..columns.series import Ints
 from ..model.publish_keys import PublishKey
 from ..model.stages import attempt_name
-from .codec import Event, know
+from .codec import Event, know, stored_as
 
 
 @dataclass(frozen=True)
@@ -21,7 +21,7 @@ class Staged(Event):
     count: int
     sizes: int | Ints
     up: int
-    traits: dict[str, Any] | None = None
+    attributes: dict[str, Any] | None = field(default=None, metadata=stored_as("attributes"))  # see `Attributes.journaled`
     kept: Ints | None = None  # as of Enqueued
     exchange: str | None = None  # they came by this one: a queue that is gone when they are published takes its own along
     time: int | None = None  # None: an old journal's

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from ...errors import PenstockError
 from ..columns.rowset import RowSet
-from ..model.transaction import Word
+from ..model.transaction import ProvisionalOutcome
 from .codec import Event
 
 
@@ -42,7 +42,7 @@ class Retired(Event):
     queue: str
     holder: int
     rows: RowSet
-    word: Word
+    outcome: ProvisionalOutcome
     up: int
 
 

@@ -11,7 +11,7 @@ from typing import NamedTuple
 import numpy as np
 
 from ... import errors
-from ..columns.attributes import Coded, Traits
+from ..columns.attributes import Attributes, Coded
 from ..columns.dictionary import Dictionary
 from ..columns.limits import MAX_GROUPS
 from ..columns.series import Ints
@@ -33,18 +33,18 @@ class Admission(NamedTuple):
     duplicates: int = 0
 
 
-def admit(queue: Queue, count: int, sizes: int | Ints, traits: Traits, now: int, *, whole: bool) -> Admission:
+def admit(queue: Queue, count: int, sizes: int | Ints, attributes: Attributes, now: int, *, whole: bool) -> Admission:
     """Of a queue that is not open. `now`: milliseconds since 1970. With `whole`, QueueFull where some would be refused."""
     rows = np.arange(count)
-    if traits.ids is not None and queue.rules.duplicate_window:
-        rows = rows[fresh(queue, traits.ids, now)]
+    if attributes.ids is not None and queue.rules.duplicate_window:
+        rows = rows[fresh(queue, attributes.ids, now)]
     duplicates = count - len(rows)
-    fits = _within_names(queue, traits, rows)
+    fits = _within_names(queue, attributes, rows)
     if whole and not fits.all():
         raise full(queue, len(rows), NamesFull)
     if whole or queue.rules.overflow != "block":
         named = rows[fits]
-        stays = np.ones(len(named), np.int64) if whole else _stays(queue, traits, named, now)
+        stays = np.ones(len(named), np.int64) if whole else _stays(queue, attributes, named, now)
         fits[fits] = _within_limits(queue, sizes if isinstance(sizes, int) else sizes[named], stays)
     if whole and not fits.all():
         raise full(queue, len(rows))
@@ -52,11 +52,11 @@ def admit(queue: Queue, count: int, sizes: int | Ints, traits: Traits, now: int,
     return Admission(None if len(kept) == count else kept, refused, duplicates)
 
 
-def admit_stage(queue: Queue, count: int, sizes: int | Ints, traits: Traits) -> None:
+def admit_stage(queue: Queue, count: int, sizes: int | Ints, attributes: Attributes) -> None:
     """QueueFull unless there is room for all of them, so that a publish never blocks; it is the publish that finds duplicates."""
     if queue.rules.open:
         return
-    if not _within_names(queue, traits, np.arange(count)).all():
+    if not _within_names(queue, attributes, np.arange(count)).all():
         raise full(queue, count, NamesFull)
     if not _within_limits(queue, sizes, np.ones(count, np.int64)).all():
         raise full(queue, count)
@@ -129,20 +129,20 @@ def _within_limits(queue: Queue, sizes: int | Ints, stays: Ints) -> Ints:
     return fits
 
 
-def _stays(queue: Queue, traits: Traits, rows: Ints, now: int) -> Ints:
+def _stays(queue: Queue, attributes: Attributes, rows: Ints, now: int) -> Ints:
     """Return 1 for each message that makes no room for the next, else 0: in a ring only those that are not yet due."""
     if queue.rules.overflow != "ring":
         return np.ones(len(rows), np.int64)
-    return np.zeros(len(rows), np.int64) if traits.due is None else (traits.due[rows] > now).astype(np.int64)
+    return np.zeros(len(rows), np.int64) if attributes.due is None else (attributes.due[rows] > now).astype(np.int64)
 
 
-def _within_names(queue: Queue, traits: Traits, rows: Ints) -> Ints:
+def _within_names(queue: Queue, attributes: Attributes, rows: Ints) -> Ints:
     """By message, whether its group or key is known, or there is room for one more."""
     fits = np.ones(len(rows), np.bool_)
-    if traits.group is not None:
-        fits &= _known(traits.group, queue.groups, {}, MAX_GROUPS)[rows]
-    if traits.key is not None:
-        fits &= within_keys(queue, traits.key)[rows]
+    if attributes.group is not None:
+        fits &= _known(attributes.group, queue.groups, {}, MAX_GROUPS)[rows]
+    if attributes.key is not None:
+        fits &= within_keys(queue, attributes.key)[rows]
     return fits
 
 

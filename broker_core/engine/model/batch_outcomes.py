@@ -1,12 +1,13 @@
-"""Outcomes of single messages of a lease's batch (`operation=settle`): said while the batch is read, done when it is settled.
+"""Outcomes of single messages of a lease's batch (`operation=settle`), given while the batch is read, applied when it is settled.
 
-A write stages what it says, and its commit publishes that, as messages are: all of it or nothing. Said again, the last one wins.
-What nobody said anything of is accepted with the batch.
+A write stages its outcomes, and its commit publishes them, as it does messages: all of them or none. The last outcome of a
+message counts. A message without one is accepted with the batch.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -14,41 +15,42 @@ import numpy as np
 from ..columns.limits import MAX_ERROR_TEXT, MAX_OUTCOMES
 from ..columns.rowset import RowSet
 from ..columns.states import Cause, Outcome
-from .dispositions import Ending
+from .dispositions import Disposition
 
-#: What stands for an error's text when so many have been said of a batch, or by a write, that the others are not kept.
+#: Error text of messages whose own one is not kept, because a batch or a write has too many different ones.
 NOT_KEPT = f"(not kept: more than {MAX_OUTCOMES:,} different errors were said at once)"
 
-ENDINGS = {
-    "accepted": Ending(Outcome.ACCEPTED),
-    "rejected": Ending(Outcome.REJECTED),
-    "released": Ending(cause=Cause.RELEASED),
-    "modified": Ending(cause=Cause.MODIFIED),  # the attempt counts as failed
+#: Outcomes that a write may give, by name.
+DISPOSITIONS = {
+    "accepted": Disposition(Outcome.ACCEPTED),
+    "rejected": Disposition(Outcome.REJECTED),
+    "released": Disposition(cause=Cause.RELEASED),
+    "modified": Disposition(cause=Cause.MODIFIED),  # the attempt counts as failed
 }
 
-#: What is said of messages that the reader could not decode. Nobody says it in a column: it is not among ENDINGS.
+#: Outcome of messages that the reader could not decode. A write cannot give it: it is not among DISPOSITIONS.
 MALFORMED = "malformed"
 
 
 @dataclass(frozen=True)
-class Said:
-    """One outcome (a name of ENDINGS, or MALFORMED), what its sayer adds to it, and the messages."""
+class RowsOutcome:
+    """One outcome (a name of DISPOSITIONS, or MALFORMED), its error text, and the messages that have it."""
 
     outcome: str
     error: str | None
     rows: RowSet
 
     @property
-    def ending(self) -> Ending:
-        """Ending of the deliveries, with the error text."""
-        return ENDINGS[self.outcome]._replace(error=self.error)
+    def disposition(self) -> Disposition:
+        """Disposition of the deliveries, with the error text."""
+        return DISPOSITIONS[self.outcome]._replace(error=self.error)
 
     def to_json(self) -> list[Any]:
         """Return the form of events and snapshots."""
         return [self.outcome, self.error, self.rows.to_json()]
 
     @classmethod
-    def from_json(cls, data: list[Any]) -> Said:
+    def from_json(cls, data: list[Any]) -> RowsOutcome:
         """Read the form of events and snapshots."""
         outcome, error, rows = data
         return cls(outcome, error, RowSet.from_json(rows))
@@ -61,51 +63,56 @@ class StagedOutcomes:
     lease: str
     batch: int
     epoch: int
-    said: list[Said]
+    outcomes: list[RowsOutcome]
 
 
-@dataclass
-class Outcomes:
-    """Of a batch: each message is in one entry at most."""
+class BatchOutcomes:
+    """Outcomes of a batch's messages. Each message is in one entry at most."""
 
-    said: list[Said] = field(default_factory=list)
+    def __init__(self, entries: Sequence[RowsOutcome] = ()) -> None:
+        self._entries = list(entries)
 
-    def say(self, newer: list[Said]) -> None:
-        """Of messages in several of `newer`, the later entry counts. Errors' texts beyond `MAX_OUTCOMES` are not kept."""
-        entries = [*self.said, *newer]
+    def __iter__(self) -> Iterator[RowsOutcome]:
+        return iter(self._entries)
+
+    def __len__(self) -> int:
+        return len(self._entries)
+
+    def add(self, newer: Sequence[RowsOutcome]) -> None:
+        """Add outcomes, each of which replaces an earlier one of the same messages. Error texts beyond `MAX_OUTCOMES` are not
+        kept."""
+        entries = [*self._entries, *newer]
         kinds = dict.fromkeys((entry.outcome, entry.error) for entry in entries)
         codes = {kind: code for code, kind in enumerate(kinds)}
         sequences = np.concatenate([entry.rows.sequences() for entry in entries] or [np.zeros(0, np.int64)])[::-1]
-        said = np.repeat([codes[entry.outcome, entry.error] for entry in entries], [entry.rows.count for entry in entries])[::-1]
+        code_of = np.repeat([codes[entry.outcome, entry.error] for entry in entries], [entry.rows.count for entry in entries])
         sequences, last = np.unique(sequences, return_index=True)
-        order = np.argsort(said[last], kind="stable")
-        found, begins = np.unique(said[last][order], return_index=True)
+        latest = code_of[::-1][last]
+        order = np.argsort(latest, kind="stable")
+        found, begins = np.unique(latest[order], return_index=True)
         parts, known = np.split(sequences[order], begins[1:]), list(kinds)
         merged = []
         for code, rows in zip(found.tolist(), parts, strict=False):
             outcome, error = known[code]
-            merged.append(Said(outcome, error, RowSet.of_sequences(rows)))
-        self.said = [Said(each.outcome, each.error, each.rows.packed()) for each in cut(merged, MAX_OUTCOMES)]
-
-    def __len__(self) -> int:
-        return len(self.said)
+            merged.append(RowsOutcome(outcome, error, RowSet.of_sequences(rows)))
+        self._entries = [RowsOutcome(each.outcome, each.error, each.rows.packed()) for each in cut(merged, MAX_OUTCOMES)]
 
 
-def cut(said: list[Said], most: int) -> list[Said]:
-    """Merge outcomes of the same messages into so many entries or a few more: the first errors keep their texts."""
-    if len(said) <= most:
-        return said
-    # Those without a text are few, and so are those of malformed messages, whose outcome is another one.
-    may_stay = [number < most or each.error is None or each.outcome == MALFORMED for number, each in enumerate(said)]
-    kept = [each for each, stays in zip(said, may_stay, strict=True) if stays]
-    rest = [each.rows.sequences() for each, stays in zip(said, may_stay, strict=True) if not stays]
+def cut(outcomes: list[RowsOutcome], most: int) -> list[RowsOutcome]:
+    """Merge rejected messages so that about `most` entries remain: the first errors keep their texts."""
+    if len(outcomes) <= most:
+        return outcomes
+    # Entries without a text are few. Malformed messages keep theirs, because their outcome is another one.
+    may_stay = [number < most or each.error is None or each.outcome == MALFORMED for number, each in enumerate(outcomes)]
+    kept = [each for each, stays in zip(outcomes, may_stay, strict=True) if stays]
+    rest = [each.rows.sequences() for each, stays in zip(outcomes, may_stay, strict=True) if not stays]
     for number, each in enumerate(kept):
         if each.error == NOT_KEPT:
             rest.append(each.rows.sequences())
             del kept[number]
             break
     if rest:
-        kept.append(Said("rejected", NOT_KEPT, RowSet.of_sequences(np.sort(np.concatenate(rest)))))
+        kept.append(RowsOutcome("rejected", NOT_KEPT, RowSet.of_sequences(np.sort(np.concatenate(rest)))))
     return kept
 
 

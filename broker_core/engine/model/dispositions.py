@@ -1,4 +1,4 @@
-"""Endings of a delivery: a message is settled with an outcome, or comes back for a cause."""
+"""Dispositions of deliveries: a message is settled with an outcome, or comes back for a cause."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ from typing import NamedTuple
 from ..columns.states import Cause, Outcome
 
 
-class Ending(NamedTuple):
-    """One of `outcome` and `cause` is there. The rest belongs to them: `error` to REJECTED, the others to what comes back."""
+class Disposition(NamedTuple):
+    """The end of a delivery: either `outcome` or `cause` is set. `error` belongs to REJECTED, the other fields to a `cause`."""
 
     outcome: Outcome | None = None
     cause: Cause | None = None
@@ -17,4 +17,4 @@ class Ending(NamedTuple):
     annotations: bytes | None = None
 
 
-ROLLED_BACK = Ending(cause=Cause.ROLLBACK)
+ROLLED_BACK = Disposition(cause=Cause.ROLLBACK)

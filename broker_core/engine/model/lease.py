@@ -9,7 +9,7 @@ from hashlib import blake2b
 from typing import Any
 
 from ..columns.rowset import RowSet
-from .batch_outcomes import Outcomes, Said
+from .batch_outcomes import BatchOutcomes, RowsOutcome
 from .reads import Reads
 
 SIGN_BYTES = 8  # of a batch's sign: two of the same number differ by accident once in 10^19
@@ -37,7 +37,7 @@ class Batch:
     holder: int
     rows: RowSet
     stage: Stage = Stage.ACQUIRED
-    outcomes: Outcomes = field(default_factory=Outcomes)  # of single messages, to be done when the batch is settled
+    outcomes: BatchOutcomes = field(default_factory=BatchOutcomes)  # of single messages, to be done when the batch is settled
     sign: str | None = None  # None: acquired by a version that gave none
     reads: Reads = field(default_factory=Reads)  # for what it was read, while it holds messages
 
@@ -46,8 +46,8 @@ class Batch:
         batch = {"number": self.number, "holder": self.holder, "rows": self.rows.to_json(), "stage": self.stage.value}
         if self.sign is not None:
             batch["sign"] = self.sign
-        if self.outcomes.said:
-            batch["outcomes"] = [said.to_json() for said in self.outcomes.said]
+        if self.outcomes:
+            batch["outcomes"] = [outcome.to_json() for outcome in self.outcomes]
         if self.stage is Stage.READ:
             batch["reads"] = self.reads.to_json()
         return batch
@@ -55,7 +55,7 @@ class Batch:
     @classmethod
     def from_json(cls, data: dict[str, Any]) -> Batch:
         """Read the form of snapshots."""
-        outcomes = Outcomes([Said.from_json(said) for said in data.get("outcomes", ())])
+        outcomes = BatchOutcomes([RowsOutcome.from_json(outcome) for outcome in data.get("outcomes", ())])
         rows, stage = RowSet.from_json(data["rows"]), Stage(data["stage"])
         # An older version did not write for what a batch was read.
         reads = Reads.from_json(data["reads"]) if "reads" in data else Reads(unknown=stage is Stage.READ)
@@ -67,8 +67,8 @@ def signed(nonce: str, lease: str, run: str, number: int, rows: RowSet, wall: in
     also where one is a copy of the other: each start of a broker has a nonce of its own. None without a nonce."""
     if not nonce:
         return None
-    said = json.dumps([nonce, lease, run, number, rows.first, rows.last, rows.count, wall])
-    return blake2b(said.encode(), digest_size=SIGN_BYTES).hexdigest()
+    signed_text = json.dumps([nonce, lease, run, number, rows.first, rows.last, rows.count, wall])
+    return blake2b(signed_text.encode(), digest_size=SIGN_BYTES).hexdigest()
 
 
 @dataclass

@@ -13,7 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ...errors import IllegalTransition
-from ..columns.attributes import NO_TRAITS, Coded, Traits
+from ..columns.attributes import NO_ATTRIBUTES, Attributes, Coded
 from ..columns.blocks import Block
 from ..columns.dictionary import Dictionary
 from ..columns.limits import NEVER
@@ -164,10 +164,10 @@ class Queue:
             if not self.staged_keys[name]:
                 del self.staged_keys[name]
 
-    def append(self, sizes: int | Ints, runs: Sequence[Run], time: int, traits: Traits = NO_TRAITS) -> None:
-        """Give the messages of `runs`, in order, the next places. Names in `traits` get codes of our own dictionaries."""
+    def append(self, sizes: int | Ints, runs: Sequence[Run], time: int, attributes: Attributes = NO_ATTRIBUTES) -> None:
+        """Give the messages of `runs`, in order, the next places. Names in `attributes` get codes of our own dictionaries."""
         count = sum(run.rows for run in runs)
-        traits = traits if traits is NO_TRAITS else self._coded(traits)
+        attributes = attributes if attributes is NO_ATTRIBUTES else self._coded(attributes)
         done, left = 0, deque(runs)
         while done < count:
             number, row = self.next_sequence >> BLOCK_BITS, self.next_sequence & (BLOCK_ROWS - 1)
@@ -177,7 +177,7 @@ class Queue:
                 block = self.blocks[number] = Block(number)
             whole = take == count
             part = sizes if isinstance(sizes, int) or whole else sizes[done : done + take]
-            mine = traits if whole or traits is NO_TRAITS else traits.take(slice(done, done + take))
+            mine = attributes if whole or attributes is NO_ATTRIBUTES else attributes.take(slice(done, done + take))
             delayed = block.fill(take, part, runs if whole else _first_runs(left, take), time, mine)
             self.bytes += part * take if isinstance(part, int) else int(part.sum(dtype=np.int64))
             waits = take if delayed is None else take - int(delayed.sum())
@@ -188,7 +188,7 @@ class Queue:
             self.available_bytes += block.sizes.total(waiting, waits)
             self._set_level(block, rows)
             self._count_available(block, waiting, waits)
-            if traits is not NO_TRAITS:
+            if attributes is not NO_ATTRIBUTES:
                 self.note_times(block)
             self.next_sequence += take
             done += take
@@ -220,16 +220,16 @@ class Queue:
                 clock.note(next_time, self.name, block.number)
                 setattr(block, noted, next_time)
 
-    def _coded(self, traits: Traits) -> Traits:
-        """Return the traits with the codes of this queue's dictionaries."""
+    def _coded(self, attributes: Attributes) -> Attributes:
+        """Return the attributes with the codes of this queue's dictionaries."""
         changed: dict[str, Any] = {}
         for name, dictionary in (("group", self.groups), ("key", self.keys)):
-            coded: Coded | None = getattr(traits, name)
+            coded: Coded | None = getattr(attributes, name)
             if coded is not None:
                 codes = dictionary.codes_of(coded)
                 dictionary.came(codes)
                 changed[name] = Coded([], codes)
-        return replace(traits, **changed) if changed else traits
+        return replace(attributes, **changed) if changed else attributes
 
     def _set_level(self, block: Block, rows: slice) -> None:
         if self.rules.levels == 1:

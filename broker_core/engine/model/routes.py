@@ -51,7 +51,7 @@ Asks = tuple[int, Wants]  # what a queue asks of messages that arrive: see `asks
 
 
 def asks(rules: Rules) -> Asks:
-    """Return what decides which traits are read of a message: queues with the same rules in this get the same."""
+    """Return what decides which attributes are read of a message: queues with the same rules in this get the same."""
     return rules.message_ttl, rules.wants
 
 

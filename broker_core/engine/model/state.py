@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from ...errors import DamagedJournal
-from ..columns.attributes import NO_TRAITS, Traits
+from ..columns.attributes import NO_ATTRIBUTES, Attributes
 from ..columns.blocks import Block
 from ..columns.limits import MAX_ENDED_WRITES
 from ..columns.packing import pack, unpack
@@ -21,7 +21,7 @@ from ..columns.series import Ints
 from ..columns.states import State
 from ..columns.timetable import Timetable
 from ..columns.values import from_json, to_json
-from .batch_outcomes import Said, StagedOutcomes
+from .batch_outcomes import RowsOutcome, StagedOutcomes
 from .consumers import began
 from .duplicates import DuplicateWindow
 from .exchange import Exchanges, Link
@@ -36,9 +36,9 @@ from .stages import write_of
 from .transaction import Transactions
 
 # To change the snapshot: raise the version, and keep reading the older ones in `restore`. The first had no dictionaries of groups
-# and keys, no origins, no pause, no traits of stages, no exchanges; the second no signs of batches, no outcomes `malformed`, no
-# times of stages, no writes that have ended, and nothing about the reads of a batch; the third no ids of queues, no passes of the
-# archive's, no queues that are gone and still have some.
+# and keys, no origins, no pause, no attributes of stages, no exchanges; the second no signs of batches, no outcomes `malformed`,
+# no times of stages, no writes that have ended, and nothing about the reads of a batch; the third no ids of queues, no passes of
+# the archive's, no queues that are gone and still have some.
 SNAPSHOT_VERSION = 4
 READ_VERSIONS = (1, 2, 3, 4)
 
@@ -58,7 +58,7 @@ class StagedPart:
     position: int
     count: int
     sizes: int | Ints
-    traits: Traits = NO_TRAITS
+    attributes: Attributes = NO_ATTRIBUTES
     kept: Ints | None = None  # which of the record's rows they are; None: all of them
     exchange: str | None = None  # what they came by, if not by the queue's name
 
@@ -391,31 +391,31 @@ def _described(queue: Queue) -> dict[str, Any]:
 def _count_among(queue: Queue, part: StagedPart, sign: int) -> None:
     queue.staged += sign * part.count
     queue.staged_bytes += sign * part.bytes
-    if queue.rules.key and part.traits.key is not None:
-        key = part.traits.key
+    if queue.rules.key and part.attributes.key is not None:
+        key = part.attributes.key
         queue.count_staged_keys([key.names[code - 1] for code in key.used().tolist()], sign)
 
 
 def _outcomes(stage: StageParts) -> list[Any]:
-    return [[each.lease, each.batch, each.epoch, [said.to_json() for said in each.said]] for each in stage.outcomes]
+    return [[each.lease, each.batch, each.epoch, [outcome.to_json() for outcome in each.outcomes]] for each in stage.outcomes]
 
 
-def _outcomes_of(lease: str, batch: int, epoch: int, said: list[Any]) -> StagedOutcomes:
-    return StagedOutcomes(lease, batch, epoch, [Said.from_json(each) for each in said])
+def _outcomes_of(lease: str, batch: int, epoch: int, outcomes: list[Any]) -> StagedOutcomes:
+    return StagedOutcomes(lease, batch, epoch, [RowsOutcome.from_json(each) for each in outcomes])
 
 
 def _staged(part: StagedPart) -> list[Any]:
     sizes = part.sizes if isinstance(part.sizes, int) else part.sizes.tolist()
-    said = part.traits.journaled()
-    more = [to_json(said), to_json(part.kept), part.exchange]
-    return [part.queue, part.position, part.count, sizes, *(more if said or part.exchange else [])]
+    attributes = part.attributes.journaled()
+    more = [to_json(attributes), to_json(part.kept), part.exchange]
+    return [part.queue, part.position, part.count, sizes, *(more if attributes or part.exchange else [])]
 
 
 def _staged_of(
-    queue: str, position: int, count: int, sizes: Any, traits: Any = None, kept: Any = None, exchange: str | None = None
+    queue: str, position: int, count: int, sizes: Any, attributes: Any = None, kept: Any = None, exchange: str | None = None
 ) -> StagedPart:
     each = sizes if isinstance(sizes, int) else np.array(sizes)
-    return StagedPart(queue, position, count, each, Traits.of_journal(from_json(traits)), from_json(kept), exchange)
+    return StagedPart(queue, position, count, each, Attributes.of_journal(from_json(attributes)), from_json(kept), exchange)
 
 
 def packed_columns(blocks: Iterable[dict[str, Any]]) -> list[bytes]:

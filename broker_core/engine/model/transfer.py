@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from ..columns.attributes import Coded, Traits
+from ..columns.attributes import Attributes, Coded
 from ..columns.dictionary import Dictionary
 from ..columns.rowset import RowSet, as_array, row_count
 from ..columns.runs import Run
@@ -28,7 +28,7 @@ class Cargo:
     count: int
     sizes: int | Ints
     runs: list[Run]
-    traits: Traits
+    attributes: Attributes
     sequences: Ints  # in the queue that they leave
     origin: Coded | None  # the queue that a dead letter comes from
     came_from: Ints | None
@@ -42,12 +42,12 @@ class Cargo:
         names = [*([] if self.origin is None else self.origin.names), queue]
         first = before == 0
         came_from = self.sequences + 1 if self.came_from is None else np.where(first, self.sequences + 1, self.came_from)
-        traits = replace(self.traits, due=None)  # whoever looks after dead letters sees them at once
+        attributes = replace(self.attributes, due=None)  # whoever looks after dead letters sees them at once
         if reason == Reason.EXPIRED:
-            traits = replace(traits, expiry=None)
+            attributes = replace(attributes, expiry=None)
         return replace(
             self,
-            traits=traits,
+            attributes=attributes,
             origin=Coded(names, np.where(first, len(names), before)),
             came_from=came_from,
             reason=np.full(self.count, reason),
@@ -73,7 +73,7 @@ def load(queue: Queue, rows: RowSet) -> Cargo:
         if block.errors:
             errors.update({done + i: block.errors[row] for i, row in enumerate(as_array(part).tolist()) if row in block.errors})
         done += row_count(part)
-    traits = Traits(
+    attributes = Attributes(
         priority=column(queue, rows, "priority"),
         expiry=_times(queue, rows, "expiry"),
         due=_delays(queue, rows),
@@ -86,7 +86,7 @@ def load(queue: Queue, rows: RowSet) -> Cargo:
         done,
         _together(sizes, rows),
         runs,
-        traits,
+        attributes,
         rows.sequences(),
         None if origin is None else Coded(queue.origins, origin),
         column(queue, rows, "came_from"),
@@ -98,12 +98,12 @@ def load(queue: Queue, rows: RowSet) -> Cargo:
 
 def unload(queue: Queue, cargo: Cargo, time: int) -> None:
     """Give the messages the next places of this queue. Its `messageTtl` concerns them as it does others that arrive."""
-    first, traits = queue.next_sequence, cargo.traits
+    first, attributes = queue.next_sequence, cargo.attributes
     if ttl := queue.rules.message_ttl:
         latest = time // 1000 + ttl
-        said = np.zeros(cargo.count, np.int64) if traits.expiry is None else traits.expiry
-        traits = replace(traits, expiry=np.where(said > 0, np.minimum(said, latest), latest))
-    queue.append(cargo.sizes, cargo.runs, time, traits)
+        said = np.zeros(cargo.count, np.int64) if attributes.expiry is None else attributes.expiry
+        attributes = replace(attributes, expiry=np.where(said > 0, np.minimum(said, latest), latest))
+    queue.append(cargo.sizes, cargo.runs, time, attributes)
     marks = {"origin": _origins(queue, cargo.origin), "came_from": cargo.came_from, "reason": cargo.reason}
     done = 0
     for number, part in RowSet.range(first, queue.next_sequence).items():

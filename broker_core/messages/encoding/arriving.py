@@ -42,7 +42,7 @@ from ...amqp.messages import (
 from ...errors import ResourceLimit
 from ..columns import ENCODED_COLUMNS, MESSAGE_COLUMNS, mask_of, payload_schema
 from . import annotation, headers
-from .headers import NOTHING, Said
+from .headers import NOTHING, HeaderFields
 from .lone import Lone, Payload, as_batch
 from .validity import invalid
 
@@ -83,7 +83,7 @@ class _Parts:
 
     def __init__(self) -> None:
         self.messages: list[bytes] = []
-        self.said: list[Said] = []
+        self.said: list[HeaderFields] = []
         self.annotations: dict[int, bytes] = {}
         self.footers: dict[int, bytes] = {}
         self.ttls: dict[int, bytes] = {}
@@ -286,12 +286,12 @@ _TABLES = _tables()
 # --- The batch -------------------------------------------------------------------------------------------------------------
 
 
-def _distinct(said: list[Said]) -> list[Said]:
+def _distinct(said: list[HeaderFields]) -> list[HeaderFields]:
     # Nearly always all are one and the same object, which `count` sees without comparing.
     return said[:1] if not said or said.count(said[0]) == len(said) else list(set(said))
 
 
-def _payload(parts: _Parts, distinct: list[Said], lengths: list[int]) -> tuple[Payload, int]:
+def _payload(parts: _Parts, distinct: list[HeaderFields], lengths: list[int]) -> tuple[Payload, int]:
     """With the mask of its columns."""
     rows = len(parts.messages)
     columns: dict[str, pa.Array] = {}

@@ -31,7 +31,7 @@ _SHORT = b"\x00\x53\x70\xc0"  # a header of less than 256 octets begins so
 _UINT = b"\x70"  # of 4 octets. Those of one octet are few enough to be `known`
 
 
-class Said(NamedTuple):
+class HeaderFields(NamedTuple):
     """Fields of a header, in the order of the stored columns."""
 
     priority: int | None
@@ -39,11 +39,11 @@ class Said(NamedTuple):
     ttl: int | None
 
 
-NOTHING = Said(None, None, None)
+NOTHING = HeaderFields(None, None, None)
 
-known: dict[bytes, Said] = {}
+known: dict[bytes, HeaderFields] = {}
 """What header sections say that were read before. Read only."""
-but_ttl: dict[int, tuple[int, dict[bytes, Said]]] = {}
+but_ttl: dict[int, tuple[int, dict[bytes, HeaderFields]]] = {}
 """What headers say but for their ttl, by their length: where the 4 octets of the ttl stand, and by the octets around them what
 was read before, without the ttl. Read only.
 
@@ -54,7 +54,7 @@ might be others.
 _written: dict[tuple[Any, ...], bytes] = {}
 
 
-def read(octets: bytes) -> Said:
+def read(octets: bytes) -> HeaderFields:
     """Read a header section. Raises DecodeError, or FieldError for a field of the wrong type or too many of them."""
     said = known.get(octets)
     if said is None:
@@ -65,7 +65,7 @@ def read(octets: bytes) -> Said:
     return said
 
 
-def learn(octets: bytes, but_its_ttl: Said, ttl: bytes) -> None:
+def learn(octets: bytes, but_its_ttl: HeaderFields, ttl: bytes) -> None:
     """A header that was found by what is around its ttl, and comes again."""
     _keep(known, octets, but_its_ttl._replace(ttl=int.from_bytes(ttl, "big")))
 
@@ -76,7 +76,7 @@ def _keep(table: dict[Any, Any], key: Any, value: Any) -> None:
     table[key] = value
 
 
-def _keep_but_ttl(octets: bytes, said: Said) -> None:
+def _keep_but_ttl(octets: bytes, said: HeaderFields) -> None:
     """Remember a valid header, so that one that differs only in its ttl need not be read. In rare forms it is."""
     if not octets.startswith(_SHORT):
         return
@@ -94,13 +94,13 @@ def _keep_but_ttl(octets: bytes, said: Said) -> None:
     but_ttl[len(octets)] = at, shapes
 
 
-def _read(octets: bytes) -> Said:
+def _read(octets: bytes) -> HeaderFields:
     (section,) = scan(octets)
     values, _ = decode(octets, section.value, section.end)
     from_values(Header, values)  # checks the types, which are the ranges
     assert isinstance(values, list)
     durable, priority, ttl = (*values, None, None, None)[:3]
-    return Said(None if priority is None else int(priority), durable, None if ttl is None else int(ttl))
+    return HeaderFields(None if priority is None else int(priority), durable, None if ttl is None else int(ttl))
 
 
 def write(priority: int | None, durable: bool | None, ttl: int | None, attempts: int, returned: bool) -> bytes:

@@ -15,7 +15,7 @@ import pyarrow as pa
 
 from ..columns import MESSAGE_COLUMNS, mask_of, payload_schema
 from . import headers
-from .headers import Said
+from .headers import HeaderFields
 
 # A length that no other number in a record batch is, nor the length of all of its buffers; padded to 8 octets it is another.
 SAMPLE_OCTETS = 1_000_003
@@ -29,7 +29,7 @@ class Lone(NamedTuple):
     """A bare message as it came, and the header that stood before it: without a ttl, which has a column behind the message."""
 
     message: bytes
-    said: Said
+    said: HeaderFields
 
     @property
     def num_rows(self) -> int:
@@ -64,7 +64,7 @@ def as_batch(payload: Payload) -> pa.RecordBatch:
     return payload.batch if isinstance(payload, Lone) else payload
 
 
-def batch_of(message: bytes, said: Said) -> pa.RecordBatch:
+def batch_of(message: bytes, said: HeaderFields) -> pa.RecordBatch:
     """Build a record batch of one message, in the stored form."""
     values = {"priority": said.priority, "durable": said.durable, "message": message}
     names = _names(said)
@@ -72,7 +72,7 @@ def batch_of(message: bytes, said: Said) -> pa.RecordBatch:
     return pa.RecordBatch.from_arrays(columns, schema=payload_schema(mask_of(names)))
 
 
-def _names(said: Said) -> list[str]:
+def _names(said: HeaderFields) -> list[str]:
     """List the columns, in mask order."""
     return [name for name in ("priority", "durable") if getattr(said, name) is not None] + ["message"]
 
@@ -97,7 +97,7 @@ class _Template(NamedTuple):
 
 
 @lru_cache(KEPT_TEMPLATES)
-def _template(said: Said) -> _Template:
+def _template(said: HeaderFields) -> _Template:
     written = batch_of(bytes(SAMPLE_OCTETS), said).serialize().to_pybytes()
     padded = SAMPLE_OCTETS + (-SAMPLE_OCTETS & 7)
     head = written[:-padded]
