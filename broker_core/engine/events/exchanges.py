@@ -56,7 +56,7 @@ class Routed(Event):
     count: int
     sizes: int | Ints
     time: int
-    attributes: dict[str, Any] | None = field(default=None, metadata=stored_as("attributes"))  # see `Attributes.journaled`
+    attributes: dict[str, Any] | None = field(default=None, metadata=stored_as("traits"))  # see `Attributes.journaled`
     kept: Ints | None = None  # which of the payload's rows they are; None: all of them, in order
 
 

@@ -21,7 +21,7 @@ class Staged(Event):
     count: int
     sizes: int | Ints
     up: int
-    attributes: dict[str, Any] | None = field(default=None, metadata=stored_as("attributes"))  # see `Attributes.journaled`
+    attributes: dict[str, Any] | None = field(default=None, metadata=stored_as("traits"))  # see `Attributes.journaled`
     kept: Ints | None = None  # as of Enqueued
     exchange: str | None = None  # they came by this one: a queue that is gone when they are published takes its own along
     time: int | None = None  # None: an old journal's
