@@ -54,6 +54,8 @@ _METAVARS = {
     "data": "DIR",
     "host": "HOST",
     "fsync": "WHEN",
+    "copy": "WHEN",
+    "copy_url": "URL",
     **dict.fromkeys(("listeners", "queues", "exchanges", "bindings", "policies"), "JSON"),
     **dict.fromkeys(("flight_tls", "allow_anonymous", "amqp_check_user_id"), "BOOL"),
     "tls_cert_file": "FILE",

@@ -192,6 +192,52 @@ class Journal:
         """Let the writer's thread call `callback(durable)` whenever that has grown. One that raises is not called again."""
         self._writer.add_listener(callback)
 
+    # ---- a copy elsewhere
+
+    @property
+    def stored(self) -> int:
+        """LSN below which this disk has everything, as far as `fsync` promises; `durable`, unless a copy is required."""
+        return self._writer.stored
+
+    def require_copy(self, copied: int, why: Callable[[], str]) -> None:
+        """Let `durable` be at most what `set_copied` has said, from now `copied` on. Before `start`.
+
+        `why` returns the end of an error's sentence: why the copy does not go on; nothing while it does.
+        """
+        self._writer.require_copy(copied, why)
+
+    def set_copied(self, copied: int) -> None:
+        """Say that the copy has everything below this LSN; who waited for that goes on. Listeners are called by this thread."""
+        self._writer.set_copied(copied)
+
+    def add_stored_listener(self, callback: Callable[[], None]) -> None:
+        """Let `callback()` be called whenever `stored` may have grown, by the thread that wrote. It must not block."""
+        self._writer.add_stored_listener(callback)
+
+    def log_bytes(self, position: int, limit: int) -> list[tuple[str, int, bytes]]:
+        """Return bytes of the log from `position` on, at most `limit` and below `stored`: segment, offset in its file, bytes.
+
+        A segment's header comes with its first byte of the log. Raises DataLoss when the segment was dropped, DamagedJournal
+        where the file is shorter than it was.
+        """
+        found, stop = list[tuple[str, int, bytes]](), self._writer.stored
+        while limit > 0 and position < stop:
+            segment = self._chain.find(position)
+            until = min(segment.end, stop, position + limit)
+            offset = 0 if position == segment.base else segment.offset(position)
+            length = segment.offset(until) - offset
+            data = self._chain.file(segment).read(offset, length)
+            if len(data) < length:
+                raise DamagedJournal(f"{self._disk.path(segment.name)}, offset {offset + len(data)}: the file ends here")
+            found.append((segment.name, offset, data))
+            limit -= until - position
+            position = until
+        return found
+
+    def segment_names(self) -> list[str]:
+        """Return the names of all segments, oldest first."""
+        return [segment.name for segment in self._chain.all]
+
     # ---- reading
 
     def replay(self, position: int) -> Iterator[Record]:

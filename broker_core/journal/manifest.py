@@ -93,6 +93,12 @@ def read(disk: Disk, broker_id: str | None = None) -> Content | None:
     return Content(listed, max(content["synced"], _synced(disk, set(listed.values()))), holes)
 
 
+def note_is_good(disk: Disk) -> bool:
+    """Return True if `synced` matches its checksum."""
+    data = disk.open(SYNCED_NAME).read(0, _SYNCED.size + _CRC.size + 1)
+    return len(data) == _SYNCED.size + _CRC.size and _CRC.unpack_from(data, _SYNCED.size)[0] == crc32(data[: _SYNCED.size])
+
+
 def _synced(disk: Disk, known: set[int]) -> int:
     """Return the position in `synced` if it is of one of these segments; else 0."""
     if SYNCED_NAME not in disk.names():

@@ -119,3 +119,34 @@ def _load(disk: Disk, name: str, broker_id: str) -> Snapshot | None:
 
 def _aligned(length: int) -> int:
     return length + (-length % ALIGN)
+
+
+def find_fault(disk: Disk, name: str, broker_id: str) -> tuple[int, str] | None:
+    """Return offset and name of the first place that is wrong in a snapshot's file, or None. Reads all. StorageError of a version
+    that this program does not read.
+    """
+    file = disk.open(name)
+    size, head = file.size(), file.read(0, _HEAD.size)
+    if len(head) < _HEAD.size or head[:8] != MAGIC:
+        return 0, "the header"
+    _, version, count, position, meta_bytes, meta_crc, id_bytes, owner = _HEAD.unpack(head)
+    if version != VERSION:
+        raise StorageError(f"{disk.path(name)}: written in format version {version}, this program reads {VERSION}")
+    table = file.read(_HEAD.size, min(count, ARRAYS_MAX) * _ARRAY.size + _CRC.size)
+    if _CRC.unpack(table[-_CRC.size :])[0] != crc32(head + table[: -_CRC.size]) or table[-4:] != bytes(4):
+        return 0, "the header"
+    if owner[:id_bytes] != broker_id.encode():
+        return 48, "the id of the broker"
+    if name[:20] != f"{position:020d}":
+        return 16, "the position, which is not the one in the file's name,"
+    offset = len(head) + len(table)
+    for length, checksum in [(meta_bytes, meta_crc), *(entry[:2] for entry in _ARRAY.iter_unpack(table[: -_CRC.size]))]:
+        start = _aligned(offset)
+        if any(file.read(offset, start - offset)):
+            return offset, "the padding"
+        if checksum_of(file, start, length) != checksum:
+            return start, "an array, or the meta,"
+        offset = start + length
+    if any(file.read(offset, size - offset)) or size != _aligned(offset):
+        return offset, "the end"
+    return None

@@ -80,6 +80,41 @@ def read_tail(file: ReadFile, path: str, segment: Segment, known: int) -> Tail:
     return Tail(synced, end, file_end, any(group.records for group in after), cut)
 
 
+def first_fault(file: ReadFile, segment: Segment, stop: int) -> tuple[int, str] | None:
+    """Return offset and name of the first byte's place that is wrong below the LSN `stop`, or None. Reads all: payloads, too.
+
+    Unlike a start, it also looks at what has no meaning: zeros between, and the checksum in the end mark.
+    """
+    groups, _, bad = _walk(file, segment, stop)
+    for group in groups:
+        wrong = _check_group(file, segment, group)
+        if wrong is not None:
+            return segment.offset(wrong.low), wrong.what
+        odd = _odd_bytes(file, segment, group)
+        if odd is not None:
+            return odd
+    return None if bad is None else (segment.offset(bad.low), bad.what)
+
+
+def _odd_bytes(file: ReadFile, segment: Segment, group: _Group) -> tuple[int, str] | None:
+    window, lsn, stop = Window(file), group.lsn + GROUP_BYTES, group.end - END_BYTES
+    while lsn < stop:
+        index = window.at(segment.offset(lsn), RECORD_BYTES)
+        header = unpack_record(window.data, index)
+        assert header is not None, "the group was checked before"
+        for end, room in (
+            (lsn + RECORD_BYTES + header.meta_bytes, -header.meta_bytes & 7),
+            (lsn + header.payload_at + header.payload_bytes, -header.payload_bytes & 7),
+        ):
+            if room and any(file.read(segment.offset(end), room)):
+                return segment.offset(end), "the padding of a record"
+        lsn += header.length
+    header_crc = int.from_bytes(file.read(segment.offset(group.lsn) + 8, 4), "little")
+    if END.unpack(file.read(segment.offset(stop), END_BYTES))[0] != header_crc:
+        return segment.offset(stop), "the end mark of a group"
+    return None
+
+
 def _walk(file: ReadFile, segment: Segment, file_end: int) -> tuple[list[_Group], int, _BadGroup | None]:
     """Return the groups with a good header that fit in the file, the highest synced position in them, and the bad group after
     them.

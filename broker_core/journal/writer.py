@@ -3,11 +3,12 @@ fills.
 
 `Group.seal` gives the persisted bytes. At any time the positions are in this order:
 
-    synced <= durable <= written <= end + END_BYTES
+    synced <= durable <= written <= end + END_BYTES        (without a copy; with one, durable may be lower)
 
-`durable` is `synced` under fsync=always, and `written` otherwise. `end` is after the last record; once its group is written,
-`written` is after that group's end mark. A sync happens after every write (always), when `interval_s`
-has passed since the last one and something is unsynced (interval), before a new segment begins, when a snapshot asks for it
+`durable` is `stored`, which is `synced` under fsync=always and `written` otherwise; where a copy elsewhere has to have
+everything first (`require_copy`), it is the lower of `stored` and what the copy has. `end` is after the last record; once its
+group is written, `written` is after that group's end mark. A sync happens after every write (always), when `interval_s` has
+passed since the last one and something is unsynced (interval), before a new segment begins, when a snapshot asks for it
 (`sync_to`), and at the close (all modes). So at most the last segment holds anything unsynced.
 
 After a failed write or sync nobody knows what is on the disk, and a repeated fsync may wrongly succeed: the kernel forgets the
@@ -75,6 +76,7 @@ class Writer:
         self._group_bytes = max(1, min(GROUP_LIMIT, buffer_bytes // 2))
         self._on_failure = on_failure
         self._listeners: list[Callable[[int], None]] = []
+        self._stored_listeners: list[Callable[[], None]] = []
 
         self._lock = threading.Lock()
         self._work = threading.Condition(self._lock)  # the writer waits here
@@ -95,6 +97,8 @@ class Writer:
 
         self._file: AppendFile | None = None  # used by the writer's thread alone, like the three below
         self._segment: Segment | None = None
+        self._copied: int | None = None  # LSN below which a copy has everything; None: none has to
+        self._why_not_copied: Callable[[], str] = str
         self._synced_at = self._disk.monotonic_s()
         self._sync_takes = 0.0  # seconds: rises at once with a slow sync, falls slowly
 
@@ -207,6 +211,7 @@ class Writer:
                 timeout_s,
                 lambda: ResourceLimit(
                     f"the journal's buffer of {self._buffer_bytes} bytes had no room for {nbytes} in {timeout_s} s"
+                    f"{self._why_not_copied()}"
                 ),
             )
 
@@ -242,6 +247,28 @@ class Writer:
         """Call `callback(durable)` whenever that has grown."""
         with self._lock:
             self._listeners = [*self._listeners, callback]
+
+    # ---- a copy elsewhere
+
+    @property
+    def stored(self) -> int:
+        """LSN below which this disk has everything, as far as `fsync` promises."""
+        return self.synced if self._fsync == "always" else self.written
+
+    def require_copy(self, copied: int, why: Callable[[], str]) -> None:
+        """Let nothing become durable before `set_copied` has said so. Before `start`. See `Journal.require_copy`."""
+        self._copied, self._why_not_copied = copied, why
+        self.durable = min(self.durable, copied)
+
+    def set_copied(self, copied: int) -> None:
+        """Say that the copy has everything below this LSN."""
+        self._copied = max(copied, self._copied or 0)
+        self._publish()
+
+    def add_stored_listener(self, callback: Callable[[], None]) -> None:
+        """Call `callback` whenever `stored` may have grown."""
+        with self._lock:
+            self._stored_listeners = [*self._stored_listeners, callback]
 
     def _wait(self, ready: Callable[[], bool], timeout_s: float | None, late: Callable[[], Exception]) -> None:
         if ready():
@@ -386,12 +413,16 @@ class Writer:
         self._manifest.note(self._segment, written)
 
     def _publish(self) -> None:
+        for stored in self._stored_listeners:
+            stored()
         with self._lock:
-            before, self.durable = self.durable, self.synced if self._fsync == "always" else self.written
-            durable = self.durable
+            before = self.durable
+            durable = self.durable = self.stored if self._copied is None else max(before, min(self.stored, self._copied))
             assert before <= durable, "what was durable stays so"
-            assert self.synced <= durable <= self.written <= self.end + END_BYTES, "see the order above"
+            assert durable <= self.written <= self.end + END_BYTES, "see the order above"
             self._done.notify_all()
+        if durable == before and self._copied is not None:
+            return
         for callback in self._listeners:
             self._notify(callback, durable)
 

@@ -16,6 +16,8 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from .. import errors
+from ..copy.copier import Copier
+from ..copy.stores import Store, open_store
 from ..engine import BrokerState, apply
 from ..engine import commands as c
 from ..engine.columns.attributes import Attributes
@@ -76,7 +78,9 @@ class BrokerService:
         disk: Disk | None = None,
         clock: Callable[[], c.Now] | None = None,
         on_failure: Callable[[Exception], None] | None = None,
+        store: Store | None = None,
     ) -> None:
+        """`store`: where the copy is kept, instead of at `copy_url`."""
         policies = policies_of(settings)
         allocator.keep_heaps_short()
         self.settings = settings
@@ -98,6 +102,7 @@ class BrokerService:
             if self.journal.repaired is not None:
                 log.warning("the journal's tail was repaired: %s", self.journal.repaired)
             self.state = self._recover(policies)
+            self.copier = self._begin_copy(disk, store)
         except BaseException:
             disk.close()  # somebody else may try, with another version or a repaired directory
             raise
@@ -107,6 +112,8 @@ class BrokerService:
         self._ticker = Ticker(self.state, clock, lambda: self.submit(c.Tick()))
         self._free = (0, 0, 0)  # of the disk, bytes; the journal's durable position then; until when `room` believes it
         self.journal.start()
+        if self.copier is not None:
+            self.copier.start()
         self._snapshot_at = self.journal.snapshot.position if self.journal.snapshot else 0
         lost = self.submit(c.Recovered(secrets.token_hex(16)))
         if lost:
@@ -119,6 +126,17 @@ class BrokerService:
     def broker_id(self) -> str:
         """Name of the data directory, made when it was."""
         return self.journal.broker_id
+
+    def _begin_copy(self, disk: Disk, store: Store | None) -> Copier | None:
+        """Claim the copy that the settings ask for. Raises CopyFenced when it is another broker's."""
+        settings = self.settings
+        if store is None and settings.copy_url is None:
+            return None
+        store = store or open_store(str(settings.copy_url))
+        mode: Any = settings.copy
+        copier = Copier(store, self.journal, disk, writer=secrets.token_hex(8), mode=mode, interval_s=settings.copy_interval_s)
+        copier.begin()
+        return copier
 
     def _recover(self, policies: Policies) -> BrokerState:
         snapshot = self.journal.snapshot
@@ -486,6 +504,8 @@ class BrokerService:
         except errors.ResourceLimit as error:  # the next start reads more of the log
             log.warning("%s", error)
         finally:
+            if self.copier is not None:
+                self.copier.close()
             self.journal.close()
 
 

@@ -144,6 +144,14 @@ def _parse_file(value: object) -> Path | None:
     return None if value is None else _parse_path(value)
 
 
+def _parse_text(value: object) -> str | None:
+    if value is None:
+        return None
+    if not isinstance(value, str) or not value.strip() or not value.isprintable():
+        raise ValueError
+    return value
+
+
 def _parse_absent(value: object) -> None:
     if value is not None:
         raise ValueError
@@ -154,6 +162,7 @@ PORT_OR_OFF = Kind('a port number, 0 for a free one, or "off"', _parse_port_or_o
 HOST = Kind("a host name or address to listen on", listeners.parse_host)
 PATH = Kind("a folder", _parse_path)
 FILE = Kind("a file, or left out", _parse_file)
+STORE = Kind("a URL such as s3://bucket/folder, gs://…, az://…, or the path of a folder, or left out", _parse_text)
 SWITCH = Kind("true or false", _parse_switch)
 LISTENERS = Kind(listeners.ALLOWED, listeners.parse)
 QUEUES, EXCHANGES, BINDINGS, POLICIES = (
@@ -215,6 +224,17 @@ class Settings:
     )
     fsync_interval_s: float = key(
         1.0, seconds(0.001), "With fsync = interval: a power cut takes at most what was confirmed in this time."
+    )
+    copy_url: str | None = key(
+        None, STORE, "Where a copy of the data directory is kept while the broker runs. Left out: there is none."
+    )
+    copy: str = key(
+        "async",
+        choice("async", "sync"),
+        "async: the copy follows, and losing the machine loses its lag. sync: nothing is confirmed before the copy has it.",
+    )
+    copy_interval_s: float = key(
+        1.0, seconds(0.01), "With copy = async: how long what is new waits for more. Each second costs a request to the store."
     )
     segment_bytes: int = key(
         256 * MIB,

@@ -19,6 +19,7 @@ HERE = Path(__file__).resolve().parent
 BUILD = HERE.parent.parent / "build" / "clients"
 #: Seconds. All three from an empty cache take one minute on two cores, most of it Go's own library.
 BUILD_LIMIT_S = 300
+STORE_LIMIT_S = 1200  # the S3 server has three hundred packages
 
 
 class MissingTool(Exception):
@@ -88,6 +89,15 @@ def _make_qpid_jms(folder: Path) -> None:
     run(folder, "javac", "-cp", "lib/*", "-d", "classes", *sorted(path.name for path in folder.glob("*.java")))
 
 
+def _make_versitygw(folder: Path) -> None:
+    version = (folder / "version").read_text().strip()
+    environment = {**os.environ, "GOBIN": str(folder), "CGO_ENABLED": "0"}  # no C compiler is needed
+    command = ["go", "install", f"github.com/versity/versitygw/cmd/versitygw@{version}"]
+    subprocess.run(
+        command, cwd=folder, env=environment, stdin=subprocess.DEVNULL, stdout=sys.stderr, check=True, timeout=STORE_LIMIT_S
+    )
+
+
 def _make_proton(folder: Path) -> None:
     pass
 
@@ -100,6 +110,7 @@ CLIENTS: dict[str, tuple[dict[str, str], Callable[[Path], None], Callable[[Path]
         lambda folder: ["node", str(folder / "client.js")],
     ),
     "go_amqp": ({"go": "install Go 1.25 or newer"}, _make_go_amqp, lambda folder: [str(folder / "client")]),
+    "versitygw": ({"go": "install Go 1.25 or newer"}, _make_versitygw, lambda folder: [str(folder / "versitygw")]),
     "qpid_jms": (
         {"java": "install Java 17", "javac": "install a JDK 17, not only its runtime", "mvn": "install Maven 3"},
         _make_qpid_jms,

@@ -1,0 +1,229 @@
+"""The chain of a copy: who writes it, and its chunks. One attempt at a time; who calls tries again.
+
+A method that raised StoreError may have been carried out or not. All of them may be called again, `put` with the same chunk.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import socket
+import time
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from typing import NamedTuple
+
+from ..errors import DamagedJournal, StorageError
+from ..journal.disk import Buffer
+from . import chunks
+from .chunks import Chunk, Part
+from .contents import Contents, Piece
+from .marker import Marker
+from .stores import Store
+
+OBJECTS = "objects/"
+AT_ONCE = 8  # requests while a chain is read
+
+log = logging.getLogger("penstock.copy")
+
+
+class CopyFenced(StorageError):
+    """The copy is another writer's now, or never was this directory's. Its text says whose, and what to do."""
+
+
+class ChainBroken(StorageError):
+    """Chunks that this writer has put are gone: the bucket was emptied, or is another one."""
+
+
+class Pending(NamedTuple):
+    """A chunk to be put, with all its bytes: they stay the same until it is there."""
+
+    chunk: Chunk
+    data: list[Buffer]
+    body_at: int  # where in the object the parts begin
+
+
+class State(NamedTuple):
+    """A chain that was read: its last chunk, and the files with all that the chunks add."""
+
+    last: Chunk
+    contents: Contents
+
+
+def _who() -> str:
+    return f"process {os.getpid()} on {socket.gethostname()}"
+
+
+class Chain:
+    """The chain in one store, for one writer: `writer` is a name that nobody else ever has."""
+
+    def __init__(self, store: Store, broker: str, writer: str, kind: str, clock: Callable[[], float] = time.time) -> None:
+        self.store, self.broker, self.writer, self.kind = store, broker, writer, kind
+        self.number = 0  # of the last chunk
+        self.base = 0  # of the last with contents
+        self.position = 0
+        self._clock = clock
+        self._objects = 0
+
+    # ---- who writes
+
+    def claim(self, marker: Marker) -> State | None:
+        """Make this writer the copy's: nobody who wrote it before can put another chunk. Returns what the copy holds; None where
+        there was no copy.
+
+        `marker` has this writer's name in it, and is on the disk. Raises CopyFenced when the copy is not this directory's.
+        """
+        while True:
+            last = last_chunk(self.store)
+            if last is not None:
+                self._check_owner(last, marker)
+            self.number, self.base, self.position = (last.number, last.base, last.position) if last is not None else (0, 0, 0)
+            fence = self.prepare([], [], position=self.position, fence=True)
+            if self.store.create(fence.chunk.name, fence.data):
+                break  # otherwise somebody was quicker: look who it was
+        self._count(fence.chunk)
+        state = load(self.store)
+        return state if last is not None else None
+
+    def _check_owner(self, last: Chunk, marker: Marker) -> None:
+        if last.broker != self.broker:
+            raise CopyFenced(
+                f"{self.store.url} holds the {last.kind} of another broker (id {last.broker}, this one is {self.broker}): set "
+                "copy_url to another place"
+            )
+        if last.kind != self.kind:
+            raise CopyFenced(f"{self.store.url} holds a {last.kind}, and cannot take a {self.kind}, too: use another place")
+        if self.kind == "backup" or last.writer in marker.writers:
+            return
+        if marker.restored is not None and last.writer == marker.restored.writer:
+            if last.number == marker.restored.number:
+                return
+            raise CopyFenced(
+                f"{self.store.url} has been written to since this directory was restored from it: {last.owner} still runs, or "
+                f"ran until {_at(last)}, and has confirmed more than this directory holds. Restore again, with --take-over: then "
+                "it is stopped first"
+            )
+        raise CopyFenced(
+            f"{self.store.url} belongs to another data directory now: {last.owner} has taken it over, and wrote it last at "
+            f"{_at(last)}. This directory must not go on as if nothing had happened: messages would be delivered twice. If the "
+            "other broker is the right one, remove this directory. If this one is, set copy_url to another place"
+        )
+
+    # ---- chunks
+
+    def prepare(
+        self,
+        parts: Sequence[Part],
+        body: Sequence[Buffer],
+        *,
+        position: int,
+        lag: int = 0,
+        contents: Contents | None = None,
+        fence: bool = False,
+    ) -> Pending:
+        """Return the next chunk, which is to be `put`."""
+        number = self.number + 1
+        base = number if contents is not None else self.base
+        time_ms = int(self._clock() * 1000)
+        chunk = Chunk(
+            number, self.broker, self.writer, _who(), self.kind, time_ms, base, position, lag, fence, list(parts), contents
+        )
+        data = chunks.pack(chunk, list(body))
+        return Pending(chunk, data, len(memoryview(data[0])))
+
+    def put(self, pending: Pending) -> None:
+        """Put the chunk, if it is not there yet. Raises CopyFenced where somebody else has put that number."""
+        name = pending.chunk.name
+        if not self.store.create(name, pending.data):
+            found = read_header(self.store, pending.chunk.number)[0]
+            if found.writer != self.writer:
+                raise self._taken_over(found)
+        self._count(pending.chunk)
+
+    def _count(self, chunk: Chunk) -> None:
+        self.number, self.base, self.position = chunk.number, chunk.base, chunk.position
+
+    def check_end(self) -> None:
+        """Look whether the chain still ends where this writer left it, after something went wrong, or after a while.
+
+        Raises CopyFenced when another writer has gone on, ChainBroken when chunks are missing.
+        """
+        last = last_chunk(self.store)
+        if last is None or last.number < self.number:
+            raise ChainBroken(f"{self.store.url} has lost what was in it: its last chunk was {self.number}")
+        if last.writer != self.writer:
+            raise self._taken_over(last)
+
+    def _taken_over(self, by: Chunk) -> CopyFenced:
+        return CopyFenced(
+            f"{self.store.url} was taken over at {_at(by)} by {by.owner}: this broker was declared lost, and another one goes on "
+            "from its copy. This one confirms nothing more and stops. Do not start it again on this directory, unless you know that "
+            "the other one is gone"
+        )
+
+    # ---- objects
+
+    def new_object(self) -> str:
+        """Return a name that no object has."""
+        self._objects += 1
+        return f"{OBJECTS}{self.writer}-{self._objects:08d}"
+
+    def garbage(self, contents: Contents) -> list[str]:
+        """Return the names of all objects in the store that nobody needs who reads the chain from its base on."""
+        needed = contents.objects()
+        found = [name for name in self.store.names(OBJECTS) if name not in needed]
+        old = [name for name in self.store.names(chunks.FOLDER) if chunks.number_of(name) < self.base]
+        return found + [name for name in old if name not in needed]
+
+
+def _at(chunk: Chunk) -> str:
+    return time.strftime("%Y-%m-%d %H:%M:%S UTC", time.gmtime(chunk.time_ms / 1000))
+
+
+def last_chunk(store: Store) -> Chunk | None:
+    """Return the header of the last chunk; None where there is no copy."""
+    last = max((chunks.number_of(name) for name in store.names(chunks.FOLDER)), default=0)
+    return read_header(store, last)[0] if last else None
+
+
+def read_header(store: Store, number: int) -> tuple[Chunk, int]:
+    """Return the header of a chunk, and where in its object the body begins."""
+    name = chunks.name_of(number)
+    where = f"{store.url}/{name}"
+    data = store.get_range(name, 0, chunks.HEAD_GUESS)
+    needed = chunks.header_bytes(data, where)
+    if needed > len(data):
+        data = store.get_range(name, 0, needed)
+    return chunks.unpack(data, where)
+
+
+def load(store: Store) -> State | None:
+    """Read a chain: the last chunk, and all files. None where there is no copy.
+
+    Raises NoSuchObject when the writer has removed a chunk meanwhile: read it again. DamagedJournal when it makes no sense.
+    """
+    last = last_chunk(store)
+    if last is None:
+        return None
+    first = last.base or last.number + 1
+    with ThreadPoolExecutor(AT_ONCE) as pool:
+        found = list(pool.map(lambda number: read_header(store, number), range(first, last.number + 1)))
+    contents = Contents()
+    for chunk, body_at in found:
+        if chunk.contents is not None:
+            contents = chunk.contents.copy()
+        try:
+            add_parts(contents, chunk, body_at)
+        except ValueError as error:
+            raise DamagedJournal(
+                f"{store.url}/{chunk.name}, offset 0: the chunk does not follow the ones before: {error}"
+            ) from None
+    return State(found[-1][0] if found else last, contents)
+
+
+def add_parts(contents: Contents, chunk: Chunk, body_at: int) -> None:
+    """Add the parts of a chunk to the files. ValueError where they do not fit."""
+    at = body_at
+    for part in chunk.parts:
+        contents.add(part.file, Piece(chunk.name, at, part.offset, part.length, part.crc))
+        at += part.length

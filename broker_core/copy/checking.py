@@ -1,0 +1,188 @@
+"""A check of a whole data directory: reads every byte that means something, changes nothing, and goes on after a fault.
+
+Of each file the first fault is named, with its offset. What a start would repair (the torn end of the last segment, a note that
+a power cut tore) is a remark. Beside a running broker the log is checked up to where it is known to be on the disk.
+"""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Any
+
+from ..engine import BrokerState, apply
+from ..engine.columns.states import State
+from ..engine.events import codec
+from ..errors import DamagedJournal, PenstockError, StorageError
+from ..journal import manifest, snapshots
+from ..journal.disk import Disk
+from ..journal.replay import damaged, replay_segment
+from ..journal.segments import SUFFIX, Segment, read_header
+from ..journal.snapshots import Snapshot, load_latest
+from ..journal.tail import first_fault, read_tail
+from . import marker, pictures
+from .pictures import USERS_FILE
+
+
+@dataclass
+class Found:
+    """What a check found."""
+
+    broker: str = ""
+    damage: list[str] = field(default_factory=list)  # each names a file and an offset; the first is the first to look at
+    remarks: list[str] = field(default_factory=list)
+    segments: int = 0
+    bytes: int = 0  # of the log, read
+    position: int = 0  # LSN up to which the log is good
+    snapshots: int = 0
+    events: int = 0  # applied
+    queues: int = 0
+    messages: dict[str, int] = field(default_factory=dict)  # by state
+
+    @contextmanager
+    def looking(self, path: str) -> Iterator[None]:
+        """Note what is raised in the block as damage."""
+        try:
+            yield
+        except PenstockError as error:
+            self.damage.append(str(error))
+        except FileNotFoundError:
+            raise
+        except OSError as error:
+            self.damage.append(f"{path}, offset 0: the file cannot be read: {error}")
+
+
+def check(disk: Disk, *, live: bool, progress: Callable[[int, int], None] = lambda done, total: None) -> Found:
+    """Check a data directory. `live`: a broker writes it. `progress` is called with bytes read and bytes in all."""
+    found = Found()
+    with found.looking(disk.path("id")):
+        found.broker = pictures.read_id(disk)
+    listed = None
+    with found.looking(disk.path(manifest.NAME)):
+        listed = manifest.read(disk, found.broker)
+    known = listed.synced if listed is not None else 0
+    _check_note(disk, found, listed)
+    names = disk.names()
+    headers = list[Segment]()
+    for name in names:
+        if name.endswith(SUFFIX):
+            with found.looking(disk.path(name)):
+                headers.append(read_header(disk, name, found.broker))
+    if not found.damage:
+        with found.looking(disk.path(manifest.NAME)):
+            manifest.check(disk, listed, headers, bool(snapshots.names_of(disk)))
+    segments = pictures.ordered(headers, (listed.holes if listed is not None else None) or ())
+    good = _check_segments(disk, found, segments, known, live, progress)
+    snapshot = _check_snapshots(disk, found)
+    _check_small(disk, found, names)
+    if good:
+        with found.looking(disk.path("")):
+            _apply(disk, found, segments, snapshot)
+    return found
+
+
+def _check_note(disk: Disk, found: Found, listed: manifest.Content | None) -> None:
+    if listed is not None and manifest.SYNCED_NAME in disk.names() and not manifest.note_is_good(disk):
+        found.remarks.append(
+            f"{disk.path(manifest.SYNCED_NAME)}, offset 0: the note does not match its checksum. A power cut may do that; a start "
+            "does without it"
+        )
+
+
+def _check_segments(
+    disk: Disk, found: Found, segments: list[Segment], known: int, live: bool, progress: Callable[[int, int], None]
+) -> bool:
+    """Check the log; return True if all of it is good."""
+    before = len(found.damage)
+    total, done = sum(disk.size(segment.name) for segment in segments), 0
+    for segment in segments:
+        last = segment is segments[-1]
+        path, file = disk.path(segment.name), disk.open(segment.name)
+        with found.looking(path):
+            if last and live:
+                segment.end = min(segment.end, max(known, segment.base))
+            fault = first_fault(file, segment, segment.end)
+            if fault is not None and last and not live:
+                tail = read_tail(file, path, segment, max(known, _snapshot_position(disk)))
+                if tail.cut is not None and segment.offset(tail.end) <= fault[0]:
+                    found.remarks.append(f"{path}, offset {segment.offset(tail.end)}: {tail.cut}; a start cuts it off")
+                    segment.end, fault = tail.end, None
+            if fault is not None:
+                raise damaged(path, *fault)
+            found.position = max(found.position, segment.end)
+            found.bytes += segment.end - segment.base
+        found.segments += 1
+        done += disk.size(segment.name)
+        progress(done, total)
+    return len(found.damage) == before and not found.damage
+
+
+def _snapshot_position(disk: Disk) -> int:
+    names = snapshots.names_of(disk)
+    return int(names[0][:20]) if names else 0
+
+
+def _check_snapshots(disk: Disk, found: Found) -> Snapshot | None:
+    for name in snapshots.names_of(disk):
+        path = disk.path(name)
+        with found.looking(path):
+            fault = snapshots.find_fault(disk, name, found.broker)
+            if fault is not None:
+                raise damaged(path, *fault)
+            found.snapshots += 1
+    return load_latest(disk, found.broker)[0] if found.snapshots else None
+
+
+def _check_small(disk: Disk, found: Found, names: list[str]) -> None:
+    if USERS_FILE in names:
+        with found.looking(disk.path(USERS_FILE)):
+            try:
+                json.loads(disk.open(USERS_FILE).read(0, 1 << 24))
+            except ValueError as error:
+                at = getattr(error, "pos", 0)
+                raise DamagedJournal(f"{disk.path(USERS_FILE)}, offset {at}: the users cannot be read: {error}") from None
+    with found.looking(disk.path(marker.NAME)):
+        marker.read(disk)
+
+
+def _apply(disk: Disk, found: Found, segments: list[Segment], snapshot: Snapshot | None) -> None:
+    """Build the state as a start would, by all events after the latest snapshot."""
+    position = 0
+    state = BrokerState()
+    try:
+        if snapshot is not None:
+            state, position = BrokerState.restore(snapshot.meta, snapshot.arrays), snapshot.position
+    except PenstockError:
+        raise
+    except Exception as error:
+        raise StorageError(f"the snapshot at {position} cannot be used: {type(error).__name__}: {error}") from error
+    if position > found.position:
+        path = disk.path(segments[-1].name if segments else "")
+        raise DamagedJournal(f"{path}, offset 0: the log ends at {found.position}, before the snapshot at {position}")
+    for segment in segments:
+        if segment.end <= position:
+            continue
+        for record in replay_segment(disk.open(segment.name), disk.path(segment.name), segment, position, segment.end):
+            try:
+                event = codec.decode(record.meta)
+                apply(state, event, record.position)
+            except Exception as error:
+                raise DamagedJournal(
+                    f"{disk.path(segment.name)}, offset {segment.offset(record.position)}: the event cannot be applied: "
+                    f"{type(error).__name__}: {error}"
+                ) from error
+            found.events += 1
+    found.queues = len(state.queues)
+    counts = Counter[str]()
+    for queue in state.queues.values():
+        for one in (State.AVAILABLE, State.ACQUIRED, State.ARCHIVED):
+            counts[one.name.lower()] += int(queue.counts[one])
+    found.messages = dict(counts)
+
+
+def as_json(found: Found) -> dict[str, Any]:
+    """Return what was found, for a program."""
+    return dict(vars(found))

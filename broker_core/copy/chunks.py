@@ -1,0 +1,102 @@
+"""The format of a chunk, one link of a copy's chain.
+
+    chunk = magic 8s | version u32 | header bytes u32 | crc32 of the header u32 | header, JSON in UTF-8 | body
+
+The body is the bytes of the parts, one after the other. To change the format: raise `VERSION`, keep reading the old one.
+"""
+
+from __future__ import annotations
+
+import json
+import struct
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+from zlib import crc32
+
+from ..errors import DamagedJournal, StorageError
+from ..journal.disk import Buffer
+from .contents import Contents
+
+FOLDER = "chunks/"
+VERSION = 1
+MAGIC = b"PENSTCHK"
+HEAD_GUESS = 16 << 10  # bytes of a chunk that are read for its header alone; most headers have some hundred
+
+_HEAD = struct.Struct("<8sIII")
+
+
+class Part(NamedTuple):
+    """Bytes of a file that a chunk holds."""
+
+    file: str
+    offset: int  # in the file
+    length: int
+    crc: int
+
+
+@dataclass
+class Chunk:
+    """The header of a chunk, and its parts."""
+
+    number: int
+    broker: str  # id of the data directory
+    writer: str  # name of the life of a broker that has put it
+    owner: str  # who that is, for people: process and host
+    kind: str  # "copy" or "backup"
+    time_ms: int  # when it was put, by its writer's clock
+    base: int  # number of the chunk with the latest contents; 0 before there are any
+    position: int  # LSN up to which the log is complete with it
+    lag: int = 0  # bytes of the log that were confirmed and not copied when it was put
+    fence: bool = False  # put by a start, or by `penstock restore --take-over`
+    parts: list[Part] = field(default_factory=list)
+    contents: Contents | None = None  # before its parts are added
+
+    @property
+    def name(self) -> str:
+        """Name of its object."""
+        return name_of(self.number)
+
+
+def name_of(number: int) -> str:
+    """Return the name of the object of a chunk."""
+    return f"{FOLDER}{number:020d}"
+
+
+def number_of(name: str) -> int:
+    """Return the number in the name of a chunk's object; 0 where there is none."""
+    text = name.removeprefix(FOLDER)
+    return int(text) if len(text) == 20 and text.isdecimal() else 0
+
+
+def pack(chunk: Chunk, body: list[Buffer]) -> list[Buffer]:
+    """Return the bytes of a chunk; `body` are those of its parts."""
+    fields: dict[str, Any] = {name: value for name, value in vars(chunk).items() if name not in ("parts", "contents")}
+    fields["parts"] = [list(part) for part in chunk.parts]
+    if chunk.contents is not None:
+        fields["contents"] = chunk.contents.to_json()
+    header = json.dumps(fields, ensure_ascii=False).encode()
+    return [_HEAD.pack(MAGIC, VERSION, len(header), crc32(header)) + header, *body]
+
+
+def header_bytes(data: bytes, where: str) -> int:
+    """Return the length of magic and header together, by the first bytes of a chunk. Raises DamagedJournal, StorageError."""
+    if len(data) < _HEAD.size or data[:8] != MAGIC:
+        raise DamagedJournal(f"{where}, offset 0: this is no chunk of a copy")
+    _, version, length, _ = _HEAD.unpack_from(data)
+    if version != VERSION:
+        raise StorageError(
+            f"{where}: written in format version {version}, this program reads {VERSION}; use the matching program"
+        )
+    return _HEAD.size + int(length)
+
+
+def unpack(data: bytes, where: str) -> tuple[Chunk, int]:
+    """Return the header of a chunk, and where in it the body begins. Raises DamagedJournal, StorageError."""
+    stop = header_bytes(data, where)
+    header = data[_HEAD.size : stop]
+    if len(data) < stop or crc32(header) != _HEAD.unpack_from(data)[3]:
+        raise DamagedJournal(f"{where}, offset {_HEAD.size}: the header of the chunk does not match its checksum")
+    fields = json.loads(header)
+    fields["parts"] = [Part(*part) for part in fields["parts"]]
+    contents = fields.pop("contents", None)
+    return Chunk(**fields, contents=None if contents is None else Contents.from_json(contents)), stop

@@ -1,0 +1,132 @@
+"""Which bytes of which object are which file of a data directory: all that a restore needs to know. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Any, NamedTuple
+
+from ..journal.segments import HEADER_BYTES, SUFFIX
+from ..journal.snapshots import SUFFIX as SNAPSHOT_SUFFIX
+
+
+class Piece(NamedTuple):
+    """Bytes of an object that are bytes of a file."""
+
+    object: str
+    at: int  # in the object
+    offset: int  # in the file
+    length: int
+    crc: int
+
+    @property
+    def end(self) -> int:
+        """Offset in the file after the last byte."""
+        return self.offset + self.length
+
+
+class Contents:
+    """Files by name, each a list of pieces in order, from its first byte on without a hole.
+
+    `ends`: of files whose pieces hold more than counts, the number of bytes that do: a start may find that a segment ends before
+    what was copied of it, and goes on in a new one.
+    """
+
+    def __init__(self, files: dict[str, list[Piece]] | None = None, ends: dict[str, int] | None = None) -> None:
+        self.files: dict[str, list[Piece]] = files or {}
+        self.ends: dict[str, int] = ends or {}
+
+    def copy(self) -> Contents:
+        """Return a copy that may be changed."""
+        return Contents({name: list(pieces) for name, pieces in self.files.items()}, dict(self.ends))
+
+    def size(self, name: str) -> int:
+        """Return how many bytes of a file are there; 0 where there is no such file."""
+        pieces = self.files.get(name)
+        return pieces[-1].end if pieces else 0
+
+    def add(self, name: str, piece: Piece) -> None:
+        """Add a piece at the end of a file; one at 0 begins the file anew."""
+        if piece.offset == 0:
+            self.files[name] = []
+        if self.size(name) != piece.offset:
+            raise ValueError(f"{name} has {self.size(name)} bytes, so none can follow at {piece.offset}")
+        self.files.setdefault(name, []).append(piece)
+
+    def replace(self, name: str, piece: Piece) -> None:
+        """Put one piece in the place of all those between its ends, which are ends of pieces."""
+        pieces = self.files[name]
+        before = [other for other in pieces if other.end <= piece.offset]
+        after = [other for other in pieces if other.offset >= piece.end]
+        if sum(other.length for other in before + after) + piece.length != self.size(name):
+            raise ValueError(f"{name}: pieces do not end at {piece.offset} and {piece.end}")
+        self.files[name] = [*before, piece, *after]
+
+    def remove(self, names: Iterable[str]) -> None:
+        """Remove files."""
+        for name in names:
+            self.files.pop(name, None)
+            self.ends.pop(name, None)
+
+    def objects(self) -> set[str]:
+        """Return the names of all objects that hold something of these files."""
+        return {piece.object for pieces in self.files.values() for piece in pieces}
+
+    def segments(self) -> list[str]:
+        """Return the names of the segments, in the order of the log."""
+        return sorted(name for name in self.files if name.endswith(SUFFIX))
+
+    def snapshots(self) -> list[str]:
+        """Return the names of the snapshots, oldest first."""
+        return sorted(name for name in self.files if name.endswith(SNAPSHOT_SUFFIX))
+
+    @property
+    def snapshot_position(self) -> int:
+        """LSN of the latest snapshot; 0 without one."""
+        found = self.snapshots()
+        return base_of(found[-1]) if found else 0
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the form in a chunk's header."""
+        return {"files": {name: [list(piece) for piece in pieces] for name, pieces in self.files.items()}, "ends": self.ends}
+
+    @classmethod
+    def from_json(cls, data: dict[str, Any]) -> Contents:
+        """Return what `to_json` made."""
+        return cls({name: [Piece(*piece) for piece in pieces] for name, pieces in data["files"].items()}, dict(data["ends"]))
+
+
+class Run(NamedTuple):
+    """Pieces of a file that follow one another and are worth one object."""
+
+    file: str
+    start: int  # offsets in the file
+    stop: int
+    pieces: int
+
+
+def base_of(name: str) -> int:
+    """Return the LSN in the name of a segment or snapshot."""
+    return int(name[:20])
+
+
+def offset_of(segment: str, position: int) -> int:
+    """Return the offset in a segment's file of the byte of that LSN."""
+    return position - base_of(segment) + HEADER_BYTES
+
+
+def small_runs(contents: Contents, last: Sequence[str], *, small: int, least: int) -> list[Run]:
+    """Return runs of at least `least` pieces, each below `small` bytes, to be merged.
+
+    `last`: files that still grow, of which only so many pieces at once are worth it; of the others two are.
+    """
+    found = []
+    for name in contents.segments():
+        run: list[Piece] = []
+        for piece in [*contents.files[name], None]:
+            if piece is not None and piece.length < small and sum(p.length for p in run) < 8 * small:
+                run.append(piece)
+                continue
+            if len(run) >= (least if name in last else 2):
+                found.append(Run(name, run[0].offset, run[-1].end, len(run)))
+            run = [piece] if piece is not None and piece.length < small else []
+    return found

@@ -1,0 +1,444 @@
+"""The broker's threads that keep the copy: one puts chunks, one after the other; one tends what is there.
+
+The first claims the copy, puts what is missing, and then follows the log. The second puts snapshots, merges small pieces, and
+deletes what nobody needs; what it did counts from the next contents on, which the first puts into the chain.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import threading
+import time
+from collections import deque
+from collections.abc import Callable
+from functools import partial
+from typing import Any, Literal, TypeVar
+from zlib import crc32
+
+from ..errors import DamagedJournal, DataLoss, PenstockError
+from ..journal import Disk, Journal
+from ..journal.disk import Buffer
+from ..journal.snapshots import names_of as snapshots_of
+from . import chunks, marker, pictures, uploads
+from .chain import Chain, ChainBroken, CopyFenced, State, add_parts
+from .chunks import Part
+from .contents import Contents, Piece, Run, base_of, offset_of, small_runs
+from .stores import NoSuchObject, Store, StoreError
+
+Mode = Literal["async", "sync"]
+
+CHUNK_BYTES = 16 << 20  # of the log in one put: some 0.2 s of one connection to S3, which then is the most of its time
+SMALL_BYTES = 4 << 20  # pieces below are merged: a file of 256 MiB is then at most 64 objects
+MERGE_LEAST = 64  # pieces of the segment that grows
+CHUNKS_MAX = 256  # since the last contents: each is a request of a restore
+DELETE_AFTER_S = 300.0  # so long a restore may go by contents that have been replaced
+LOOK_S = 10.0  # while nothing is put: whether somebody has taken the copy over
+TEND_S = 1.0
+START_S = 10.0  # a start waits so long for the store, before it goes on without it
+CLOSE_S = 10.0  # a clean stop waits so long for the rest
+SAY_S = 60.0  # between two lines of the log about one trouble
+FAILED_S = 30.0  # after a failure that no attempt will mend
+
+T = TypeVar("T")
+log = logging.getLogger("penstock.copy")
+
+
+class _Stopping(Exception):
+    """The broker stops; what was being tried is given up."""
+
+
+class Copier:
+    """Keeper of one copy, of one life of a broker. `begin` before the journal starts, `start` after, `close` before its close."""
+
+    def __init__(
+        self,
+        store: Store,
+        journal: Journal,
+        disk: Disk,
+        *,
+        writer: str,
+        mode: Mode = "async",
+        interval_s: float = 1.0,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._store, self._journal, self._disk, self._mode, self.interval_s = store, journal, disk, mode, interval_s
+        self._clock = clock
+        self._chain = Chain(store, journal.broker_id, writer, "copy")
+        self._lock = threading.Lock()
+        self._news = threading.Condition(self._lock)
+        self._stopping = False
+        self._until = 0.0  # when a clean stop gives up
+        self._claimed: State | None = None
+        self._is_claimed = False
+        self._complete = False  # the copy can be restored
+        self._contents = Contents()  # as the next contents in the chain will be
+        self._dirty = False  # it is not as the chain has it
+        self._known: set[str] = set()  # objects in the store that somebody may need
+        self._condemned: deque[tuple[float, str]] = deque()  # objects that nobody needs, and when they are deleted
+        self._gone: dict[str, int] = {}  # segments that the journal has dropped, and where its log ended then
+        self._cursor = self._target = 0
+        self._samples: deque[tuple[int, float]] = deque()  # where the log stood, and when
+        self._put_at = 0.0
+        self._idle = False  # the thread waits for the first byte
+        self._swept = False  # what earlier lives left behind is deleted
+        self._trouble: tuple[float, str] | None = None  # since when, and what the store said last
+        self._said_at = 0.0
+        self._threads: list[threading.Thread] = []
+
+    # ---- from outside
+
+    def begin(self, limit_s: float = START_S) -> None:
+        """Claim the copy. When the store cannot be reached within `limit_s` seconds, that is done later, in the background.
+
+        Raises CopyFenced when the copy is not this directory's.
+        """
+        known = marker.read(self._disk).with_writer(self._chain.writer)
+        marker.write(self._disk, known)
+        deadline, attempts = self._clock() + limit_s, 0
+        while True:
+            try:
+                self._claim()
+                break
+            except StoreError as error:
+                attempts += 1
+                if self._clock() >= deadline:
+                    log.warning("the copy cannot be reached, the broker starts all the same: %s", error)
+                    self._note_trouble(error)
+                    break
+                time.sleep(min(uploads.retry_after(attempts), max(0.0, deadline - self._clock())))
+        if self._mode == "sync":
+            copied = self._claimed.last.position if self._claimed is not None else 0
+            self._journal.require_copy(copied, self._why)
+
+    def start(self) -> None:
+        """Start the threads."""
+        self._journal.add_stored_listener(self._on_stored)
+        self._on_stored()
+        for name, work in (("penstock-copy", self._run), ("penstock-copy-tend", self._tend)):
+            thread = threading.Thread(target=work, name=name, daemon=True)
+            thread.start()
+            self._threads.append(thread)
+
+    def close(self, limit_s: float = CLOSE_S) -> None:
+        """Copy the rest, if that takes at most `limit_s` seconds, and end the threads."""
+        with self._lock:
+            self._stopping, self._until = True, self._clock() + limit_s
+            self._news.notify_all()
+        for thread in self._threads:
+            thread.join()
+        behind = self._journal.stored - self._chain.position
+        if behind > 0 and self._journal.failure is None:
+            log.warning("the copy at %s ends %d bytes before the log; the next start copies them", self._store.url, behind)
+
+    def status(self) -> dict[str, Any]:
+        """Return what an operator wants to know."""
+        lag_s, lag = self.lag()
+        trouble = self._trouble
+        state = "waiting" if trouble else "copying" if self._complete else "beginning"
+        return {
+            "url": self._store.url,
+            "copy": self._mode,
+            "state": state,
+            "lagSeconds": round(lag_s, 3),
+            "lagBytes": lag,
+            "position": self._chain.position,
+            "error": trouble[1] if trouble else None,
+        }
+
+    def lag(self) -> tuple[float, int]:
+        """Return how far the copy is behind: seconds since the oldest byte that it lacks was stored here, and bytes."""
+        lag = max(0, self._journal.stored - self._chain.position)
+        with self._lock:
+            since = self._samples[0][1] if self._samples and lag else None
+        return (0.0 if since is None else max(0.0, self._clock() - since)), lag
+
+    def _why(self) -> str:
+        trouble = self._trouble
+        if trouble is not None:
+            return (
+                f", since the copy is missing (copy = sync): for {self._clock() - trouble[0]:.0f} s the store says: {trouble[1]}"
+            )
+        return "" if self._complete else ", since the first copy is not complete (copy = sync)"
+
+    def _on_stored(self) -> None:
+        stored = self._journal.stored
+        with self._lock:
+            if stored > (self._samples[-1][0] if self._samples else self._chain.position):
+                now = self._clock()
+                if len(self._samples) > 1 and now - self._samples[-2][1] < 0.05:
+                    self._samples[-1] = (stored, self._samples[-1][1])
+                else:
+                    self._samples.append((stored, now))
+            if self._idle or self._mode == "sync" or stored - self._cursor >= CHUNK_BYTES:
+                self._news.notify_all()
+
+    # ---- the thread that puts chunks
+
+    def _run(self) -> None:
+        while True:
+            try:
+                if not self._is_claimed:
+                    self._patiently(self._claim)
+                self._catch_up()
+                self._follow()
+            except _Stopping:
+                return
+            except CopyFenced as error:
+                log.critical("%s", error)
+                self._journal.fail(error)
+                return
+            except ChainBroken as error:
+                log.error("%s; the copy begins anew", error)
+                self._forget()
+            except (DataLoss, pictures.PictureGone):
+                log.warning("the journal has dropped what was not copied yet: the copy begins anew from the latest snapshot")
+            except Exception as error:
+                if self._journal.failure is not None:
+                    return
+                if not isinstance(error, PenstockError):
+                    log.exception("the copy failed")
+                self._note_trouble(error)
+                with self._lock:
+                    self._news.wait_for(lambda: self._stopping, FAILED_S)
+                    if self._stopping:
+                        return
+
+    def _forget(self) -> None:
+        with self._lock:
+            self._is_claimed = self._complete = self._swept = False
+            self._claimed, self._contents = None, Contents()
+            self._known, self._gone = set(), {}
+            self._condemned.clear()
+
+    def _claim(self) -> None:
+        known = marker.read(self._disk)
+        state = self._chain.claim(known)
+        if state is not None and state.last.position > self._journal.stored:
+            raise CopyFenced(
+                f"{self._store.url} holds more of the log than this directory ({state.last.position:,} bytes, here are "
+                f"{self._journal.stored:,}): the directory was put back from an older state. Restore it from the copy, or set "
+                "copy_url to another place"
+            )
+        if known.restored is not None:
+            marker.write(self._disk, known._replace(restored=None))
+        with self._lock:
+            self._claimed, self._is_claimed = state, True
+            self._contents = Contents() if state is None else state.contents.copy()
+        log.info("the copy at %s is this broker's, from chunk %d on", self._store.url, self._chain.number)
+
+    def _catch_up(self) -> None:
+        """Put all that the copy lacks of the directory as it is now."""
+        if not self._swept:
+            for name in self._patiently(lambda: self._chain.garbage(self._contents)):
+                self._patiently(partial(self._store.delete, name))
+            self._swept = True
+        while True:
+            picture = pictures.take(self._disk, lambda: self._journal.stored)
+            contents = self._contents.copy()
+            try:
+                uploads.upload(self._chain, self._disk, picture, contents, self._patiently)
+                break
+            except pictures.PictureGone:
+                continue
+            finally:
+                with self._lock:
+                    self._contents = contents  # what was put counts, also when another picture has to be taken
+        with self._lock:
+            self._known |= self._contents.objects()
+            self._gone = {}
+        self._cursor = self._target = picture.position
+        self._put([], [], picture.position, commit=True)
+        if not self._complete:
+            self._complete = True
+            log.info("the copy at %s is complete up to %d", self._store.url, picture.position)
+
+    def _follow(self) -> None:
+        while True:
+            self._wait_for_work()
+            if self._target <= self._cursor:
+                self._target = self._journal.stored
+            limit = min(CHUNK_BYTES, self._target - self._cursor)
+            pieces = self._journal.log_bytes(self._cursor, limit) if limit > 0 else []
+            parts, body = [Part(name, at, len(data), crc32(data)) for name, at, data in pieces], [data for *_, data in pieces]
+            self._cursor += max(0, limit)
+            position = self._target if self._cursor == self._target else self._chain.position
+            self._put(parts, list[Buffer](body), position)
+
+    def _wait_for_work(self) -> None:
+        while not self._has_work():
+            self._patiently(self._chain.check_end)
+
+    def _has_work(self) -> bool:
+        """Wait until there is something to put: True; or until it is time to look whether the copy is still ours: False."""
+        with self._lock:
+            while True:
+                now, waiting = self._clock(), self._journal.stored - self._cursor
+                if self._journal.failure is not None:
+                    raise _Stopping
+                if self._stopping and (waiting <= 0 or now >= self._until):
+                    raise _Stopping
+                since = self._samples[0][1] if self._samples else now
+                due = since + (0.0 if self._mode == "sync" else self.interval_s) if waiting > 0 else now + LOOK_S
+                if waiting >= CHUNK_BYTES or (waiting > 0 and (self._stopping or self._mode == "sync" or due <= now)):
+                    return True
+                if self._dirty and self._contents.snapshot_position <= self._chain.position and now - self._put_at >= TEND_S:
+                    return True
+                if now - self._put_at >= LOOK_S:
+                    self._put_at = now
+                    return False
+                self._idle = waiting <= 0
+                self._news.wait(max(0.001, min(due - now, self._put_at + LOOK_S - now, TEND_S)))
+                self._idle = False
+
+    def _put(self, parts: list[Part], body: list[Buffer], position: int, commit: bool = False) -> None:
+        with self._lock:
+            current = self._contents.copy()
+        small, small_body = uploads.small_parts(self._disk, current)
+        contents = self._contents_to_commit(position) if commit or self._dirty else None
+        lag = max(0, self._journal.stored - position)
+        pending = self._chain.prepare([*parts, *small], [*body, *small_body], position=position, lag=lag, contents=contents)
+        self._patiently(lambda: self._chain.put(pending))
+        now = self._clock()
+        with self._lock:
+            self._put_at = now
+            add_parts(self._contents, pending.chunk, pending.body_at)
+            self._known.add(pending.chunk.name)
+            while self._samples and self._samples[0][0] <= position:
+                self._samples.popleft()
+            if contents is not None:
+                self._condemn(contents, pending.chunk.parts, now)
+        if self._mode == "sync":
+            self._journal.set_copied(position)
+
+    def _contents_to_commit(self, position: int) -> Contents | None:
+        """Return the contents to be put, without what is no longer needed; None while they are ahead of the log in the copy."""
+        local = set(self._journal.segment_names())
+        with self._lock:
+            if self._contents.snapshot_position > position:
+                return None
+            names = self._contents.segments()
+            for name, after in zip(names, [*names[1:], None], strict=False):
+                if name in local or after is None:  # the last says where the log ends
+                    continue
+                since = self._gone.setdefault(name, self._journal.end)
+                size = self._contents.ends.get(name, self._contents.size(name))
+                end = min(base_of(name) + size - offset_of(name, base_of(name)), base_of(after))
+                if since <= position and end <= self._contents.snapshot_position:
+                    self._contents.remove([name])
+                    del self._gone[name]
+            self._dirty = False
+            return self._contents.copy()
+
+    def _condemn(self, contents: Contents, parts: list[Part], now: float) -> None:
+        """Note which objects nobody needs, now that these contents are in the chain."""
+        needed = contents.objects() | self._contents.objects() | {chunks.name_of(self._chain.base)}
+        self._condemned.extend((now + DELETE_AFTER_S, name) for name in sorted(self._known - needed))
+        self._known = needed
+
+    def _patiently(self, attempt: Callable[[], T]) -> T:
+        """Return the result of `attempt`; try again while the store fails. Raises _Stopping, ChainBroken, CopyFenced."""
+        attempts, look = 0, False
+        while True:
+            try:
+                if look:
+                    self._chain.check_end()
+                found = attempt()
+            except StoreError as error:
+                attempts += 1
+                look = self._is_claimed
+                self._note_trouble(error)
+            else:
+                self._note_success()
+                return found
+            with self._lock:
+                wait = uploads.retry_after(attempts)
+                if self._stopping:
+                    wait = min(wait, self._until - self._clock())
+                if wait > 0:
+                    self._news.wait_for(lambda: self._stopping or self._journal.failure is not None, wait)
+                if self._journal.failure is not None or (self._stopping and self._clock() >= self._until):
+                    raise _Stopping
+                stopping = self._stopping
+            if stopping:
+                time.sleep(min(0.2, max(0.0, wait)))
+
+    def _note_trouble(self, error: Exception) -> None:
+        now = self._clock()
+        first = self._trouble is None
+        self._trouble = (now if self._trouble is None else self._trouble[0], str(error))
+        if first or now - self._said_at >= SAY_S:
+            self._said_at = now
+            lag_s, lag = self.lag()
+            what = "nothing is confirmed meanwhile" if self._mode == "sync" else "the broker goes on"
+            log.warning("the copy waits, %.0f s and %d bytes behind (%s): %s", lag_s, lag, what, error)
+
+    def _note_success(self) -> None:
+        if self._trouble is not None:
+            log.info("the copy goes on after %.0f s", self._clock() - self._trouble[0])
+            self._trouble = None
+
+    # ---- the thread that tends what is there
+
+    def _tend(self) -> None:
+        while True:
+            with self._lock:
+                if self._stopping or self._journal.failure is not None:
+                    return
+                self._news.wait_for(lambda: self._stopping or self._journal.failure is not None, TEND_S)
+                if self._stopping or self._journal.failure is not None:
+                    return
+                if not self._complete:
+                    continue
+            try:
+                self.tend()
+            except (StoreError, FileNotFoundError, pictures.PictureGone, DamagedJournal) as error:
+                log.debug("tending the copy is tried again: %s", error)
+            except _Stopping:
+                return
+            except Exception:
+                log.exception("tending the copy failed; it is tried again")
+
+    def tend(self) -> None:
+        """Put the latest snapshot, merge what is small, delete what is due. StoreError: call it again."""
+        self._put_snapshot()
+        with self._lock:
+            contents, last = self._contents.copy(), self._contents.segments()[-1:]
+            if self._chain.number - self._chain.base >= CHUNKS_MAX:
+                self._dirty = True
+        for run in small_runs(contents, last, small=SMALL_BYTES, least=MERGE_LEAST):
+            with contextlib.suppress(pictures.PictureGone):  # the journal has dropped it, and so will the copy
+                self._merge(run)
+        self._delete_due()
+
+    def _put_snapshot(self) -> None:
+        name = next(iter(snapshots_of(self._disk)), None)
+        if name is None or base_of(name) <= self._contents.snapshot_position:
+            return
+        size, pieces = self._disk.size(name), list[Piece]()
+        file = uploads.open_file(self._disk, name)
+        for start in range(0, size, uploads.OBJECT_BYTES):
+            stop = min(size, start + uploads.OBJECT_BYTES)
+            pieces.append(uploads.put_range(self._chain, file, self._disk.path(name), start, stop, lambda put: put()))
+        with self._lock:
+            self._contents.remove(self._contents.snapshots())
+            self._contents.files[name] = pieces
+            self._dirty = True
+            self._news.notify_all()
+
+    def _merge(self, run: Run) -> None:
+        file = uploads.open_file(self._disk, run.file)
+        piece = uploads.put_range(self._chain, file, self._disk.path(run.file), run.start, run.stop, lambda put: put())
+        with self._lock:
+            if self._contents.size(run.file) >= run.stop:
+                self._contents.replace(run.file, piece)
+                self._dirty = True
+
+    def _delete_due(self) -> None:
+        while self._condemned and self._condemned[0][0] <= self._clock():
+            name = self._condemned[0][1]
+            with contextlib.suppress(NoSuchObject):
+                self._store.delete(name)
+            with self._lock:
+                if self._condemned and self._condemned[0][1] == name:
+                    self._condemned.popleft()

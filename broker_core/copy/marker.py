@@ -1,0 +1,65 @@
+"""What a data directory knows of its copies, in the file `copy.json` in it.
+
+    writers    names of the lives of brokers on this directory that have written to copies, the latest last
+    restored   of a directory that was restored and has not been started with a copy since: the copy's last writer, and the number
+               of its last chunk then
+
+The name of a life is drawn at a start, and written here before the copy sees it. So the last writer of a copy is either in the
+list, and then nobody else has written since; or it is not, and then another directory has taken the copy over, or this one was
+put back from an older state.
+"""
+
+from __future__ import annotations
+
+import json
+from typing import NamedTuple
+
+from ..errors import DamagedJournal
+from ..journal.disk import Disk, write_file
+
+NAME = "copy.json"
+WRITERS_MAX = 1000  # remembered; older ones cannot be the last of a copy that is in use
+BYTES_MAX = 1 << 20
+
+
+class Restored(NamedTuple):
+    """End of the chain that a directory was restored from."""
+
+    writer: str
+    number: int
+
+
+class Marker(NamedTuple):
+    """Content of the file."""
+
+    writers: tuple[str, ...] = ()
+    restored: Restored | None = None
+
+    def with_writer(self, writer: str) -> Marker:
+        """Return a copy with one more writer."""
+        return self._replace(writers=(*self.writers, writer)[-WRITERS_MAX:])
+
+
+def read(disk: Disk) -> Marker:
+    """Return the marker; an empty one where there is none. DamagedJournal when it cannot be read."""
+    if NAME not in disk.names():
+        return Marker()
+    try:
+        fields = json.loads(disk.open(NAME).read(0, BYTES_MAX))
+        restored = fields.get("restored")
+        return Marker(tuple(fields["writers"]), None if restored is None else Restored(*restored))
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
+        raise DamagedJournal(
+            f"{disk.path(NAME)}, offset 0: the file says which copies this directory has written, and is damaged ({error}). "
+            "Restore it from a backup; or remove it and set copy_url to a place without a copy"
+        ) from None
+
+
+def write(disk: Disk, marker: Marker) -> None:
+    """Replace the marker."""
+    fields = {
+        "version": 1,
+        "writers": list(marker.writers),
+        "restored": None if marker.restored is None else list(marker.restored),
+    }
+    write_file(disk, NAME, [json.dumps(fields).encode() + b"\n"])

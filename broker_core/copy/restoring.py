@@ -1,0 +1,208 @@
+"""A data directory from a copy or a backup.
+
+The directory gets its `id` last, when all other files are on the disk: a broker refuses what was broken off before. A file
+`restoring` marks it until then, so that the same command may begin again there.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from itertools import islice
+from pathlib import Path
+from typing import NamedTuple
+from zlib import crc32
+
+from ..errors import DamagedJournal, InvalidRequest, ResourceLimit
+from ..journal import manifest, segments
+from ..journal.disk import LocalDisk, write_file
+from ..journal.holes import merged
+from ..journal.journal import ID_FILE
+from . import marker
+from .chain import Chain, State, load, read_header
+from .chunks import Chunk
+from .contents import Contents, Piece, offset_of
+from .marker import Marker, Restored
+from .pictures import ordered
+from .stores import NoSuchObject, Store
+
+RESTORING = "restoring"
+AT_ONCE = 8  # requests
+PIECE_BYTES = 8 << 20  # of one request
+CHANGES = 10  # how often a running broker may remove what is being read, before it is an error
+
+
+class Report(NamedTuple):
+    """What was restored."""
+
+    broker: str
+    position: int  # LSN up to which the log was complete
+    bytes: int
+    time_ms: int  # when the copy was written last, by its writer's clock
+    owner: str  # who that was
+    kind: str
+    lag: int  # bytes of the log that it had confirmed and not yet copied then
+    taken_over: bool
+
+
+def restore(
+    store: Store,
+    directory: Path,
+    *,
+    writer: str | None = None,
+    progress: Callable[[int, int], None] = lambda done, total: None,
+) -> Report:
+    """Restore what the store has into an empty directory.
+
+    `writer`: a new name. With one the copy is taken over first: whoever wrote it cannot go on, and what is restored is all
+    that it has ever put. `progress` is called with bytes read and bytes in all. Raises InvalidRequest where there is no copy, or where
+    the directory is not empty; StoreError; DamagedJournal when something does not match its checksum; ResourceLimit when the
+    disk is too small.
+    """
+    state = _load(store)
+    written = state.last
+    if writer is not None:
+        state, written = _take_over(store, written, writer)
+    disk = _empty_directory(directory)
+    try:
+        for attempt in range(CHANGES):
+            try:
+                _fill(store, disk, directory, state.contents, progress)
+                break
+            except NoSuchObject:  # the broker goes on, and has dropped something since
+                if attempt == CHANGES - 1:
+                    raise
+                _clear(disk)
+                state = _load(store)
+                written = state.last
+        _finish(disk, directory, state, writer)
+    finally:
+        disk.close()
+    nbytes = sum(state.contents.size(name) for name in state.contents.files)
+    return Report(
+        written.broker, state.last.position, nbytes, written.time_ms, written.owner, written.kind, written.lag, writer is not None
+    )
+
+
+def _load(store: Store) -> State:
+    for _ in range(CHANGES):
+        try:
+            state = load(store)
+            break
+        except NoSuchObject:
+            continue
+    else:
+        raise DamagedJournal(f"{store.url}: chunks of the chain are missing")
+    if state is None:
+        raise InvalidRequest(f"{store.url} holds no copy and no backup of a broker")
+    if not state.contents.files:
+        raise InvalidRequest(f"{store.url}: its first copy was never complete, so there is nothing to restore yet")
+    return state
+
+
+def _take_over(store: Store, before: Chunk, writer: str) -> tuple[State, Chunk]:
+    """Fence the copy's writer. Returns the state with the fence, and the last chunk before that, perhaps a newer one."""
+    chain = Chain(store, before.broker, writer, before.kind)
+    state = chain.claim(Marker((before.writer, writer)))
+    assert state is not None, "there was a chunk before"
+    return state, read_header(store, state.last.number - 1)[0]
+
+
+def _empty_directory(directory: Path) -> LocalDisk:
+    if directory.is_dir():
+        there = [name for name in os.listdir(directory) if name != "lock"]
+        if there and RESTORING not in there:
+            raise InvalidRequest(f"{directory} is not empty: name a new directory, or remove this one")
+    disk = LocalDisk(directory)
+    _clear(disk)
+    write_file(disk, RESTORING, [b"`penstock restore` was broken off here: start it again, or remove this directory\n"])
+    return disk
+
+
+def _clear(disk: LocalDisk) -> None:
+    for name in disk.names():
+        if name not in ("lock", RESTORING):
+            disk.unlink(name)
+
+
+class _Job(NamedTuple):
+    file: str
+    piece: Piece
+
+
+def _jobs(contents: Contents) -> Iterator[_Job]:
+    for name, pieces in sorted(contents.files.items()):
+        for piece in pieces:
+            yield _Job(name, piece)
+
+
+def _fill(store: Store, disk: LocalDisk, directory: Path, contents: Contents, progress: Callable[[int, int], None]) -> None:
+    total = sum(contents.size(name) for name in contents.files)
+    free = disk.free_bytes()
+    if free < total:
+        raise ResourceLimit(f"{directory} has {free >> 20} MiB free, and the copy has {total >> 20} MiB: name another directory")
+    files = {
+        name: os.open(directory / _file_name(name), os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o600) for name in contents.files
+    }
+    done = 0
+    try:
+        with ThreadPoolExecutor(AT_ONCE) as pool:
+            jobs = _jobs(contents)
+            while some := list(islice(jobs, 4 * AT_ONCE)):
+                for length in pool.map(lambda job: _fetch(store, files[job.file], job), some):
+                    done += length
+                    progress(done, total)
+        for descriptor in files.values():
+            os.fsync(descriptor)
+    finally:
+        for descriptor in files.values():
+            os.close(descriptor)
+
+
+def _file_name(name: str) -> str:
+    if "/" in name or name in (".", "..", ""):
+        raise DamagedJournal(f"the copy names a file {name!r}, which no broker has written")
+    return f"{name}.restored" if name == ID_FILE else name
+
+
+def _fetch(store: Store, descriptor: int, job: _Job) -> int:
+    piece, crc, at = job.piece, 0, 0
+    while at < piece.length:
+        data = store.get_range(piece.object, piece.at + at, min(PIECE_BYTES, piece.length - at))
+        if not data:
+            raise DamagedJournal(f"{store.url}/{piece.object}, offset {piece.at + at}: the object ends here")
+        crc = crc32(data, crc)
+        os.pwrite(descriptor, data, piece.offset + at)
+        at += len(data)
+    if crc != piece.crc:
+        raise DamagedJournal(
+            f"{store.url}/{piece.object}, offset {piece.at}: {piece.length} bytes of {job.file} do not match their checksum; use "
+            "an older backup"
+        )
+    return piece.length
+
+
+def _finish(disk: LocalDisk, directory: Path, state: State, writer: str | None) -> None:
+    """Write what the copy does not have: the list of segments, the marker, and at last the id."""
+    position, names = state.last.position, state.contents.segments()
+    ends = dict(state.contents.ends)
+    if names:  # behind the last whole group there may be the beginning of one that was never confirmed
+        ends.setdefault(names[-1], offset_of(names[-1], position))
+    for name, size in ends.items():
+        if state.contents.size(name) > size:
+            os.truncate(directory / name, size)
+    broker = state.last.broker
+    found = [segments.read_header(disk, name, broker) for name in names]
+    found, begin, gaps = ordered(found, ()), 0, list[tuple[int, int]]()
+    for segment in found:
+        gaps.append((begin, segment.base))
+        begin = segment.end
+    disk.sync_directory()
+    manifest.write(disk, broker, found, min(position, found[-1].end) if found else 0, merged(gaps))
+    restored = None if writer is not None or state.last.kind != "copy" else Restored(state.last.writer, state.last.number)
+    marker.write(disk, Marker(() if writer is None else (writer,), restored))
+    disk.rename(f"{ID_FILE}.restored", ID_FILE)
+    disk.sync_directory()
+    disk.unlink(RESTORING)
+    disk.sync_directory()

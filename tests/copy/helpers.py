@@ -1,0 +1,84 @@
+"""What the tests of the copy share: a journal with its copier on a disk that lies, and all that can be read of a restored one."""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+from penstock.broker_core.copy import restoring
+from penstock.broker_core.copy.copier import Copier
+from penstock.broker_core.copy.restoring import Report
+from penstock.broker_core.errors import StorageError
+from penstock.broker_core.journal import Disk, Journal, LocalDisk
+
+from ..journal.helpers import Content, content
+
+_lives = itertools.count(1)
+
+
+class Copied:
+    """A journal and its copier."""
+
+    def __init__(self, disk: Disk, store: Any, mode: str = "async", *, begin_s: float = 0.0, **options: Any) -> None:
+        self.failures: list[Exception] = []
+        self.journal = Journal.open(disk, new_id=lambda: "broker-1", on_failure=self.failures.append, **options)
+        self.writer = f"life-{next(_lives)}"
+        self.copier = Copier(store, self.journal, disk, writer=self.writer, mode=mode, interval_s=0.01)  # type: ignore[arg-type]
+        self.copier.begin(begin_s)
+        self.journal.start()
+        self.copier.start()
+
+    def append(self, *contents: Content, wait_s: float | None = 10) -> int:
+        end = 0
+        for meta, payload in contents:
+            end = self.journal.append(meta, [payload] if payload else []).end
+        if wait_s is not None:
+            self.journal.wait(end, wait_s)
+        return end
+
+    def until_copied(self) -> None:
+        until(lambda: self.copier.status()["state"] == "copying" and self.copier.lag()[1] == 0)
+
+    def close(self, limit_s: float = 10.0) -> None:
+        self.copier.close(limit_s)
+        with contextlib.suppress(StorageError):
+            self.journal.close()
+
+
+@contextlib.contextmanager
+def copied(disk: Disk, store: Any, mode: str = "async", **options: Any) -> Iterator[Copied]:
+    running = Copied(disk, store, mode, **options)
+    try:
+        yield running
+    finally:
+        running.close(0.0)
+
+
+def until(condition: Callable[[], object], limit_s: float = 30.0) -> None:
+    """Wait until something is so."""
+    end = time.monotonic() + limit_s
+    while not condition():
+        assert time.monotonic() < end, "it does not become so"
+        time.sleep(0.002)
+
+
+def restored(store: Any, directory: Path, writer: str | None = None) -> tuple[list[Content], Report]:
+    """Restore, and read all that is there."""
+    report = restoring.restore(store, directory, writer=writer)
+    disk = LocalDisk(directory)
+    journal = Journal.open(disk)
+    position = journal.snapshot.position if journal.snapshot else 0
+    found = content(journal, position)
+    if journal.snapshot:
+        found = [*eval(journal.snapshot.meta), *found]
+    disk.close()
+    return found, report
+
+
+def drop_before(journal: Journal, position: int) -> list[object]:
+    """Drop every segment that ends there or before."""
+    return list(journal.drop(segment for segment in journal.segments() if segment.end <= position))
