@@ -2,10 +2,13 @@
 
 main                                  from the command line to a function, from an error to a sentence and an exit code
 arguments, exchange_arguments,
-message_arguments, user_arguments     every command, flag and help text
+message_arguments, user_arguments,
+backup_arguments                      every command, flag and help text
 parsers                               how they declare a group, a command, a login and a number
 serve, send, receive                  the commands of these names
-queue, moves, exchange, lease, stage  commands that ask the broker over Flight
+queue, moves, exchange, lease, stage,
+status                                commands that ask the broker over Flight
+backup                                `penstock backup`, `restore` and `check`, which work on a data directory
 user                                  `penstock user` and `penstock permit`, which change the users file
 calls, amqp_calls, login              connections to a broker, by Flight and by AMQP; how they log in
 pairs, show                           NAME=VALUE; tables for people, JSON for programs

@@ -157,8 +157,8 @@ class Chain:
     def _taken_over(self, by: Chunk) -> CopyFenced:
         return CopyFenced(
             f"{self.store.url} was taken over at {_at(by)} by {by.owner}: this broker was declared lost, and another one goes on "
-            "from its copy. This one confirms nothing more and stops. Do not start it again on this directory, unless you know that "
-            "the other one is gone"
+            "from its copy. This one confirms nothing more and stops. Do not start it again on this directory, unless you know "
+            "that the other one is gone"
         )
 
     # ---- objects

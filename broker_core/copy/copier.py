@@ -378,20 +378,20 @@ class Copier:
             log.info("the copy goes on after %.0f s", self._clock() - self._trouble[0])
             self._trouble = None
 
+    def _is_over(self) -> bool:
+        return self._stopping or self._journal.failure is not None
+
     # ---- the thread that tends what is there
 
     def _tend(self) -> None:
         while True:
             with self._lock:
-                if self._stopping or self._journal.failure is not None:
+                self._news.wait_for(self._is_over, TEND_S)
+                if self._is_over():
                     return
-                self._news.wait_for(lambda: self._stopping or self._journal.failure is not None, TEND_S)
-                if self._stopping or self._journal.failure is not None:
-                    return
-                if not self._complete:
-                    continue
             try:
-                self.tend()
+                if self._complete:
+                    self.tend()
             except (StoreError, FileNotFoundError, pictures.PictureGone, DamagedJournal) as error:
                 log.debug("tending the copy is tried again: %s", error)
             except _Stopping:

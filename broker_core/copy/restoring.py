@@ -56,9 +56,10 @@ def restore(
     """Restore what the store has into an empty directory.
 
     `writer`: a new name. With one the copy is taken over first: whoever wrote it cannot go on, and what is restored is all
-    that it has ever put. `progress` is called with bytes read and bytes in all. Raises InvalidRequest where there is no copy, or where
-    the directory is not empty; StoreError; DamagedJournal when something does not match its checksum; ResourceLimit when the
-    disk is too small.
+    that it has ever put. `progress` is called with bytes read and bytes in all.
+
+    Raises InvalidRequest where there is no copy, or where the directory is not empty; StoreError; DamagedJournal when something
+    does not match its checksum; ResourceLimit when the disk is too small.
     """
     state = _load(store)
     written = state.last

@@ -12,6 +12,7 @@ from ..engine.columns.limits import SECOND
 from ..engine.model.stages import attempt_name
 from ..selectors import parse as parse_selector
 from ..service.broker import BrokerService
+from ..service.copying import status_of
 from . import browsing, malformed, namespaces
 from .callers import Caller
 from .exchanges import exchange_actions
@@ -35,6 +36,7 @@ class Actions:
         self._permissions = permissions
         self._actions: dict[str, Callable[[dict[str, Any]], dict[str, Any]]] = {
             "hello": self._hello,
+            "broker.status": lambda f: status_of(self._service),
             "queue.declare": self._declare,
             "queue.delete": self._delete,
             "queue.list": lambda f: {"queues": self._service.submit(c.Stat())},

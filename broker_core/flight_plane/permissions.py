@@ -24,6 +24,7 @@ class Need(NamedTuple):
 
 NEEDS: dict[str, Need] = {
     "hello": Need(None, None, ""),
+    "broker.status": Need(None, None, ""),
     "queue.declare": Need(Right.ADMIN, "queue", "declare"),
     "queue.delete": Need(Right.ADMIN, "queue", "delete"),
     "queue.list": Need(None, None, ""),  # shows what its user may know of

@@ -47,6 +47,7 @@ _LOOK: Fields = {
 
 ACTIONS: dict[str, Fields] = {
     "hello": {},
+    "broker.status": {},
     "queue.declare": {"queue": TEXT, "type": (str, "fifo"), "options": (dict, {})},
     "queue.delete": {"queue": TEXT, "force": _BOOL},
     "queue.list": {},

@@ -16,8 +16,7 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from .. import errors
-from ..copy.copier import Copier
-from ..copy.stores import Store, open_store
+from ..copy.stores import Store
 from ..engine import BrokerState, apply
 from ..engine import commands as c
 from ..engine.columns.attributes import Attributes
@@ -41,7 +40,7 @@ from ..reading.slices import BlockSlice, slice_of
 from ..reading.stored import open_block
 from ..reading.unreadable import RETENTION, data_loss
 from ..settings.keys import Settings
-from . import allocator
+from . import allocator, copying
 from .attributes import attributes_of
 from .blocked_producers import BlockedProducers, Waiting
 from .clock import RunningClock
@@ -80,7 +79,6 @@ class BrokerService:
         on_failure: Callable[[Exception], None] | None = None,
         store: Store | None = None,
     ) -> None:
-        """`store`: where the copy is kept, instead of at `copy_url`."""
         policies = policies_of(settings)
         allocator.keep_heaps_short()
         self.settings = settings
@@ -102,7 +100,7 @@ class BrokerService:
             if self.journal.repaired is not None:
                 log.warning("the journal's tail was repaired: %s", self.journal.repaired)
             self.state = self._recover(policies)
-            self.copier = self._begin_copy(disk, store)
+            self.copier = copying.begin(settings, self.journal, disk, store)
         except BaseException:
             disk.close()  # somebody else may try, with another version or a repaired directory
             raise
@@ -111,9 +109,7 @@ class BrokerService:
         self._blocked = BlockedProducers(self.state)
         self._ticker = Ticker(self.state, clock, lambda: self.submit(c.Tick()))
         self._free = (0, 0, 0)  # of the disk, bytes; the journal's durable position then; until when `room` believes it
-        self.journal.start()
-        if self.copier is not None:
-            self.copier.start()
+        copying.start(self.journal, self.copier)
         self._snapshot_at = self.journal.snapshot.position if self.journal.snapshot else 0
         lost = self.submit(c.Recovered(secrets.token_hex(16)))
         if lost:
@@ -126,17 +122,6 @@ class BrokerService:
     def broker_id(self) -> str:
         """Name of the data directory, made when it was."""
         return self.journal.broker_id
-
-    def _begin_copy(self, disk: Disk, store: Store | None) -> Copier | None:
-        """Claim the copy that the settings ask for. Raises CopyFenced when it is another broker's."""
-        settings = self.settings
-        if store is None and settings.copy_url is None:
-            return None
-        store = store or open_store(str(settings.copy_url))
-        mode: Any = settings.copy
-        copier = Copier(store, self.journal, disk, writer=secrets.token_hex(8), mode=mode, interval_s=settings.copy_interval_s)
-        copier.begin()
-        return copier
 
     def _recover(self, policies: Policies) -> BrokerState:
         snapshot = self.journal.snapshot
@@ -504,9 +489,7 @@ class BrokerService:
         except errors.ResourceLimit as error:  # the next start reads more of the log
             log.warning("%s", error)
         finally:
-            if self.copier is not None:
-                self.copier.close()
-            self.journal.close()
+            copying.close(self.journal, self.copier)
 
 
 def _has_live(queue: Queue, first: int, last: int) -> bool:

@@ -12,7 +12,7 @@ from penstock.broker_core.copy import restoring
 from penstock.broker_core.copy.chain import CopyFenced
 from penstock.broker_core.copy.stores import StoreError
 from penstock.broker_core.errors import InvalidRequest, ResourceLimit, StorageError
-from penstock.broker_core.journal import LocalDisk
+from penstock.broker_core.journal import LocalDisk, manifest
 
 from ..journal.lying_disk import LyingDisk
 from .faulty_store import FaultyStore
@@ -169,9 +169,7 @@ def test_the_copy_of_another_broker_is_refused() -> None:
     disk = LyingDisk()
     file = disk.create("id")
     file.append([b"broker-2"])
-    from penstock.broker_core.journal import manifest
-
-    manifest.write(disk, "broker-2", [], 0)
+    manifest.write(disk, "broker-2", [], 0, ())
     with pytest.raises(CopyFenced, match="of another broker"):
         Copied(disk, FaultyStore(objects))
 

@@ -120,6 +120,7 @@ class translated:
 #: Each request on the queue "q", and what must be there: a lease "held" with a batch, and a stage "s".
 REQUESTS: dict[str, Callable[[Peer, str], Any]] = {
     "hello": lambda p, q: p.call("hello"),
+    "broker.status": lambda p, q: p.call("broker.status"),
     "queue.declare": lambda p, q: p.call("queue.declare", queue=q),
     "queue.stat": lambda p, q: p.call("queue.stat", queue=q),
     "queue.list": lambda p, q: p.call("queue.list"),
@@ -160,7 +161,8 @@ REQUESTS: dict[str, Callable[[Peer, str], Any]] = {
     "queue.purge": lambda p, q: p.call("queue.purge", queue=q),
     "queue.delete": lambda p, q: p.call("queue.delete", queue=q, force=True),
 }
-NOBODY = {"hello", "queue.list", "exchange.list", "lease.list", "stage.list", "stage.published"}  # which need no right
+# which need no right
+NOBODY = {"hello", "broker.status", "queue.list", "exchange.list", "lease.list", "stage.list", "stage.published"}
 # Which name a lease or a stage and no queue: each user has names of its own.
 BY_NAME = {"lease.renew", "lease.release", "lease.settleRow", "lease.delete", "lease.setAside", "batch", "map", "settle"}
 BY_NAME |= {"stage.publish", "stage.discard"}

@@ -1,0 +1,171 @@
+"""`penstock backup`, `penstock restore`, `penstock check`: of a data directory, on this machine."""
+
+from __future__ import annotations
+
+import argparse
+import secrets
+import sys
+import time
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from ..copy import checking, pictures, restoring, uploads
+from ..copy.chain import Chain
+from ..copy.contents import Contents
+from ..copy.marker import Marker
+from ..copy.pictures import PictureGone
+from ..copy.readonly import ReadOnlyDirectory
+from ..copy.stores import Store, StoreError, open_store
+from ..journal.disk import Buffer
+from ..journal.segments import HEADER_BYTES
+from . import show
+from .main import STORAGE
+
+PATIENCE_S = 60.0  # a command tries each request again for so long
+
+
+class Progress:
+    """Bytes done of all, on stderr when that is a terminal."""
+
+    def __init__(self, what: str) -> None:
+        self._what, self._said_at = what, 0.0
+        self.done = 0
+        self.total = 0
+
+    def add(self, nbytes: int) -> None:
+        """Count bytes."""
+        self.say(self.done + nbytes, self.total)
+
+    def say(self, done: int, total: int) -> None:
+        """Show how far it is, a few times a second."""
+        self.done, self.total = done, total
+        if sys.stderr.isatty() and time.monotonic() - self._said_at > 0.2:
+            self._said_at = time.monotonic()
+            share = 100 * done // total if total else 100
+            print(f"\r{self._what} {share:3d} %, {done >> 20:,} of {total >> 20:,} MiB", end="", file=sys.stderr, flush=True)
+
+    def end(self) -> None:
+        """Leave the line."""
+        if self._said_at:
+            print(file=sys.stderr)
+
+
+def backup(given: argparse.Namespace) -> int:
+    """Run `penstock backup`."""
+    store, began = open_store(given.to), time.monotonic()
+    disk = ReadOnlyDirectory(given.data)
+    progress = Progress("backup:")
+    try:
+        picture, put = _backup(store, disk, progress)
+    finally:
+        progress.end()
+        disk.close()
+    took = time.monotonic() - began
+    facts = {"url": store.url, "broker": picture.broker, "position": picture.position, "bytes": picture.bytes, "put": put}
+    text = f"backed up {given.data} to {store.url}: {picture.bytes:,} bytes, {put:,} of them new, in {took:.1f} s"
+    return show.answer(given, {**facts, "seconds": round(took, 3)}, text)
+
+
+def _backup(store: Store, disk: ReadOnlyDirectory, progress: Progress) -> tuple[pictures.Picture, int]:
+    chain = Chain(store, pictures.read_id(disk), f"backup-{secrets.token_hex(8)}", "backup")
+    state = _patiently(lambda: chain.claim(Marker((chain.writer,))))
+    contents = Contents() if state is None else state.contents.copy()
+    _forget_others(store, disk, contents)
+    while True:
+        picture = pictures.take(disk, live=disk.live)
+        there = sum(min(contents.size(name), size) for name, size in picture.files.items())
+        progress.done, progress.total = 0, picture.bytes
+        try:
+            uploads.upload(chain, disk, picture, contents, _patiently, progress.add)
+            break
+        except PictureGone:  # the broker has dropped it since; what was put still counts
+            continue
+    parts, body = uploads.small_parts(disk, contents)
+    pending = chain.prepare(parts, list[Buffer](body), position=picture.position, contents=contents)
+    _patiently(lambda: chain.put(pending))
+    for name in _patiently(lambda: chain.garbage(contents)):
+        _patiently(partial(store.delete, name))
+    return picture, picture.bytes - there
+
+
+def _forget_others(store: Store, disk: ReadOnlyDirectory, contents: Contents) -> None:
+    """Forget what is there of another copy of this directory, which has gone on by itself: names may be the same."""
+    contents.remove(contents.snapshots())
+    for name in contents.segments():
+        first = contents.files[name][0]
+        header = _patiently(partial(store.get_range, first.object, first.at, HEADER_BYTES))
+        try:
+            same = disk.open(name).read(0, HEADER_BYTES) == header
+        except FileNotFoundError:
+            same = False
+        if not same:
+            contents.remove([name])
+
+
+def _patiently(attempt: Callable[[], Any]) -> Any:
+    return uploads.patiently(attempt, PATIENCE_S, _say_trouble)
+
+
+def _say_trouble(error: StoreError) -> None:
+    print(f"penstock: tried again for {PATIENCE_S:.0f} s: {error}", file=sys.stderr)
+
+
+def restore(given: argparse.Namespace) -> int:
+    """Run `penstock restore`."""
+    store, began = open_store(given.source), time.monotonic()
+    progress = Progress("restore:")
+    writer = secrets.token_hex(8) if given.take_over else None
+    try:
+        report = restoring.restore(store, Path(given.data), writer=writer, progress=progress.say)
+    finally:
+        progress.end()
+    took = time.monotonic() - began
+    written = time.strftime("%Y-%m-%d %H:%M:%S UTC", time.gmtime(report.time_ms / 1000))
+    text = [
+        f"restored {report.bytes:,} bytes from {store.url} to {given.data} in {took:.1f} s",
+        f"the {report.kind} was written last at {written} by {report.owner}",
+    ]
+    if report.kind == "copy":
+        text.append(f"what was confirmed after that is not in it; {report.lag:,} bytes of the log were not copied at that moment")
+    if report.taken_over:
+        text.append("that broker cannot go on: the copy is this directory's now. To start:")
+        text.append(f"penstock serve --data {given.data} --copy-url {store.url}")
+    elif report.kind == "copy":
+        text.append("the broker that writes the copy goes on; with --take-over it would have been stopped first")
+    facts = {**report._asdict(), "url": store.url, "seconds": round(took, 3)}
+    return show.answer(given, facts, "\n".join(text))
+
+
+def check(given: argparse.Namespace) -> int:
+    """Run `penstock check`."""
+    disk = ReadOnlyDirectory(given.directory)
+    progress = Progress("check:")
+    try:
+        found = checking.check(disk, live=disk.live, progress=progress.say)
+    finally:
+        progress.end()
+        disk.close()
+    if given.json:
+        show.print_json({**checking.as_json(found), "live": disk.live})
+        return STORAGE if found.damage else 0
+    for text in found.damage:
+        show.say(f"damaged: {text}")
+    for text in found.remarks:
+        show.say(f"remark: {text}")
+    facts = {
+        "broker": found.broker,
+        "segments": found.segments,
+        "bytes of the log": found.bytes,
+        "good up to": found.position,
+        "snapshots": found.snapshots,
+        "events applied": found.events,
+        "queues": found.queues,
+        **found.messages,
+    }
+    if disk.live:
+        facts["a broker is running on it"] = "checked up to what is known to be on the disk"
+    show.print_facts(facts)
+    show.say(f"{len(found.damage)} damaged; begin with the first one named" if found.damage else "no damage found")
+    return STORAGE if found.damage else 0

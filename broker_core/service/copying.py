@@ -1,0 +1,54 @@
+"""The broker's copy elsewhere, by its settings; and what an operator hears of the broker itself."""
+
+from __future__ import annotations
+
+import secrets
+from typing import TYPE_CHECKING, Any
+
+from ..copy.copier import Copier
+from ..copy.stores import Store, open_store
+from ..journal import Disk, Journal
+from ..settings.keys import Settings
+
+if TYPE_CHECKING:
+    from .broker import BrokerService
+
+
+def begin(settings: Settings, journal: Journal, disk: Disk, store: Store | None) -> Copier | None:
+    """Claim the copy that the settings ask for, at `store` if one is given. Raises CopyFenced when it is another broker's."""
+    if store is None and settings.copy_url is None:
+        return None
+    store = store or open_store(str(settings.copy_url))
+    mode: Any = settings.copy
+    copier = Copier(store, journal, disk, writer=secrets.token_hex(8), mode=mode, interval_s=settings.copy_interval_s)
+    copier.begin()
+    return copier
+
+
+def start(journal: Journal, copier: Copier | None) -> None:
+    """Start the journal, and its copy."""
+    journal.start()
+    if copier is not None:
+        copier.start()
+
+
+def close(journal: Journal, copier: Copier | None) -> None:
+    """Copy the rest, and close the journal. StorageError as of `Journal.close`."""
+    try:
+        if copier is not None:
+            copier.close()
+    finally:
+        journal.close()
+
+
+def status_of(service: BrokerService) -> dict[str, Any]:
+    """Return id and log of the broker, and how far its copy is; `copy` is None where there is none."""
+    journal = service.journal
+    segments = journal.segments()
+    return {
+        "broker": service.broker_id,
+        "end": journal.end,
+        "journalBytes": sum(segment.bytes for segment in segments),
+        "freeBytes": journal.free_bytes(),
+        "copy": None if service.copier is None else service.copier.status(),
+    }

@@ -1,0 +1,154 @@
+"""A real S3 server on loopback: VersityGW, with a folder behind it; and a proxy before it that does what networks do."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import socket
+import subprocess
+import threading
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Callable
+from pathlib import Path
+
+BUCKET = "penstock"
+ACCESS, SECRET = "penstock-test", "penstock-secret"
+
+
+class S3Server:
+    """VersityGW in a process of its own."""
+
+    def __init__(self, command: list[str], folder: Path) -> None:
+        self.folder = folder
+        (folder / BUCKET).mkdir(parents=True)
+        self.port = free_port()
+        environment = {**os.environ, "ROOT_ACCESS_KEY": ACCESS, "ROOT_SECRET_KEY": SECRET}
+        self._log = open(folder.parent / "versitygw.log", "wb")  # noqa: SIM115
+        self._process = subprocess.Popen(
+            [*command, "--port", f"127.0.0.1:{self.port}", "posix", str(folder)],
+            env=environment,
+            stdin=subprocess.DEVNULL,
+            stdout=self._log,
+            stderr=self._log,
+        )
+        self._await()
+
+    def _await(self) -> None:
+        end = time.monotonic() + 30
+        while True:
+            try:
+                urllib.request.urlopen(f"http://127.0.0.1:{self.port}/", timeout=5)
+            except urllib.error.HTTPError:
+                return  # it answers: nobody may do that without a login
+            except OSError:
+                assert time.monotonic() < end, "VersityGW does not answer"
+                assert self._process.poll() is None, "VersityGW has ended"
+                time.sleep(0.02)
+            else:
+                return
+
+    def delete_bucket(self) -> None:
+        shutil.rmtree(self.folder / BUCKET)
+
+    def make_bucket(self) -> None:
+        (self.folder / BUCKET).mkdir()
+
+    def close(self) -> None:
+        self._process.terminate()
+        self._process.wait(20)
+        self._log.close()
+
+
+def environment(port: int, secret: str = SECRET) -> dict[str, str]:
+    """What a client of that port has in its environment."""
+    return {
+        "AWS_ENDPOINT_URL": f"http://127.0.0.1:{port}",
+        "AWS_ACCESS_KEY_ID": ACCESS,
+        "AWS_SECRET_ACCESS_KEY": secret,
+        "AWS_REGION": "us-east-1",
+        "AWS_EC2_METADATA_DISABLED": "true",
+    }
+
+
+def free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+class Proxy:
+    """Between a client and the server. `fault(method, path)` says what becomes of a request: None, it goes through;
+
+    - `500`, `503`: that answer, and the server hears nothing;
+    - `cut`: the server gets half of the body, and the connection ends;
+    - `lost`: the server gets all of it, and the client no answer;
+    - `slow`: half a second later.
+    """
+
+    def __init__(self, target: int) -> None:
+        self.fault: Callable[[str, str], str | None] = lambda method, path: None
+        self.seen: list[tuple[str, str, str | None]] = []
+        self._target = target
+        self._listener = socket.create_server(("127.0.0.1", 0))
+        self.port = self._listener.getsockname()[1]
+        self._sockets: list[socket.socket] = []
+        threading.Thread(target=self._accept, daemon=True).start()
+
+    def close(self) -> None:
+        self._listener.close()
+        for one in self._sockets:
+            one.close()
+
+    def _accept(self) -> None:
+        while True:
+            try:
+                client, _ = self._listener.accept()
+            except OSError:
+                return
+            self._sockets.append(client)
+            threading.Thread(target=self._serve, args=(client,), daemon=True).start()
+
+    def _serve(self, client: socket.socket) -> None:
+        try:
+            with client, client.makefile("rb") as incoming:
+                while self._request(client, incoming):
+                    pass
+        except OSError:
+            pass
+
+    def _request(self, client: socket.socket, incoming) -> bool:  # type: ignore[no-untyped-def]
+        head = b""
+        while not head.endswith(b"\r\n\r\n"):
+            line = incoming.readline()
+            if not line:
+                return False
+            head += line
+        method, path, _ = head.split(b"\r\n", 1)[0].decode().split(" ")
+        headers = {
+            name.strip().lower(): value.strip()
+            for name, _, value in (line.partition(":") for line in head.decode("latin-1").split("\r\n")[1:])
+            if name
+        }
+        body = incoming.read(int(headers.get("content-length", 0)))
+        fault = self.fault(method, path)
+        self.seen.append((method, path, fault))
+        if fault in ("500", "503"):
+            text = b"<Error><Code>SlowDown</Code><Message>injected</Message></Error>"
+            client.sendall(b"HTTP/1.1 %s Injected\r\nContent-Length: %d\r\n\r\n" % (fault.encode(), len(text)) + text)
+            return True
+        if fault == "slow":
+            time.sleep(0.5)
+        with socket.create_connection(("127.0.0.1", self._target)) as server:
+            if fault == "cut":
+                server.sendall(head + body[: len(body) // 2])
+                return False
+            server.sendall(head.replace(b"\r\n\r\n", b"\r\nConnection: close\r\n\r\n", 1) + body)
+            answer = b""
+            while data := server.recv(1 << 16):
+                if fault == "lost":
+                    answer += data
+                else:
+                    client.sendall(data)
+        return False

@@ -1,0 +1,120 @@
+"""D7: what the copy asks of a store holds for a folder, for obstore's memory, and for a real S3 server, also through faults."""
+
+from __future__ import annotations
+
+import os
+import threading
+from pathlib import Path
+from random import Random
+from typing import Any
+
+import pytest
+
+from penstock.broker_core.copy.buckets import BucketStore
+from penstock.broker_core.copy.stores import DirectoryStore, NoSuchObject, Store, StoreError, open_store
+from penstock.broker_core.errors import InvalidRequest
+
+from .s3 import BUCKET, Proxy, S3Server, environment
+
+
+@pytest.fixture(params=["folder", "memory", "s3"])
+def store(request: pytest.FixtureRequest, tmp_path: Path) -> Store:
+    if request.param == "folder":
+        return open_store(f"file://{tmp_path}/deep/store")
+    if request.param == "memory":
+        return BucketStore("memory://")
+    request.getfixturevalue("s3_environment")
+    return open_store(f"s3://{BUCKET}/{request.node.name.replace('[', '-').rstrip(']')}")
+
+
+def test_an_object_is_created_once(store: Store) -> None:
+    assert store.create("chunks/1", [b"one", b"two"])
+    assert not store.create("chunks/1", [b"other"])
+    assert store.get("chunks/1") == b"onetwo"
+
+
+def test_of_many_who_create_one_name_one_succeeds(store: Store) -> None:
+    done: list[int] = []
+    barrier = threading.Barrier(8)
+
+    def create(number: int) -> None:
+        barrier.wait()
+        if store.create("chunks/same", [b"%d" % number * 1000]):
+            done.append(number)
+
+    threads = [threading.Thread(target=create, args=(number,)) for number in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    (winner,) = done
+    assert store.get("chunks/same") == b"%d" % winner * 1000
+
+
+def test_put_get_range_names_delete(store: Store) -> None:
+    data = Random(1).randbytes(20 << 20)
+    store.put("objects/large", (data[start : start + (1 << 20)] for start in range(0, len(data), 1 << 20)))
+    store.put("objects/small", iter([b"12345"]))
+    assert store.get_range("objects/large", 5_000_000, 1000) == data[5_000_000:5_001_000]
+    assert store.get("objects/large") == data
+    assert store.get_range("objects/small", 3, 100) == b"45"
+    assert store.names("objects/") == ["objects/large", "objects/small"]
+    assert store.names("chunks/") == []
+    store.delete("objects/small")
+    store.delete("objects/small")
+    assert store.names("objects/") == ["objects/large"]
+    with pytest.raises(NoSuchObject):
+        store.get("objects/small")
+    with pytest.raises(NoSuchObject):
+        store.get_range("objects/small", 0, 1)
+
+
+@pytest.mark.parametrize("fault", ["500", "503", "cut", "lost", "slow"])
+def test_a_fault_is_an_error_or_nothing_happened(s3: S3Server, monkeypatch: pytest.MonkeyPatch, fault: str) -> None:
+    proxy = Proxy(s3.port)
+    for name, value in environment(proxy.port).items():
+        monkeypatch.setenv(name, value)
+    found: Any = open_store(f"s3://{BUCKET}/fault-{fault}")
+    faults = iter([fault] * (1 if fault in ("lost", "slow") else 10))
+    proxy.fault = lambda method, path: next(faults, None) if method == "PUT" else None
+    try:
+        done = found.create("chunks/1", [b"x" * 100_000])
+    except StoreError:
+        done = None
+    faults = iter(())
+    again = found.create("chunks/1", [b"x" * 100_000])
+    assert found.get("chunks/1") == b"x" * 100_000  # whole, or not at all
+    assert (done, again) in [(True, False), (None, True), (None, False), (False, False)]
+    proxy.close()
+
+
+def test_wrong_credentials_and_a_missing_bucket_are_named(s3: S3Server, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name, value in environment(s3.port, "expired").items():
+        monkeypatch.setenv(name, value)
+    with pytest.raises(StoreError, match=r"(?i)signature|403|denied|forbidden"):
+        open_store(f"s3://{BUCKET}/x").create("chunks/1", [b"x"])
+    for name, value in environment(s3.port).items():
+        monkeypatch.setenv(name, value)
+    with pytest.raises(StoreError, match=r"(?i)NoSuchBucket|bucket"):
+        open_store("s3://not-there/x").create("chunks/1", [b"x"])
+
+
+def test_urls_that_are_none(tmp_path: Path) -> None:
+    with pytest.raises(InvalidRequest, match="ftp"):
+        open_store("ftp://host/x")
+    with pytest.raises(InvalidRequest):
+        open_store("/")
+    assert isinstance(open_store(str(tmp_path)), DirectoryStore)
+
+
+def test_a_folder_keeps_what_it_holds_to_its_owner(tmp_path: Path) -> None:
+    found = open_store(str(tmp_path / "store"))
+    found.create("chunks/1", [b"x"])
+    assert os.stat(tmp_path / "store" / "chunks" / "1").st_mode & 0o077 == 0
+    assert os.stat(tmp_path / "store").st_mode & 0o077 == 0
+
+
+@pytest.fixture
+def s3_environment(s3: S3Server, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name, value in environment(s3.port).items():
+        monkeypatch.setenv(name, value)
