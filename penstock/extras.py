@@ -9,6 +9,7 @@ from importlib.util import find_spec
 #: The extra that brings a package, by the package's import name.
 EXTRAS = {
     "deltalake": "broker",
+    "obstore": "broker",
     "hpack": "broker",
     "numpy": "broker",
     "rich": "broker",

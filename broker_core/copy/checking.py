@@ -29,7 +29,7 @@ from .pictures import USERS_FILE
 
 @dataclass
 class Found:
-    """What a check found."""
+    """Result of a check."""
 
     broker: str = ""
     damage: list[str] = field(default_factory=list)  # each names a file and an offset; the first is the first to look at

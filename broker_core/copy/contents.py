@@ -1,4 +1,4 @@
-"""Which bytes of which object are which file of a data directory: all that a restore needs to know. Pure."""
+"""Contents of a copy: which bytes of which object are which file. All that a restore needs to know; pure."""
 
 from __future__ import annotations
 

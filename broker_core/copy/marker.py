@@ -1,4 +1,4 @@
-"""What a data directory knows of its copies, in the file `copy.json` in it.
+"""The marker of a data directory, `copy.json`: what it knows of its copies.
 
     writers    names of the lives of brokers on this directory that have written to copies, the latest last
     restored   of a directory that was restored and has not been started with a copy since: the copy's last writer, and the number

@@ -34,7 +34,7 @@ CHANGES = 10  # how often a running broker may remove what is being read, before
 
 
 class Report(NamedTuple):
-    """What was restored."""
+    """Report of a restore."""
 
     broker: str
     position: int  # LSN up to which the log was complete

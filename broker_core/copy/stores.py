@@ -1,4 +1,4 @@
-"""What is asked of a store, and a directory as a store. Object stores are in buckets.py.
+"""Stores: the interface (`Store`), and a directory as a store. Object stores are in buckets.py.
 
 A store holds objects by name (`a/b-c`): whole or absent, never changed after they were put. A store may fail at any request,
 with `StoreError`, and then it is not known whether that was carried out.

@@ -15,6 +15,7 @@ BROWSED = {
 }
 VALID: dict[str, dict[str, Any]] = {
     "hello": {},
+    "broker.status": {},
     "queue.declare": {"queue": "Q", "type": "fifo", "options": {}},
     "queue.delete": {"queue": "Q", "force": True},
     "queue.list": {},
