@@ -1,7 +1,7 @@
-"""Makes `format("amqp")` known by itself: the wheel installs this file as the top-level module `pyspark_penstock`.
+"""Discovery of `format("amqp")` by Spark: the wheel installs this file as the top-level module `pyspark_penstock`.
 
-Spark imports every module whose name begins with `pyspark_` for every user of the interpreter, also for those who never
-touch a queue: so nothing is imported here but what Spark has loaded already, no pyarrow and nothing of ours.
+Spark imports every module whose name begins with `pyspark_`, also for users who never read a queue. So this module imports only
+what Spark has loaded already: no pyarrow, and nothing of ours.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from pyspark.sql.datasource import DataSource
 
 
 class DefaultSource(DataSource):
-    """Stands for `connector.source.AmqpSource`, and becomes one when it is used."""
+    """Placeholder for `connector.source.AmqpSource`, which it becomes when it is used."""
 
     def __new__(cls, options: Any = None) -> Any:
         from penstock.connector.source import AmqpSource

@@ -1,4 +1,4 @@
-"""Waits for a broker that is away: it may only be starting again. Planning and reading can be repeated."""
+"""Waits for a broker that does not answer, since it may be restarting. Only calls that can be repeated wait."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ _FIRST_PAUSE_S, _LONGEST_PAUSE_S = 0.05, 1.0
 
 
 class Patience:
-    """For one request: pause after each failure, a little longer each time, until `seconds` have passed."""
+    """Pauses between the attempts of one request: each is a little longer than the one before, `seconds` in all."""
 
     def __init__(self, seconds: float) -> None:
         self._give_up = time.monotonic() + seconds
         self._pause = _FIRST_PAUSE_S
 
     def wait(self, error: PenstockError) -> None:
-        """Return when it is time to ask again; raise `error` when patience is at its end."""
+        """Return when it is time to ask again; raise `error` when the time is over."""
         if time.monotonic() + self._pause > self._give_up:
             raise error
         time.sleep(self._pause)

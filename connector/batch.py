@@ -1,8 +1,8 @@
 """The batch reader: a look into a queue and its archive that acquires nothing and can be repeated.
 
-What is read is bound by options, since Spark pushes filters into a Python source only where
-`spark.sql.python.filterPushdown.enabled` is on, and fails every read of a source that takes filters where it is off. A reader
-cannot see that setting, so taking filters is a class of its own, chosen by the option `pushdown=true`.
+Options bound what is read. Spark pushes filters into a Python source only if `spark.sql.python.filterPushdown.enabled` is on, and
+fails every read of a source that takes filters if it is off. A reader cannot see that setting, so the reader that takes filters
+is a class of its own, chosen by the option `pushdown=true`.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ _EPOCH = datetime(1970, 1, 1, tzinfo=timezone.utc)
 
 
 class BatchReader(DataSourceReader):
-    """Reads what is in a queue, or in several, now, within the options' bounds. The range is fixed when the read is planned."""
+    """Reader of the messages that are in one queue or several now, within the options' bounds; planning fixes the range."""
 
     def __init__(self, options: Options, schema: StructType) -> None:
         options.check_for(READ)
@@ -65,7 +65,7 @@ class BatchReader(DataSourceReader):
         ]
 
     def _asked(self, queue: str) -> dict[str, Any]:
-        """The messages to read, as plan and ticket name them."""
+        """Return the fields that name the messages to read, in the plan and in tickets."""
         return {
             "queue": queue,
             "states": list(self._options["states"]),
@@ -84,7 +84,7 @@ class BatchReader(DataSourceReader):
 
 
 class PushdownBatchReader(BatchReader):
-    """Also narrows the range by what the query's filters say. Spark still applies them all: a bound only spares moving rows."""
+    """Reader that narrows the range by the query's filters, too. Spark applies them all again: a bound saves transfers."""
 
     def pushFilters(self, filters: list[Filter]) -> Iterable[Filter]:
         """Narrow the range by these filters; return all of them, so that Spark applies them too."""

@@ -31,7 +31,7 @@ def _joined(batches: list[pa.RecordBatch]) -> pa.RecordBatch:
 
 
 def halved(batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
-    """The batch in pieces of at most `MOST_BYTES`, or of one row."""
+    """Divide the batch into batches of at most `MOST_BYTES` bytes, or of one row."""
     if batch.nbytes <= MOST_BYTES or batch.num_rows == 1:
         yield batch
         return
@@ -41,7 +41,7 @@ def halved(batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
 
 
 def as_declared(batches: Iterable[pa.RecordBatch], nullable: Sequence[bool]) -> Iterator[pa.RecordBatch]:
-    """Give batches the nullability that a user's schema declares, which Spark compares to the letter."""
+    """Give batches the nullability that a user's schema declares, since Spark compares it exactly."""
     schema: pa.Schema | None = None
     for batch in batches:
         if schema is None:

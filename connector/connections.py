@@ -1,6 +1,6 @@
 """A task's connection to the broker: one that an earlier task of this process has left, or a new one.
 
-Spark gives a stream's tasks to the same few processes again and again, and to connect takes as long as to read a small batch.
+Spark gives a stream's tasks to the same few processes, and connecting takes as long as reading a small batch.
 """
 
 from __future__ import annotations
@@ -27,10 +27,10 @@ class _Idle(NamedTuple):
 
 
 class Connections:
-    """At most `most` idle ones. Each is lent to one task at a time, and only with the same `Access` to the letter: url, user,
+    """Pool of at most `most` idle connections. Each is lent to one task at a time, and only for an equal `Access`: url, user,
     password, certificates, CA and token.
 
-    Where this module is shipped by value, every task gets it anew, and nothing is kept.
+    If this module is shipped by value, every task gets a new pool, and nothing is kept.
     """
 
     def __init__(self, most: int = MOST_IDLE, clock: Callable[[], float] = time.monotonic) -> None:
@@ -46,8 +46,9 @@ class Connections:
 
     @contextmanager
     def lent(self, access: Access) -> Iterator[Client]:
-        """A connection, kept if the task comes to its end with it. The broker may have left it meanwhile, which shows when it is
-        used: so it is for what can be asked again."""
+        """Lend a connection; it is kept if the task ends without an error.
+
+        The broker may have closed it meanwhile, which shows when it is used: so it is for requests that can be repeated."""
         idle = self._take(access)
         client, made = (access.client(), self._clock()) if idle is None else (idle.client, idle.made)
         try:
@@ -76,7 +77,7 @@ class Connections:
         _close(gone)
 
     def _outdated(self) -> list[_Idle]:
-        """Take out and return the connections that nobody is to have any more."""
+        """Take out and return the connections that are too old, or were idle for too long."""
         now = self._clock()
         gone = [idle for idle in self._idle if now - idle.left > IDLE_S or now - idle.made > AGE_S]
         self._idle = [idle for idle in self._idle if idle not in gone]

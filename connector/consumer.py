@@ -1,4 +1,4 @@
-"""Offsets as Spark hands them over, to the lease of one queue or the leases of several."""
+"""Consumers: from the offsets of Spark to the lease of one queue, or the leases of several."""
 
 from __future__ import annotations
 
@@ -13,21 +13,24 @@ from .several import SeveralQueues
 
 
 class Consumer(Protocol):
-    """Offsets are those of `connector.offset` in JSON. Every call is idempotent, and any may be the first after a restart."""
+    """Planner's view of one queue or several, by offsets (`connector.offset`) in JSON.
+
+    Every call is idempotent, and any can be the first after a restart.
+    """
 
     def fix_tail(self) -> None:
         """Take nothing that comes from now on: an `availableNow` run begins."""
 
     def advance(self, start: Mapping[str, Any], *, wait: bool) -> dict[str, Any]:
-        """All up to `start` is finished: the offset after the next batch, or `start` where there is nothing to take."""
+        """Settle everything up to `start`; return the offset after the next batch, or `start` if there is nothing to take."""
         ...
 
     def plan(self, start: Mapping[str, Any], end: Mapping[str, Any]) -> list[LeasePartition]:
-        """The tasks between two offsets."""
+        """Plan the tasks between two offsets."""
         ...
 
     def settle(self, end: Mapping[str, Any]) -> None:
-        """All up to `end` is finished."""
+        """Settle everything up to `end`."""
 
     def close(self) -> None:
         """Close the connection. Leases stay."""
@@ -39,7 +42,7 @@ def consumer_of(options: Options) -> Consumer:
 
 
 class OneQueue:
-    """The usual case: one lease, and one request for a trigger."""
+    """Consumer of one queue: one lease, and one request for each trigger."""
 
     def __init__(self, options: Options) -> None:
         self._options = options
@@ -47,7 +50,7 @@ class OneQueue:
         self._until: int | None = None  # the queue's tail when an `availableNow` run began
 
     def fix_tail(self) -> None:
-        """Remember the queue's end: nothing that comes later is taken."""
+        """Remember the queue's end: later messages are not taken."""
         self._until = self._lease.next_sequence()
 
     def advance(self, start: Mapping[str, Any], *, wait: bool) -> dict[str, Any]:

@@ -19,19 +19,19 @@ class SparkBatch(NamedTuple):
 
 
 def query_id() -> str | None:
-    """The id of the streaming query that this task belongs to, if to any."""
+    """Return the id of the streaming query that this task belongs to; None if there is none."""
     context = TaskContext.get()
     return (context.getLocalProperty(QUERY_ID) or None) if context else None
 
 
 def spark_batch() -> SparkBatch | None:
-    """The micro-batch that this task belongs to, if to any."""
+    """Return the micro-batch that this task belongs to; None if there is none."""
     context, query = TaskContext.get(), query_id()
     batch = context.getLocalProperty(BATCH_ID) if context else None
     return SparkBatch(query, int(batch)) if query and batch else None
 
 
 def attempt() -> int:
-    """A number that no other attempt of a task of the same job has. Spark's own, which are near each other."""
+    """Return a number that no other attempt of a task has: Spark's id of the attempt; outside of a task a random one."""
     context = TaskContext.get()
     return secrets.randbits(53) if context is None else int(context.taskAttemptId())

@@ -1,4 +1,4 @@
-"""The sentence that matters, out of an error of Spark's."""
+"""Explanation of an error of Spark's in one sentence."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ _RAISED = re.compile(r"^(?:\w+\.)*\w*(?:Error|Exception|Exit)(?:: .+)?$", re.MUL
 
 
 def explain(error: BaseException) -> str:
-    """Say what went wrong in one sentence: what was said where it happened.
+    """Return the message of the innermost error, in one sentence.
 
-    Spark wraps an error of the connector in the stack traces of two languages. An error that is none of ours, or of another
-    library, gives the last line of its Python traceback, or else its first line.
+    Spark wraps an error of the connector in the stack traces of two languages. The error of another
+    library gives the last line of its Python traceback, or else its first line.
     """
     text = "\n".join(map(str, _causes(error)))
     ours = _OURS.findall(text)

@@ -10,12 +10,12 @@ from .options import RANDOM_LEASE, Options
 
 
 def begun(options: Options, broker: str) -> Offset:
-    """The names of a query without a checkpoint, at batch 0."""
+    """Return the initial offset, with names, of a query without a checkpoint."""
     return Offset(broker, options["lease"] or f"q-{secrets.token_hex(16)}", secrets.token_hex(8), 0)
 
 
 def check_names(options: Options, broker: str, known: Offset | Offsets) -> None:
-    """Raise WrongOffset where the checkpoint contradicts the options, or belongs to another broker."""
+    """Raise WrongOffset if the checkpoint contradicts the options, or belongs to another broker."""
     if known.broker != broker:
         raise WrongOffset(
             f"the checkpoint belongs to broker {known.broker}, but the one at {options['url']} is {broker}:"
@@ -35,7 +35,7 @@ def check_names(options: Options, broker: str, known: Offset | Offsets) -> None:
 
 
 def check_same(offset: Offset | Offsets, known: Offset | Offsets) -> None:
-    """Raise WrongOffset where an offset, not the initial one, is of another lease or run than the query began with."""
+    """Raise WrongOffset if an offset, not the initial one, is of another lease or run than the query began with."""
     if (offset.broker, offset.lease, offset.run) != (known.broker, known.lease, known.run):
         raise WrongOffset(
             f"the offset names lease {offset.lease!r}, run {offset.run}, but this query reads lease {known.lease!r},"

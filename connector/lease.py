@@ -6,11 +6,11 @@ The words, the same in options, commands and texts:
   and what `penstock lease` takes; a query over several queues has a lease `LEASE/QUEUE` of each;
 - *consumer*: whoever takes messages from a queue: an AMQP link that receives, or a lease that holds a batch.
 
-Whoever first names a lease takes it up under a new epoch; what an older one asks is then refused. So a planner keeps the epoch
-that its first call brought, and a daemon thread renews while it lives (one that is no daemon would keep a dead driver's planner
-alive).
+A planner's first call takes the lease up under a new epoch, and the broker then refuses calls of older epochs. The planner keeps
+its epoch, and a daemon thread renews the lease while the planner lives (a thread that is no daemon would keep a dead driver's
+planner alive).
 
-Every call is idempotent, so one that found no broker is sent again for a while: a broker that restarts ends no query.
+Every call is idempotent, so one that finds no broker is repeated for a while: a restart of the broker ends no query.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ class TriggerLimits(NamedTuple):
 
 
 class Taken(NamedTuple):
-    """The offset after a trigger: the one before where nothing was taken. Messages and bytes are 0 unless they were measured."""
+    """Result of a trigger: its offset, unchanged if nothing was taken. Messages and bytes are 0 unless they were measured."""
 
     offset: Offset
     messages: int
@@ -58,7 +58,7 @@ class Taken(NamedTuple):
 
 
 class _Planned(NamedTuple):
-    """The last answer about tasks, of `lease.advance` or `lease.plan`, and what it is about."""
+    """The last plan of tasks, from `lease.advance` or `lease.plan`, and the offsets between which it lies."""
 
     after: int
     batch: int
@@ -71,16 +71,16 @@ def _none() -> None:
 
 
 def _signs(**offsets: Offset) -> dict[str, str]:
-    """The signs that these offsets have, by the names of the protocol's fields."""
+    """Return the signs of these offsets, by the names of the protocol's fields."""
     return {field: offset.sign for field, offset in offsets.items() if offset.sign is not None}
 
 
 class Lease:
     """A lease as one planner holds it. Nothing is sent before the first call; calls come from one thread.
 
-    `known` names it where the query has several (`connector.several`); else its first offset does, or it gets a new name. `head`
-    then tells which of them this planner took up first: as long as that is its own, so are all. Raises PenstockError with the
-    broker's own text, and WrongOffset where the checkpoint and the options contradict each other.
+    `known` names the lease if the query has several (`connector.several`); else its first offset does, or it gets a new name.
+    `head` returns the lease that this planner took up first: as long as the planner holds that, it holds all. Raises
+    PenstockError with the broker's own text, and WrongOffset if the checkpoint and the options contradict each other.
     """
 
     def __init__(
@@ -100,11 +100,11 @@ class Lease:
 
     @property
     def taken_up(self) -> bool:
-        """Has this planner an epoch? A lease that has never taken anything has none."""
+        """True if this planner has an epoch; a lease that has never taken anything has none."""
         return self._epoch is not None
 
     def next_sequence(self) -> int:
-        """The queue's tail: everything before it is there now."""
+        """Return the sequence number that the queue gives next: all messages below it are there now."""
         return int(self._call("queue.stat", queue=self._queue)["nextSequence"])
 
     def advance(self, start: Offset, limits: TriggerLimits) -> Taken:
@@ -146,7 +146,7 @@ class Lease:
         return Taken(end, answer.get("messages", 0), answer.get("bytes", 0))
 
     def plan(self, start: Offset, end: Offset, min_partitions: int = 1) -> list[LeasePartition]:
-        """The tasks of the batches after `start` up to `end`."""
+        """Plan the tasks of the batches after `start` up to `end`."""
         known = self._enter(end)
         planned = self._planned
         # Between the same offsets the same tasks, always: what an advance has planned, nearly always this, need not be asked for.
@@ -178,8 +178,8 @@ class Lease:
         ]
 
     def settle(self, end: Offset) -> None:
-        """Spark has finished everything up to `end`. What is settled already stays so, and is not asked for again: `advance` has
-        settled it, nearly always."""
+        """Settle everything up to `end`, which Spark has finished. Nearly always `advance` has settled it before; then no request
+        is sent."""
         known = self._enter(end)
         if end.batch <= self._settled:
             return
@@ -196,7 +196,7 @@ class Lease:
     # --- Who the lease is ----------------------------------------------------------------------------------------------
 
     def _enter(self, offset: Offset) -> Offset:
-        """The lease of this planner: the offset's, or a new one when there is none. Contradictions are refused."""
+        """Return the names of this planner's lease: the offset's, or new ones. Raises WrongOffset for contradictions."""
         if not self._broker:
             # The one call besides: which broker is it? Not sent again when nobody answers: the url may be wrong.
             self._broker = self._client.call("hello")["broker"]

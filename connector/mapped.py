@@ -1,14 +1,14 @@
-"""Files of the broker's journal, mapped by a task on the broker's host: those that are proven to be its own.
+"""Mapped files of the broker's journal, for a task on the broker's host. Each is proven to be the broker's own.
 
-A path alone proves nothing: in another container, or where a data directory was copied to a second machine, the same path leads
-to another file of the same name, with other messages in it. So three things are compared.
+A path alone proves nothing: in another container, or beside a copy of the data directory, the same path leads to another file
+with other messages. So three things are compared.
 
 - Both processes run on one kernel (`discovery.this_host`): device and inode numbers mean the same to both. The broker compares
   this, and tells nobody else where its files are.
 - The file that was opened, not the path, has the device and inode of the broker's: it is the same file, octet for octet.
 - The broker has verified the checksums of what it names, in that file (`journal/payloads.py`).
 
-What cannot be proven is asked for over Flight.
+If the proof fails, the messages are read over Flight.
 """
 
 from __future__ import annotations
@@ -58,14 +58,14 @@ class Location(NamedTuple):
 
     @property
     def end(self) -> int:
-        """The sequence number after its last row's: those lie as far apart as the rows do."""
+        """The sequence number after that of the last row; sequence numbers are as far apart as the rows."""
         if self.taken is None:
             return self.sequence + self.rows
         return self.sequence + int.from_bytes(self.taken[-4:], "little") - self.row + 1
 
 
 def may_be_mapped(broker: str) -> bool:
-    """False when a file of this broker was not reached by this process before: it need not ask again where they are."""
+    """Return False if this process has failed to reach a file of this broker before: then it need not ask for locations."""
     return broker not in _unreachable
 
 
@@ -139,7 +139,7 @@ def assembled(
 ) -> Iterator[pa.RecordBatch]:
     """Assemble record batches of `columns` from mapped files, `BATCH_ROWS` rows or `BATCH_BYTES` bytes at a time.
 
-    `aside` is told of each message that is not valid AMQP, by sequence number and with the reason; it is left out."""
+    Messages that are not valid AMQP are left out and passed to `aside`, as sequence number → reason."""
     measured = ((p, p.rows, p.length, is_encoded(p.columns), p.rows >= LARGE_ROWS) for p in locations)
     for group in assembly.grouped(measured, BATCH_ROWS, BATCH_BYTES):
         malformed: dict[int, str] = {}
@@ -153,7 +153,7 @@ def assembled(
 def _assemble(
     locations: list[Location], files: dict[str, pa.Buffer], columns: Sequence[str], queue: str, malformed: dict[int, str]
 ) -> tuple[pa.RecordBatch, int | pa.Array]:
-    """The messages, and their sequence numbers."""
+    """Return the messages, and their sequence numbers."""
     payloads = [_payload(location, files) for location in locations]
     if len(locations) == 1:
         one = locations[0]
@@ -199,7 +199,7 @@ def _owners(locations: list[Location]) -> pa.Array:
 
 
 def _each(values: list[int], owners: pa.Array) -> int | pa.Array:
-    """One value of each location for all of its rows; a number if it is the same for all."""
+    """Repeat the value of each location for its rows; a number if it is the same for all."""
     return values[0] if values.count(values[0]) == len(values) else pa.array(values, pa.int64()).take(owners)
 
 

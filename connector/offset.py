@@ -1,13 +1,13 @@
 """The offset of a stream: `{"v":3,"broker":…,"lease":…,"run":…,"batch":n,"sign":"…"}`, and where it reads several queues
 `{"v":3,"broker":…,"lease":…,"run":…,"turn":t,"batches":{"a":3,"b":5},"signs":{"a":"…","b":"…"}}`.
 
-It names durable data: batch n of a lease, under the run that began it; of several queues, the batch of each, whose lease is
+It names durable data: batch n of a lease, under the run that began it; for several queues, the batch of each, whose lease is
 `lease/queue`. The sign tells that batch from batch n of a copy of the data directory. Spark compares offsets as text, so the
-order of the keys is fixed, and there is nothing in it that changes without the batch (no epoch). A query begins at `INITIAL`, a
-constant: Spark asks for it again whenever the first batch is re-planned.
+order of the keys is fixed, and nothing in it changes without the batch (so there is no epoch in it). A query begins at
+`INITIAL`, a constant: Spark asks for it again whenever the first batch is planned again.
 
-Versions 1 and 2 are the two forms without signs. They stand in checkpoints, and are still written for batches that have none:
-those that an older broker acquired. To change the format: a new `v`, and the older ones still read here.
+Versions 1 and 2 are the two forms without signs. Checkpoints hold them, and they are still written for batches without a sign,
+which an older broker acquired. To change the format: take a new `v`, and keep reading the older ones here.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _NAMES = ("broker", "lease", "run")
 
 
 class Offset(NamedTuple):
-    """Batch `batch` of `lease`; the names are empty in the initial offset alone, where `batch` is 0."""
+    """Batch `batch` of `lease`. In the initial offset, and only there, the names are empty and `batch` is 0."""
 
     broker: str
     lease: str
@@ -51,7 +51,7 @@ INITIAL = Offset("", "", "", 0)
 
 
 class Offsets(NamedTuple):
-    """A batch of each queue. `turn` counts the query's batches: which queue is asked first follows from it."""
+    """A batch of each queue. `turn` counts the query's batches; it decides which queue is asked first."""
 
     broker: str
     lease: str
@@ -61,7 +61,7 @@ class Offsets(NamedTuple):
     signs: tuple[tuple[str, str], ...] = ()  # of those batches that have one, likewise
 
     def of(self, queue: str) -> Offset:
-        """One queue's own; batch 0 where the query has not read it yet."""
+        """Return the offset of one queue; batch 0 if the query has not read it yet."""
         batch, sign = dict(self.batches).get(queue, 0), dict(self.signs).get(queue)
         return Offset(self.broker, f"{self.lease}/{queue}", self.run, batch, sign)
 
@@ -80,7 +80,7 @@ class Offsets(NamedTuple):
 
 
 def parse(data: Mapping[str, Any]) -> Offset | Offsets:
-    """The offset that Spark hands back, from its checkpoint perhaps. Raises WrongOffset, naming what is wrong with it."""
+    """Parse an offset that Spark hands back, perhaps from its checkpoint. Raises WrongOffset, which says what is wrong."""
     if not isinstance(data, Mapping) or "v" not in data:
         raise WrongOffset(f"{data!r} is not an offset of the format amqp: is this the checkpoint of another source?")
     if data["v"] == ONE or (data["v"] == SIGNED and "turn" not in data):
@@ -93,7 +93,7 @@ def parse(data: Mapping[str, Any]) -> Offset | Offsets:
 
 
 def parse_one(data: Mapping[str, Any]) -> Offset:
-    """The offset of a query that reads one queue."""
+    """Parse the offset of a query that reads one queue."""
     offset = parse(data)
     if isinstance(offset, Offsets):
         queues = ", ".join(repr(queue) for queue, _ in offset.batches)
@@ -105,7 +105,7 @@ def parse_one(data: Mapping[str, Any]) -> Offset:
 
 
 def parse_several(data: Mapping[str, Any]) -> Offsets | None:
-    """The offset of a query that reads several queues; None: the initial one."""
+    """Parse the offset of a query that reads several queues; None is the initial one."""
     offset = parse(data)
     if isinstance(offset, Offsets):
         return offset

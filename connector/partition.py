@@ -14,8 +14,10 @@ from .context import spark_batch
 
 @dataclass(kw_only=True, eq=False, repr=False)
 class LeasePartition(InputPartition):
-    """One task of a leased batch: sequence numbers `first` to `last`, both included; of a queue with message groups those of them
-    whose groups fall into `bucket` of so many `buckets`. Carries all that the task must know besides the options."""
+    """Partition of a leased batch: sequence numbers `first` to `last`, both included, and what a task needs beside the options.
+
+    For a queue with message groups, only the messages whose groups fall into `bucket` of `buckets`.
+    """
 
     known: Endpoint | None  # where the planner has found the broker
     broker: str
@@ -43,7 +45,7 @@ class LeasePartition(InputPartition):
 
 
 class BrowsePartition(InputPartition):
-    """One task of a batch read: what the ticket `op=browse` says."""
+    """Partition of a batch read: the fields of the ticket `op=browse`."""
 
     def __init__(self, known: Endpoint | None, ticket: dict[str, Any]) -> None:
         self.known = known

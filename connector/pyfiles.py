@@ -1,6 +1,6 @@
 """`python -m penstock.connector.pyfiles OUT.zip` writes what executors need, for `spark-submit --py-files OUT.zip`.
 
-The executors' Python must have pyarrow; everything else is in the zip: what `broker_core/shipped.py` lists.
+The executors' Python must have pyarrow; the zip holds everything else, as `broker_core/shipped.py` lists it.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """Reading in a task: the record batches of one partition, from the broker or, on its own host, from its segment files.
 
-An executor on the broker's host needs no server to copy messages: it asks where they lie (`op=map`, which also checks the epoch
-and journals the read), maps the files and assembles the columns itself (`mapped.py`). Where that cannot be, or is not worth it,
-the broker sends them.
+On the broker's host no server need copy messages: the executor asks for their locations (`op=map`, which also checks the epoch
+and journals the read), maps the files and assembles the columns itself (`mapped.py`). If that is not possible, or not worth it,
+the broker sends the messages.
 """
 
 from __future__ import annotations
@@ -33,14 +33,17 @@ TOLD_AT_ONCE = 2000
 def read_leased(
     part: LeasePartition, access: Access, columns: Sequence[str], fail_on_data_loss: bool
 ) -> Iterator[pa.RecordBatch]:
-    """The messages of a part in order, as batches of `arrow_schema(columns)`."""
+    """Yield the messages of a partition in order, as batches of `arrow_schema(columns)`."""
     with CONNECTIONS.lent(access.at(part.known)) as client:
         yield from coalesce(_patiently(lambda: _messages(client, part, columns, fail_on_data_loss)))
 
 
 def set_aside(client: Client, part: LeasePartition, malformed: Mapping[int, str]) -> None:
-    """Tell the broker what messages of the part nobody can decode: they are not delivered, and become dead letters when the batch
-    is settled. Told again by a task that is repeated, it changes nothing."""
+    """Tell the broker which messages of the partition cannot be decoded, with the reasons.
+
+    They are not delivered, and become dead letters when the batch is settled. A repeated task may tell it again: that changes
+    nothing.
+    """
     for first in range(0, len(malformed), TOLD_AT_ONCE):
         reasons: dict[str, list[int]] = {}
         for sequence, reason in islice(malformed.items(), first, first + TOLD_AT_ONCE):
@@ -49,7 +52,7 @@ def set_aside(client: Client, part: LeasePartition, malformed: Mapping[int, str]
 
 
 def _patiently(stream: Callable[[], Iterator[pa.RecordBatch]]) -> Iterator[pa.RecordBatch]:
-    """The stream, opened again while the broker is away before its first batch; after that Spark repeats the task."""
+    """Yield the stream; it is opened again if the broker is away before its first batch. Later Spark repeats the task."""
     patience = Patience(RECONNECT_S)
     while True:
         batches = stream()
@@ -106,7 +109,7 @@ def read_browsed(look: BrowsePartition, access: Access) -> Iterator[pa.RecordBat
 def _delivered(
     client: Client, part: LeasePartition, batches: Iterable[pa.RecordBatch], columns: Sequence[str]
 ) -> Iterator[pa.RecordBatch]:
-    """Messages as the broker stores them, into the columns asked for: here, not there, since here are more processors."""
+    """Convert stored messages into the columns asked for: here, since executors have more processors than the broker."""
     for batch in coalesce(batches):
         malformed: dict[int, str] = {}
         found = assembly.converted(columns, batch, part.queue, malformed)

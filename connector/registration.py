@@ -1,4 +1,4 @@
-"""Registration of the format with a session; apart from `__init__`, so that importing the package stays light."""
+"""Registration of the format with a session; not in `__init__`, so that importing the package stays quick."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ ALREADY_THERE = "DATA_SOURCE_ALREADY_EXISTS"
 
 
 def register_with(spark: Any) -> None:
-    """Register `AmqpSource` with the session; ship the code by value where the other side cannot import it."""
+    """Register `AmqpSource` with the session; ship the code by value if the other side cannot import it."""
     if type(spark).__module__.startswith("pyspark.sql.connect") or _from_zip():
         _ship_by_value()
     try:
@@ -28,19 +28,19 @@ def register_with(spark: Any) -> None:
 
 
 def _from_zip() -> bool:
-    """Did this package come by `--py-files`? The driver and the tasks find it then, but not the planner of a stream.
+    """Return True if this package came by `--py-files`: the driver and the tasks then find it, but not the planner of a stream.
 
-    (Spark looks for its files in the folder of the session's artifacts, where `--py-files` are not. Seen with 4.2.0.)
+    (Spark looks for its files in the folder of the session's artifacts, which does not hold `--py-files`. Seen with 4.2.0.)
     """
     spec = sys.modules["penstock.connector"].__spec__
     return spec is not None and isinstance(spec.loader, zipimport.zipimporter)
 
 
 def _ship_by_value() -> None:
-    """Let the class take along the code it needs, to processes that cannot import it.
+    """Let the class take along the code that it needs, for processes that cannot import it.
 
-    For this, nothing of what is shipped may import its own modules inside functions: the other side could not. What is imported
-    only where it is needed, the AMQP library and the decoder of messages, goes as source.
+    So shipped functions must not import our modules: the other side could not. Modules that are imported only when they are
+    needed, the AMQP library and the decoder of messages, are shipped as source.
     """
     shipped.SOURCES = shipped.sources()
     for name in ("connector", *(f"broker_core.{name}" for name in shipped.AT_ONCE)):

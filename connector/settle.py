@@ -1,7 +1,7 @@
-"""`operation=settle`: what became of single messages that a stream has read, named by their column `delivery`.
+"""Outcomes of single messages that a stream has read, named by their column `delivery` (`operation=settle`).
 
-Each task stages what its rows say, and the driver's commit publishes it, as with messages: all of a write holds, or nothing. It
-takes effect when Spark has finished the batch that the messages are in, in which nothing said means *accepted*.
+Each task stages the outcomes of its rows, and the driver's commit publishes them, as with messages: all of a write, or nothing.
+They take effect when Spark has finished the batch of these messages. A message without an outcome is *accepted*.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ COLUMNS = {"delivery": pa.binary(), "outcome": pa.string(), "error": pa.string()
 
 
 def stage(client: Client, stage: dict[str, Any], batches: Iterable[pa.RecordBatch]) -> int:
-    """Stage outcomes; return how many rows said them. Their order is kept: of several about one message the last counts."""
+    """Stage outcomes in order; return the number of rows that had one. Of several for one message the last counts."""
     count = 0
     for batch in (part for whole in coalesce(batches) for part in halved(whole)):
         for lease, part in by_lease(batch):
@@ -29,14 +29,14 @@ def stage(client: Client, stage: dict[str, Any], batches: Iterable[pa.RecordBatc
 
 
 def prepared(batch: pa.RecordBatch, columns: dict[str, int]) -> pa.RecordBatch:
-    """The columns that there are, with the types that the broker takes, without the rows that say nothing."""
+    """Return the columns with the types that the broker takes, without rows that have no outcome."""
     arrays = [batch.column(index).cast(COLUMNS[name]) for name, index in columns.items()]
     chosen = pa.RecordBatch.from_arrays(arrays, names=list(columns))
     return chosen.filter(chosen.column("outcome").is_valid())
 
 
 def by_lease(batch: pa.RecordBatch) -> Iterator[tuple[str, pa.RecordBatch]]:
-    """The rows of each lease; nearly always there is one."""
+    """Group the rows by lease; nearly always there is one."""
     import pyarrow.compute as pc
 
     if batch.column("delivery").null_count:
@@ -53,7 +53,7 @@ def by_lease(batch: pa.RecordBatch) -> Iterator[tuple[str, pa.RecordBatch]]:
 
 
 def lease_of(delivery: bytes) -> tuple[bytes, str]:
-    """Return the octets that all deliveries of a lease begin with (version, length of the name, name), and the name."""
+    """Return the octets that all keys of a lease begin with (version, length of the name, name), and the name."""
     length = int.from_bytes(delivery[1:3], "big")
     head = delivery[: 3 + length]
     try:

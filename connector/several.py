@@ -1,9 +1,9 @@
-"""One query over several queues: a lease of its own for each queue, and one trigger's credit for all of them.
+"""One query over several queues: each queue has a lease of its own, and the limits of a trigger hold for all together.
 
-A batch of Spark's is then a batch of each queue that had something. The queues are asked one after another, each for what the
-ones before have left of the credit; every trigger another one is asked first, by the offset's `turn`. A crash between two queues
-leaves a batch in the ones that were asked: they are the next batch, by themselves, since a lease answers what is unfinished
-unchanged. So a planner looks for that first, unless it has just answered that there is none.
+A batch of Spark's holds a batch of each queue that had messages. The queues are asked one after another, each for what is left of
+the limits; each trigger begins with another queue, by the offset's `turn`. A crash between two queues leaves an unfinished batch
+in those that were asked. These batches alone are then the next batch of Spark's, since a lease returns an unfinished batch
+unchanged. So a planner looks for unfinished batches first, unless it has just found that there are none.
 """
 
 from __future__ import annotations
@@ -22,14 +22,14 @@ SLICE_MS = 20  # an idle query waits at one queue at a time, so long
 
 
 class _Credit:
-    """Messages and bytes that one trigger may still take, of all queues together. None: any number."""
+    """Messages and bytes that one trigger may still take from all queues together. None: any number."""
 
     def __init__(self, messages: int | None, size: int | None) -> None:
         self._messages, self._bytes = messages, size
         self._whole = True
 
     def limits(self, until: int | None, *, exclude: bool) -> TriggerLimits:
-        """For the next queue. With nothing left it is asked all the same, to settle what is finished."""
+        """Return the limits for the next queue. It is asked even if nothing is left, so that finished batches are settled."""
         if 0 in (self._messages, self._bytes):
             return TriggerLimits(None, None, 0, exclude=exclude)
         limited = self._messages is not None or self._bytes is not None
@@ -44,7 +44,7 @@ class _Credit:
 
 
 class SeveralQueues:
-    """A `connector.consumer.Consumer`. Queues may be added under a checkpoint; they begin at batch 0. None may be taken away."""
+    """Consumer of several queues. Queues can be added to a query with a checkpoint, and begin at batch 0; none can be removed."""
 
     def __init__(self, options: Options) -> None:
         self._options = options
@@ -57,7 +57,7 @@ class SeveralQueues:
         self._until: dict[str, int] | None = None  # the queues' tails when an `availableNow` run began
 
     def fix_tail(self) -> None:
-        """Remember each queue's end: nothing that comes later is taken."""
+        """Remember each queue's end: later messages are not taken."""
         self._until = {queue: int(self._client.call("queue.stat", queue=queue)["nextSequence"]) for queue in self._queues}
 
     def advance(self, start: Mapping[str, Any], *, wait: bool) -> dict[str, Any]:
@@ -100,7 +100,7 @@ class SeveralQueues:
     # --- A trigger -----------------------------------------------------------------------------------------------------
 
     def _next(self, known: Offsets, order: list[str], *, wait: bool) -> dict[str, Offset]:
-        """The next batch: of which queues, and where each then stands."""
+        """Acquire the next batch; return its queues, and the offset of each after it."""
         answered, self._answered = self._answered, None
         found = {} if known == answered else self._ask(known, order, _Credit(0, 0))
         found = found or self._ask(known, order, self._credit())
@@ -110,7 +110,7 @@ class SeveralQueues:
         return _Credit(self._options["maxMessagesPerTrigger"], self._options["maxBytesPerTrigger"])
 
     def _ask(self, known: Offsets, order: list[str], credit: _Credit) -> dict[str, Offset]:
-        """Settle every queue's finished batch, and take what the credit allows; the unfinished or new batches."""
+        """Settle every queue's finished batch; return the unfinished batches, or new ones within the limits."""
         found = {}
         for queue in order:
             until = None if self._until is None else self._until[queue]
@@ -121,7 +121,7 @@ class SeveralQueues:
         return found
 
     def _wait(self, known: Offsets, order: list[str]) -> dict[str, Offset]:
-        """Nothing anywhere: wait, as long as with one queue, at one after another. What comes first is the batch."""
+        """Wait at one queue after another, as long as with one queue; the first messages that come are the batch."""
         limits = self._credit().limits(None, exclude=False)._replace(wait_ms=SLICE_MS)
         for turn in range(LONG_POLL_MS // SLICE_MS):
             queue = order[turn % len(order)]
@@ -143,7 +143,7 @@ class SeveralQueues:
     # --- Who the query is ----------------------------------------------------------------------------------------------
 
     def _enter(self, offset: Offsets | None) -> Offsets:
-        """The offset, complete, of this planner's query. Contradictions are refused."""
+        """Return the complete offset of this planner's query. Raises WrongOffset for contradictions."""
         known = self._known or self._begin(offset)
         if offset is not None:
             check_same(offset, known)
@@ -168,7 +168,7 @@ class SeveralQueues:
         return offset
 
     def _first(self) -> Lease | None:
-        """The lease by which the broker knows whether another planner has taken up this query's leases."""
+        """Return the lease that tells the broker whether another planner has taken up this query's leases."""
         if self._head is None:
             self._head = next((lease for lease in self._leases.values() if lease.taken_up), None)
         return self._head

@@ -1,13 +1,13 @@
 """The sink: stage, then publish once.
 
-A write has a random id. Each attempt of each of its tasks stages its batches under this id and a number of its own, which it
-tells the driver in its commit message. The driver's commit publishes exactly those, in partition order, as one event of the
-broker: visible all at once or never. What zombie and killed attempts staged goes with the commit, or with the abort; what they
-bring later is refused. Of a driver that was killed, the stages stay for a day (`penstock stage list`).
+A write has a random id. Each attempt of each of its tasks stages its batches under this id and a number of its own, which its
+commit message tells the driver. The driver's commit publishes exactly these stages, in partition order, as one event of the
+broker: all messages become visible at once, or none. The commit or the abort discards the stages of zombie and killed
+attempts, and later ones are refused. The stages of a killed driver stay for a day (`penstock stage list`).
 
-A write that can be repeated has a key. Whether it was published is asked before a row is looked at, and told again by the
-publish. Spark has pulled rows from the source by then: the broker knows for which batch of Spark's it was asked for them, and
-gives back what a repetition has read and no earlier write has sent (`broker_core.engine.model.reads`).
+A write that can be repeated has a key. Before it looks at a row, the sink asks the broker whether the write was published; the
+publish tells it again. By then Spark has pulled rows from the source: the broker knows for which batch of Spark's they were read,
+and gives back what a repetition has read and no earlier write has sent (`broker_core.engine.model.reads`).
 """
 
 from __future__ import annotations
@@ -70,7 +70,7 @@ class Staged(WriterCommitMessage):
 
 
 class _Writer:
-    """Base of both sinks."""
+    """Writer of one DataFrame: what both sinks have in common."""
 
     def __init__(self, options: Options, schema: StructType, overwrite: bool) -> None:
         options.check_for(WRITE)
@@ -106,7 +106,7 @@ class _Writer:
         return said
 
     def _fill(self, client: Client, stage: dict[str, Any], batches: Iterator[pa.RecordBatch]) -> int:
-        """Fill a stage; return how many messages it holds, or how many rows named an outcome. With 0 there is no stage."""
+        """Fill a stage; return how many messages or outcomes it holds. With 0 there is no stage."""
         target = self._target()
         if self._options["operation"] == "settle":
             outcomes = (settle.prepared(batch, self._columns) for batch in batches)
@@ -117,7 +117,7 @@ class _Writer:
         return _send(client, {**stage, **target}, coalesced(rows for _, rows in prepared))
 
     def _target(self) -> dict[str, Any] | None:
-        """Name the one queue or exchange of all rows; None where each row names its queue."""
+        """Return the one queue or exchange of all rows; None if each row names its queue."""
         if self._options["exchange"] is not None:
             name, key = self._options["exchange"]
             return {"exchange": name, "routingKey": key}
@@ -125,16 +125,16 @@ class _Writer:
         return None if queues is None else {"queue": queues[0]}
 
     def _prepared(self, batch: pa.RecordBatch) -> tuple[pa.Array | None, pa.RecordBatch]:
-        """The column `queue` if it routes, and the messages of a batch as the broker takes them."""
+        """Return the column `queue` if it routes, and the messages of a batch as the broker takes them."""
         names = [name for name in self._columns if name != "queue"]
         chosen = pa.RecordBatch.from_arrays([batch.column(self._columns[name]) for name in names], names=names)
         routed = batch.column(self._columns["queue"]) if "queue" in self._columns else None
         return routed, incoming.validate(chosen)
 
     def _publish(self, tasks: Sequence[Staged], write: str, key: dict[str, Any] | None) -> None:
-        """Publish what these attempts have staged, in this order, and discard what others of the write have.
+        """Publish the stages of these attempts, in this order, and discard those of other attempts of the write.
 
-        Asked for again while no answer comes: the broker knows the writes that it has published.
+        The request is repeated while no answer comes: the broker knows the writes that it has published.
         """
         attempts = [task.attempt for task in tasks if task.attempt is not None]
         base = min(attempts, default=0)
@@ -158,14 +158,14 @@ class _Writer:
                     raise type(error)(f"{_UNSURE if key is None else _UNSURE_ONCE}: {error}") from error
 
     def _forget(self, write: str, attempts: Sequence[int] = ()) -> None:
-        """Discard these attempts, or the whole write. The write has failed already: the user must see why, not that the broker
-        could not be told. It forgets them itself."""
+        """Discard these attempts, or the whole write. Errors are ignored: the user must see why the write failed, and the broker
+        discards stages by itself in time."""
         with suppress(PenstockError), self._access.client() as client:
             client.call("stage.discard", write=write, attempts=list(attempts), timeout_s=FORGET_S)
 
 
 class BatchWriter(_Writer, DataSourceArrowWriter):
-    """`df.write.format("amqp")`: all of the DataFrame or nothing. With `txnAppId` and `txnVersion` a repetition is a no-op."""
+    """Writer for `df.write.format("amqp")`: all or nothing. With `txnAppId` and `txnVersion` a repetition is a no-op."""
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
         """Stage the rows of one task."""
@@ -194,14 +194,16 @@ class BatchWriter(_Writer, DataSourceArrowWriter):
 
 
 def written_as(app: str, place: Any) -> str:
-    """A name for writes of this application to this place: in Delta too each table keeps versions of its own, and one
-    `foreachBatch` may write to several."""
+    """Return the name for writes of this application to this target, since one `foreachBatch` may write to several.
+
+    Delta does the same: each table keeps the versions of its own writes.
+    """
     name = json.dumps([app, place], ensure_ascii=False)
     return name if len(name) <= MAX_NAME else hashlib.sha256(name.encode()).hexdigest()
 
 
 class StreamWriter(_Writer, DataSourceStreamArrowWriter):
-    """`df.writeStream.format("amqp")`: publishing the same (query id, batch id) again, or a lower one, is a no-op."""
+    """Writer for `df.writeStream.format("amqp")`: publishing the same (query id, batch id) again, or a lower one, is a no-op."""
 
     def __init__(self, options: Options, schema: StructType, overwrite: bool) -> None:
         super().__init__(options, schema, overwrite)
@@ -209,7 +211,7 @@ class StreamWriter(_Writer, DataSourceStreamArrowWriter):
             raise InvalidRequest("options txnAppId and txnVersion are for df.write; a stream has its query id and batch id")
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
-        """Stage the rows of one task of a micro-batch. Raises InvalidRequest where Spark names no query."""
+        """Stage the rows of one task of a micro-batch. Raises InvalidRequest if Spark names no query."""
         batch = spark_batch()
         if batch is None:
             raise InvalidRequest(
@@ -219,7 +221,7 @@ class StreamWriter(_Writer, DataSourceStreamArrowWriter):
         return self._stage(iterator, self._write_of(batch.number), _key(*batch))
 
     def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
-        """Publish all stages of a micro-batch at once. Raises InvalidRequest where tasks wrote for another one."""
+        """Publish all stages of a micro-batch at once. Raises InvalidRequest if tasks wrote for another one."""
         # Spark commits with another writer than the one that its tasks have: what they tell names the write.
         tasks = _staged(messages)
         for task in tasks:
@@ -255,7 +257,7 @@ def _staged(messages: Sequence[WriterCommitMessage | None]) -> list[Staged]:
 def _send(client: Client, stage: dict[str, Any], batches: Iterable[pa.RecordBatch | tuple[pa.RecordBatch, bytes]]) -> int:
     """Stage batches in order; return how many messages the stage holds, without those that an exchange drops.
 
-    Nothing is sent where there are none.
+    Without batches nothing is sent.
     """
     ready = iter(batches)
     first = next(ready, None)
@@ -277,7 +279,7 @@ def coalesced(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
 
 
 def routed(prepared: Iterable[tuple[pa.Array | None, pa.RecordBatch]]) -> Iterator[tuple[pa.RecordBatch, bytes]]:
-    """Rows to the queues that they name, each batch with the name of its queue. The order within a queue is that of the rows.
+    """Yield batches with the names of the queues that their rows go to, in the order of the rows within each queue.
 
     Many rows are sorted at once, so that each queue gets few batches: a batch costs the broker more than a row.
     """
@@ -307,7 +309,7 @@ def _by_queue(names: list[pa.Array], waiting: list[pa.RecordBatch]) -> Iterator[
 
 
 def by_queue(queues: pa.Array, rows: pa.RecordBatch) -> Iterator[tuple[str, pa.RecordBatch]]:
-    """The rows of each queue, in their order. Sorted once by queue, so the cost does not grow with the number of queues."""
+    """Yield the rows of each queue, in their order. They are sorted once, so the cost does not grow with the number of queues."""
     import pyarrow.compute as pc
 
     coded = queues.dictionary_encode()

@@ -1,4 +1,4 @@
-"""The data source `amqp`: which reader or writer for which call of Spark."""
+"""The data source `amqp`: its readers and writers for the calls of Spark."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from .stream import StreamReader
 
 
 class AmqpSource(DataSource):
-    """`spark.readStream`, `spark.read`, `df.write` and `df.writeStream` with `format("amqp")`.
+    """Data source for `spark.readStream`, `spark.read`, `df.write` and `df.writeStream` with `format("amqp")`.
 
     Raises InvalidRequest at once for an option that is unknown or wrong; the reader or writer checks what depends on the place.
     """
@@ -40,7 +40,7 @@ class AmqpSource(DataSource):
         return default_schema()
 
     def reader(self, schema: StructType) -> DataSourceReader:
-        """Return a batch reader, which takes filters where the option `pushdown` is true."""
+        """Return a batch reader, which takes filters if the option `pushdown` is true."""
         return (PushdownBatchReader if self._options["pushdown"] else BatchReader)(self._options, schema)
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:

@@ -1,8 +1,8 @@
-"""The stream reader: Spark's planning calls, translated into the consumer's.
+"""The stream reader: Spark's planning calls, translated into those of the consumer.
 
-What Spark really does with them (PySpark 4.2): `commit` comes only after the next batch was planned, never on an idle stream and
-never for the last batch of `availableNow`; `stop` is not called. `latestOffset(start)` is the only sign that all that came
-before it is finished: so it settles, and `commit` is the same idempotent call.
+What PySpark 4.2 really does: it calls `commit` only after the next batch was planned, never on an idle stream and never for the
+last batch of `availableNow`; it does not call `stop`. `latestOffset(start)` is the only sign that everything before `start` is
+finished. So `latestOffset` settles, and `commit` is the same idempotent call.
 """
 
 from __future__ import annotations
@@ -27,8 +27,10 @@ _NO_LIMIT = 2**63 - 1
 
 
 class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
-    """Reads a queue, or several, exactly once. Constructed in planning workers too, and pickled into tasks: it connects at its
-    first call."""
+    """Reader of one queue or several, exactly once.
+
+    It connects at its first call, since it is constructed in planning workers too, and pickled into tasks.
+    """
 
     def __init__(self, options: Options, schema: StructType) -> None:
         options.check_for(STREAM)
@@ -45,13 +47,13 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return INITIAL.to_json()
 
     def getDefaultReadLimit(self) -> ReadLimit:
-        """Return a limit of one kind, always, so that the trigger `once` can be told from others."""
+        """Return always the same kind of limit, so that the trigger `once` can be told from others."""
         # Always this kind, so that `once` shows: it alone then asks with ReadAllAvailable. The limits themselves are enforced
         # by the broker, from the options: rows and bytes together, which one read limit cannot say.
         return ReadMaxRows(self._options["maxMessagesPerTrigger"] or _NO_LIMIT)
 
     def prepareForTriggerAvailableNow(self) -> None:
-        """Take nothing that comes from now on."""
+        """Take no messages that come from now on."""
         self._consumer.fix_tail()
 
     def latestOffset(self, start: Mapping[str, Any], limit: ReadLimit) -> dict[str, Any]:

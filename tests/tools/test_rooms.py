@@ -71,6 +71,11 @@ def test_the_files_that_the_map_of_the_house_names_are_there(repository: Path) -
             assert any((repository / top / name).exists() for top in ("", "broker_core", "broker_core/engine")), name
         else:
             assert len([path for path in files if path.name == name]) == 1, name
+    inside = re.findall(r"`(\w+)` in `([\w/]+\.py)`", text)
+    assert len(inside) > 4
+    for name, path in inside:
+        (file,) = [found for top in ("broker_core", "broker_core/engine") if (found := repository / top / path).exists()]
+        assert re.search(rf"^(def|class) {name}\b|^{name}\b.* = ", file.read_text(), re.MULTILINE), f"{name} is not in {path}"
     folders = re.findall(r"`([a-z_]+/(?:[a-z_]+/)*)`", text)
     assert all(
         any((repository / top / name).is_dir() for top in ("", "broker_core", "broker_core/engine")) for name in folders

@@ -1,6 +1,6 @@
-"""An attach, from its frame to its answer: read at once, carried out in the pass, answered when the disk allows.
+"""An attach, from its frame to its answer: read at once, carried out in the pass, answered when it is durable.
 
-A link is a link from its frame on: what the peer sends behind it finds it, and its name is taken from the link that had it.
+The link exists from its frame on: later frames of the peer find it, and it takes its name from the link that had it.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ DELAYED_DELIVERY, SHARED_SUBS = "DELAYED_DELIVERY", "SHARED-SUBS"
 
 
 def attach(peer: LinkPeer, event: events.Attached) -> None:
-    """Read the peer's attach. A refusal takes its place in the line of effects like any answer."""
+    """Read the peer's attach. A refusal waits for the effects before it, like any answer."""
     link, theirs, limits = event.link, event.attach, peer.host.limits
     if sum(len(session.remote_links) for session in peer.connection.remote_sessions.values()) > 2 * limits.links:
         # Links that were refused and that it does not detach: they cost as much as others.
@@ -81,7 +81,7 @@ def _endpoint(peer: LinkPeer, link: Any, theirs: Attach) -> Endpoint:
 
 
 def _carry_out(peer: LinkPeer, turn: Turn, endpoint: Endpoint, theirs: Attach) -> None:
-    """Carry out the attach in its pass: a consumer is one from here on, and hears so when the disk allows."""
+    """Carry out the attach in its pass: a consumer exists from here on; the answer waits until it is durable."""
     link, terminus, kept = endpoint.link, endpoint.terminus, endpoint.kept
     endpoint.kept = None
     if kept is not None and (endpoint.ended or kept.ended or not _is_same(turn, kept, endpoint)):
@@ -113,7 +113,7 @@ def _carry_out(peer: LinkPeer, turn: Turn, endpoint: Endpoint, theirs: Attach) -
 
 
 def _is_same(turn: Turn, kept: Kept, endpoint: Endpoint) -> bool:
-    """Say whether an attach means the terminus of the detached link whose name it has, and that is there still."""
+    """Return True if an attach means the terminus of the detached link of its name, and that terminus is still there."""
     if isinstance(kept, Consuming):
         queue = turn.state.queues.get(kept.queue)  # it may have been deleted, and declared again
         if queue is None or kept.holder not in queue.subscriptions:
@@ -165,7 +165,7 @@ def _answer(peer: LinkPeer, endpoint: Endpoint, theirs: Attach) -> None:
 
 
 def _offered(theirs: Attach, *known: str) -> tuple[str, ...]:
-    """Pick what a link finds here of what it desires."""
+    """Return the desired capabilities that we offer."""
     return tuple(name for name in theirs.desired_capabilities if name in known)
 
 

@@ -1,4 +1,4 @@
-"""A link on which we show messages and take none: distribution mode *copy*."""
+"""A link that shows messages and acquires none: distribution mode *copy*."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 class Browsing(Outgoing):
-    """Copy distribution: the messages that wait are shown, and stay (3.3). Outcomes change nothing."""
+    """Link with distribution mode *copy* (3.3): messages are shown and stay in the queue; outcomes change nothing."""
 
     acquires = False
 
@@ -31,17 +31,17 @@ class Browsing(Outgoing):
 
     @property
     def looks_anyway(self) -> bool:
-        """Always look: what others hold may be shown, too."""
+        """Return True: messages that others hold may be shown, too."""
         return True
 
     def take(self, turn: Turn, messages: int, max_bytes: int, behind: tuple[int, ...] = ()) -> tuple[RowSet, int]:
-        """Find the next messages to show; all that wait are for every browser."""
+        """Find the next messages to show; every browser sees all messages that wait."""
         seen, end = turn.carry(c.Browse(self.queue, self._position, messages, max_bytes, self._look()))
         self._position, self.undecided = seen.place, seen.unevaluated
         return seen.rows, end
 
     def give_back(self) -> None:
-        """Show it again later, and what lies behind it as well, or that would be shown first."""
+        """Show these messages again later, and those behind them, so that the order stays."""
         self._position = int.from_bytes(self._backlog[0][0], "big")
         self._forget_backlog()
         self._forget_unsent()
@@ -50,7 +50,7 @@ class Browsing(Outgoing):
         """Leave the messages as they are."""
 
     def acquire_in(self, txn_id: Value) -> bool:
-        """Detach the link where its receiver names a transaction."""
+        """Detach the link if its receiver names a transaction."""
         if txn_id is None:
             return True
         text = "a browser acquires nothing, in a transaction or outside"

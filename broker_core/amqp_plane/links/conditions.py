@@ -27,7 +27,7 @@ _CONDITIONS: dict[str, str] = {
 
 
 def as_error(error: Exception) -> Error:
-    """Form the error that the peer is told."""
+    """Return the error to tell the peer."""
     if isinstance(error, Refusal):
         return Error(condition=error.condition, description=_short(str(error)))
     if isinstance(error, RemoteProtocolError):
@@ -37,7 +37,7 @@ def as_error(error: Exception) -> Error:
 
 
 def deleted(node: str) -> Error:
-    """Form the error for the links of a queue or an exchange that is gone."""
+    """Return the error for the links of a queue or exchange that is gone."""
     return Error(condition=Condition.RESOURCE_DELETED, description=_short(f"{node!r} was deleted"))
 
 
@@ -49,12 +49,12 @@ def _short(text: str) -> str:
 
 
 def forbidden(user: str, right: Right, address: str) -> Refusal:
-    """Form the refusal, which is the same whether the queue exists or not: names are not for those who may not use them."""
+    """Return the refusal. It does not tell whether the queue exists: that is not for users without a right to it."""
     return Refusal(Condition.UNAUTHORIZED_ACCESS, f"user {user!r} may not {right.name.lower()} at {address!r:.80}")
 
 
 class Refusal(Exception):
-    """A request that is refused with a condition of AMQP's own."""
+    """Refusal of a request with a condition of AMQP."""
 
     def __init__(self, condition: str, description: str) -> None:
         super().__init__(description)

@@ -1,6 +1,6 @@
-"""A link that acquires messages: it holds them until the receiver says an outcome, or the link ends.
+"""A link that acquires messages, and holds them until the receiver settles them or the link ends.
 
-What was acquired and has not left (`_unsent`, `_backlog`) is not an attempt: when the link ends it goes back uncounted.
+Acquired messages that have not left (`_unsent`, `_backlog`) go back when the link ends; that does not count as an attempt.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 
 
 class Consuming(Outgoing):
-    """One link that acquires. `holder` is the engine's number for it."""
+    """Link that acquires messages. `holder` is its number in the engine."""
 
     successor: Consuming | None
 
@@ -54,11 +54,11 @@ class Consuming(Outgoing):
 
     @property
     def current(self) -> Consuming:
-        """The link that has its deliveries now: it may have been attached again."""
+        """The link that has its deliveries now, which is another one after a new attach."""
         return self if self.successor is None else self.successor.current
 
     def begin(self, turn: Turn) -> None:
-        """Consume from here on. Raises PenstockError where it may not, beside those who do."""
+        """Begin to consume. Raises PenstockError if the queue's other consumers do not allow it."""
         self.holder, _ = turn.carry(self.terminus.subscribe())
         self.priority = self.terminus.options.priority
         self.locks.begin(turn)
@@ -67,11 +67,11 @@ class Consuming(Outgoing):
     # --- acquiring
 
     def capacity(self) -> int:
-        """Count the messages that it could take now: nothing new while a map of both attaches does not name all."""
+        """Count the messages that it could take now: none while an unsettled map of either attach is incomplete."""
         return 0 if self.incomplete and not self.resumptions.waiting else super().capacity()
 
     def take(self, turn: Turn, messages: int, max_bytes: int, behind: tuple[int, ...] = ()) -> tuple[RowSet, int]:
-        """Acquire the next messages, those first that are to be sent again."""
+        """Acquire the next messages; those to be sent again come first."""
         self.locks.look(turn)
         while self.resumptions.waiting:
             found = self.resumptions.take(messages)
@@ -87,7 +87,7 @@ class Consuming(Outgoing):
 
     @property
     def looks_anyway(self) -> bool:
-        """Say whether it is to look though nothing is AVAILABLE: what is sent again is its own."""
+        """Return True if it looks though nothing is AVAILABLE: messages to be sent again are acquired already."""
         return self.link.drain or bool(self.resumptions.waiting)
 
     @property
@@ -111,7 +111,7 @@ class Consuming(Outgoing):
             self.keep_ready(lambda tags: set(tags) - lapsed)
 
     def pump(self) -> None:
-        """Send what credit and windows allow of what is ready, and outcomes that a receiver which came back is to hear."""
+        """Send ready messages, as credit and windows allow, and the outcomes that a resumed receiver is to hear."""
         self._tell_outcomes()
         super().pump()
 
@@ -122,7 +122,7 @@ class Consuming(Outgoing):
             super()._send_some(gone)
 
     def _send_resumed(self, tag: bytes, message: bytes) -> None:
-        """Send from where the receiver has it, unsettled whatever the link's mode was before."""
+        """Send a delivery on from where the receiver has it, unsettled whatever the link's mode was before."""
         position, state = self.resumptions.underway.pop(tag)
         if 0 < self.link.max_message_size < len(message):
             self._leave_to_others(tag)
@@ -139,7 +139,7 @@ class Consuming(Outgoing):
             self._settle([tag])
 
     def _tell_outcomes(self) -> None:
-        """Tell outcomes that the receiver had said before the link came back; they hold now, and both ends are done with them."""
+        """Tell the receiver that the outcomes it set before it came back are durable; both ends then forget the deliveries."""
         outcomes = self.resumptions.outcomes
         while outcomes and self._can_send:
             tag = next(iter(outcomes))
@@ -162,14 +162,14 @@ class Consuming(Outgoing):
             self._settle(tags)
 
     def _settle(self, tags: list[bytes]) -> None:
-        """End messages once they have left, not before, so that nothing is lost on our side."""
+        """Settle messages once they have left, not before, so that nothing is lost on our side."""
         rows = rows_of_tags(tags)
         self.loop.in_pass(lambda turn: self.carry(turn, c.Settle(self.queue, self.holder, rows)))
 
     # --- giving back
 
     def give_back(self) -> None:
-        """Give back what is ready: the credit for it was withdrawn."""
+        """Give back the ready messages: the credit for them was withdrawn."""
         self.resumptions.begin_again()
         new = [tag for tag, _ in self._backlog if tag not in self.resumptions.waiting]
         if new:
@@ -177,7 +177,7 @@ class Consuming(Outgoing):
         self._forget_backlog()
 
     def return_unsent(self) -> None:
-        """Give back all that has not left yet."""
+        """Give back all messages that have not left yet."""
         several = list(self._unsent.values())
         self._lapsed.clear()
         for rows in several:
@@ -189,7 +189,7 @@ class Consuming(Outgoing):
             self.loop.has_capacity(self)
 
     def keep_unsent(self, held: Callable[[RowSet], RowSet]) -> None:
-        """Send only what the link still holds of what waits for the disk. `held`: those of some rows."""
+        """Drop messages that wait for the disk and are no longer held. `held` returns those of some rows that are."""
         for acquisition, rows in self._unsent.items():
             lost = rows.minus(held(rows))
             if lost:
@@ -197,7 +197,7 @@ class Consuming(Outgoing):
                 self._lapsed.setdefault(acquisition, set()).update(tags)
 
     def keep_ready(self, held: Callable[[list[bytes]], set[bytes]]) -> None:
-        """Send only what the link still holds of what is ready. `held`: those of some tags."""
+        """Drop ready messages that are no longer held. `held` returns those of some tags that are."""
         if self._backlog:
             still = held([tag for tag, _ in self._backlog])
             kept = [ready for ready in self._backlog if ready[0] in still]
@@ -211,12 +211,12 @@ class Consuming(Outgoing):
     # --- what the receiver says
 
     def acquire_in(self, txn_id: Value) -> bool:
-        """Acquire in the transaction that the receiver's flow names, None: in none. Returns False where it cannot be: then the
-        link is detached."""
+        """Acquire in the transaction that the receiver's flow names; None: in none. Returns False if that is not possible; the
+        link is then detached."""
         return self.acquisition.asked(txn_id)
 
     def disposed(self, deliveries: list[Delivery], state: DeliveryState | None, settled: bool) -> None:
-        """Carry out the receiver's state for some deliveries of this link."""
+        """Carry out the receiver's delivery state for some deliveries of this link."""
         if isinstance(state, TransactionalState):
             retire(self, deliveries, state, settled)
             return
@@ -237,7 +237,7 @@ class Consuming(Outgoing):
             self.gained_capacity()
 
     def settled(self, disposition: Disposition, deliveries: list[Delivery]) -> None:
-        """Tell a receiver that waits for it that its outcome holds, and go on with the capacity that it made."""
+        """Tell a receiver that waits that its outcome is durable, and go on with the freed capacity."""
         waiting = [d for d in deliveries if not d.settled and not d.remote_settled]
         if waiting and self.may_tell:
             self.link.session.dispose(waiting, waiting[0].state)
@@ -245,7 +245,7 @@ class Consuming(Outgoing):
         self.gained_capacity()
 
     def gained_capacity(self) -> None:
-        """Take more, on the link that has the deliveries now: some were settled."""
+        """Take more messages on the link that has the deliveries now, since some were settled."""
         if self.successor is not None:
             self.successor.gained_capacity()
             return
@@ -256,7 +256,7 @@ class Consuming(Outgoing):
     # --- the end
 
     def end(self, turn: Turn) -> None:
-        """End the link: what it holds goes back, by the source's default outcome or as lost with its link."""
+        """End the link: its messages go back, by the source's default outcome or as lost with their link."""
         if self.ended:
             return
         self.acquisition.end(turn)
@@ -274,7 +274,7 @@ class Consuming(Outgoing):
         self.carry(turn, c.Unsubscribe(self.queue, self.holder, cause, default.outcome))
 
     def _return_unsent(self, turn: Turn) -> None:
-        """Give back what was acquired and has not left: that is no attempt. What is to be resumed has left before."""
+        """Give back acquired messages that have not left: that is no attempt. Messages to be resumed have left before."""
         self.resumptions.begin_again()
         kept = rows_of_tags(list(self.resumptions.waiting)) if self.resumptions.waiting else RowSet()
         damaged = turn.held(self.queue, self.holder, self._damaged)  # an operator may have discarded some
@@ -295,16 +295,16 @@ class Consuming(Outgoing):
 
     @property
     def keeps(self) -> bool:
-        """Say whether it may live on. What was acquired in a transaction ends with the link, as its transaction does."""
+        """Return True if it may live on: not if it acquired in a transaction, which ends with the link."""
         return not (self.acquisition.transaction or self.acquisition.deliveries)
 
     @property
     def idle(self) -> bool:
-        """Say whether there is nothing to come back to."""
+        """Return True if there is nothing to resume."""
         return not (self.unsettled or self.terminus.lasts)
 
     def suspend(self, turn: Turn) -> None:
-        """Live on without a link: what has not left goes back, and nothing is acquired."""
+        """Live on without a link: messages that have not left go back, and nothing is acquired."""
         self._leave()
         self._return_unsent(turn)
         half = self.link.incomplete
@@ -313,7 +313,7 @@ class Consuming(Outgoing):
             self.carry(turn, c.command_of(RETURNED, self.queue, self.holder, rows_of_tags([half.tag])))
 
     def session_ended(self) -> None:
-        """Hear that its deliveries have no ids any more."""
+        """Note that its session has ended, so that its deliveries have no ids any more."""
 
     def go_on(self, turn: Turn, kept: Consuming) -> None:
         """Go on with the deliveries of the link before, on the same session."""
@@ -323,7 +323,7 @@ class Consuming(Outgoing):
             self.carry(turn, c.command_of(self._lost, self.queue, self.holder, rows_of_tags(list(kept.resumptions.unnamed))))
 
     def resume(self, turn: Turn, kept: Consuming, theirs: Attach) -> None:
-        """Send again the deliveries of the link before that both ends know; the others go back."""
+        """Send again the deliveries of the former link that both ends know; the others go back."""
         self._follow(turn, kept)
         self.incomplete = theirs.incomplete_unsettled
         mine = kept.resumptions.with_unsettled(kept.link)
@@ -344,7 +344,7 @@ class Consuming(Outgoing):
 
     @property
     def _lost(self) -> Disposition:
-        """The disposition of a delivery of which its receiver knows nothing: as what a link leaves behind, but never settled."""
+        """Return the outcome of a delivery that its receiver does not know: that of an ended link, unless it archives."""
         default = left_behind(self.default)
         return default if default.outcome is None else left_behind(None)
 
@@ -354,15 +354,15 @@ class Consuming(Outgoing):
         self.loop.join(turn, self)
 
     def known_unsettled(self, theirs: Attach) -> dict[bytes, DeliveryState | None]:
-        """List the deliveries that are resumed, and those whose outcome the receiver has said, for our map."""
+        """Return the resumed deliveries, and those whose outcome the receiver has set, for our unsettled map."""
         return self.resumptions.unsettled_map()
 
     def name_only(self, named: dict[bytes, Any], known: dict[bytes, Any]) -> None:
-        """Resume only what our map names: it has no capacity for more."""
+        """Resume only the deliveries that our map names: a frame has no room for more."""
         self.resumptions.name_only(named)
 
     def carry(self, turn: Turn, command: c.Command[Any]) -> None:
-        """Carry out a command of the link's own; what it cannot do concerns this link alone. Raises StorageError."""
+        """Carry out a command of the link's own; its refusal concerns this link alone. Raises StorageError."""
         try:
             turn.carry(command)
         except errors.NotFound:  # the queue was deleted, and everything in it

@@ -1,4 +1,4 @@
-"""Stored messages as AMQP says them when they leave, each with its tag."""
+"""Stored messages as AMQP has them when they leave, each with its tag."""
 
 from __future__ import annotations
 

@@ -1,28 +1,27 @@
-"""Links that are detached and live on: what is kept of them, by whom, and for how long (2.6.3 to 2.6.5, 2.6.13, 3.5.3, 3.5.4).
+"""Detached links that live on: what is kept of them, where, and for how long (2.6.3 to 2.6.5, 2.6.13, 3.5.3, 3.5.4).
 
-A link ends by a closing detach, or by an error. Otherwise its terminus outlives it as its expiry policy says: time begins to run
-at the detach (*link-detach*), at the end of its last session (*session-end*, the default) or of its last connection
+A link ends by a closing detach, or by an error. Otherwise its terminus outlives it by its expiry policy: time begins to run at
+the detach (*link-detach*), at the end of its last session (*session-end*, the default) or of its last connection
 (*connection-close*), and runs for `timeout` seconds, 0 by default. *never* is granted to durable subscriptions alone, whose queue
-is kept by the engine: for others nobody would promise to come back, so they get *connection-close* and the longest timeout. A
-node that belongs to its connection ends with it. What holds is in our attach. A link that is stolen goes on in the one that has
-its name now.
+the engine keeps; other links may never come back, so they get *connection-close* and the longest timeout. A node that belongs to
+its connection ends with it. Our attach tells what is granted. A stolen link goes on in the one that has its name now.
 
-| state | who keeps it |
+| state | where it is kept |
 |---|---|
-| acquired messages that the receiver has not settled | the engine, for the link's holder, which acquires no more |
-| their deliveries | the library's link, while its session lives; by their ids they can be settled, in transactions too |
-| deliveries received that are not settled at both ends, and their outcomes | the library's link: our unsettled map |
-| nodes made for the link, a subscription of its own | the engine, as long as the terminus does not close them |
-| who may come back | here: by user, container, direction and name |
+| acquired messages that the receiver has not settled | in the engine, by the link's holder, which acquires no more |
+| their deliveries | in the library's link, while its session lives; their ids can be settled, in transactions too |
+| received deliveries that are not settled at both ends, and their outcomes | in the library's link: our unsettled map |
+| nodes made for the link, a subscription of its own | in the engine, until the terminus closes them |
+| the links that may come back | here: by user, container, direction and name |
 
-What was acquired and has not left goes back at the detach. A link of which nothing is unsettled and for which nothing was made is
-not kept: there is nothing to come back to. Who attaches the same name again, with the same terminus, has it back: on the same
-session without an unsettled map its deliveries go on (2.6.4); else both maps are compared, and each delivery is resumed, or goes
-back to its queue and comes as a new one (see `resuming`). With another terminus what was kept ends first.
+Acquired messages that have not left go back at the detach. A link without unsettled deliveries or nodes of its own is not kept:
+there is nothing to resume. An attach with the same name and terminus resumes the link. On the same session, without an unsettled
+map, its deliveries go on (2.6.4). Else both maps are compared, and each delivery is resumed, or its message goes back to the
+queue and comes as a new delivery (see `resuming`). An attach with another terminus ends the former link first.
 
-Nothing of this is journaled: a restart ends all links, and gives back what they held. One user's detached links are at most
-`amqp_max_detached_links_per_user`, with `amqp_max_detached_deliveries_per_user` deliveries whose session is gone (those of
-a session that lives count there); one that would be more ends. Nobody keeps anything longer than `amqp_max_expiry_timeout_s`.
+Nothing of this is journaled: a restart ends all links, and gives back their messages. A user has at most
+`amqp_max_detached_links_per_user` detached links, with `amqp_max_detached_deliveries_per_user` deliveries whose session is gone
+(those of a living session count there); a link beyond that ends. No link is kept longer than `amqp_max_expiry_timeout_s`.
 """
 
 from __future__ import annotations
@@ -47,7 +46,7 @@ if TYPE_CHECKING:
 
 
 class Detached:
-    """The detached links of a plane. Used in the loop's thread."""
+    """Detached links of a plane. For the loop's thread."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop, limits: Limits) -> None:
         self._loop = loop
@@ -64,8 +63,10 @@ class Detached:
     # --- going
 
     def leave(self, endpoint: Endpoint, moment: int) -> None:
-        """Keep or end an attached link that has lost its handle, its session or its connection, and that no error has ended.
-        `moment`: one of `expiry`'s."""
+        """Keep or end an attached link that has lost its handle, its session or its connection without an error.
+
+        `moment` is DETACHED, SESSION_ENDED or CONNECTION_ENDED.
+        """
         peer, loop = endpoint.peer, endpoint.loop
         peer.forget(endpoint)
         if not isinstance(endpoint, (Incoming, Consuming)) or not endpoint.keeps or endpoint.terminus.expiry.ends(moment):
@@ -94,7 +95,7 @@ class Detached:
             self._pass(endpoint, CONNECTION_ENDED)
 
     def _pass(self, endpoint: Kept, moment: int) -> None:
-        """Begin the time of a link that is here, if its policy does so at this moment."""
+        """Begin the time of a detached link, if its policy says so at this moment."""
         key = endpoint.key
         if self._links.get(key) is not endpoint:
             return
@@ -106,7 +107,7 @@ class Detached:
             self._timers[key] = self._loop.call_later(endpoint.terminus.expiry.timeout, self._expired, endpoint)
 
     def _count(self, endpoint: Kept) -> bool:
-        """Count a link's deliveries: no session does any more. Returns False where they are too many."""
+        """Count a link's deliveries here, since its session is gone. Returns False if they are too many."""
         key, user = endpoint.key, endpoint.peer.user
         if key in self._counted:
             return True
@@ -129,7 +130,7 @@ class Detached:
     # --- the end
 
     def look(self, endpoint: Kept) -> None:
-        """Look at a detached link of which something was settled: perhaps that was all there was to be kept."""
+        """End a detached link if nothing is left to resume, since some deliveries were settled."""
         if self._links.get(endpoint.key) is endpoint and endpoint.idle:
             endpoint.loop.in_pass(partial(self._end_idle, endpoint=endpoint))
 
@@ -143,7 +144,7 @@ class Detached:
             self.expire(endpoint)
 
     def end(self, turn: Turn, endpoint: Kept) -> None:
-        """End a detached link: what it held goes back, and its terminus is closed."""
+        """End a detached link: its messages go back, and its terminus is closed."""
         self._remove(endpoint)
         endpoint.peer.detached.pop(endpoint.link, None)
         if endpoint.successor is None:
@@ -151,7 +152,7 @@ class Detached:
             endpoint.link.session.forget(endpoint.link)
 
     def expire(self, endpoint: Kept) -> None:
-        """End it in the next pass: its time is over."""
+        """End a link in the next pass, since its time is over."""
         endpoint.loop.in_pass(partial(self.end, endpoint=endpoint))
 
     def links(self) -> list[Kept]:
@@ -161,8 +162,10 @@ class Detached:
     # --- coming back
 
     def take(self, newer: Endpoint) -> Kept | None:
-        """Take out the link whose name a newer one has, if it is here. It is the newer one's to resume, or to end; until
-        then what its peer says of its deliveries still finds it."""
+        """Take out the link of this name, if it is here, for a newer link that resumes or ends it.
+
+        Until then, dispositions of its peer still find it.
+        """
         found = self._links.get(newer.key)
         if found is not None:
             self._remove(found)

@@ -1,4 +1,4 @@
-"""Outcomes of receivers, and what they mean for a message: the mapping from AMQP's states (3.4) to the engine's dispositions."""
+"""Outcomes of receivers: the mapping from AMQP's delivery states (3.4) to the engine's dispositions."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ NOT_HERE = Disposition(cause=Cause.RELEASED, exclude=True)
 
 
 def disposition_of(state: DeliveryState | None, default: Disposition | None) -> Disposition | None:
-    """Map a state; None for one that is no outcome. Settled without an outcome is the source's default (3.5.3)."""
+    """Map a delivery state; None for one that is no outcome. Settled without an outcome is the source's default (3.5.3)."""
     if isinstance(state, Accepted):
         return Disposition(outcome=Outcome.ACCEPTED)
     if isinstance(state, Rejected):
@@ -36,7 +36,7 @@ def disposition_of(state: DeliveryState | None, default: Disposition | None) -> 
 
 
 def left_behind(default: Disposition | None) -> Disposition:
-    """The disposition of what a link holds when it ends: its source's default outcome, without which it is lost with the link."""
+    """Return the outcome of messages that a link holds at its end: its source's default, or lost with the link."""
     if default is None:
         return Disposition(cause=Cause.LINK_LOST)
     cause = Cause.MODIFIED_BY_DEFAULT if default.cause is Cause.MODIFIED else default.cause

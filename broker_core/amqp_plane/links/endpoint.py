@@ -1,4 +1,4 @@
-"""The end of a link, as both kinds have it: its peer, and whether anything can still be said on it."""
+"""Our end of a link: its peer, and whether frames can still be sent on it. Base of both kinds of links."""
 
 from __future__ import annotations
 
@@ -15,8 +15,11 @@ if TYPE_CHECKING:
 
 
 class LinkEnd:
-    """Our end of one link. `ended`: nothing more is taken from it or for it; what it held is given back. `queue`: what its
-    messages go to or come from, "" where that is not one queue, or not made yet."""
+    """Our end of one link.
+
+    `ended`: it takes no more messages, and those that it held were given back. `queue`: its messages go there or come from
+    there; "" if that is not one queue, or not made yet.
+    """
 
     link: Link
     terminus: Terminus
@@ -34,7 +37,7 @@ class LinkEnd:
 
     @property
     def keeps(self) -> bool:
-        """Say whether it may outlive its link: see `detached`."""
+        """Return True if it may outlive its link: see `detached`."""
         return True
 
     def __init__(self, peer: LinkPeer) -> None:
@@ -49,14 +52,17 @@ class LinkEnd:
 
     @property
     def may_tell(self) -> bool:
-        """Say whether outcomes can be told: also when the peer has ended the link, its session or the connection, until we have
-        answered that; and of the deliveries of a detached link, while its session lives."""
+        """Return True if outcomes can be sent.
+
+        That is so until we have answered the peer's end of the link, its session or the connection; and for deliveries of a
+        detached link, while its session lives.
+        """
         there = self.link.state in (LinkState.ATTACHED, LinkState.DETACH_RCVD) or self.detached
         return there and self.link.session.may_send
 
     @property
     def key(self) -> Key:
-        """The link's name among all containers: a user's, or a stranger could steal links by another's container id."""
+        """The link's name among all containers. The user is in it, so that nobody steals links by another's container id."""
         return self.peer.user, self.peer.container, self.link.role, self.link.name
 
     @property

@@ -14,27 +14,27 @@ NEVER = "never"
 
 
 class Expiry(NamedTuple):
-    """A terminus ends `timeout` seconds after what its policy names."""
+    """Expiry of a terminus: `timeout` seconds after the moment that its policy names."""
 
     policy: str = "session-end"
     timeout: int = 0
 
     def begins(self, moment: int) -> bool:
-        """Say whether the time-out has begun at this moment: DETACHED, SESSION_ENDED or CONNECTION_ENDED."""
+        """Return True if the timeout begins at this moment: DETACHED, SESSION_ENDED or CONNECTION_ENDED."""
         return moment >= _BEGINS_AT[self.policy]
 
     def ends(self, moment: int) -> bool:
-        """Say whether the terminus ends at this moment: its time-out begins, and is 0."""
+        """Return True if the terminus ends at this moment: its timeout begins, and is 0."""
         return self.begins(moment) and not self.timeout
 
 
 def granted(asked: Source | Target, longest: int) -> Expiry:
-    """Grant a terminus what it may have of what it asks for. `longest`: seconds."""
+    """Grant the expiry that a terminus asks for, within limits. `longest`: seconds."""
     if asked.expiry_policy == NEVER:
         return Expiry("connection-close", longest)
     return Expiry(asked.expiry_policy, min(asked.timeout, longest))
 
 
 def owned(expiry: Expiry) -> Expiry:
-    """The expiry of a node which belongs to its connection: it ends with that."""
+    """Return the expiry of a node that belongs to its connection, and ends with it."""
     return expiry._replace(timeout=0) if expiry.policy == "connection-close" else expiry

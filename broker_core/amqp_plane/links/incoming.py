@@ -1,7 +1,7 @@
-"""A link on which a client sends: credit given, messages enqueued, each confirmed once the disk has it.
+"""A link on which a client sends: it gets credit, its messages are enqueued, and each is confirmed once it is durable.
 
-Credit is a window of what is unconfirmed (`Limits.credit`): it is renewed in batches, a tenth of the window at a time, as
-confirmations leave, so that what a sender can have under way is bounded whatever the disk does.
+Credit is a window of unconfirmed messages (`Limits.credit`). It is renewed in batches, a tenth of the window at a time, as
+confirmations leave. So a sender's unconfirmed messages are bounded even if the disk is slow.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ RENEW_PART = 10  # credit is renewed when a tenth of the window has been confirm
 
 
 class Incoming(LinkEnd):
-    """One link that a client sends on."""
+    """Link on which a client sends."""
 
     link: Receiver
     terminus: TargetTerminus
@@ -92,7 +92,7 @@ class Incoming(LinkEnd):
             self._route(deliveries, transaction)
 
     def _without_others(self, deliveries: list[Delivery]) -> list[Delivery]:
-        """Leave out, and refuse, deliveries that say that they are another user's."""
+        """Refuse deliveries whose `user-id` is another user's; return the others."""
         user = self.peer.user.encode()
         others = {d: named for d in deliveries if (named := user_id_of(d.payload)) is not None and named != user}
         for delivery, named in others.items():
@@ -101,7 +101,7 @@ class Incoming(LinkEnd):
         return [d for d in deliveries if d not in others] if others else deliveries
 
     def _resumed(self, deliveries: list[Delivery]) -> list[Delivery]:
-        """Say the outcome again of deliveries that our attach said we have. Returns those that are new."""
+        """Send the outcome again of resumed deliveries that our unsettled map named. Returns those that are new."""
         for delivery in [each for each in deliveries if each.resumed]:
             self._unconfirmed -= 1
             delivery.payload = b""
@@ -120,7 +120,7 @@ class Incoming(LinkEnd):
     # --- effects
 
     def confirmed(self, deliveries: list[Delivery]) -> None:
-        """Accept deliveries: they are in the queue, and as safe as the queue's durability says."""
+        """Accept deliveries: they are in the queue, and durable if the queue is."""
         if self.successor is not None:
             self.successor.confirmed(deliveries)
             return
@@ -129,8 +129,7 @@ class Incoming(LinkEnd):
         self._renew_batch()
 
     def refused(self, deliveries: list[Delivery], error: Exception) -> None:
-        """Reject deliveries: they are not in the queue. A sender that has settled them cannot be told so by an outcome: its link
-        ends instead."""
+        """Reject deliveries: they are not in the queue. If the sender has settled them, its link ends instead."""
         if self.successor is not None:
             self.successor.refused(deliveries, error)
             return
@@ -151,11 +150,11 @@ class Incoming(LinkEnd):
             self._give_up(settled, told)
 
     def _alike(self, deliveries: list[Delivery]) -> list[list[Delivery]]:
-        """Group deliveries that are refused with one error."""
+        """Group deliveries that are refused with the same error."""
         return [deliveries]
 
     def _of(self, error: Error, delivery: Delivery) -> Error:
-        """The error of a delivery's refusal."""
+        """Return the error with which a delivery is refused."""
         return error
 
     def _fail(self, delivery: Delivery, error: Exception) -> Open | None:
@@ -166,7 +165,7 @@ class Incoming(LinkEnd):
         return transaction
 
     def _give_up(self, delivery: Delivery, error: Error) -> None:
-        """Detach, because of a delivery that no outcome can be told of, once everything before it is told."""
+        """Detach for a delivery whose refusal no outcome can tell, once everything before it is told."""
         error = _naming(error, delivery)
         self.loop.after_all(lambda: self.peer.detach(self, error))
 
@@ -198,7 +197,7 @@ class Incoming(LinkEnd):
         self.renew(self.host.limits.credit // RENEW_PART)
 
     def renew(self, batch: int = 1) -> None:
-        """Give credit, if that makes at least `batch` more than the sender has, or all that its queue has room for."""
+        """Give credit, if that is at least `batch` more than the sender has, or all that its queue has capacity for."""
         if not self._alive:
             return
         wanted = self.host.limits.credit - self._unconfirmed - self._unfinished
@@ -211,10 +210,10 @@ class Incoming(LinkEnd):
     # --- the end
 
     def flowed(self, *, asked: bool = False) -> None:
-        """Hear the sender's state: nothing follows from it that the library has not done."""
+        """Ignore the sender's flow: the library has done what follows from it."""
 
     def disposed(self, deliveries: list[Delivery], state: object, settled: bool) -> None:
-        """Finish deliveries of which we had said our outcome: the sender settles. That makes room for more."""
+        """Forget deliveries that the sender settles after our outcome; that frees credit."""
         if settled:
             self._unfinished -= sum(delivery.state is not None for delivery in deliveries)
             self._renew_batch()
@@ -230,7 +229,7 @@ class Incoming(LinkEnd):
 
     @property
     def idle(self) -> bool:
-        """Say whether there is nothing to come back to."""
+        """Return True if there is nothing to resume."""
         return not (self.unsettled or self.terminus.lasts)
 
     def suspend(self, turn: Turn) -> None:
@@ -238,7 +237,7 @@ class Incoming(LinkEnd):
         self.host.sender_credit.forget(self)
 
     def session_ended(self) -> None:
-        """Hear that its deliveries have no ids any more."""
+        """Note that its session has ended, so that its deliveries have no ids any more."""
 
     def go_on(self, turn: Turn, kept: Incoming) -> None:
         """Go on with the deliveries of the link before, on the same session."""
@@ -246,9 +245,11 @@ class Incoming(LinkEnd):
         self._unnamed = kept._unnamed
 
     def resume(self, turn: Turn, kept: Incoming, theirs: Attach) -> None:
-        """Resume the deliveries of the link before. Our unsettled map is made when all of them have their outcomes. It
-        cannot tell how a transaction will end: so one to which any of them belongs is rolled back, or what the sender sends
-        again would be there twice."""
+        """Resume the deliveries of the former link. Our unsettled map is made when all of them have their outcomes.
+
+        The map cannot tell how a transaction will end, so their transactions are rolled back: else messages that the sender
+        sends again would be there twice.
+        """
         self._before, self._unnamed = kept.link, kept._unnamed
         for delivery in kept.link.unsettled.values():
             transaction = kept.peer.transactions.get(delivery.state)
@@ -256,8 +257,10 @@ class Incoming(LinkEnd):
                 transaction.fail(TransactionRolledBack("a sender came back on another link before the end of its transaction"))
 
     def known_unsettled(self, theirs: Attach) -> dict[bytes, DeliveryState | None]:
-        """List the outcomes of deliveries of the link before that our map tells. What the sender's does not name it has
-        settled."""
+        """Return the outcomes of the former link's deliveries for our unsettled map.
+
+        The sender has settled those that its own map does not name.
+        """
         if self._before is None:
             return {}
         ended = {tag: d.state for tag, d in self._before.unsettled.items() if isinstance(d.state, TERMINAL)}
@@ -269,11 +272,11 @@ class Incoming(LinkEnd):
         return {tag: state for tag, state in known.items() if tag in (theirs.unsettled or {})}
 
     def name_only(self, named: dict[bytes, Any], known: dict[bytes, Any]) -> None:
-        """Keep what our map has no room for: it is told when the sender comes back again."""
+        """Keep deliveries that our map has no room for: the next attach tells their outcomes."""
         self._unnamed = {tag: state for tag, state in known.items() if tag not in named}
 
     def end(self, turn: Turn) -> None:
-        """End the link: it gives no more credit, and its queue's room is left to others."""
+        """End the link: it gives no more credit, and leaves its queue's capacity to others."""
         self.ended = True
         self.host.sender_credit.forget(self)
 
@@ -283,12 +286,12 @@ def _naming(error: Error, delivery: Delivery) -> Error:
 
 
 def can_reject(source: Source) -> bool:
-    """Say whether the sender's source knows the outcome *rejected*."""
+    """Return True if the sender's source knows the outcome *rejected*."""
     return not source.outcomes or "amqp:rejected:list" in source.outcomes
 
 
 class Relay(Incoming):
-    """The anonymous terminus: each message says where it goes in its property `to` (OASIS anonymous terminus 1.0)."""
+    """Link to the anonymous terminus: each message names its target in its property `to` (OASIS anonymous terminus 1.0)."""
 
     def __init__(
         self,
@@ -326,8 +329,7 @@ class Relay(Incoming):
                 line.add(several)
 
     def _waiting_list(self, queue: str) -> WaitingList | None:
-        """The waiting list of a queue that blocks, for messages that have to wait and those that have not: none overtakes
-        another."""
+        """Return the waiting list of a queue that blocks. All messages go through it, so that none overtakes another."""
         line = self._waiting_lists.get(queue)
         if line is None and self.host.sender_credit.blocks(queue):
             line = self._waiting_lists[queue] = WaitingList(self, queue)
@@ -335,7 +337,7 @@ class Relay(Incoming):
         return line
 
     def leave(self, line: WaitingList) -> None:
-        """Drop a waiting list: nothing of it waits, or is under way."""
+        """Drop a waiting list without messages that wait or are under way."""
         self._waiting_lists.pop(line.queue, None)
         self.host.sender_credit.waiting_lists.pop(line, None)
 
@@ -350,11 +352,11 @@ class Relay(Incoming):
         return [[delivery] for delivery in deliveries]
 
     def _of(self, error: Error, delivery: Delivery) -> Error:
-        """A refused message of the anonymous terminus is named by its tag, however it is refused."""
+        """Return the error of a refusal, which names the delivery by its tag."""
         return _naming(error, delivery)
 
     def session_ended(self) -> None:
-        """Drop what is in a waiting list: it was not taken, and its sender keeps it."""
+        """Drop the waiting lists' messages: they were not accepted, and the sender keeps them."""
         for line in list(self._waiting_lists.values()):
             for delivery in line.end():
                 self.link.unsettled.pop(delivery.tag, None)
@@ -369,7 +371,7 @@ class Relay(Incoming):
             line.follow(self)
 
     def keep_out(self, delivery: Delivery, error: Exception) -> None:
-        """Reject one delivery; detach with the error where the sender's source does not know *rejected*."""
+        """Reject one delivery; detach with the error if the sender's source does not know *rejected*."""
         if self._can_reject:
             self.refused([delivery], error)
         else:
@@ -379,7 +381,7 @@ class Relay(Incoming):
 
 
 def kept_out(nodes: Nodes, queue: str, found: Arrived, rows: Sequence[int]) -> list[tuple[int, Exception]]:
-    """List what is refused of what came for a queue, by the number of its delivery: `rows` of the batch found no room."""
+    """Return the refused deliveries of a batch, by number: its `rows`, for which the queue has no capacity."""
     way_out = "drain it, or raise them (`penstock queue alter`)"
     staged = also_staged(nodes, queue)
     error = QueueFull(f"the queue {queue!r} is full{staged}: its limits keep this message out; {way_out}")
@@ -391,7 +393,7 @@ def kept_out(nodes: Nodes, queue: str, found: Arrived, rows: Sequence[int]) -> l
 def confirm(
     parts: list[tuple[Sender, list[Delivery]]], refused: list[tuple[int, Exception]], error: PenstockError | None
 ) -> None:
-    """Tell each link what became of its part; `refused` counts through all parts."""
+    """Tell each link which of its deliveries were accepted or refused; the numbers of `refused` count through all parts."""
     bad = dict(refused)
     start = 0
     for link, deliveries in parts:

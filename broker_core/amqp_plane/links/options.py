@@ -1,12 +1,12 @@
-"""Options that an attach may ask for beside its node, by the names that brokers have for it; the core specification has none.
+"""Options of links, by the names that other brokers give them; AMQP's core specification has none.
 
 | option | where | names |
 |---|---|---|
 | a consumer's priority | property of the link | `priority` (Qpid Broker-J, ActiveMQ Artemis), `rabbitmq:priority` |
-| to be the only consumer | property of the link, capability of its source | `exclusive` |
+| exclusive consumer | property of the link, capability of its source | `exclusive` |
 | delivery at once or not at all | capability of the target | `immediate` |
 
-Our answer to the attach names what holds, in the same places. A priority beyond -128 to 127 is as the nearest of these.
+Our attach names the options that are granted, in the same places. A priority outside -128 to 127 counts as the nearest of these.
 """
 
 from __future__ import annotations
@@ -29,13 +29,13 @@ EXCLUSIVE, IMMEDIATE = "exclusive", "immediate"
 
 
 class LinkOptions(NamedTuple):
-    """The options of a link that a client receives on."""
+    """Options of a link on which a client receives."""
 
     priority: int = 0
     exclusive: bool = False
 
     def answered(self, attach: Attach) -> dict[str, Value]:
-        """Form the properties of our attach: those of these options that it had."""
+        """Return the properties of our attach: the granted options."""
         given: Mapping[str, Any] = attach.properties or {}
         answer: dict[str, Value] = {Symbol(name): Int(self.priority) for name in _PRIORITY if name in given}
         if EXCLUSIVE in given:
@@ -44,7 +44,7 @@ class LinkOptions(NamedTuple):
 
 
 def link_options_of(attach: Attach) -> LinkOptions:
-    """Read the options of an attach. Raises Refusal where one is there and says nothing that can be granted."""
+    """Read the options of an attach. Raises Refusal for one that cannot be granted."""
     given: Mapping[str, Any] = attach.properties or {}
     wanted = next((given[name] for name in _PRIORITY if name in given), 0)
     priority = min(max(_number(wanted), PRIORITIES.start), PRIORITIES.stop - 1)
@@ -56,7 +56,7 @@ def link_options_of(attach: Attach) -> LinkOptions:
 
 
 def _number(value: object) -> int:
-    """Read a number, also as text, which some clients' options are."""
+    """Read a number, which some clients send as text."""
     if isinstance(value, int) and not isinstance(value, bool):
         return value
     if isinstance(value, str) and re.fullmatch(r"-?[0-9]{1,9}", value):
@@ -65,11 +65,11 @@ def _number(value: object) -> int:
 
 
 class Immediate(NamedTuple):
-    """A queue for messages that are to be delivered at once or not at all."""
+    """Queue of a target whose messages are delivered at once or not at all."""
 
     queue: str
 
 
 def wants_immediate(target: object) -> bool:
-    """Say whether what is sent there is to be delivered at once or not at all."""
+    """Return True if messages to this target are to be delivered at once or not at all."""
     return isinstance(target, Target) and IMMEDIATE in target.capabilities

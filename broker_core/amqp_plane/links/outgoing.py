@@ -1,6 +1,6 @@
-"""Links on which we send: messages are looked for with their credit, and sent when the disk has what was acquired.
+"""Links on which we send: credit lets them look for messages, which leave when their acquisition is durable.
 
-`Outgoing` is what sends. Below it stand the link that acquires (`consuming`) and the one that only shows (`browsing`).
+`Outgoing` sends. Its subclasses acquire (`consuming`) or only show (`browsing`).
 
 A delivery's tag is the message's sequence number, eight octets big-endian, so an outcome names its message without a table.
 """
@@ -38,8 +38,8 @@ log = logging.getLogger("penstock.amqp")
 
 
 class Outgoing(LinkEnd, Consumer):
-    """One link that a client receives on. `holder` is its number, in the engine where it acquires; `interest` is its queue's,
-    from the attach's pass on."""
+    """Link on which a client receives. `holder` is its number, in the engine too if it acquires; `interest` is that of its queue,
+    set in the attach's pass."""
 
     link: Sender
     terminus: SourceTerminus
@@ -66,7 +66,7 @@ class Outgoing(LinkEnd, Consumer):
         return f"link {self.link.name!r} from {self.queue!r} of {self.peer}"
 
     def begin(self, turn: Turn) -> None:
-        """Look for messages from here on. Raises PenstockError where it may not, beside those who do."""
+        """Begin to look for messages. Raises PenstockError if the queue's other consumers do not allow it."""
         self.loop.join(turn, self)
 
     # --- looking for messages
@@ -91,20 +91,20 @@ class Outgoing(LinkEnd, Consumer):
     def take(self, turn: Turn, messages: int, max_bytes: int, behind: tuple[int, ...] = ()) -> tuple[RowSet, int]:
         """Find the next messages for this link, and the log position at which they may leave.
 
-        `behind`: holders that go before it; it gets none that one of them has not passed.
+        `behind`: holders with precedence; it gets no message that one of them has not passed.
         """
 
     @property
     def looks_anyway(self) -> bool:
-        """Say whether it is to look though nothing is AVAILABLE."""
+        """Return True if it looks though nothing is AVAILABLE."""
         return self.link.drain
 
     def _look(self) -> View | None:
-        """Read what is known of the link's selector now, for one command."""
+        """Return the known matches of the link's selector, for one command."""
         return None if self.selector is None else self.host.view(self.queue, self.selector)
 
     def taken(self, rows: RowSet) -> int:
-        """Count messages that `take` has found; the number of this acquisition, for `deliver`."""
+        """Count messages that `take` has found; return the number of this acquisition, for `deliver`."""
         self._acquisitions += 1
         self._unsent[self._acquisitions] = rows
         self._pending += rows.count
@@ -113,57 +113,56 @@ class Outgoing(LinkEnd, Consumer):
         return self._acquisitions
 
     def _add_underway(self, change: int) -> None:
-        """Count so many more messages that are acquired for it and have not left, or fewer."""
+        """Add to the number of messages that are acquired for it and have not left."""
         self.peer.underway[self.link.session] += change
 
     def _forget_unsent(self) -> None:
-        """Drop what waits for the disk."""
+        """Drop messages that wait for the disk."""
         self._unsent.clear()
         self._add_underway(-self._pending)
         self._pending = 0
 
     def _forget_backlog(self) -> None:
-        """Drop what is ready to be sent."""
+        """Drop messages that are ready to be sent."""
         self._add_underway(-len(self._backlog))
         self._backlog.clear()
 
     def found_nothing(self) -> None:
-        """Use up credit that was asked to be drained (2.6.7): the queue has nothing for the link."""
+        """Drain the credit if the receiver asked for that (2.6.7): the queue has nothing for the link."""
         if self._asked and self._alive and not self._backlog and not self._pending:
             self._asked = False
             self.link.drained()
             self.peer.send_soon()
 
     def _go_on(self) -> None:
-        """Take more, if it can."""
+        """Take more messages, if it can."""
         self.loop.has_capacity(self, anyway=self._asked or self._sends_again)
         if self.standing not in (NOTIFIED, AWAITS) and not (self._asked and self._is_held_up()):
             self.found_nothing()  # it can take nothing now, whatever there is
 
     def _is_held_up(self) -> bool:
-        """Say whether there may be something for it that the socket or the session's window does not take; it looks when they
-        do."""
+        """Return True if the socket or the session's window keeps it from looking for messages; it looks when they take more."""
         return (self.peer.stalled or self.link.session in self.peer.squeezed) and self.host.nodes.has_available(self.queue)
 
     # --- sending
 
     @property
     def _sends_again(self) -> bool:
-        """Say whether deliveries of the link before are to be read and sent."""
+        """Return True if deliveries of the former link are to be sent again."""
         return False
 
     @property
     def _is_ready(self) -> bool:
-        """Say whether anything waits for credit or window alone."""
+        """Return True if messages wait only for credit or window."""
         return bool(self._backlog)
 
     @property
     def _state(self) -> TransactionalState | None:
-        """The state with which messages leave."""
+        """Delivery state with which messages leave."""
         return None
 
     def deliver(self, acquisition: int, slices: Sequence[BlockSlice]) -> None:
-        """Send what was acquired: the disk has it. `slices`: its messages, unless they went back and this is over."""
+        """Send the messages of an acquisition that is durable now, which are in `slices`, unless they went back."""
         if self.ended:
             return  # they went back with everything else that the link held
         rows = self._unsent.pop(acquisition, None)
@@ -205,7 +204,7 @@ class Outgoing(LinkEnd, Consumer):
         self.host.note_damage(errors.DamagedMessages.of(self.queue, first, last, error))
 
     def pump(self) -> None:
-        """Send what credit and windows allow of what is ready."""
+        """Send ready messages, as credit and windows allow."""
         self.peer.send_soon()
         gone: list[bytes] = []
         while self._backlog and self._can_send:
@@ -217,7 +216,7 @@ class Outgoing(LinkEnd, Consumer):
         self._go_on()
 
     def _send_some(self, gone: list[bytes]) -> None:
-        """Send what can leave together from the head of the backlog. Adds the tags of what has left to `gone`."""
+        """Send messages that can leave together from the head of the backlog; add the tags of those that left to `gone`."""
         tags, messages = zip(*self._backlog, strict=True)
         left = self.link.send_many(tags, messages, settled=self._presettled, state=self._state)
         count = len(left)
@@ -232,12 +231,12 @@ class Outgoing(LinkEnd, Consumer):
 
     @property
     def _can_send(self) -> bool:
-        """Say whether a message would leave now. Without a window the library would keep one, which would seem to have left; as
-        on a lost connection."""
+        """Return True if a message would leave now. Without a window, or on a lost connection, the library would keep it, and it
+        would only seem to have left."""
         return self._alive and self.link.can_send and self.link.session.remote_incoming_window > 0
 
     def _send_alone(self, tag: bytes, message: bytes) -> bool:
-        """Send a message of several frames. One larger than the receiver takes is not for this link, and waits for another."""
+        """Send a message of several frames. One larger than the receiver takes is left to other links."""
         if 0 < self.link.max_message_size < len(message):
             self._backlog.popleft()
             self._leave_to_others(tag)
@@ -249,21 +248,21 @@ class Outgoing(LinkEnd, Consumer):
         """Note deliveries that have left."""
 
     def _leave_to_others(self, tag: bytes) -> None:
-        """Give up a message that this link cannot have."""
+        """Give up a message that this link cannot receive."""
         self._add_underway(-1)
 
     @abstractmethod
     def _settle_sent(self, tags: list[bytes]) -> None:
-        """End messages that have left settled: nobody will answer."""
+        """Settle messages that have left settled: no outcome will come."""
 
     @abstractmethod
     def give_back(self) -> None:
-        """Give back what is ready: the credit for it was withdrawn."""
+        """Give back the ready messages: the credit for them was withdrawn."""
 
     # --- what the receiver says
 
     def flowed(self, *, asked: bool = False) -> None:
-        """Go on with other credit, or another window of the session; `asked`: the receiver has told the state of this link."""
+        """Go on with changed credit, or another window of the session; `asked`: the receiver's flow names this link."""
         if asked:
             self._asked = self.link.drain
         if self._is_ready:
@@ -272,15 +271,15 @@ class Outgoing(LinkEnd, Consumer):
 
     @abstractmethod
     def acquire_in(self, txn_id: Value) -> bool:
-        """Acquire in the transaction that the receiver's flow names, None: in none. Returns False where it cannot be: then the
-        link is detached."""
+        """Acquire in the transaction that the receiver's flow names; None: in none. Returns False if that is not possible; the
+        link is then detached."""
 
     @abstractmethod
     def disposed(self, deliveries: list[Delivery], state: DeliveryState | None, settled: bool) -> None:
-        """Carry out the receiver's state for some deliveries of this link."""
+        """Carry out the receiver's delivery state for some deliveries of this link."""
 
     def gained_capacity(self) -> None:
-        """Take more: deliveries were settled."""
+        """Take more messages: deliveries were settled."""
         self.peer.gained_capacity()  # first: who has waited for it longest
         self.loop.has_capacity(self)
 
@@ -288,7 +287,7 @@ class Outgoing(LinkEnd, Consumer):
 
     @abstractmethod
     def end(self, turn: Turn) -> None:
-        """End the link: what it holds goes back."""
+        """End the link: its messages go back."""
 
     def _leave(self) -> None:
         """Wait for nothing any more."""
@@ -296,15 +295,15 @@ class Outgoing(LinkEnd, Consumer):
         self.peer.full.pop(self, None)
 
     def fail(self, error: errors.PenstockError) -> None:
-        """Detach the link: its queue was deleted, or a limit does not let it say what it has to."""
+        """Detach the link: its queue was deleted, or a limit does not let it send what it has to."""
         if isinstance(error, errors.NotFound):  # it was there at the attach
             self.peer.detach(self, deleted(self.queue))
         else:
             self.peer.detach(self, as_error(error))
 
     def known_unsettled(self, theirs: Attach) -> dict[bytes, DeliveryState | None]:
-        """List the deliveries that our unsettled map tells, of a link that came back."""
+        """Return the deliveries of a resumed link, for our unsettled map."""
         return {}
 
     def name_only(self, named: dict[bytes, Any], known: dict[bytes, Any]) -> None:
-        """Leave out of our unsettled map what it has no capacity for."""
+        """Leave out of our unsettled map the deliveries that it has no room for."""

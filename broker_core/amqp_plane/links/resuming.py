@@ -1,11 +1,11 @@
-"""A link that comes back to what was kept of it (2.6.4, 2.6.13, 3.4.6): reattached, or resumed by both unsettled maps.
+"""A detached link that is attached again (2.6.4, 2.6.13, 3.4.6): reattached, or resumed by both unsettled maps.
 
-A link is *reattached* by an attach without an unsettled map on the session of its deliveries: they go on by their ids. Every
-other attach resumes it: each delivery that we hold is compared with what the receiver says of it (`amqp.resume`). One that the
-receiver has without an outcome is sent again under its tag, from where the receiver has it. One with an outcome is settled by it,
-and the receiver hears so when the disk has it. One that the receiver does not know goes back to its queue as lost with its link,
-and comes as a new delivery. What an incomplete map does not name stays as it is. Of what we have received our map says the
-outcome, so that nothing is sent twice.
+An attach without an unsettled map on the session of the deliveries *reattaches* the link: its deliveries keep their ids. Every
+other attach *resumes* it: each delivery that we hold is compared with the receiver's map (`amqp.resume`). A delivery without an
+outcome there is sent again under its tag, from where the receiver has it. One with an outcome is settled by it, and the receiver
+is told when that is durable. The message of a delivery that the receiver does not know goes back to its queue as lost with its
+link, and comes as a new delivery. Deliveries that an incomplete map does not name stay as they are. For received deliveries our
+map tells the outcome, so that nothing is sent twice.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ FRAME_RESERVE = 1024  # octets of an attach beside its unsettled map; at most ha
 
 
 def resume(turn: Turn, kept: Kept, endpoint: Kept, theirs: Attach) -> None:
-    """Let `endpoint` go on where `kept` is, in the pass of the attach."""
+    """Let `endpoint` go on where the detached link `kept` is, in the pass of the attach."""
     again = theirs.unsettled is None and kept.link.session is endpoint.link.session and not kept.stolen
     kept.terminus.peer, kept.terminus.expiry = endpoint.peer, endpoint.terminus.expiry
     endpoint.terminus, endpoint.queue = kept.terminus, kept.queue
@@ -43,7 +43,7 @@ def resume(turn: Turn, kept: Kept, endpoint: Kept, theirs: Attach) -> None:
 
 
 def unsettled_map(endpoint: Endpoint, theirs: Attach) -> tuple[dict[bytes, Any] | None, bool]:
-    """List what is unsettled for our attach, and say whether that is not all. Asked when everything before the attach is told."""
+    """Return the unsettled map of our attach, and whether it is incomplete. Called when everything before the attach is told."""
     known = {} if endpoint.attached_again else endpoint.known_unsettled(theirs)
     if not known:
         return None, False

@@ -1,4 +1,4 @@
-"""Deliveries of a link before, which the receiver that came back still knows: sent again, or only their outcome said (3.4.6)."""
+"""Deliveries of a former link that its receiver still knows: they are sent again, or only their outcome is told (3.4.6)."""
 
 from __future__ import annotations
 
@@ -17,21 +17,21 @@ START = (0, 0)  # of a message: its section 0, from its first octet
 
 
 class Resumption(NamedTuple):
-    """One delivery to be sent again: from where, and what we had last heard of it."""
+    """Delivery to be sent again: its offset, and its last state from the receiver."""
 
     position: tuple[int, int]
     state: DeliveryState | None
 
 
 class Compared(NamedTuple):
-    """Deliveries that need no message any more, by tag."""
+    """Result of a comparison: deliveries that need no message any more, by tag."""
 
     ended: dict[bytes, DeliveryState]  # by the outcome that the receiver says
     lost: list[bytes]  # that the receiver does not know
 
 
 class Resumptions:
-    """The resumed deliveries of one link, by tag."""
+    """Resumed deliveries of one link, by tag."""
 
     def __init__(self) -> None:
         self.waiting: dict[bytes, Resumption] = {}  # to be sent again
@@ -44,22 +44,22 @@ class Resumptions:
         return len(self.waiting) + len(self.unnamed)
 
     def take(self, most: int) -> dict[bytes, Resumption]:
-        """Take the next to be read, in their order."""
+        """Take the next deliveries to be read, in their order."""
         tags = list(itertools.islice(self.waiting, min(most, AT_ONCE)))
         return {tag: self.waiting.pop(tag) for tag in tags}
 
     def begin_again(self) -> None:
-        """Let what was under way wait again, before the others: it has not left."""
+        """Put deliveries that were under way and have not left before those that wait."""
         self.waiting = {**self.underway, **self.waiting}
         self.underway.clear()
 
     def with_unsettled(self, link: Sender) -> dict[bytes, DeliveryState | None]:
-        """List all deliveries of a link that was detached, with what we had last heard of each."""
+        """Return all deliveries of a detached link, each with its last state from the receiver."""
         known = {**self.unnamed, **{tag: each.state for tag, each in self.waiting.items()}}
         return known | {tag: each.state for tag, each in link.unsettled.items() if not isinstance(each.state, TERMINAL)}
 
     def compare(self, mine: Mapping[bytes, DeliveryState | None], theirs: Mapping[bytes, Any], *, incomplete: bool) -> Compared:
-        """Hold our deliveries against the receiver's unsettled map, which is `incomplete` or not."""
+        """Compare our deliveries with the receiver's unsettled map, which is `incomplete` or not."""
         compared = Compared({}, [])
         for tag, (action, position) in resolve(mine, theirs, receiver_incomplete=incomplete).items():
             if action is Action.RESUME:
@@ -73,10 +73,10 @@ class Resumptions:
         return compared
 
     def unsettled_map(self) -> dict[bytes, DeliveryState | None]:
-        """List them as our attach does."""
+        """Return them as our attach's unsettled map."""
         return {**{tag: each.state for tag, each in self.waiting.items()}, **self.unnamed, **self.outcomes}
 
     def name_only(self, named: Mapping[bytes, Any]) -> None:
-        """Resume only those that our map has room to name."""
+        """Resume only the deliveries that our map has room for."""
         self.unnamed |= {tag: self.waiting.pop(tag).state for tag in list(self.waiting) if tag not in named}
         self.outcomes = {tag: state for tag, state in self.outcomes.items() if tag in named}

@@ -13,12 +13,12 @@ if TYPE_CHECKING:
 
 
 def rows_of(deliveries: list[Delivery]) -> RowSet:
-    """The messages of deliveries that we sent: their tags are their sequence numbers."""
+    """Return the row set of the messages of deliveries that we sent."""
     return rows_of_tags([delivery.tag for delivery in deliveries])
 
 
 def rows_of_tags(tags: list[bytes]) -> RowSet:
-    """Form the row set of the messages with these tags, at least one, in any order."""
+    """Return the row set of the messages with these tags, at least one, in any order."""
     if len(tags) == 1:
         return RowSet.single(int.from_bytes(tags[0], "big"))
     numbers = np.frombuffer(b"".join(tags), ">i8").astype(np.int64)

@@ -1,7 +1,7 @@
-"""Termini as they are here: what a link's attach opens, and what ends with the link.
+"""Termini: the sources and targets that an attach opens, and that end with their link.
 
-They are read from the attach at once (`addresses`), opened in the pass that carries the attach out, and closed in the pass of its
-end, when the link has given back what it held. What they answer is what holds, not what was asked for.
+They are read from the attach at once (`addresses`), opened in the pass that carries the attach out, and closed in the pass of the
+link's end, when the link has given back its messages. They answer with what is granted, not with what was asked for.
 """
 
 from __future__ import annotations
@@ -30,8 +30,11 @@ OUTCOMES = ("amqp:accepted:list", "amqp:rejected:list", "amqp:released:list", "a
 
 
 class Terminus:
-    """A link's terminus. `queue`: where its messages are, or go to; "" where that is not one queue. `named`: what the
-    user needs a right for, the queue or another node; None where it asks for each message."""
+    """Terminus of a link.
+
+    `queue`: its messages are there, or go there; "" if that is not one queue. `named`: the queue or other node on which the user
+    needs a right; None if each message asks for its own.
+    """
 
     receives = makes = False
     owned = True  # what is made for it: its connection alone receives from it
@@ -45,30 +48,30 @@ class Terminus:
         self._links: list[tuple[str, int]] = []
 
     def granted(self, asked: object) -> Expiry:
-        """Grant how long it may outlive its link, of what an attach asks for."""
+        """Grant the expiry that an attach asks for, within limits."""
         if not isinstance(asked, (Source, Target)):
             return Expiry()
         found = expiry.granted(asked, self.peer.host.limits.expiry_timeout_s)
         return expiry.owned(found) if self.lasts and self.owned else found
 
     def is_same(self, asked: Terminus) -> bool:
-        """Say whether it is what another link's attach asks for, which was not opened."""
+        """Return True if another attach, which is not opened, asks for this terminus."""
         return type(self) is type(asked) and self.queue == asked.queue and self.named == asked.named
 
     def open(self, turn: Turn) -> None:
-        """Make what has to be there, and be there. Raises Refusal, PenstockError."""
+        """Make the nodes that it needs. Raises Refusal, PenstockError."""
         if self.queue:
             self._enter(turn, self.queue, makes=self.makes)
 
     def _enter(self, turn: Turn, node: str, *, makes: bool = False) -> None:
-        """Be counted among the links of a node whose life depends on them; PenstockError where it is another connection's."""
+        """Count it among the links that a node's life depends on. Raises PenstockError if the node is another connection's."""
         if _lifetime(turn, node) != "permanent":
             owner = self.peer.identifier if self.owned or not makes else None
             link, _ = turn.carry(c.OpenLink(node, makes, self.receives, owner))
             self._links.append((node, link))
 
     def close(self, turn: Turn, *, closed: bool) -> Error | None:
-        """Note that the link has ended; `closed`: for good, as its detach says. Returns an error for ours to tell."""
+        """Close the terminus of a link that has ended; `closed`: its detach closes it. Returns an error for our detach."""
         for node, link in self._links:
             turn.carry(c.CloseLink(node, link))
         return None
@@ -82,8 +85,7 @@ def _lifetime(turn: Turn, node: str) -> str:
 
 
 class SourceTerminus(Terminus):
-    """A source: the queue that a link's messages come from. `filters` are what the link itself filters by; with `browse` it
-    only looks."""
+    """Source: the queue that a link's messages come from. `filters` are those of the link itself; with `browse` it only shows."""
 
     receives = True
 
@@ -98,23 +100,23 @@ class SourceTerminus(Terminus):
         return Expiry("link-detach") if self.browse else super().granted(asked)  # who only looks has nothing to come back to
 
     def subscribe(self) -> c.Subscribe:
-        """Form the command that makes the link a consumer of the queue."""
+        """Return the command that makes the link a consumer of the queue."""
         selector = self.filters.selector
         text = None if selector is None else selector.text
         return c.Subscribe(self.queue, self.options.priority, self.options.exclusive, text)
 
     def is_same(self, asked: Terminus) -> bool:
-        """Say whether it is the queue that another attach asks for, with the same filters and options."""
+        """Return True if another attach asks for this queue, with the same filters and options."""
         return super().is_same(asked) and self.is_alike(asked)
 
     def is_alike(self, asked: Terminus) -> bool:
-        """Compare what is beside the node."""
+        """Compare all but the node."""
         if not isinstance(asked, SourceTerminus) or (self.browse, self.options) != (asked.browse, asked.options):
             return False
         return self.filters.answered == asked.filters.answered
 
     def answer(self, asked: Source) -> Source:
-        """Form the source of our attach: what holds of the source that was asked for."""
+        """Return the source of our attach: what is granted of the source that was asked for."""
         return Source(
             address=asked.address,
             durable=0,
@@ -129,7 +131,7 @@ class SourceTerminus(Terminus):
 
 
 class DynamicSource(SourceTerminus):
-    """A queue that is made for the link."""
+    """Source: a queue that is made for the link."""
 
     makes = lasts = True
 
@@ -139,24 +141,24 @@ class DynamicSource(SourceTerminus):
         self.owned = owned
 
     def open(self, turn: Turn) -> None:
-        """Make the queue. Raises Refusal where the user may not, PenstockError."""
+        """Make the queue. Raises Refusal if the user may not, PenstockError."""
         self.named = self.queue = dynamic.create(turn, self.peer, self._lifetime, is_topic=False)
         super().open(turn)
 
     def is_same(self, asked: Terminus) -> bool:
-        """A node that is asked for again, or by its name."""
+        """Return True if another attach asks for such a node again, or for this one by its name."""
         again = type(asked) is DynamicSource and (asked._lifetime, asked.owned) == (self._lifetime, self.owned)
         return (again or (type(asked) is SourceTerminus and asked.named == self.named)) and self.is_alike(asked)
 
     def answer(self, asked: Source) -> Source:
-        """Form the source of our attach, with the queue's name and lifetime."""
+        """Return the source of our attach, with the queue's name and lifetime."""
         source = super().answer(asked)
         source.address, source.dynamic, source.dynamic_node_properties = self.queue, True, dynamic.described(self._lifetime)
         return source
 
 
 class DynamicTopicSource(SourceTerminus):
-    """A temporary topic that is made for the link, which receives by a subscription of its own."""
+    """Source: a temporary topic that is made for the link, which receives by a subscription of its own."""
 
     lasts = True
 
@@ -166,7 +168,7 @@ class DynamicTopicSource(SourceTerminus):
         self.owned = owned
 
     def open(self, turn: Turn) -> None:
-        """Make the topic, and a subscription to it. Raises Refusal where the user may not, PenstockError."""
+        """Make the topic, and a subscription to it. Raises Refusal if the user may not, PenstockError."""
         self.named = dynamic.create(turn, self.peer, self._lifetime, is_topic=True)
         self._enter(turn, self.named, makes=True)
         subscription = subscriptions.of_topic(self.peer, self.named, self._asked)
@@ -175,14 +177,14 @@ class DynamicTopicSource(SourceTerminus):
         self._enter(turn, self.queue, makes=True)
 
     def is_same(self, asked: Terminus) -> bool:
-        """Say whether another attach asks for such a topic again, or for this one by its name, with the same filters."""
+        """Return True if another attach asks for such a topic again, or for this one by its name, with the same filters."""
         if type(asked) is DynamicTopicSource:
             again = (asked._lifetime, asked.owned) == (self._lifetime, self.owned)
             return again and asked._asked.answered == self._asked.answered and self.is_alike(asked)
         return isinstance(asked, SubscriptionSource) and asked.is_plain(self.named, self._asked)
 
     def answer(self, asked: Source) -> Source:
-        """Form the source of our attach, with the topic's name and lifetime, and the subscription's filters."""
+        """Return the source of our attach, with the topic's name and lifetime, and the subscription's filters."""
         source = super().answer(asked)
         source.address, source.dynamic, source.dynamic_node_properties = self.named, True, dynamic.described(self._lifetime)
         source.filter, source.distribution_mode = self._asked.answered, "copy"
@@ -191,7 +193,7 @@ class DynamicTopicSource(SourceTerminus):
 
 
 class SubscriptionSource(SourceTerminus):
-    """An exchange, by a queue of the subscription's own. What it is filtered by is the binding's."""
+    """Source: an exchange, through a queue of the subscription's own. The binding holds its filters."""
 
     def __init__(self, peer: LinkPeer, subscription: Subscription, filters: Filters) -> None:
         super().__init__(peer, subscription.queue, subscription.exchange, Filters())
@@ -199,15 +201,15 @@ class SubscriptionSource(SourceTerminus):
         self.makes = self.lasts = not (subscription.durable or subscription.shared)
 
     def granted(self, asked: object) -> Expiry:
-        """Grant an expiry. What is unsettled of a durable subscription goes back with its session: others may wait for it,
-        and the subscription itself is kept by its queue. One of a link alone is nobody else's, whatever connection it comes
-        back by."""
+        """Grant an expiry. Unsettled messages of a durable subscription go back with its session, since other links may wait for
+        them; its queue keeps the subscription itself. That of one link alone is kept for that link, on whatever connection it
+        comes back."""
         if self._subscription.durable:
             return Expiry()
         return expiry.granted(asked, self.peer.host.limits.expiry_timeout_s) if isinstance(asked, Source) else Expiry()
 
     def is_same(self, asked: Terminus) -> bool:
-        """Say whether another attach asks for the same subscription, with the same filters and options."""
+        """Return True if another attach asks for the same subscription, with the same filters and options."""
         if not isinstance(asked, SubscriptionSource) or not self.is_alike(asked):
             return False
         if self._asked.answered != asked._asked.answered:
@@ -218,25 +220,25 @@ class SubscriptionSource(SourceTerminus):
         return mine == theirs
 
     def is_plain(self, exchange: str | None, filters: Filters) -> bool:
-        """Say whether it is for one link alone, of everything that comes by an exchange."""
+        """Return True if it makes a subscription to this exchange, without a key and with these filters."""
         wanted = self._subscription
         return self.makes and (wanted.exchange, wanted.key) == (exchange, None) and self._asked.answered == filters.answered
 
     def open(self, turn: Turn) -> None:
-        """Find or make the subscription. Raises Refusal where it is in use otherwise, PenstockError."""
+        """Find or make the subscription. Raises Refusal if it is in use with other filters or options, PenstockError."""
         self._enter(turn, self._subscription.exchange)
         self._subscription.open(turn, self.peer)
         super().open(turn)
 
     def close(self, turn: Turn, *, closed: bool) -> Error | None:
-        """Note that the link has ended; `closed` ends a durable subscription too. Returns an error if other links use it."""
+        """Close the source of an ended link; `closed` ends a durable subscription too. Returns an error if other links use it."""
         left = super().close(turn, closed=closed)
         if closed and self._subscription.durable and not subscriptions.end(turn, self.queue):
             return subscriptions.in_use(self.queue)
         return left
 
     def answer(self, asked: Source) -> Source:
-        """Form the source of our attach: what holds of the subscription."""
+        """Return the source of our attach: what is granted of the subscription."""
         source = super().answer(asked)
         source.filter = self._asked.answered
         source.distribution_mode = "copy"  # each subscription gets one
@@ -247,7 +249,7 @@ class SubscriptionSource(SourceTerminus):
 
 
 class KnownSubscription(SourceTerminus):
-    """A durable subscription that its link's name alone says: a link without a source, to have it back or to end it."""
+    """Source of an attach without a source: the durable subscription of the link's name, to resume or to end it."""
 
     def __init__(self, peer: LinkPeer, name: str, queue: str) -> None:
         super().__init__(peer, queue, None, Filters())
@@ -256,7 +258,7 @@ class KnownSubscription(SourceTerminus):
         self._opened = False
 
     def is_same(self, asked: Terminus) -> bool:
-        """Return False: its attach has no source that could be compared."""
+        """Return False: its attach has no source to compare."""
         return False  # it says nothing that could be compared
 
     def open(self, turn: Turn) -> None:
@@ -270,40 +272,40 @@ class KnownSubscription(SourceTerminus):
         super().open(turn)
 
     def close(self, turn: Turn, *, closed: bool) -> Error | None:
-        """Note that the link has ended; `closed` ends the subscription. Returns an error if other links use it."""
+        """Close the source of a link that has ended; `closed` ends the subscription. Returns an error if other links use it."""
         if closed and self._opened and not subscriptions.end(turn, self.queue):
             return subscriptions.in_use(self._name)
         return super().close(turn, closed=closed)
 
     def answer(self, asked: Source) -> Source:
-        """Form the source of our attach: the subscription's, as its queue and bindings say. Only once it is open."""
+        """Return the source of our attach: the subscription's, from its queue and bindings. Only once it is open."""
         self._source.outcomes, self._source.default_outcome = OUTCOMES, asked.default_outcome
         return self._source
 
 
 class TargetTerminus(Terminus):
-    """A target: the queue that a link's messages go to."""
+    """Target: the queue that a link's messages go to."""
 
     known: tuple[str, ...] = ("queue", "temporary-queue", IMMEDIATE)
     immediate = False
 
     def is_same(self, asked: Terminus) -> bool:
-        """Say whether it is the queue that another attach asks for, and *immediate* alike."""
+        """Return True if another attach asks for this queue, and alike for *immediate*."""
         return super().is_same(asked) and isinstance(asked, TargetTerminus) and asked.immediate == self.immediate
 
     def route(self) -> str | Immediate | ExchangeRoute:
-        """Route a message that comes now: to the queue, or through an exchange."""
+        """Return the route of a message that comes now: to the queue, or through an exchange."""
         return Immediate(self.queue) if self.immediate else self.queue
 
     def answer(self, asked: Target) -> Target:
-        """Form the target of our attach: what holds of the target that was asked for."""
+        """Return the target of our attach: what is granted of the target that was asked for."""
         capabilities = _those(asked.capabilities, *self.known)
         policy, timeout = self.expiry
         return Target(address=asked.address, durable=0, expiry_policy=policy, timeout=timeout, capabilities=capabilities)
 
 
 class ExchangeTarget(TargetTerminus):
-    """An exchange. Without a key in the address each message's subject is its routing key."""
+    """Target: an exchange. Without a key in the address each message's subject is its routing key."""
 
     known = ("topic", "temporary-topic")
 
@@ -316,16 +318,16 @@ class ExchangeTarget(TargetTerminus):
         self._enter(turn, self._exchange)
 
     def is_same(self, asked: Terminus) -> bool:
-        """Say whether it is the exchange that another attach asks for, with the same routing key."""
+        """Return True if another attach asks for this exchange, with the same routing key."""
         return super().is_same(asked) and isinstance(asked, ExchangeTarget) and asked._key == self._key
 
     def route(self) -> str | Immediate | ExchangeRoute:
-        """Route through the exchange, by the address's key or each message's subject."""
+        """Return the route through the exchange, by the address's key or each message's subject."""
         return route_of(self.peer, self._exchange, self._key)
 
 
 class DynamicTarget(TargetTerminus):
-    """A node that is made for the link: a queue, or a temporary topic."""
+    """Target: a node that is made for the link, a queue or a temporary topic."""
 
     makes = lasts = True
 
@@ -338,25 +340,25 @@ class DynamicTarget(TargetTerminus):
             self.known = ("topic", "temporary-topic")
 
     def open(self, turn: Turn) -> None:
-        """Make the queue or topic. Raises Refusal where the user may not, PenstockError."""
+        """Make the queue or topic. Raises Refusal if the user may not, PenstockError."""
         self.named = dynamic.create(turn, self.peer, self._lifetime, is_topic=self.is_topic)
         if not self.is_topic:
             self.queue = self.named
         self._enter(turn, self.named, makes=True)
 
     def is_same(self, asked: Terminus) -> bool:
-        """A node that is asked for again, or by its name."""
+        """Return True if another attach asks for such a node again, or for this one by its name."""
         if type(asked) is DynamicTarget:
             return (asked._lifetime, asked.is_topic, asked.owned) == (self._lifetime, self.is_topic, self.owned)
         return isinstance(asked, TargetTerminus) and not asked.immediate and asked.named == self.named
 
     def route(self) -> str | Immediate | ExchangeRoute:
-        """Route to the queue, or through the topic by each message's subject. Only once it is open."""
+        """Return the route to the queue, or through the topic by each message's subject. Only once it is open."""
         assert self.named is not None
         return route_of(self.peer, self.named, None) if self.is_topic else super().route()
 
     def answer(self, asked: Target) -> Target:
-        """Form the target of our attach, with the node's name and lifetime."""
+        """Return the target of our attach, with the node's name and lifetime."""
         target = super().answer(asked)
         target.address, target.dynamic, target.dynamic_node_properties = self.named, True, dynamic.described(self._lifetime)
         return target

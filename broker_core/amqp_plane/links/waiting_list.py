@@ -1,9 +1,9 @@
-"""Messages that come by the anonymous terminus for a queue that blocks (Q15): they wait for room with their outcome.
+"""Waiting lists of queues that block (Q15), for messages to the anonymous terminus: they wait for capacity, without an outcome.
 
-No credit of such a link is of one queue, so none can hold its sender back: what has no room stands in a waiting list, one
-for each link and queue, and goes on in order when there is some, as `sender_credit` says. Its sender hears nothing meanwhile, and
-what waits counts against the link's credit. Nobody waits for ever, nor do too many octets: beyond these limits a message is
-refused, as it is at once where waiting is not for it (in a transaction, whose end may stand behind it, and *immediate*).
+The credit of such a link is not for one queue, so it cannot hold its sender back. Messages for which a queue has no capacity wait
+in a list, one for each link and queue, and go on in order when `sender_credit` says so. Meanwhile the sender gets no
+outcome, and waiting messages use up the link's credit. Time and octets are limited: beyond the limits a message is refused. A
+message that cannot wait is refused at once: in a transaction, whose end may stand behind it, and *immediate*.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ DELIVERY_BYTES = 1 << 10  # and what each takes beside its payload
 
 
 class WaitingList:
-    """The messages of one relay for one queue; to a pass, and to `SenderCredit`, their sender."""
+    """Waiting messages of one relay for one queue. A pass, and `SenderCredit`, have it as their sender."""
 
     def __init__(self, relay: Relay, queue: str) -> None:
         self.peer: LinkPeer = relay.peer
@@ -62,7 +62,7 @@ class WaitingList:
         self._rest()
 
     def look(self, now: float) -> None:
-        """Refuse, now and then, what has waited long enough, and all if there is nothing any more to wait for."""
+        """Refuse messages that have waited for too long; hand all on if the queue is gone, so that they are refused."""
         if not self._host.nodes.has_queue(self.queue):
             self._hand_on(len(self._waiting))  # the pass tells them
         while self._waiting and self._waiting[0][1] <= now:
@@ -70,17 +70,17 @@ class WaitingList:
         self._rest()
 
     def confirmed(self, deliveries: list[Delivery]) -> None:
-        """Accept deliveries that were handed on; those that wait may move up."""
+        """Accept deliveries that were handed on; waiting ones may follow."""
         self._relay.confirmed(deliveries)
         self._came_back(len(deliveries))
 
     def refused(self, deliveries: list[Delivery], error: Exception) -> None:
-        """Reject deliveries that were handed on; those that wait may move up."""
+        """Reject deliveries that were handed on; waiting ones may follow."""
         self._relay.refused(deliveries, error)
         self._came_back(len(deliveries))
 
     def end(self) -> list[Delivery]:
-        """End with the link. Returns what waits: it has no outcome, as with any sender that does not wait for it."""
+        """End with the link. Returns the waiting deliveries: they get no outcome."""
         left = []
         while self._waiting:
             left.append(self._next())
@@ -88,7 +88,7 @@ class WaitingList:
         return left
 
     def follow(self, relay: Relay) -> None:
-        """Go on with the relay's successor: the link is attached again."""
+        """Go on with the relay's successor, since the link is attached again."""
         self._relay = relay
 
     def _hand_on(self, count: int) -> None:
