@@ -71,7 +71,7 @@ class Arrived(NamedTuple):
 
     @property
     def rows(self) -> int:
-        """How many messages there are."""
+        """Return the number of messages."""
         return int(self.payload.num_rows)
 
 

@@ -78,8 +78,10 @@ def _names(said: HeaderFields) -> list[str]:
 
 
 class _Template(NamedTuple):
-    """What Arrow writes before the octets of a message: its metadata, the other columns, and the two offsets of the message. It
-    says the length of the message twice, and once that of all buffers."""
+    """Octets that Arrow writes before those of a message: metadata, the other columns, the two offsets of the message.
+
+    They hold the length of the message twice, and that of all buffers once.
+    """
 
     head: bytes
     buffers_at: int  # where the length of all buffers stands
